@@ -1,0 +1,1 @@
+"""Experiments: one folder a paper, one module a figure or table, each runnable with `python -m`."""

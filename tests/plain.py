@@ -1,0 +1,126 @@
+"""A plain training of one network with Flax and optax, as a single-run script has it: no code of vmapseeds."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+SOURCES = ["init", "order", "augment", "dropout", "data"]
+
+
+def key(source, seed):
+  return jax.random.fold_in(jax.random.key(SOURCES.index(source)), seed)
+
+
+class SmallCNN(nn.Module):
+  @nn.compact
+  def __call__(self, x, train):
+    for features in (16, 32):
+      x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), (2, 2))
+    return nn.Dense(10)(x.reshape(len(x), -1))
+
+
+class BanerjeeCNN(nn.Module):
+  @nn.compact
+  def __call__(self, x, train):
+    x = nn.max_pool(nn.relu(nn.Conv(32, (3, 3))(x)), (2, 2), (2, 2))
+    x = nn.max_pool(nn.relu(nn.Conv(16, (3, 3))(x)), (2, 2), (2, 2))
+    x = nn.relu(nn.Dense(64)(x.reshape(len(x), -1)))
+    return nn.Dense(2)(x)
+
+
+class Linear(nn.Module):
+  @nn.compact
+  def __call__(self, x, train):
+    return nn.Dense(10)(x.reshape(len(x), -1))
+
+
+def torch_uniform(key, shape, dtype):
+  bound = 1 / np.sqrt(np.prod(shape[:-1]))
+  return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+
+class ConvBlock(nn.Module):
+  features: int
+  kernel: int = 3
+  stride: int = 1
+  padding: int = 1
+
+  @nn.compact
+  def __call__(self, x, train):
+    x = nn.Conv(self.features, (self.kernel, self.kernel), self.stride, self.padding, use_bias=False)(x)
+    return nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5)(x))
+
+
+class ResNet9(nn.Module):
+  width: float
+
+  @nn.compact
+  def __call__(self, x, train):
+    c = lambda n: int(n * self.width)  # noqa: E731
+    x = ConvBlock(c(64))(x, train)
+    x = ConvBlock(c(128), 5, 2, 2)(x, train)
+    inner = ConvBlock(c(128))(x, train)
+    x = x + ConvBlock(c(128))(inner, train)
+    x = nn.max_pool(ConvBlock(c(256))(x, train), (2, 2), (2, 2))
+    inner = ConvBlock(c(256))(x, train)
+    x = x + ConvBlock(c(256))(inner, train)
+    x = ConvBlock(c(128), padding=0)(x, train)
+    x = nn.max_pool(x, x.shape[1:3])
+    return 0.2 * nn.Dense(10, use_bias=False)(x.reshape(len(x), -1))
+
+
+def augmented(image, steps, image_key, fill):
+  """One uint8 image after flips, shifts and cutouts, in NumPy."""
+  image = image.astype(np.float32)
+  height, width, _ = image.shape
+  for i, (name, size) in enumerate(steps):
+    k = jax.random.fold_in(image_key, i)
+    if name == "flip" and jax.random.bernoulli(k):
+      image = image[:, ::-1]
+    if name in ("translate", "reflect"):
+      top, left = (int(v) for v in jax.random.randint(k, (2,), 0, 2 * size + 1))
+      mode = {"translate": "constant", "reflect": "reflect"}[name]
+      image = np.pad(image, [(size, size), (size, size), (0, 0)], mode)[top : top + height, left : left + width]
+    if name == "cutout":
+      bounds = jnp.array([height - size + 1, width - size + 1])
+      top, left = (int(v) for v in jax.random.randint(k, (2,), 0, bounds))
+      image = image.copy()
+      image[top : top + size, left : left + size] = fill
+  return image
+
+
+def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, weight_decay, mean, std,
+          augmentation=(), adam=False, linear=True, variables=None):  # fmt: skip
+  """The variables after `steps` steps, in a Python loop."""
+  images, labels = np.asarray(images), np.asarray(labels)
+  fill = np.floor(np.array(mean, np.float32))
+  if variables is None:
+    variables = model.init(key("init", seed), jnp.zeros((1, *images.shape[1:])), train=False)
+  params, stats = variables["params"], variables.get("batch_stats", {})
+  epoch_steps = len(images) // batch
+  schedule = optax.linear_schedule(lr, 0.0, epochs * epoch_steps) if linear else lr
+  inner = optax.adam(schedule, b1=momentum) if adam else optax.sgd(schedule, momentum)
+  optimizer = optax.chain(optax.add_decayed_weights(weight_decay), inner)
+  state = optimizer.init(params)
+
+  @jax.jit
+  def gradient(params, stats, x, y):
+    def loss(params):
+      logits, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
+      return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), new.get("batch_stats", {})
+
+    return jax.grad(loss, has_aux=True)(params)
+
+  for step in range(steps):
+    epoch, position = divmod(step, epoch_steps)
+    order = jax.random.permutation(jax.random.fold_in(key("order", seed), epoch), len(images))
+    chosen = np.asarray(order)[position * batch : (position + 1) * batch]
+    epoch_key = jax.random.fold_in(key("augment", seed), epoch)
+    x = [augmented(images[i], augmentation, jax.random.fold_in(epoch_key, i), fill) for i in chosen]
+    x = (np.stack(x) - np.array(mean, np.float32)) / np.array(std, np.float32)
+    grads, stats = gradient(params, stats, jnp.asarray(x), jnp.asarray(labels[chosen]))
+    updates, state = optimizer.update(grads, state, params)
+    params = optax.apply_updates(params, updates)
+  return {"params": params, **({"batch_stats": stats} if stats else {})}

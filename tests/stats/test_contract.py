@@ -1,0 +1,246 @@
+"""What all statistics have in common. Every public name must be in CASES or RESULTS."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from beartype import beartype
+from jaxtyping import jaxtyped
+
+from vmapseeds import stats
+
+RUNS, EXAMPLES, CLASSES = 6, 10, 3
+_rng = np.random.default_rng(7)
+ERRORS = _rng.uniform(size=(RUNS, EXAMPLES)) < _rng.uniform(0.1, 0.9, EXAMPLES)[None]
+LABELS = _rng.integers(0, CLASSES, EXAMPLES)
+PREDICTIONS = np.where(ERRORS, _rng.integers(-1, CLASSES, ERRORS.shape), LABELS[None])
+GAPS = _rng.normal(size=(3, EXAMPLES))
+CANDIDATES = _rng.normal(0.5, 1, (2, EXAMPLES))
+X, Y = _rng.integers(0, 5, (2, 12)) / 8
+RATES = _rng.uniform(0, 1, 12)
+MEASURES = _rng.normal(size=(5, 4))
+
+
+class Case(NamedTuple):
+  """A call, the axes of its array arguments, those of each result, and where results must lie."""
+
+  args: tuple
+  axes: tuple[str, ...]
+  out: tuple[str, ...]
+  low: float
+  high: float
+  options: dict = {}  # noqa: RUF012
+  # Axes whose order matters, and whether it cannot run under jit: both for a reason given beside it.
+  ordered: tuple[str, ...] = ()
+  jit: bool = True
+
+
+def of_errors(out, low, high, **kwargs):
+  return Case((ERRORS,), ("runs examples",), out, low, high, **kwargs)
+
+
+def of_votes(out, low, high, **kwargs):
+  classes = {"num_classes": CLASSES}
+  return Case((PREDICTIONS, LABELS), ("runs examples", "examples"), out, low, high, classes, **kwargs)
+
+
+def of_predictions(out, low, high, **options):
+  return Case((PREDICTIONS,), ("runs examples",), out, low, high, options)
+
+
+def of_pairs(*out, **kwargs):
+  return Case((X, Y), ("points", "points"), out, 0, 1, **kwargs)
+
+
+def elementwise(high, *args):
+  return Case(args, ("points",) * len(args), ("points",), 0, high)
+
+
+def sample_size():
+  return Case((0.55 + RATES / 5,), ("points",), ("points",), 1, 2000)
+
+
+# Halves are made of even and odd examples.
+halves = partial(of_errors, ordered=("examples",))
+
+CASES = {
+  "error_rates": of_errors(("runs",), 0, 1),
+  "example_error_rates": of_errors(("examples",), 0, 1),
+  "test_set_variance": of_errors(("",), 0, 0.5),
+  "independent_errors_variance": of_errors(("",), 0, 0.5 / EXAMPLES),
+  "distribution_variance": of_errors(("",), -0.5, 0.5),
+  "distribution_variance_se": of_errors(("",), 0, 1),
+  "split_correlation": halves(("",), -1, 1),
+  "split_covariance": halves(("",), -0.5, 0.5),
+  "top_fraction_gain": halves(("", "", ""), -1, 1),
+  # The number of pairs depends on the values, and pairs name examples by place.
+  "dependent_pairs": of_errors(("pairs",) * 4, 0, EXAMPLES, ordered=("examples",), jit=False),
+  "binomial_variance": elementwise(0.25, RATES, 1 + 9 * RATES),
+  "calibration_variance": elementwise(0.5, RATES, 1 + 9 * RATES),
+  "calibration_variance_bound": elementwise(0.5, RATES, 1 + 9 * RATES, 2 + RATES),
+  "correlation_p_value": Case((RATES,), ("points",), ("points",), 0, 1, {"runs": 9}),
+  "poisson_binomial_pmf": Case((RATES,), ("points",), ("events",), 0, 1),
+  "churn": Case((PREDICTIONS, PREDICTIONS[::-1]), ("runs examples",) * 2, ("runs",), 0, 1),
+  "disagreement_matrix": of_predictions(("runs runs",), 0, 1),
+  "expected_disagreement": of_predictions(("",), 0, 1, num_classes=CLASSES),
+  "vote_fractions": of_predictions(("examples classes",), 0, 1, num_classes=CLASSES),
+  "plurality": of_predictions(("examples",), -1, CLASSES - 1, num_classes=CLASSES),
+  "ensemble_accuracy": of_votes(("",), 0, 1),
+  "cace": of_votes(("",), 0, CLASSES),
+  "ece": of_votes(("",), 0, 1),
+  "gde_gap": of_votes(("",), 0, 1),
+  "relative_deviation": elementwise(2, RATES, RATES[::-1] / 2),
+  "kendall_tau": of_pairs("")._replace(low=-1),
+  "r_squared": of_pairs(""),
+  "logit_gap": Case((np.stack([GAPS, -GAPS], -1),), ("runs examples class",), ("runs examples",), -9, 9,
+                    ordered=("class",)),  # its sign
+  "ks_threshold": elementwise(5, 2 + RATES * 100),
+  "dkw_threshold": elementwise(5, 2 + RATES * 100, 1 + RATES),
+  "ks_distance": Case((GAPS, CANDIDATES), ("models points", "candidates points"), ("candidates",), 0, 1),
+  "trimmed_ks_distance": Case(
+    (GAPS, CANDIDATES), ("models points", "candidates points"), ("candidates",), 0, 1, {"alpha": 0.2}
+  ),
+  # The bootstrap draws examples by their place.
+  "trimming_level": Case(
+    (GAPS, CANDIDATES, jax.random.key(0)), ("models examples", "candidates examples", ""),
+    ("candidates", "candidates replicates", "candidates"), 0, 5,
+    {"replicates": 5, "threshold": 0.77}, ordered=("examples",),
+  ),
+  "probability_of_outperforming": of_pairs(""),
+  "decide": of_pairs("", "", "", "", ""),
+  "noether_sample_size": sample_size(),
+  "paired_sample_size": sample_size(),
+  "average_correlation": Case((MEASURES,), ("repetitions k",), ("",), -1, 1),
+  "mse_decomposition": Case((MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}),
+}  # fmt: skip
+RESULTS = {"Decision", "DependentPairs", "MseDecomposition", "TopFractionGain", "TrimmingLevel"}
+
+every = pytest.mark.parametrize("name", CASES)
+
+
+def leaves(result):
+  return list(result) if isinstance(result, tuple) else [result]
+
+
+def call(name, *args):
+  return leaves(getattr(stats, name)(*args, **CASES[name].options))
+
+
+def equal(given, expected, tolerance, name):
+  assert len(given) == len(expected)
+  for g, e in zip(given, expected, strict=True):
+    np.testing.assert_allclose(
+      np.asarray(g, float), np.asarray(e, float), rtol=tolerance, atol=tolerance / 10, err_msg=name
+    )
+
+
+def test_every_public_name_is_in_one_set():
+  public = {n for n, v in vars(stats).items() if not n.startswith("_") and not inspect.ismodule(v)}
+  assert public == set(stats.__all__)
+  assert set(CASES) | RESULTS == public
+  assert not set(CASES) & RESULTS
+
+
+@every
+def test_order_of_runs_and_of_examples(name):
+  case = CASES[name]
+  before = call(name, *case.args)
+  rng = np.random.default_rng(0)
+  for axis in {a for axes in case.axes for a in axes.split()} - set(case.ordered):
+    sizes = [x.shape[axes.split().index(axis)] for x, axes in zip(case.args, case.axes, strict=True)
+             if axis in axes.split()]  # fmt: skip
+    if axis == "points" and "models points" in case.axes:
+      moves = [rng.permutation(s) for s in sizes]  # Samples of a law each, in no common order.
+    else:
+      moves = [rng.permutation(sizes[0])] * len(sizes)
+    moves_left = iter(moves)
+    moved = [
+      np.take(x, next(moves_left), axes.split().index(axis)) if axis in axes.split() else x
+      for x, axes in zip(case.args, case.axes, strict=True)
+    ]
+    expected = before
+    for place in range(2):
+      expected = [
+        np.take(e, moves[0], place) if len(out.split()) > place and out.split()[place] == axis else e
+        for e, out in zip(expected, case.out, strict=True)
+      ]
+    equal(call(name, *moved), expected, 1e-12, f"{name} along {axis}")
+
+
+@every
+def test_range_shape_and_type(name):
+  case = CASES[name]
+  for result, out in zip(call(name, *case.args), case.out, strict=True):
+    assert isinstance(result, np.ndarray)
+    assert result.ndim == len(out.split())
+    assert np.isfinite(result).all()
+    assert (result >= case.low).all()
+    assert (result <= case.high + 1e-12).all()
+    if result.dtype.kind == "f":
+      assert result.dtype == np.float64
+
+
+@every
+def test_lists_and_jax_arrays_are_taken_like_numpy(name):
+  args = CASES[name].args
+  lists = [a.tolist() if isinstance(a, np.ndarray) else a for a in args]
+  equal(call(name, *lists), call(name, *args), 1e-15, name)
+  arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in args]
+  # Integers are counted exactly; floats have been rounded to float32 by JAX.
+  rounded = any(a.dtype.kind == "f" for a in args if isinstance(a, np.ndarray))
+  equal(call(name, *arrays), call(name, *args), 3e-5 if rounded else 1e-15, name)
+
+
+@every
+def test_under_jit_and_vmap(name):
+  case = CASES[name]
+  if not case.jit:
+    pytest.skip("its shape depends on values")
+  function = partial(getattr(stats, name), **case.options)
+  flipped = [np.flip(a, 0) if isinstance(a, np.ndarray) else a for a in case.args]
+  with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+    arrays = [jnp.asarray(a) for a in case.args]
+    jitted = jax.jit(function)(*arrays)
+    assert all(isinstance(leaf, jax.Array) for leaf in leaves(jitted))
+    stacked = [jnp.stack([a, jnp.asarray(b)]) for a, b in zip(arrays, flipped, strict=True)]
+    both = leaves(jax.jit(jax.vmap(function))(*stacked))
+  expected = call(name, *case.args)
+  equal(leaves(jitted), expected, 1e-4, name)
+  equal([x[0] for x in both], expected, 1e-4, name)
+  equal([x[1] for x in both], call(name, *flipped), 1e-4, name)
+
+
+@every
+def test_annotations_hold(name):
+  function = partial(jaxtyped(getattr(stats, name), typechecker=beartype), **CASES[name].options)
+  args = CASES[name].args
+  function(*args)
+  function(*[a.tolist() if isinstance(a, np.ndarray) else a for a in args])
+  if CASES[name].jit:
+    jax.jit(function)(*args)
+
+
+MODULES = [m.name for m in pkgutil.iter_modules(stats.__path__, "vmapseeds.stats.")]
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith("_arrays")])
+def test_examples_in_docstrings_run(module):
+  module = importlib.import_module(module)
+  failed, tried = doctest.testmod(module)
+  public = [f for n, f in vars(module).items() if n in CASES and f.__module__ == module.__name__]
+  assert failed == 0
+  assert tried >= len(public) > 0
+
+
+@every
+def test_docstring_says_what_it_must(name):
+  documentation = inspect.getdoc(getattr(stats, name))
+  for part in ("Args:", "Returns:", "Raises:", "Source: ", ">>> "):
+    assert part in documentation, part

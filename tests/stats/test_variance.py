@@ -1,0 +1,283 @@
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from vmapseeds import stats
+from vmapseeds.errors import Mistake
+from vmapseeds.stats import variance
+
+
+def some_errors(runs=7, examples=11, seed=0):
+  """Errors that vary by run and by example, so that no two definitions below agree on them."""
+  rng = np.random.default_rng(seed)
+  rate = np.clip(rng.uniform(0, 1, examples)[None] + rng.normal(0, 0.3, (runs, 1)), 0.05, 0.95)
+  return rng.uniform(size=(runs, examples)) < rate
+
+
+def covariances(errors, ddof=1):
+  runs, n = errors.shape
+  mean = [sum(float(errors[h, i]) for h in range(runs)) / runs for i in range(n)]
+  return [
+    [
+      sum((errors[h, i] - mean[i]) * (errors[h, j] - mean[j]) for h in range(runs)) / (runs - ddof)
+      for j in range(n)
+    ]
+    for i in range(n)
+  ]
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 5), (7, 11)])
+def test_rates_and_variances_equal_loops(shape):
+  errors = some_errors(*shape)
+  runs, n = shape
+  by_run = [sum(map(int, row)) / n for row in errors]
+  by_example = [sum(map(int, column)) / runs for column in errors.T]
+  np.testing.assert_allclose(stats.error_rates(errors), by_run, rtol=1e-15)
+  np.testing.assert_allclose(stats.example_error_rates(errors), by_example, rtol=1e-15)
+  cov = covariances(errors)
+  np.testing.assert_allclose(stats.test_set_variance(errors), np.sum(cov) / n**2, rtol=1e-12)
+  np.testing.assert_allclose(stats.independent_errors_variance(errors), np.trace(cov) / n**2, rtol=1e-12)
+  plug_in = sum(e * (1 - e) for e in by_example) / n**2
+  np.testing.assert_allclose(stats.independent_errors_variance(errors, unbiased=False), plug_in, rtol=1e-12)
+  off_diagonal = (np.sum(cov) - np.trace(cov)) / (n * (n - 1))
+  np.testing.assert_allclose(stats.distribution_variance(errors), off_diagonal, rtol=1e-10, atol=1e-16)
+  both_plug_in = n / (n - 1) * (np.var(by_run) - plug_in)
+  given = stats.distribution_variance(errors, unbiased=False)
+  np.testing.assert_allclose(given, both_plug_in, rtol=1e-10, atol=1e-16)
+  se = n / (n - 1) * np.var(by_run, ddof=1) * math.sqrt(2 / (runs - 1))
+  np.testing.assert_allclose(stats.distribution_variance_se(errors), se, rtol=1e-12)
+
+
+LAW = [([0, 1, 1, 0, 0], 0.5), ([1, 1, 0, 0, 1], 0.3), ([0, 0, 0, 0, 1], 0.2)]
+
+
+@pytest.mark.parametrize("runs", [2, 3, 4])
+def test_unbiased_over_all_tuples_of_a_small_law(runs):
+  rows, p = np.array([r for r, _ in LAW]), np.array([q for _, q in LAW])
+  n = rows.shape[1]
+  rates = p @ rows
+  independent = (rates * (1 - rates)).sum() / n**2
+  between = p @ (rows.mean(1) - p @ rows.mean(1)) ** 2
+  truth = n / (n - 1) * (between - independent)
+  halves = rows[:, 0::2].mean(1), rows[:, 1::2].mean(1)
+  split = p @ (halves[0] * halves[1]) - (p @ halves[0]) * (p @ halves[1])
+  names = {
+    "test_set_variance": between,
+    "independent_errors_variance": independent,
+    "distribution_variance": truth,
+    "split_covariance": split,
+  }
+  mean = dict.fromkeys(names, 0.0)
+  plug_in = 0.0
+  for chosen in itertools.product(range(3), repeat=runs):
+    weight = math.prod(p[c] for c in chosen)
+    sample = rows[list(chosen)]
+    for name in names:
+      mean[name] += weight * getattr(stats, name)(sample)
+    plug_in += weight * stats.distribution_variance(sample, unbiased=False)
+  for name, expected in names.items():
+    assert mean[name] == pytest.approx(expected, rel=1e-10), name
+  assert plug_in == pytest.approx(truth * (runs - 1) / runs, rel=1e-10)
+
+
+def test_distribution_variance_is_unbiased_over_all_test_sets():
+  """Theorem 2: over all test sets of two examples and all pairs of runs, the mean is Var_h(err(h))."""
+  rows, p = np.array([r for r, _ in LAW]), np.array([q for _, q in LAW])
+  error = rows.mean(1)
+  truth = p @ error**2 - (p @ error) ** 2
+  mean = sum(
+    p[g] * p[h] * stats.distribution_variance(rows[[g, h]][:, list(S)]) / 25
+    for g, h in itertools.product(range(3), repeat=2)
+    for S in itertools.product(range(5), repeat=2)
+  )
+  assert mean == pytest.approx(truth, rel=1e-10)
+
+
+def test_distribution_variance_se_is_the_spread_over_campaigns():
+  rng = np.random.default_rng(1)
+  rates = rng.uniform(0.1, 0.9, 100)
+  shift = 0.05
+  samples = [
+    rng.uniform(size=(20, 100)) < rates[None] + rng.uniform(-shift, shift, (20, 1)) for _ in range(2000)
+  ]
+  estimates = [float(stats.distribution_variance(s)) for s in samples]
+  stated = np.mean([stats.distribution_variance_se(s) for s in samples])
+  assert np.mean(estimates) == pytest.approx(shift**2 / 3, abs=3 * np.std(estimates) / 2000**0.5)
+  assert np.std(estimates) == pytest.approx(stated, rel=0.1)
+
+
+def test_splits_equal_numpy():
+  errors = some_errors(9, 11)
+  even, odd = errors[:, 0::2].mean(1), errors[:, 1::2].mean(1)
+  np.testing.assert_allclose(stats.split_covariance(errors), np.cov(even, odd)[0, 1], rtol=1e-12)
+  r, p = scipy.stats.pearsonr(even, odd)
+  np.testing.assert_allclose(stats.split_correlation(errors), r, rtol=1e-12)
+  np.testing.assert_allclose(stats.correlation_p_value(r, 9), p, rtol=1e-10)
+
+
+def test_p_values_at_few_runs():
+  np.testing.assert_array_equal(stats.correlation_p_value([0.3, 1.0], 2), [1, 1])
+  np.testing.assert_array_equal(stats.correlation_p_value([np.nan, 1.0], 2), [np.nan, 1])
+  np.testing.assert_array_equal(stats.correlation_p_value(0.3, 1), np.nan)
+  np.testing.assert_array_equal(stats.correlation_p_value([1.0, -1.0, 0.0], 5), [0, 0, 1])
+
+
+def gain_over_all_orders(here, there, top):
+  """The mean gain over every order of the runs, with ties cut by order."""
+  orders = list(itertools.permutations(range(len(here))))
+  best = [np.mean([there[h] for h in sorted(order, key=lambda h: here[h])[:top]]) for order in orders]
+  return np.mean(there) - np.mean(best)
+
+
+@pytest.mark.parametrize(("fraction", "top"), [(0.25, 1), (0.5, 3), (0.34, 2), (1.0, 6)])
+def test_top_fraction_gain_shares_ties(fraction, top):
+  errors = some_errors(6, 7, seed=3)
+  errors[3, 0::2] = errors[0, 0::2]
+  even, odd = errors[:, 0::2].mean(1), errors[:, 1::2].mean(1)
+  gain = stats.top_fraction_gain(errors, fraction)
+  forward, back = gain_over_all_orders(even, odd, top), gain_over_all_orders(odd, even, top)
+  np.testing.assert_allclose(gain.even_to_odd, forward, rtol=1e-12, atol=1e-15)
+  np.testing.assert_allclose(gain.odd_to_even, back, rtol=1e-12, atol=1e-15)
+  np.testing.assert_allclose(gain.mean, (forward + back) / 2, rtol=1e-12, atol=1e-15)
+  if top < 6:
+    assert forward != pytest.approx(back)
+
+
+def test_top_fraction_counts_runs_as_decimals_do():
+  errors = np.zeros((100, 4), bool)
+  errors[28, :2] = True
+  errors[29:] = True
+  # ⌊0.29 · 100⌋ in floating point is 28, without run 28 and its one odd error of two.
+  assert stats.top_fraction_gain(errors, 0.29).even_to_odd == pytest.approx(0.715 - 0.5 / 29)
+
+
+def test_predictions_of_the_variance():
+  error, n = np.array([0.0, 0.1, 0.5]), np.array([10, 100, 1000])
+  np.testing.assert_allclose(stats.binomial_variance(error, n), scipy.stats.binom.var(n, error) / n**2)
+  np.testing.assert_allclose(stats.calibration_variance(error, n), [0, 0.0005, 0.00025])
+  np.testing.assert_allclose(stats.calibration_variance_bound(error, n, 10), [0, 0.0001, 0.00005])
+  assert np.isnan(stats.binomial_variance(np.nan, 10))
+
+
+def test_equation_6_is_half_the_self_pair_disagreement():
+  """For two classes Σ ε(1 - ε)/n² is Dis/(2n) with self pairs, identically."""
+  errors = some_errors()
+  disagreement = stats.expected_disagreement(errors.astype(int), 2, self_pairs=True)
+  independent = stats.independent_errors_variance(errors, unbiased=False)
+  np.testing.assert_allclose(stats.calibration_variance(disagreement, 11), independent, rtol=1e-12)
+
+
+def test_poisson_binomial_equals_enumeration():
+  rates = [0.1, 0.7, 0.0, 1.0, 0.35, 0.5]
+  pmf = np.zeros(7)
+  for outcome in itertools.product([0, 1], repeat=6):
+    pmf[sum(outcome)] += math.prod(p if o else 1 - p for p, o in zip(rates, outcome, strict=True))
+  np.testing.assert_allclose(stats.poisson_binomial_pmf(rates), pmf, rtol=1e-12, atol=1e-18)
+  equal = stats.poisson_binomial_pmf(np.full(300, 0.3))
+  np.testing.assert_allclose(equal, scipy.stats.binom.pmf(np.arange(301), 300, 0.3), rtol=1e-9, atol=1e-300)
+  np.testing.assert_array_equal(stats.poisson_binomial_pmf([]), [1])
+
+
+def slow_pairs(errors, threshold):
+  right = 1.0 - errors
+  found = []
+  for i, j in itertools.combinations(range(errors.shape[1]), 2):
+    joint, product = (right[:, i] * right[:, j]).mean(), right[:, i].mean() * right[:, j].mean()
+    if abs(joint - product) > threshold + 1e-12:
+      found.append((i, j, joint, product))
+  return [np.array(column) for column in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("block", [3, 4, 100])
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_dependent_pairs_equal_loops(block, array, monkeypatch):
+  monkeypatch.setattr(variance, "_BLOCK", block)
+  errors = some_errors(8, 11)
+  pairs = stats.dependent_pairs(array(errors), threshold=0.1)
+  expected = slow_pairs(errors, 0.1)
+  assert 0 < len(pairs.i) < 55
+  for name, given, wanted in zip(pairs._fields, pairs, expected, strict=True):
+    np.testing.assert_allclose(given, wanted, rtol=1e-15, err_msg=name)
+
+
+def test_dependent_pairs_leave_out_the_threshold_itself():
+  # 10 runs, each right 5 times and together 3 times: 3/10 - 1/4 = 0.05.
+  errors = np.array([[0] * 5 + [1] * 5, [0] * 3 + [1] * 5 + [0] * 2]).T
+  assert len(stats.dependent_pairs(errors, 0.05).i) == 0
+  assert len(stats.dependent_pairs(errors, 0.0499).i) == 1
+
+
+def test_one_run_or_one_example():
+  one_run, one_example = np.ones((1, 4), bool), np.array([[0], [1], [1]])
+  np.testing.assert_array_equal(stats.example_error_rates(one_run), [1, 1, 1, 1])
+  assert stats.independent_errors_variance(one_run, unbiased=False) == 0
+  assert stats.top_fraction_gain(one_run).mean == 0
+  for name in ("test_set_variance", "independent_errors_variance", "distribution_variance"):
+    assert np.isnan(getattr(stats, name)(one_run)), name
+  for name in ("distribution_variance_se", "split_correlation", "split_covariance"):
+    assert np.isnan(getattr(stats, name)(one_run)), name
+    assert np.isnan(getattr(stats, name)(one_example)), name
+  assert np.isnan(stats.distribution_variance(one_run, unbiased=False))
+  assert np.isnan(stats.distribution_variance(one_example))
+  assert stats.test_set_variance(one_example) == pytest.approx(1 / 3)
+  gain = stats.top_fraction_gain(one_example)
+  assert np.isnan(gain.even_to_odd)
+  for errors in (one_run, one_example):
+    assert stats.dependent_pairs(errors, 0).i.shape == (0,)
+
+
+def test_a_constant_half_has_no_correlation():
+  errors = np.array([[1, 0, 1], [1, 1, 1], [1, 0, 1]])
+  assert np.isnan(stats.split_correlation(errors))
+  assert stats.split_covariance(errors) == 0
+
+
+def test_no_catastrophic_cancellation():
+  """A difference of one error in 30,000 examples is seen in float32 arithmetic too."""
+  errors = np.ones((400, 30_000), bool)
+  errors[::2, 0] = False
+  expected = 400 / 399 / 4 / 30_000**2
+  np.testing.assert_allclose(stats.test_set_variance(errors), expected, rtol=1e-12)
+  np.testing.assert_allclose(stats.test_set_variance(jnp.asarray(errors)), expected, rtol=1e-12)
+  np.testing.assert_allclose(jax.jit(stats.test_set_variance)(errors), expected, rtol=1e-5)
+
+
+def test_large_example_counts_are_exact():
+  """Counts of more than 2^24 stay whole."""
+  errors = np.ones((2, 2**24 + 3), np.int8)
+  errors[0, 0] = 0
+  assert stats.error_rates(jnp.asarray(errors))[0] == (2**24 + 2) / (2**24 + 3)
+
+
+@pytest.mark.parametrize(
+  ("call", "text"),
+  [
+    (lambda: stats.error_rates([1, 0]), r"errors has shape \(2,\): give \(runs, examples\), axis 0 runs"),
+    (lambda: stats.error_rates([1, 0]), r"for a single run give errors\[None\]"),
+    (lambda: stats.error_rates(np.zeros((2, 3, 4))), r"errors has shape \(2, 3, 4\)"),
+    (lambda: stats.error_rates([[1, 0], [1]]), "errors has rows of unequal length"),
+    (lambda: stats.test_set_variance([[0, 2]]), "errors has values from 0 to 2: give predictions != labels"),
+    (lambda: stats.test_set_variance(jnp.array([[0, -1]])), "errors has values from -1 to 0"),
+    (lambda: stats.test_set_variance([[0.0, 1.0]]), "errors has dtype float64: give predictions != labels"),
+    (lambda: stats.top_fraction_gain([[0, 1]], 0), "fraction is 0: give a number above 0"),
+    (lambda: stats.binomial_variance(1.5, 10), "error is 1.5: give a number between 0 and 1"),
+    (lambda: stats.binomial_variance([0.5, -0.25], 10), "error is -0.25"),
+    (lambda: stats.calibration_variance(0.5, 0), "n is 0: give a number above 0"),
+    (lambda: stats.calibration_variance_bound(0.5, 9, -2), "num_classes is -2: give a number above 0"),
+    (lambda: stats.poisson_binomial_pmf([0.5, np.nan]), "rates is nan at example 1"),
+    (lambda: stats.poisson_binomial_pmf([0.5, 2]), "rates is 2: give a number between 0 and 1"),
+    (lambda: stats.poisson_binomial_pmf([[0.5]]), r"rates has shape \(1, 1\): give \(examples,\)"),
+    (lambda: stats.dependent_pairs([[0, 1]], -1), "threshold is -1: give a number of at least 0"),
+    (lambda: stats.dependent_pairs(np.zeros((2**24, 1), bool)), "errors has 16777216 runs"),
+    (lambda: jax.jit(stats.dependent_pairs)(np.zeros((2, 2), bool)), "call dependent_pairs outside jit"),
+    (lambda: stats.correlation_p_value(1.2, 5), "r is 1.2: give a number between -1 and 1"),
+  ],
+)
+def test_mistakes(call, text):
+  with pytest.raises(Mistake, match=text):
+    call()

@@ -1,0 +1,167 @@
+"""The seed-batched convolution against XLA's own, with and without lanes."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vmapseeds.errors import Mistake
+from vmapseeds.lanes import LOWERINGS, conv_general_dilated, lowering
+from vmapseeds.lanes import convolution as convolution_module
+
+NHWC = ("NHWC", "HWIO", "NHWC")
+
+
+def random(seed, *shape):
+  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def both(x, w, **options):
+  """Outputs and both gradients of a random projection: lane by lane through XLA, and ours under `vmap`."""
+
+  def outputs(convolve):
+    def one(x, w):
+      shape = jax.eval_shape(lambda x, w: convolve(x, w, **options), x, w).shape
+      project = random(7, *shape)
+      value, vjp = jax.vjp(lambda x, w: convolve(x, w, **options), x, w)
+      return value, *vjp(project)
+
+    return one
+
+  ours = jax.jit(jax.vmap(outputs(conv_general_dilated)))(x, w)
+  one = jax.jit(outputs(jax.lax.conv_general_dilated))
+  theirs = [jnp.stack(parts) for parts in zip(*(one(x[i], w[i]) for i in range(len(x))), strict=True)]
+  return ours, theirs
+
+
+def check(x, w, **options):
+  for ours, theirs in zip(*both(x, w, **options), strict=True):
+    scale = max(1.0, float(jnp.abs(theirs).max()))
+    np.testing.assert_allclose(ours / scale, theirs / scale, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", LOWERINGS)
+@settings(max_examples=6, deadline=None)
+@given(
+  lanes=st.integers(1, 3),
+  batch=st.integers(1, 3),
+  spatial=st.tuples(st.integers(5, 8), st.integers(5, 8)),
+  kernel=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+  strides=st.tuples(st.integers(1, 3), st.integers(1, 2)),
+  dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+  padding=st.sampled_from(["SAME", "VALID", ((0, 2), (1, 0)), ((1, 1), (2, 2))]),
+  groups=st.sampled_from([1, 2]),
+)
+def test_convolution_equals_xla(name, lanes, batch, spatial, kernel, strides, dilation, padding, groups):
+  x = random(0, lanes, batch, *spatial, 2 * groups)
+  w = random(1, lanes, *kernel, 2, 3 * groups)
+  with lowering(name):
+    check(x, w, window_strides=strides, padding=padding, rhs_dilation=dilation,
+          dimension_numbers=NHWC, feature_group_count=groups)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOWERINGS)
+def test_one_dimension_equals_xla(name):
+  with lowering(name):
+    check(random(0, 2, 3, 11, 4), random(1, 2, 5, 2, 6), window_strides=(2,), padding=[(3, 1)],
+          dimension_numbers=("NHC", "HIO", "NHC"), feature_group_count=2)  # fmt: skip
+
+
+def test_blocks_of_images_equal_one_block(monkeypatch):
+  x, w = random(0, 2, 6, 9, 9, 3), random(1, 2, 3, 3, 3, 4)
+  for images in (1, 2, 4):  # 4 does not divide 6: the next smaller divisor must be taken
+    monkeypatch.setattr(convolution_module, "BLOCK_BYTES", {"cpu": images * 9 * 9 * 27 * 4})
+    check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
+
+
+@pytest.mark.parametrize("shared", ["images", "kernels"])
+def test_what_lanes_share_needs_no_copy(shared):
+  x, w = random(0, 3, 2, 6, 6, 2), random(1, 3, 3, 3, 2, 4)
+  axes = (None, 0) if shared == "images" else (0, None)
+  x, w = (x[0], w) if shared == "images" else (x, w[0])
+
+  def loss(x, w, convolve):
+    return (convolve(x, w, (1, 1), "SAME", dimension_numbers=NHWC) ** 2).sum()
+
+  for argument in (0, 1):
+    gradient = lambda c, a=argument: jax.vmap(jax.grad(lambda x, w: loss(x, w, c), a), in_axes=axes)(x, w)  # noqa: E731
+    ours, theirs = gradient(conv_general_dilated), gradient(jax.lax.conv_general_dilated)
+    np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-4)
+
+
+def test_unbatched_convolution_is_xla_itself():
+  x, w = random(0, 2, 6, 6, 2), random(1, 3, 3, 2, 4)
+  ours = jax.make_jaxpr(lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC))(x, w)
+  assert "conv_general_dilated" in str(ours)
+  assert "dot_general" not in str(ours)
+
+
+def test_im2col_has_no_grouped_convolution():
+  x, w = random(0, 3, 2, 6, 6, 2), random(1, 3, 3, 3, 2, 4)
+  lanes = jax.vmap(jax.grad(lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC).sum(), 1))
+  text = jax.jit(lanes).lower(x, w).as_text()
+  assert "convolution" not in text
+  with lowering("grouped"):
+    assert "convolution" in jax.jit(lambda x, w: lanes(x, w)).lower(x, w).as_text()
+
+
+def test_vmap_of_vmap():
+  x, w = random(0, 2, 3, 1, 5, 5, 2), random(1, 2, 3, 3, 3, 2, 4)
+
+  def gradient(convolve):
+    one = jax.grad(lambda x, w: (convolve(x, w, (1, 1), "SAME", dimension_numbers=NHWC) ** 2).sum(), 1)
+    return jax.vmap(jax.vmap(one))(x, w)
+
+  np.testing.assert_allclose(
+    gradient(conv_general_dilated), gradient(jax.lax.conv_general_dilated), rtol=2e-5, atol=2e-4
+  )
+
+
+def test_other_layouts_go_to_xla():
+  x, w = random(0, 2, 3, 6, 6), random(1, 4, 3, 3, 3)
+  np.testing.assert_array_equal(
+    conv_general_dilated(x, w, (1, 1), "SAME"), jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+  )
+
+
+def test_bfloat16_accumulates_in_float32():
+  # A sum of 4,096 ones is 4,096 in float32; bfloat16 sums stop growing at 256.
+  x, w = jnp.ones((1, 1, 1, 1, 4096), jnp.bfloat16), jnp.ones((1, 1, 1, 4096, 1), jnp.bfloat16)
+  y = jax.vmap(lambda x, w: conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=NHWC))(x, w)
+  assert y.dtype == jnp.bfloat16
+  assert float(y.squeeze()) == 4096
+
+
+def test_flax_layers_take_it():
+  x = random(0, 2, 8, 8, 3)
+  linen = nn.Conv(4, (3, 3), strides=2, conv_general_dilated=conv_general_dilated)
+  plain = nn.Conv(4, (3, 3), strides=2)
+  keys = jax.random.split(jax.random.key(0), 3)
+  variables = jax.vmap(lambda k: plain.init(k, x))(keys)
+  ours = jax.vmap(lambda v: linen.apply(v, x))(variables)
+  theirs = jnp.stack([plain.apply(jax.tree.map(lambda a, i=i: a[i], variables), x) for i in range(3)])
+  np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+  @nnx.vmap(in_axes=(0, None))
+  def outputs(layer, x):
+    return layer(x)
+
+  @nnx.split_rngs(splits=3)
+  @nnx.vmap
+  def layers(rngs):
+    return nnx.Conv(3, 4, (3, 3), rngs=rngs, conv_general_dilated=conv_general_dilated)
+
+  stacked = layers(nnx.Rngs(0))
+  one = [nnx.Conv(3, 4, (3, 3), rngs=nnx.Rngs(0)) for _ in range(3)]
+  for i, layer in enumerate(one):
+    layer.kernel[...], layer.bias[...] = stacked.kernel[i], stacked.bias[i]
+  np.testing.assert_allclose(outputs(stacked, x), jnp.stack([layer(x) for layer in one]), atol=1e-5)
+
+
+def test_unknown_lowering():
+  with pytest.raises(Mistake, match="unknown lowering 'im2row': choose one of im2col, grouped, sequential"), lowering("im2row"):
+    pass

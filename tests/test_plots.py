@@ -1,0 +1,193 @@
+"""The figures, tested on what is plotted: bar heights, points, curves and labels."""
+
+import sys
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+
+from vmapseeds import plots
+
+
+@pytest.fixture
+def ax():
+  return plots.figure()[1]
+
+
+def bars(patch):
+  """Edges and heights of a filled step histogram."""
+  corners = patch.get_xy()
+  lower = corners[: np.flatnonzero(corners[1:, 0] < corners[:-1, 0])[0] + 1]
+  return lower[::2, 0], lower[1:-1:2, 1]
+
+
+def legend(ax):
+  return [text.get_text() for text in ax.get_legend().get_texts()]
+
+
+def test_no_pyplot():
+  plots.figure()
+  assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+@pytest.mark.parametrize("examples", [100, 797, 10_000])
+def test_bins_hold_equally_many_possible_accuracies(ax, examples):
+  counts = np.random.default_rng(0).binomial(examples, 0.9, size=500)
+  accuracies = (counts / examples).astype(np.float32)
+  assert plots.accuracy_histogram(accuracies, ax, examples=examples) is ax
+  edges, heights = bars(ax.patches[0])
+  possible = 100 * np.arange(examples + 1) / examples
+  per_bin = np.histogram(possible, edges)[0]
+  inside = (edges[:-1] >= 0) & (edges[1:] <= 100)
+  assert set(per_bin[inside]) == {round(np.diff(edges)[0] * examples / 100)}
+  np.testing.assert_allclose(np.abs(edges[:, None] - possible).min(1)[edges <= 100], 50 / examples, rtol=1e-6)
+  expected = np.histogram(100 * counts / examples, edges)[0] / 500 / np.diff(edges)
+  np.testing.assert_allclose(heights, expected, rtol=1e-9)
+  assert (heights * np.diff(edges)).sum() == pytest.approx(1)
+  assert 5 < len(heights) <= 61
+
+
+def test_accuracy_curves_are_normal_densities_in_percent(ax):
+  accuracies = np.array([0.90, 0.92, 0.93, 0.95])
+  plots.accuracy_histogram(accuracies, ax, independent_sd=0.01, binomial_sd=np.float64(0.03), color="k")
+  for line, sd in zip(ax.lines, (1.0, 3.0), strict=True):
+    x, y = line.get_data()
+    np.testing.assert_allclose(y, np.exp(-(((x - 92.5) / sd) ** 2) / 2) / sd / np.sqrt(2 * np.pi), rtol=1e-9)
+    assert np.trapezoid(y, x) == pytest.approx(1, abs=1e-3)
+  assert legend(ax) == [
+    "errors independent: sd 1.00 %",
+    "binomial: sd 3.00 %",
+    "4 runs: sd 2.08 %",
+  ] or legend(ax) == ["4 runs: sd 2.08 %", "errors independent: sd 1.00 %", "binomial: sd 3.00 %"]
+  assert ax.get_xlabel() == "test accuracy (%)"
+  assert ax.get_ylabel() == "density (per percentage point)"
+
+
+@pytest.mark.parametrize("sd", [None, np.nan, 0.0])
+def test_no_curve_without_a_standard_deviation(ax, sd):
+  plots.accuracy_histogram([0.5, 0.75], ax, examples=4, independent_sd=sd, binomial_sd=sd)
+  assert not ax.lines
+
+
+@pytest.mark.parametrize("accuracies", [[0.75], [0.75, 0.75], [0.0, 1.0]])
+def test_histogram_of_one_and_two_runs(ax, accuracies):
+  plots.accuracy_histogram(accuracies, ax, examples=4)
+  edges, heights = bars(ax.patches[0])
+  assert (heights * np.diff(edges)).sum() == pytest.approx(1)
+  runs = "1 run" if len(accuracies) == 1 else f"2 runs: sd {plots.percent(np.std(accuracies, ddof=1))}"
+  assert legend(ax) == [runs]
+
+
+def test_two_histograms_differ_in_color(ax):
+  plots.accuracy_histogram([0.5, 0.6], ax)
+  plots.accuracy_histogram([0.7, 0.6], ax)
+  assert ax.patches[0].get_edgecolor() != ax.patches[1].get_edgecolor()
+
+
+def test_split_scatter_counts_coinciding_runs(ax):
+  first, second = np.array([0.5, 0.5, 0.75, 0.5]), np.array([0.25, 0.25, 0.5, 1.0])
+  plots.split_scatter(first, second, ax, correlation=np.float64(0.3))
+  drawn = ax.collections[0]
+  found = {tuple(xy): c for xy, c in zip(drawn.get_offsets().tolist(), drawn.get_array(), strict=True)}
+  assert found == {(50, 25): 2, (75, 50): 1, (50, 100): 1}
+  assert legend(ax) == ["4 runs: r = 0.300, r² = 0.090"]
+  assert [line.get_xdata()[0] for line in ax.lines][0] == pytest.approx(56.25)
+  assert ax.lines[1].get_ydata()[0] == pytest.approx(50)
+  assert ax.figure.axes[1].get_ylabel() == "runs at a point"
+
+
+def test_split_scatter_of_one_run(ax):
+  plots.split_scatter([0.5], [0.25], ax, correlation=np.nan)
+  assert legend(ax) == ["1 run"]
+  assert len(ax.figure.axes) == 1
+
+
+def test_negative_variance_is_an_open_marker_at_zero(ax):
+  plots.variance_against_duration(
+    [0, 4, 16], [0.03, 0.02, 0.01], [0.02, np.nan, 0.005], ax, distribution_se=[0.03, 0.004, 0.001],
+    test_set_se=[0.001, 0.001, 0.001], independent_sd=[0.01, 0.02, 0.03],
+  )  # fmt: skip
+  independent, (test_set, distribution, below) = ax.lines[0], (c.lines[0] for c in ax.containers)
+  np.testing.assert_allclose(independent.get_ydata(), [1, 2, 3])
+  np.testing.assert_allclose(test_set.get_ydata(), [3, 2, 1])
+  np.testing.assert_allclose(distribution.get_ydata(), [2, np.nan, 0.5])
+  assert below.get_xdata().tolist() == [1]
+  assert below.get_ydata().tolist() == [0]
+  assert to_rgba(below.get_markerfacecolor()) == to_rgba("white")
+  ends = [segment[:, 1] for segment in ax.containers[1].lines[2][0].get_segments() if len(segment)]
+  np.testing.assert_allclose([e for e in ends if np.isfinite(e).all()], [[0, 5], [0.4, 0.6]])
+  np.testing.assert_allclose(ax.containers[2].lines[2][0].get_segments()[0][:, 1], [0, 0.4])
+  assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "4", "16"]
+  assert np.diff(ax.get_xticks()).tolist() == [1, 1]
+  assert "distribution: variance estimate below 0" in legend(ax)
+
+
+def test_durations_without_errors_or_negative_variances(ax):
+  plots.variance_against_duration([1], [0.01], [0.005], ax)
+  assert sorted(legend(ax)) == ["distribution", "test set"]
+
+
+def test_disagreement_histograms_share_their_bins(ax):
+  rng = np.random.default_rng(1)
+  groups = {"poked": rng.binomial(200, 0.1, 50) / 200, "distinct": rng.binomial(200, 0.3, 400) / 200}
+  plots.disagreement_histogram(groups, ax, examples=200)
+  (edges_a, heights_a), (edges_b, heights_b) = map(bars, ax.patches)
+  np.testing.assert_array_equal(edges_a, edges_b)
+  np.testing.assert_allclose(heights_a, np.histogram(100 * groups["poked"], edges_a, density=True)[0])
+  np.testing.assert_allclose(heights_b, np.histogram(100 * groups["distinct"], edges_a, density=True)[0])
+  means = {name: f"{name}: mean {100 * values.mean():.1f} %" for name, values in groups.items()}
+  assert sorted(legend(ax)) == sorted(v.replace("poked: mean", "poked: mean") for v in means.values())
+
+
+def test_sd_by_source_points_and_intervals(ax):
+  groups = {"init": (0.005, 0.001), "order": (np.nan, 0.002), "all": (np.array(0.001), 0.003)}
+  plots.sd_by_source(groups, ax)
+  known, below = ax.containers
+  np.testing.assert_allclose(known.lines[0].get_xdata(), [0.5, 0.1])
+  assert known.lines[0].get_ydata().tolist() == [0, 2]
+  np.testing.assert_allclose([s[:, 0] for s in known.lines[2][0].get_segments()], [[0.3, 0.7], [0, 0.7]])
+  np.testing.assert_allclose(below.lines[2][0].get_segments()[0][:, 0], [0, 0.4])
+  assert [t.get_text() for t in ax.get_yticklabels()] == ["init", "order", "all"]
+  assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
+
+
+def test_error_rates_fall_into_the_bin_they_start(ax):
+  rates = np.array([0, 0, 1 / 20, 3 / 20, 0.6000000000000001, 0.7, 0.95, 1.0])
+  plots.error_rate_histogram(rates, ax)
+  heights = [p.get_height() for p in ax.patches]
+  expected = np.bincount(np.minimum(np.rint(rates * 20), 19).astype(int), minlength=20)
+  assert heights == expected.tolist()
+  assert legend(ax) == ["8 examples: 2 never wrong, 1 always"]
+  assert ax.get_yscale() == "log"
+
+
+@pytest.mark.parametrize(
+  ("fraction", "text"),
+  [
+    (0.00123, "0.123 %"),
+    (0.98765, "98.8 %"),
+    (1, "100 %"),
+    (0, "0.00 %"),
+    (1e-12, "0.000000 %"),
+    (-0.01, "-1.00 %"),
+  ],
+)
+def test_percent(fraction, text):
+  assert plots.percent(fraction) == text
+  assert plots.percent(np.nan) == "n/a"
+
+
+def test_everything_can_be_saved(tmp_path):
+  rng = np.random.default_rng(2)
+  for i, draw in enumerate((
+    lambda ax: plots.accuracy_histogram(rng.random(9), ax, independent_sd=0.1, binomial_sd=0.2),
+    lambda ax: plots.split_scatter(rng.integers(0, 3, 9) / 4, rng.integers(0, 3, 9) / 4, ax),
+    lambda ax: plots.variance_against_duration([0, 1], [0.1, 0.1], [np.nan, np.nan], ax),
+    lambda ax: plots.disagreement_histogram({"one pair": [0.5]}, ax),
+    lambda ax: plots.sd_by_source({"init": (0.1, np.nan), "order": (np.nan, np.nan)}, ax),
+    lambda ax: plots.error_rate_histogram([0.0], ax),
+  )):  # fmt: skip
+    figure, ax = plots.figure()
+    draw(ax)
+    figure.savefig(tmp_path / f"{i}.png")
+    assert (tmp_path / f"{i}.png").stat().st_size > 1000

@@ -1,0 +1,241 @@
+"""One training against a plain Flax + optax script, and each source of randomness on the arrays themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import plain
+import pytest
+
+import vmapseeds as vs
+from vmapseeds import lanes
+from vmapseeds.train import DeviceExamples, epoch_order, initialize, poke, train, training_images
+
+
+def examples(height=8, channels=1, n=24, classes=10, seed=0):
+  rng = np.random.default_rng(seed)
+  images = rng.integers(0, 256, (n, height, height, channels), np.uint8)
+  labels = rng.integers(0, classes, n).astype(np.int32)
+  mean = images.mean((0, 1, 2)).astype(np.float32)
+  return jax.tree.map(jnp.asarray, DeviceExamples(images, labels, mean, images.std((0, 1, 2)).astype(np.float32)))
+
+
+def trained(recipe, data, runs, classes=10, width=2):
+  """Every run trained through lanes, stacked."""
+  step = lanes.spread(lambda data, run: train(recipe, data, run, classes), width=width)
+  parts = [out for _, out in step(data, runs.lanes(recipe, len(data.labels)))]
+  return jax.tree.map(lambda *p: np.concatenate(p), *parts)
+
+
+def lane(tree, i):
+  return jax.tree.map(lambda a: a[i], tree)
+
+
+CASES = {
+  "digits_cnn": (plain.SmallCNN(), {}, 8, 1, [("cutout", 2)]),
+  "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
+  "resnet9_cifar10_published": (
+    plain.ResNet9(1 / 8), {"width": 1 / 8}, 32, 3, [("flip", 0), ("cutout", 12), ("reflect", 2)]
+  ),
+  "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
+  "linear_cifar10": (plain.Linear(), {}, 32, 3, []),
+}  # fmt: skip
+
+
+def test_every_recipe_has_a_plain_script():
+  from vmapseeds.recipe import RECIPES
+
+  assert set(CASES) == set(RECIPES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_lane_is_the_plain_script(name):
+  model, changes, height, channels, augmentation = CASES[name]
+  # Two epochs of four steps; the 25th example is dropped by each.
+  recipe = vs.recipe(name, epochs=2, batch_size=6, **changes)
+  classes = 2 if recipe.classes else 10
+  data = examples(height, channels, 25, classes)
+  mean = recipe.mean or data.mean
+  std = recipe.std or data.std
+  data = data._replace(mean=np.array(mean, np.float32), std=np.array(std, np.float32))
+  ours = trained(recipe, data, vs.Runs.independent(3), classes)
+  for seed in (0, 2):
+    start = initialize(recipe, data, lane(vs.Runs.independent(3).lanes(recipe, 25), seed), classes)
+    theirs = plain.train(
+      model, data.images, data.labels, seed=seed, steps=8, epochs=2, batch=6,
+      lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, mean=mean, std=std,
+      augmentation=augmentation, adam=recipe.optimizer == "adam", linear=recipe.schedule == "linear",
+      variables=start if "resnet9" in name else None,  # its initialisation has a test of its own
+    )  # fmt: skip
+    moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), theirs, start)
+    assert min(jax.tree.leaves(moved)) > 1e-4, "a test on parameters that do not move could not fail"
+    # Rounding grows with every step; two wrong draws of any kind differ by 1e-2 and more.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=2e-3, rtol=2e-3), ours.variables, theirs)
+
+
+def test_resnet9_is_as_jordan_describes_it():
+  recipe = vs.recipe("resnet9_cifar10")
+  run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
+  variables = initialize(recipe, examples(32, 3, 10), run, 10)
+  kernels = {tuple(a.shape) for a in jax.tree.leaves(variables["params"]) if a.ndim == 4}
+  assert kernels == {(3, 3, 3, 64), (5, 5, 64, 128), (3, 3, 128, 128), (3, 3, 128, 256), (3, 3, 256, 256), (3, 3, 256, 128)}
+  assert sum(a.size for a in jax.tree.leaves(variables["params"])) == 2_274_880
+  # PyTorch's default: uniform in ±1/√fan_in, so sd = bound/√3.
+  for kernel in jax.tree.leaves(variables["params"]):
+    if kernel.ndim > 1:
+      bound = 1 / np.sqrt(np.prod(kernel.shape[:-1]))
+      assert bound * 0.95 < np.abs(kernel).max() <= bound
+      np.testing.assert_allclose(kernel.std(), bound / np.sqrt(3), rtol=0.1)
+
+
+def test_banerjee_cnn_has_71250_parameters():
+  recipe = vs.recipe("cnn_cifar10_binary")
+  run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
+  params = initialize(recipe, examples(32, 3, 10), run, 2)["params"]
+  assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
+
+
+def test_zero_epochs_is_initialisation():
+  recipe = vs.recipe("digits_cnn", epochs=0)
+  data, runs = examples(n=40), vs.Runs.independent(2)
+  ours = trained(recipe, data, runs)
+  for i in range(2):
+    start = initialize(recipe, data, lane(runs.lanes(recipe, 40), i), 10)
+    jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b), ours.variables, start)
+
+
+# The sources of randomness, on the arrays themselves.
+
+
+def arrays_of(runs, recipe, data):
+  """Initial parameters, the orders of two epochs, and the augmented images of two epochs by example."""
+
+  def of(run):
+    order = jnp.stack([epoch_order(run, jnp.array(e), len(data.labels)) for e in (0, 1)])
+    images = jnp.stack([training_images(recipe, data, run, e, jnp.arange(len(data.labels))) for e in (0, 1)])
+    return {"init": initialize(recipe, data, run, 10), "order": order, "augment": images}
+
+  return jax.vmap(of)(runs.lanes(recipe, len(data.labels)))
+
+
+@pytest.mark.parametrize("source", ["init", "order", "augment"])
+def test_varying_one_source_changes_that_source_alone(source):
+  recipe, data = vs.recipe("digits_cnn"), examples()
+  arrays = arrays_of(vs.Runs.vary(source, 3, fixed=5), recipe, data)
+  for name, tree in arrays.items():
+    equal = [np.array_equal(leaf[0], leaf[1]) for leaf in jax.tree.leaves(tree) if leaf[0].any()]
+    assert equal == [name != source] * len(equal), name
+
+
+def test_epochs_differ_in_order_and_augmentation():
+  arrays = arrays_of(vs.Runs.independent(1), vs.recipe("digits_cnn"), examples())
+  for name in ("order", "augment"):
+    assert not np.array_equal(arrays[name][0, 0], arrays[name][0, 1])
+  assert sorted(arrays["order"][0, 1].tolist()) == list(range(24))
+
+
+def test_augmentation_of_an_example_does_not_depend_on_its_place():
+  recipe, data = vs.recipe("digits_cnn"), examples()
+  run = lane(vs.Runs.independent(1).lanes(recipe, 24), 0)
+  order = np.random.default_rng(0).permutation(24)
+  straight = training_images(recipe, data, run, 3, jnp.arange(24))
+  np.testing.assert_array_equal(training_images(recipe, data, run, 3, jnp.asarray(order)), straight[order])
+  assert not np.array_equal(straight[0], straight[1])
+
+
+def test_the_data_seed_draws_the_training_examples():
+  recipe = vs.recipe("digits_cnn")
+  fixed = vs.Runs.vary("init", 4, fixed=9).bootstrap().lanes(recipe, 50).subset
+  varied = vs.Runs.vary("data", 4).bootstrap(30).lanes(recipe, 50).subset
+  assert fixed.shape == (4, 50)
+  assert varied.shape == (4, 30)
+  assert (fixed == fixed[0]).all()
+  assert len({tuple(row) for row in varied.tolist()}) == 4
+  assert all(len(set(row.tolist())) < 30 for row in varied), "thirty draws with replacement from fifty repeat"
+  without = vs.Runs.vary("data", 4).subset(30).lanes(recipe, 50).subset
+  assert all(len(set(row.tolist())) == 30 for row in without)
+
+
+def test_a_run_sees_its_subset_alone():
+  # Examples outside the subset are poisoned: a single one of them in a batch would make the loss NaN.
+  recipe = vs.recipe("digits_cnn", epochs=2, batch_size=4, augment="")
+  data = examples(n=20)
+  images = data.images.astype(np.float32)
+  images[12:] = np.nan
+  data = data._replace(images=images)
+  inside, outside = np.arange(12), np.arange(4, 16)
+  out = trained(recipe, data, vs.Runs.independent(2).subset(np.stack([inside, outside])))
+  assert out.diverged.tolist() == [False, True]
+
+
+def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
+  recipe, data = vs.recipe("digits_cnn", epochs=1, batch_size=6), examples()
+  runs = vs.Runs.sweep(lr=[0.0, 0.1], seeds=2)
+  traces = []
+
+  def one(data, run):
+    traces.append(1)
+    return train(recipe, data, run, 10)
+
+  step = lanes.spread(one, width=1)
+  parts = [out for _, out in step(data, runs.lanes(recipe, 24))]
+  list(step(data, vs.Runs.sweep(lr=[0.3], momentum=[0.5], seeds=3).lanes(recipe.replace(lr=0.7), 24)))
+  list(step(data, vs.Runs.independent(5).poke(1).lanes(recipe, 24)))
+  assert len(traces) == 1
+  ours = jax.tree.map(lambda *p: np.concatenate(p), *parts)
+  separately = trained(recipe.replace(lr=0.1), data, vs.Runs.independent(2), width=1)
+  for row, (seed, lr) in enumerate([(0, 0.0), (0, 0.1), (1, 0.0), (1, 0.1)]):
+    if lr:
+      jax.tree.map(lambda a, b, r=row, s=seed: np.testing.assert_array_equal(a[r], b[s]), ours, separately)
+    else:
+      start = initialize(recipe, data, lane(runs.lanes(recipe, 24), row), 10)
+      jax.tree.map(lambda a, b, r=row: np.testing.assert_array_equal(a[r], b), ours.variables, start)
+
+
+def test_a_poke_changes_one_weight():
+  params = {"Conv_0": {"bias": jnp.zeros(3), "kernel": jnp.ones((3, 3, 1, 3))}, "Dense_0": {"kernel": jnp.ones((4, 2))}}
+  places = set()
+  for seed in range(200):
+    poked = jax.tree.leaves(poke(params, jax.random.key(seed), jnp.float32(1.5)))
+    flat = np.concatenate([np.ravel(a) for a in poked])
+    assert (flat != np.concatenate([np.ravel(a) for a in jax.tree.leaves(params)])).sum() == 1
+    places.add(int(np.argmax(flat)))
+  assert places == set(range(3, 3 + 27 + 8)), "every weight and no bias is poked now and then"
+
+
+def test_poke_happens_at_its_step():
+  recipe, data = vs.recipe("digits_cnn", epochs=1, batch_size=6, lr=0.0, momentum=0.0), examples()
+  runs = vs.Runs.concat([vs.Runs.vary("order", 1).poke(s, factor=2.0) for s in (-1, 0, 3, 4)])
+  out = trained(recipe, data, runs)
+  flat = np.concatenate([a.reshape(4, -1) for a in jax.tree.leaves(out.variables)], axis=1)
+  # Nothing is learned at learning rate 0, so a poke within the four steps stays as it is.
+  assert [(flat[0] != row).sum() for row in flat] == [0, 1, 1, 0]
+
+
+def test_label_maps_are_trained_a_run():
+  recipe, data = vs.recipe("digits_cnn", epochs=2, batch_size=6), examples()
+  maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
+  ours = trained(recipe, data, vs.Runs.independent(2).with_label_map(maps), classes=2)
+  for i in range(2):
+    relabelled = data._replace(labels=maps[i][data.labels])
+    one = trained(recipe, relabelled, vs.Runs.independent(2), classes=2)
+    jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[i]), ours, one)
+
+
+def test_a_lane_that_diverges_is_marked_and_its_neighbours_are_untouched():
+  recipe, data = vs.recipe("digits_cnn", epochs=2, batch_size=6), examples()
+  runs = vs.Runs.sweep(lr=[0.05, 1e6], seeds=2)
+  ours = trained(recipe, data, runs)
+  calm = trained(recipe, data, vs.Runs.sweep(lr=[0.05, 0.01], seeds=2))
+  assert ours.diverged.tolist() == [False, True, False, True]
+  for row in (0, 2):
+    jax.tree.map(lambda a, b, r=row: np.testing.assert_array_equal(a[r], b[r]), ours, calm)
+
+
+def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
+  recipe = vs.recipe("resnet9_cifar10", epochs=1, batch_size=6, width=1 / 16, precision="bfloat16", lr=0.01)
+  data = examples(32, 3, 24)
+  out = trained(recipe, data, vs.Runs.independent(2))
+  assert {str(a.dtype) for a in jax.tree.leaves(out.variables)} == {"float32"}
+  full = trained(recipe.replace(precision="float32"), data, vs.Runs.independent(2))
+  difference = max(jax.tree.leaves(jax.tree.map(lambda a, b: float(np.abs(a - b).max()), out.variables, full.variables)))
+  assert 1e-5 < difference < 0.3

@@ -1,0 +1,24 @@
+"""Train hundreds of small networks at once and read their variance off the runs × examples tensor."""
+
+# Modules first: `recipe` and `train` are also the names of modules, and the functions must win.
+from vmapseeds import campaign, stats
+from vmapseeds.campaign import train
+from vmapseeds.errors import Mistake, UnknownField
+from vmapseeds.lanes import conv_general_dilated
+from vmapseeds.recipe import Recipe, recipe
+from vmapseeds.results import errors, open_results
+from vmapseeds.runs import Runs
+
+__all__ = [
+  "Mistake",
+  "Recipe",
+  "Runs",
+  "UnknownField",
+  "campaign",
+  "conv_general_dilated",
+  "errors",
+  "open_results",
+  "recipe",
+  "stats",
+  "train",
+]

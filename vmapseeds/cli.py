@@ -1,0 +1,216 @@
+"""The command line: `vmapseeds demo | train | report | compare | recipes | bench`."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+from unittest import mock
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import Positional, arg
+
+from vmapseeds.errors import Mistake
+from vmapseeds.recipe import RECIPES, from_text, recipe
+from vmapseeds.runs import Runs
+
+Flag = tyro.conf.FlagCreatePairsOff[bool]
+Folder = Annotated[Path, arg(metavar="DIR")]
+
+
+def _count(default: str) -> Any:
+  return Annotated[int | None, arg(metavar="N", help_behavior_hint=f"(default: {default})")]
+
+
+def _words(metavar: str, default: str) -> Any:
+  return Annotated[tuple[str, ...], arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Demo:
+  """Trains digits_cnn for 1 and for 16 epochs and reports both: a minute on two CPU cores."""
+
+  out: Folder = Path("results/demo")
+  """folder for the results; started again with the same one, it goes on where it stopped"""
+
+  runs: Annotated[int, arg(metavar="N")] = 256
+  """runs of each duration"""
+
+  def run(self) -> None:
+    from vmapseeds import campaign, report
+
+    folders = []
+    for epochs in (1, 16):
+      folders.append(self.out / f"{epochs}_epochs")
+      print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
+      campaign.train(recipe("digits_cnn", epochs=epochs), Runs.independent(self.runs), folders[-1])
+    report.report(folders)
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+  """Trains runs of a recipe, or goes on where an earlier call stopped."""
+
+  recipe: Annotated[Positional[str], arg(metavar="RECIPE")]
+  """what to train: a name that `vmapseeds recipes` lists"""
+
+  out: Folder
+  """folder for the results; with more runs than it holds, it is extended"""
+
+  runs: Annotated[int, arg(metavar="N")] = 256
+  """how many runs the results shall have"""
+
+  seed_batch: _count("256, or all if fewer") = None
+  """runs trained between two writes; an interruption loses at most these"""
+
+  lane_width: _count("the folder's, else 1 on a CPU and 64 elsewhere") = None
+  """lanes that a device advances together"""
+
+  vary: _words("SOURCE", "all vary") = ()
+  """sources of randomness that vary, the others fixed: init order augment dropout data"""
+
+  set: _words("FIELD=VALUE", "none") = ()
+  """recipe fields to change, e.g. epochs=4 lr=0.25 dataset=cifar10"""
+
+  logits: Flag = False
+  """keep logits beside predictions"""
+
+  quiet: Flag = False
+  """no progress bar"""
+
+  def run(self) -> None:
+    from vmapseeds import campaign
+
+    runs = Runs.vary(self.vary, self.runs) if self.vary else Runs.independent(self.runs)
+    results = campaign.train(
+      recipe(self.recipe, **overrides(self.set)), runs, self.out,
+      seed_batch=self.seed_batch, lane_width=self.lane_width, logits=self.logits, progress=not self.quiet,
+    )  # fmt: skip
+    accuracy = results.accuracy.values[~results.diverged.values]
+    diverged = f", {int(results.diverged.sum())} diverged" * bool(results.diverged.any())
+    mean = f"mean accuracy {accuracy.mean():.2%}" if len(accuracy) else "no accuracy"
+    print(f"{results.sizes['run']} runs in {self.out}{diverged}, {mean}; next: vmapseeds report {self.out}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+  """Prints the statistics of results and writes report.html, report.json and figures beside them."""
+
+  folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="DIR")]
+  """results folders"""
+
+  test_set: Annotated[str, arg(metavar="NAME")] = "test"
+  """which test set"""
+
+  def run(self) -> None:
+    from vmapseeds import report
+
+    if not self.folders:
+      raise Mistake("no results folder: give one or more that `vmapseeds train` made")
+    report.report(self.folders, test_set=self.test_set)
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+  """Says whether recipe A outperforms recipe B: P(A > B), its interval and the decision."""
+
+  a: Annotated[Positional[Path], arg(metavar="DIR_A")]
+  """results of A"""
+
+  b: Annotated[Positional[Path], arg(metavar="DIR_B")]
+  """results of B"""
+
+  gamma: float = 0.75
+  """P(A > B) from which a difference is meaningful"""
+
+  test_set: Annotated[str, arg(metavar="NAME")] = "test"
+  """which test set"""
+
+  def run(self) -> None:
+    from vmapseeds import compare
+
+    compare.compare(self.a, self.b, gamma=self.gamma, test_set=self.test_set)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipes:
+  """Lists the recipes."""
+
+  def run(self) -> None:
+    table = Table("recipe", "data set", "model", "epochs", "what it is")
+    for name, (r, summary) in RECIPES.items():
+      table.add_row(name, r.dataset, r.model, str(r.epochs), summary)
+    Console().print(table)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+  """Measures model-steps a second on this machine, for each lowering and lane width."""
+
+  recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "digits_cnn"
+  """whose training step to time, on random images"""
+
+  widths: Annotated[tuple[int, ...], arg(metavar="W")] = (1, 4, 16)
+  """lane widths"""
+
+  set: _words("FIELD=VALUE", "none") = ()
+  """recipe fields to change"""
+
+  def run(self) -> None:
+    from vmapseeds import bench
+
+    bench.bench(recipe(self.recipe, **overrides(self.set)), self.widths)
+
+
+def overrides(settings: Sequence[str]) -> dict[str, Any]:
+  """The recipe fields of `--set field=value ...`."""
+  for setting in settings:
+    if "=" not in setting:
+      raise Mistake(f"--set {setting}: write FIELD=VALUE, e.g. --set epochs=4")
+  pairs = (setting.split("=", 1) for setting in settings)
+  return {field: from_text(field, text) for field, text in pairs}
+
+
+def parse(target: Any, argv: Sequence[str] | None = None, *, prog: str | None = None) -> Any:
+  """`argv` parsed as `target`, a dataclass or a union of some; a flag that does not fit becomes a `Mistake`."""
+  said = io.StringIO()
+  argv = sys.argv[1:] if argv is None else argv
+  # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
+  wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
+  try:
+    with contextlib.redirect_stderr(said), mock.patch.dict(os.environ, wide):
+      return tyro.cli(target, args=argv, prog=prog)
+  except SystemExit as end:
+    if not end.code:
+      raise
+  lines = [line.strip("│╭╮╰╯ ") for line in said.getvalue().splitlines()]
+  parts = " ".join("|" if set(line) == {"─"} else line for line in lines if line and not line.startswith("─ "))
+  raise Mistake("; ".join(" ".join(part.split()) for part in parts.split("|") if part.strip()))
+
+
+@contextlib.contextmanager
+def mistakes() -> Iterator[None]:
+  """Prints a user's mistake as one line on stderr and ends with status 2."""
+  try:
+    yield
+  except Mistake as mistake:
+    print(f"error: {' '.join(str(mistake).split())}", file=sys.stderr)
+    sys.exit(2)
+  except KeyboardInterrupt:
+    print("interrupted: what was written stays; the same command goes on from there", file=sys.stderr)
+    sys.exit(130)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  """The program `vmapseeds`."""
+  with mistakes():
+    parse(Demo | Train | Report | Compare | Recipes | Bench, argv, prog="vmapseeds").run()
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,187 @@
+"""Downloads and prepares tensorflow-datasets where TensorFlow is not installed, and without ever hanging.
+
+tensorflow-datasets reads without TensorFlow but prepares with it: it opens files and encodes images as PNG by
+it. While a data set is being prepared, a stand-in does the first and Pillow the second. Everything else
+(addresses, checksums, download cache, record files) is tensorflow-datasets' own, so what is written is what
+it would have written, but for the compression of the PNGs, which is lossless.
+"""
+
+import contextlib
+import glob
+import importlib.util
+import io
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from types import SimpleNamespace
+from unittest import mock
+from urllib.parse import urlsplit
+
+import numpy as np
+import requests
+import tensorflow_datasets as tfds
+from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
+from tensorflow_datasets.core.download import downloader
+from tensorflow_datasets.core.features import image_feature
+from tensorflow_datasets.core.utils import lazy_imports_utils, tqdm_utils
+
+from vmapseeds.errors import Mistake
+
+CONNECT_SECONDS, SILENCE_SECONDS = 5, 30
+
+
+def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
+  """Downloads a data set to `folder` and writes its record files.
+
+  Raises:
+    Mistake: when it cannot be fetched, does not have the registered checksum, or needs more of TensorFlow.
+  """
+  config = tfds.download.DownloadConfig(try_download_gcs=False)
+  try:
+    with quietly(), progress() as bars, without_tensorflow(), impatient_downloads(bars), counted_images(bars):
+      builder.download_and_prepare(download_config=config, file_format="array_record")
+  except Exception as error:  # Builders are third-party code that meets the network, archives and the disk.
+    if is_prepared(builder):
+      return  # Another process was faster.
+    advice = "set TFDS_DATA_DIR to a folder that has it, or give an .npz file"
+    if isinstance(error, ModuleNotFoundError):
+      advice = f"pip install {error.name}, or {advice}"
+    raise Mistake(f"data set {name!r} is not in {folder!r} and cannot be prepared there ({reason(error)}): "
+                  f"{advice}") from error
+
+
+def is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
+  """Whether the data set lies ready in the builder's folder."""
+  with quietly():
+    return builder.is_prepared()
+
+
+def reason(error: BaseException) -> str:
+  """What went wrong, within one line."""
+  request = getattr(error, "request", None)
+  if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout) and request:
+    return f"no connection to {urlsplit(request.url).hostname}"
+  text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+  # tensorflow-datasets puts the arguments of the builder before what was wrong with them.
+  text = text.rpartition('}": ')[2]
+  return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
+
+
+def progress(shown: bool = True) -> Progress:
+  """Progress bars on standard error, if that is watched by someone."""
+  console = Console(stderr=True)
+  return Progress(console=console, transient=True, disable=not (shown and console.is_interactive))
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+  """Within it, no notices of tensorflow-datasets and no warnings of connections that are tried again."""
+  loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
+  levels = [logger.level for logger in loggers]
+  try:
+    for logger in loggers:
+      logger.setLevel(logging.ERROR)
+    with contextlib.redirect_stdout(io.StringIO()):
+      yield
+  finally:
+    for logger, level in zip(loggers, levels, strict=True):
+      logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def impatient_downloads(bars: Progress) -> Iterator[None]:
+  """Within it, tensorflow-datasets gives up on a server that does not answer, and downloads show in `bars`.
+
+  As it is, it would wait without limit, and try ten times over some three minutes when there is no network.
+  """
+  open_url = downloader._open_with_requests
+
+  @contextlib.contextmanager
+  def impatient(url, **kwargs):
+    with open_url(url, timeout=(CONNECT_SECONDS, SILENCE_SECONDS), **kwargs) as (response, blocks):
+      total = int(response.headers.get("Content-Length", 0)) or None
+      task = bars.add_task(f"downloading {os.path.basename(urlsplit(url).path)}", total=total)
+      yield response, (bars.advance(task, len(block)) or block for block in blocks)
+
+  with (
+    mock.patch.multiple(downloader, _open_with_requests=impatient, MAX_RETRIES=1),
+    mock.patch.object(tqdm_utils, "_active", False),
+  ):
+    yield
+
+
+@contextlib.contextmanager
+def counted_images(bars: Progress) -> Iterator[None]:
+  """Within it, `bars` shows how many images have been encoded."""
+  encode_example, task, done = image_feature.Image.encode_example, None, 0
+
+  def counted(feature, image):
+    nonlocal task, done
+    if task is None:
+      task = bars.add_task("preparing", total=None)
+    done += 1
+    if done % 500 == 0:
+      bars.update(task, description=f"preparing: {done:,} images")
+    return encode_example(feature, image)
+
+  with mock.patch.object(image_feature.Image, "encode_example", counted):
+    yield
+
+
+@contextlib.contextmanager
+def without_tensorflow() -> Iterator[None]:
+  """Within it, tensorflow-datasets uses a stand-in for TensorFlow, if that is not installed."""
+  if importlib.util.find_spec("tensorflow"):
+    yield
+    return
+  # tensorflow-datasets imports TensorFlow at one place for all its modules, on first use, and keeps it there.
+  with (
+    mock.patch.dict(vars(lazy_imports_utils.tensorflow), _module=stand_in()),
+    mock.patch.object(image_feature._ImageEncoder, "_encode_image", encode_image),
+  ):
+    yield
+
+
+class Needs(SimpleNamespace):
+  """A namespace that says which part of TensorFlow it lacks."""
+
+  def __getattr__(self, name: str):
+    raise ModuleNotFoundError(f"it needs TensorFlow's {name}", name="tensorflow")
+
+
+def stand_in() -> Needs:
+  """The part of TensorFlow that is about files, which is what most builders of data sets use of it."""
+  gfile = Needs(
+    GFile=open,
+    copy=shutil.copy,
+    exists=os.path.exists,
+    glob=glob.glob,
+    isdir=os.path.isdir,
+    listdir=os.listdir,
+    makedirs=lambda path: os.makedirs(path, exist_ok=True),
+    remove=os.remove,
+  )
+
+  class NeverRaised(Exception):
+    """For the `except` clauses that name errors of TensorFlow's own file systems."""
+
+  return Needs(
+    io=Needs(gfile=gfile),
+    compat=Needs(as_text=os.fsdecode),
+    errors=Needs(UnimplementedError=NeverRaised, ResourceExhaustedError=NeverRaised),
+  )
+
+
+def encode_image(encoder: image_feature._ImageEncoder, image: np.ndarray) -> bytes:
+  """`_ImageEncoder._encode_image` by Pillow: a lossless PNG of a uint8 image of 1 to 4 channels."""
+  image_feature._validate_np_array(image, shape=encoder.shape, dtype=encoder.np_dtype)
+  if encoder.encoding_format != "png" or image.dtype != np.uint8:
+    # What a JPEG decodes to depends on whose encoder wrote it.
+    what = f"{image.dtype} {encoder.encoding_format}"
+    raise ModuleNotFoundError(f"it needs TensorFlow's encoder of {what} images", name="tensorflow")
+  png = io.BytesIO()
+  Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(png, "PNG")
+  return png.getvalue()

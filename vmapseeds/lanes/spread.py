@@ -1,0 +1,76 @@
+"""Spreads a function of one lane over lanes, a fixed number at a time, on all devices."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import PyTree
+
+Shared = TypeVar("Shared")
+Lane = TypeVar("Lane")
+Out = TypeVar("Out")
+
+
+def devices() -> list[jax.Device]:
+  """All local devices. On a CPU, one XLA device a core, unless JAX has started already or was told otherwise."""
+  told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get("XLA_FLAGS", "")
+  if not told and jax.config.jax_num_cpu_devices == -1:
+    try:
+      jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    except RuntimeError:
+      pass  # JAX has started: its devices are what they are
+  return jax.local_devices()
+
+
+def default_width(platform: str) -> int:
+  """How many lanes a device advances together when nobody says: 1 on a CPU, so that a lane stays in cache."""
+  return 1 if platform == "cpu" else 64
+
+
+def spread(
+  function: Callable[[Shared, Lane], Out], *, width: int, devices: Sequence[jax.Device] | None = None
+) -> Callable[[Shared, Lane], Iterator[tuple[slice, Out]]]:
+  """`function(shared, lane)` over a leading lane axis, `width` lanes a device at a time.
+
+  Every step has the same shape: the last lanes are padded with copies of the last one, and the copies dropped. So one
+  compilation serves any number of lanes, and a lane's result depends on that lane and `width` alone.
+
+  Returns:
+    `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays with a leading lane axis) step
+    by step. A step is started before the one before it is yielded, so that devices do not wait for whoever reads.
+  """
+  devices = jax.local_devices() if devices is None else devices
+  mesh = Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
+  step_size = width * len(devices)
+  step = jax.jit(
+    jax.shard_map(
+      lambda shared, lanes: jax.vmap(function, in_axes=(None, 0))(shared, lanes),
+      mesh=mesh,
+      in_specs=(P(), P("lanes")),
+      out_specs=P("lanes"),
+      check_vma=False,
+    )
+  )
+
+  def spread_function(shared, lanes: PyTree):
+    shared = jax.device_put(shared, NamedSharding(mesh, P()))
+    count = len(jax.tree.leaves(lanes)[0])
+    started = None
+    for start in range(0, count, step_size):
+      rows = np.minimum(np.arange(start, start + step_size), count - 1)
+      lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
+      out = step(shared, jax.device_put(lane_step, NamedSharding(mesh, P("lanes"))))
+      if started:
+        yield fetched(*started)
+      started = slice(start, min(start + step_size, count)), out
+    if started:
+      yield fetched(*started)
+
+  def fetched(rows: slice, out):
+    return rows, jax.tree.map(lambda a: np.asarray(a)[: rows.stop - rows.start], out)
+
+  return spread_function

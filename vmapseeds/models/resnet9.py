@@ -1,0 +1,57 @@
+"""The 9-layer ResNet of Jordan 2023/24 (appendix A.1), after Page 2019 and Ilyas et al. 2022."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vmapseeds.models.layers import Conv, max_pool, scaled, torch_init
+
+
+class ConvBlock(nn.Module):
+  """Convolution without bias, batch norm, ReLU."""
+
+  features: int
+  kernel: int = 3
+  stride: int = 1
+  padding: int = 1
+  dtype: jnp.dtype = jnp.dtype("float32")
+
+  @nn.compact
+  def __call__(self, x, train):
+    x = Conv(
+      self.features,
+      (self.kernel, self.kernel),
+      strides=self.stride,
+      padding=self.padding,
+      use_bias=False,
+      kernel_init=torch_init,
+      dtype=self.dtype,
+    )(x)
+    x = nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=self.dtype)(x)
+    return nn.relu(x)
+
+
+class ResNet9(nn.Module):
+  """Eight convolutions and a linear layer; the second is 5×5 with stride 2; logits are scaled by 0.2."""
+
+  num_classes: int
+  width: float = 1.0
+  dtype: jnp.dtype = jnp.dtype("float32")
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "batch height width channels"], train: bool
+  ) -> Float[Array, "batch classes"]:
+    def block(x, features, **options):
+      return ConvBlock(scaled(features, self.width), dtype=self.dtype, **options)(x, train)
+
+    x = block(x, 64)
+    x = block(x, 128, kernel=5, stride=2, padding=2)
+    x = x + block(block(x, 128), 128)
+    x = block(x, 256)
+    x = max_pool(x)
+    x = x + block(block(x, 256), 256)
+    x = block(x, 128, padding=0)
+    x = jnp.max(x, axis=(1, 2))
+    x = nn.Dense(self.num_classes, use_bias=False, kernel_init=torch_init, dtype=self.dtype)(x)
+    return 0.2 * x

@@ -1,0 +1,40 @@
+"""Small CNNs without batch norm."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vmapseeds.models.layers import Conv, flatten, max_pool, scaled
+
+
+class SmallCNN(nn.Module):
+  """Two 3×3 convolutions of 16 and 32 features, each pooled, and a linear layer."""
+
+  num_classes: int
+  width: float = 1.0
+  dtype: jnp.dtype = jnp.dtype("float32")
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "batch height width channels"], train: bool
+  ) -> Float[Array, "batch classes"]:
+    for features in (16, 32):
+      x = max_pool(nn.relu(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x)))
+    return nn.Dense(self.num_classes, dtype=self.dtype)(flatten(x))
+
+
+class BanerjeeCNN(nn.Module):
+  """Banerjee et al. 2024, figure 15: 71,250 parameters for 32×32×3 images and two classes."""
+
+  num_classes: int
+  width: float = 1.0
+  dtype: jnp.dtype = jnp.dtype("float32")
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "batch height width channels"], train: bool
+  ) -> Float[Array, "batch classes"]:
+    for features in (32, 16):
+      x = max_pool(nn.relu(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x)))
+    x = nn.relu(nn.Dense(scaled(64, self.width), dtype=self.dtype)(flatten(x)))
+    return nn.Dense(self.num_classes, dtype=self.dtype)(x)

@@ -1,0 +1,283 @@
+"""Figures: axes in, axes out. Everything drawn is finished numbers; nothing is trained or estimated here.
+
+Rates, accuracies and standard deviations come in as fractions and are drawn in percent. Each function draws
+on the given axes, labels them and returns them, so that figures can be composed; `figure` makes axes without
+pyplot.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Integer, Real
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+Scalar = float | int | np.number | Real[np.ndarray, ""]
+
+# Okabe & Ito's palette, told apart with any common colour blindness.
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
+PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
+INK = "#3d3d3d"
+# Few to many runs: starts dark enough to be seen on white.
+COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
+MOST_BINS = 60
+
+
+def figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
+  """A figure of one set of axes, in inches, without pyplot: nothing to close and no display needed."""
+  made = Figure(figsize=(width, height), layout="constrained")
+  return made, made.add_subplot()
+
+
+def accuracy_histogram(
+  accuracies: Real[np.ndarray, " runs"] | Sequence[float],
+  ax: Axes,
+  *,
+  examples: int | None = None,
+  label: str | None = None,
+  color: str | None = None,
+  independent_sd: Scalar | None = None,
+  binomial_sd: Scalar | None = None,
+) -> Axes:
+  """The distribution of test accuracy over runs, beside what independent errors would give.
+
+  Jordan 2023, figures 1 and 3 (with the independent-errors curve) and 13 (with the binomial one).
+
+  Args:
+    accuracies: (runs,), fractions; at least one.
+    ax: where to draw; called again, it adds another histogram.
+    examples: test examples n. Each bin then holds equally many of the possible values k/n; without it a bin
+      may hold one possible value more than its neighbour, which looks like structure.
+    label: in the legend; by default how many runs and their standard deviation.
+    color: of the bars; by default the next of the palette.
+    independent_sd: the independent-errors prediction, a fraction, drawn as a normal curve around the mean.
+      None, NaN and 0 draw nothing.
+    binomial_sd: the same for errors that are independent and equally likely on all examples.
+  """
+  values = np.asarray(accuracies, np.float64)
+  color = color or _next_color(ax)
+  ax.hist(
+    100 * values, bins=100 * bin_edges([values], examples), density=True, histtype="stepfilled",
+    facecolor=(color, 0.35), edgecolor=color, linewidth=1.2, label=label or _runs_and_sd(values),
+  )  # fmt: skip
+  curves = (("errors independent", independent_sd, VERMILION, "-"), ("binomial", binomial_sd, INK, "--"))
+  for name, sd, line_color, style in curves:
+    if sd is not None and sd > 0:
+      label = f"{name}: sd {percent(sd)}"
+      _normal_curve(ax, values.mean(), float(sd), color=line_color, linestyle=style, label=label)
+  return _finish(ax, "test accuracy (%)", "density (per percentage point)")
+
+
+def split_scatter(
+  first: Real[np.ndarray, " runs"] | Sequence[float],
+  second: Real[np.ndarray, " runs"] | Sequence[float],
+  ax: Axes,
+  *,
+  correlation: Scalar | None = None,
+) -> Axes:
+  """Each run's accuracy on one half of the test examples against that on the other half.
+
+  Runs that coincide are one point, coloured by how many they are: accuracies on few examples take few values,
+  and neither jitter nor transparency would show how many runs lie on each. Jordan 2023, figure 2.
+
+  Args:
+    first: (runs,), accuracies on the examples of even index, fractions.
+    second: (runs,), those on the odd ones.
+    ax: where to draw.
+    correlation: Pearson's r, for the legend.
+  """
+  pairs = np.stack([np.asarray(first, np.float64), np.asarray(second, np.float64)], axis=1)
+  points, runs = np.unique(pairs, axis=0, return_counts=True)
+  few_first = np.argsort(runs, kind="stable")
+  label = f"{len(pairs)} run{'s' * (len(pairs) != 1)}"
+  if correlation is not None and np.isfinite(correlation):
+    label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
+  drawn = ax.scatter(
+    *(100 * points[few_first]).T, c=runs[few_first], cmap=COUNTS, vmin=1, vmax=max(2, runs.max(initial=1)),
+    s=26, linewidths=0, label=label,
+  )  # fmt: skip
+  if runs.max(initial=1) > 1:
+    bar = ax.figure.colorbar(drawn, ax=ax, label="runs at a point", fraction=0.045, pad=0.02)
+    bar.outline.set_visible(False)
+    bar.ax.yaxis.get_major_locator().set_params(integer=True)
+  if len(pairs):
+    for line, mean in zip((ax.axvline, ax.axhline), 100 * pairs.mean(0), strict=True):
+      line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
+  return _finish(ax, "accuracy on even test examples (%)", "accuracy on odd test examples (%)")
+
+
+def variance_against_duration(
+  epochs: Integer[np.ndarray, " durations"] | Sequence[int],
+  test_set_sd: Real[np.ndarray, " durations"] | Sequence[float],
+  distribution_sd: Real[np.ndarray, " durations"] | Sequence[float],
+  ax: Axes,
+  *,
+  test_set_se: Real[np.ndarray, " durations"] | Sequence[float] | None = None,
+  distribution_se: Real[np.ndarray, " durations"] | Sequence[float] | None = None,
+  independent_sd: Real[np.ndarray, " durations"] | Sequence[float] | None = None,
+) -> Axes:
+  """Standard deviation of accuracy on the test set and on its distribution by training duration.
+
+  Durations are evenly spaced, so that 0 epochs has its place beside powers of 2. Jordan 2023, figure 5.
+
+  Args:
+    epochs: (durations,), in the order drawn.
+    test_set_sd: (durations,), fractions.
+    distribution_sd: (durations,), fractions; NaN where the variance estimate is negative: an open marker
+      at 0.
+    ax: where to draw.
+    test_set_se: (durations,), standard errors of `test_set_sd`, fractions.
+    distribution_se: (durations,), those of `distribution_sd`; beside a NaN, how far its bar reaches up.
+    independent_sd: (durations,), the independent-errors prediction, fractions.
+  """
+  x = np.arange(len(epochs))
+  distribution = 100 * np.asarray(distribution_sd, np.float64)
+  below = np.isnan(distribution)
+  bars = np.full(len(x), np.nan) if distribution_se is None else 100 * np.asarray(distribution_se, np.float64)
+  if independent_sd is not None:
+    ax.plot(x, 100 * np.asarray(independent_sd), color=VERMILION, linestyle="--", label="errors independent")
+  ax.errorbar(
+    x, 100 * np.asarray(test_set_sd), None if test_set_se is None else 100 * np.asarray(test_set_se),
+    color=BLUE, marker="o", capsize=3, label="test set",
+  )  # fmt: skip
+  # The line breaks at a NaN; points at 0 are drawn apart, so that nobody reads a slope into them.
+  above_bars = None if distribution_se is None else np.stack([np.minimum(bars, distribution), bars])
+  ax.errorbar(x, distribution, above_bars, color=GREEN, marker="s", capsize=3, label="distribution")
+  if below.any():
+    up = None if distribution_se is None else np.stack([np.zeros(below.sum()), bars[below]])
+    ax.errorbar(
+      x[below], np.zeros(below.sum()), up, color=GREEN, marker="s", markerfacecolor="white", linestyle="none",
+      capsize=3, clip_on=False, zorder=3, label="distribution: variance estimate below 0",
+    )  # fmt: skip
+  ax.set_xticks(x, [str(e) for e in epochs])
+  ax.set_ylim(bottom=0)
+  return _finish(ax, "training duration (epochs)", "standard deviation of accuracy (%)")
+
+
+def disagreement_histogram(
+  groups: Mapping[str, Real[np.ndarray, " pairs"] | Sequence[float]], ax: Axes, *, examples: int | None = None
+) -> Axes:
+  """How many predictions two runs differ in, over pairs of runs, group beside group.
+
+  Jordan 2023, appendix D.2: pairs with equal seeds of which one was poked, beside pairs of distinct seeds.
+
+  Args:
+    groups: name -> (pairs,), fractions of the test examples; at least one pair each.
+    ax: where to draw.
+    examples: test examples n; bins then hold equally many of the possible values k/n.
+  """
+  groups = {name: np.asarray(values, np.float64) for name, values in groups.items()}
+  edges = 100 * bin_edges(list(groups.values()), examples)
+  for name, values in groups.items():
+    color = _next_color(ax)
+    ax.hist(
+      100 * values, bins=edges, density=True, histtype="stepfilled", facecolor=(color, 0.35), edgecolor=color,
+      linewidth=1.2, label=f"{name}: mean {percent(values.mean())}",
+    )  # fmt: skip
+  return _finish(ax, "test predictions that differ between two runs (%)", "density (per percentage point)")
+
+
+def sd_by_source(groups: Mapping[str, tuple[Scalar, Scalar]], ax: Axes) -> Axes:
+  """Standard deviation of accuracy where only some sources of randomness vary: a point and an interval each.
+
+  Jordan 2023, figure 10.
+
+  Args:
+    groups: what varies -> (standard deviation, its standard error), fractions, first on top. A NaN deviation
+      is an open marker at 0; a NaN error draws no interval.
+    ax: where to draw.
+  """
+  y = np.arange(len(groups))
+  sd, se = 100 * np.array([[float(v) for v in pair] for pair in groups.values()]).reshape(-1, 2).T
+  centre = np.nan_to_num(sd)
+  known = ~np.isnan(sd)
+  kinds = ((known, BLUE, "± 2 standard errors"), (~known, "white", "variance estimate below 0"))
+  for which, face, label in kinds:
+    if which.any():
+      reach = 2 * se[which]
+      ax.errorbar(
+        centre[which], y[which], xerr=np.stack([np.minimum(reach, centre[which]), reach]), color=BLUE,
+        marker="o", markerfacecolor=face, markersize=7, linestyle="none", capsize=4, clip_on=False, zorder=3,
+        label=label,
+      )  # fmt: skip
+  ax.set_yticks(y, list(groups))
+  ax.set_ylim(len(groups) - 0.5, -0.5)
+  ax.set_xlim(left=0)
+  return _finish(ax, "standard deviation of accuracy (%)", "what varies between runs")
+
+
+def error_rate_histogram(
+  example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes
+) -> Axes:
+  """How many test examples have which error rate over the runs.
+
+  Args:
+    example_error_rates: (examples,), each example's fraction of runs that have it wrong.
+    ax: where to draw; its counts get a logarithmic axis, as most examples are right in nearly all runs.
+  """
+  rates = np.asarray(example_error_rates, np.float64)
+  # The hair puts rates such as 3/20 into the bin that starts there, whatever their rounding.
+  edges = np.linspace(0, 1, 21) + np.r_[np.full(20, -1e-9), 1e-9]
+  never, always = int((rates == 0).sum()), int((rates == 1).sum())
+  ax.hist(
+    100 * rates, bins=100 * edges, log=True, facecolor=(BLUE, 0.55), edgecolor="white", linewidth=0.8,
+    label=f"{len(rates)} examples: {never} never wrong, {always} always",
+  )  # fmt: skip
+  ax.set_ylim(bottom=0.7)
+  ax.set_xlim(-1, 101)
+  return _finish(ax, "runs that have the example wrong (%)", "test examples")
+
+
+def bin_edges(groups: Sequence[Real[np.ndarray, " _"]], examples: int | None) -> Real[np.ndarray, " edges"]:
+  """Edges of equal bins, in fractions, that hold all values of all groups, at most 60 bins.
+
+  Widths follow Freedman and Diaconis in the narrowest group. With n `examples`, edges lie halfway between
+  possible values k/n and a bin holds a whole number of these.
+  """
+  grid = examples or 10_000
+  counts = [v * grid for v in groups]
+  low, high = min(c.min() for c in counts), max(c.max() for c in counts)
+  widths = [2 * np.subtract(*np.percentile(c, [75, 25])) / len(c) ** (1 / 3) for c in counts]
+  width = min((w for w in widths if w > 0), default=1.0)
+  width = max(1, round(width), int(np.ceil((high - low + 1) / MOST_BINS)))
+  start = width * np.floor((np.rint(low) + 0.25) / width) - 0.5
+  bins = int(np.floor((np.rint(high) - start) / width)) + 1
+  return (start + width * np.arange(bins + 1)) / grid
+
+
+def percent(fraction: Scalar, digits: int = 3) -> str:
+  """A fraction as percent with some significant digits, without exponents: 0.00123 -> '0.123 %'.
+
+  >>> percent(0.00123), percent(0.9), percent(float("nan"))
+  ('0.123 %', '90.0 %', 'n/a')
+  """
+  value = 100 * float(fraction)
+  if not np.isfinite(value):
+    return "n/a"
+  places = digits - 1 - int(np.floor(np.log10(abs(value)))) if value else digits - 1
+  return f"{value:.{min(6, max(0, places))}f} %"
+
+
+def _runs_and_sd(values: Real[np.ndarray, " runs"]) -> str:
+  return f"{len(values)} runs: sd {percent(values.std(ddof=1))}" if len(values) > 1 else "1 run"
+
+
+def _normal_curve(ax: Axes, mean: float, sd: float, **line) -> None:
+  z = np.linspace(-4, 4, 201)
+  ax.plot(100 * (mean + sd * z), np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * 100 * sd), linewidth=1.8, **line)
+
+
+def _next_color(ax: Axes) -> str:
+  return PALETTE[len(ax.patches) % len(PALETTE)]
+
+
+def _finish(ax: Axes, xlabel: str, ylabel: str) -> Axes:
+  ax.set_xlabel(xlabel)
+  ax.set_ylabel(ylabel)
+  ax.spines[["top", "right"]].set_visible(False)
+  ax.grid(alpha=0.25, linewidth=0.7)
+  ax.set_axisbelow(True)
+  if ax.get_legend_handles_labels()[1]:
+    ax.legend(frameon=False, fontsize="small")
+  return ax

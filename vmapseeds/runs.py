@@ -1,0 +1,249 @@
+"""The runs table: everything that differs between repeats. A struct of arrays whose leading axis is the run."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, Integer, Key, UInt32
+
+from vmapseeds.data import splits
+from vmapseeds.errors import Mistake, UnknownField, at_least, one_of
+from vmapseeds.recipe import Recipe, hyperparameter
+
+SOURCES = ("init", "order", "augment", "dropout", "data")
+HYPERPARAMETERS = ("lr", "momentum", "weight_decay")
+NEVER = -1  # the poke step of a run that is not poked
+
+
+def source_key(source: str, seed: UInt32[Array, ""]) -> Key[Array, ""]:
+  """The key that a seed means for a source of randomness: different sources never share a stream."""
+  # Threefry whatever the default is: with other generators vmapped draws depend on a lane's neighbours.
+  return jax.random.fold_in(jax.random.key(SOURCES.index(source), impl="threefry2x32"), seed)
+
+
+class Run(NamedTuple):
+  """One row of the runs table as the training sees it: traced scalars, so that no value of them recompiles."""
+
+  init: UInt32[Array, ""]
+  order: UInt32[Array, ""]
+  augment: UInt32[Array, ""]
+  dropout: UInt32[Array, ""]
+  data: UInt32[Array, ""]
+  lr: Float[Array, ""]
+  momentum: Float[Array, ""]
+  weight_decay: Float[Array, ""]
+  poke_step: Int[Array, ""]
+  poke_factor: Float[Array, ""]
+  label_map: Int[Array, " classes"] | None = None
+  subset: Int[Array, " train"] | None = None
+
+  def key(self, source: str) -> Key[Array, ""]:
+    """The key of one source of randomness: a function of that source's seed alone."""
+    return source_key(source, getattr(self, source))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Runs:
+  """A table of runs, made by `independent`, `vary`, `sweep` or `concat` and refined by the other methods.
+
+  A source's seed is its number in [0, 2³²); equal seeds of a source give equal draws of that source, whatever the
+  other seeds are. Hyperparameters that are not swept come from the recipe.
+  """
+
+  seeds: dict[str, UInt32[np.ndarray, " runs"]]
+  values: dict[str, Float[np.ndarray, " runs"]] = dataclasses.field(default_factory=dict)
+  poke_step: Integer[np.ndarray, " runs"] | None = None
+  poke_factor: Float[np.ndarray, " runs"] | None = None
+  label_map: Integer[np.ndarray, "runs classes"] | None = None
+  subset_indices: Integer[np.ndarray, "runs train"] | None = None
+  sampling: tuple[str, int | None] | None = None  # ("subset" or "bootstrap", size): drawn by the data seed
+
+  def __len__(self) -> int:
+    return len(self.seeds["init"])
+
+  def __getitem__(self, rows: slice) -> Self:
+    """Some rows of the table, in their order."""
+    return jax.tree.map(lambda column: column[rows], self)
+
+  # Tables from nothing.
+
+  @classmethod
+  def independent(cls, n: int, *, start: int = 0) -> Self:
+    """`n` runs in which every source varies: run i has seed `start` + i for each."""
+    seeds = _seeds(start, at_least("runs", n, 1))
+    return cls({source: seeds for source in SOURCES})
+
+  @classmethod
+  def vary(cls, sources: str | Sequence[str], n: int, *, fixed: int = 0) -> Self:
+    """`n` runs in which only `sources` vary (seeds 0 to n-1); all others have the seed `fixed`.
+
+    >>> Runs.vary("order", 3, fixed=7).seeds["order"], Runs.vary("order", 3, fixed=7).seeds["init"]
+    (array([0, 1, 2], dtype=uint32), array([7, 7, 7], dtype=uint32))
+    """
+    varied = (sources,) if isinstance(sources, str) else tuple(sources)
+    for source in varied:
+      one_of("source of randomness", source, SOURCES, UnknownField)
+    if not varied:
+      raise Mistake(f"no source of randomness to vary: choose some of {', '.join(SOURCES)}")
+    at_least("runs", n, 1)
+    return cls({s: _seeds(0, n) if s in varied else np.repeat(_seeds(fixed, 1), n) for s in SOURCES})
+
+  @classmethod
+  def sweep(cls, *, seeds: int, **values: Sequence[float]) -> Self:
+    """Every combination of hyperparameters, `seeds` times each: the same seeds for each combination.
+
+    Rows go seed by seed, so that more seeds extend the table. Hyperparameters are `lr`, `momentum`, `weight_decay`.
+
+    >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
+    [0.10000000149011612, 0.20000000298023224, 0.10000000149011612, 0.20000000298023224]
+    """
+    at_least("seeds", seeds, 1)
+    for name, column in values.items():
+      one_of("hyperparameter", name, HYPERPARAMETERS, UnknownField)
+      if not len(column):
+        raise Mistake(f"{name} is swept over no values: give at least one")
+    if not values:
+      raise Mistake(f"nothing to sweep: give values for some of {', '.join(HYPERPARAMETERS)}")
+    combinations = list(itertools.product(*values.values()))
+    columns = {
+      name: np.tile(np.array([hyperparameter(name, float(c[i])) for c in combinations], np.float32), seeds)
+      for i, name in enumerate(values)
+    }
+    numbers = np.repeat(_seeds(0, seeds), len(combinations))
+    return cls({source: numbers for source in SOURCES}, columns)
+
+  @classmethod
+  def concat(cls, tables: Sequence[Self]) -> Self:
+    """The rows of several tables, one table after the other.
+
+    Tables must agree in what is swept and in how training examples are chosen; a poke or a label map may stand in
+    some of them only if every table has one (`Runs.poke(step=-1)` never pokes).
+    """
+    if not tables:
+      raise Mistake("no tables to concatenate: give at least one")
+    shapes = [(jax.tree.structure(t), [c.shape[1:] for c in jax.tree.leaves(t)]) for t in tables]
+    if any(s != shapes[0] for s in shapes):
+      raise Mistake(
+        "these tables have different columns: sweep the same hyperparameters in each, give each a poke or none, a "
+        "label map of as many classes or none, and the same choice of training examples"
+      )
+    return jax.tree.map(lambda *columns: np.concatenate(columns), *tables)
+
+  # The same runs, changed.
+
+  def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> Self:
+    """The same runs with one random weight multiplied by `factor` before training step `step` (-1: never).
+
+    Which weight is a function of the init seed. Jordan 2023, appendix D.2; Summers & Dinneen 2021.
+    """
+    steps = np.broadcast_to(np.asarray(step), (len(self),))
+    if steps.dtype.kind not in "iu" or steps.min() < NEVER:
+      raise Mistake(f"poke step is {step!r}: give whole numbers of at least 0, or -1 for never")
+    if not np.isfinite(factor):
+      raise Mistake(f"poke factor is {factor!r}: give a finite number")
+    factors = np.full(len(self), factor, np.float32)
+    return dataclasses.replace(self, poke_step=steps.astype(np.int32), poke_factor=factors)
+
+  def subset(self, size_or_indices: int | Integer[np.ndarray, "*runs train"]) -> Self:
+    """The same runs, each on some training examples: `size` drawn without replacement by the data seed, or indices.
+
+    Indices are an int array (train,) for all runs or (runs, train) for each.
+    """
+    if np.ndim(size_or_indices) == 0:
+      size = at_least("training subset", size_or_indices, 1)
+      return dataclasses.replace(self, sampling=("subset", size), subset_indices=None)
+    indices = np.asarray(size_or_indices)
+    if indices.dtype.kind not in "iu" or indices.ndim > 2 or not indices.size or indices.min() < 0:
+      raise Mistake(f"training indices of shape {indices.shape}, {indices.dtype}: give whole numbers (train,) or (runs, train)")
+    if indices.ndim == 2 and len(indices) != len(self):
+      raise Mistake(f"training indices for {len(indices)} runs in a table of {len(self)}: give a row a run")
+    rows = np.broadcast_to(indices, (len(self), indices.shape[-1])).astype(np.int32)
+    return dataclasses.replace(self, subset_indices=rows, sampling=None)
+
+  def bootstrap(self, size: int | None = None) -> Self:
+    """The same runs, each on training examples drawn with replacement by its data seed (as many as there are)."""
+    if size is not None:
+      at_least("bootstrap size", size, 1)
+    return dataclasses.replace(self, sampling=("bootstrap", size), subset_indices=None)
+
+  def with_label_map(self, label_map: Integer[np.ndarray, "*runs classes"]) -> Self:
+    """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0."""
+    maps = np.asarray(label_map)
+    if maps.dtype.kind not in "iu" or maps.ndim not in (1, 2) or not maps.size or maps.min() < 0:
+      raise Mistake(f"label map of shape {maps.shape}, {maps.dtype}: give whole numbers from 0, (classes,) or (runs, classes)")
+    if maps.ndim == 2 and len(maps) != len(self):
+      raise Mistake(f"label maps for {len(maps)} runs in a table of {len(self)}: give a row a run")
+    return dataclasses.replace(self, label_map=np.broadcast_to(maps, (len(self), maps.shape[-1])).astype(np.int32))
+
+  # What others read.
+
+  def columns(self) -> dict[str, np.ndarray]:
+    """The table by the names that results use: `seed_<source>`, swept hyperparameters, pokes, maps and subsets."""
+    optional = {
+      "poke_step": self.poke_step,
+      "poke_factor": self.poke_factor,
+      "label_map": self.label_map,
+      "subset": self.subset_indices,
+    }
+    return {
+      **{f"seed_{source}": column for source, column in self.seeds.items()},
+      **self.values,
+      **{name: column for name, column in optional.items() if column is not None},
+    }
+
+  def check(self, num_train: int, num_classes: int, batch_size: int) -> None:
+    """`Mistake` when this table does not fit a data set of that many training examples and classes."""
+    if self.label_map is not None and self.label_map.shape[1] != num_classes:
+      raise Mistake(f"label map of {self.label_map.shape[1]} classes for data with {num_classes}: give a column a class")
+    if self.subset_indices is not None and self.subset_indices.max() >= num_train:
+      raise Mistake(f"training index {self.subset_indices.max()} in data with {num_train} examples: the last is {num_train - 1}")
+    if self.sampling and self.sampling[0] == "subset" and self.sampling[1] > num_train:
+      raise Mistake(f"training subset of {self.sampling[1]} of {num_train} examples: give at most {num_train}")
+    if self.num_train(num_train) < batch_size:
+      raise Mistake(f"batch_size {batch_size} with {self.num_train(num_train)} training examples: give at most as many")
+
+  def num_train(self, num_train: int) -> int:
+    """How many examples each run is trained on, of a training set of `num_train`."""
+    if self.subset_indices is not None:
+      return self.subset_indices.shape[1]
+    return (self.sampling[1] if self.sampling else None) or num_train
+
+  def num_classes(self, num_classes: int) -> int:
+    """How many classes the networks tell apart, of a data set with `num_classes`."""
+    return num_classes if self.label_map is None else int(self.label_map.max()) + 1
+
+  def lanes(self, recipe: Recipe, num_train: int) -> Run:
+    """The table as a `Run` of arrays (runs, ...), the recipe's values where nothing is swept."""
+    n = len(self)
+    filled = {name: np.full(n, getattr(recipe, name), np.float32) for name in HYPERPARAMETERS}
+    subset = self.subset_indices
+    if self.sampling:
+      kind, size = self.sampling
+      draw = jax.vmap(lambda seed: getattr(splits, kind)(source_key("data", seed), num_train, size or num_train))
+      subset = np.asarray(jax.jit(draw)(self.seeds["data"]))
+    return Run(
+      **self.seeds,
+      **(filled | self.values),
+      poke_step=np.full(n, NEVER, np.int32) if self.poke_step is None else self.poke_step,
+      poke_factor=np.ones(n, np.float32) if self.poke_factor is None else self.poke_factor,
+      label_map=self.label_map,
+      subset=subset,
+    )
+
+
+jax.tree_util.register_dataclass(
+  Runs,
+  data_fields=["seeds", "values", "poke_step", "poke_factor", "label_map", "subset_indices"],
+  meta_fields=["sampling"],
+)
+
+
+def _seeds(start: int, n: int) -> UInt32[np.ndarray, " runs"]:
+  start = at_least("seed", start, 0)
+  if start + n > 2**32:
+    raise Mistake(f"seeds up to {start + n - 1}: give numbers below 2**32")
+  return np.arange(start, start + n, dtype=np.uint32)
+

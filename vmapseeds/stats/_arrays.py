@@ -1,0 +1,226 @@
+"""Reading what a caller hands over, counting it exactly, and the few moments that all files share.
+
+Concrete input is reduced to integer counts where it lies (a JAX array on its device) and everything after the
+counts is NumPy float64. Traced input stays JAX, at whatever precision JAX is set to.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from types import ModuleType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from vmapseeds.errors import Mistake
+
+Array = np.ndarray | jax.Array
+
+# Class counts of NumPy predictions are taken over this many predictions at once (32 MB of indices).
+_COUNTED_AT_ONCE = 2**22
+
+
+class Given:
+  """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that shape.
+
+  The shape is for the reader. `read` is what checks it, because a user should meet a `Mistake`.
+  """
+
+  def __class_getitem__(cls, shape: str) -> object:
+    return ArrayLike | Sequence
+
+
+def traced(*arrays: object) -> bool:
+  return any(isinstance(a, jax.core.Tracer) for a in arrays)
+
+
+def namespace(*arrays: object) -> ModuleType:
+  return jnp if traced(*arrays) else np
+
+
+def real(x: Given[""], xp: ModuleType | None = None) -> Array:
+  """`x` in float64, or in JAX's default float where it is traced."""
+  xp = xp or namespace(x)
+  return jnp.asarray(x).astype(jnp.result_type(float)) if xp is jnp else np.asarray(x, np.float64)
+
+
+def ratio(a: Given[""], b: Given[""]) -> Array:
+  """a / b, NaN where b is 0."""
+  xp = namespace(a, b)
+  a, b = real(a, xp), real(b, xp)
+  return xp.where(b == 0, xp.nan, a / xp.where(b == 0, 1.0, b))
+
+
+def settled(counts: Array) -> Array:
+  """Counts as int64 in NumPy, unless they are traced."""
+  return counts if traced(counts) else np.asarray(counts, np.int64)
+
+
+# Reading
+
+
+def read(what: str, x: object, axes: str, at_least: int = 0) -> Array:
+  """`x` as an array of the named axes; with `at_least`, so many of the last of them are enough."""
+  if not isinstance(x, jax.Array):
+    try:
+      x = np.asarray(x)
+    except ValueError:
+      raise Mistake(f"{what} has rows of unequal length: give one array, {_layout(axes)}") from None
+  wanted = len(axes.split())
+  if not (at_least or wanted) <= x.ndim <= wanted:
+    raise Mistake(f"{what} has shape {x.shape}: give {_layout(axes)}{_remedy(what, x, axes)}")
+  return x
+
+
+def _layout(axes: str) -> str:
+  names = axes.split()
+  if not names:
+    return "a single number"
+  numbered = ", ".join(f"axis {i} {name}" for i, name in enumerate(names))
+  return f"({', '.join(names)}{',' if len(names) == 1 else ''}), {numbered}"
+
+
+def _remedy(what: str, x: Array, axes: str) -> str:
+  return f"; for a single run give {what}[None]" if x.ndim == 1 and axes == "runs examples" else ""
+
+
+def read_errors(errors: object) -> Array:
+  """Errors (runs, examples), bool or 0/1 integers."""
+  errors = read("errors", errors, "runs examples")
+  if errors.size and errors.dtype.kind not in "biu":
+    raise Mistake(f"errors has dtype {errors.dtype}: give predictions != labels, bool or integers 0 and 1")
+  if errors.size and errors.dtype.kind != "b" and not traced(errors):
+    low, high = int(errors.min()), int(errors.max())
+    if low < 0 or high > 1:
+      raise Mistake(
+        f"errors has values from {low} to {high}: give predictions != labels, bool or integers 0 and 1"
+      )
+  return errors
+
+
+def read_classes(what: str, x: object, axes: str, num_classes: int | None, least: int, at_least: int = 0):
+  """Class indices from `least` (-1 where a run may have no prediction) to num_classes - 1."""
+  x = read(what, x, axes, at_least)
+  if not x.size:
+    return x.astype(np.int32)
+  if x.dtype.kind not in "iu":
+    raise Mistake(f"{what} has dtype {x.dtype}: give class indices, integers")
+  if not traced(x):
+    low, high = int(x.min()), int(x.max())
+    if low < least or (num_classes is not None and high >= num_classes):
+      allowed = f"{least} or more" if num_classes is None else f"{least} to {num_classes - 1}"
+      raise Mistake(f"{what} has values from {low} to {high}: give class indices, {allowed}")
+  return x
+
+
+def read_votes(predictions: object, labels: object, num_classes: int) -> tuple[Array, Array]:
+  """Predictions (runs, examples) and the labels (examples,) that fit them."""
+  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
+  labels = read_classes("labels", labels, "examples", num_classes, 0)
+  if len(labels) != predictions.shape[1]:
+    hint = "; are the predictions transposed?" if len(labels) == predictions.shape[0] else ""
+    raise Mistake(
+      f"labels has shape {labels.shape} beside predictions of shape {predictions.shape}, (runs, examples), "
+      f"axis 0 runs, axis 1 examples: give one label an example, {predictions.shape[1]}{hint}"
+    )
+  return predictions, labels.astype(np.int32)
+
+
+def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> Array:
+  """Finite numbers; the first that is not is named by its place."""
+  x = read(what, x, axes, at_least)
+  if x.dtype.kind in "OSUc":
+    raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
+  x = real(x)
+  if not traced(x) and not np.isfinite(x).all():
+    where = np.argwhere(~np.isfinite(x))[0]
+    names = axes.split()[len(axes.split()) - x.ndim :]
+    singular = (name if name == "class" else name.removesuffix("s") for name in names)
+    place = ", ".join(f"{name} {i}" for name, i in zip(singular, where, strict=True))
+    raise Mistake(f"{what} is {x[tuple(where)]} at {place}: leave such entries out, or repair them, first")
+  return x
+
+
+def within(what: str, x: Given["..."], low: float, high: float) -> Array:
+  """Numbers between `low` and `high`; NaN passes, since it stands for a statistic of too little data."""
+  x = real(x)
+  if not traced(x) and ((x < low) | (x > high)).any():
+    wrong = x[(x < low) | (x > high)].flat[0]
+    raise Mistake(f"{what} is {wrong:g}: give a number between {low:g} and {high:g}")
+  return x
+
+
+def positive(what: str, x: Given["..."]) -> Array:
+  x = real(x)
+  if not traced(x) and not (x > 0).all():
+    raise Mistake(f"{what} is {x[~(x > 0)].flat[0]:g}: give a number above 0")
+  return x
+
+
+# Counting
+
+
+def count(errors: Array, axis: int) -> Array:
+  """How many errors along an axis, exactly."""
+  if isinstance(errors, np.ndarray):
+    return errors.sum(axis, dtype=np.int64)
+  return settled(errors.sum(axis, dtype=np.int32))
+
+
+def class_counts(predictions: Array, num_classes: int) -> Array:
+  """N_ic: how many runs gave example i class c, (examples, num_classes + 1). The last column counts -1."""
+  if not isinstance(predictions, np.ndarray):
+    return settled(_class_counts_on_device(predictions, num_classes))
+  runs, examples = predictions.shape
+  counts = np.zeros((examples, num_classes + 1), np.int64)
+  step = max(1, _COUNTED_AT_ONCE // max(runs, 1))
+  for start in range(0, examples, step):
+    # -1 becomes num_classes, the extra last class.
+    block = predictions[:, start : start + step].astype(np.int64) % (num_classes + 1)
+    block += np.arange(block.shape[1])[None, :] * (num_classes + 1)
+    counts[start : start + step].reshape(-1)[:] = np.bincount(
+      block.ravel(), minlength=block.shape[1] * (num_classes + 1)
+    )
+  return counts
+
+
+@partial(jax.jit, static_argnums=1)
+def _class_counts_on_device(predictions: jax.Array, num_classes: int) -> jax.Array:
+  # A copy in int32 only where the class indices, or -1, would not fit.
+  fits = predictions.dtype.kind == "i" and num_classes - 1 <= jnp.iinfo(predictions.dtype).max
+  predictions = predictions if fits else predictions.astype(jnp.int32)
+  classes = jnp.append(jnp.arange(num_classes), -1).astype(predictions.dtype)
+  return jax.lax.map(lambda c: (predictions == c).sum(0, dtype=jnp.int32), classes).T
+
+
+def tallies(drawn: Array, size: int, xp: ModuleType) -> Array:
+  """How often each of `size` things was drawn, a row for each row of draws."""
+  if xp is jnp:
+    return jax.vmap(lambda row: jnp.bincount(row, length=size))(drawn)
+  drawn = np.asarray(drawn, np.int64)
+  places = drawn + np.arange(len(drawn))[:, None] * size
+  return np.bincount(places.ravel(), minlength=len(drawn) * size).reshape(len(drawn), size)
+
+
+# Moments over axis 0
+
+
+def centred(x: Array) -> Array:
+  """x minus its mean. The first entry goes first: counts stay exact and a constant becomes exactly 0."""
+  x = real(x - x[:1])
+  return x - ratio(x.sum(0), len(x))
+
+
+def sample_variance(x: Array) -> Array:
+  """ddof = 1; NaN for a single entry."""
+  return ratio((centred(x) ** 2).sum(0), len(x) - 1)
+
+
+def correlation(x: Array, y: Array) -> Array:
+  """Pearson's r; NaN where either series is constant."""
+  x, y = centred(x), centred(y)
+  xp = namespace(x, y)
+  r = (ratio(x, xp.sqrt((x**2).sum(0))) * ratio(y, xp.sqrt((y**2).sum(0)))).sum(0)
+  # An empty sum would be 0.
+  return xp.where(len(x) > 1, xp.clip(r, -1.0, 1.0), xp.nan)

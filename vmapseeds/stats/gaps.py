@@ -1,0 +1,313 @@
+"""Distributions of logit gaps and how far a run is from its reference (Banerjee 2024).
+
+Reference gaps are (models, examples): M models' gaps on the N examples. Ĝ, equation 8, is the eCDF of all M N
+of them; Ĝ_k that of a candidate's gaps. Both are step functions, taken as they are, without interpolation.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from vmapseeds.errors import Mistake, at_least
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  namespace,
+  positive,
+  ratio,
+  read,
+  read_reals,
+  real,
+  tallies,
+  traced,
+)
+
+
+class TrimmingLevel(NamedTuple):
+  """α̂ of each candidate, its value in each bootstrap replicate, and in how many none was accepted."""
+
+  level: Float[Array, "*candidates"]
+  replicates: Float[Array, "*candidates replicates"]
+  failed: Int[Array, "*candidates"]
+
+
+def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples"]:
+  """Logit gaps of a two-class network: m(x) = m⁺(x) - m⁻(x), with m⁻ and m⁺ the logits of class 0 and 1.
+
+  The logits become float64 (traced: JAX's float) before they are subtracted, also where they come as float16.
+  The predicted class is 1 iff m ≥ 0; note that argmax takes class 0 at m = 0.
+
+  Args:
+    logits: (runs, examples, 2), or (examples, 2) for one run.
+
+  Returns:
+    (runs, examples) or (examples,).
+
+  Raises:
+    Mistake: another shape or number of classes; a NaN or infinite logit, whose run and example are named.
+
+  Source: banerjee2024, section 2.1, after equation 3.
+
+  >>> logit_gap([[0.5, 2.0], [1.0, 0.0]])
+  array([ 1.5, -1. ])
+  """
+  logits = read_reals("logits", logits, "runs examples class", at_least=2)
+  if logits.shape[-1] != 2:
+    raise Mistake(f"logits has shape {logits.shape}: a logit gap needs two classes on the last axis")
+  return logits[..., 1] - logits[..., 0]
+
+
+def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, "..."]:
+  """Threshold of the two-sample KS test between two eCDFs of n/2 examples each: δ_a = √((2/n) ln(2/ε)).
+
+  Conservative as the paper uses it: Ĝ is known and not sampled, so the level is nearer 5e-5 than ε = 0.01.
+
+  Args:
+    n: N_test, the number of examples, above 0, a number or an array. From 916 on the constant 2 holds.
+    epsilon: the nominal level ε, above 0.
+
+  Returns:
+    Their common shape, a distance between eCDFs.
+
+  Raises:
+    Mistake: n or epsilon not above 0.
+
+  Source: banerjee2024, equation 14.
+
+  >>> print(ks_threshold(8000).round(6))
+  0.036395
+  """
+  n, epsilon = positive("n", n), positive("epsilon", epsilon)
+  xp = namespace(n, epsilon)
+  return xp.asarray(xp.sqrt(ratio(2 * xp.log(2 / epsilon), n)))
+
+
+def dkw_threshold(n: Given["..."], models: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, "..."]:
+  """Distance within which the eCDF of M models on n examples is to its expectation: δ_b = √(ln(2M/ε)/(2n)).
+
+  The Dvoretzky-Kiefer-Wolfowitz inequality and a union bound over the models.
+
+  Args:
+    n: the number of examples each model's eCDF has, above 0, a number or an array.
+    models: M, above 0.
+    epsilon: the probability ε_b of being farther, above 0.
+
+  Returns:
+    Their common shape, a distance between eCDFs.
+
+  Raises:
+    Mistake: an argument not above 0.
+
+  Source: banerjee2024, theorem 1, equation 11.
+
+  >>> print(dkw_threshold(8000, models=800).round(5))
+  0.02737
+  """
+  n, models, epsilon = positive("n", n), positive("models", models), positive("epsilon", epsilon)
+  xp = namespace(n, models, epsilon)
+  return xp.asarray(xp.sqrt(ratio(xp.log(2 * models / epsilon), 2 * n)))
+
+
+def ks_distance(
+  reference_gaps: Given["models examples"], candidate_gaps: Given["*candidates examples"]
+) -> Float[Array, "*candidates"]:
+  """Largest difference of two eCDFs: ‖Ĝ - Ĝ_k‖∞, over the reals, exactly.
+
+  Args:
+    reference_gaps: (models, examples).
+    candidate_gaps: (examples,), or (candidates, examples) for many at once.
+
+  Returns:
+    0-d or (candidates,), from 0 to 1; NaN where either has no gaps.
+
+  Raises:
+    Mistake: another shape, or a gap that is not finite.
+
+  Source: banerjee2024, equations 8 and 16. With one model it is SciPy's `ks_2samp`.
+
+  >>> print(ks_distance([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]], [2.5, 2.5, 9.0, 9.0]))
+  0.5
+  """
+  return trimmed_ks_distance(reference_gaps, candidate_gaps, 0.0)
+
+
+def trimmed_ks_distance(
+  reference_gaps: Given["models examples"],
+  candidate_gaps: Given["*candidates examples"],
+  alpha: Given[""],
+) -> Float[Array, "*candidates"]:
+  """Least distance from the reference that a candidate reaches by leaving out a fraction α of its gaps:
+
+      d(Ĝ, R_α(Ĝ_k)) = min over F~ in R_α(Ĝ_k) of ‖Ĝ - F~‖∞,    R_α(P) = {P*: dP*/dP ≤ 1/(1 - α)}
+
+  that is, the candidate's examples get weights from 0 to 1/(1 - α) times 1/n, with sum 1. Closed form: with
+  Γ = Ĝ ∘ Ĝ_k⁻¹ and B(t) = Γ(t) - t/(1 - α), U(t) = sup_{s ≥ t} B(s), L(t) = inf_{s ≤ t} B(s),
+
+      h~ = max(min((U + L)/2, 0), -α/(1 - α)),    d = ‖h~ - B‖∞
+
+  Here Γ is a step function, and B is taken at both sides of every step. Never rises with α; α = 0 is
+  `ks_distance`.
+
+  Args:
+    reference_gaps: (models, examples).
+    candidate_gaps: (examples,), or (candidates, examples) for many at once.
+    alpha: 0 ≤ α < 1.
+
+  Returns:
+    0-d or (candidates,), from 0 to 1; NaN where either has no gaps.
+
+  Raises:
+    Mistake: another shape, a gap that is not finite, or alpha out of its domain.
+
+  Source: banerjee2024, equations 21, 23 and 42 to 46. Equations 21 and 45 are misprinted (dP/dP*, and a
+  product and an outer max with 0); the above is what del Barrio et al.'s theorem says.
+
+  >>> print(trimmed_ks_distance([[1.0, 2.0, 3.0, 4.0]], [1.0, 2.0, 3.0, 9.0], alpha=0.25))
+  0.125
+  """
+  alpha = real(read("alpha", alpha, ""))
+  if not traced(alpha) and not (alpha >= 0).all() & (alpha < 1).all():
+    raise Mistake(f"alpha is {alpha}: give a trimming level of at least 0 and below 1")
+  reference = read_reals("reference_gaps", reference_gaps, "models examples")
+  candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
+  xp = namespace(reference, candidates, alpha)
+  examples = candidates.shape[-1]
+  if not reference.size or not examples:
+    return xp.full(candidates.shape[:-1], xp.nan)
+  pooled = xp.sort(reference.reshape(-1))
+  before, after = (
+    ratio(xp.searchsorted(pooled, xp.sort(candidates, axis=-1), side=side), pooled.size)
+    for side in ("left", "right")
+  )
+  steps = ratio(xp.arange(examples + 1), examples)
+  steps = xp.broadcast_to(steps, (*candidates.shape[:-1], examples + 1))
+  return _trimmed(*_sides(before, after), steps, alpha)
+
+
+def _sides(before: Array, after: Array) -> tuple[Array, Array]:
+  """Γ at both sides of t = 0, 1/n, ..., 1, from Ĝ just before and at each of the n sorted gaps.
+
+  From one gap up to the next the candidate's eCDF stands still and Ĝ climbs from the first to the second.
+  """
+  xp = namespace(before, after)
+  edge = xp.ones_like(before[..., :1])
+  return xp.concatenate([0 * edge, after], axis=-1), xp.concatenate([before, edge], axis=-1)
+
+
+def _trimmed(low: Array, high: Array, t: Array, alpha: Array) -> Array:
+  """‖h~ - B‖∞ over the steps on the last axis: the largest of what is left above 0, below -α/(1 - α), and of
+  (U - L)/2 in between. Gaps that tie, or have no weight, repeat constraints and do no harm."""
+  xp = namespace(low, high, t, alpha)
+  slope = 1 / (1 - alpha)
+  low, high = (side - (slope[:, None] if slope.ndim else slope) * t for side in (low, high))
+  lowest = jax.lax.cummin(low, axis=low.ndim - 1) if xp is jnp else np.minimum.accumulate(low, axis=-1)
+  above, between = high.max(-1), (high - lowest).max(-1) / 2
+  below = 1 - slope - low.min(-1)
+  return xp.asarray(xp.maximum(xp.maximum(above, below), xp.maximum(between, 0.0)))
+
+
+def trimming_level(
+  reference_gaps: Given["models examples"],
+  candidate_gaps: Given["*candidates examples"],
+  key: jax.Array,
+  alphas: Given["levels"] | None = None,
+  replicates: int = 100,
+  epsilon: float = 0.01,
+  threshold: float | None = None,
+) -> TrimmingLevel:
+  """α-trimming level of a candidate: the mean over bootstrap replicates of the least α that the robust KS
+  test accepts (algorithm 1).
+
+  A replicate draws N/2 of the N examples with replacement for the reference (the same for all its models)
+  and, independently, N/2 for the candidate (the same for all candidates), and takes the least of `alphas`
+  with d(Ĝ, R_α(Ĝ_k)) ≤ δ_a. The paper leaves B, the levels, whether the draws are independent and what
+  happens when none is accepted open: then the replicate is NaN here, and so is the mean. α̂ is biased upwards
+  against the level of the full sample: a replicate adds the noise of resampling and cannot fall below 0.
+
+  Args:
+    reference_gaps: (models, examples).
+    candidate_gaps: (examples,), or (candidates, examples), on the same examples as the reference.
+    key: a JAX random key; the same key gives the same draws, for any number of candidates.
+    alphas: trimming levels to try, rising, in [0, 1); 0, 0.005, ..., 0.995 by default.
+    replicates: B, at least 1.
+    epsilon: of the default threshold.
+    threshold: δ_a; `ks_threshold(N, epsilon)` by default.
+
+  Returns:
+    `level`, 0-d or (candidates,); `replicates`, (..., B); `failed`, how many replicates accepted no level.
+    NaN with fewer than two examples or no models.
+
+  Raises:
+    Mistake: shapes that do not fit, a gap that is not finite, alphas not rising in [0, 1), replicates below
+      1, or a threshold not above 0.
+
+  Source: banerjee2024, algorithm 1 and equation 24, with the step reference.
+
+  >>> import jax
+  >>> gaps = np.linspace(-2, 2, 2000)
+  >>> astray = np.where(np.arange(2000) % 5 == 0, 9.0, gaps)
+  >>> result = trimming_level(gaps[None] * [[1.0], [1.1]], astray, jax.random.key(0), replicates=20)
+  >>> print(0.1 < result.level < 0.2, result.failed)
+  True 0
+  """
+  alphas = np.arange(200) / 200 if alphas is None else real(read("alphas", alphas, "levels"))
+  if not traced(alphas) and not (
+    alphas.size and (alphas >= 0).all() and (alphas < 1).all() and (np.diff(alphas) > 0).all()
+  ):
+    raise Mistake("alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not")
+  replicates = at_least("replicates", replicates, 1)
+  reference = read_reals("reference_gaps", reference_gaps, "models examples")
+  candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
+  if reference.shape[1] != candidates.shape[-1]:
+    raise Mistake(
+      f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}: give (models, "
+      "examples) and (candidates, examples) or (examples,) on the same examples"
+    )
+  models, examples = reference.shape
+  half = examples // 2
+  xp = jnp if traced(reference, candidates, key, alphas) else np
+  shape = candidates.shape[:-1]
+  if not half or not models:
+    nan = partial(xp.full, fill_value=xp.nan)
+    return TrimmingLevel(nan(shape), nan((*shape, replicates)), xp.full(shape, replicates))
+  threshold = positive("threshold", ks_threshold(examples, epsilon) if threshold is None else threshold)
+
+  # Sorted once; a replicate is then how often each example was drawn.
+  flat = xp.asarray(candidates).reshape(-1, examples)
+  order = xp.argsort(flat, axis=-1)
+  pooled_order = xp.argsort(reference.reshape(-1))
+  pooled = xp.asarray(reference).reshape(-1)[pooled_order]
+  example_of = pooled_order % examples
+  ends = [xp.searchsorted(pooled, xp.take_along_axis(flat, order, -1), side=s) for s in ("left", "right")]
+  drawn = jax.random.randint(key, (replicates, 2, half), 0, examples)
+  drawn = drawn if xp is jnp else np.asarray(drawn)
+
+  def replicate(draw):
+    for_reference, for_candidates = tallies(draw, examples, xp)
+    climbed = xp.concatenate([xp.zeros(1, for_reference.dtype), xp.cumsum(for_reference[example_of])])
+    low, high = _sides(*(ratio(climbed[end], models * half) for end in ends))
+    t = ratio(xp.cumsum(for_candidates[order], axis=-1), half)
+    t = xp.concatenate([xp.zeros_like(t[:, :1]), t], axis=-1)
+    return _least_accepted(low, high, t, xp.asarray(alphas), threshold)
+
+  levels = jax.lax.map(replicate, drawn) if xp is jnp else np.stack([replicate(draw) for draw in drawn])
+  levels = levels.T.reshape(*shape, replicates)
+  return TrimmingLevel(ratio(levels.sum(-1), replicates), levels, xp.asarray(xp.isnan(levels).sum(-1)))
+
+
+def _least_accepted(low: Array, high: Array, t: Array, alphas: Array, threshold: Array) -> Array:
+  """The least of the rising `alphas` at which the trimmed distance is within the threshold, else NaN; by
+  bisection, since the distance never rises with α. One a row."""
+  xp = namespace(low, high, t, alphas, threshold)
+  first, last = xp.zeros(len(low), int), xp.full(len(low), len(alphas))
+  for _ in range(len(alphas).bit_length()):
+    middle = (first + last) // 2
+    tried = alphas[xp.minimum(middle, len(alphas) - 1)]
+    # The hair lets a distance equal to the threshold pass, whichever way it was rounded.
+    accepted = (_trimmed(low, high, t, tried) <= threshold + 1e-12) | (middle >= len(alphas))
+    first, last = xp.where(accepted, first, middle + 1), xp.where(accepted, middle, last)
+  return xp.where(first < len(alphas), alphas[xp.minimum(first, len(alphas) - 1)], xp.nan)

@@ -1,0 +1,139 @@
+"""One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and jit-able."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt8
+
+from vmapseeds import models
+from vmapseeds.augment import augment
+from vmapseeds.recipe import Recipe
+from vmapseeds.runs import Run
+
+
+class DeviceExamples(NamedTuple):
+  """Examples on the device, shared by all lanes, and the training set's mean and deviation of pixels a channel."""
+
+  images: UInt8[Array, "examples height width channels"]
+  labels: Int[Array, " examples"]
+  mean: Float[Array, " channels"]
+  std: Float[Array, " channels"]
+
+
+class Trained(NamedTuple):
+  """A trained network, and whether its loss or its parameters ever stopped being finite."""
+
+  variables: PyTree[Float[Array, "..."]]
+  diverged: Bool[Array, ""]
+
+
+def network(recipe: Recipe, num_classes: int):
+  """The recipe's Flax module."""
+  return models.build(recipe.model, num_classes=num_classes, width=recipe.width, precision=recipe.precision)
+
+
+def normalize(images: Array, mean: Float[Array, " channels"], std: Float[Array, " channels"]) -> Float[Array, "..."]:
+  """Pixel values as the network sees them."""
+  return (images.astype(jnp.float32) - mean) / std
+
+
+def initialize(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> PyTree[Float[Array, "..."]]:
+  """The variables before training: a function of the init seed."""
+  image = jnp.zeros((1, *data.images.shape[1:]))
+  return network(recipe, num_classes).init(run.key("init"), image, train=False)
+
+
+def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
+  """The order in which an epoch shows the run's training examples: a function of the order seed."""
+  return jax.random.permutation(jax.random.fold_in(run.key("order"), epoch), size)
+
+
+def training_images(
+  recipe: Recipe, data: DeviceExamples, run: Run, epoch: Int[Array, ""], examples: Int[Array, " batch"]
+) -> Float[Array, "batch height width channels"]:
+  """Augmented, normalised images: a function of the augment seed, whatever the order."""
+  key = jax.random.fold_in(run.key("augment"), epoch)
+  # Cutout is filled with the mean in whole pixel values, as in the published script.
+  fill = jnp.floor(data.mean) if data.images.dtype == jnp.uint8 else data.mean
+
+  def one(example):
+    image = data.images[example].astype(jnp.float32)
+    return augment(recipe.augment, image, jax.random.fold_in(key, example), fill)
+
+  return normalize(jax.vmap(one)(examples), data.mean, data.std)
+
+
+def make_optimizer(recipe: Recipe, run: Run, num_steps: int) -> optax.GradientTransformation:
+  """SGD with momentum or Adam, L2 weight decay on every parameter; the run's own values, so a sweep compiles once."""
+  ramp = {"linear": lambda step: 1 - step / num_steps, "constant": lambda step: 1.0}[recipe.schedule]
+  moments = {"sgd": lambda decay: optax.trace(decay), "adam": lambda decay: optax.scale_by_adam(b1=decay)}
+  return optax.chain(
+    optax.add_decayed_weights(run.weight_decay),
+    moments[recipe.optimizer](run.momentum),
+    optax.scale_by_schedule(lambda step: -run.lr * ramp(step)),
+  )
+
+
+def poke(params: PyTree[Float[Array, "..."]], key: Key[Array, ""], factor: Float[Array, ""]) -> PyTree:
+  """`params` with one random weight multiplied by `factor`; biases, which begin at 0, are no weights here."""
+  leaves, structure = jax.tree.flatten(params)
+  sizes = [leaf.size if leaf.ndim > 1 else 0 for leaf in leaves]
+  target = jax.random.randint(key, (), 0, sum(sizes))
+  for i, size in enumerate(sizes):
+    # A negative index would count from the end: send what lies before or after this leaf out of bounds.
+    place = jnp.where((target >= 0) & (target < size), target, size)
+    leaves[i] = leaves[i].ravel().at[place].multiply(factor, mode="drop").reshape(leaves[i].shape)
+    target -= size
+  return jax.tree.unflatten(structure, leaves)
+
+
+def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> Trained:
+  """Trains one network from its run's seeds.
+
+  Args:
+    recipe: static; everything but the randomness.
+    data: the training set on the device.
+    run: one row of the runs table, traced.
+    num_classes: how many classes the network tells apart.
+  """
+  model = network(recipe, num_classes)
+  size = len(data.labels) if run.subset is None else len(run.subset)
+  epoch_steps = size // recipe.batch_size
+  optimizer = make_optimizer(recipe, run, recipe.epochs * epoch_steps)
+
+  def loss(params, batch_stats, images, labels, key):
+    logits, updates = model.apply(
+      {"params": params, **batch_stats}, images, train=True, mutable=["batch_stats"], rngs={"dropout": key}
+    )
+    return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean(), updates
+
+  def step(state, batch):
+    params, batch_stats, opt_state, diverged = state
+    number, epoch, examples = batch
+    factor = jnp.where(number == run.poke_step, run.poke_factor, 1.0)
+    params = poke(params, jax.random.fold_in(run.key("init"), 1), factor)
+
+    images = training_images(recipe, data, run, epoch, examples)
+    labels = data.labels[examples] if run.label_map is None else run.label_map[data.labels[examples]]
+    dropout_key = jax.random.fold_in(run.key("dropout"), number)
+    (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(
+      params, batch_stats, images, labels, dropout_key
+    )
+    updates, opt_state = optimizer.update(gradient, opt_state, params)
+    return (optax.apply_updates(params, updates), batch_stats, opt_state, diverged | ~jnp.isfinite(value)), None
+
+  def one_epoch(state, epoch):
+    order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
+    examples = (order if run.subset is None else run.subset[order]).reshape(epoch_steps, recipe.batch_size)
+    numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
+    return jax.lax.scan(step, state, (numbers, jnp.full(epoch_steps, epoch), examples))
+
+  variables = initialize(recipe, data, run, num_classes)
+  params, batch_stats = variables.pop("params"), variables
+  state = (params, batch_stats, optimizer.init(params), jnp.array(False))
+  (params, batch_stats, _, diverged), _ = jax.lax.scan(one_epoch, state, jnp.arange(recipe.epochs))
+
+  finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((params, batch_stats))])
+  return Trained({"params": params, **batch_stats}, diverged | ~finite.all())
