@@ -40,7 +40,8 @@ def test_bins_hold_equally_many_possible_accuracies(ax, examples):
   per_bin = np.histogram(possible, edges)[0]
   inside = (edges[:-1] >= 0) & (edges[1:] <= 100)
   assert set(per_bin[inside]) == {round(np.diff(edges)[0] * examples / 100)}
-  np.testing.assert_allclose(np.abs(edges[:, None] - possible).min(1)[edges <= 100], 50 / examples, rtol=1e-6)
+  to_nearest = np.abs(edges[:, None] - possible).min(1)
+  np.testing.assert_allclose(to_nearest[edges <= 100], 50 / examples, rtol=1e-6)
   expected = np.histogram(100 * counts / examples, edges)[0] / 500 / np.diff(edges)
   np.testing.assert_allclose(heights, expected, rtol=1e-9)
   assert (heights * np.diff(edges)).sum() == pytest.approx(1)
@@ -54,11 +55,8 @@ def test_accuracy_curves_are_normal_densities_in_percent(ax):
     x, y = line.get_data()
     np.testing.assert_allclose(y, np.exp(-(((x - 92.5) / sd) ** 2) / 2) / sd / np.sqrt(2 * np.pi), rtol=1e-9)
     assert np.trapezoid(y, x) == pytest.approx(1, abs=1e-3)
-  assert legend(ax) == [
-    "errors independent: sd 1.00 %",
-    "binomial: sd 3.00 %",
-    "4 runs: sd 2.08 %",
-  ] or legend(ax) == ["4 runs: sd 2.08 %", "errors independent: sd 1.00 %", "binomial: sd 3.00 %"]
+  labels = ["errors independent: sd 1.00 %", "binomial: sd 3.00 %", "4 runs: sd 2.08 %"]
+  assert sorted(legend(ax)) == sorted(labels)
   assert ax.get_xlabel() == "test accuracy (%)"
   assert ax.get_ylabel() == "density (per percentage point)"
 
@@ -91,7 +89,7 @@ def test_split_scatter_counts_coinciding_runs(ax):
   found = {tuple(xy): c for xy, c in zip(drawn.get_offsets().tolist(), drawn.get_array(), strict=True)}
   assert found == {(50, 25): 2, (75, 50): 1, (50, 100): 1}
   assert legend(ax) == ["4 runs: r = 0.300, r² = 0.090"]
-  assert [line.get_xdata()[0] for line in ax.lines][0] == pytest.approx(56.25)
+  assert ax.lines[0].get_xdata()[0] == pytest.approx(56.25)
   assert ax.lines[1].get_ydata()[0] == pytest.approx(50)
   assert ax.figure.axes[1].get_ylabel() == "runs at a point"
 
@@ -100,6 +98,20 @@ def test_split_scatter_of_one_run(ax):
   plots.split_scatter([0.5], [0.25], ax, correlation=np.nan)
   assert legend(ax) == ["1 run"]
   assert len(ax.figure.axes) == 1
+
+
+def test_split_scatter_of_many_runs_counts_cells(ax):
+  first, second = np.random.default_rng(3).binomial(5000, 0.8, (2, 3000)) / 5000
+  plots.split_scatter(first, second, ax)
+  cells = ax.collections[0]
+  corners = cells.get_coordinates()
+  x, y = corners[0, :, 0], corners[:, 0, 1]
+  assert set(np.histogram(np.arange(5001) / 50, x)[0]) == {round(np.diff(x)[0] * 50)}
+  expected = np.histogram2d(100 * first, 100 * second, (x, y))[0].T
+  np.testing.assert_array_equal(np.ma.filled(cells.get_array(), 0).reshape(expected.shape), expected)
+  assert expected.sum() == 3000
+  assert legend(ax) == ["3000 runs"]
+  assert ax.figure.axes[1].get_ylabel() == "runs in a cell"
 
 
 def test_negative_variance_is_an_open_marker_at_zero(ax):
@@ -135,8 +147,7 @@ def test_disagreement_histograms_share_their_bins(ax):
   np.testing.assert_array_equal(edges_a, edges_b)
   np.testing.assert_allclose(heights_a, np.histogram(100 * groups["poked"], edges_a, density=True)[0])
   np.testing.assert_allclose(heights_b, np.histogram(100 * groups["distinct"], edges_a, density=True)[0])
-  means = {name: f"{name}: mean {100 * values.mean():.1f} %" for name, values in groups.items()}
-  assert sorted(legend(ax)) == sorted(v.replace("poked: mean", "poked: mean") for v in means.values())
+  assert sorted(legend(ax)) == sorted(f"{g}: mean {100 * v.mean():.1f} %" for g, v in groups.items())
 
 
 def test_sd_by_source_points_and_intervals(ax):
@@ -161,17 +172,17 @@ def test_error_rates_fall_into_the_bin_they_start(ax):
   assert ax.get_yscale() == "log"
 
 
-@pytest.mark.parametrize(
-  ("fraction", "text"),
-  [
-    (0.00123, "0.123 %"),
-    (0.98765, "98.8 %"),
-    (1, "100 %"),
-    (0, "0.00 %"),
-    (1e-12, "0.000000 %"),
-    (-0.01, "-1.00 %"),
-  ],
-)
+PERCENT = {
+  0.00123: "0.123 %",
+  0.98765: "98.8 %",
+  1: "100 %",
+  0: "0.00 %",
+  1e-12: "0.000000 %",
+  -0.01: "-1.00 %",
+}
+
+
+@pytest.mark.parametrize(("fraction", "text"), PERCENT.items())
 def test_percent(fraction, text):
   assert plots.percent(fraction) == text
   assert plots.percent(np.nan) == "n/a"

@@ -122,7 +122,9 @@ def on_device(recipe: Recipe, data: Dataset) -> tuple[DeviceExamples, dict[str, 
 
 class _RunsPerSecond(ProgressColumn):
   def render(self, task) -> Text:
-    speed = task.finished_speed or task.speed
+    trained = task.completed - task.fields["before"]
+    # The bar's own speed leaves compilation out; all in one step there is no other than the whole time.
+    speed = task.finished_speed or task.speed or (trained and task.elapsed and trained / task.elapsed)
     waiting = "" if task.finished else "compiling"
     return Text(f"{speed:.3g} runs/s" if speed else waiting, style="progress.data.speed")
 
@@ -132,5 +134,5 @@ def progress_bar(total: int, done: int, shown: bool) -> Iterator[Any]:
   """A bar with runs done, runs a second and time left on stderr; yields the function that advances it."""
   columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), _RunsPerSecond(), TimeRemainingColumn())
   with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
-    task = bar.add_task("training", total=total, completed=done)
+    task = bar.add_task("training", total=total, completed=done, before=done)
     yield lambda runs: bar.advance(task, runs)

@@ -111,7 +111,7 @@ class Report:
     from vmapseeds import report
 
     if not self.folders:
-      raise Mistake("no results folder: give one or more that `vmapseeds train` made")
+      raise Mistake("no DIR given: give one or more results folders that `vmapseeds train` made")
     report.report(self.folders, test_set=self.test_set)
 
 

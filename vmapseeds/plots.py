@@ -22,6 +22,7 @@ INK = "#3d3d3d"
 # Few to many runs: starts dark enough to be seen on white.
 COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
+MOST_POINTS = 1000
 
 
 def figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
@@ -79,7 +80,8 @@ def split_scatter(
   """Each run's accuracy on one half of the test examples against that on the other half.
 
   Runs that coincide are one point, coloured by how many they are: accuracies on few examples take few values,
-  and neither jitter nor transparency would show how many runs lie on each. Jordan 2023, figure 2.
+  and neither jitter nor transparency would show how many runs lie on each. With more points than can be told
+  apart, cells of equally many possible values are coloured instead. Jordan 2023, figure 2.
 
   Args:
     first: (runs,), accuracies on the examples of even index, fractions.
@@ -89,22 +91,29 @@ def split_scatter(
   """
   pairs = np.stack([np.asarray(first, np.float64), np.asarray(second, np.float64)], axis=1)
   points, runs = np.unique(pairs, axis=0, return_counts=True)
-  few_first = np.argsort(runs, kind="stable")
   label = f"{len(pairs)} run{'s' * (len(pairs) != 1)}"
   if correlation is not None and np.isfinite(correlation):
     label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
-  drawn = ax.scatter(
-    *(100 * points[few_first]).T, c=runs[few_first], cmap=COUNTS, vmin=1, vmax=max(2, runs.max(initial=1)),
-    s=26, linewidths=0, label=label,
-  )  # fmt: skip
-  if runs.max(initial=1) > 1:
-    bar = ax.figure.colorbar(drawn, ax=ax, label="runs at a point", fraction=0.045, pad=0.02)
+  few_first = np.argsort(runs, kind="stable")
+  if len(points) > MOST_POINTS:
+    edges = [100 * bin_edges([half], _grid(half)) for half in pairs.T]
+    runs, _, _, drawn = ax.hist2d(*(100 * pairs.T), bins=edges, cmin=1, cmap=COUNTS)
+    ax.plot([], [], linestyle="none", marker="s", color=BLUE, label=label)
+  else:
+    drawn = ax.scatter(
+      *(100 * points[few_first]).T, c=runs[few_first], cmap=COUNTS, vmin=1, vmax=max(2, runs.max(initial=1)),
+      s=26, linewidths=0, label=label,
+    )  # fmt: skip
+  if np.nanmax(runs) > 1:
+    where = "in a cell" if len(points) > MOST_POINTS else "at a point"
+    bar = ax.figure.colorbar(drawn, ax=ax, label=f"runs {where}", fraction=0.045, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.yaxis.get_major_locator().set_params(integer=True)
-  if len(pairs):
-    for line, mean in zip((ax.axvline, ax.axhline), 100 * pairs.mean(0), strict=True):
-      line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
-  return _finish(ax, "accuracy on even test examples (%)", "accuracy on odd test examples (%)")
+  for line, mean in zip((ax.axvline, ax.axhline), 100 * pairs.mean(0), strict=True):
+    line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
+  _finish(ax, "accuracy on even test examples (%)", "accuracy on odd test examples (%)")
+  ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
+  return ax
 
 
 def variance_against_duration(
@@ -257,6 +266,12 @@ def percent(fraction: Scalar, digits: int = 3) -> str:
     return "n/a"
   places = digits - 1 - int(np.floor(np.log10(abs(value)))) if value else digits - 1
   return f"{value:.{min(6, max(0, places))}f} %"
+
+
+def _grid(values: Real[np.ndarray, " runs"]) -> int:
+  """The n for which values are multiples of 1/n, from the smallest gap between them."""
+  gaps = np.diff(np.unique(values))
+  return round(1 / gaps[gaps > 1e-9].min(initial=1))
 
 
 def _runs_and_sd(values: Real[np.ndarray, " runs"]) -> str:

@@ -93,7 +93,7 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
   if finished == diverged:
     raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  errors, num_classes = results_on_disk.errors(results), _num_classes(results)
+  errors, num_classes = results_on_disk.errors(results), int(results.attrs["num_classes"])
   numbers = error_statistics(errors, num_classes)
   labels = _common_labels(kept)
   if labels is not None:
@@ -267,14 +267,6 @@ def _p(value: Any) -> str:
 # What the results are of.
 
 
-def _num_classes(results: xr.Dataset) -> int:
-  """One more than the highest class that the recipe, a label, a label map or a prediction names."""
-  named = results.label_map if "label_map" in results else results.labels
-  merged = json.loads(results.attrs["recipe"]).get("classes") or [0]
-  highest = max(int(np.max(names)) for names in (named, results.predictions, merged))
-  return max(results.sizes.get("class", 0), highest + 1)
-
-
 def _common_labels(kept: xr.Dataset) -> Integer[np.ndarray, " examples"] | None:
   """The labels that all runs are tested on, None where the runs' label maps differ."""
   if "label_map" not in kept:
@@ -390,12 +382,12 @@ def terminal_table(summary: dict[str, Any]) -> Table:
 
 def comparison_table(summaries: Sequence[dict[str, Any]]) -> Table:
   """Campaigns side by side, a row each."""
-  table = Table("folder", title="test accuracy side by side", title_justify="left")
+  table = Table("folder", title="test accuracy side by side, in %", title_justify="left")
   for heading in ("runs", *COMPARED.values()):
     table.add_column(heading, justify="right")
   for summary in summaries:
     found = (summary["statistics"].get(name) for name in COMPARED)
-    cells = ("–" if s is None else show(s["value"], None, s["unit"]) for s in found)
+    cells = ("–" if s is None else show(s["value"], None, s["unit"]).removesuffix(" %") for s in found)
     table.add_row(escape(Path(summary["folder"]).name), str(summary["runs"]), *cells)
   return table
 
@@ -424,7 +416,7 @@ def figures(
     ),
     "split": (
       "One half of the test examples against the other",
-      f"Each point is a run, or several where they coincide. If some runs were better than others, those "
+      f"Each point is a run, or several, by its colour. If some runs were better than others, those "
       f"good on the even examples would be good on the odd ones. {numbers['split_correlation']['reading']} "
       f"{numbers['top_quarter_gain']['reading']}",
       lambda ax: plots.split_scatter(even, odd, ax, correlation=numbers["split_correlation"]["value"]),
@@ -445,6 +437,8 @@ def figures(
 
 def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[str, Any]]:
   results = open_results(folder, test_set)
+  # Read from disk once; logits, where kept, are not needed.
+  results = results.assign(predictions=results.predictions.load())
   try:
     return results, {"folder": str(folder), **summarize(results, test_set=test_set)}
   except Mistake as mistake:

@@ -85,13 +85,12 @@ class Results:
     for name, value in conditions.items():
       if stored[name] != value:
         raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {value!r}; {use}")
-    for name, group in self.group.groups():
-      if ("logits" in group) != logits:
-        raise Mistake(f"{other}: logits of {name} are {'' if 'logits' in group else 'not '}kept there; {use}")
+    if stored["logits"] != logits:
+      raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
     columns = runs.columns()
-    names = {n for n in self.group.array_keys() if n not in ("done", "diverged")}
-    if names != set(columns) or stored["sampling"] != (list(runs.sampling) if runs.sampling else None):
-      raise Mistake(f"{other}: its runs have {', '.join(sorted(names))}, these {', '.join(sorted(columns))}; {use}")
+    if stored["columns"] != list(columns) or stored["sampling"] != _sampling(runs):
+      theirs, ours = (", ".join(names) for names in (stored["columns"], columns))
+      raise Mistake(f"{other}: its runs have {theirs} and sampling {stored['sampling']}, these {ours} and {_sampling(runs)}; {use}")
     shared = min(len(runs), len(self))
     for name, column in columns.items():
       theirs = self.group[name][:shared]
@@ -102,13 +101,15 @@ class Results:
     """Makes room for all of `runs`. `done` grows last: it says how many runs the folder has."""
     if len(runs) <= len(self):
       return
-    per_run = [a for group in (self.group, *(g for _, g in self.group.groups())) for _, a in group.arrays()]
+    variables = ["predictions", "accuracy"] + ["logits"] * self.group.attrs["logits"]
+    outcomes = [f"{test_set}/{v}" for test_set in test_sets(self.path) for v in variables]
     columns = runs.columns()
-    for array in sorted(per_run, key=lambda a: a.basename == "done"):
-      if array.metadata.dimension_names[0] == "run" and array.shape[0] < len(runs):
+    for name in [*outcomes, *columns, "diverged", "done"]:
+      array = self.group[name]
+      if array.shape[0] < len(runs):
         array.resize((len(runs), *array.shape[1:]))
-      if array.basename in columns:
-        array[len(self) :] = columns[array.basename][len(self) :]
+      if name in columns:
+        array[len(self) :] = columns[name][len(self) :]
 
   def __len__(self) -> int:
     return self.group["done"].shape[0]
@@ -135,10 +136,14 @@ def _create_folder(
   versions: dict[str, str],
 ) -> None:  # fmt: skip
   """A campaign's folder in which no run is done."""
+  num_classes = runs.num_classes(data.num_classes)
   group = zarr.create_group(path, attributes={
     "format": FORMAT,
     "recipe": recipe.to_json(),
-    "sampling": list(runs.sampling) if runs.sampling else None,
+    "num_classes": num_classes,
+    "logits": logits,
+    "columns": list(runs.columns()),
+    "sampling": _sampling(runs),
     **conditions,
     "versions": versions,
   })  # fmt: skip
@@ -146,7 +151,6 @@ def _create_folder(
     _create(group, name, column, chunk, DIMENSIONS.get(name, ("run",)))
   for name in ("diverged", "done"):
     _create(group, name, np.zeros(len(runs), bool), chunk, ("run",))
-  num_classes = runs.num_classes(data.num_classes)
   for name, examples in data.tests.items():
     test_set = group.create_group(name)
     _create(test_set, "labels", examples.labels, len(examples.labels), ("example",))
@@ -173,13 +177,18 @@ def _create(group: zarr.Group, name: str, values: np.ndarray, chunk: int, dimens
     array[:] = values
 
 
+def _sampling(runs: Runs) -> list | None:
+  return list(runs.sampling) if runs.sampling else None
+
+
 def _consolidate(path: Path) -> None:
   """Copies all metadata into one file a group: without it `xarray.open_zarr` warns and reads array by array."""
-  names = [name for name, _ in zarr.open_group(path, mode="r", use_consolidated=False).groups()]
   with warnings.catch_warnings():
-    # zarr-python says that other readers may not know consolidated metadata; they read the arrays' own.
-    warnings.filterwarnings("ignore", "Consolidated metadata is currently not part", zarr.errors.ZarrUserWarning)
-    for name in (None, *names):
+    # zarr-python says that other readers may not know consolidated metadata (they read the arrays' own), and that a
+    # report lies in the folder.
+    for known in ("Consolidated metadata is currently not part", "Object at report is not recognized"):
+      warnings.filterwarnings("ignore", known, zarr.errors.ZarrUserWarning)
+    for name in (None, *test_sets(path)):
       zarr.consolidate_metadata(path, path=name)
 
 
@@ -205,6 +214,11 @@ def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
   return found if isinstance(found, dict) and found.get("format") == FORMAT else None
 
 
+def test_sets(path: str | os.PathLike) -> tuple[str, ...]:
+  """The names of the test sets of a results folder, the default first."""
+  return Recipe.from_json(attributes(path)["recipe"]).test_sets
+
+
 def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   """The finished runs of a campaign: an `xarray.Dataset` that reads from disk what is asked of it.
 
@@ -219,8 +233,7 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   path = Path(path)
   if attributes(path) is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` made")
-  test_sets = sorted(name for name, _ in zarr.open_group(path, mode="r").groups())
-  one_of("test set", test_set, test_sets)
+  one_of("test set", test_set, test_sets(path))
   dataset = xr.merge(
     [xr.open_zarr(path), xr.open_zarr(path, group=test_set)],
     combine_attrs="override",

@@ -189,8 +189,8 @@ class Runs:
       "subset": self.subset_indices,
     }
     return {
-      **{f"seed_{source}": column for source, column in self.seeds.items()},
-      **self.values,
+      **{f"seed_{source}": self.seeds[source] for source in SOURCES},
+      **{name: self.values[name] for name in HYPERPARAMETERS if name in self.values},
       **{name: column for name, column in optional.items() if column is not None},
     }
 

@@ -79,13 +79,13 @@ def make_optimizer(recipe: Recipe, run: Run, num_steps: int) -> optax.GradientTr
 def poke(params: PyTree[Float[Array, "..."]], key: Key[Array, ""], factor: Float[Array, ""]) -> PyTree:
   """`params` with one random weight multiplied by `factor`; biases, which begin at 0, are no weights here."""
   leaves, structure = jax.tree.flatten(params)
-  sizes = [leaf.size if leaf.ndim > 1 else 0 for leaf in leaves]
-  target = jax.random.randint(key, (), 0, sum(sizes))
-  for i, size in enumerate(sizes):
-    # A negative index would count from the end: send what lies before or after this leaf out of bounds.
-    place = jnp.where((target >= 0) & (target < size), target, size)
-    leaves[i] = leaves[i].ravel().at[place].multiply(factor, mode="drop").reshape(leaves[i].shape)
-    target -= size
+  weights = [i for i, leaf in enumerate(leaves) if leaf.ndim > 1]
+  place = jax.random.randint(key, (), 0, sum(leaves[i].size for i in weights))
+  for i in weights:
+    # Out of bounds in every leaf but one, where it is dropped; a negative place would count from the end.
+    within = jnp.where(place < 0, leaves[i].size, place)
+    leaves[i] = leaves[i].ravel().at[within].multiply(factor, mode="drop").reshape(leaves[i].shape)
+    place -= leaves[i].size
   return jax.tree.unflatten(structure, leaves)
 
 

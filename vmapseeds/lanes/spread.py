@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import jax
@@ -16,14 +17,26 @@ Out = TypeVar("Out")
 
 
 def devices() -> list[jax.Device]:
-  """All local devices. On a CPU, one XLA device a core, unless JAX has started already or was told otherwise."""
+  """All local devices, after what must be set before JAX starts, unless the user has set it.
+
+  On a CPU, one XLA device a core. Compiled programs are kept in the user's cache folder, so that a resumed campaign
+  does not compile again; `JAX_COMPILATION_CACHE_DIR` or `JAX_ENABLE_COMPILATION_CACHE=false` say otherwise.
+  """
+  if jax.config.jax_compilation_cache_dir is None:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vmapseeds" / "xla"
+    jax.config.update("jax_compilation_cache_dir", str(cache))
   told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get("XLA_FLAGS", "")
   if not told and jax.config.jax_num_cpu_devices == -1:
     try:
-      jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+      jax.config.update("jax_num_cpu_devices", _cores())
     except RuntimeError:
       pass  # JAX has started: its devices are what they are
   return jax.local_devices()
+
+
+def _cores() -> int:
+  """The cores this process may use; macOS has no affinity to ask."""
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def default_width(platform: str) -> int:

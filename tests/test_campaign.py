@@ -1,0 +1,244 @@
+"""Campaigns on disk: what is stored, what resumes, what is refused."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import vmapseeds as vs
+from vmapseeds import campaign
+from vmapseeds.data import load
+from vmapseeds.results import Results
+
+RECIPE = vs.recipe("digits_cnn", epochs=1)
+
+
+def train(out, n, recipe=RECIPE, runs=None, **options):
+  return vs.train(recipe, runs or vs.Runs.independent(n), out, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+  """Twelve runs, trained in one go."""
+  return train(tmp_path_factory.mktemp("reference") / "all", 12).load()
+
+
+def same(results, reference):
+  for name in ("predictions", "accuracy", "diverged"):
+    np.testing.assert_array_equal(results[name], reference[name][: results.sizes["run"]])
+
+
+def test_schema(reference, tmp_path):
+  results = train(tmp_path / "r", 3, logits=True)
+  assert dict(results.sizes) == {"run": 3, "example": 797, "class": 10}
+  assert set(results) == {"predictions", "labels", "accuracy", "diverged", "logits"} | {
+    f"seed_{s}" for s in ("init", "order", "augment", "dropout", "data")
+  }
+  assert results.predictions.dims == ("run", "example")
+  assert results.logits.dims == ("run", "example", "class")
+  np.testing.assert_array_equal(results.predictions, results.logits.argmax("class"))
+  np.testing.assert_array_equal(results.labels, load("digits").tests["test"].labels)
+  np.testing.assert_array_equal(results.accuracy, (results.predictions == results.labels).mean("example"))
+  assert vs.Recipe.from_json(results.attrs["recipe"]) == RECIPE
+  assert (results.attrs["lane_width"], results.attrs["lowering"], results.attrs["device_kind"]) == (1, "im2col", "cpu")
+  assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(results.attrs["versions"])
+  assert results.predictions.std("run").max() > 0, "the runs differ"
+  same(results, reference)
+
+
+def test_xarray_opens_it_without_warning(reference, tmp_path):
+  train(tmp_path / "r", 2)
+  train(tmp_path / "r", 4)  # extended: the metadata must follow
+  assert xr.open_zarr(tmp_path / "r").sizes["run"] == 4
+  test = xr.open_zarr(tmp_path / "r", group="test")
+  np.testing.assert_array_equal(test.predictions, reference.predictions[:4])
+  assert zarr.open_group(tmp_path / "r").metadata.zarr_format == 3
+
+
+def test_results_do_not_depend_on_the_seed_batch(reference, tmp_path):
+  same(train(tmp_path / "a", 12, seed_batch=5), reference)
+  same(train(tmp_path / "b", 12, seed_batch=3), reference)
+
+
+def test_more_runs_extend_and_nothing_is_trained_twice(reference, tmp_path, monkeypatch):
+  trained = []
+  write = Results.write
+  monkeypatch.setattr(Results, "write", lambda self, rows, *rest: (trained.extend(rows), write(self, rows, *rest)))
+  train(tmp_path / "r", 5, seed_batch=2)
+  assert trained == [0, 1, 2, 3, 4]
+  results = train(tmp_path / "r", 12, seed_batch=4)
+  assert trained == list(range(12))
+  train(tmp_path / "r", 12)
+  train(tmp_path / "r", 3)
+  assert trained == list(range(12))
+  same(results, reference)
+
+
+def test_an_interrupted_campaign_goes_on(reference, tmp_path, monkeypatch):
+  write, calls = Results.write, []
+
+  def interrupted(self, *args):
+    if len(calls) == 2:
+      raise KeyboardInterrupt
+    calls.append(1)
+    write(self, *args)
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(Results, "write", interrupted)
+    train(tmp_path / "r", 12, seed_batch=3)
+  part = vs.open_results(tmp_path / "r")
+  assert part.sizes["run"] == 6
+  same(part, reference)
+  results = train(tmp_path / "r", 12, seed_batch=7)
+  assert results.sizes["run"] == 12
+  same(results, reference)
+
+
+def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
+  out = tmp_path / "r"
+  command = [sys.executable, "-m", "vmapseeds.cli", "train", "digits_cnn", "--set", "epochs=1", "--out", str(out),
+             "--runs", "400", "--seed-batch", "4", "--quiet"]  # fmt: skip
+  process = subprocess.Popen(command, env=os.environ)
+  deadline = time.time() + 120
+  while time.time() < deadline and not (out.exists() and 8 <= Results(out).done.sum()):
+    time.sleep(0.05)
+  os.kill(process.pid, signal.SIGKILL)
+  assert process.wait() == -signal.SIGKILL
+  killed = vs.open_results(out).load()
+  assert 8 <= killed.sizes["run"] < 400
+  same(killed.isel(run=slice(12)), reference)
+  n = killed.sizes["run"] + 5
+  results = train(out, 400, runs=vs.Runs.independent(400)[:n])
+  assert results.sizes["run"] == n
+  same(results.isel(run=slice(12)), reference)
+  np.testing.assert_array_equal(results.predictions[: killed.sizes["run"]], killed.predictions)
+
+
+def test_sweeps_pokes_and_maps_are_stored(tmp_path):
+  runs = vs.Runs.concat([vs.Runs.sweep(lr=[0.01, 0.05], seeds=2).poke(s) for s in (-1, 0)])
+  results = train(tmp_path / "sweep", 8, runs=runs)
+  assert results.lr.values.tolist() == pytest.approx([0.01, 0.05] * 4)
+  assert results.poke_step.values.tolist() == [-1] * 4 + [0] * 4
+  assert results.seed_init.values.tolist() == [0, 0, 1, 1] * 2
+
+  maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
+  results = train(tmp_path / "map", 2, runs=vs.Runs.independent(2).with_label_map(maps), logits=True)
+  assert results.sizes["class"] == 2
+  mapped = maps[:, results.labels.values]
+  np.testing.assert_allclose(results.accuracy, (results.predictions.values == mapped).mean(1))
+  np.testing.assert_array_equal(vs.errors(results), results.predictions.values != mapped)
+  assert 0.6 < results.accuracy.mean() < 1, "two classes are learned, not ten"
+
+
+def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
+  runs = vs.Runs.sweep(lr=[0.05, 1e6], seeds=2)
+  results = train(tmp_path / "r", 4, runs=runs)
+  assert results.diverged.values.tolist() == [False, True, False, True]
+  assert (results.predictions[1] == -1).all()
+  assert vs.errors(results).shape == (2, 797)
+  calm = train(tmp_path / "calm", 2, runs=vs.Runs.sweep(lr=[0.05], seeds=2))
+  np.testing.assert_array_equal(results.predictions[::2], calm.predictions)
+
+
+def test_several_test_sets_from_an_npz(tmp_path):
+  digits = load("digits")
+  np.savez(
+    tmp_path / "d.npz", x_train=digits.train.images, y_train=digits.train.labels,
+    x_test=digits.tests["test"].images[:501], y_test=digits.tests["test"].labels[:501],
+    x_small=digits.tests["test"].images[:1], y_small=digits.tests["test"].labels[:1],
+  )  # fmt: skip
+  recipe = RECIPE.replace(dataset=str(tmp_path / "d.npz"), test_sets=("test", "small"))
+  results = train(tmp_path / "r", 2, recipe)
+  digits_alone = train(tmp_path / "d", 2)
+  # 501 examples are one full step and one with a single image: the padding must not count.
+  np.testing.assert_array_equal(results.predictions, digits_alone.predictions[:, :501])
+  small = vs.open_results(tmp_path / "r", "small")
+  np.testing.assert_array_equal(small.predictions, digits_alone.predictions[:, :1])
+  with pytest.raises(vs.Mistake, match="unknown test set 'large': choose one of test, small"):
+    vs.open_results(tmp_path / "r", "large")
+
+
+# What is refused, with nothing changed.
+
+
+def snapshot(folder):
+  return {p: (p.read_bytes() if p.is_file() else None) for p in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"recipe": RECIPE.replace(lr=0.1)}, "belongs to another campaign: its recipe and this one differ in lr: 0.05, 0.1"),
+    ({"lane_width": 2}, "its lane width is 1, not 2"),
+    ({"lowering": "grouped"}, "its lowering is 'im2col', not 'grouped'"),
+    ({"logits": True}, "logits are not kept there"),
+    ({"runs": vs.Runs.vary("init", 4)}, "its runs differ from these in seed_order"),
+    ({"runs": vs.Runs.sweep(lr=[0.1], seeds=2)}, "its runs have seed_init, .* these .* lr"),
+    ({"runs": vs.Runs.independent(4).bootstrap()}, "sampling None, these .*bootstrap"),
+    ({"seed_batch": 0}, "seed batch is 0: give a whole number of at least 1"),
+    ({"lane_width": 0}, "lane width is 0: give a whole number of at least 1"),
+    ({"lane_width": 5, "seed_batch": 4}, "lane width 5 with seed batch 4: give at most the seed batch"),
+    ({"lowering": "fast"}, "unknown lowering 'fast': choose one of im2col, grouped, sequential"),
+    ({"recipe": RECIPE.replace(mean=(1, 2, 3), std=(1, 1, 1))}, "mean of 3 channels for digits images of 1"),
+    ({"recipe": RECIPE.replace(augment="reflect=8")}, "augmentation 'reflect=8' on images of 8×8 pixels: at most reflect=7"),
+    ({"recipe": RECIPE.replace(batch_size=1001)}, "batch_size 1001 with 1000 training examples"),
+  ],
+)  # fmt: skip
+def test_refused_with_nothing_changed(tmp_path, options, message):
+  train(tmp_path / "r", 2)
+  before = snapshot(tmp_path)
+  with pytest.raises(vs.Mistake, match=message) as raised:
+    train(tmp_path / "r", 4, **options)
+  assert "\n" not in str(raised.value)
+  assert snapshot(tmp_path) == before
+
+
+def test_folders_that_hold_something_else(tmp_path):
+  (tmp_path / "file").write_text("mine")
+  (tmp_path / "full").mkdir()
+  (tmp_path / "full" / "mine").write_text("mine")
+  zarr.create_group(tmp_path / "zarr")
+  before = snapshot(tmp_path)
+  for name, message in (("file", "is a file: give a folder"), ("full", "holds something else"), ("zarr", "holds something else")):
+    with pytest.raises(vs.Mistake, match=message):
+      train(tmp_path / name, 2)
+    with pytest.raises(vs.Mistake, match="is no results folder"):
+      vs.open_results(tmp_path / name)
+  with pytest.raises(vs.Mistake, match="file/r cannot be written"):
+    train(tmp_path / "file" / "r", 2)
+  assert snapshot(tmp_path) == before
+  (tmp_path / "empty").mkdir()
+  assert train(tmp_path / "empty", 2).sizes["run"] == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written(tmp_path):
+  tmp_path.chmod(0o500)
+  with pytest.raises(vs.Mistake, match="cannot be written"):
+    train(tmp_path / "r", 2)
+  tmp_path.chmod(0o700)
+
+
+def test_a_draft_that_was_left_behind_does_not_matter(tmp_path):
+  draft = tmp_path / f".r.{os.getpid()}.new"
+  draft.mkdir()
+  (draft / "half").write_text("made")
+  train(tmp_path / "r", 1)
+  assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
+def test_progress_is_drawn_on_stderr(tmp_path, capsys):
+  vs.train(RECIPE, vs.Runs.independent(2), tmp_path / "r")
+  out, err = capsys.readouterr()
+  assert out == ""
+  assert "2/2" in err
+  assert "runs/s" in err
+  assert campaign.SEED_BATCH == 256
+  shutil.rmtree(tmp_path / "r")

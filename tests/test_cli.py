@@ -1,0 +1,133 @@
+"""The command line: what it prints, and one line with status 2 for a mistake."""
+
+import pytest
+import test_campaign
+
+import vmapseeds as vs
+from vmapseeds import cli
+
+
+def run(capsys, *argv):
+  """(exit status, stdout, stderr) of `vmapseeds argv`."""
+  try:
+    cli.main([str(a) for a in argv])
+    status = 0
+  except SystemExit as end:
+    status = end.code or 0
+  return status, *capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+  ("argv", "message"),
+  [
+    ([], "Expected one of {demo, train, report, compare, recipes, bench}"),
+    (["trian"], "Unrecognized options: trian"),
+    (["train"], "Missing from vmapseeds train: RECIPE"),
+    (["train", "digits_cnn"], "--out DIR"),
+    (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
+    (["train", "digits_cnn", "--out", "{}", "--runs", "0"], "runs is 0: give a whole number of at least 1"),
+    (["train", "digits_cnn", "--out", "{}", "--runs", "many"], "Error parsing --runs"),
+    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "Unrecognized options: --rums"),
+    (["train", "digits_cnn", "--out", "{}", "--vary", "ordr"], "unknown source of randomness 'ordr'"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "epochs"], "--set epochs: write FIELD=VALUE"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "epoch=1"], "did you mean 'epochs'?"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "epochs=x"], "epochs is 'x': give a whole number"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no_such_set"], "no_such_set"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no.npz"], "no.npz"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "test_sets=exam"], "unknown test set 'exam'"),
+    (["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"], "seed batch is 0"),
+    (["train", "digits_cnn", "--out", "{}", "--lane-width", "0"], "lane width is 0"),
+    (["train", "digits_cnn", "--out", "{}", "--lane-width", "300"], "lane width 300 with seed batch 256"),
+    (["report"], "no DIR given: give one or more results folders"),
+    (["report", "{}"], "is no results folder"),
+    (["compare", "{}", "{}"], "is no results folder"),
+    (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
+    (["demo", "--runs", "0"], "runs is 0"),
+  ],
+)
+def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
+  argv = [a.format(tmp_path / "r") for a in argv]
+  if argv[:1] == ["demo"]:
+    argv += ["--out", str(tmp_path / "r")]
+  status, out, err = run(capsys, *argv)
+  assert status == 2
+  assert message in err
+  assert out == ""
+  assert [line for line in err.splitlines() if "epoch, 0 runs" not in line] == [err.splitlines()[-1]]
+  assert not (tmp_path / "r").exists()
+
+
+def test_help_says_what_every_flag_does(capsys):
+  for command in ("demo", "train", "report", "compare", "recipes", "bench"):
+    status, out, err = run(capsys, command, "--help")
+    assert status == 0
+    assert f"vmapseeds {command}" in out
+    assert "Args" not in out
+  status, out, err = run(capsys, "train", "--help")
+  for flag in ("--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--logits", "--quiet"):
+    assert flag in out
+
+
+def test_recipes(capsys):
+  status, out, err = run(capsys, "recipes")
+  assert status == 0
+  for name in ("digits_cnn", "resnet9_cifar10", "cnn_cifar10_binary", "linear_cifar10"):
+    assert name in out
+
+
+def test_train_report_compare(tmp_path, capsys):
+  for name, lr in (("a", 0.05), ("b", 0.001)):
+    status, out, err = run(
+      capsys, "train", "digits_cnn", "--runs", 12, "--set", "epochs=1", f"lr={lr}", "--out", tmp_path / name, "--quiet"
+    )
+    assert (status, err) == (0, "")
+    results = vs.open_results(tmp_path / name)
+    assert results.sizes["run"] == 12
+    assert f"12 runs in {tmp_path / name}, mean accuracy {results.accuracy.values.mean():.2%}" in out
+  status, out, err = run(capsys, "report", tmp_path / "a")
+  assert status == 0
+  assert (tmp_path / "a" / "report" / "report.html").stat().st_size > 10_000
+  status, out, err = run(capsys, "compare", tmp_path / "a", tmp_path / "b")
+  assert status == 0
+  assert "P(A > B) = 1.000, 95 % interval 1.000 to 1.000, over pairs of runs with the same seeds" in out
+  assert "significant and meaningful" in out
+  assert "Few runs: 44 pairs" in out
+  status, out, err = run(capsys, "compare", tmp_path / "a", tmp_path / "b", "--gamma", "0.4")
+  assert (status, err) == (2, "error: gamma is 0.4: give a probability above 0.5 and at most 1\n")
+
+
+def test_vary_from_the_command_line(tmp_path, capsys):
+  run(capsys, "train", "digits_cnn", "--runs", 2, "--set", "epochs=1", "--vary", "init", "order", "--out", tmp_path / "r")
+  results = vs.open_results(tmp_path / "r")
+  assert results.seed_order.values.tolist() == [0, 1]
+  assert results.seed_augment.values.tolist() == [0, 0]
+
+
+def test_demo_trains_and_reports(tmp_path, capsys):
+  status, out, err = run(capsys, "demo", "--runs", 6, "--out", tmp_path / "demo")
+  assert status == 0
+  assert "6/6" in err
+  assert test_campaign.RECIPE == vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"])
+  for epochs in (1, 16):
+    assert (tmp_path / "demo" / f"{epochs}_epochs" / "report" / "report.html").exists()
+  assert "distribution" in out.lower()
+
+
+def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+  def interrupt(*args, **options):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(vs.campaign, "train", interrupt)
+  status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
+  assert status == 130
+  assert err == "interrupted: what was written stays; the same command goes on from there\n"
+
+
+def test_bench(capsys, monkeypatch):
+  from vmapseeds import bench
+
+  monkeypatch.setattr(bench, "REPETITIONS", 1)
+  rows = bench.bench(vs.recipe("digits_cnn", batch_size=4, model="linear"), [1])
+  assert [row["lowering"] for row in rows] == ["im2col", "grouped", "sequential"]
+  assert all(row["model_steps_per_second"] > 0 for row in rows)
+  assert "model-steps a second" in capsys.readouterr().out

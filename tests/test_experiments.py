@@ -1,0 +1,305 @@
+"""Every experiment with --quick: its numbers against NumPy on the stored runs, its files, its mistakes."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from PIL import Image
+
+import vmapseeds as vs
+from experiments import common
+from experiments.jordan2023 import distribution_variance, independent_errors, poking
+from vmapseeds import campaign, stats
+
+NAMES = (
+  "accuracy_distributions",
+  "split_correlation",
+  "independent_errors",
+  "distribution_variance",
+  "randomness_sources",
+  "poking",
+)
+RUNS, EXAMPLES = common.QUICK_RUNS, 797
+
+
+def run(name: str, *flags: str) -> None:
+  importlib.import_module(f"experiments.jordan2023.{name}").main(list(flags))
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory) -> Path:
+  """A folder in which all six experiments wrote, sharing their campaigns."""
+  folder = tmp_path_factory.mktemp("experiments")
+  for name in NAMES:
+    run(name, "--quick", "--out", str(folder / name), "--campaigns", str(folder / "campaigns"))
+  return folder
+
+
+def record(quick: Path, name: str) -> dict:
+  return json.loads((quick / name / f"{name}.json").read_text())
+
+
+def stored(quick: Path, epochs: int, suffix: str = "") -> xr.Dataset:
+  digits = f"digits_cnn-{epochs}epochs-" + "[0-9a-f]" * 8
+  (folder,) = (quick / "campaigns").glob(digits + suffix)
+  return vs.open_results(folder)
+
+
+def wrong(results: xr.Dataset) -> np.ndarray:
+  return results.predictions.values != results.labels.values
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files(quick, name):
+  written = record(quick, name)
+  assert written["experiment"] == f"jordan2023.{name}"
+  assert written["recipe"]["name"] == "digits_cnn"
+  assert (written["quick"], written["runs"]) == (True, RUNS)
+  for used in written["campaigns"].values():
+    assert (used["runs"], used["diverged"]) == (RUNS, 0)
+    assert {"device_kind", "lane_width", "lowering", "versions"} <= set(used)
+  assert written["paper"]
+
+  with Image.open(quick / name / f"{name}.png") as image:
+    image.load()
+    assert min(image.size) > 300
+    assert len(image.convert("L").getcolors()) > 20
+
+  table = (quick / name / f"{name}.md").read_text()
+  assert "| paper |" in table
+  assert "ours ± standard error" in table
+  assert "not expected to agree, only the pattern is comparable" in table
+  assert f"| {RUNS} |" in table
+
+
+def test_accuracy_distributions(quick):
+  for epochs, n in record(quick, "accuracy_distributions")["numbers"].items():
+    accuracy = 1 - wrong(stored(quick, int(epochs))).mean(1)
+    np.testing.assert_allclose(n["accuracies"], accuracy, rtol=1e-12)
+    expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
+    np.testing.assert_allclose([n["mean"], n["sd"], n["mean_se"]], expected, rtol=1e-9)
+    assert n["sd_se"] == pytest.approx(accuracy.std(ddof=1) / 30**0.5)
+  table = (quick / "accuracy_distributions" / "accuracy_distributions.md").read_text()
+  assert "| 1.87 % |" in table
+  assert "94.42 %" in table
+
+
+def test_split_correlation(quick):
+  n = record(quick, "split_correlation")["numbers"]["1"]
+  right = ~wrong(stored(quick, 1))[:, np.random.default_rng(0).permutation(EXAMPLES)]
+  first, second = right[:, ::2].mean(1), right[:, 1::2].mean(1)
+  assert n["correlation"] == pytest.approx(np.corrcoef(first, second)[0, 1])
+  np.testing.assert_allclose(n["second"], second)
+  if len(np.unique(first)) == RUNS:  # without ties the quarter is 4 runs
+    best = np.argsort(-first)
+    assert n["quarter_gain"] == pytest.approx(second[best[:4]].mean() - second.mean())
+    assert n["best_gain"] == pytest.approx(second[best[0]] - second.mean())
+
+
+def test_independent_errors(quick):
+  for epochs, n in record(quick, "independent_errors")["numbers"].items():
+    errors = wrong(stored(quick, int(epochs)))
+    rates = errors.mean(0)
+    predicted = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
+    assert n["independent_sd"] == pytest.approx(predicted**0.5)
+    assert n["variance_ratio"] == pytest.approx(errors.mean(1).var(ddof=1) / predicted)
+
+
+def test_jackknife_leaves_out_each_run_in_turn():
+  errors = np.random.default_rng(1).random((9, 40)) < np.linspace(0, 0.6, 40)
+  left_out = [stats.independent_errors_variance(np.delete(errors, run, axis=0)) for run in range(9)]
+  expected = (8 * np.var(left_out)) ** 0.5
+  assert independent_errors.jackknife_se(errors) == pytest.approx(expected)
+
+
+def test_distribution_variance(quick):
+  for epochs, n in record(quick, "distribution_variance")["numbers"].items():
+    errors = wrong(stored(quick, int(epochs)))
+    covariance = np.cov(errors.T)
+    pairs = covariance.sum() - np.trace(covariance)
+    assert n["distribution_variance"] == pytest.approx(pairs / (EXAMPLES * (EXAMPLES - 1)))
+    observed = errors.mean(1).var(ddof=1)
+    assert n["test_set_sd"] == pytest.approx(observed**0.5)
+    low, high = n["variance_ratio_interval"]
+    reach = 1.96 * observed * (2 / (RUNS - 1)) ** 0.5
+    assert low == pytest.approx((observed + reach) / (n["distribution_variance"] + reach), rel=0.01)
+    assert high is None or high > n["variance_ratio"] > low
+
+
+def test_negative_distribution_variance_is_shown_as_none():
+  """Runs whose errors move from example to example while their number stays: the estimate is below 0."""
+  errors = np.eye(12, 30, dtype=bool)
+  n = distribution_variance.variance(errors)
+  assert n.distribution_variance < 0
+  assert np.isnan(n.distribution_sd)
+  assert distribution_variance.deviation_text(n).startswith("—")
+  assert distribution_variance.ratio_text(n).startswith("—")
+  axes = common.Figure().subplots(1, 2)
+  distribution_variance.plot({1: n, 2: n}, axes)
+  assert common.plain(n)["distribution_sd"] is None
+
+
+def test_randomness_sources(quick):
+  n = record(quick, "randomness_sources")["numbers"]["1"]
+  everything = stored(quick, 1).accuracy.values
+  for source in ("init", "order", "augment"):
+    runs = stored(quick, 1, f"-{source}")
+    fixed = {s for s in ("init", "order", "augment") if len(set(runs[f"seed_{s}"].values)) == 1}
+    assert fixed == {"init", "order", "augment"} - {source}
+    accuracy = runs.accuracy.values
+    assert n[source]["accuracy"]["sd"] == pytest.approx(accuracy.std(ddof=1))
+    assert n[source]["ratio"] == pytest.approx(accuracy.var(ddof=1) / everything.var(ddof=1))
+  assert n["all"]["ratio"] == 1
+
+
+def test_poking(quick):
+  first, later = record(quick, "poking")["numbers"]
+  assert (first["step"], first["steps"], later["step"]) == (0, 31, 15)
+  unpoked = stored(quick, 1).predictions.values
+  for n in (first, later):
+    poked = stored(quick, 1, f"-poke{n['step']}")
+    assert (poked.poke_step.values == n["step"]).all()
+    np.testing.assert_array_equal(poked.seed_init.values, np.arange(RUNS))
+    differ = (poked.predictions.values != unpoked).mean(1)
+    np.testing.assert_allclose(n["matched_pairs"], differ)
+    assert n["matched"] == pytest.approx(differ.mean())
+  distinct = [(unpoked[a] != unpoked[b]).mean() for a in range(RUNS) for b in range(a)]
+  assert first["distinct"] == pytest.approx(np.mean(distinct))
+
+
+def test_mean_disagreement_is_that_of_all_pairs():
+  predictions = np.random.default_rng(2).integers(-1, 3, (7, 50))
+  matrix = stats.disagreement_matrix(predictions)
+  np.testing.assert_allclose(poking.mean_disagreement(predictions), matrix.sum(1) / 6)
+
+
+def test_stored_runs_serve_fewer_and_are_not_trained_again(quick, tmp_path, monkeypatch):
+  def no_training(function, **_):
+    return lambda *_: pytest.fail("trained again")
+
+  monkeypatch.setattr(campaign.lanes, "spread", no_training)
+  flags = ("--epochs", "1", "--runs", "10", "--out", str(tmp_path), "--campaigns", str(quick / "campaigns"))
+  run("accuracy_distributions", *flags)
+  written = json.loads((tmp_path / "accuracy_distributions.json").read_text())
+  accuracy = stored(quick, 1).accuracy.values
+  assert len(accuracy) == RUNS
+  np.testing.assert_allclose(written["numbers"]["1"]["accuracies"], accuracy[:10])
+
+
+MISTAKES = {
+  "unknown recipe": ("--recipe", "digits_cn"),
+  "no runs": ("--runs", "0"),
+  "one run": ("--runs", "1"),
+  "unknown flag": ("--seed-bach", "4"),
+  "not a number": ("--runs", "many"),
+  "negative duration": ("--epochs", "-1"),
+  "no seed batch": ("--seed-batch", "0"),
+  "unknown field": ("--set", "widht=0.5"),
+  "no value": ("--set", "width"),
+  "bad value": ("--set", "width=-1"),
+  "file for a folder": ("--out", __file__),
+}
+
+
+@pytest.mark.parametrize("flags", MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("name", NAMES)
+def test_mistakes(name, flags, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
+  with pytest.raises(SystemExit) as end:
+    run(name, *flags)
+  assert end.value.code == 2
+  out, err = capsys.readouterr()
+  assert not out
+  assert len(err.splitlines()) == 1
+  assert flags[-1].split("=")[0] in err or flags[0] in err
+  assert not list(tmp_path.iterdir())
+
+
+def test_poking_needs_training(tmp_path, capsys):
+  with pytest.raises(SystemExit) as end:
+    run("poking", "--epochs", "0", "--out", str(tmp_path / "out"), "--campaigns", str(tmp_path / "campaigns"))
+  assert end.value.code == 2
+  assert "--epochs is 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_describes_every_flag(name, capsys, monkeypatch):
+  monkeypatch.setenv("COLUMNS", "200")
+  with pytest.raises(SystemExit) as end:
+    run(name, "--help")
+  assert not end.value.code
+  text = capsys.readouterr().out
+  assert f"python -m experiments.jordan2023.{name}" in text
+  assert "Jordan 2023/24" in text
+  assert "resnet9_cifar10" in text
+  for flag in ("recipe", "epochs", "runs", "seed-batch", "set", "out", "campaigns", "quick"):
+    (line,) = (line for line in text.splitlines() if line.strip("│ ").startswith(f"--{flag} "))
+    assert "(default:" in line
+    assert len(line.split()) > 6
+
+
+def test_as_a_program(tmp_path):
+  command = [sys.executable, "-m", "experiments.jordan2023.poking", "--recipe", "nothing"]
+  ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+  assert ended.returncode == 2
+  assert len(ended.stderr.splitlines()) == 1
+  assert "Traceback" not in ended.stderr
+
+
+def setting(recipe: vs.Recipe, tmp_path: Path) -> common.Setting:
+  return common.Setting(
+    paper="jordan2023", experiment="x", recipe=recipe, epochs=(), runs=2, seed_batch=1, out=tmp_path,
+    campaigns=tmp_path, quick=False, used={},
+  )  # fmt: skip
+
+
+def test_durations_stand_beside_each_other(tmp_path):
+  spread = common.spread(np.eye(2, dtype=bool))
+
+  def pairs(recipe, epochs):
+    numbers = dict.fromkeys(epochs, spread)
+    paper = {4: 0.5, 64: None}
+    rows = common.rows(setting(vs.recipe(recipe), tmp_path), numbers, "q", "w", paper, lambda n: "ours")
+    return [(row.epochs, row.paper, row.ours) for row in rows]
+
+  assert pairs("digits_cnn", (1, 16)) == [("4 / 1", "50 %", "ours"), ("64 / 16", "not given", "ours")]
+  assert pairs("digits_cnn", (4,)) == [("4 / 4", "50 %", "ours"), ("64 / —", "not given", "—")]
+  assert pairs("resnet9_cifar10", (16, 64)) == [
+    ("4 / —", "50 %", "—"),
+    ("— / 16", "—", "ours"),
+    ("64 / 64", "not given", "ours"),
+  ]
+
+
+@pytest.mark.parametrize(
+  ("name", "changes", "papers"),
+  [
+    ("resnet9_cifar10", {"epochs": 4}, True),
+    ("resnet9_cifar10_published", {}, True),
+    ("resnet9_cifar10", {"width": 0.25}, False),
+    ("digits_cnn", {}, False),
+  ],
+)
+def test_only_the_papers_recipe_promises_values(name, changes, papers, tmp_path):
+  given = setting(vs.recipe(name, **changes), tmp_path)
+  assert given.is_papers == papers
+  assert ("Ours is the paper's recipe" in common.note(given, "p")) == papers
+
+
+@pytest.mark.parametrize(
+  ("value", "se", "text"),
+  [
+    (0.00149, 0.000043, "0.1490 ± 0.0043 %"),
+    (0.5, None, "50 %"),
+    (np.nan, 0.1, "—"),
+    (0.25, 0.0, "25.00 ± 0.00 %"),
+  ],
+)
+def test_percent(value, se, text):
+  assert common.percent(value, se) == text

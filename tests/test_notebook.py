@@ -1,0 +1,109 @@
+"""The quickstart notebook, executed on the CPU with few runs; and its install cell, without installing."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbclient
+import nbformat
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds import stats
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
+RUNS = 16
+
+
+def read() -> nbformat.NotebookNode:
+  notebook = nbformat.read(NOTEBOOK, as_version=4)
+  nbformat.validate(notebook)
+  return notebook
+
+
+def execute(results: Path) -> str:
+  """Everything that the notebook showed, as text."""
+  notebook = read()
+  settings = {"VMAPSEEDS_RESULTS": str(results), "VMAPSEEDS_RUNS": str(RUNS), "JAX_PLATFORMS": "cpu"}
+  # The kernel's own backend draws into the notebook.
+  env = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"} | settings
+  here = {"metadata": {"path": str(results.parent)}}
+  nbclient.NotebookClient(notebook, timeout=120, resources=here).execute(env=env)
+  outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+  assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
+  return "\n".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs)
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory) -> tuple[Path, str]:
+  results = tmp_path_factory.mktemp("notebook") / "results"
+  return results, execute(results)
+
+
+def test_it_trains_and_shows(executed):
+  results, shown = executed
+  assert f"{RUNS} runs of each duration" in shown
+  assert "device(s): cpu" in shown
+  assert "WARNING: this is a CPU" in shown
+  assert not [line for line in shown.splitlines() if "Warning:" in line]
+  for epochs in (1, 16):
+    dataset = vs.open_results(results / f"digits_cnn_{epochs}_epochs")
+    assert dataset.sizes["run"] == RUNS
+    errors = vs.errors(dataset)
+    (line,) = (row for row in shown.splitlines() if row.split()[:2] == [str(epochs), f"{RUNS}.0"])
+    assert f"{1e4 * stats.test_set_variance(errors):.4f}".rstrip("0") in line
+    assert np.isfinite([float(value) for value in line.split()]).all()
+  assert {p.name for p in results.iterdir()} == {"digits_cnn_1_epochs", "digits_cnn_16_epochs"}
+
+
+def test_executed_again_it_trains_nothing(executed):
+  results, shown = executed
+  written = {p: p.stat().st_mtime_ns for p in results.rglob("c/**/*") if p.is_file()}
+  assert written
+  again = execute(results)
+  assert written == {p: p.stat().st_mtime_ns for p in results.rglob("c/**/*") if p.is_file()}
+  assert [row for row in shown.splitlines() if f"{RUNS}.0" in row] == [
+    row for row in again.splitlines() if f"{RUNS}.0" in row
+  ]
+
+
+def test_no_outputs_are_stored():
+  for cell in read().cells:
+    if cell.cell_type == "code":
+      assert not cell.outputs
+      assert cell.execution_count is None
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_installing_keeps_what_is_there(installed, monkeypatch, capsys):
+  """The install cell gives pip what is here as constraints, and does nothing once vmapseeds is here."""
+  version, commands = importlib.metadata.version, []
+
+  def absent(package):
+    if package == "vmapseeds" and not installed:
+      raise importlib.metadata.PackageNotFoundError(package)
+    return version(package)
+
+  def pip(command, check):
+    constraints = Path(command[command.index("-c") + 1]).read_text().splitlines()
+    commands.append((command, constraints))
+
+  monkeypatch.setattr(importlib.metadata, "version", absent)
+  monkeypatch.setattr(subprocess, "run", pip)
+  monkeypatch.chdir(NOTEBOOK.parent)
+  monkeypatch.delenv("VMAPSEEDS_SOURCE", raising=False)
+  cell = next(cell for cell in read().cells if cell.cell_type == "code")
+  exec(cell.source, {})
+  if installed:
+    assert not commands
+    return
+  ((command, constraints),) = commands
+  assert command[:4] == [sys.executable, "-m", "pip", "install"]
+  assert command[-1] == str(ROOT)
+  for package in ("jax", "jaxlib", "flax", "optax", "numpy"):
+    assert f"{package}=={version(package)}" in constraints
+  assert not [line for line in constraints if line.startswith("vmapseeds")]

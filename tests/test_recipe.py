@@ -1,0 +1,111 @@
+"""Recipes: frozen, named, overridable, and back from JSON."""
+
+import dataclasses
+
+import pytest
+
+import vmapseeds as vs
+from vmapseeds.recipe import FIELDS, RECIPES, from_text
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_json_round_trip(name):
+  recipe = vs.recipe(name)
+  again = vs.Recipe.from_json(recipe.to_json())
+  assert again == recipe
+  assert hash(again) == hash(recipe)
+  assert recipe.name == name
+
+
+def test_resnet9_cifar10_is_jordans_core_recipe():
+  r = vs.recipe("resnet9_cifar10")
+  assert (r.lr, r.momentum, r.weight_decay, r.batch_size, r.epochs) == (0.5, 0.9, 5e-4, 500, 64)
+  assert (r.optimizer, r.schedule, r.augment) == ("sgd", "linear", "flip translate=2 cutout=12")
+  assert (r.mean, r.std) == ((125.307, 122.961, 113.8575), (51.5865, 50.847, 51.255))
+  assert vs.recipe("resnet9_cifar10_published").augment == "flip cutout=12 reflect=2"
+
+
+def test_recipes_are_frozen():
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    vs.recipe("digits_cnn").epochs = 3
+
+
+def test_every_field_can_be_overridden():
+  changes = dict(
+    name="mine", dataset="mnist", model="linear", epochs=0, batch_size=7, lr=1, momentum=0.5, weight_decay=0,
+    optimizer="adam", schedule="constant", augment="flip", width=2, classes=[0, 1, -1], mean=[1, 2.5], std=[1, 2],
+    test_sets=["test", "extra"], precision="bfloat16",
+  )  # fmt: skip
+  assert set(changes) == set(FIELDS)
+  recipe = vs.recipe("digits_cnn", **changes)
+  assert recipe.lr == 1.0
+  assert isinstance(recipe.lr, float)
+  assert recipe.classes == (0, 1, -1)
+  assert recipe.mean == (1.0, 2.5)
+  assert vs.Recipe.from_json(recipe.to_json()) == recipe
+  assert vs.recipe("digits_cnn").differences(vs.recipe("digits_cnn", lr=0.5)) == "lr: 0.05, 0.5"
+
+
+def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
+  with pytest.raises(TypeError, match=r"unknown recipe field 'epoch': choose one of .*; did you mean 'epochs'\?"):
+    vs.recipe("digits_cnn", epoch=3)
+  with pytest.raises(vs.Mistake, match="unknown recipe field 'x'"):
+    vs.Recipe.from_json('{"x": 1}')
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"epochs": -1}, "epochs is -1: give a whole number of at least 0"),
+    ({"epochs": 1.5}, "epochs is 1.5: give a whole number"),
+    ({"epochs": True}, "epochs is True: give a whole number"),
+    ({"batch_size": 0}, "batch_size is 0: give a whole number of at least 1"),
+    ({"lr": "fast"}, "lr is 'fast': give a number"),
+    ({"lr": -0.1}, "lr is -0.1: give a finite number of at least 0"),
+    ({"lr": float("nan")}, "lr is nan: give a finite number"),
+    ({"momentum": 1}, "momentum is 1.0: give a number of at least 0 and below 1"),
+    ({"weight_decay": float("inf")}, "weight_decay is inf"),
+    ({"width": 0}, "width is 0.0: give a finite number above 0"),
+    ({"std": [1, 0]}, r"std is \(1.0, 0.0\): give finite numbers above 0, one a channel"),
+    ({"mean": 3}, "mean is 3: give a list"),
+    ({"test_sets": []}, "test_sets is .*: give at least one name, each once"),
+    ({"test_sets": ["a", "a"]}, "each once"),
+    ({"model": "resnet8"}, "unknown model of recipe 'digits_cnn': 'resnet8': choose one of .* did you mean 'resnet9'"),
+    ({"optimizer": "sdg"}, "unknown optimizer .* did you mean 'sgd'"),
+    ({"schedule": "cosine"}, "unknown schedule .* choose one of linear, constant"),
+    ({"precision": "float16"}, "unknown precision .* choose one of float32, bfloat16"),
+    ({"augment": "rotate=3"}, "unknown augmentation 'rotate': choose one of flip, translate, reflect, cutout"),
+    ({"augment": "cutout"}, "augmentation 'cutout': write flip without a size, the others as cutout=PIXELS"),
+    ({"augment": "flip=2"}, "write flip without a size"),
+    ({"augment": "cutout=0"}, "augmentation cutout is 0: give a whole number of at least 1"),
+    ({"augment": "cutout=-2"}, "augmentation 'cutout=-2'"),
+  ],
+)
+def test_mistakes_name_what_is_allowed(changes, message):
+  with pytest.raises(ValueError, match=message) as raised:
+    vs.recipe("digits_cnn", **changes)
+  assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_recipe():
+  with pytest.raises(vs.Mistake, match="unknown recipe 'digit_cnn': choose one of digits_cnn, .* did you mean 'digits_cnn'"):
+    vs.recipe("digit_cnn")
+
+
+@pytest.mark.parametrize(
+  ("field", "text", "value"),
+  [
+    ("epochs", "4", 4),
+    ("lr", "0.25", 0.25),
+    ("lr", "1e-3", 1e-3),
+    ("dataset", "1e3", "1e3"),
+    ("augment", "flip cutout=2", "flip cutout=2"),
+    ("mean", "1,2.5", [1, 2.5]),
+    ("classes", "[0,1,-1]", [0, 1, -1]),
+    ("mean", "none", None),
+    ("test_sets", "test,validation", ["test", "validation"]),
+    ("epochs", "four", "four"),
+  ],
+)
+def test_settings_from_the_command_line(field, text, value):
+  assert from_text(field, text) == value

@@ -1,0 +1,420 @@
+"""Reports: the numbers against plain NumPy, what is left out and said, the files, the page."""
+
+import html.parser
+import json
+import os
+import re
+import shutil
+import warnings
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from rich.console import Console
+from zarr.errors import ZarrUserWarning
+
+import vmapseeds as vs
+from vmapseeds import report
+from vmapseeds.errors import Mistake
+
+NAMES = [
+  "mean_accuracy", "sd_accuracy", "min_accuracy", "max_accuracy", "independent_errors_sd",
+  "distribution_variance", "distribution_sd", "binomial_sd", "calibration_sd", "split_correlation",
+  "top_quarter_gain", "ensemble_accuracy", "expected_disagreement", "gde_gap",
+]  # fmt: skip
+OVER_PREDICTIONS = ["ensemble_accuracy", "expected_disagreement", "gde_gap"]
+
+
+def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
+  """What `open_results` gives: runs whose error rates differ by `spread`."""
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, classes, n).astype(np.int32)
+  labels[:classes] = np.arange(classes)
+  rates = np.clip(rng.beta(0.5, 1.5, n) + spread * rng.standard_normal((runs, 1)), 0, 1)
+  wrong = rng.random((runs, n)) < rates
+  predictions = ((labels + wrong * rng.integers(1, classes, (runs, n))) % classes).astype(np.int8)
+  seeds = {f"seed_{s}": ("run", np.arange(runs, dtype=np.uint32)) for s in ("init", "order")}
+  return xr.Dataset(
+    {
+      "predictions": (("run", "example"), predictions),
+      "labels": ("example", labels),
+      "accuracy": ("run", (~wrong).mean(1)),
+      "diverged": ("run", np.zeros(runs, bool)),
+      **seeds,
+      **columns,
+    },
+    attrs={
+      "recipe": vs.recipe("digits_cnn").to_json(),
+      "device_kind": "cpu",
+      "lane_width": 1,
+      "num_classes": classes,
+      "lowering": "im2col",
+      "versions": {"jax": "0.9", "vmapseeds": "0.1.0"},
+    },
+  )
+
+
+def values(summary):
+  return {name: s["value"] for name, s in summary["statistics"].items()}
+
+
+def by_hand(predictions, labels, classes):
+  """The same statistics, one loop each."""
+  errors = predictions != labels
+  R, n = errors.shape
+  accuracy = 1 - errors.mean(1)
+  error = errors.mean()
+  rates = errors.mean(0)
+  sd = np.std(accuracy, ddof=1)
+  covariances = np.cov(errors.T.astype(float))
+  variance = (covariances.sum() - np.trace(covariances)) / (n * (n - 1))
+  even, odd = (1 - errors[:, i::2].mean(1) for i in (0, 1))
+  votes = [Counter(column.tolist()) for column in predictions.T]
+  plurality = [max(range(classes), key=lambda c, v=v: (v[c], -c)) for v in votes]
+  disagreement = np.mean([(a != b).mean() for a, b in combinations(predictions, 2)])
+  return {
+    "mean_accuracy": accuracy.mean(),
+    "sd_accuracy": sd,
+    "min_accuracy": accuracy.min(),
+    "max_accuracy": accuracy.max(),
+    "independent_errors_sd": np.sqrt((rates * (1 - rates)).sum() / n**2 * R / (R - 1)),
+    "distribution_variance": variance,
+    "distribution_sd": np.sqrt(variance) if variance >= 0 else None,
+    "binomial_sd": np.sqrt(error * (1 - error) / n),
+    "calibration_sd": np.sqrt(error / (classes * n)),
+    "split_correlation": np.corrcoef(even, odd)[0, 1],
+    "ensemble_accuracy": np.mean(plurality == labels),
+    "expected_disagreement": disagreement,
+    "gde_gap": abs(error - disagreement),
+  }
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_numbers_agree_with_numpy(classes):
+  results = dataset(classes=classes)
+  summary = report.summarize(results)
+  expected = by_hand(results.predictions.values, results.labels.values, classes)
+  found = values(summary)
+  assert list(found) == NAMES
+  for name, value in expected.items():
+    assert found[name] == pytest.approx(value, rel=1e-9), name
+  assert (summary["runs"], summary["diverged"], summary["examples"], summary["classes"]) == (
+    40,
+    0,
+    61,
+    classes,
+  )
+  assert summary["varied"] == ["init", "order"]
+  assert summary["recipe"] == summary["settings"]["name"] == "digits_cnn"
+
+
+def test_standard_errors():
+  results = dataset()
+  statistics = report.summarize(results)["statistics"]
+  accuracy = results.accuracy.values
+  sd, n = accuracy.std(ddof=1), 61
+  variance_se = n / (n - 1) * sd**2 * np.sqrt(2 / 39)
+  assert statistics["mean_accuracy"]["se"] == pytest.approx(sd / np.sqrt(40))
+  assert statistics["sd_accuracy"]["se"] == pytest.approx(sd / np.sqrt(78))
+  assert statistics["distribution_variance"]["se"] == pytest.approx(variance_se)
+  root = statistics["distribution_sd"]
+  assert root["se"] == pytest.approx(variance_se / (2 * root["value"]))
+  assert statistics["max_accuracy"]["se"] is None
+
+
+def test_top_quarter_gain_without_ties():
+  """Every run differs from every other on both halves, so that the quarter is unambiguous."""
+  errors = np.arange(80) < np.repeat(np.arange(8)[:, None], 80, axis=1) * 10
+  labels = np.zeros(80, np.int32)
+  results = dataset(8, 80, 2)
+  results["labels"][:], results["predictions"][:] = labels, errors.astype(np.int8)
+  right = 1 - errors.mean(1)
+  assert values(report.summarize(results))["top_quarter_gain"] == pytest.approx(
+    right[:2].mean() - right.mean()
+  )
+
+
+def test_diverged_runs_are_counted_and_left_out():
+  clean = dataset(runs=41)
+  broken = clean.copy(deep=True)
+  broken.predictions[7], broken.accuracy[7], broken.diverged[7] = -1, np.nan, True
+  summary = report.summarize(broken)
+  assert (summary["runs"], summary["diverged"]) == (40, 1)
+  assert values(summary) == values(report.summarize(clean.drop_isel(run=7)))
+  assert "1 run diverged and is left out of every statistic." in summary["warnings"]
+
+
+def test_one_run_has_an_accuracy_and_no_variance():
+  results = dataset(runs=1)
+  summary = report.summarize(results)
+  found = values(summary)
+  assert found["mean_accuracy"] == found["ensemble_accuracy"] == pytest.approx(results.accuracy.values[0])
+  undefined = {name for name, value in found.items() if value is None}
+  assert undefined == {
+    "sd_accuracy", "independent_errors_sd", "distribution_variance", "distribution_sd", "split_correlation",
+    "top_quarter_gain", "expected_disagreement", "gde_gap",
+  }  # fmt: skip
+  assert summary["warnings"] == ["One run says nothing about variance between runs: train more with --runs."]
+  assert report.figures(vs.errors(results), summary) == {}
+  assert "n/a" in report.html(summary, [])
+  assert "negative" not in summary["statistics"]["distribution_sd"]["reading"]
+
+
+def test_two_runs():
+  results = dataset(runs=2)
+  summary = report.summarize(results)
+  expected = by_hand(results.predictions.values, results.labels.values, 3)
+  found = values(summary)
+  for name in ("sd_accuracy", "distribution_variance", "expected_disagreement"):
+    assert found[name] == pytest.approx(expected[name])
+  assert found["split_correlation"] == pytest.approx(np.sign(expected["split_correlation"]))
+  assert summary["statistics"]["split_correlation"]["p_value"] == 1
+  assert "With only 2 runs a standard deviation is known to about ±71 %." in summary["warnings"]
+
+
+def test_a_negative_variance_is_signed_and_has_no_root():
+  """Each run is wrong on exactly one example: accuracy does not vary at all, independent errors would."""
+  results = dataset(runs=40, n=40, classes=2)
+  results["labels"][:], results["predictions"][:] = 0, np.eye(40, dtype=np.int8)
+  summary = report.summarize(results)
+  found = summary["statistics"]
+  # -n/(n - 1) (1/n²) Σ ε (1 - ε) R/(R - 1) with R = n = 40 and ε = 1/40.
+  assert found["distribution_variance"]["value"] == pytest.approx(-1 / 39 / 40)
+  assert found["distribution_sd"]["value"] is None
+  assert "negative" in found["distribution_sd"]["reading"]
+  assert found["sd_accuracy"]["value"] == 0
+  assert found["split_correlation"]["value"] == pytest.approx(-1)
+
+
+def test_all_right_everywhere():
+  results = dataset(runs=3)
+  results["predictions"][:] = results.labels.values.astype(np.int8)
+  summary = report.summarize(results)
+  found = values(summary)
+  assert found["mean_accuracy"] == found["ensemble_accuracy"] == 1
+  assert found["sd_accuracy"] == found["distribution_variance"] == found["expected_disagreement"] == 0
+  assert found["split_correlation"] is None
+  for _, _, draw in report.figures(vs.errors(results), summary).values():
+    draw(report.plots.figure()[1])
+
+
+@pytest.mark.parametrize(
+  ("spread", "seen"), [(0.3, False), (0.0, True)], ids=["runs differ", "errors independent"]
+)
+def test_warns_where_no_distribution_wise_variance_is_seen(spread, seen):
+  summary = report.summarize(dataset(spread=spread))
+  s = summary["statistics"]["distribution_variance"]
+  assert (abs(s["value"]) <= 2 * s["se"]) is seen
+  assert any("not different from 0" in w for w in summary["warnings"]) is seen
+  assert ("beyond this test set" in summary["summary"]) is seen
+
+
+def test_differing_label_maps_leave_out_statistics_over_predictions():
+  maps = np.array([[0, 1, 1], [1, 0, 1]] * 20, np.int32)
+  results = dataset(label_map=(("run", "original_class"), maps))
+  results.attrs["num_classes"] = 2
+  results["predictions"][:] = (results.predictions.values > 0).astype(np.int8)
+  summary = report.summarize(results)
+  assert list(values(summary)) == [name for name in NAMES if name not in OVER_PREDICTIONS]
+  assert any("Label maps differ" in w for w in summary["warnings"])
+  mapped = np.stack([m[results.labels.values] for m in maps])
+  assert values(summary)["mean_accuracy"] == pytest.approx((results.predictions.values == mapped).mean())
+  assert summary["classes"] == 2
+  assert "equation 6" in summary["statistics"]["calibration_sd"]["definition"]
+  assert "ensemble accuracy" not in report.html(summary, [])
+
+
+def test_one_label_map_for_all_runs_keeps_them():
+  maps = np.tile(np.array([1, 0, 1], np.int32), (40, 1))
+  results = dataset(label_map=(("run", "original_class"), maps))
+  results["predictions"][:] = (results.predictions.values > 0).astype(np.int8)
+  summary = report.summarize(results)
+  expected = by_hand(results.predictions.values, maps[0][results.labels.values], 2)
+  for name in OVER_PREDICTIONS:
+    assert values(summary)[name] == pytest.approx(expected[name])
+  assert not any("Label maps" in w for w in summary["warnings"])
+
+
+def test_warns_of_swept_hyperparameters_and_shared_seeds():
+  results = dataset(lr=("run", np.repeat([0.1, 0.2], 20)), momentum=("run", np.full(40, 0.9)))
+  assert not any("share" in w for w in report.summarize(results)["warnings"])
+  for source in ("init", "order"):
+    results[f"seed_{source}"][1] = 0
+  said = " ".join(report.summarize(results)["warnings"])
+  assert "the effect of lr, varied" in said
+  assert "share all their seeds" in said
+
+
+def test_summaries_are_json_without_nan():
+  for runs in (1, 2, 40):
+    summary = report.summarize(dataset(runs=runs))
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_every_statistic_has_its_definition_and_reading():
+  for name, s in report.summarize(dataset())["statistics"].items():
+    assert set(s) - {"p_value"} == {"label", "value", "se", "unit", "definition", "reading"}, name
+    assert s["unit"] in ("fraction", "variance", "correlation")
+    assert s["reading"].endswith(".")
+    assert "{" not in s["reading"] + s["definition"]
+    if name not in ("mean_accuracy", "min_accuracy", "max_accuracy"):
+      assert re.search(r"\((Jordan 2023|Jiang 2022), (section|equation|theorem) ", s["definition"]), name
+
+
+def test_no_run_and_only_diverged_runs_are_mistakes():
+  with pytest.raises(Mistake, match="no run is finished: start `vmapseeds train` again"):
+    report.summarize(dataset().isel(run=slice(0)))
+  results = dataset(runs=2)
+  results.diverged[:] = True
+  with pytest.raises(Mistake, match="all 2 finished runs diverged"):
+    report.summarize(results)
+
+
+SHOWN = {
+  (0.97531, 0.00041, "fraction"): "97.531 ± 0.041 %",
+  (0.9, 0.02, "fraction"): "90.0 ± 2.0 %",
+  (0.5, None, "fraction"): "50.00 %",
+  (0.00123, None, "fraction"): "0.123 %",
+  (-1.2e-6, 3.4e-6, "variance"): "-0.012 ± 0.034 %²",
+  (0.25, None, "correlation"): "0.250",
+  (0.0, 0.0, "fraction"): "0.00 %",
+  (None, None, "variance"): "n/a",
+}
+
+
+@pytest.mark.parametrize(("given", "text"), SHOWN.items())
+def test_show(given, text):
+  assert report.show(*given) == text
+
+
+# The page and the folder.
+
+
+class Page(html.parser.HTMLParser):
+  """Everything a page would load, and its text."""
+
+  def __init__(self, page):
+    super().__init__()
+    self.loads, self.tags, self.text = [], Counter(), ""
+    self.feed(page)
+
+  def handle_starttag(self, tag, attrs):
+    self.tags[tag] += 1
+    self.loads += [value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+
+  def handle_data(self, data):
+    self.text += data
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  path = tmp_path_factory.mktemp("results") / "untrained"
+  vs.train(vs.recipe("digits_cnn", epochs=0, width=0.25), vs.Runs.independent(4), path, progress=False)
+  return path
+
+
+@pytest.fixture(scope="module")
+def reported(folder):
+  console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+  summaries = report.report([folder, str(folder)], console=console)
+  console.file.close()
+  return summaries, console.export_text()
+
+
+def test_report_writes_what_it_returns(folder, reported):
+  summaries, _ = reported
+  assert summaries[0] == summaries[1] == json.loads((folder / "report" / "report.json").read_text())
+  results = vs.open_results(folder)
+  predictions, labels = results.predictions.values, results.labels.values
+  for name, value in by_hand(predictions, labels, 10).items():
+    assert values(summaries[0])[name] == pytest.approx(value, rel=1e-6), name
+  assert summaries[0]["versions"]["jax"] == results.attrs["versions"]["jax"]
+
+
+def test_terminal_tables(folder, reported):
+  summaries, text = reported
+  assert all(len(line.rstrip()) <= 80 for line in text.splitlines() if str(folder) not in line)
+  for s in summaries[0]["statistics"].values():
+    assert re.search(
+      rf"{re.escape(s['label'])} +│ +{re.escape(report.show(s['value'], s['se'], s['unit']))} │", text
+    )
+  assert text.count("digits_cnn, 0 epochs: 4 runs, 797 examples of test") == 2
+  assert "side by side" in text
+  assert len(re.findall("untrained +│ +4 │", text)) == 2
+  assert "With only 4 runs" in text
+
+
+def test_page_is_whole_and_loads_nothing(folder, reported):
+  raw = (folder / "report" / "report.html").read_text("utf-8")
+  page = Page(raw)
+  assert page.tags["img"] == 3
+  assert all(source.startswith("data:image/png;base64,") for source in page.loads)
+  assert not re.search(r"https?:|@import|url\(|<script|<link", raw)
+  assert "prefers-color-scheme: dark" in raw
+  assert 'name="viewport"' in raw
+  text = page.text.replace("\N{NO-BREAK SPACE}", " ")
+  summary = reported[0][0]
+  for s in summary["statistics"].values():
+    for part in (s["label"], s["definition"], s["reading"], report.show(s["value"], s["se"], s["unit"])):
+      assert part in text
+  for part in (*summary["warnings"], summary["summary"], "4 runs", "batch_size", "lane width", "im2col"):
+    assert part in text
+  assert not re.search(r"[{}]", re.sub(r"<style>.*</style>", "", raw, flags=re.S))
+
+
+def test_figures_are_images(folder, reported):
+  found = sorted(p.name for p in (folder / "report").glob("*.png"))
+  assert found == ["accuracy_distribution.png", "error_rates.png", "split.png"]
+  assert all((folder / "report" / f).read_bytes().startswith(b"\x89PNG") for f in found)
+
+
+def test_names_are_escaped_in_the_page():
+  results = dataset()
+  settings = json.loads(results.attrs["recipe"]) | {"dataset": "<b>&.npz"}
+  results.attrs["recipe"] = json.dumps(settings)
+  page = report.html(report.summarize(results), [])
+  assert "<b>" not in page
+  assert "&lt;b&gt;&amp;.npz" in page
+
+
+def test_results_open_as_before_beside_a_report(folder, reported):
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    assert vs.open_results(folder).sizes["run"] == 4
+    assert "seed_init" in xr.open_zarr(folder)
+    assert xr.open_zarr(folder, group="test").sizes["example"] == 797
+
+
+def test_results_are_extended_beside_a_report(folder, reported, tmp_path):
+  path = tmp_path / "extended"
+  shutil.copytree(folder, path)
+  runs = vs.Runs.independent(5)
+  with warnings.catch_warnings():
+    warnings.simplefilter("error", ZarrUserWarning)
+    results = vs.train(vs.recipe("digits_cnn", epochs=0, width=0.25), runs, path, progress=False)
+  assert results.sizes["run"] == 5
+  assert (path / "report" / "report.json").exists()
+
+
+def test_unfinished_results_are_a_mistake_that_writes_nothing(folder, tmp_path):
+  empty = tmp_path / "empty"
+  shutil.copytree(folder, empty, ignore=shutil.ignore_patterns("report"))
+  zarr.open_group(empty, use_consolidated=False)["done"][:] = False
+  with pytest.raises(Mistake, match=r"empty: no run is finished"):
+    report.report([empty])
+  assert not (empty / "report").exists()
+  with pytest.raises(Mistake, match="is no results folder"):
+    report.report([tmp_path / "nowhere"])
+  with pytest.raises(Mistake, match=r"unknown test set 'tset'.*did you mean 'test'"):
+    report.report([folder], test_set="tset")
+
+
+def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path):
+  full = tmp_path / "full"
+  shutil.copytree(folder, full, ignore=shutil.ignore_patterns("report"))
+  (full / "report").write_text("in the way")
+  with pytest.raises(Mistake, match=r"report cannot be written .*: make it writable"):
+    report.report([full], console=Console(quiet=True))

@@ -1,0 +1,97 @@
+"""The runs table."""
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds.runs import SOURCES, Runs
+
+
+def test_independent_runs_vary_in_every_source():
+  runs = Runs.independent(4, start=3)
+  assert len(runs) == 4
+  assert {s: c.tolist() for s, c in runs.seeds.items()} == dict.fromkeys(SOURCES, [3, 4, 5, 6])
+
+
+def test_more_runs_extend_the_table():
+  for make in (Runs.independent, lambda n: Runs.vary("order", n), lambda n: Runs.sweep(lr=[0.1, 0.2], seeds=n)):
+    few, many = make(3).columns(), make(5).columns()
+    assert all((many[name][: len(few[name])] == few[name]).all() for name in few)
+
+
+def test_vary_fixes_the_others():
+  runs = Runs.vary(["init", "order"], 3, fixed=8)
+  for source in SOURCES:
+    assert runs.seeds[source].tolist() == ([0, 1, 2] if source in ("init", "order") else [8, 8, 8])
+
+
+def test_a_sweep_crosses_values_with_seeds():
+  runs = Runs.sweep(lr=[0.1, 0.2], weight_decay=[0, 1], seeds=2)
+  rows = list(zip(runs.seeds["init"].tolist(), runs.values["lr"], runs.values["weight_decay"], strict=True))
+  crossed = [(s, np.float32(lr), wd) for s in (0, 1) for lr in (0.1, 0.2) for wd in (0, 1)]
+  assert rows == crossed
+
+
+def test_lanes_fill_in_the_recipe():
+  run = Runs.sweep(lr=[0.1], seeds=2).lanes(vs.recipe("resnet9_cifar10"), 50)
+  assert run.lr.tolist() == [np.float32(0.1)] * 2
+  assert run.momentum.tolist() == [np.float32(0.9)] * 2
+  assert run.poke_step.tolist() == [-1, -1]
+  assert run.subset is None
+
+
+def test_concatenation_keeps_rows_in_order():
+  runs = Runs.concat([Runs.independent(2).poke(-1), Runs.independent(2).poke([0, 3], factor=2.0)])
+  assert runs.seeds["init"].tolist() == [0, 1, 0, 1]
+  assert runs.poke_step.tolist() == [-1, -1, 0, 3]
+  assert runs.poke_factor.tolist() == pytest.approx([1.001, 1.001, 2, 2])
+  assert len(runs[1:3]) == 2
+  assert runs[1:3].poke_step.tolist() == [-1, 0]
+
+
+def test_subsets_and_label_maps_are_a_run():
+  runs = Runs.independent(2).subset([[0, 1], [2, 5]]).with_label_map([0, 1, 1])
+  assert runs.lanes(vs.recipe("digits_cnn"), 6).subset.tolist() == [[0, 1], [2, 5]]
+  assert runs.label_map.tolist() == [[0, 1, 1]] * 2
+  assert (runs.num_classes(3), runs.num_train(6)) == (2, 2)
+  runs.check(6, 3, 2)
+  assert Runs.independent(1).bootstrap().num_train(6) == 6
+  assert Runs.independent(1).bootstrap(9).num_train(6) == 9
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda: Runs.independent(0), "runs is 0: give a whole number of at least 1"),
+    (lambda: Runs.independent(2.5), "runs is 2.5: give a whole number"),
+    (lambda: Runs.independent(1, start=-1), "seed is -1: give a whole number of at least 0"),
+    (lambda: Runs.independent(2, start=2**32 - 1), r"seeds up to 4294967296: give numbers below 2\*\*32"),
+    (lambda: Runs.vary("batches", 2), "unknown source of randomness 'batches': choose one of init, order, augment"),
+    (lambda: Runs.vary([], 2), "no source of randomness to vary"),
+    (lambda: Runs.vary("init", 0), "runs is 0"),
+    (lambda: Runs.sweep(rate=[1], seeds=2), "unknown hyperparameter 'rate': choose one of lr, momentum, weight_decay"),
+    (lambda: Runs.sweep(lr=[], seeds=2), "lr is swept over no values"),
+    (lambda: Runs.sweep(lr=[-1.0], seeds=2), "lr is -1.0: give a finite number of at least 0"),
+    (lambda: Runs.sweep(seeds=2), "nothing to sweep"),
+    (lambda: Runs.sweep(lr=[1.0], seeds=0), "seeds is 0"),
+    (lambda: Runs.concat([]), "no tables to concatenate"),
+    (lambda: Runs.concat([Runs.independent(1), Runs.sweep(lr=[1], seeds=1)]), "these tables have different columns"),
+    (lambda: Runs.independent(1).poke(-2), "poke step is -2: give whole numbers of at least 0, or -1 for never"),
+    (lambda: Runs.independent(1).poke(0.5), "poke step is 0.5"),
+    (lambda: Runs.independent(1).poke(0, factor=float("nan")), "poke factor is nan: give a finite number"),
+    (lambda: Runs.independent(1).subset(0), "training subset is 0"),
+    (lambda: Runs.independent(1).subset([[0], [1]]), "training indices for 2 runs in a table of 1: give a row a run"),
+    (lambda: Runs.independent(1).subset([0.5]), "training indices of shape .* float64: give whole numbers"),
+    (lambda: Runs.independent(1).bootstrap(0), "bootstrap size is 0"),
+    (lambda: Runs.independent(1).with_label_map([0, -1]), "label map of shape .*: give whole numbers from 0"),
+    (lambda: Runs.independent(1).with_label_map([[0], [1]]), "label maps for 2 runs in a table of 1"),
+    (lambda: Runs.independent(1).with_label_map([0, 1]).check(9, 3, 1), "label map of 2 classes for data with 3"),
+    (lambda: Runs.independent(1).subset([9]).check(9, 3, 1), "training index 9 in data with 9 examples: the last is 8"),
+    (lambda: Runs.independent(1).subset(10).check(9, 3, 1), "training subset of 10 of 9 examples: give at most 9"),
+    (lambda: Runs.independent(1).check(9, 3, 10), "batch_size 10 with 9 training examples: give at most as many"),
+  ],
+)  # fmt: skip
+def test_mistakes(make, message):
+  with pytest.raises(vs.Mistake, match=message) as raised:
+    make()
+  assert "\n" not in str(raised.value)
