@@ -130,8 +130,8 @@ def settings(
     quick: the durations of --quick.
   """
   paper, experiment = Path(module).parent.name, Path(module).stem
-  by_recipe = "; ".join(f"{r or 'others'} {' '.join(map(str, d.epochs))}, {d.runs}" for r, d in defaults.items())
-  doc = f"{doc}\nDefault --epochs and --runs: {by_recipe}."
+  by_recipe = [f"{r or 'others'} {' '.join(map(str, d.epochs))}, {d.runs}" for r, d in defaults.items()]
+  doc = f"{doc}\nDefault --epochs and --runs by recipe: {'; '.join(by_recipe)}."
   target = type("Flags", (Flags,), {"__doc__": doc})
   flags = parse(target, argv, prog=f"python -m experiments.{paper}.{experiment}")
   recipe = vs.recipe(flags.recipe, **overrides(flags.set))
@@ -326,7 +326,9 @@ def write(
   text = "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
   stem.with_suffix(".md").write_text(f"# {title}\n\n{text}\n\n{notes}\n")
 
-  shown = Table(*HEAD, title=title, caption=notes, caption_justify="left")
+  shown = Table(title=title, caption=notes, caption_justify="left")
+  for name in HEAD:
+    shown.add_column(name, overflow="fold")
   for quantity, group in itertools.groupby(table, lambda row: row.quantity):
     for i, row in enumerate(group):
       shown.add_row("" if i else quantity, *map(str, row[1:]))

@@ -1,9 +1,15 @@
-"""Two XLA devices on the CPU, whatever the machine, before JAX starts; data sets and results stay in `tmp_path`."""
+"""Set before JAX starts: two XLA devices on the CPU whatever the machine, and one cache of compiled programs for the
+whole suite with its subprocesses. Annotated shapes are checked at run time."""
 
 import os
 import tempfile
 
+import jaxtyping
+
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
-os.environ["MPLBACKEND"] = "Agg"
-# Compiled once for the whole suite, its subprocesses included.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
+os.environ["MPLBACKEND"] = "Agg"
+
+# Not the modules that turn users' mistakes into one line: a type checker would speak before them.
+SHAPES = ("augment", "data", "evaluate", "lanes", "models", "plots", "report", "stats", "train")
+jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in SHAPES], "beartype.beartype")

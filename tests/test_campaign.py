@@ -200,6 +200,19 @@ def test_refused_with_nothing_changed(tmp_path, options, message):
   assert snapshot(tmp_path) == before
 
 
+def test_other_data_under_the_same_name_is_refused(tmp_path):
+  rng = np.random.default_rng(0)
+  arrays = {f"x_{s}": rng.integers(0, 256, (40, 8, 8), np.uint8) for s in ("train", "test")}
+  arrays |= {f"y_{s}": np.arange(40) % 10 for s in ("train", "test")}
+  recipe = RECIPE.replace(dataset=str(tmp_path / "d.npz"))
+  np.savez(tmp_path / "d.npz", **arrays)
+  train(tmp_path / "r", 2, recipe)
+  arrays["x_train"][3, 4, 5] ^= 1
+  np.savez(tmp_path / "d.npz", **arrays)
+  with pytest.raises(vs.Mistake, match="its data digest is '[0-9a-f]{16}', not"):
+    train(tmp_path / "r", 3, recipe)
+
+
 def test_folders_that_hold_something_else(tmp_path):
   (tmp_path / "file").write_text("mine")
   (tmp_path / "full").mkdir()

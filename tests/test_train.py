@@ -58,7 +58,7 @@ def test_training_images_are_those_of_the_plain_script(name, steps):
   data = examples(*((8, 1) if name == "digits_cnn" else (32, 3)), n=6)
   mean, std = np.array(recipe.mean or data.mean, np.float32), np.array(recipe.std or data.std, np.float32)
   run = lane(vs.Runs.independent(4).lanes(recipe, 6), 3)
-  ours = training_images(recipe, data._replace(mean=mean, std=std), run, 5, jnp.arange(6))
+  ours = training_images(recipe, data._replace(mean=mean, std=std), run, jnp.array(5), jnp.arange(6))
   key = jax.random.fold_in(plain.key("augment", 3), 5)
   images = np.asarray(data.images)
   theirs = [plain.augmented(images[i], steps, jax.random.fold_in(key, i), np.floor(mean)) for i in range(6)]
@@ -130,7 +130,7 @@ def arrays_of(runs, recipe, data):
 
   def of(run):
     order = jnp.stack([epoch_order(run, jnp.array(e), len(data.labels)) for e in (0, 1)])
-    images = jnp.stack([training_images(recipe, data, run, e, jnp.arange(len(data.labels))) for e in (0, 1)])
+    images = jnp.stack([training_images(recipe, data, run, jnp.array(e), jnp.arange(len(data.labels))) for e in (0, 1)])
     return {"init": initialize(recipe, data, run, 10), "order": order, "augment": images}
 
   return jax.vmap(of)(runs.lanes(recipe, len(data.labels)))
@@ -156,8 +156,8 @@ def test_augmentation_of_an_example_does_not_depend_on_its_place():
   recipe, data = vs.recipe("digits_cnn"), examples()
   run = lane(vs.Runs.independent(1).lanes(recipe, 24), 0)
   order = np.random.default_rng(0).permutation(24)
-  straight = training_images(recipe, data, run, 3, jnp.arange(24))
-  np.testing.assert_array_equal(training_images(recipe, data, run, 3, jnp.asarray(order)), straight[order])
+  straight = training_images(recipe, data, run, jnp.array(3), jnp.arange(24))
+  np.testing.assert_array_equal(training_images(recipe, data, run, jnp.array(3), jnp.asarray(order)), straight[order])
   assert not np.array_equal(straight[0], straight[1])
 
 

@@ -1,5 +1,6 @@
 """A campaign: recipe and runs in, results out; seed batch by seed batch, so that it can stop and go on."""
 
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -72,7 +73,9 @@ def train(
     out, recipe, runs, data,
     chunk=seed_batch,
     logits=logits,
-    conditions={"device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering},
+    conditions={
+      "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering, "data_digest": digest(data),
+    },
     versions={"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
   )  # fmt: skip
 
@@ -118,6 +121,15 @@ def on_device(recipe: Recipe, data: Dataset) -> tuple[DeviceExamples, dict[str, 
     return DeviceExamples(e.images, e.labels, *moments)
 
   return examples(data.train), {name: examples(e) for name, e in data.tests.items()}
+
+
+def digest(data: Dataset) -> str:
+  """A fingerprint of all examples: the same file name may hold other data when a campaign goes on."""
+  fingerprint = hashlib.blake2b(digest_size=8)
+  for examples in (data.train, *data.tests.values()):
+    for array in (examples.images, examples.labels):
+      fingerprint.update(np.ascontiguousarray(array))
+  return fingerprint.hexdigest()
 
 
 class _RunsPerSecond(ProgressColumn):

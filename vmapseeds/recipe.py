@@ -5,7 +5,7 @@ import json
 import math
 import types
 import typing
-from typing import Any, Self
+from typing import Any
 
 from vmapseeds import augment, models
 from vmapseeds.errors import Mistake, UnknownField, at_least, one_of
@@ -56,7 +56,7 @@ class Recipe:
       raise Mistake(f"test_sets is {self.test_sets!r}: give at least one name, each once")
     augment.parse(self.augment)
 
-  def replace(self, **changes: Any) -> Self:
+  def replace(self, **changes: Any) -> "Recipe":
     """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that is no field."""
     for name in changes:
       one_of("recipe field", name, FIELDS, UnknownField)
@@ -67,14 +67,14 @@ class Recipe:
     return json.dumps(dataclasses.asdict(self))
 
   @classmethod
-  def from_json(cls, text: str) -> Self:
+  def from_json(cls, text: str) -> "Recipe":
     """The recipe that `to_json` wrote."""
     fields = json.loads(text)
     for name in fields:
       one_of("recipe field", name, FIELDS, UnknownField)
     return cls(**fields)
 
-  def differences(self, other: Self) -> str:
+  def differences(self, other: "Recipe") -> str:
     """The fields in which two recipes differ, as `field: mine, theirs`; empty when they are equal."""
     pairs = ((f, getattr(self, f), getattr(other, f)) for f in FIELDS)
     return "; ".join(f"{f}: {mine!r}, {theirs!r}" for f, mine, theirs in pairs if mine != theirs)

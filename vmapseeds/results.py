@@ -3,7 +3,7 @@
 The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`, and `done`, which is written last and says that a run's row is complete. Each test set is a group
 with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request, `logits(run, example, class)`.
-The root's attributes hold the recipe as JSON and what the results depend on: device kind, lane width, lowering.
+The root's attributes hold the recipe as JSON and what the results depend on: device kind, lane width, lowering, data.
 """
 
 import json
@@ -46,7 +46,7 @@ class Results:
 
     Args:
       chunk: runs a chunk of the arrays of a new folder.
-      conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering.
+      conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering, data.
 
     Raises:
       Mistake: the folder holds something else, cannot be written, or belongs to another recipe, other runs or other

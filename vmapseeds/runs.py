@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -64,20 +64,20 @@ class Runs:
   def __len__(self) -> int:
     return len(self.seeds["init"])
 
-  def __getitem__(self, rows: slice) -> Self:
+  def __getitem__(self, rows: slice) -> "Runs":
     """Some rows of the table, in their order."""
     return jax.tree.map(lambda column: column[rows], self)
 
   # Tables from nothing.
 
   @classmethod
-  def independent(cls, n: int, *, start: int = 0) -> Self:
+  def independent(cls, n: int, *, start: int = 0) -> "Runs":
     """`n` runs in which every source varies: run i has seed `start` + i for each."""
     seeds = _seeds(start, at_least("runs", n, 1))
     return cls({source: seeds for source in SOURCES})
 
   @classmethod
-  def vary(cls, sources: str | Sequence[str], n: int, *, fixed: int = 0) -> Self:
+  def vary(cls, sources: str | Sequence[str], n: int, *, fixed: int = 0) -> "Runs":
     """`n` runs in which only `sources` vary (seeds 0 to n-1); all others have the seed `fixed`.
 
     >>> Runs.vary("order", 3, fixed=7).seeds["order"], Runs.vary("order", 3, fixed=7).seeds["init"]
@@ -92,7 +92,7 @@ class Runs:
     return cls({s: _seeds(0, n) if s in varied else np.repeat(_seeds(fixed, 1), n) for s in SOURCES})
 
   @classmethod
-  def sweep(cls, *, seeds: int, **values: Sequence[float]) -> Self:
+  def sweep(cls, *, seeds: int, **values: Sequence[float]) -> "Runs":
     """Every combination of hyperparameters, `seeds` times each: the same seeds for each combination.
 
     Rows go seed by seed, so that more seeds extend the table. Hyperparameters are `lr`, `momentum`, `weight_decay`.
@@ -116,7 +116,7 @@ class Runs:
     return cls({source: numbers for source in SOURCES}, columns)
 
   @classmethod
-  def concat(cls, tables: Sequence[Self]) -> Self:
+  def concat(cls, tables: Sequence["Runs"]) -> "Runs":
     """The rows of several tables, one table after the other.
 
     Tables must agree in what is swept and in how training examples are chosen; a poke or a label map may stand in
@@ -134,7 +134,7 @@ class Runs:
 
   # The same runs, changed.
 
-  def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> Self:
+  def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> "Runs":
     """The same runs with one random weight multiplied by `factor` before training step `step` (-1: never).
 
     Which weight is a function of the init seed. Jordan 2023, appendix D.2; Summers & Dinneen 2021.
@@ -147,7 +147,7 @@ class Runs:
     factors = np.full(len(self), factor, np.float32)
     return dataclasses.replace(self, poke_step=steps.astype(np.int32), poke_factor=factors)
 
-  def subset(self, size_or_indices: int | Integer[np.ndarray, "*runs train"]) -> Self:
+  def subset(self, size_or_indices: int | Integer[np.ndarray, "*runs train"]) -> "Runs":
     """The same runs, each on some training examples: `size` drawn without replacement by the data seed, or indices.
 
     Indices are an int array (train,) for all runs or (runs, train) for each.
@@ -163,13 +163,13 @@ class Runs:
     rows = np.broadcast_to(indices, (len(self), indices.shape[-1])).astype(np.int32)
     return dataclasses.replace(self, subset_indices=rows, sampling=None)
 
-  def bootstrap(self, size: int | None = None) -> Self:
+  def bootstrap(self, size: int | None = None) -> "Runs":
     """The same runs, each on training examples drawn with replacement by its data seed (as many as there are)."""
     if size is not None:
       at_least("bootstrap size", size, 1)
     return dataclasses.replace(self, sampling=("bootstrap", size), subset_indices=None)
 
-  def with_label_map(self, label_map: Integer[np.ndarray, "*runs classes"]) -> Self:
+  def with_label_map(self, label_map: Integer[np.ndarray, "*runs classes"]) -> "Runs":
     """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0."""
     maps = np.asarray(label_map)
     if maps.dtype.kind not in "iu" or maps.ndim not in (1, 2) or not maps.size or maps.min() < 0:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, UInt8
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Real
 
 from vmapseeds import models
 from vmapseeds.augment import augment
@@ -16,7 +16,7 @@ from vmapseeds.runs import Run
 class DeviceExamples(NamedTuple):
   """Examples on the device, shared by all lanes, and the training set's mean and deviation of pixels a channel."""
 
-  images: UInt8[Array, "examples height width channels"]
+  images: Real[Array, "examples height width channels"]  # as stored: uint8, or float32
   labels: Int[Array, " examples"]
   mean: Float[Array, " channels"]
   std: Float[Array, " channels"]

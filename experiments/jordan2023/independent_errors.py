@@ -8,7 +8,11 @@ at 4 epochs, and of 0.145 % against 0.149 % at 64.
     python -m experiments.jordan2023.independent_errors
     python -m experiments.jordan2023.independent_errors --recipe resnet9_cifar10 --runs 1000
 
-@COST@
+Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
+experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.
+
+Expected of the first, two standard errors either way: the variance is 8.5 ± 1.1, 15.4 ± 1.9, 1.90 ± 0.24
+and 1.53 ± 0.19 times the prediction.
 """
 
 import math

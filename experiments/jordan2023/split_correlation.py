@@ -7,10 +7,14 @@ after a short training and nearly not at all after a long one. Of 60,000 ResNet-
     python -m experiments.jordan2023.split_correlation
     python -m experiments.jordan2023.split_correlation --recipe resnet9_cifar10 --runs 1000
 
-The halves are the even and the odd examples, as in the paper, but of a fixed random order: CIFAR-10 is
-stored shuffled, other sets are not, and digits whose classes take turns give halves of different classes.
+The halves are the even and the odd examples, as in the paper: the test sets of both recipes are stored shuffled.
 
-@COST@
+Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
+experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.
+
+Expected of the first, two standard errors either way: correlations of 0.69 ± 0.05, 0.87 ± 0.02, 0.37 ± 0.08
+and 0.26 ± 0.08; at 64 epochs the top quarter gains 0.20 ± 0.09 %, with the halves exchanged 0.13 ± 0.09 %.
+Networks of the digits keep some genuine differences even after 64 epochs.
 """
 
 import math
@@ -63,11 +67,10 @@ def compute(errors: Mapping[int, Bool[np.ndarray, "runs examples"]]) -> dict[int
 
 def split(errors: Bool[np.ndarray, "runs examples"]) -> Split:
   """The statistics of one duration."""
-  runs, examples = errors.shape
-  shuffled = errors[:, np.random.default_rng(0).permutation(examples)]
-  first, second = (1 - stats.error_rates(shuffled[:, half::2]) for half in (0, 1))
-  r = float(stats.split_correlation(shuffled))
-  quarter, best = (stats.top_fraction_gain(shuffled, fraction) for fraction in (1 / 4, 1 / runs))
+  runs, _ = errors.shape
+  first, second = (1 - stats.error_rates(errors[:, half::2]) for half in (0, 1))
+  r = float(stats.split_correlation(errors))
+  quarter, best = (stats.top_fraction_gain(errors, fraction) for fraction in (1 / 4, 1 / runs))
   top = max(1, runs // 4)
   without_replacement = math.sqrt((runs - top) / (runs * top))
   return Split(
