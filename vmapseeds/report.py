@@ -175,7 +175,7 @@ def error_statistics(errors: Bool[np.ndarray, "runs examples"], num_classes: int
     ),
     "binomial_sd": _statistic(
       "binomial sd", binomial_sd, None, "fraction",
-      "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, section 4.3).",
+      "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, figure 14).",
       "With all examples equally hard, chance alone would give {}.",
     ),
     "calibration_sd": _calibration(error, n, num_classes),
@@ -222,7 +222,7 @@ def prediction_statistics(
   return {
     "ensemble_accuracy": _statistic(
       "ensemble accuracy", stats.ensemble_accuracy(predictions, labels, num_classes), None, "fraction",
-      "Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2023, section 2).",
+      "Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2023, section 4.2).",
       "All runs voting together have {} right.",
     ),
     "expected_disagreement": _statistic(

@@ -204,7 +204,7 @@ def ensemble_accuracy(
   Raises:
     Mistake: shapes that do not fit, predictions not -1 to num_classes - 1, labels not 0 to num_classes - 1.
 
-  Source: jordan2023, section 2 (which leaves the way of voting open).
+  Source: jordan2023, section 4.2 and figure 7 (which leaves the way of voting open).
 
   >>> print(ensemble_accuracy([[0, 1, 2], [0, 2, 2], [1, 2, 0]], labels=[0, 1, 2], num_classes=3).round(6))
   0.666667

@@ -355,7 +355,7 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   Raises:
     Mistake: an error outside 0 to 1, or n not above 0.
 
-  Source: jordan2023, section 4.3 and figure 13.
+  Source: jordan2023, section 3.2 and figure 14 (figure 13 of the preprint).
 
   >>> print(binomial_variance(0.5, 100))
   0.0025
