@@ -107,7 +107,7 @@ def test_demo_trains_and_reports(tmp_path, capsys):
   status, out, err = run(capsys, "demo", "--runs", 6, "--out", tmp_path / "demo")
   assert status == 0
   assert "6/6" in err
-  assert test_campaign.RECIPE == vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"])
+  assert vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"]) == test_campaign.RECIPE
   for epochs in (1, 16):
     assert (tmp_path / "demo" / f"{epochs}_epochs" / "report" / "report.html").exists()
   assert "distribution" in out.lower()

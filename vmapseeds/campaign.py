@@ -74,7 +74,8 @@ def train(
     chunk=seed_batch,
     logits=logits,
     conditions={
-      "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering, "data_digest": digest(data),
+      "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering,
+      "data_digest": digest(data),
     },
     versions={"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
   )  # fmt: skip
@@ -144,7 +145,7 @@ class _RunsPerSecond(ProgressColumn):
 @contextmanager
 def progress_bar(total: int, done: int, shown: bool) -> Iterator[Any]:
   """A bar with runs done, runs a second and time left on stderr; yields the function that advances it."""
-  columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"), _RunsPerSecond(), TimeRemainingColumn())
-  with Progress(*columns, console=Console(stderr=True), disable=not shown) as bar:
+  count = (MofNCompleteColumn(), TextColumn("runs"), _RunsPerSecond(), TimeRemainingColumn())
+  with Progress(TextColumn("training"), BarColumn(), *count, console=Console(stderr=True), disable=not shown) as bar:
     task = bar.add_task("training", total=total, completed=done, before=done)
     yield lambda runs: bar.advance(task, runs)

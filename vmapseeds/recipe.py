@@ -174,7 +174,7 @@ RECIPES: dict[str, tuple[Recipe, str]] = {
       ),
       "a small CNN on scikit-learn's 8×8 digits: built in, seconds on a laptop",
     ),
-    (RESNET9_CIFAR10, "Jordan 2023/24, appendix A.1: the 9-layer ResNet on CIFAR-10, 64 epochs, no test-time augmentation"),
+    (RESNET9_CIFAR10, "Jordan 2023/24, appendix A.1: the 9-layer ResNet on CIFAR-10, 64 epochs"),
     (
       RESNET9_CIFAR10.replace(
         name="resnet9_cifar10_published",

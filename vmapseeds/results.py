@@ -90,7 +90,8 @@ class Results:
     columns = runs.columns()
     if stored["columns"] != list(columns) or stored["sampling"] != _sampling(runs):
       theirs, ours = (", ".join(names) for names in (stored["columns"], columns))
-      raise Mistake(f"{other}: its runs have {theirs} and sampling {stored['sampling']}, these {ours} and {_sampling(runs)}; {use}")
+      theirs, ours = f"{theirs} and sampling {stored['sampling']}", f"{ours} and {_sampling(runs)}"
+      raise Mistake(f"{other}: its runs have {theirs}, these {ours}; {use}")
     shared = min(len(runs), len(self))
     for name, column in columns.items():
       theirs = self.group[name][:shared]
@@ -119,7 +120,9 @@ class Results:
     """Which runs are trained, evaluated and written."""
     return self.group["done"][:]
 
-  def write(self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation]) -> None:
+  def write(
+    self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation]
+  ) -> None:
     """Writes what became of some runs, and only then marks them done."""
     for name, evaluation in evaluations.items():
       test_set = self.group[name]
@@ -197,9 +200,8 @@ def check_folder(path: str | os.PathLike) -> None:
   path = Path(path)
   if path.exists() and not path.is_dir():
     raise Mistake(f"{path} is a file: give a folder for the results")
-  if path.is_dir() and any(path.iterdir()):
-    if attributes(path) is None:
-      raise Mistake(f"{path} holds something else than results: give a new or empty folder")
+  if path.is_dir() and any(path.iterdir()) and attributes(path) is None:
+    raise Mistake(f"{path} holds something else than results: give a new or empty folder")
   parent = next(p for p in (path, *path.absolute().parents) if p.exists())
   if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
     raise Mistake(f"{path} cannot be written ({parent} is not writable): give another folder")

@@ -74,7 +74,7 @@ class Runs:
   def independent(cls, n: int, *, start: int = 0) -> "Runs":
     """`n` runs in which every source varies: run i has seed `start` + i for each."""
     seeds = _seeds(start, at_least("runs", n, 1))
-    return cls({source: seeds for source in SOURCES})
+    return cls(dict.fromkeys(SOURCES, seeds))
 
   @classmethod
   def vary(cls, sources: str | Sequence[str], n: int, *, fixed: int = 0) -> "Runs":
@@ -113,7 +113,7 @@ class Runs:
       for i, name in enumerate(values)
     }
     numbers = np.repeat(_seeds(0, seeds), len(combinations))
-    return cls({source: numbers for source in SOURCES}, columns)
+    return cls(dict.fromkeys(SOURCES, numbers), columns)
 
   @classmethod
   def concat(cls, tables: Sequence["Runs"]) -> "Runs":
@@ -157,7 +157,8 @@ class Runs:
       return dataclasses.replace(self, sampling=("subset", size), subset_indices=None)
     indices = np.asarray(size_or_indices)
     if indices.dtype.kind not in "iu" or indices.ndim > 2 or not indices.size or indices.min() < 0:
-      raise Mistake(f"training indices of shape {indices.shape}, {indices.dtype}: give whole numbers (train,) or (runs, train)")
+      given = f"training indices of shape {indices.shape}, {indices.dtype}"
+      raise Mistake(f"{given}: give whole numbers (train,) or (runs, train)")
     if indices.ndim == 2 and len(indices) != len(self):
       raise Mistake(f"training indices for {len(indices)} runs in a table of {len(self)}: give a row a run")
     rows = np.broadcast_to(indices, (len(self), indices.shape[-1])).astype(np.int32)
@@ -173,7 +174,8 @@ class Runs:
     """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0."""
     maps = np.asarray(label_map)
     if maps.dtype.kind not in "iu" or maps.ndim not in (1, 2) or not maps.size or maps.min() < 0:
-      raise Mistake(f"label map of shape {maps.shape}, {maps.dtype}: give whole numbers from 0, (classes,) or (runs, classes)")
+      given = f"label map of shape {maps.shape}, {maps.dtype}"
+      raise Mistake(f"{given}: give whole numbers from 0, (classes,) or (runs, classes)")
     if maps.ndim == 2 and len(maps) != len(self):
       raise Mistake(f"label maps for {len(maps)} runs in a table of {len(self)}: give a row a run")
     return dataclasses.replace(self, label_map=np.broadcast_to(maps, (len(self), maps.shape[-1])).astype(np.int32))
@@ -197,9 +199,11 @@ class Runs:
   def check(self, num_train: int, num_classes: int, batch_size: int) -> None:
     """`Mistake` when this table does not fit a data set of that many training examples and classes."""
     if self.label_map is not None and self.label_map.shape[1] != num_classes:
-      raise Mistake(f"label map of {self.label_map.shape[1]} classes for data with {num_classes}: give a column a class")
+      given = f"label map of {self.label_map.shape[1]} classes"
+      raise Mistake(f"{given} for data with {num_classes}: give a column a class")
     if self.subset_indices is not None and self.subset_indices.max() >= num_train:
-      raise Mistake(f"training index {self.subset_indices.max()} in data with {num_train} examples: the last is {num_train - 1}")
+      given = f"training index {self.subset_indices.max()}"
+      raise Mistake(f"{given} in data with {num_train} examples: the last is {num_train - 1}")
     if self.sampling and self.sampling[0] == "subset" and self.sampling[1] > num_train:
       raise Mistake(f"training subset of {self.sampling[1]} of {num_train} examples: give at most {num_train}")
     if self.num_train(num_train) < batch_size:

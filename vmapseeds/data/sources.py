@@ -60,7 +60,7 @@ def load_digits(test_sets: Sequence[str] = ("test",)) -> Dataset:
   digits = sklearn_digits()
   images, labels = digits.images.astype(np.uint8)[..., None], digits.target.astype(np.int32)
   # The draws of RandomState are frozen by NumPy's policy; those of newer generators are not.
-  shuffled = 1000 + np.random.RandomState(0).permutation(len(labels) - 1000)  # noqa: NPY002
+  shuffled = 1000 + np.random.RandomState(0).permutation(len(labels) - 1000)
   splits = {"train": Examples(images[:1000], labels[:1000]), "test": Examples(images[shuffled], labels[shuffled])}
   return Dataset("digits", splits["train"], {name: splits[name] for name in test_sets}, num_classes=10)
 

@@ -1,5 +1,6 @@
 """Spreads a function of one lane over lanes, a fixed number at a time, on all devices."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,10 +28,9 @@ def devices() -> list[jax.Device]:
     jax.config.update("jax_compilation_cache_dir", str(cache))
   told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get("XLA_FLAGS", "")
   if not told and jax.config.jax_num_cpu_devices == -1:
-    try:
+    # Once JAX has started, its devices are what they are.
+    with contextlib.suppress(RuntimeError):
       jax.config.update("jax_num_cpu_devices", _cores())
-    except RuntimeError:
-      pass  # JAX has started: its devices are what they are
   return jax.local_devices()
 
 

@@ -19,5 +19,5 @@ NAMES = tuple(MODELS)
 
 
 def build(name: str, *, num_classes: int, width: float, precision: str) -> nn.Module:
-  """The network `name`; called as `model.apply(variables, images, train=...)` on float (batch, height, width, channels)."""
+  """The network `name`, called as `model.apply(variables, images, train=...)` on (batch, height, width, channels)."""
   return MODELS[name](num_classes=num_classes, width=width, dtype=jnp.dtype(precision))
