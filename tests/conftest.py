@@ -10,6 +10,6 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
 os.environ["MPLBACKEND"] = "Agg"
 
-# Not the modules that turn users' mistakes into one line: a type checker would speak before them.
-SHAPES = ("augment", "data", "evaluate", "lanes", "models", "plots", "report", "stats", "train")
+# Not the modules that coerce input and turn users' mistakes into one line: a type checker would speak before them.
+SHAPES = ("augment", "evaluate", "lanes", "models", "train")
 jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in SHAPES], "beartype.beartype")

@@ -261,7 +261,7 @@ def test_every_statistic_has_its_definition_and_reading():
     assert s["reading"].endswith(".")
     assert "{" not in s["reading"] + s["definition"]
     if name not in ("mean_accuracy", "min_accuracy", "max_accuracy"):
-      assert re.search(r"\((Jordan 2023|Jiang 2022), (section|equation|theorem) ", s["definition"]), name
+      assert re.search(r"\((Jordan 2023|Jiang 2022), (section|equation|theorem|figure) ", s["definition"]), name
 
 
 def test_no_run_and_only_diverged_runs_are_mistakes():

@@ -56,12 +56,12 @@ def test_every_recipe_has_a_plain_script():
 def test_training_images_are_those_of_the_plain_script(name, steps):
   recipe = vs.recipe(name)
   data = examples(*((8, 1) if name == "digits_cnn" else (32, 3)), n=6)
-  mean, std = np.array(recipe.mean or data.mean, np.float32), np.array(recipe.std or data.std, np.float32)
+  mean, std = (jnp.asarray(own if given is None else given) for given, own in ((recipe.mean, data.mean), (recipe.std, data.std)))
   run = lane(vs.Runs.independent(4).lanes(recipe, 6), 3)
   ours = training_images(recipe, data._replace(mean=mean, std=std), run, jnp.array(5), jnp.arange(6))
   key = jax.random.fold_in(plain.key("augment", 3), 5)
   images = np.asarray(data.images)
-  theirs = [plain.augmented(images[i], steps, jax.random.fold_in(key, i), np.floor(mean)) for i in range(6)]
+  theirs = [plain.augmented(images[i], steps, jax.random.fold_in(key, i), np.floor(np.asarray(mean))) for i in range(6)]
   np.testing.assert_allclose(ours, (np.stack(theirs) - mean) / std, atol=1e-5)
   assert not np.allclose(ours, (images - mean) / std, atol=0.1)
 

@@ -68,8 +68,8 @@ class _Window:
 
 
 def conv_general_dilated(
-  lhs: Float[Array, "batch *spatial in"],
-  rhs: Float[Array, "*kernel in_per_group out"],
+  lhs: Float[Array, "..."],
+  rhs: Float[Array, "..."],
   window_strides,
   padding,
   lhs_dilation=None,
@@ -80,11 +80,11 @@ def conv_general_dilated(
   precision=None,
   preferred_element_type=None,
   **explicit_sharding,
-) -> Float[Array, "batch *out_spatial out"]:
+) -> Float[Array, "..."]:
   """`jax.lax.conv_general_dilated`, to be given to `nn.Conv(conv_general_dilated=...)` of Linen or NNX.
 
-  Channels-last convolutions (what Flax calls) of any kernel size, stride, padding, kernel dilation and groups are fast
-  under `jax.vmap` over kernels. Any other layout, input dilation, batch group or explicit output sharding goes to
+  Channels-last convolutions, as Flax calls them: images (batch, *spatial, in), kernels (*kernel, in per group, out).
+  Those of any kernel size, stride, padding, kernel dilation and groups are fast under `jax.vmap` over kernels. Any other layout, input dilation, batch group or explicit output sharding goes to
   `jax.lax` as it is.
   """
   rank = lhs.ndim - 2
