@@ -84,8 +84,8 @@ def conv_general_dilated(
   """`jax.lax.conv_general_dilated`, to be given to `nn.Conv(conv_general_dilated=...)` of Linen or NNX.
 
   Channels-last convolutions, as Flax calls them: images (batch, *spatial, in), kernels (*kernel, in per group, out).
-  Those of any kernel size, stride, padding, kernel dilation and groups are fast under `jax.vmap` over kernels. Any other layout, input dilation, batch group or explicit output sharding goes to
-  `jax.lax` as it is.
+  Those of any kernel size, stride, padding, kernel dilation and groups are fast under `jax.vmap` over kernels. Any
+  other layout, input dilation, batch group or explicit output sharding goes to `jax.lax` as it is.
   """
   rank = lhs.ndim - 2
   numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
