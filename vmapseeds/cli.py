@@ -33,7 +33,7 @@ def _words(metavar: str, default: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-  """Trains digits_cnn for 1 and for 16 epochs and reports both: a minute on two CPU cores."""
+  """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute on two CPU cores."""
 
   out: Folder = Path("results/demo")
   """folder for the results; started again with the same one, it goes on where it stopped"""
