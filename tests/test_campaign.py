@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
@@ -198,6 +199,21 @@ def test_refused_with_nothing_changed(tmp_path, options, message):
     train(tmp_path / "r", 4, **options)
   assert "\n" not in str(raised.value)
   assert snapshot(tmp_path) == before
+
+
+def test_out_of_memory_says_what_to_do(tmp_path, monkeypatch):
+  def full(function, *, width, devices):
+    def spread_function(shared, stacked):
+      raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99 bytes.")
+
+    return spread_function
+
+  for width, advice in ((4, "give --lane-width 2"), (1, "give a smaller width or batch_size")):
+    with monkeypatch.context() as patch, pytest.raises(vs.Mistake, match=f"lane width {width} does not fit .* {advice}"):
+      patch.setattr(campaign.lanes, "spread", full)
+      train(tmp_path / "r", 4, lane_width=width)
+  # Nothing was trained, so another width may still be chosen for the same folder.
+  assert train(tmp_path / "r", 4, lane_width=2).attrs["lane_width"] == 2
 
 
 def test_other_data_under_the_same_name_is_refused(tmp_path):

@@ -64,7 +64,7 @@ def train(
   check_folder(out)
   devices = lanes.devices()
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
-  train_set, test_sets = on_device(recipe, data)
+  examples = on_device(recipe, data)
   runs.check(len(data.train), data.num_classes, recipe.batch_size)
 
   stored = attributes(out) or {}
@@ -91,17 +91,30 @@ def train(
     return trained.diverged, evaluations
 
   run_lanes = lanes.spread(one_run, width=lane_width, devices=devices)
+  shared = lanes.replicate(examples, devices)
   pending = np.flatnonzero(~results.done[: len(runs)])
   bar = progress_bar(len(runs), len(runs) - len(pending), progress)
-  with lanes.lowering(lowering), bar as advance:
+  with lanes.lowering(lowering), bar as advance, _out_of_memory(lane_width, devices[0]):
     for start in range(0, len(pending), seed_batch):
       rows = pending[start : start + seed_batch]
       finished = []
-      for which, out_lanes in run_lanes((train_set, test_sets), runs[rows].lanes(recipe, len(data.train))):
+      for which, out_lanes in run_lanes(shared, runs[rows].lanes(recipe, len(data.train))):
         finished.append(out_lanes)
         advance(which.stop - which.start)
       results.write(rows, *jax.tree.map(lambda *parts: np.concatenate(parts), *finished))
   return open_results(out, recipe.test_sets[0])
+
+
+@contextmanager
+def _out_of_memory(lane_width: int, device: jax.Device) -> Iterator[None]:
+  """Turns XLA's running out of memory into a `Mistake` that says what to do."""
+  try:
+    yield
+  except jax.errors.JaxRuntimeError as error:
+    if "RESOURCE_EXHAUSTED" not in str(error):
+      raise
+    advice = f"give --lane-width {lane_width // 2}" if lane_width > 1 else "give a smaller width or batch_size"
+    raise Mistake(f"lane width {lane_width} does not fit in the memory of {device.device_kind}: {advice}") from None
 
 
 def on_device(recipe: Recipe, data: Dataset) -> tuple[DeviceExamples, dict[str, DeviceExamples]]:

@@ -58,6 +58,7 @@ class Results:
       results = cls(path)
       results.check_same(recipe, runs, logits, conditions)
       results.extend(runs)
+      results.group.attrs.update(conditions)
       _consolidate(path)
       return results
 
@@ -83,7 +84,7 @@ class Results:
     if difference:
       raise Mistake(f"{other}: its recipe and this one differ in {difference}; {use}")
     for name, value in conditions.items():
-      if stored[name] != value:
+      if stored[name] != value and self.done.any():
         raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {value!r}; {use}")
     if stored["logits"] != logits:
       raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")

@@ -44,6 +44,15 @@ def default_width(platform: str) -> int:
   return 1 if platform == "cpu" else 64
 
 
+def _mesh(devices: Sequence[jax.Device]) -> Mesh:
+  return Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
+
+
+def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
+  """`shared` on every device, to be put there once and given to `spread` functions many times."""
+  return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
+
+
 def spread(
   function: Callable[[Shared, Lane], Out], *, width: int, devices: Sequence[jax.Device] | None = None
 ) -> Callable[[Shared, Lane], Iterator[tuple[slice, Out]]]:
@@ -57,7 +66,7 @@ def spread(
     by step. A step is started before the one before it is yielded, so that devices do not wait for whoever reads.
   """
   devices = jax.local_devices() if devices is None else devices
-  mesh = Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
+  mesh = _mesh(devices)
   step_size = width * len(devices)
   step = jax.jit(
     jax.shard_map(
@@ -70,7 +79,7 @@ def spread(
   )
 
   def spread_function(shared, lanes: PyTree):
-    shared = jax.device_put(shared, NamedSharding(mesh, P()))
+    shared = replicate(shared, devices)  # copies nothing that is there already
     count = len(jax.tree.leaves(lanes)[0])
     started = None
     for start in range(0, count, step_size):
