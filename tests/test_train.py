@@ -69,8 +69,8 @@ def test_training_images_are_those_of_the_plain_script(name, steps):
 @pytest.mark.parametrize("name", CASES)
 def test_a_lane_is_the_plain_script(name):
   model, changes, height, channels, augmentation = CASES[name]
-  # Two epochs of four steps; the 25th example is dropped by each.
-  recipe = vs.recipe(name, epochs=2, batch_size=6, **changes)
+  # Two epochs of two steps; the 25th example is dropped by each.
+  recipe = vs.recipe(name, epochs=2, batch_size=12, **changes)
   classes = 2 if recipe.classes else 10
   data = examples(height, channels, 25, classes)
   mean = recipe.mean or data.mean
@@ -80,15 +80,16 @@ def test_a_lane_is_the_plain_script(name):
   for seed in (0, 2):
     start = initialize(recipe, data, lane(vs.Runs.independent(3).lanes(recipe, 25), seed), classes)
     theirs = plain.train(
-      model, data.images, data.labels, seed=seed, steps=8, epochs=2, batch=6,
+      model, data.images, data.labels, seed=seed, steps=4, epochs=2, batch=12,
       lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, mean=mean, std=std,
       augmentation=augmentation, adam=recipe.optimizer == "adam", linear=recipe.schedule == "linear",
       variables=start if "resnet9" in name else None,  # its initialisation has a test of its own
     )  # fmt: skip
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), theirs, start)
     assert min(jax.tree.leaves(moved)) > 1e-4, "a test on parameters that do not move could not fail"
-    # Rounding grows with every step; two wrong draws of any kind differ by 1e-2 and more.
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=2e-3, rtol=2e-3), ours.variables, theirs)
+    # Rounding grows with every step, at learning rate 0.5 fast; a wrong draw of any kind is far above.
+    close = 1e-3 if "resnet9" in name else 1e-4
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=close, rtol=1e-3), ours.variables, theirs)
 
 
 def test_resnet9_is_as_jordan_describes_it():
