@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from vmapseeds import stats
 from vmapseeds.campaign import SEED_BATCH
 from vmapseeds.cli import overrides, parse
 from vmapseeds.errors import Mistake, at_least
+from vmapseeds.results import check_writable
 
 QUICK_RUNS = 16
 
@@ -152,15 +152,6 @@ def settings(
     paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs,
     seed_batch=seed_batch, out=out, campaigns=flags.campaigns, quick=flags.quick, used={},
   )  # fmt: skip
-
-
-def check_writable(folder: Path) -> None:
-  """`Mistake` unless `folder` is a writable folder or can be made."""
-  nearest = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-  if not nearest.is_dir():
-    raise Mistake(f"{nearest} is a file: give a folder")
-  if not os.access(nearest, os.W_OK | os.X_OK):
-    raise Mistake(f"{folder} cannot be written ({nearest} is not writable): give another folder")
 
 
 # Numbers that several figures need.

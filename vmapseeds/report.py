@@ -21,9 +21,9 @@ from vmapseeds import plots, stats
 from vmapseeds import results as results_on_disk
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results
+from vmapseeds.runs import HYPERPARAMETERS
 
 FEW_RUNS = 30
-HYPERPARAMETERS = ("lr", "momentum", "weight_decay")
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 # Short enough for a terminal of 80 columns.
 COMPARED = {

@@ -198,11 +198,17 @@ def _consolidate(path: Path) -> None:
 
 def check_folder(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is a results folder, an empty folder, or can be made."""
+  check_writable(path)
+  path = Path(path)
+  if path.is_dir() and any(path.iterdir()) and attributes(path) is None:
+    raise Mistake(f"{path} holds something else than results: give a new or empty folder")
+
+
+def check_writable(path: str | os.PathLike) -> None:
+  """`Mistake` unless `path` is a writable folder or can be made."""
   path = Path(path)
   if path.exists() and not path.is_dir():
     raise Mistake(f"{path} is a file: give a folder for the results")
-  if path.is_dir() and any(path.iterdir()) and attributes(path) is None:
-    raise Mistake(f"{path} holds something else than results: give a new or empty folder")
   parent = next(p for p in (path, *path.absolute().parents) if p.exists())
   if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
     raise Mistake(f"{path} cannot be written ({parent} is not writable): give another folder")
