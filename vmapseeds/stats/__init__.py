@@ -1,7 +1,8 @@
 """Statistics of runs × examples arrays, by the definitions of four papers: pure functions of plain arrays.
 
 Axis 0 is runs, axis 1 examples. NumPy arrays, JAX arrays and nested lists are counted exactly and give NumPy
-float64; under `jit` and `vmap` everything stays in JAX. A single number comes back as a 0-d array.
+float64; under `jit` and `vmap` everything stays in JAX. A single number comes back as a 0-d array. More runs than
+memory holds are tallied: `tally`, `tally_blocks`.
 """
 
 from vmapseeds.stats.calibration import (
@@ -39,6 +40,7 @@ from vmapseeds.stats.gaps import (
   trimmed_ks_distance,
   trimming_level,
 )
+from vmapseeds.stats.tallies import Tallies, tally, tally_blocks
 from vmapseeds.stats.variance import (
   DependentPairs,
   TopFractionGain,
@@ -63,6 +65,7 @@ __all__ = [
   "Decision",
   "DependentPairs",
   "MseDecomposition",
+  "Tallies",
   "TopFractionGain",
   "TrimmingLevel",
   "average_correlation",
@@ -99,6 +102,8 @@ __all__ = [
   "relative_deviation",
   "split_correlation",
   "split_covariance",
+  "tally",
+  "tally_blocks",
   "test_set_variance",
   "top_fraction_gain",
   "trimmed_ks_distance",

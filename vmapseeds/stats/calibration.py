@@ -58,10 +58,14 @@ def cace(
   """
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  votes = class_counts(predictions, num_classes)[:, :-1]
+  return cace_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), bins)
+
+
+def cace_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
+  """`cace` from the votes (examples, classes)."""
   xp = namespace(votes, labels)
-  hits = xp.asarray(labels)[:, None] == xp.arange(num_classes)[None, :]
-  return _calibration_error(votes.reshape(-1), hits.reshape(-1), *predictions.shape, bins)
+  hits = xp.asarray(labels)[:, None] == xp.arange(votes.shape[1])[None, :]
+  return _calibration_error(votes.reshape(-1), hits.reshape(-1), runs, len(votes), bins)
 
 
 def ece(
@@ -94,10 +98,14 @@ def ece(
   """
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  votes = class_counts(predictions, num_classes)[:, :-1]
+  return ece_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), bins)
+
+
+def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
+  """`ece` from the votes (examples, classes)."""
   xp = namespace(votes, labels)
   hits = xp.asarray(top_class(votes)) == xp.asarray(labels)
-  return _calibration_error(votes.max(1), hits, *predictions.shape, bins)
+  return _calibration_error(votes.max(1), hits, runs, len(votes), bins)
 
 
 def _calibration_error(votes: Array, hits: Array, runs: int, examples: int, bins: int) -> Array:
@@ -139,8 +147,12 @@ def gde_gap(
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  runs, examples = predictions.shape
-  counts = class_counts(predictions, num_classes)
+  return gap_of_counts(class_counts(predictions, num_classes), labels, len(predictions), self_pairs)
+
+
+def gap_of_counts(counts: Array, labels: Array, runs: int, self_pairs: bool) -> Array:
+  """`gde_gap` from the class counts (examples, classes), with every run in one class."""
+  examples = len(counts)
   xp = namespace(counts, labels)
   right = xp.take_along_axis(xp.asarray(counts), xp.asarray(labels)[:, None], axis=1)
   error = ratio(real(runs - right).sum(), runs * examples)

@@ -211,6 +211,11 @@ def ensemble_accuracy(
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  top = top_class(class_counts(predictions, num_classes)[:, :-1])
+  return accuracy_of_votes(class_counts(predictions, num_classes)[:, :-1], labels)
+
+
+def accuracy_of_votes(votes: Array, labels: Array) -> Array:
+  """`ensemble_accuracy` from the votes (examples, classes)."""
+  top = top_class(votes)
   xp = namespace(top, labels)
   return ratio((xp.asarray(top) == xp.asarray(labels)).sum(), len(labels))

@@ -5,6 +5,7 @@ fractions.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -26,7 +27,6 @@ from vmapseeds.stats._arrays import (
   read,
   read_errors,
   real,
-  sample_variance,
   traced,
   within,
 )
@@ -116,11 +116,24 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   0.125
   """
   errors = read_errors(errors)
-  return ratio(sample_variance(count(errors, axis=1)), errors.shape[1] ** 2)
+  wrong = count(errors, axis=1)
+  return ratio(_covariance(wrong, wrong), errors.shape[1] ** 2)
 
 
 # pytest collects what is called test_*, wherever it is imported.
 test_set_variance.__test__ = False
+
+
+def _covariance(x: Array, y: Array) -> Array:
+  """Covariance over runs (ddof = 1) of two counts a run, by exact sums unless traced; NaN for a single run."""
+  if traced(x, y):
+    return ratio((centred(x) * centred(y)).sum(), len(x) - 1)
+  return covariance_of_sums(len(x), int(x.sum()), int(y.sum()), int((x * y).sum()))
+
+
+def covariance_of_sums(runs: int, x: int, y: int, xy: int) -> Array:
+  """(Σxy - Σx Σy/R) / (R - 1) from the sums over runs: whole numbers of Python's, which cannot cancel badly."""
+  return ratio(runs * xy - x * y, runs * (runs - 1))
 
 
 def independent_errors_variance(errors: Given["runs examples"], unbiased: bool = True) -> Float[Array, ""]:
@@ -146,8 +159,12 @@ def independent_errors_variance(errors: Given["runs examples"], unbiased: bool =
   0.0625 0.03125
   """
   errors = read_errors(errors)
-  runs, examples = errors.shape
-  wrong = real(count(errors, axis=0))
+  return independent_errors_of_counts(count(errors, axis=0), errors.shape[0], unbiased)
+
+
+def independent_errors_of_counts(wrong: Array, runs: int, unbiased: bool) -> Array:
+  """`independent_errors_variance` from how many runs have each example wrong, (examples,)."""
+  examples, wrong = len(wrong), real(wrong)
   pairs = runs * (runs - 1) if unbiased else runs**2
   return ratio((wrong * (runs - wrong)).sum(), pairs * examples**2)
 
@@ -181,10 +198,13 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
   0.083333 0.041667
   """
   errors = read_errors(errors)
-  runs, examples = errors.shape
-  between = test_set_variance(errors) - independent_errors_variance(errors)
-  estimate = ratio(examples, examples - 1) * between
-  return namespace(errors).asarray(estimate if unbiased else estimate * ratio(runs - 1, runs))
+  return beyond_independence(test_set_variance(errors), independent_errors_variance(errors), *errors.shape, unbiased)
+
+
+def beyond_independence(test_set: Array, independent: Array, runs: int, examples: int, unbiased: bool) -> Array:
+  """`distribution_variance` from the two variances that it is the difference of, both unbiased."""
+  estimate = ratio(examples, examples - 1) * (test_set - independent)
+  return namespace(test_set).asarray(estimate if unbiased else estimate * ratio(runs - 1, runs))
 
 
 def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
@@ -209,12 +229,16 @@ def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]
   0.235702
   """
   errors = read_errors(errors)
-  runs, examples = errors.shape
-  spread = ratio(2, runs - 1) ** 0.5 * test_set_variance(errors)
-  return namespace(errors).asarray(ratio(examples, examples - 1) * spread)
+  return standard_error(test_set_variance(errors), *errors.shape)
 
 
-def _halves(errors: Array) -> tuple[Array, Array]:
+def standard_error(test_set: Array, runs: int, examples: int) -> Array:
+  """`distribution_variance_se` from the test-set variance."""
+  spread = ratio(2, max(runs - 1, 0)) ** 0.5 * test_set
+  return namespace(test_set).asarray(ratio(examples, examples - 1) * spread)
+
+
+def halves(errors: Array) -> tuple[Array, Array]:
   """Each run's number of errors among the examples of even and of odd index (from 0)."""
   return count(errors[:, 0::2], axis=1), count(errors[:, 1::2], axis=1)
 
@@ -237,7 +261,16 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
   >>> print(split_correlation([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]).round(6))
   0.866025
   """
-  return correlation(*_halves(read_errors(errors)))
+  x, y = halves(read_errors(errors))
+  if traced(x):
+    return correlation(x, y)
+  return correlation_of_sums(len(x), *(int(s.sum()) for s in (x, y, x * x, y * y, x * y)))
+
+
+def correlation_of_sums(runs: int, x: int, y: int, xx: int, yy: int, xy: int) -> Array:
+  """Pearson's r from sums over runs, whole numbers of Python's; NaN where x or y is constant."""
+  spread = real(runs * xx - x * x) ** 0.5 * real(runs * yy - y * y) ** 0.5
+  return np.asarray(np.clip(ratio(runs * xy - x * y, spread), -1.0, 1.0))
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
@@ -288,9 +321,8 @@ def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
   0.125
   """
   errors = read_errors(errors)
-  runs, examples = errors.shape
-  even, odd = map(centred, _halves(errors))
-  return ratio((even * odd).sum(), (runs - 1) * (examples // 2) * ((examples + 1) // 2))
+  examples = errors.shape[1]
+  return ratio(_covariance(*halves(errors)), (examples // 2) * ((examples + 1) // 2))
 
 
 def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) -> TopFractionGain:
@@ -318,28 +350,49 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
   >>> print(gain.even_to_odd, gain.odd_to_even, gain.mean)
   0.375 0.5 0.4375
   """
-  if not 0 < fraction <= 1:
-    raise Mistake(f"fraction is {fraction!r}: give a number above 0 and at most 1")
   errors = read_errors(errors)
   runs, examples = errors.shape
+  top = top_runs(fraction, runs)
+  even, odd = even_there, odd_there = halves(errors)
+  if traced(errors):
+    # Float32 holds the differences from one run better, and they have the same gain.
+    even_there, odd_there = even - even[:1], odd - odd[:1]
+  by_even = errors_by_count(even, odd_there, (examples + 1) // 2)
+  by_odd = errors_by_count(odd, even_there, examples // 2)
+  return gain_of_counts(by_even, by_odd, examples, top)
+
+
+def top_runs(fraction: float, runs: int) -> int:
+  if not 0 < fraction <= 1:
+    raise Mistake(f"fraction is {fraction!r}: give a number above 0 and at most 1")
   # The hair keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
-  top = max(1, math.floor(fraction * runs + 1e-9))
-  even, odd = _halves(errors)
-  forward = ratio(_gain(even, odd, top), examples // 2)
-  back = ratio(_gain(odd, even, top), (examples + 1) // 2)
-  return TopFractionGain(forward, back, namespace(errors).asarray((forward + back) / 2))
+  return max(1, math.floor(fraction * runs + 1e-9))
 
 
-def _gain(here: Array, there: Array, top: int) -> Array:
+def errors_by_count(here: Array, there: Array, most: int) -> Array:
+  """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, most + 1)."""
+  if traced(here, there):
+    nothing = jnp.zeros(most + 1, here.dtype)
+    return jnp.stack([nothing.at[here].add(1), nothing.at[here].add(there)])
+  # Float64 holds the sums exactly.
+  return np.stack([np.bincount(here, weights, most + 1).astype(np.int64) for weights in (None, there)])
+
+
+def gain_of_counts(by_even: Array, by_odd: Array, examples: int, top: int) -> TopFractionGain:
+  """`top_fraction_gain` of the `top` runs from `errors_by_count` of each half, with the errors on the other."""
+  forward = ratio(_gain(*by_even, top), examples // 2)
+  back = ratio(_gain(*by_odd, top), (examples + 1) // 2)
+  return TopFractionGain(forward, back, namespace(forward).asarray((forward + back) / 2))
+
+
+def _gain(runs_at: Array, errors_at: Array, top: int) -> Array:
   """How many errors there the `top` runs with the fewest here save against the mean run."""
-  if not len(here):
-    return real(math.nan)
-  xp = namespace(here)
-  cut = xp.sort(here)[top - 1]
-  below, tied = here < cut, here == cut
-  share = ratio(top - below.sum(), tied.sum())
-  weights = xp.where(below, 1.0, xp.where(tied, share, 0.0))
-  return 0.0 - ratio((weights * centred(there)).sum(), top)
+  xp = namespace(runs_at)
+  runs_at, errors_at = real(runs_at), real(errors_at)
+  before = xp.cumsum(runs_at) - runs_at
+  share = xp.clip(top - before, 0, runs_at) / xp.maximum(runs_at, 1)
+  excess = errors_at - runs_at * ratio(errors_at.sum(), runs_at.sum())
+  return 0.0 - ratio((share * excess).sum(), top)
 
 
 def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
@@ -485,15 +538,26 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
     raise Mistake("errors is traced: call dependent_pairs outside jit, its number of pairs depends on values")
   if runs >= 2**24:
     raise Mistake(f"errors has {runs} runs: float32 products count exactly up to {2**24 - 1}, give fewer")
+  right = runs - count(errors, axis=0)
+  return pairs_of_counts(lambda i, j: _product(_right(errors[:, i]), _right(errors[:, j])), right, runs, threshold)
+
+
+def pairs_of_counts(
+  both_right: Callable[[slice, slice], np.ndarray], right: np.ndarray, runs: int, threshold: float
+) -> DependentPairs:
+  """`dependent_pairs` from how many runs have each example right, (examples,), and each two of them.
+
+  Args:
+    both_right: the counts of all pairs of an example of one slice and one of another, int64.
+  """
   if not threshold >= 0:
     raise Mistake(f"threshold is {threshold!r}: give a number of at least 0")
-  right = runs - count(errors, axis=0)
   found = []
-  for i in range(0, examples, _BLOCK):
-    left = _right(errors[:, i : i + _BLOCK])
-    for j in range(i, examples, _BLOCK):
-      both = _product(left, left if i == j else _right(errors[:, j : j + _BLOCK]))
-      expected = right[i : i + _BLOCK, None] * right[None, j : j + _BLOCK]
+  for i in range(0, len(right), _BLOCK):
+    for j in range(i, len(right), _BLOCK):
+      rows, columns = slice(i, i + _BLOCK), slice(j, j + _BLOCK)
+      both = both_right(rows, columns)
+      expected = right[rows, None] * right[None, columns]
       far = np.abs(runs * both - expected) > threshold * runs**2
       if i == j:
         far = np.triu(far, 1)

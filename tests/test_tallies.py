@@ -1,0 +1,372 @@
+"""Tallies: the counts against loops, the statistics against those of all runs at once, bit for bit."""
+
+import dataclasses
+import doctest
+import inspect
+import itertools
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zarr
+
+from vmapseeds import stats
+from vmapseeds.errors import Mistake
+from vmapseeds.stats import Tallies, tallies, tally, tally_blocks
+from vmapseeds.stats._arrays import class_counts
+
+EXAMPLES, CLASSES = 11, 3
+FIELDS = [field.name for field in dataclasses.fields(Tallies)]
+arrays = pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+
+
+def some_predictions(runs, examples=EXAMPLES, classes=CLASSES, seed=0, dtype=np.int8):
+  """Predictions and labels: runs and examples of different error rates, some predictions missing."""
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, classes, examples)
+  rates = np.clip(rng.uniform(0, 1, examples) + rng.normal(0, 0.3, (runs, 1)), 0.05, 0.95)
+  wrong = rng.uniform(size=(runs, examples)) < rates
+  return np.where(wrong, rng.integers(-1, classes, (runs, examples)), labels).astype(dtype), labels
+
+
+def assert_equal(a, b):
+  for name in FIELDS:
+    np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name, strict=name != "runs")
+
+
+# The counts
+
+
+@arrays
+@pytest.mark.parametrize("runs", [0, 1, 2, 9])
+def test_counts_equal_loops(runs, array):
+  predictions, labels = some_predictions(runs)
+  given = tally(array(predictions), labels, CLASSES, pairs=True)
+  votes = np.zeros((EXAMPLES, CLASSES), int)
+  run_errors = np.zeros(EXAMPLES + 1, int)
+  by_even, by_odd = np.zeros((2, 7), int), np.zeros((2, 6), int)
+  joint = np.zeros((EXAMPLES, EXAMPLES), int)
+  for row in predictions:
+    wrong = [i for i in range(EXAMPLES) if row[i] != labels[i]]
+    even, odd = sum(i % 2 == 0 for i in wrong), sum(i % 2 == 1 for i in wrong)
+    run_errors[len(wrong)] += 1
+    by_even[:, even] += 1, odd
+    by_odd[:, odd] += 1, even
+    for i, j in itertools.product(wrong, wrong):
+      joint[i, j] += 1
+    for i, c in enumerate(row):
+      if c >= 0:
+        votes[i, c] += 1
+  counted = (runs, labels, votes, run_errors, by_even, by_odd, joint)
+  for name, expected in zip(FIELDS, counted, strict=True):
+    np.testing.assert_array_equal(getattr(given, name), expected, err_msg=name)
+  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [np.int32] * 2 + [np.int64] * 3 + [np.int32]
+  assert all(isinstance(getattr(given, n), np.ndarray) for n in FIELDS[1:])
+  assert tally(array(predictions), labels, CLASSES).joint_errors is None
+
+
+# Examples of one tile and of several, runs of one group of words and of several, whole and not.
+@pytest.mark.parametrize(("runs", "examples"), [(40, 300), (512, 256), (600, 300)])
+@pytest.mark.parametrize("in_bits", [True, False])
+def test_joint_counts_by_either_way(runs, examples, in_bits):
+  errors = np.random.default_rng(runs).random((runs, examples)) < 0.3
+  joint = tallies._count_joint(jnp.ones((384, 384), jnp.int32), errors, 128, in_bits)
+  joint = np.asarray(tallies._mirrored(joint, 128))[:examples, :examples] - 1
+  np.testing.assert_array_equal(joint, errors.astype(int).T @ errors.astype(int))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_tiles_cover_all_examples(platform):
+  for examples in (0, 1, 128, 129, 512, 513, 1797, 2049, 10_000):
+    tile = tallies._tile(examples, platform)
+    assert tile % 128 == 0
+    assert 0 < tile <= (512 if platform == "cpu" else 2048)
+    # What is added to the examples is less than a line of tiles.
+    assert examples <= -(-examples // tile) * tile < examples + max(tile, 128 * -(-examples // tile))
+
+
+def test_joint_counts_of_many_examples():
+  predictions, labels = some_predictions(70, 1100, seed=1)
+  errors = (predictions != labels).astype(int)
+  np.testing.assert_array_equal(tally(predictions, labels, CLASSES, pairs=True).joint_errors, errors.T @ errors)
+
+
+def test_joint_counts_are_updated_in_place():
+  errors = np.ones((2, 5), bool)
+  before = tallies._add_joint(None, errors)
+  after = tallies._add_joint(before, errors)
+  assert before.is_deleted()
+  assert int(after[0, 0]) == 4
+  joint, errors = jax.ShapeDtypeStruct((2048, 2048), jnp.int32), jax.ShapeDtypeStruct((512, 2000), bool)
+  for in_bits in (True, False):
+    memory = tallies._count_joint.lower(joint, errors, 256, in_bits).compile().memory_analysis()
+    assert memory.alias_size_in_bytes == 4 * 2048**2
+    assert memory.temp_size_in_bytes < 6 * 512 * 2048
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_accelerators_add_products_of_bfloat16_in_float32(platform):
+  joint, errors = jax.ShapeDtypeStruct((256, 256), jnp.int32), jax.ShapeDtypeStruct((32, 200), bool)
+  lowered = tallies._count_joint.trace(joint, errors, 128, False).lower(lowering_platforms=(platform,)).as_text()
+  (product,) = (line for line in lowered.splitlines() if "dot_general" in line)
+  assert "(tensor<128x32xbf16>, tensor<32x128xbf16>) -> tensor<128x128xf32>" in product
+  assert "tf.aliasing_output" in lowered
+
+
+def test_predictions_are_counted_where_they_lie():
+  predictions, labels = some_predictions(8)
+  expected = tally(predictions, labels, CLASSES, pairs=True)
+  _, second = jax.devices()
+  on_second = jax.device_put(predictions, second)
+  assert tallies._add_joint(None, on_second != labels).devices() == {second}
+  assert_equal(tally(on_second, labels, CLASSES, pairs=True), expected)
+  mesh = jax.sharding.Mesh(np.array(jax.devices()), ("lanes",))
+  spread = jax.device_put(predictions, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lanes")))
+  assert_equal(tally(spread, labels, CLASSES, pairs=True), expected)
+  assert_equal(tally_blocks([predictions[:3], on_second[3:5], spread[5:]], labels, CLASSES, pairs=True), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int64])
+def test_class_counts_are_the_same_for_every_type(dtype):
+  # 255 is what a byte counts to; class 200 is none of int8's.
+  for runs in (255, 256, 600):
+    predictions, _ = some_predictions(runs)
+    wide = np.maximum(predictions, 0) if dtype == np.uint8 else predictions
+    counts = class_counts(wide.astype(dtype), 201)
+    expected = [(wide == c).sum(0) for c in (*range(201), -1)]
+    np.testing.assert_array_equal(counts, np.transpose(expected), strict=True)
+
+
+# Blocks and sums
+
+
+@arrays
+def test_blocks_of_any_size_equal_the_whole(array, monkeypatch):
+  predictions, labels = some_predictions(23)
+  whole = tally(predictions, labels, CLASSES, pairs=True)
+  monkeypatch.setattr(tallies, "_RUNS", 5)
+  for sizes in ([23], [1] * 23, [0, 4, 0, 12, 7, 0], [5, 5, 5, 5, 3]):
+    blocks = np.split(predictions, np.cumsum(sizes)[:-1])
+    assert_equal(tally_blocks(map(array, blocks), labels, CLASSES, pairs=True), whole)
+  assert_equal(tally_blocks([predictions[:9].tolist(), array(predictions[9:])], labels, CLASSES, pairs=True), whole)
+
+
+def test_sums_do_not_depend_on_order_or_grouping():
+  predictions, labels = some_predictions(12)
+  whole = tally(predictions, labels, CLASSES, pairs=True)
+  a, b, c = (tally(p, labels, CLASSES, pairs=True) for p in np.split(predictions, [2, 7]))
+  nothing = tally_blocks([], labels, CLASSES, pairs=True)
+  for total in ((a + b) + c, a + (b + c), c + a + b, nothing + a + b + c + nothing, sum([b, c], start=a)):
+    assert_equal(total, whole)
+  # Nothing was added in place.
+  assert_equal(nothing, tally(predictions[:0], labels, CLASSES, pairs=True))
+  assert_equal(a, tally(predictions[:2], labels, CLASSES, pairs=True))
+  assert repr(whole) == "Tallies(runs=12)"
+
+
+def test_only_a_few_blocks_are_held(monkeypatch):
+  monkeypatch.setattr(tallies, "_RUNS", 4)
+  given, most = [], 0
+
+  def blocks():
+    nonlocal most
+    for seed in range(40):
+      block, _ = some_predictions(2, seed=seed)
+      assert block.base is None
+      given.append(weakref.ref(block))
+      most = max(most, sum(reference() is not None for reference in given))
+      yield block
+
+  assert tally_blocks(blocks(), some_predictions(0)[1], CLASSES, pairs=True).runs == 80
+  assert 0 < most <= 4
+
+
+def test_predictions_on_disk(tmp_path):
+  predictions, labels = some_predictions(10)
+  array = zarr.create_array(tmp_path / "predictions", shape=predictions.shape, chunks=(3, EXAMPLES), dtype=np.int8)
+  array[:] = predictions
+  blocks = (array[start : start + 4] for start in range(0, array.shape[0], 4))
+  assert_equal(tally_blocks(blocks, labels, CLASSES), tally(predictions, labels, CLASSES))
+
+
+# The statistics
+
+OF_ERRORS = {
+  "example_error_rates": [{}],
+  "test_set_variance": [{}],
+  "independent_errors_variance": [{}, {"unbiased": False}],
+  "distribution_variance": [{}, {"unbiased": False}],
+  "distribution_variance_se": [{}],
+  "split_correlation": [{}],
+  "split_covariance": [{}],
+  "top_fraction_gain": [{}, {"fraction": 0.29}, {"fraction": 1.0}],
+  "dependent_pairs": [{}, {"threshold": 0.0}],
+}
+OF_PREDICTIONS = {"vote_fractions": [{}], "plurality": [{}], "expected_disagreement": [{}, {"self_pairs": True}]}
+OF_LABELS = {
+  "ensemble_accuracy": [{}],
+  "gde_gap": [{}, {"self_pairs": True}],
+  "cace": [{}, {"bins": 7}],
+  "ece": [{}, {"bins": 7}],
+}
+SIZES = [(0, 11), (1, 11), (2, 11), (9, 11), (400, 40), (3, 1), (3, 2), (2, 0)]
+
+
+@arrays
+@pytest.mark.parametrize(("runs", "examples"), SIZES)
+def test_statistics_equal_those_of_all_runs(runs, examples, array):
+  predictions, labels = some_predictions(runs, examples)
+  errors = array(predictions != labels)
+  given = tally(predictions[: runs // 3], labels, CLASSES, pairs=True)
+  given += tally(array(predictions[runs // 3 :]), labels, CLASSES, pairs=True)
+  args = dict.fromkeys(OF_ERRORS, (errors,))
+  args |= {name: (array(predictions), CLASSES) for name in OF_PREDICTIONS}
+  args |= {name: (array(predictions), array(labels), CLASSES) for name in OF_LABELS}
+  for name, choices in (OF_ERRORS | OF_PREDICTIONS | OF_LABELS).items():
+    for options in choices:
+      ours = getattr(given, name)(**options)
+      theirs = getattr(stats, name)(*args[name], **options)
+      assert type(ours) is type(theirs), name
+      for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (ours, theirs)), strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=f"{name} {options}", strict=True)
+  np.testing.assert_array_equal(given.error_rates(), np.sort(stats.error_rates(errors)), strict=True)
+
+
+def test_every_statistic_is_compared():
+  methods = {name for name, _ in inspect.getmembers(Tallies, inspect.isfunction) if not name.startswith("_")}
+  assert methods == {*OF_ERRORS, *OF_PREDICTIONS, *OF_LABELS, "error_rates", "covariance"}
+  for name in methods - {"error_rates", "covariance"}:
+    ours, theirs = (inspect.signature(getattr(x, name)).parameters for x in (Tallies, stats))
+    assert [p for p in ours.values() if p.name != "self"] == [theirs[p] for p in ours if p != "self"], name
+
+
+def test_statistics_are_of_exact_sums():
+  """What cancels in floating point: runs that differ by one error in 30,000, and their halves."""
+  predictions = np.ones((400, 30_000), np.int8)
+  predictions[::2, :2] = 0
+  given = tally(predictions, np.zeros(30_000, int), 2)
+  np.testing.assert_allclose(given.test_set_variance(), 400 / 399 / 30_000**2, rtol=1e-15)
+  np.testing.assert_allclose(given.split_covariance(), 400 / 399 / 4 / 15_000**2, rtol=1e-15)
+  assert given.split_correlation() == 1
+
+
+@arrays
+def test_covariance_is_numpys(array):
+  predictions, labels = some_predictions(9)
+  errors = predictions != labels
+  given = tally(array(predictions), labels, CLASSES, pairs=True)
+  covariance = given.covariance()
+  assert covariance.dtype == np.float64
+  np.testing.assert_allclose(covariance, np.cov(errors.astype(float), rowvar=False), rtol=1e-12, atol=1e-15)
+  np.testing.assert_array_equal(covariance, covariance.T)
+  for rows in (slice(2, 5), slice(-1, None), np.array([7, 0]), slice(3, 3)):
+    np.testing.assert_array_equal(given.covariance(rows), covariance[rows], strict=True)
+  off_diagonal = (covariance.sum() - np.trace(covariance)) / (EXAMPLES * (EXAMPLES - 1))
+  np.testing.assert_allclose(given.distribution_variance(), off_diagonal, rtol=1e-10)
+  np.testing.assert_allclose(given.independent_errors_variance(), np.trace(covariance) / EXAMPLES**2, rtol=1e-12)
+  assert np.isnan(tally(predictions[:1], labels, CLASSES, pairs=True).covariance()).all()
+
+
+def test_dependent_pairs_over_several_blocks_of_examples(monkeypatch):
+  predictions, labels = some_predictions(30)
+  expected = stats.dependent_pairs(predictions != labels)
+  monkeypatch.setattr(stats.variance, "_BLOCK", 4)
+  given = tally(predictions, labels, CLASSES, pairs=True).dependent_pairs()
+  assert len(given.i) > 0
+  for a, b in zip(given, expected, strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+# What must not matter
+
+
+def test_order_of_runs():
+  predictions, labels = some_predictions(9)
+  shuffled = np.random.default_rng(3).permutation(predictions)
+  assert_equal(tally(shuffled, labels, CLASSES, pairs=True), tally(predictions, labels, CLASSES, pairs=True))
+
+
+def test_names_of_classes():
+  predictions, labels = some_predictions(9)
+  renamed = np.array([2, 0, 1, -1])
+  before = tally(predictions, labels, CLASSES, pairs=True)
+  after = tally(renamed[predictions], renamed[labels], CLASSES, pairs=True)
+  np.testing.assert_array_equal(after.votes[:, renamed[:CLASSES]], before.votes)
+  assert_equal(dataclasses.replace(after, votes=before.votes, labels=before.labels), before)
+
+
+def test_order_of_examples():
+  predictions, labels = some_predictions(9, 12)
+  before = tally(predictions, labels, CLASSES, pairs=True)
+  after = tally(predictions[:, ::-1], labels[::-1], CLASSES, pairs=True)
+  # Of twelve examples reversed, the even ones are odd.
+  moved = {"by_even_errors": before.by_odd_errors, "by_odd_errors": before.by_even_errors}
+  moved |= {"labels": before.labels[::-1], "votes": before.votes[::-1], "joint_errors": before.joint_errors[::-1, ::-1]}
+  assert_equal(after, dataclasses.replace(before, **moved))
+
+
+# Mistakes
+
+P, L = some_predictions(4)
+T = tally(P, L, CLASSES)
+
+
+@pytest.mark.parametrize(
+  ("call", "text"),
+  [
+    (lambda: tally(P[0], L, CLASSES), r"predictions has shape \(11,\): give \(runs, examples\)"),
+    (lambda: tally_blocks(P, L, CLASSES), r"predictions has shape \(11,\).* for a single run give predictions\[None\]"),
+    (lambda: tally(P.T, L, CLASSES), r"labels has shape \(11,\) beside .* are the predictions transposed\?"),
+    (lambda: tally_blocks([P, P[:, 1:]], L, CLASSES), r"beside predictions of shape \(4, 10\)"),
+    (lambda: tally(P, L, 2), "labels has values from 0 to 2: give class indices, 0 to 1"),
+    (lambda: tally(P + 1, L, CLASSES), "predictions has values from 0 to 3: give class indices, -1 to 2"),
+    (lambda: tally(P * 1.0, L, CLASSES), "predictions has dtype float64: give class indices"),
+    (lambda: tally(P, L, 0), "num_classes is 0: give a whole number of at least 1"),
+    (lambda: jax.jit(lambda p: tally(p, L, CLASSES).votes)(P), "predictions is traced: tally outside jit"),
+    (lambda: jax.jit(lambda y: tally(P, y, CLASSES).votes)(L), "labels is traced: tally outside jit"),
+    (lambda: T + tally(P[:, 1:], L[1:], CLASSES), "tallies of 11 examples of 3 classes and 10 examples of 3 classes"),
+    (lambda: T + tally(P, L, 5), "tallies of 11 examples of 3 classes and 11 examples of 5 classes: add tallies"),
+    (lambda: T + tally(P, (L + (np.arange(11) == 4)) % 3, CLASSES), "tallies with labels . and . of example 4: add"),
+    (lambda: T + tally(P, L, CLASSES, pairs=True), "only one of two tallies has joint error counts"),
+    (lambda: T.covariance(), "tallies without joint error counts: tally with pairs=True"),
+    (lambda: T.dependent_pairs(), "tallies without joint error counts: tally with pairs=True"),
+    (lambda: tally(P, L, CLASSES, pairs=True).dependent_pairs(-1), "threshold is -1: give a number of at least 0"),
+    (lambda: T.top_fraction_gain(0), "fraction is 0: give a number above 0"),
+    (lambda: T.cace(0), "bins is 0: give a whole number of at least 1"),
+    (lambda: T.ece(bins=1.5), "bins is 1.5: give a whole number of at least 1"),
+    (lambda: dataclasses.replace(T, runs=2**31 - 4) + T, "tallies of 2147483648 runs: counts have 32 bits"),
+  ],
+)
+def test_mistakes(call, text):
+  with pytest.raises(Mistake, match=text) as caught:
+    call()
+  assert "\n" not in str(caught.value)
+
+
+def test_tallies_are_added_to_tallies_only():
+  with pytest.raises(TypeError, match="unsupported operand"):
+    T + 1
+
+
+def test_docstrings_say_what_they_must():
+  failed, tried = doctest.testmod(tallies)
+  assert (failed, tried) == (0, 4)
+  for function in (tally, tally_blocks):
+    for part in ("Args:", "Returns:", "Raises:", "Source: ", ">>> "):
+      assert part in inspect.getdoc(function), part
+  for name, method in inspect.getmembers(Tallies, inspect.isfunction):
+    assert name.startswith("_") or method.__doc__, name
+
+
+def test_benchmark_of_all_ways(capsys):
+  from experiments.benchmarks import statistics
+
+  statistics.main(["--examples", "101", "--runs", "60", "--block", "25", "--repetitions", "1"])
+  printed = capsys.readouterr().out
+  assert "101 examples, 60 runs" in printed
+  assert all(way in printed for way in statistics.ways(1))
+  for flags in (["--runs", "0"], ["--ways", "tally", "matmul"], ["--block", "many"]):
+    with pytest.raises(Mistake):
+      statistics.main(flags)

@@ -1,0 +1,448 @@
+"""Tallies: exact sums over runs, from which the statistics follow though no run is kept.
+
+So 60,000 runs on 10,000 examples need never lie in memory together: they are tallied a block of runs at a time, and
+tallies of different runs are added. A statistic of a tally applies the formula of its namesake in `vmapseeds.stats` to
+the same whole numbers, and equals it bit for bit.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float, Int
+
+from vmapseeds.errors import Mistake, at_least
+from vmapseeds.stats._arrays import Array, Given, class_counts, ratio, read_classes, read_votes, traced
+from vmapseeds.stats.calibration import cace_of_votes, ece_of_votes, gap_of_counts
+from vmapseeds.stats.disagreement import accuracy_of_votes, disagreement_of_counts, top_class
+from vmapseeds.stats.variance import (
+  DependentPairs,
+  TopFractionGain,
+  beyond_independence,
+  correlation_of_sums,
+  covariance_of_sums,
+  errors_by_count,
+  gain_of_counts,
+  halves,
+  independent_errors_of_counts,
+  pairs_of_counts,
+  standard_error,
+  top_runs,
+)
+
+# Blocks are regrouped into this many runs: enough that reading and writing all joint counts once for each costs little,
+# and few enough that float32 counts them exactly.
+_RUNS = 4096
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tallies:
+  """What `tally` and `tally_blocks` count over R runs on n examples of K classes. All counts are exact.
+
+  `a + b` is the tally of both's runs; order and grouping do not matter, and tallies of no run change nothing. The
+  methods are the functions of `vmapseeds.stats` of the same names, where what to give and what comes back is said;
+  statistics of a mean error, such as `binomial_variance`, take `error_rates().mean()`.
+
+  Attributes:
+    runs: R.
+    labels: (examples,), class indices.
+    votes: (examples, classes), how many runs predict each class; a prediction of -1 is in none.
+    run_errors: (examples + 1,), how many runs make 0, 1, ..., n errors.
+    by_even_errors: (2, ·), how many runs make 0, 1, ... errors on the examples of even index (from 0), and how many
+      errors these runs together make on the others.
+    by_odd_errors: (2, ·), likewise with the halves exchanged.
+    joint_errors: (examples, examples), how many runs have both examples wrong, and on the diagonal the one; None
+      unless asked for.
+
+  Raises:
+    Mistake: 2^31 runs or more, which the 32 bits of a count may not hold; tallies added that are not of the same
+      labels and classes, or of which only one has joint error counts.
+  """
+
+  runs: int
+  labels: Int[np.ndarray, "examples"] = dataclasses.field(repr=False)
+  votes: Int[np.ndarray, "examples classes"] = dataclasses.field(repr=False)
+  run_errors: Int[np.ndarray, "events"] = dataclasses.field(repr=False)
+  by_even_errors: Int[np.ndarray, "2 even_events"] = dataclasses.field(repr=False)
+  by_odd_errors: Int[np.ndarray, "2 odd_events"] = dataclasses.field(repr=False)
+  joint_errors: Int[np.ndarray, "examples examples"] | None = dataclasses.field(repr=False)
+
+  def __post_init__(self):
+    if self.runs >= 2**31:
+      raise Mistake(f"tallies of {self.runs} runs: counts have 32 bits, add tallies of at most {2**31 - 1} runs")
+
+  def __add__(self, other: "Tallies") -> "Tallies":
+    if not isinstance(other, Tallies):
+      return NotImplemented
+    if self.votes.shape != other.votes.shape:
+      sizes = " and ".join(f"{t.examples} examples of {t.votes.shape[1]} classes" for t in (self, other))
+      raise Mistake(f"tallies of {sizes}: add tallies of runs on the same examples")
+    if not np.array_equal(self.labels, other.labels):
+      first = int((self.labels != other.labels).argmax())
+      pair = f"{self.labels[first]} and {other.labels[first]}"
+      raise Mistake(f"tallies with labels {pair} of example {first}: add tallies of runs on the same examples")
+    if (self.joint_errors is None) != (other.joint_errors is None):
+      raise Mistake("only one of two tallies has joint error counts: tally both with pairs=True, or neither")
+    return Tallies(
+      runs=self.runs + other.runs,
+      labels=self.labels,
+      votes=self.votes + other.votes,
+      run_errors=self.run_errors + other.run_errors,
+      by_even_errors=self.by_even_errors + other.by_even_errors,
+      by_odd_errors=self.by_odd_errors + other.by_odd_errors,
+      joint_errors=None if self.joint_errors is None else self.joint_errors + other.joint_errors,
+    )
+
+  @property
+  def examples(self) -> int:
+    return len(self.labels)
+
+  @property
+  def _wrong(self) -> Int[np.ndarray, "examples"]:
+    return self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0].astype(np.int64)
+
+  @property
+  def _counts(self) -> Int[np.ndarray, "examples classes_and_none"]:
+    """The votes with one column more: every run is in one class or none."""
+    votes = self.votes.astype(np.int64)
+    return np.append(votes, self.runs - votes.sum(1, keepdims=True), axis=1)
+
+  @property
+  def _joint(self) -> Int[np.ndarray, "examples examples"]:
+    if self.joint_errors is None:
+      raise Mistake("tallies without joint error counts: tally with pairs=True")
+    return self.joint_errors
+
+  # Errors and their variance between runs
+
+  def error_rates(self) -> Float[np.ndarray, "runs"]:
+    """`stats.error_rates` in ascending order: which run has which is not kept."""
+    return ratio(np.repeat(np.arange(self.examples + 1), self.run_errors), self.examples)
+
+  def example_error_rates(self) -> Float[np.ndarray, "examples"]:
+    """See `stats.example_error_rates`."""
+    return ratio(self._wrong, self.runs)
+
+  def test_set_variance(self) -> Float[np.ndarray, ""]:
+    """See `stats.test_set_variance`."""
+    x, xx, _ = _sums(np.stack([self.run_errors, self.run_errors]))
+    return ratio(covariance_of_sums(self.runs, x, x, xx), self.examples**2)
+
+  def independent_errors_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
+    """See `stats.independent_errors_variance`."""
+    return independent_errors_of_counts(self._wrong, self.runs, unbiased)
+
+  def distribution_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
+    """See `stats.distribution_variance`."""
+    parts = self.test_set_variance(), self.independent_errors_variance()
+    return beyond_independence(*parts, self.runs, self.examples, unbiased)
+
+  def distribution_variance_se(self) -> Float[np.ndarray, ""]:
+    """See `stats.distribution_variance_se`."""
+    return standard_error(self.test_set_variance(), self.runs, self.examples)
+
+  def split_correlation(self) -> Float[np.ndarray, ""]:
+    """See `stats.split_correlation`."""
+    (x, xx, xy), (y, yy, _) = _sums(self.by_even_errors), _sums(self.by_odd_errors)
+    return correlation_of_sums(self.runs, x, y, xx, yy, xy)
+
+  def split_covariance(self) -> Float[np.ndarray, ""]:
+    """See `stats.split_covariance`."""
+    (x, _, xy), (y, _, _) = _sums(self.by_even_errors), _sums(self.by_odd_errors)
+    return ratio(covariance_of_sums(self.runs, x, y, xy), (self.examples // 2) * ((self.examples + 1) // 2))
+
+  def top_fraction_gain(self, fraction: float = 0.25) -> TopFractionGain:
+    """See `stats.top_fraction_gain`."""
+    return gain_of_counts(self.by_even_errors, self.by_odd_errors, self.examples, top_runs(fraction, self.runs))
+
+  # Pairs of examples
+
+  def covariance(self, rows: slice | Int[np.ndarray, "rows"] = slice(None)) -> Float[np.ndarray, "rows examples"]:
+    """Covariance over runs (ddof = 1) of the errors of some examples, by default all, with those of all examples.
+
+    Its mean off the diagonal is the distribution-wise variance, and its trace over n² the independent-errors variance.
+
+    Args:
+      rows: which examples; many rows are best asked for a block at a time, each number taking 8 bytes.
+
+    Returns:
+      (rows, examples), symmetric in all, in squared fractions; NaN for a single run.
+
+    Raises:
+      Mistake: tallied without pairs.
+
+    Source: jordan2023, appendix B.2.
+    """
+    wrong, both = self._wrong, self._joint[rows].astype(np.int64)
+    return ratio(self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1))
+
+  def dependent_pairs(self, threshold: float = 0.02) -> DependentPairs:
+    """See `stats.dependent_pairs`. `Mistake` where tallied without pairs."""
+    joint, right = self._joint, self.runs - self._wrong
+
+    def both_right(i: slice, j: slice) -> Int[np.ndarray, "i j"]:
+      return right[i, None] + right[j] - self.runs + joint[i, j]
+
+    return pairs_of_counts(both_right, right, self.runs, threshold)
+
+  # Disagreement and calibration
+
+  def vote_fractions(self) -> Float[np.ndarray, "examples classes"]:
+    """See `stats.vote_fractions`."""
+    return ratio(self.votes, self.runs)
+
+  def plurality(self) -> Int[np.ndarray, "examples"]:
+    """See `stats.plurality`."""
+    return top_class(self.votes)
+
+  def ensemble_accuracy(self) -> Float[np.ndarray, ""]:
+    """See `stats.ensemble_accuracy`."""
+    return accuracy_of_votes(self.votes, self.labels)
+
+  def expected_disagreement(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
+    """See `stats.expected_disagreement`."""
+    return disagreement_of_counts(self._counts, self.runs, self.examples, self_pairs)
+
+  def gde_gap(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
+    """See `stats.gde_gap`."""
+    return gap_of_counts(self._counts, self.labels, self.runs, self_pairs)
+
+  def cace(self, bins: int = 10) -> Float[np.ndarray, ""]:
+    """See `stats.cace`."""
+    return cace_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1))
+
+  def ece(self, bins: int = 10) -> Float[np.ndarray, ""]:
+    """See `stats.ece`."""
+    return ece_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1))
+
+
+def _sums(by_count: Int[np.ndarray, "2 events"]) -> tuple[int, int, int]:
+  """Σx, Σx² and Σxy over runs from how many runs have x = 0, 1, ... and their sums of y."""
+  runs_at, y_at = by_count
+  x = np.arange(len(runs_at))
+  return int(x @ runs_at), int(x**2 @ runs_at), int(x @ y_at)
+
+
+def tally(
+  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, *, pairs: bool = False
+) -> Tallies:
+  """Counts over runs, from which the statistics follow: see `Tallies`. Not under `jit`.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is an error and no vote. A device array is counted on its device.
+    labels: (examples,), class indices.
+    num_classes: how many classes there are.
+    pairs: True to count for each two examples the runs that have both wrong, (examples, examples).
+
+  Returns:
+    The tallies, in NumPy; no runs give zeros.
+
+  Raises:
+    Mistake: shapes that do not fit, predictions not -1 to num_classes - 1, labels not 0 to num_classes - 1, or either
+      traced.
+
+  Source: ours; the sums that sections 3 of jordan2023 and of jiang2022 need.
+
+  >>> tallies = tally([[0, 1], [0, 2]], [0, 2], num_classes=3) + tally([[1, 2]], [0, 2], num_classes=3)
+  >>> print(tallies.runs, tallies.example_error_rates().round(3), tallies.expected_disagreement().round(6))
+  3 [0.333 0.333] 0.666667
+  """
+  return tally_blocks([predictions], labels, num_classes, pairs=pairs)
+
+
+def tally_blocks(
+  blocks: Iterable[Given["runs examples"]], labels: Given["examples"], num_classes: int, *, pairs: bool = False
+) -> Tallies:
+  """`tally` of all runs of some blocks, which are read one after another: more runs than fit into memory.
+
+  Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of `blocks`. Joint error counts
+  of NumPy predictions are taken on JAX's default device; `map(jax.device_put, blocks)` has everything counted there.
+
+      predictions = zarr.open_group("results/demo")["test/predictions"]
+      blocks = (predictions[start : start + 2000] for start in range(0, predictions.shape[0], 2000))
+      tallies = tally_blocks(blocks, labels, num_classes, pairs=True)
+
+  Args:
+    blocks: any number of predictions (runs, examples), as in `tally`, of one or more runs each.
+    labels: (examples,), class indices.
+    num_classes: how many classes there are.
+    pairs: as in `tally`; takes 4 bytes a pair of examples.
+
+  Returns:
+    The tallies, in NumPy; no blocks give zeros.
+
+  Raises:
+    Mistake: as `tally` does.
+
+  Source: ours.
+
+  >>> tallies = tally_blocks([[[0, 1], [0, 2]], [[1, 2]]], labels=[0, 2], num_classes=3, pairs=True)
+  >>> tallies.joint_errors
+  array([[1, 0],
+         [0, 1]], dtype=int32)
+  """
+  num_classes = at_least("num_classes", num_classes, 1)
+  labels = _untraced("labels", read_classes("labels", labels, "examples", num_classes, 0))
+  labels = np.asarray(labels, np.int32)
+  total = _tally(np.zeros((0, len(labels)), np.int8), np.zeros((0, len(labels)), bool), labels, num_classes)
+  joint = None
+  for predictions in _regrouped(_untraced("predictions", read_votes(b, labels, num_classes)[0]) for b in blocks):
+    errors = _errors(predictions, labels)
+    joint = _add_joint(joint, errors) if pairs else None
+    total = total + _tally(predictions, errors, labels, num_classes)
+  return dataclasses.replace(total, joint_errors=_finished(joint, len(labels)) if pairs else None)
+
+
+def _untraced(what: str, x: Array) -> Array:
+  if traced(x):
+    raise Mistake(f"{what} is traced: tally outside jit")
+  return x
+
+
+def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:
+  """The same runs in blocks of `_RUNS`, and the rest in a last one."""
+  held, runs = [], 0
+  for block in blocks:
+    while len(block):
+      part, block = block[: _RUNS - runs], block[_RUNS - runs :]
+      held.append(part)
+      runs += len(part)
+      if runs == _RUNS:
+        yield _joined(held)
+        held, runs = [], 0
+  if held:
+    yield _joined(held)
+
+
+def _joined(blocks: list[Array]) -> Array:
+  if len(blocks) == 1:
+    return blocks[0]
+  if all(isinstance(block, np.ndarray) for block in blocks):
+    return np.concatenate(blocks)
+  device = next(_device(block) for block in blocks if isinstance(block, jax.Array))
+  return jnp.concatenate(jax.device_put(blocks, device))
+
+
+def _device(x: Array) -> jax.Device:
+  """Where an array lies, of several devices the first; the default device for NumPy."""
+  lies = x if isinstance(x, jax.Array) else jnp.zeros(())
+  return min(lies.devices(), key=lambda device: device.id)
+
+
+def _errors(predictions: Array, labels: np.ndarray) -> Array:
+  # Comparing two types is many times slower than one.
+  fits = labels.max(initial=0) <= np.iinfo(predictions.dtype).max
+  return predictions != (labels.astype(predictions.dtype) if fits else labels)
+
+
+def _tally(predictions: Array, errors: Array, labels: np.ndarray, num_classes: int) -> Tallies:
+  """All but the joint error counts."""
+  even, odd = halves(errors)
+  examples = len(labels)
+  return Tallies(
+    runs=len(predictions),
+    labels=labels,
+    votes=class_counts(predictions, num_classes)[:, :-1].astype(np.int32),
+    run_errors=np.bincount(even + odd, minlength=examples + 1),
+    by_even_errors=errors_by_count(even, odd, (examples + 1) // 2),
+    by_odd_errors=errors_by_count(odd, even, examples // 2),
+    joint_errors=None,
+  )
+
+
+# Joint error counts. They are symmetric, so only tiles on and above the diagonal are counted, into an array that never
+# leaves its device and is updated in place. An accelerator multiplies the errors, 0 and 1, as matrices. A CPU counts
+# the bits that are set in both of two words of 32 runs each: about 20 times as fast there as the product in float32.
+
+Joint = Int[jax.Array, "padded padded"]
+
+
+def _tile(examples: int, platform: str) -> int:
+  """How many examples a tile has on either side: about as many as all others, a multiple of 128."""
+  # On a CPU a tile and its words of bits stay in the core's own cache.
+  tiles = max(1, -(-examples // (512 if platform == "cpu" else 2048)))
+  return 128 * max(1, -(-examples // (128 * tiles)))
+
+
+def _add_joint(joint: Joint | None, errors: Array) -> Joint:
+  """`joint`, or zeros, with the counts of these runs added; `joint` itself is used up."""
+  joint = _no_joint(errors) if joint is None else joint
+  (device,) = joint.devices()
+  tile, in_bits = _tile(errors.shape[1], device.platform), device.platform == "cpu"
+  # Else blocks would queue up in memory.
+  joint.block_until_ready()
+  return _count_joint(joint, jax.device_put(errors, device), tile, in_bits)
+
+
+def _no_joint(errors: Array) -> Joint:
+  """Zeros for whole tiles, on the errors' device."""
+  device = _device(errors)
+  tile = _tile(errors.shape[1], device.platform)
+  size = tile * max(1, -(-errors.shape[1] // tile))
+  return jnp.zeros((size, size), jnp.int32, device=device)
+
+
+@partial(jax.jit, static_argnames=("tile", "in_bits"), donate_argnames="joint")
+def _count_joint(joint: Joint, errors: jax.Array, tile: int, in_bits: bool) -> Joint:
+  errors = jnp.pad(errors, ((0, 0), (0, len(joint) - errors.shape[1])))
+  held = _words(errors) if in_bits else errors.astype(jnp.bfloat16)
+  count = _common_bits if in_bits else _product
+
+  def add(joint, corner):
+    left, right = (lax.dynamic_slice_in_dim(held, start, tile, axis=-1) for start in corner)
+    counts = lax.dynamic_slice(joint, corner, (tile, tile)) + count(left, right)
+    return lax.dynamic_update_slice(joint, counts, corner), None
+
+  return lax.scan(add, joint, _upper_corners(len(joint), tile))[0]
+
+
+def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
+  """Where the tiles on and above the diagonal begin."""
+  return tile * np.stack(np.triu_indices(size // tile), axis=1).astype(np.int32)
+
+
+def _product(left: jax.Array, right: jax.Array) -> jax.Array:
+  return jnp.matmul(left.T, right, preferred_element_type=jnp.float32).astype(jnp.int32)
+
+
+# Words of each two examples that are counted at once: their counts stay in registers.
+_WORDS = 16
+
+
+def _words(errors: jax.Array) -> jax.Array:
+  """Bits of 32 runs in a word, `_WORDS` words in a group: (groups, words, examples). Runs that lack are 0."""
+  errors = jnp.pad(errors, ((0, -len(errors) % (32 * _WORDS)), (0, 0)))
+  bits = errors.reshape(-1, _WORDS, 32, errors.shape[1]).astype(jnp.uint32)
+  return (bits << jnp.arange(32, dtype=jnp.uint32)[:, None]).sum(2, dtype=jnp.uint32)
+
+
+def _common_bits(left: jax.Array, right: jax.Array) -> jax.Array:
+  """How many bits each example of the one and each of the other have in common."""
+
+  def add(counts, words):
+    for a, b in zip(*words, strict=True):
+      counts += lax.population_count(a[:, None] & b[None, :])
+    return counts, None
+
+  start = jnp.zeros((left.shape[-1], right.shape[-1]), jnp.uint32)
+  return lax.scan(add, start, (left, right))[0].astype(jnp.int32)
+
+
+def _finished(joint: Joint | None, examples: int) -> Int[np.ndarray, "examples examples"]:
+  if joint is None:
+    return np.zeros((examples, examples), np.int32)
+  (device,) = joint.devices()
+  return np.asarray(_mirrored(joint, _tile(examples, device.platform)))[:examples, :examples]
+
+
+@partial(jax.jit, static_argnames="tile", donate_argnames="joint")
+def _mirrored(joint: Joint, tile: int) -> Joint:
+  def mirror(joint, corner):
+    counts = lax.dynamic_slice(joint, corner, (tile, tile))
+    return lax.dynamic_update_slice(joint, counts.T, corner[::-1]), None
+
+  return lax.scan(mirror, joint, _upper_corners(len(joint), tile))[0]
