@@ -25,8 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import vmapseeds as vs
-from vmapseeds import stats
-from vmapseeds.campaign import SEED_BATCH
+from vmapseeds import lanes, models, stats
 from vmapseeds.cli import overrides, parse
 from vmapseeds.errors import Mistake, at_least
 from vmapseeds.results import check_writable
@@ -51,8 +50,14 @@ class Flags:
   runs: Annotated[int | None, _arg("N", "by recipe")] = None
   """runs of each duration, and of each group where there are groups"""
 
-  seed_batch: Annotated[int, _arg("S")] = SEED_BATCH
+  seed_batch: Annotated[int | None, _arg("S", "256, or what fits in memory")] = None
   """runs trained between two writes; an interruption loses at most these"""
+
+  lane_width: Annotated[int | None, _arg("N", "the campaign's, else measured")] = None
+  """lanes that a device advances together"""
+
+  lowering: Annotated[str | None, _arg("NAME", "the campaign's, else measured")] = None
+  """how convolutions run their lanes: im2col, grouped or sequential"""
 
   set: Annotated[tuple[str, ...], _arg("FIELD=VALUE", "none")] = ()
   """recipe fields to change, e.g. width=0.25 dataset=cifar10"""
@@ -83,11 +88,13 @@ class Setting:
   recipe: vs.Recipe
   epochs: tuple[int, ...]
   runs: int
-  seed_batch: int
+  seed_batch: int | None
   out: Path
   campaigns: Path
   quick: bool
   used: dict[str, dict[str, Any]]  # campaigns read so far: their runs and what these depend on
+  lane_width: int | None = None
+  lowering: str | None = None
 
   def train(self, epochs: int, runs: vs.Runs | None = None, suffix: str = "") -> xr.Dataset:
     """The results of the first `self.runs` runs of this duration: independent ones, or of another table.
@@ -96,11 +103,14 @@ class Setting:
     `suffix`: experiments find each other's runs, and a shorter or longer table retrains none.
     """
     recipe = self.recipe.replace(epochs=epochs)
-    digest = hashlib.sha256(recipe.to_json().encode()).hexdigest()[:8]
+    lanes.devices()  # JAX must not start before
+    meant = recipe.replace(precision=models.resolved(recipe.precision))
+    digest = hashlib.sha256(meant.to_json().encode()).hexdigest()[:8]
     folder = self.campaigns / f"{recipe.name}-{epochs}epochs-{digest}{suffix}"
     print(f"{folder.name}: {self.runs} runs", file=sys.stderr)
     runs = vs.Runs.independent(self.runs) if runs is None else runs
-    results = vs.train(recipe, runs, folder, seed_batch=self.seed_batch).isel(run=slice(self.runs))
+    how = dict(seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering)
+    results = vs.train(recipe, runs, folder, **how).isel(run=slice(self.runs))
     counts = {"runs": results.sizes["run"], "diverged": int(results.diverged.sum())}
     self.used[folder.name] = counts | {k: results.attrs[k] for k in CONDITIONS}
     if counts["diverged"]:
@@ -113,7 +123,7 @@ class Setting:
     return any(self.recipe.replace(epochs=r.epochs) == r for r in map(vs.recipe, PAPERS_RECIPES))
 
 
-CONDITIONS = ("device_kind", "lane_width", "lowering", "versions")
+CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "versions")
 PAPERS_RECIPES = ("resnet9_cifar10", "resnet9_cifar10_published")
 
 
@@ -147,10 +157,12 @@ def settings(
   out = flags.out or Path("results", paper, experiment, flags.recipe + "-quick" * flags.quick)
   for folder in (out, flags.campaigns):
     check_writable(folder)
-  seed_batch = at_least("--seed-batch", flags.seed_batch, 1)
+  if flags.seed_batch is not None:
+    at_least("--seed-batch", flags.seed_batch, 1)
   return Setting(
     paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs,
-    seed_batch=seed_batch, out=out, campaigns=flags.campaigns, quick=flags.quick, used={},
+    seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering,
+    out=out, campaigns=flags.campaigns, quick=flags.quick, used={},
   )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""Set before JAX starts: two XLA devices on the CPU whatever the machine, and one cache of compiled programs for the
-whole suite with its subprocesses. Annotated shapes are checked at run time."""
+"""Set before JAX starts: two XLA devices on the CPU whatever the machine, and one cache of compiled programs and one of
+timings for the whole suite with its subprocesses. Annotated shapes are checked at run time."""
 
 import os
 import tempfile
@@ -8,6 +8,7 @@ import jaxtyping
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="vmapseeds-tests-timings-")
 os.environ["MPLBACKEND"] = "Agg"
 
 # Not the modules that coerce input and turn users' mistakes into one line: a type checker would speak before them.

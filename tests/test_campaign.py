@@ -14,11 +14,13 @@ import xarray as xr
 import zarr
 
 import vmapseeds as vs
-from vmapseeds import campaign
+from vmapseeds import bench, campaign
 from vmapseeds.data import load
+from vmapseeds.lanes import Choice, choice
 from vmapseeds.results import Results
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
+LINEAR = RECIPE.replace(model="linear")  # compiles in no time
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
@@ -48,7 +50,8 @@ def test_schema(reference, tmp_path):
   np.testing.assert_array_equal(results.labels, load("digits").tests["test"].labels)
   np.testing.assert_array_equal(results.accuracy, (results.predictions == results.labels).mean("example"))
   assert vs.Recipe.from_json(results.attrs["recipe"]) == RECIPE
-  assert (results.attrs["lane_width"], results.attrs["lowering"], results.attrs["device_kind"]) == (1, "im2col", "cpu")
+  assert (results.attrs["lane_width"], results.attrs["lowering"], results.attrs["device_kind"]) == (1, "sequential", "cpu")
+  assert results.attrs["precision"] == "float32"
   assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(results.attrs["versions"])
   assert results.predictions.std("run").max() > 0, "the runs differ"
   same(results, reference)
@@ -178,14 +181,16 @@ def snapshot(folder):
   [
     ({"recipe": RECIPE.replace(lr=0.1)}, "belongs to another campaign: its recipe and this one differ in lr: 0.05, 0.1"),
     ({"lane_width": 2}, "its lane width is 1, not 2"),
-    ({"lowering": "grouped"}, "its lowering is 'im2col', not 'grouped'"),
+    ({"lowering": "grouped"}, "its lowering is 'sequential', not 'grouped'"),
+    ({"recipe": RECIPE.replace(precision="bfloat16")}, "its precision is 'float32', not 'bfloat16'"),
     ({"logits": True}, "logits are not kept there"),
     ({"runs": vs.Runs.vary("init", 4)}, "its runs differ from these in seed_order"),
     ({"runs": vs.Runs.sweep(lr=[0.1], seeds=2)}, "its runs have seed_init, .* these .* lr"),
     ({"runs": vs.Runs.independent(4).bootstrap()}, "sampling None, these .*bootstrap"),
     ({"seed_batch": 0}, "seed batch is 0: give a whole number of at least 1"),
     ({"lane_width": 0}, "lane width is 0: give a whole number of at least 1"),
-    ({"lane_width": 5, "seed_batch": 4}, "lane width 5 with seed batch 4: give at most the seed batch"),
+    ({"lane_width": 5, "seed_batch": 4}, "lane width 5 with seed batch 4: give at most as many"),
+    ({"lane_width": 5}, "lane width 5 with 4 runs: give at most as many"),
     ({"lowering": "fast"}, "unknown lowering 'fast': choose one of im2col, grouped, sequential"),
     ({"recipe": RECIPE.replace(mean=(1, 2, 3), std=(1, 1, 1))}, "mean of 3 channels for digits images of 1"),
     ({"recipe": RECIPE.replace(augment="reflect=8")}, "augmentation 'reflect=8' on images of 8×8 pixels: at most reflect=7"),
@@ -201,19 +206,124 @@ def test_refused_with_nothing_changed(tmp_path, options, message):
   assert snapshot(tmp_path) == before
 
 
-def test_out_of_memory_says_what_to_do(tmp_path, monkeypatch):
-  def full(function, *, width, devices):
-    def spread_function(shared, stacked):
-      raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99 bytes.")
+@pytest.fixture
+def small_memory(monkeypatch):
+  """Sets how wide lanes may be; returns the widths that were tried and how often data were loaded."""
+  spread, tried, loaded = campaign.lanes.spread, [], []
 
-    return spread_function
+  def limited(most):
+    def spread_limited(function, *, width, devices):
+      def full(shared, stacked):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.\nmore")
 
-  for width, advice in ((4, "give --lane-width 2"), (1, "give a smaller width or batch_size")):
-    with monkeypatch.context() as patch, pytest.raises(vs.Mistake, match=f"lane width {width} does not fit .* {advice}"):
-      patch.setattr(campaign.lanes, "spread", full)
-      train(tmp_path / "r", 4, lane_width=width)
+      tried.append(width)
+      return spread(function, width=width, devices=devices) if width <= most else full
+
+    campaign.spread_run.cache_clear()
+    monkeypatch.setattr(campaign.lanes, "spread", spread_limited)
+    monkeypatch.setattr(campaign, "load", lambda *args, **options: loaded.append(1) or load(*args, **options))
+    return tried, loaded
+
+  yield limited
+  campaign.spread_run.cache_clear()
+
+
+def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
+  tried, loaded = small_memory(2)
+  results = train(tmp_path / "r", 8, LINEAR, lane_width=8)
+  assert (tried, loaded) == ([8, 4, 2], [1])
+  assert (results.sizes["run"], results.attrs["lane_width"]) == (8, 2)
+  first, second = capsys.readouterr().err.splitlines()
+  assert first == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): going on with 4"
+  np.testing.assert_array_equal(results.predictions, train(tmp_path / "two", 8, LINEAR, lane_width=2).predictions)
+  # The folder keeps what fitted.
+  assert train(tmp_path / "r", 9, LINEAR).attrs["lane_width"] == 2
+
+
+def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_memory):
+  small_memory(0)
+  with pytest.raises(vs.Mistake, match="lane width 1 does not fit .*99 bytes.*: give a smaller width or batch_size"):
+    train(tmp_path / "none", 4, LINEAR, lane_width=2)
   # Nothing was trained, so another width may still be chosen for the same folder.
-  assert train(tmp_path / "r", 4, lane_width=2).attrs["lane_width"] == 2
+  small_memory(2)
+  assert train(tmp_path / "none", 4, LINEAR, lane_width=2).attrs["lane_width"] == 2
+  small_memory(1)
+  with pytest.raises(vs.Mistake, match="the finished runs of .*none keep it: free memory, or .* --lane-width 1") as raised:
+    train(tmp_path / "none", 6, LINEAR)
+  assert "\n" not in str(raised.value)
+  assert vs.open_results(tmp_path / "none").attrs["lane_width"] == 2
+
+
+def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
+  data = load("digits")
+  assert campaign.fitting_seed_batch(data, 0, 2) == 256
+  assert campaign.fitting_seed_batch(data, 0, 100) == 200
+  assert campaign.fitting_seed_batch(data, 0, 1000) == 1000, "one step at least"
+  monkeypatch.setattr(campaign, "free_host_memory", lambda: 8 * 797 * (2 + 4 * 10) * 11.5)
+  assert campaign.fitting_seed_batch(data, 10, 2) == 10
+  assert campaign.fitting_seed_batch(data, 10, 64) == 64
+
+
+# Which lowering and lane width.
+
+
+def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  conditions = bench._conditions(LINEAR, bench.Shapes((8, 8, 1), 10))
+  choice.write_timings(conditions, {
+    Choice("sequential", 1): 2.0, Choice("grouped", 1): 1.0, Choice("im2col", 2): 0.5, Choice("im2col", 64): 0.1,
+  })  # fmt: skip
+  results = vs.train(LINEAR, vs.Runs.independent(4), tmp_path / "r")
+  assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("im2col", 2), "four runs have no use for more"
+  said = capsys.readouterr().err.splitlines()[0]
+  assert said == "lanes: im2col, width 2 (the fastest of 3 measured; --lowering, --lane-width override)"
+  results = train(tmp_path / "given", 4, LINEAR, lowering="grouped")
+  assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("grouped", 1)
+  # A folder keeps its own.
+  choice.write_timings(conditions, {Choice("sequential", 1): 0.01})
+  assert train(tmp_path / "r", 5, LINEAR).attrs["lowering"] == "im2col"
+  assert train(tmp_path / "r", 6, LINEAR, lane_width=2).attrs["lowering"] == "im2col"
+  assert train(tmp_path / "new", 5, LINEAR).attrs["lowering"] == "sequential"
+  assert capsys.readouterr().err == ""
+
+
+def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+  monkeypatch.setattr(choice, "FEW_MODEL_STEPS", 1)
+  asked = []
+  speeds = {Choice("sequential", 1): 9.0, Choice("im2col", 1): 3.0, Choice("sequential", 2): 5.0}
+  monkeypatch.setattr(
+    bench, "measure",
+    lambda recipe, shapes, how: asked.append(how) or (bench.Speed(speeds[how], 0.0) if how in speeds else None),
+  )  # fmt: skip
+  for name in ("a", "b"):
+    assert train(tmp_path / name, 8, LINEAR).attrs["lowering"] == "im2col"
+    assert asked == [*speeds, Choice("sequential", 4)]
+
+
+def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
+  campaign.spread_run.cache_clear()
+  tables = [vs.Runs.independent(2, start=50), vs.Runs.vary("init", 2).poke(3), vs.Runs.sweep(lr=[0.1, 1.0], seeds=1)]
+  compiled = []
+  for i, table in enumerate(tables):
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+      caplog.clear()
+      train(tmp_path / str(i), 2, runs=table)
+      compiled.append(sum("Finished XLA compilation" in message for message in caplog.messages))
+  assert compiled == [1, 0, 0]
+
+
+def test_a_folder_of_the_first_release_goes_on(reference, tmp_path):
+  """It names float32, where recipes now say auto, and has no word of what that came to."""
+  train(tmp_path / "r", 2)
+  group = zarr.open_group(tmp_path / "r", use_consolidated=False)
+  del group.attrs["precision"]
+  group.attrs["recipe"] = RECIPE.replace(precision="float32").to_json()
+  with pytest.raises(vs.Mistake, match="differ in precision: 'float32', 'bfloat16'"):
+    train(tmp_path / "r", 4, RECIPE.replace(precision="bfloat16"))
+  results = train(tmp_path / "r", 4)
+  same(results, reference)
+  assert results.attrs["precision"] == "float32"
 
 
 def test_other_data_under_the_same_name_is_refused(tmp_path):

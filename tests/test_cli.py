@@ -37,11 +37,14 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--set", "test_sets=exam"], "unknown test set 'exam'"),
     (["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"], "seed batch is 0"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "0"], "lane width is 0"),
-    (["train", "digits_cnn", "--out", "{}", "--lane-width", "300"], "lane width 300 with seed batch 256"),
+    (["train", "digits_cnn", "--out", "{}", "--lane-width", "300"], "lane width 300 with 256 runs"),
+    (["train", "digits_cnn", "--out", "{}", "--lane-width", "9", "--seed-batch", "8"], "lane width 9 with seed batch 8"),
+    (["train", "digits_cnn", "--out", "{}", "--lowering", "im2row"], "unknown lowering 'im2row'"),
     (["report"], "no DIR given: give one or more results folders"),
     (["report", "{}"], "is no results folder"),
     (["compare", "{}", "{}"], "is no results folder"),
     (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
+    (["bench", "digits_cnn", "--lowerings", "fast"], "unknown lowering 'fast'"),
     (["demo", "--runs", "0"], "runs is 0"),
   ],
 )
@@ -64,7 +67,7 @@ def test_help_says_what_every_flag_does(capsys):
     assert f"vmapseeds {command}" in out
     assert "Args" not in out
   status, out, err = run(capsys, "train", "--help")
-  for flag in ("--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--logits", "--quiet"):
+  for flag in ("--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--lowering", "--logits", "--quiet"):
     assert flag in out
 
 
@@ -123,11 +126,28 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   assert err == "interrupted: what was written stays; the same command goes on from there\n"
 
 
-def test_bench(capsys, monkeypatch):
+def test_bench(capsys, monkeypatch, tmp_path):
   from vmapseeds import bench
+  from vmapseeds.lanes import LOWERINGS, choice
 
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
   monkeypatch.setattr(bench, "REPETITIONS", 1)
-  rows = bench.bench(vs.recipe("digits_cnn", batch_size=4, model="linear"), [1])
-  assert [row["lowering"] for row in rows] == ["im2col", "grouped", "sequential"]
-  assert all(row["model_steps_per_second"] > 0 for row in rows)
-  assert "model-steps a second" in capsys.readouterr().out
+  monkeypatch.setattr(bench, "STEPS", 2)
+  recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
+  rows = bench.bench(recipe, [1])
+  assert [row["lowering"] for row in rows] == list(LOWERINGS)
+  assert all(row["model_steps_per_second"] > 0 and row["compile_seconds"] > 0 for row in rows)
+  (chosen,) = (row for row in rows if row["chosen"])
+  assert chosen["model_steps_per_second"] == max(row["model_steps_per_second"] for row in rows)
+  out, _ = capsys.readouterr()
+  assert "model-steps a second" in out
+  assert f"campaigns take {chosen['lowering']}, lane width 1" in " ".join(out.split())
+
+  # Campaigns find it, and what does not fit in memory is a row too.
+  how = bench.choose(recipe, bench.Shapes((8, 8, 1), 10), model_steps=1, most=8, shown=False)
+  assert how == (chosen["lowering"], 1)
+  monkeypatch.setattr(choice, "free_memory", lambda device: 0)
+  status, out, err = run(
+    capsys, "bench", "digits_cnn", "--lowerings", "grouped", "--widths", 1, 2, "--set", "model=linear", "batch_size=4"
+  )
+  assert (status, out.count("does not fit"), err) == (0, 2, "")

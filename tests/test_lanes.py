@@ -34,6 +34,13 @@ def test_any_number_of_lanes_is_one_compilation():
   assert len(traces) == 1
 
 
+def test_a_compiled_step_runs_and_says_what_memory_it_needs():
+  numbers = np.zeros((2, 1000), np.float32)
+  step, needed = lanes.compiled(lambda a, lane: lane + a, np.float32(1), numbers, devices=jax.devices())
+  assert needed >= 2 * 4 * 1000, "a row in and a row out on each device"
+  assert np.array_equal(step(), numbers + 1)
+
+
 @pytest.fixture(scope="module")
 def training():
   rng = np.random.default_rng(0)
@@ -55,6 +62,22 @@ def test_a_run_depends_on_its_row_alone(training):
     for devices in (jax.devices()[:1], jax.devices()):
       _, out = collected(function, data, some, width=width, devices=devices)
       jax.tree.map(lambda a, b, o=order: np.testing.assert_array_equal(a, b[o]), out, reference)
+
+
+def test_no_value_of_a_run_compiles_again(training, caplog):
+  function, data, _ = training
+  step = lanes.spread(function, width=2)
+  tables = [
+    vs.Runs.independent(4), vs.Runs.vary("order", 3, fixed=9), vs.Runs.independent(4).poke(2),
+    vs.Runs.sweep(lr=[0.1, 0.2], momentum=[0.5], weight_decay=[0.0, 0.1], seeds=1),
+  ]  # fmt: skip
+  compiled = []
+  for table in tables:
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+      caplog.clear()
+      list(step(data, table.lanes(vs.recipe("digits_cnn"), 32)))
+      compiled.append(sum("Finished XLA compilation" in message for message in caplog.messages))
+  assert compiled == [1, 0, 0, 0]
 
 
 def test_training_lanes_do_not_communicate(training):

@@ -2,9 +2,12 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import vmapseeds as vs
+from vmapseeds import models
 from vmapseeds.recipe import FIELDS, RECIPES, from_text
 
 
@@ -23,6 +26,28 @@ def test_resnet9_cifar10_is_jordans_core_recipe():
   assert (r.optimizer, r.schedule, r.augment) == ("sgd", "linear", "flip translate=2 cutout=12")
   assert (r.mean, r.std) == ((125.307, 122.961, 113.8575), (51.5865, 50.847, 51.255))
   assert vs.recipe("resnet9_cifar10_published").augment == "flip cutout=12 reflect=2"
+
+
+def test_precision_is_the_platforms_unless_said(monkeypatch):
+  assert vs.recipe("digits_cnn").precision == "auto"
+  stored = vs.recipe("digits_cnn").to_json().replace('"auto"', '"float32"')
+  assert vs.Recipe.from_json(stored).precision == "float32"
+  for backend, precision in (("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")):
+    monkeypatch.setattr(jax, "default_backend", lambda b=backend: b)
+    assert models.resolved("auto") == precision
+    assert models.build("linear", num_classes=2, width=1.0, precision="auto").dtype == precision
+    assert models.resolved("float32") == "float32"
+    assert models.resolved("bfloat16") == "bfloat16"
+
+
+@pytest.mark.parametrize("model", models.NAMES)
+def test_parameters_and_batch_statistics_are_float32_whatever_the_precision(model):
+  network = models.build(model, num_classes=3, width=0.25 if model != "linear" else 1.0, precision="bfloat16")
+  images = jnp.zeros((2, 16, 16, 3))
+  variables = network.init(jax.random.key(0), images, train=False)
+  logits, updates = network.apply(variables, images, train=True, mutable=["batch_stats"])
+  assert logits.dtype == jnp.bfloat16
+  assert {leaf.dtype for leaf in jax.tree.leaves((variables, updates))} == {jnp.dtype("float32")}
 
 
 def test_recipes_are_frozen():
@@ -73,7 +98,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"model": "resnet8"}, "unknown model of recipe 'digits_cnn': 'resnet8': choose one of .* did you mean 'resnet9'"),
     ({"optimizer": "sdg"}, "unknown optimizer .* did you mean 'sgd'"),
     ({"schedule": "cosine"}, "unknown schedule .* choose one of linear, constant"),
-    ({"precision": "float16"}, "unknown precision .* choose one of float32, bfloat16"),
+    ({"precision": "float16"}, "unknown precision .* choose one of auto, float32, bfloat16"),
     ({"augment": "rotate=3"}, "unknown augmentation 'rotate': choose one of flip, translate, reflect, cutout"),
     ({"augment": "cutout"}, "augmentation 'cutout': write flip without a size, the others as cutout=PIXELS"),
     ({"augment": "flip=2"}, "write flip without a size"),

@@ -360,7 +360,7 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
   for s in summary["statistics"].values():
     for part in (s["label"], s["definition"], s["reading"], report.show(s["value"], s["se"], s["unit"])):
       assert part in text
-  for part in (*summary["warnings"], summary["summary"], "4 runs", "batch_size", "lane width", "im2col"):
+  for part in (*summary["warnings"], summary["summary"], "4 runs", "batch_size", "lane width", summary["lowering"]):
     assert part in text
   assert not re.search(r"[{}]", re.sub(r"<style>.*</style>", "", raw, flags=re.S))
 

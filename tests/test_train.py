@@ -8,7 +8,16 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.train import DeviceExamples, epoch_order, initialize, poke, train, training_images
+from vmapseeds.train import (
+  DeviceExamples,
+  draw_augmentation,
+  epoch_order,
+  initialize,
+  poke,
+  poke_place,
+  train,
+  training_images,
+)
 
 
 def examples(height=8, channels=1, n=24, classes=10, seed=0):
@@ -45,6 +54,10 @@ def test_every_recipe_has_a_plain_script():
   assert {*CASES, "resnet9_cifar10_published"} == set(RECIPES)
 
 
+def augmented_images(recipe, data, run, epoch, shown):
+  return training_images(recipe, data, shown, draw_augmentation(recipe, data, run, jnp.array(epoch), shown))
+
+
 @pytest.mark.parametrize(
   ("name", "steps"),
   [
@@ -58,7 +71,7 @@ def test_training_images_are_those_of_the_plain_script(name, steps):
   data = examples(*((8, 1) if name == "digits_cnn" else (32, 3)), n=6)
   mean, std = (jnp.asarray(own if given is None else given) for given, own in ((recipe.mean, data.mean), (recipe.std, data.std)))
   run = lane(vs.Runs.independent(4).lanes(recipe, 6), 3)
-  ours = training_images(recipe, data._replace(mean=mean, std=std), run, jnp.array(5), jnp.arange(6))
+  ours = augmented_images(recipe, data._replace(mean=mean, std=std), run, 5, jnp.arange(6))
   key = jax.random.fold_in(plain.key("augment", 3), 5)
   images = np.asarray(data.images)
   theirs = [plain.augmented(images[i], steps, jax.random.fold_in(key, i), np.floor(np.asarray(mean))) for i in range(6)]
@@ -131,7 +144,7 @@ def arrays_of(runs, recipe, data):
 
   def of(run):
     order = jnp.stack([epoch_order(run, jnp.array(e), len(data.labels)) for e in (0, 1)])
-    images = jnp.stack([training_images(recipe, data, run, jnp.array(e), jnp.arange(len(data.labels))) for e in (0, 1)])
+    images = jnp.stack([augmented_images(recipe, data, run, e, jnp.arange(len(data.labels))) for e in (0, 1)])
     return {"init": initialize(recipe, data, run, 10), "order": order, "augment": images}
 
   return jax.vmap(of)(runs.lanes(recipe, len(data.labels)))
@@ -157,8 +170,8 @@ def test_augmentation_of_an_example_does_not_depend_on_its_place():
   recipe, data = vs.recipe("digits_cnn"), examples()
   run = lane(vs.Runs.independent(1).lanes(recipe, 24), 0)
   order = np.random.default_rng(0).permutation(24)
-  straight = training_images(recipe, data, run, jnp.array(3), jnp.arange(24))
-  np.testing.assert_array_equal(training_images(recipe, data, run, jnp.array(3), jnp.asarray(order)), straight[order])
+  straight = augmented_images(recipe, data, run, 3, jnp.arange(24))
+  np.testing.assert_array_equal(augmented_images(recipe, data, run, 3, jnp.asarray(order)), straight[order])
   assert not np.array_equal(straight[0], straight[1])
 
 
@@ -213,7 +226,7 @@ def test_a_poke_changes_one_weight():
   params = {"Conv_0": {"bias": jnp.zeros(3), "kernel": jnp.ones((3, 3, 1, 3))}, "Dense_0": {"kernel": jnp.ones((4, 2))}}
   places = set()
   for seed in range(200):
-    poked = jax.tree.leaves(poke(params, jax.random.key(seed), jnp.float32(1.5)))
+    poked = jax.tree.leaves(poke(params, poke_place(params, jax.random.key(seed)), jnp.float32(1.5)))
     flat = np.concatenate([np.ravel(a) for a in poked])
     assert (flat != np.concatenate([np.ravel(a) for a in jax.tree.leaves(params)])).sum() == 1
     places.add(int(np.argmax(flat)))

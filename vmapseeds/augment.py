@@ -2,48 +2,70 @@
 
 An image's key is folded in from (augment seed, epoch, example), so a fixed augment seed shows the same augmented
 images in whatever order they come (jordan2023, appendix D.1).
+
+What is random about an image is a few small numbers, drawn apart from their application: so those of a whole epoch can
+be drawn at once, which costs less than one batch's at a time.
 """
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from vmapseeds.errors import Mistake, at_least, one_of
 
 Image = Float[Array, "height width channels"]
-Step = Callable[[Image, Key[Array, ""], Float[Array, " channels"]], Image]
+Fill = Float[Array, " channels"]
+Draw = Bool[Array, ""] | Int[Array, " 2"]
 
 
-def flip(image: Image, key: Key[Array, ""], fill: Float[Array, " channels"]) -> Image:
+class Step(NamedTuple):
+  """One step: what it draws for an image of (height, width), and the image it makes of it."""
+
+  draw: Callable[[Key[Array, ""], int, int], Draw]
+  apply: Callable[[Image, Draw, Fill], Image]
+
+
+def flip() -> Step:
   """Mirrors left and right with probability one half."""
-  return jnp.where(jax.random.bernoulli(key), image[:, ::-1], image)
+  return Step(
+    draw=lambda key, height, width: jax.random.bernoulli(key),
+    apply=lambda image, mirrored, fill: jnp.where(mirrored, image[:, ::-1], image),
+  )
 
 
-def translate(image: Image, key: Key[Array, ""], fill: Float[Array, " channels"], *, size: int, border: str) -> Image:
+def translate(size: int, border: str = "constant") -> Step:
   """Shifts by a uniform whole number of pixels in [-size, size] each way; the border is black or reflects."""
-  padded = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
-  top, left = jax.random.randint(key, (2,), 0, 2 * size + 1)
-  return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
+
+  def apply(image: Image, corner: Draw, fill: Fill) -> Image:
+    padded = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
+    return jax.lax.dynamic_slice(padded, (*corner, 0), image.shape)
+
+  return Step(lambda key, height, width: jax.random.randint(key, (2,), 0, 2 * size + 1), apply)
 
 
-def cutout(image: Image, key: Key[Array, ""], fill: Float[Array, " channels"], *, size: int) -> Image:
+def cutout(size: int) -> Step:
   """Fills a uniformly placed size × size square, wholly inside the image, with `fill`."""
-  height, width, _ = image.shape
-  top, left = jax.random.randint(key, (2,), 0, jnp.array([height - size + 1, width - size + 1]))
-  rows = jnp.arange(height)[:, None] - top
-  columns = jnp.arange(width)[None, :] - left
-  inside = (rows >= 0) & (rows < size) & (columns >= 0) & (columns < size)
-  return jnp.where(inside[..., None], fill, image)
+
+  def draw(key: Key[Array, ""], height: int, width: int) -> Draw:
+    return jax.random.randint(key, (2,), 0, jnp.array([height - size + 1, width - size + 1]))
+
+  def apply(image: Image, corner: Draw, fill: Fill) -> Image:
+    rows, columns = (jnp.arange(length) - start for length, start in zip(image.shape, corner, strict=False))
+    inside = ((rows >= 0) & (rows < size))[:, None] & ((columns >= 0) & (columns < size))[None, :]
+    return jnp.where(inside[..., None], fill, image)
+
+  return Step(draw, apply)
 
 
 STEPS: dict[str, Callable[..., Step]] = {
-  "flip": lambda size: flip,
-  "translate": lambda size: functools.partial(translate, size=size, border="constant"),
-  "reflect": lambda size: functools.partial(translate, size=size, border="reflect"),
-  "cutout": lambda size: functools.partial(cutout, size=size),
+  "flip": flip,
+  "translate": translate,
+  "reflect": functools.partial(translate, border="reflect"),
+  "cutout": cutout,
 }
 
 
@@ -56,15 +78,25 @@ def parse(text: str) -> tuple[Step, ...]:
     one_of("augmentation", name, STEPS)
     if (name == "flip") == bool(size) or not (size or "1").isdecimal():
       raise Mistake(f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS")
-    steps.append(STEPS[name](at_least(f"augmentation {name}", int(size or 1), 1)))
+    steps.append(STEPS[name](at_least(f"augmentation {name}", int(size), 1)) if size else STEPS[name]())
   return tuple(steps)
 
 
-def augment(text: str, image: Image, key: Key[Array, ""], fill: Float[Array, " channels"]) -> Image:
-  """`image` after the steps of `text`, each with its own key."""
-  for i, step in enumerate(parse(text)):
-    image = step(image, jax.random.fold_in(key, i), fill)
+def draws(text: str, key: Key[Array, ""], height: int, width: int) -> tuple[Draw, ...]:
+  """What the steps of `text` draw for one image, each from its own key."""
+  return tuple(step.draw(jax.random.fold_in(key, i), height, width) for i, step in enumerate(parse(text)))
+
+
+def apply(text: str, image: Image, drawn: tuple[Draw, ...], fill: Fill) -> Image:
+  """`image` after the steps of `text`, given what they drew."""
+  for step, draw in zip(parse(text), drawn, strict=True):
+    image = step.apply(image, draw, fill)
   return image
+
+
+def augment(text: str, image: Image, key: Key[Array, ""], fill: Fill) -> Image:
+  """`image` after the steps of `text`."""
+  return apply(text, image, draws(text, key, *image.shape[:2]), fill)
 
 
 def check_size(text: str, height: int, width: int) -> None:

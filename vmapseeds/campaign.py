@@ -1,9 +1,11 @@
 """A campaign: recipe and runs in, results out; seed batch by seed batch, so that it can stop and go on."""
 
+import functools
 import hashlib
 import importlib.metadata
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,10 +17,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from vmapseeds import augment, lanes
+from vmapseeds import augment, bench, lanes, models
 from vmapseeds.data import Dataset, load
 from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.evaluate import evaluate
+from vmapseeds.lanes.choice import free_host_memory, is_out_of_memory
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import Results, attributes, check_folder, open_results
 from vmapseeds.runs import Run, Runs
@@ -36,7 +39,7 @@ def train(
   *,
   seed_batch: int | None = None,
   lane_width: int | None = None,
-  lowering: str = "im2col",
+  lowering: str | None = None,
   logits: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
@@ -46,41 +49,81 @@ def train(
     recipe: what to train.
     runs: the runs table; a longer one than last time extends the results.
     out: the results folder, made if absent.
-    seed_batch: how many runs are trained between two writes (256, or all if fewer): an interruption loses at most
-      these. Results do not depend on it.
-    lane_width: how many lanes a device advances together. Given none, that of the folder, else 1 on a CPU and 64
-      elsewhere, at most the seed batch. Results depend on it by rounding, so a folder keeps one.
-    lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`. Results depend on it by rounding.
+    seed_batch: how many runs are trained between two writes: an interruption loses at most these. Given none, 256 or
+      what fits in the host's memory, in whole steps of all lanes. Results do not depend on it.
+    lane_width: how many lanes a device advances together, at most the seed batch. Given none, that of the folder,
+      else chosen, see `bench.choose`. Results depend on it by rounding, so a folder keeps one. When the devices' memory
+      does not hold so many, and the folder has no finished runs, it is halved until it does.
+    lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
-    progress: whether to draw a progress bar on stderr.
+    progress: whether to say on stderr what was chosen, and to draw a progress bar there.
 
   Raises:
-    Mistake: before any training, when something given does not fit; nothing is changed then.
+    Mistake: before any training, when something given does not fit; nothing is changed then. Or when the devices run
+      out of memory and nothing can be halved.
   """
-  seed_batch = min(SEED_BATCH, len(runs)) if seed_batch is None else at_least("seed batch", seed_batch, 1)
-  if lane_width is not None and at_least("lane width", lane_width, 1) > seed_batch:
-    raise Mistake(f"lane width {lane_width} with seed batch {seed_batch}: give at most the seed batch")
-  one_of("lowering", lowering, lanes.LOWERINGS)
+  if seed_batch is not None:
+    at_least("seed batch", seed_batch, 1)
+  if lane_width is not None and at_least("lane width", lane_width, 1) > (seed_batch or len(runs)):
+    limit = f"seed batch {seed_batch}" if seed_batch else f"{len(runs)} runs"
+    raise Mistake(f"lane width {lane_width} with {limit}: give at most as many")
+  if lowering is not None:
+    one_of("lowering", lowering, lanes.LOWERINGS)
   check_folder(out)
   devices = lanes.devices()
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
   examples = on_device(recipe, data)
   runs.check(len(data.train), data.num_classes, recipe.batch_size)
+  num_classes = runs.num_classes(data.num_classes)
 
   stored = attributes(out) or {}
-  lane_width = lane_width or stored.get("lane_width") or min(lanes.default_width(devices[0].platform), seed_batch)
+  lowering, lane_width = lowering or stored.get("lowering"), lane_width or stored.get("lane_width")
+  if lowering is None or lane_width is None:
+    lowering, lane_width = bench.choose(
+      recipe, bench.Shapes(data.train.images.shape[1:], num_classes),
+      model_steps=len(runs) * recipe.epochs * (runs.num_train(len(data.train)) // recipe.batch_size),
+      most=-(-min(len(runs), seed_batch or len(runs)) // len(devices)),
+      lowering=lowering, width=lane_width, shown=progress,
+    )  # fmt: skip
+  seed_batch = seed_batch or fitting_seed_batch(data, num_classes if logits else 0, lane_width * len(devices))
   results = Results.open_or_create(
     out, recipe, runs, data,
     chunk=seed_batch,
     logits=logits,
     conditions={
       "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering,
-      "data_digest": digest(data),
+      "precision": models.resolved(recipe.precision), "data_digest": digest(data),
     },
     versions={"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
   )  # fmt: skip
 
-  num_classes = runs.num_classes(data.num_classes)
+  shared = lanes.replicate(examples, devices)
+  done = results.done[: len(runs)]
+  with lanes.lowering(lowering), progress_bar(len(runs), done.sum(), progress) as advance_to:
+    while not done.all():
+      rows = np.flatnonzero(~done)[:seed_batch]
+      run_lanes = spread_run(recipe, num_classes, logits, lowering, lane_width)
+      finished = []
+      try:
+        for which, out_lanes in run_lanes(shared, runs[rows].lanes(recipe, len(data.train))):
+          finished.append(out_lanes)
+          advance_to(done.sum() + which.stop)
+      except jax.errors.JaxRuntimeError as error:
+        lane_width = narrower(lane_width, error, results, devices[0])
+        results.set_conditions(lane_width=lane_width)
+        continue
+      results.write(rows, *jax.tree.map(lambda *parts: np.concatenate(parts), *finished))
+      done[rows] = True
+  return open_results(out, recipe.test_sets[0])
+
+
+@functools.lru_cache(maxsize=16)
+def spread_run(recipe: Recipe, num_classes: int, logits: bool, lowering: str, lane_width: int):
+  """Training and evaluation of one run, spread over lanes: compiled once a process, whatever the runs' values.
+
+  Args:
+    lowering: what it is traced under, which is the caller's to see to.
+  """
 
   def one_run(shared, run: Run):
     train_set, test_sets = shared
@@ -90,31 +133,34 @@ def train(
       evaluations = {n: e._replace(logits=None) for n, e in evaluations.items()}
     return trained.diverged, evaluations
 
-  run_lanes = lanes.spread(one_run, width=lane_width, devices=devices)
-  shared = lanes.replicate(examples, devices)
-  pending = np.flatnonzero(~results.done[: len(runs)])
-  bar = progress_bar(len(runs), len(runs) - len(pending), progress)
-  with lanes.lowering(lowering), bar as advance, _out_of_memory(lane_width, devices[0]):
-    for start in range(0, len(pending), seed_batch):
-      rows = pending[start : start + seed_batch]
-      finished = []
-      for which, out_lanes in run_lanes(shared, runs[rows].lanes(recipe, len(data.train))):
-        finished.append(out_lanes)
-        advance(which.stop - which.start)
-      results.write(rows, *jax.tree.map(lambda *parts: np.concatenate(parts), *finished))
-  return open_results(out, recipe.test_sets[0])
+  return lanes.spread(one_run, width=lane_width, devices=lanes.devices())
 
 
-@contextmanager
-def _out_of_memory(lane_width: int, device: jax.Device) -> Iterator[None]:
-  """Turns XLA's running out of memory into a `Mistake` that says what to do."""
-  try:
-    yield
-  except jax.errors.JaxRuntimeError as error:
-    if "RESOURCE_EXHAUSTED" not in str(error):
-      raise
-    advice = f"give --lane-width {lane_width // 2}" if lane_width > 1 else "give a smaller width or batch_size"
-    raise Mistake(f"lane width {lane_width} does not fit in the memory of {device.device_kind}: {advice}") from None
+def fitting_seed_batch(data: Dataset, logits: int, step: int) -> int:
+  """How many runs' outputs fit comfortably in the host's memory: whole steps of `step` lanes, at most 256 but one step.
+
+  Args:
+    logits: how many are kept of an example.
+  """
+  examples = sum(len(e) for e in data.tests.values())
+  # An eighth, because outputs exist a few times over while they are brought together and written.
+  fitting = free_host_memory() / 8 // (examples * (2 + 4 * logits))
+  return int(max(1, min(SEED_BATCH, fitting) // step)) * step
+
+
+def narrower(lane_width: int, error: Exception, results: Results, device: jax.Device) -> int:
+  """Half the lane width, when the error is that the devices ran out of memory. `Mistake` where that is no way out."""
+  if not is_out_of_memory(error):
+    raise error
+  said = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")
+  full = f"lane width {lane_width} does not fit in the memory of {device.device_kind} ({said[:120]})"
+  if lane_width == 1:
+    raise Mistake(f"{full}: give a smaller width or batch_size") from None
+  if results.done.any():
+    other = f"give another --out with --lane-width {lane_width // 2}"
+    raise Mistake(f"{full}, and the finished runs of {results.path} keep it: free memory, or {other}") from None
+  print(f"{full}: going on with {lane_width // 2}", file=sys.stderr)
+  return lane_width // 2
 
 
 def on_device(recipe: Recipe, data: Dataset) -> tuple[DeviceExamples, dict[str, DeviceExamples]]:
@@ -157,8 +203,8 @@ class _RunsPerSecond(ProgressColumn):
 
 @contextmanager
 def progress_bar(total: int, done: int, shown: bool) -> Iterator[Any]:
-  """A bar with runs done, runs a second and time left on stderr; yields the function that advances it."""
+  """A bar with runs done, runs a second and time left on stderr; yields the function that takes it to so many."""
   count = (MofNCompleteColumn(), TextColumn("runs"), _RunsPerSecond(), TimeRemainingColumn())
   with Progress(TextColumn("training"), BarColumn(), *count, console=Console(stderr=True), disable=not shown) as bar:
     task = bar.add_task("training", total=total, completed=done, before=done)
-    yield lambda runs: bar.advance(task, runs)
+    yield lambda runs: bar.update(task, completed=runs)

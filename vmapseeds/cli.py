@@ -27,6 +27,10 @@ def _count(default: str) -> Any:
   return Annotated[int | None, arg(metavar="N", help_behavior_hint=f"(default: {default})")]
 
 
+def _word(default: str) -> Any:
+  return Annotated[str | None, arg(metavar="NAME", help_behavior_hint=f"(default: {default})")]
+
+
 def _words(metavar: str, default: str) -> Any:
   return Annotated[tuple[str, ...], arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
 
@@ -65,11 +69,14 @@ class Train:
   runs: Annotated[int, arg(metavar="N")] = 256
   """how many runs the results shall have"""
 
-  seed_batch: _count("256, or all if fewer") = None
+  seed_batch: _count("256, or what fits in memory") = None
   """runs trained between two writes; an interruption loses at most these"""
 
-  lane_width: _count("the folder's, else 1 on a CPU and 64 elsewhere") = None
+  lane_width: _count("the folder's, else measured") = None
   """lanes that a device advances together"""
+
+  lowering: _word("the folder's, else measured") = None
+  """how convolutions run their lanes: im2col, grouped or sequential"""
 
   vary: _words("SOURCE", "all vary") = ()
   """sources of randomness that vary, the others fixed: init order augment dropout data"""
@@ -81,7 +88,7 @@ class Train:
   """keep logits beside predictions"""
 
   quiet: Flag = False
-  """no progress bar"""
+  """no progress bar, and no word of what was chosen"""
 
   def run(self) -> None:
     from vmapseeds import campaign
@@ -89,7 +96,8 @@ class Train:
     runs = Runs.vary(self.vary, self.runs) if self.vary else Runs.independent(self.runs)
     results = campaign.train(
       recipe(self.recipe, **overrides(self.set)), runs, self.out,
-      seed_batch=self.seed_batch, lane_width=self.lane_width, logits=self.logits, progress=not self.quiet,
+      seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,
+      progress=not self.quiet,
     )  # fmt: skip
     accuracy = results.accuracy.values[~results.diverged.values]
     diverged = f", {int(results.diverged.sum())} diverged" * bool(results.diverged.any())
@@ -150,12 +158,15 @@ class Recipes:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-  """Measures model-steps a second on this machine, for each lowering and lane width."""
+  """Measures model-steps a second on this machine, for each lowering and lane width; campaigns take the fastest."""
 
   recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "digits_cnn"
   """whose training step to time, on random images"""
 
-  widths: Annotated[tuple[int, ...], arg(metavar="W")] = (1, 4, 16)
+  lowerings: _words("NAME", "all") = ()
+  """how convolutions run their lanes: im2col, grouped, sequential"""
+
+  widths: Annotated[tuple[int, ...], arg(metavar="W", help_behavior_hint="(default: those that campaigns try)")] = ()
   """lane widths"""
 
   set: _words("FIELD=VALUE", "none") = ()
@@ -164,7 +175,7 @@ class Bench:
   def run(self) -> None:
     from vmapseeds import bench
 
-    bench.bench(recipe(self.recipe, **overrides(self.set)), self.widths)
+    bench.bench(recipe(self.recipe, **overrides(self.set)), self.widths, self.lowerings)
 
 
 def overrides(settings: Sequence[str]) -> dict[str, Any]:

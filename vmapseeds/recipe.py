@@ -12,7 +12,7 @@ from vmapseeds.errors import Mistake, UnknownField, at_least, one_of
 
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("linear", "constant")
-PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("auto", "float32", "bfloat16")
 CHOICES = {"model": models.NAMES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}
 
 
@@ -36,7 +36,7 @@ class Recipe:
   mean: tuple[float, ...] | None = None  # per channel, in pixel values; None: of the training set
   std: tuple[float, ...] | None = None
   test_sets: tuple[str, ...] = ("test",)
-  precision: str = "float32"  # of the computation; parameters and batch statistics are float32
+  precision: str = "auto"  # of the computation: bfloat16 on GPU and TPU, else float32; parameters are float32 always
 
   def __post_init__(self):
     for field in dataclasses.fields(self):

@@ -3,7 +3,8 @@
 The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`, and `done`, which is written last and says that a run's row is complete. Each test set is a group
 with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request, `logits(run, example, class)`.
-The root's attributes hold the recipe as JSON and what the results depend on: device kind, lane width, lowering, data.
+The root's attributes hold the recipe as JSON and what the results depend on: device kind, lane width, lowering,
+precision (what `auto` came to), data.
 """
 
 import json
@@ -46,7 +47,8 @@ class Results:
 
     Args:
       chunk: runs a chunk of the arrays of a new folder.
-      conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering, data.
+      conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering,
+        precision, data.
 
     Raises:
       Mistake: the folder holds something else, cannot be written, or belongs to another recipe, other runs or other
@@ -58,8 +60,7 @@ class Results:
       results = cls(path)
       results.check_same(recipe, runs, logits, conditions)
       results.extend(runs)
-      results.group.attrs.update(conditions)
-      _consolidate(path)
+      results.set_conditions(**conditions)
       return results
 
     # Made beside its place and moved there whole, so that a folder is never found half made.
@@ -80,7 +81,12 @@ class Results:
     stored = self.group.attrs.asdict()
     other = f"{self.path} belongs to another campaign"
     use = "give another --out, or what it was started with"
-    difference = Recipe.from_json(stored["recipe"]).differences(recipe)
+    ours, theirs = recipe.replace(precision=conditions["precision"]), Recipe.from_json(stored["recipe"])
+    # `auto` is no precision of its own; what it came to is a condition, which the first release did not write.
+    if theirs.precision == "auto":
+      theirs = theirs.replace(precision=ours.precision)
+    stored.setdefault("precision", theirs.precision)
+    difference = theirs.differences(ours)
     if difference:
       raise Mistake(f"{other}: its recipe and this one differ in {difference}; {use}")
     for name, value in conditions.items():
@@ -98,6 +104,11 @@ class Results:
       theirs = self.group[name][:shared]
       if theirs.shape != column[:shared].shape or not np.array_equal(theirs, column[:shared]):
         raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
+
+  def set_conditions(self, **conditions: Any) -> None:
+    """Writes what the runs depend on, or some of it."""
+    self.group.attrs.update(conditions)
+    _consolidate(self.path)
 
   def extend(self, runs: Runs) -> None:
     """Makes room for all of `runs`. `done` grows last: it says how many runs the folder has."""
@@ -234,7 +245,7 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   Dimensions are `run`, `example` (of one test set) and `class`; variables `predictions(run, example)`,
   `labels(example)`, `accuracy(run)`, `diverged(run)`, one `seed_<source>(run)` a source, swept hyperparameters by
   their names and, where kept, `logits(run, example, class)`. Attributes: the recipe as JSON (`recipe`), `versions`,
-  `device_kind`, `lane_width`, `lowering`.
+  `device_kind`, `lane_width`, `lowering`, `precision`.
 
   Raises:
     Mistake: `path` is no results folder, or has no such test set.

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Real
 
-from vmapseeds import models
-from vmapseeds.augment import augment
+from vmapseeds import augment, models
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Run
+
+
+Drawn = tuple[Bool[Array, "*shown"] | Int[Array, "*shown 2"], ...]  # what each augmentation step draws for each image
 
 
 class DeviceExamples(NamedTuple):
@@ -50,19 +52,31 @@ def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " exam
   return jax.random.permutation(jax.random.fold_in(run.key("order"), epoch), size)
 
 
-def training_images(
-  recipe: Recipe, data: DeviceExamples, run: Run, epoch: Int[Array, ""], examples: Int[Array, " batch"]
-) -> Float[Array, "batch height width channels"]:
-  """Augmented, normalised images: a function of the augment seed, whatever the order."""
+def draw_augmentation(
+  recipe: Recipe, data: DeviceExamples, run: Run, epoch: Int[Array, ""], examples: Int[Array, "*shown"]
+) -> Drawn:
+  """What an epoch's augmentation draws for each example: a function of the augment seed, whatever the order."""
   key = jax.random.fold_in(run.key("augment"), epoch)
+  height, width = data.images.shape[1:3]
+
+  def one(example):
+    return augment.draws(recipe.augment, jax.random.fold_in(key, example), height, width)
+
+  drawn = jax.vmap(one)(examples.ravel())
+  return jax.tree.map(lambda draw: draw.reshape(*examples.shape, *draw.shape[1:]), drawn)
+
+
+def training_images(
+  recipe: Recipe, data: DeviceExamples, examples: Int[Array, " batch"], drawn: Drawn
+) -> Float[Array, "batch height width channels"]:
+  """Augmented, normalised images, given what `draw_augmentation` drew for them."""
   # Cutout is filled with the mean in whole pixel values, as in the published script.
   fill = jnp.floor(data.mean) if data.images.dtype == jnp.uint8 else data.mean
 
-  def one(example):
-    image = data.images[example].astype(jnp.float32)
-    return augment(recipe.augment, image, jax.random.fold_in(key, example), fill)
+  def one(example, drawn):
+    return augment.apply(recipe.augment, data.images[example].astype(jnp.float32), drawn, fill)
 
-  return normalize(jax.vmap(one)(examples), data.mean, data.std)
+  return normalize(jax.vmap(one)(examples, drawn), data.mean, data.std)
 
 
 def make_optimizer(recipe: Recipe, run: Run, num_steps: int) -> optax.GradientTransformation:
@@ -76,16 +90,20 @@ def make_optimizer(recipe: Recipe, run: Run, num_steps: int) -> optax.GradientTr
   )
 
 
-def poke(params: PyTree[Float[Array, "..."]], key: Key[Array, ""], factor: Float[Array, ""]) -> PyTree:
-  """`params` with one random weight multiplied by `factor`; biases, which begin at 0, are no weights here."""
+def poke_place(params: PyTree[Float[Array, "..."]], key: Key[Array, ""]) -> Int[Array, ""]:
+  """Which weight a poke changes, counted through all of them; biases, which begin at 0, are no weights here."""
+  return jax.random.randint(key, (), 0, sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1))
+
+
+def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]) -> PyTree:
+  """`params` with the weight at `place` multiplied by `factor`."""
   leaves, structure = jax.tree.flatten(params)
-  weights = [i for i, leaf in enumerate(leaves) if leaf.ndim > 1]
-  place = jax.random.randint(key, (), 0, sum(leaves[i].size for i in weights))
-  for i in weights:
-    # Out of bounds in every leaf but one, where it is dropped; a negative place would count from the end.
-    within = jnp.where(place < 0, leaves[i].size, place)
-    leaves[i] = leaves[i].ravel().at[within].multiply(factor, mode="drop").reshape(leaves[i].shape)
-    place -= leaves[i].size
+  for i, leaf in enumerate(leaves):
+    if leaf.ndim > 1:
+      # Out of bounds in every leaf but one, where it is dropped; a negative place would count from the end.
+      within = jnp.where(place < 0, leaf.size, place)
+      leaves[i] = leaf.ravel().at[within].multiply(factor, mode="drop").reshape(leaf.shape)
+      place -= leaf.size
   return jax.tree.unflatten(structure, leaves)
 
 
@@ -111,11 +129,10 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> T
 
   def step(state, batch):
     params, batch_stats, opt_state, diverged = state
-    number, epoch, examples = batch
-    factor = jnp.where(number == run.poke_step, run.poke_factor, 1.0)
-    params = poke(params, jax.random.fold_in(run.key("init"), 1), factor)
+    number, examples, drawn = batch
+    params = poke(params, poked, jnp.where(number == run.poke_step, run.poke_factor, 1.0))
 
-    images = training_images(recipe, data, run, epoch, examples)
+    images = training_images(recipe, data, examples, drawn)
     labels = data.labels[examples] if run.label_map is None else run.label_map[data.labels[examples]]
     dropout_key = jax.random.fold_in(run.key("dropout"), number)
     (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(
@@ -127,11 +144,13 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> T
   def one_epoch(state, epoch):
     order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
     examples = (order if run.subset is None else run.subset[order]).reshape(epoch_steps, recipe.batch_size)
+    drawn = draw_augmentation(recipe, data, run, epoch, examples)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
-    return jax.lax.scan(step, state, (numbers, jnp.full(epoch_steps, epoch), examples))
+    return jax.lax.scan(step, state, (numbers, examples, drawn))
 
   variables = initialize(recipe, data, run, num_classes)
   params, batch_stats = variables.pop("params"), variables
+  poked = poke_place(params, jax.random.fold_in(run.key("init"), 1))
   state = (params, batch_stats, optimizer.init(params), jnp.array(False))
   (params, batch_stats, _, diverged), _ = jax.lax.scan(one_epoch, state, jnp.arange(recipe.epochs))
 

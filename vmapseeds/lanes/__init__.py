@@ -1,6 +1,7 @@
-"""How one-lane code runs as many: lanes over devices, lane width, the seed-batched convolution."""
+"""How one-lane code runs as many: lanes over devices, lane width and its choice, the seed-batched convolution."""
 
+from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering
-from vmapseeds.lanes.spread import default_width, devices, replicate, spread
+from vmapseeds.lanes.spread import compiled, devices, replicate, spread
 
-__all__ = ["LOWERINGS", "conv_general_dilated", "default_width", "devices", "lowering", "replicate", "spread"]
+__all__ = ["LOWERINGS", "Choice", "compiled", "conv_general_dilated", "devices", "lowering", "replicate", "spread"]

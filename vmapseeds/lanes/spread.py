@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import jax
@@ -11,6 +10,8 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import PyTree
+
+from vmapseeds.lanes.choice import cache_folder
 
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
@@ -24,8 +25,7 @@ def devices() -> list[jax.Device]:
   does not compile again; `JAX_COMPILATION_CACHE_DIR` or `JAX_ENABLE_COMPILATION_CACHE=false` say otherwise.
   """
   if jax.config.jax_compilation_cache_dir is None:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vmapseeds" / "xla"
-    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
   told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get("XLA_FLAGS", "")
   if not told and jax.config.jax_num_cpu_devices == -1:
     # Once JAX has started, its devices are what they are.
@@ -39,11 +39,6 @@ def _cores() -> int:
   return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_width(platform: str) -> int:
-  """How many lanes a device advances together when nobody says: 1 on a CPU, so that a lane stays in cache."""
-  return 1 if platform == "cpu" else 64
-
-
 def _mesh(devices: Sequence[jax.Device]) -> Mesh:
   return Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
 
@@ -51,6 +46,32 @@ def _mesh(devices: Sequence[jax.Device]) -> Mesh:
 def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   """`shared` on every device, to be put there once and given to `spread` functions many times."""
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
+
+
+def _step(function: Callable[[Shared, Lane], Out], mesh: Mesh) -> jax.stages.Wrapped:
+  """`function` over as many lanes as it is given, an equal share on each device."""
+
+  def share(shared, lanes):
+    return jax.vmap(function, in_axes=(None, 0))(shared, lanes)
+
+  specs = dict(in_specs=(P(), P("lanes")), out_specs=P("lanes"))
+  return jax.jit(jax.shard_map(share, mesh=mesh, check_vma=False, **specs))
+
+
+def compiled(
+  function: Callable[[Shared, Lane], Out], shared: Shared, lanes: Lane, *, devices: Sequence[jax.Device]
+) -> tuple[Callable[[], None], int]:
+  """One step of `spread` compiled, to be measured.
+
+  Returns:
+    A function that runs the step with these arguments and waits for it, and the bytes it needs on each device.
+  """
+  mesh = _mesh(devices)
+  args = replicate(shared, devices), jax.device_put(lanes, NamedSharding(mesh, P("lanes")))
+  step = _step(function, mesh).lower(*args).compile()
+  memory = step.memory_analysis()
+  parts = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
+  return lambda: jax.block_until_ready(step(*args)), sum(getattr(memory, part, 0) for part in parts)
 
 
 def spread(
@@ -68,15 +89,7 @@ def spread(
   devices = jax.local_devices() if devices is None else devices
   mesh = _mesh(devices)
   step_size = width * len(devices)
-  step = jax.jit(
-    jax.shard_map(
-      lambda shared, lanes: jax.vmap(function, in_axes=(None, 0))(shared, lanes),
-      mesh=mesh,
-      in_specs=(P(), P("lanes")),
-      out_specs=P("lanes"),
-      check_vma=False,
-    )
-  )
+  step = _step(function, mesh)
 
   def spread_function(shared, lanes: PyTree):
     shared = replicate(shared, devices)  # copies nothing that is there already

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from vmapseeds.models.linear import Linear
@@ -18,6 +19,16 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 NAMES = tuple(MODELS)
 
 
+def resolved(precision: str) -> str:
+  """What a recipe's precision means here: `auto` is bfloat16 where matrix units have it, float32 on a CPU."""
+  if precision != "auto":
+    return precision
+  return "bfloat16" if jax.default_backend() in ("gpu", "tpu") else "float32"
+
+
 def build(name: str, *, num_classes: int, width: float, precision: str) -> nn.Module:
-  """The network `name`, called as `model.apply(variables, images, train=...)` on (batch, height, width, channels)."""
-  return MODELS[name](num_classes=num_classes, width=width, dtype=jnp.dtype(precision))
+  """The network `name`, called as `model.apply(variables, images, train=...)` on (batch, height, width, channels).
+
+  It computes in `precision` (`auto`, `float32`, `bfloat16`); parameters and batch statistics are float32 in each.
+  """
+  return MODELS[name](num_classes=num_classes, width=width, dtype=jnp.dtype(resolved(precision)))

@@ -21,10 +21,35 @@ def scaled(channels: int, width: float) -> int:
 
 
 def max_pool(x: Float[Array, "*batch height width channels"], size: int = 2) -> Float[Array, "*batch h w channels"]:
-  """Maximum over size × size tiles, dropping a remainder: reshape and max, whose gradient is no select-and-scatter."""
+  """Maximum over size × size tiles, dropping a remainder. The gradient goes to the first maximum of a tile, as that of
+  `nn.max_pool` does, in one loop over pixels instead of XLA's select-and-scatter."""
   *batch, height, width, channels = x.shape
   x = x[..., : height // size * size, : width // size * size, :]
-  return jnp.max(x.reshape(*batch, height // size, size, width // size, size, channels), axis=(-4, -2))
+  return _max(size, x.reshape(*batch, height // size, size, width // size, size, channels))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _max(size: int, tiles: Float[Array, "*batch h s w s channels"]) -> Float[Array, "*batch h w channels"]:
+  return _max_forward(size, tiles)[0]
+
+
+def _max_forward(size, tiles):
+  """The maxima, and which pixel of its tile each is."""
+  largest, which = tiles[..., 0, :, 0, :], jnp.int8(0)
+  for i in range(1, size * size):
+    pixel = tiles[..., i // size, :, i % size, :]
+    which = jnp.where(pixel > largest, jnp.int8(i), which)
+    largest = jnp.maximum(largest, pixel)
+  return largest, jnp.broadcast_to(which, largest.shape)
+
+
+def _max_backward(size, which, gradient):
+  pixels = jnp.arange(size * size, dtype=jnp.int8).reshape(size, 1, size, 1)
+  which, gradient = (jnp.expand_dims(a, (-4, -2)) for a in (which, gradient))
+  return (jnp.where(pixels == which, gradient, 0),)
+
+
+_max.defvjp(_max_forward, _max_backward)
 
 
 def flatten(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch features"]:

@@ -1,0 +1,126 @@
+"""Which lowering and lane width: what is tried, when, and what is kept of it."""
+
+import math
+
+import jax
+import pytest
+
+from vmapseeds.lanes import LOWERINGS, Choice, choice
+
+FIRST, SECOND, THIRD = WANTED = [Choice("sequential", 1), Choice("im2col", 1), Choice("sequential", 2)]
+LONG = 10**9
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+  return tmp_path / "vmapseeds" / "timings.json"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+  """A clock that only measuring moves."""
+  now = [0.0]
+  monkeypatch.setattr(choice.time, "monotonic", lambda: now[0])
+  return now
+
+
+def measured(timings, known=(), model_steps=LONG, clock=None, takes=0.0):
+  """(what was tried, the timings after it)."""
+  tried = []
+
+  def measure(how):
+    tried.append(how)
+    if clock:
+      clock[0] += takes
+    return timings[how]
+
+  return tried, choice.time_candidates(WANTED, dict(known), measure, model_steps)
+
+
+def test_candidates():
+  assert choice.candidates("cpu")[0] == ("sequential", 1)
+  assert choice.candidates("gpu")[0] == choice.candidates("tpu")[0] == ("im2col", 64)
+  for platform in ("cpu", "gpu"):
+    tried = choice.candidates(platform)
+    assert {how.lowering for how in tried} <= set(LOWERINGS)
+    widths = list(dict.fromkeys(how.width for how in tried))
+    assert choice.candidates(platform, lowering="grouped") == [("grouped", w) for w in widths]
+    assert {how.width for how in choice.candidates(platform, width=7)} == {7}
+    assert choice.candidates(platform, lowering="im2col", width=3) == [("im2col", 3)]
+    assert choice.candidates(platform, most=1) == list(dict.fromkeys((how.lowering, 1) for how in tried))
+  assert choice.candidates("gpu", most=40)[:2] == [("im2col", 40), ("grouped", 40)]
+
+
+def test_all_are_tried_and_the_fastest_is_taken():
+  tried, timings = measured({FIRST: 3.0, SECOND: 1.0, THIRD: 2.0})
+  assert tried == WANTED
+  assert choice.best(WANTED, timings) == SECOND
+  tried, timings = measured({THIRD: 0.5}, known={FIRST: 3.0, SECOND: 1.0})
+  assert tried == [THIRD]
+  assert choice.best(WANTED, timings) == THIRD
+  assert measured({}, known=timings)[0] == []
+
+
+def test_short_campaigns_do_not_pay():
+  tried, timings = measured({}, model_steps=choice.FEW_MODEL_STEPS - 1)
+  assert (tried, choice.best(WANTED, timings)) == ([], FIRST)
+  # With the first it takes less than a minute; it is measured once, the others when a campaign is longer.
+  tried, timings = measured({FIRST: 0.001}, model_steps=50_000)
+  assert (tried, timings, choice.best(WANTED, timings)) == ([FIRST], {FIRST: 0.001}, FIRST)
+  assert measured({}, known=timings, model_steps=50_000)[0] == []
+  assert measured(dict.fromkeys(WANTED, 1.0), known=timings, model_steps=70_000)[0] == [SECOND, THIRD]
+  # What is known already costs nothing, but is only taken where it was compared with the first.
+  assert choice.best(WANTED, measured({}, known={THIRD: 1.0}, model_steps=1)[1]) == FIRST
+  assert choice.best(WANTED, measured({}, known={FIRST: 2.0, THIRD: 1.0}, model_steps=1)[1]) == THIRD
+
+
+def test_measuring_ends_with_the_budget(clock):
+  timings = {FIRST: 0.001, SECOND: 0.0005, THIRD: 0.0001}
+  for takes, tried in ((choice.BUDGET / 1.5, [FIRST, SECOND]), (choice.BUDGET + 1, [FIRST]), (1, WANTED)):
+    assert measured(timings, model_steps=100_000, clock=clock, takes=takes)[0] == tried
+  # Of a campaign of a day, a hundredth may go into it.
+  assert measured(timings, model_steps=86_400_000, clock=clock, takes=100)[0] == WANTED
+
+
+def test_what_does_not_fit_is_not_taken():
+  tried, timings = measured({FIRST: None, SECOND: 4.0, THIRD: None}, model_steps=choice.FEW_MODEL_STEPS)
+  assert tried == WANTED
+  assert choice.best(WANTED, timings) == SECOND
+  assert choice.best(WANTED, {FIRST: None}) == SECOND, "not known to be too large"
+  assert choice.best(WANTED[::-1], dict.fromkeys(WANTED)).width == 1
+
+
+def test_timings_are_kept_by_their_conditions(cache):
+  conditions = {"device_kind": "cpu", "image": (8, 8, 1)}
+  assert choice.read_timings(conditions) == {}
+  choice.write_timings(conditions, {FIRST: 1.5, SECOND: None})
+  choice.write_timings(conditions, {SECOND: 0.5, Choice("grouped", 64): None})
+  choice.write_timings({"device_kind": "gpu"}, {THIRD: 2.0})
+  assert choice.read_timings(conditions) == {FIRST: 1.5, SECOND: 0.5, Choice("grouped", 64): None}
+  assert choice.read_timings({"device_kind": "gpu"}) == {THIRD: 2.0}
+  assert [path.name for path in cache.parent.iterdir()] == [cache.name]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "7", '{"{}": 3}', '{"{}": {"im2col": 1}}', '{"{}": {"im2col 1": "x"}}'])
+def test_a_damaged_file_is_written_anew(cache, content):
+  cache.parent.mkdir()
+  cache.write_text(content)
+  assert choice.read_timings({}) == {}
+  choice.write_timings({}, {FIRST: 1.0})
+  assert choice.read_timings({}) == {FIRST: 1.0}
+
+
+def test_a_file_that_cannot_be_written_does_not_matter(cache):
+  cache.parent.write_text("a file where the folder should be")
+  choice.write_timings({}, {FIRST: 1.0})
+  assert choice.read_timings({}) == {}
+
+
+def test_memory(monkeypatch):
+  assert 0 < choice.free_host_memory() < math.inf
+  assert choice.free_memory(jax.devices()[0]) == pytest.approx(choice.free_host_memory() / 2, rel=0.2)
+  monkeypatch.setattr(choice.Path, "read_text", lambda path: "")
+  assert choice.free_host_memory() > 0
+  monkeypatch.delattr(choice.os, "sysconf")
+  assert choice.free_host_memory() == math.inf
