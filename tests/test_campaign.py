@@ -139,6 +139,8 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   np.testing.assert_allclose(results.accuracy, (results.predictions.values == mapped).mean(1))
   np.testing.assert_array_equal(vs.errors(results), results.predictions.values != mapped)
   assert 0.6 < results.accuracy.mean() < 1, "two classes are learned, not ten"
+  with pytest.raises(vs.Mistake, match="label map each"):
+    next(vs.prediction_blocks(results))
 
 
 def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
@@ -147,6 +149,10 @@ def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
   assert results.diverged.values.tolist() == [False, True, False, True]
   assert (results.predictions[1] == -1).all()
   assert vs.errors(results).shape == (2, 797)
+  for runs in (1, 2, 5):
+    tallies = vs.stats.tally_blocks(vs.prediction_blocks(results, runs), results.labels.values, 10, pairs=True)
+    assert tallies.runs == 2
+    np.testing.assert_array_equal(np.diag(tallies.joint_errors), vs.errors(results).sum(0))
   calm = train(tmp_path / "calm", 2, runs=vs.Runs.sweep(lr=[0.05], seeds=2))
   np.testing.assert_array_equal(results.predictions[::2], calm.predictions)
 

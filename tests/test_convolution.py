@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmapseeds.errors import Mistake
-from vmapseeds.lanes import LOWERINGS, conv_general_dilated, lowering
-from vmapseeds.lanes import im2col
+from vmapseeds.lanes import LOWERINGS, conv_general_dilated, im2col, lowering
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -79,7 +78,7 @@ def test_blocks_of_images_equal_one_block(monkeypatch):
       check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
 
 
-@pytest.mark.parametrize("lanes", [None, 1, 2])
+@pytest.mark.parametrize("lanes", [None, 1])
 @pytest.mark.parametrize("channels", [1, 3, 8])
 @pytest.mark.parametrize(("kernel", "strides", "dilation"), [(3, 1, 1), (5, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 2), (3, 1, 2)])
 def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation):

@@ -6,7 +6,7 @@ from vmapseeds.campaign import train
 from vmapseeds.errors import Mistake, UnknownField
 from vmapseeds.lanes import conv_general_dilated
 from vmapseeds.recipe import Recipe, recipe
-from vmapseeds.results import errors, open_results
+from vmapseeds.results import errors, open_results, prediction_blocks
 from vmapseeds.runs import Runs
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
   "conv_general_dilated",
   "errors",
   "open_results",
+  "prediction_blocks",
   "recipe",
   "stats",
   "train",

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import zarr.errors
 from jaxtyping import Bool, Int
 
 from vmapseeds.data import Dataset
-from vmapseeds.errors import Mistake, one_of
+from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Runs
@@ -270,3 +271,17 @@ def errors(results: xr.Dataset) -> Bool[np.ndarray, "runs examples"]:
   if "label_map" in kept:
     labels = kept.label_map.values[:, labels]
   return kept.predictions.values != labels
+
+
+def prediction_blocks(results: xr.Dataset, runs: int = 4096) -> Iterator[Int[np.ndarray, "runs examples"]]:
+  """The predictions of the runs that did not diverge, so many runs at a time, for `stats.tally_blocks`.
+
+  Raises:
+    Mistake: runs have label maps, so that no labels fit all of them.
+  """
+  at_least("runs of a block", runs, 1)
+  if "label_map" in results:
+    raise Mistake("these runs have a label map each, and no labels fit all of them: take vs.errors(results)")
+  kept = np.flatnonzero(~results.diverged.values)
+  for start in range(0, len(kept), runs):
+    yield results.predictions.isel(run=kept[start : start + runs]).values

@@ -11,7 +11,6 @@ from vmapseeds import augment, models
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Run
 
-
 Drawn = tuple[Bool[Array, "*shown"] | Int[Array, "*shown 2"], ...]  # what each augmentation step draws for each image
 
 

@@ -1,8 +1,8 @@
 """One network's convolution on a CPU, with gradients that are forward convolutions too.
 
 XLA has a fast kernel on CPUs for the plain forward convolution only. What differentiation makes of it, reversed or with
-the batch as channels, runs 10 to 100 times slower (experiments/benchmarks/RESULTS.md). So here the gradients are written
-as plain convolutions of rearranged arrays. Images are (n, *spatial, in), kernels (*kernel, in per group, out).
+the batch as channels, runs 10 to 100 times slower (experiments/benchmarks/RESULTS.md). So here the gradients are
+written as plain convolutions of rearranged arrays. Images are (n, *spatial, in), kernels (*kernel, in per group, out).
 """
 
 import dataclasses
@@ -86,7 +86,8 @@ def kernel_gradient(window, x, w, dy):
   """The gradient with respect to the kernel: channels become images, images channels, and `dy` is the kernel."""
   if window.groups > 1 or set(window.strides) != {1}:
     return im2col.kernel_gradient(window, x, w, dy)
-  swapped = dataclasses.replace(window, strides=window.dilation, dilation=window.strides, dtype=jnp.promote_types(x.dtype, jnp.float32))
+  accumulated = jnp.promote_types(x.dtype, jnp.float32)
+  swapped = dataclasses.replace(window, strides=window.dilation, dilation=window.strides, dtype=accumulated)
 
   def block(x, dy):
     images = jnp.moveaxis(jnp.moveaxis(x, -1, 0), 1, -1)

@@ -121,7 +121,8 @@ def _rows(y, w, window):
 
 def _product(equation, a, b, window):
   equation = equation if _groups(window) else equation.replace("g", "")
-  return jnp.einsum(equation, a, b, precision=window.precision, preferred_element_type=jnp.promote_types(a.dtype, jnp.float32))
+  accumulated = jnp.promote_types(a.dtype, jnp.float32)
+  return jnp.einsum(equation, a, b, precision=window.precision, preferred_element_type=accumulated)
 
 
 def _blocks(x, w, window):
