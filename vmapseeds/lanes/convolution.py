@@ -44,7 +44,7 @@ def lowering(name: str) -> Iterator[None]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Window:
+class Window:
   """The static part of a convolution of channels-last images."""
 
   strides: tuple[int, ...]
@@ -109,7 +109,7 @@ def conv_general_dilated(
     extent = [(k - 1) * d + 1 for k, d in zip(rhs.shape, dilation, strict=False)]
     padding = jax.lax.padtype_to_pads(lhs.shape[1:-1], extent, strides, padding)
   padding = tuple((int(low), int(high)) for low, high in padding)
-  window = _Window(strides, padding, dilation, feature_group_count, precision, preferred_element_type)
+  window = Window(strides, padding, dilation, feature_group_count, precision, preferred_element_type)
   return _conv(window, lhs, rhs)
 
 
@@ -132,7 +132,7 @@ _conv.defvjp(_conv_fwd, _conv_bwd)
 
 def _lanes(part, window):
   """One part of a convolution's arithmetic for one network, and under `vmap` for the lanes of a step."""
-  one = functools.partial(getattr(forward, part) if jax.default_backend() == "cpu" else _XLA[part], window)
+  one = functools.partial(getattr(forward, part) if jax.default_backend() == "cpu" else XLA[part], window)
 
   @custom_vmap
   def call(*args):
@@ -147,15 +147,15 @@ def _lanes(part, window):
       if size == 1:
         return one(*(a[0] for a in args))[None], True
       return jax.lax.map(lambda lane: one(*lane), args), True
-    batched = functools.partial(getattr(im2col, part) if chosen == "im2col" else _XLA[part], window)
+    batched = functools.partial(getattr(im2col, part) if chosen == "im2col" else XLA[part], window)
     return jax.vmap(batched, in_axes=[0 if b else None for b in in_batched])(*args), True
 
   return call
 
 
 # XLA's own convolution and what differentiation makes of it.
-_XLA = {
-  "forward": _Window.lax,
+XLA = {
+  "forward": Window.lax,
   "input_gradient": lambda window, x, w, dy: jax.vjp(lambda x: window.lax(x, w), x)[1](dy)[0],
   "kernel_gradient": lambda window, x, w, dy: jax.vjp(lambda w: window.lax(x, w), w)[1](dy)[0],
 }

@@ -8,13 +8,12 @@ from vmapseeds.models.layers import Conv, max_pool, scaled, torch_init
 
 
 class ConvBlock(nn.Module):
-  """Convolution without bias, batch norm, max-pooling, ReLU."""
+  """Convolution without bias, batch norm, ReLU."""
 
   features: int
   kernel: int = 3
   stride: int = 1
   padding: int = 1
-  pool: int = 1
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
@@ -29,8 +28,7 @@ class ConvBlock(nn.Module):
       dtype=self.dtype,
     )(x)
     x = nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=self.dtype)(x)
-    # The same as ReLU before pooling, on fewer pixels.
-    return nn.relu(max_pool(x, self.pool) if self.pool > 1 else x)
+    return nn.relu(x)
 
 
 class ResNet9(nn.Module):
@@ -50,7 +48,8 @@ class ResNet9(nn.Module):
     x = block(x, 64)
     x = block(x, 128, kernel=5, stride=2, padding=2)
     x = x + block(block(x, 128), 128)
-    x = block(x, 256, pool=2)
+    x = block(x, 256)
+    x = max_pool(x)
     x = x + block(block(x, 256), 256)
     x = block(x, 128, padding=0)
     x = jnp.max(x, axis=(1, 2))

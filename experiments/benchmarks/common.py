@@ -1,0 +1,157 @@
+"""What the benchmarks share: flags, the machine and its matrix-product peak, tables and files."""
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import math
+import multiprocessing
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+from tyro.conf import arg
+
+from experiments.common import plain
+from vmapseeds import lanes
+from vmapseeds.cli import parse
+from vmapseeds.errors import at_least
+from vmapseeds.results import check_writable
+
+PACKAGES = ("vmapseeds", "jax", "flax", "torch", "numpy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """What every benchmark takes."""
+
+  out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks")
+  """folder for the numbers (.json) and the tables (.md)"""
+
+  rounds: Annotated[int, arg(metavar="K")] = 5
+  """timings of each, in turn, of which the median is shown"""
+
+
+def arguments(target: type[Flags], doc: str, name: str, argv: Sequence[str] | None) -> tuple[Any, str]:
+  """The flags of a benchmark, checked before any work, and the command that repeats it."""
+  flags = parse(type("Flags", (target,), {"__doc__": doc}), argv, prog=f"python -m experiments.benchmarks.{name}")
+  at_least("--rounds", flags.rounds, 1)
+  check_writable(flags.out)
+  command = ["python", "-m", f"experiments.benchmarks.{name}", *(sys.argv[1:] if argv is None else argv)]
+  return flags, shlex.join(command)
+
+
+def elsewhere(function: Callable, *args: Any) -> Any:
+  """`function(*args)` in a process of its own: this one never starts JAX, so that a GPU's memory stays free."""
+  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    return pool.submit(function, *args).result()
+
+
+def machine() -> dict[str, Any]:
+  """What numbers depend on: processor, devices, versions, date. Starts JAX."""
+  devices = lanes.devices()
+  cpuinfo = Path("/proc/cpuinfo")
+  lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+  named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+  return {
+    "cpu": named[0] if named else platform.processor() or platform.machine(),
+    "cores": cores(),
+    "platform": devices[0].platform,
+    "devices": len(devices),
+    "device_kind": devices[0].device_kind,
+    "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
+    "date": datetime.date.today().isoformat(),
+  }
+
+
+def cores() -> int:
+  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def version(package: str) -> str | None:
+  try:
+    return importlib.metadata.version(package)
+  except importlib.metadata.PackageNotFoundError:
+    return None
+
+
+def peak(precision: str) -> float:
+  """The most floating-point operations a second of square matrix products on all devices at once. Starts JAX."""
+  devices = lanes.devices()
+  size, calls = (2048, 1) if devices[0].platform == "cpu" else (8192, 20)
+  sharding = NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec("device"))
+  factor = np.random.default_rng(0).standard_normal((len(devices), size, size), np.float32)
+  factor = jax.device_put(factor.astype(jax.numpy.dtype(precision)), sharding)
+  product = jax.jit(lambda a: a @ a)
+
+  def seconds():
+    began = time.perf_counter()
+    jax.block_until_ready([product(factor) for _ in range(calls)])
+    return time.perf_counter() - began
+
+  seconds()
+  return 2 * len(devices) * size**3 * calls / min(seconds() for _ in range(10))
+
+
+class Table(NamedTuple):
+  """A finished table of texts."""
+
+  title: str
+  head: Sequence[str]
+  rows: Sequence[Sequence[str]]
+  notes: Sequence[str] = ()
+
+
+def markdown(table: Table) -> str:
+  lines = [table.head, ["---"] * len(table.head), *table.rows]
+  text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+  return "\n\n".join((f"### {table.title}", text, *table.notes)) + "\n"
+
+
+def conditions(where: dict[str, Any], command: str) -> str:
+  """Machine, versions, date and command in a line of Markdown."""
+  devices = "" if where["platform"] == "cpu" else f", {where['devices']} × {where['device_kind']}"
+  versions = ", ".join(f"{name} {v or 'absent'}" for name, v in where["versions"].items())
+  return f"{where['cpu']}, {where['cores']} cores{devices}; {versions}; {where['date']}; `{command}`"
+
+
+def show(table: Table) -> None:
+  """Prints a table."""
+  shown = RichTable(title=escape(table.title), caption=escape("\n".join(table.notes)), caption_justify="left")
+  for i, head in enumerate(table.head):
+    shown.add_column(escape(head), justify="right" if i else "left", overflow="fold")
+  for row in table.rows:
+    shown.add_row(*map(escape, row))
+  Console(width=None if sys.stdout.isatty() else 160).print(shown)
+
+
+def write(flags: Flags, command: str, where: dict[str, Any], tables: Sequence[Table], numbers: Any) -> None:
+  """Writes `<name>.json` and `<name>.md` into the output folder."""
+  flags.out.mkdir(parents=True, exist_ok=True)
+  chosen = {f.name: str(v) if isinstance(v := getattr(flags, f.name), Path) else v for f in dataclasses.fields(flags)}
+  stem = flags.out / shlex.split(command)[2].rsplit(".", 1)[1]
+  record = {"command": command, "flags": chosen, "machine": where, "numbers": numbers}
+  stem.with_suffix(".json").write_text(json.dumps(plain(record), indent=1, allow_nan=False) + "\n", "utf-8")
+  text = "\n".join((conditions(where, command), "", *map(markdown, tables)))
+  stem.with_suffix(".md").write_text(text, "utf-8")
+  print(f"wrote {stem}.json and .md", file=sys.stderr)
+
+
+def significant(value: float, digits: int = 3) -> str:
+  """A number to some significant digits, thousands apart, never in powers of ten; a dash for NaN."""
+  if not math.isfinite(value):
+    return "—"
+  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  return f"{value:,.{places}f}"

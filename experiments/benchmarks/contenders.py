@@ -1,0 +1,303 @@
+"""Ways to train a recipe, each in processes of its own that train when told to.
+
+A process keeps its threads, its XLA devices and its memory to itself, and waits while another is timed: so contenders
+can be timed in turn, round after round, under the same conditions.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import multiprocessing
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+import vmapseeds as vs
+from experiments.benchmarks.common import significant
+from vmapseeds import lanes
+from vmapseeds.train import DeviceExamples, network, train
+
+SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once
+LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
+PATIENCE = 10.0  # seconds for a process to end
+LEAST_SECONDS = 1.0  # of a timing: short epochs are repeated
+Advance = Callable[[], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+  """A recipe on random images of its data set's shape, and how much of it is timed."""
+
+  recipe: vs.Recipe
+  shape: tuple[int, ...]
+  classes: int
+  lanes: int  # networks that ours trains in one call on a CPU
+  stacked: int  # networks under a plain vmap on a CPU: fewer where they fill the memory
+  steps: int  # of an epoch
+  epochs: int  # of one call of ours, which begins at initialisation
+
+
+WORKLOADS = {
+  "digits": Workload(vs.recipe("digits_cnn", batch_size=64), (8, 8, 1), 10, lanes=64, stacked=64, steps=15, epochs=16),
+  "binary": Workload(vs.recipe("cnn_cifar10_binary"), (32, 32, 3), 2, lanes=16, stacked=16, steps=20, epochs=4),
+  "resnet_quarter": Workload(
+    vs.recipe("resnet9_cifar10", width=0.25, batch_size=100), (32, 32, 3), 10, lanes=4, stacked=4, steps=5, epochs=2
+  ),
+  "resnet": Workload(vs.recipe("resnet9_cifar10"), (32, 32, 3), 10, lanes=2, stacked=2, steps=2, epochs=1),
+}
+
+
+def placed(name: str, platform: str, steps: int | None = None) -> Workload:
+  """The workload in this platform's precision: float32 on a CPU, else bfloat16."""
+  workload = WORKLOADS[name]
+  recipe = workload.recipe.replace(precision="float32" if platform == "cpu" else "bfloat16")
+  return dataclasses.replace(workload, recipe=recipe, steps=steps or workload.steps)
+
+
+def default_width(platform: str) -> int:
+  """The lane width of ours where none is given or chosen."""
+  return 1 if platform == "cpu" else 64
+
+
+def random_examples(workload: Workload) -> DeviceExamples:
+  """An epoch of random images."""
+  rng = np.random.default_rng(0)
+  n, channels = workload.steps * workload.recipe.batch_size, workload.shape[-1]
+  images = rng.integers(0, 256, (n, *workload.shape), np.uint8)
+  moments = np.full(channels, 128, np.float32), np.full(channels, 64, np.float32)
+  return DeviceExamples(images, rng.integers(0, workload.classes, n, np.int32), *moments)
+
+
+def flops(workload: Workload) -> int:
+  """Floating-point operations of a training step of one network: those of its convolutions and dense layers.
+
+  A layer's forward pass takes 2 · |output| · |kernel| / features; its kernel gradient and its input gradient as many
+  each, except that the first layer needs no input gradient. Padding counts as if it were multiplied.
+  """
+  model = network(workload.recipe, workload.classes)
+
+  forward = functools.partial(model.init_with_output, train=True, capture_intermediates=_is_product)
+  images = jax.ShapeDtypeStruct((workload.recipe.batch_size, *workload.shape), np.float32)
+  shapes = jax.eval_shape(lambda images: forward(jax.random.key(0), images)[1], images)
+  params, outputs = (flatten_dict(shapes[kind]) for kind in ("params", "intermediates"))
+  kernels = {path[:-1]: kernel for path, kernel in params.items() if path[-1] == "kernel"}
+  layers = {p: 2 * outputs[*p, "__call__"][0].size * k.size // k.shape[-1] for p, k in kernels.items()}
+  return 3 * sum(layers.values()) - layers[min(layers)]  # the first is Conv_0, or that of ConvBlock_0
+
+
+def _is_product(module: nn.Module, method: str) -> bool:
+  return isinstance(module, nn.Conv | nn.Dense)
+
+
+# Ways to train.
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+  """One way to train: `kind` of competitor, `label` in tables, and what `start` needs to know."""
+
+  kind: str
+  label: str
+  start: Callable[["Way", Workload, DeviceExamples], Advance]  # called in the process; an advance is some epochs
+  options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  lanes: int = 1  # networks a process advances together
+  processes: int = 1
+  devices: int = 1  # XLA devices of a process
+  epochs: int = 1  # of an advance
+  pinned: bool = False  # each process to a core
+
+
+def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
+  """`vmapseeds.train.train` spread over lanes: every advance is a whole training of `way.epochs` epochs."""
+  devices = lanes.devices()[: way.devices]
+  recipe = workload.recipe.replace(epochs=way.epochs)
+  spread = lanes.spread(
+    lambda data, run: train(recipe, data, run, workload.classes).diverged, width=way.options["width"], devices=devices
+  )
+  data = lanes.replicate(data, devices)
+  runs = vs.Runs.independent(way.lanes).lanes(recipe, len(data.labels))
+
+  def advance() -> None:
+    with lanes.lowering(way.options["lowering"]):
+      list(spread(data, runs))
+
+  return advance
+
+
+def plain_jax(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
+  from experiments.benchmarks.plain_jax import Trainer
+
+  return Trainer(workload.recipe, data, workload.classes, lanes=way.lanes, **way.options)
+
+
+def plain_torch(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
+  from experiments.benchmarks.plain_torch import trainer
+
+  return trainer(workload.recipe, data, workload.classes, lanes=way.lanes, **way.options)
+
+
+def our_way(workload: Workload, *, lanes: int, width: int, lowering: str, devices: int, **options: Any) -> Way:
+  label = f"{lowering}, width {width}, {lanes} lanes"
+  chosen = {"width": width, "lowering": lowering}
+  return Way("ours", label, ours, chosen, lanes=lanes, devices=devices, epochs=workload.epochs, **options)
+
+
+# Their processes.
+
+
+def _serve(connection, way: Way, workload: Workload, index: int) -> None:
+  """Answers each request with model-steps, seconds and memory; the first answer is the way to the first epoch's end."""
+  began = time.perf_counter()
+  # No caches of compiled programs, and on a GPU no memory taken in advance, because contenders share it.
+  os.environ |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+  jax.config.update("jax_enable_compilation_cache", False)
+  jax.config.update("jax_num_cpu_devices", way.devices)
+  if way.pinned and hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[index]})
+  try:
+    advance = way.start(way, workload, random_examples(workload))
+    times = 0
+    while True:
+      advance()
+      times += 1
+      seconds = time.perf_counter() - began
+      if times == 1 or seconds >= LEAST_SECONDS:
+        steps = times * way.lanes * way.epochs * workload.steps
+        connection.send({"model_steps": steps, "seconds": seconds, **_memory()})
+        if not connection.recv():
+          return
+        times, began = 0, time.perf_counter()
+  except ModuleNotFoundError as error:
+    extra = ": pip install -e '.[bench]'" * (error.name == "torch")
+    connection.send(f"{error.name} is not installed{extra}")
+  except Exception as error:
+    connection.send(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
+
+
+def _memory() -> dict[str, int | None]:
+  """The most bytes held so far, by the process and on its first accelerator."""
+  most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  if "torch" in sys.modules:
+    cuda = sys.modules["torch"].cuda
+    device = cuda.max_memory_allocated() if cuda.is_available() else None
+  else:
+    device = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+  return {"host_bytes": most if sys.platform == "darwin" else 1024 * most, "device_bytes": device}
+
+
+class Contender:
+  """A way and its processes, started and ready; `measure` adds a speed in model-steps a second to `speeds`."""
+
+  def __init__(self, way: Way, workload: Workload, limit: float = LIMIT):
+    context = multiprocessing.get_context("spawn")
+    self.way, self.limit, self.speeds, self.error, self.skipped = way, limit, [], None, False
+    self.host_bytes = self.device_bytes = None
+    self._links = []
+    for index in range(way.processes):
+      here, there = context.Pipe()
+      process = context.Process(target=_serve, args=(there, way, workload, index), daemon=True)
+      process.start()
+      there.close()
+      self._links.append((here, process))
+    self.ready_seconds = max((a["seconds"] for a in self._answers()), default=math.nan)
+
+  def _answers(self) -> list[dict]:
+    """An answer from each process; none, and `error` set, if one of them failed."""
+    answers, until = [], time.monotonic() + self.limit
+    for link, _ in self._links:
+      try:
+        in_time = link.poll(max(0, until - time.monotonic()))
+        answers.append(link.recv() if in_time else f"not done in {self.limit:g} s")
+      except (EOFError, ConnectionError):
+        answers.append("killed: out of memory?")
+    self.error = next((a for a in answers if isinstance(a, str)), None)
+    if self.error:
+      self.stop(patience=0)
+      return []
+    self.host_bytes = sum(a["host_bytes"] for a in answers)
+    self.device_bytes = sum(a["device_bytes"] or 0 for a in answers) or None
+    return answers
+
+  @property
+  def running(self) -> bool:
+    return bool(self._links)
+
+  def measure(self) -> None:
+    """Times a second or an advance, whichever is longer, all processes at once."""
+    for link, _ in self._links:
+      with contextlib.suppress(OSError):  # a process that died is found when it does not answer
+        link.send(True)
+    if answers := self._answers():
+      self.speeds.append(sum(a["model_steps"] / a["seconds"] for a in answers))
+
+  @property
+  def speed(self) -> float:
+    return statistics.median(self.speeds) if self.speeds else math.nan
+
+  def spread(self) -> str:
+    """The slowest and the fastest timing."""
+    return " – ".join(significant(s) for s in (min(self.speeds), max(self.speeds)))
+
+  def stop(self, patience: float = PATIENCE) -> None:
+    links, self._links = self._links, []
+    for link, _ in links:
+      with contextlib.suppress(OSError):
+        link.send(False)
+    for link, process in links:
+      process.join(patience)
+      process.kill()
+      process.join()
+      link.close()
+
+  def numbers(self) -> dict[str, Any]:
+    way = {k: getattr(self.way, k) for k in ("kind", "label", "lanes", "processes", "devices", "options")}
+    kept = ("speed", "speeds", "ready_seconds", "host_bytes", "device_bytes", "skipped", "error")
+    return way | {k: getattr(self, k) for k in kept}
+
+
+def race(
+  ways: Sequence[Way], workload: Workload, rounds: int, *,
+  slow: float = SLOW, together: bool = True, limit: float = LIMIT,
+) -> list[Contender]:  # fmt: skip
+  """Every way started and timed, then timed in turn until it has `rounds` timings.
+
+  Args:
+    slow: a way that is so many times slower than the fastest so far, of ours or of the others, has one timing only.
+    together: whether all processes live until the end. Otherwise each way has all its timings before the next starts:
+      for accelerators, whose memory programs do not give back.
+    limit: seconds after which a contender that does not answer is given up.
+  """
+  contenders: list[Contender] = []
+  try:
+    for way in ways:
+      contenders.append(contender := Contender(way, workload, limit))
+      for _ in range(1 if together else rounds):
+        if not contender.running:
+          break
+        contender.measure()
+        rivals = [c.speed for c in contenders if c.speeds and (c.way.kind == "ours") == (way.kind == "ours")]
+        if contender.speeds and slow * contender.speed < max(rivals):
+          contender.skipped = True
+          contender.stop()
+      if not together:
+        contender.stop()
+      said = contender.error or f"ready in {contender.ready_seconds:.0f} s, {contender.speed:,.1f} model-steps/s"
+      print(f"{way.kind}: {way.label}: {said}", file=sys.stderr)
+    for _ in range(rounds - 1):
+      for contender in contenders:
+        if contender.running:
+          contender.measure()
+  finally:
+    for contender in contenders:
+      contender.stop()
+  return contenders

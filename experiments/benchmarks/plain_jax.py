@@ -1,0 +1,149 @@
+"""The recipes as a JAX user trains them: Flax layers and pooling as they come, one network jitted or many vmapped.
+
+The input pipeline is vmapseeds' own (data set on the device, augmentation inside the step), so that what differs is how
+networks run beside each other.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import PyTree
+
+from vmapseeds import models
+from vmapseeds.recipe import Recipe
+from vmapseeds.runs import Runs
+from vmapseeds.train import DeviceExamples, draw_augmentation, epoch_order, make_optimizer, training_images
+
+
+class SmallCNN(nn.Module):
+  features: tuple[int, ...]
+  hidden: tuple[int, ...]
+  num_classes: int
+  dtype: jnp.dtype
+
+  @nn.compact
+  def __call__(self, x):
+    for features in self.features:
+      x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3), dtype=self.dtype)(x)), (2, 2), (2, 2))
+    x = x.reshape(len(x), -1)
+    for features in self.hidden:
+      x = nn.relu(nn.Dense(features, dtype=self.dtype)(x))
+    return nn.Dense(self.num_classes, dtype=self.dtype)(x)
+
+
+class ResNet9(nn.Module):
+  width: float
+  num_classes: int
+  dtype: jnp.dtype
+
+  @nn.compact
+  def __call__(self, x):
+    def block(x, features, kernel=3, stride=1, padding=1):
+      x = nn.Conv(
+        models.layers.scaled(features, self.width), (kernel, kernel), stride, padding, use_bias=False, dtype=self.dtype
+      )(x)
+      return nn.relu(nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5, dtype=self.dtype)(x))
+
+    x = block(block(x, 64), 128, 5, 2, 2)
+    x = x + block(block(x, 128), 128)
+    x = nn.max_pool(block(x, 256), (2, 2), (2, 2))
+    x = x + block(block(x, 256), 256)
+    x = block(x, 128, padding=0)
+    x = nn.max_pool(x, x.shape[1:3]).reshape(len(x), -1)
+    return 0.2 * nn.Dense(self.num_classes, use_bias=False, dtype=self.dtype)(x)
+
+
+def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
+  """The recipe's network without `conv_general_dilated=` and with Flax's own pooling."""
+  dtype = jnp.dtype(recipe.precision)
+  scaled = functools.partial(models.layers.scaled, width=recipe.width)
+  return {
+    "small_cnn": SmallCNN((scaled(16), scaled(32)), (), num_classes, dtype),
+    "banerjee_cnn": SmallCNN((scaled(32), scaled(16)), (scaled(64),), num_classes, dtype),
+    "resnet9": ResNet9(recipe.width, num_classes, dtype),
+  }[recipe.model]
+
+
+class State(NamedTuple):
+  params: PyTree
+  batch_stats: PyTree
+  optimizer: PyTree
+
+
+class Training(NamedTuple):
+  """One network's training as pure functions of its run: `init(run)`, `step(data, run, state, examples, drawn)`."""
+
+  init: Callable
+  step: Callable
+
+
+def training(recipe: Recipe, shape: tuple[int, ...], num_classes: int) -> Training:
+  """How one network of images of `shape` begins and advances; a schedule ramps down over a million steps."""
+  model = plain_model(recipe, num_classes)
+
+  def init(run):
+    variables = model.init(run.key("init"), jnp.zeros((1, *shape)))
+    params = variables.pop("params")
+    return State(params, variables, make_optimizer(recipe, run, 10**6).init(params))
+
+  def step(data, run, state, examples, drawn):
+    images, labels = training_images(recipe, data, examples, drawn), data.labels[examples]
+
+    def loss(params):
+      logits, stats = model.apply({"params": params, **state.batch_stats}, images, mutable=["batch_stats"])
+      return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean(), stats
+
+    gradient, stats = jax.grad(loss, has_aux=True)(state.params)
+    updates, optimizer = make_optimizer(recipe, run, 10**6).update(gradient, state.optimizer, state.params)
+    return State(optax.apply_updates(state.params, updates), stats, optimizer)
+
+  return Training(init, step)
+
+
+class Trainer:
+  """Epochs of one network (`lanes=1`) or of `lanes` under `jax.vmap`; steps in a scan, or one jitted call each."""
+
+  def __init__(self, recipe: Recipe, data: DeviceExamples, num_classes: int, *, lanes: int, scan: bool):
+    size = len(data.labels)
+    self.steps, self.scan, self.lanes, self.epoch = size // recipe.batch_size, scan, lanes, 0
+    self.data = jax.device_put(jax.tree.map(np.asarray, data))
+    self.runs = jax.tree.map(jnp.asarray, Runs.independent(lanes).lanes(recipe, size))
+    if lanes == 1:
+      self.runs = jax.tree.map(lambda a: a[0], self.runs)
+    init, step = training(recipe, data.images.shape[1:], num_classes)
+
+    def order(run, epoch):
+      return epoch_order(run, epoch, size)[: self.steps * recipe.batch_size].reshape(self.steps, -1)
+
+    def whole(data, run, state, epoch):
+      examples = order(run, epoch)
+      drawn = draw_augmentation(recipe, data, run, epoch, examples)
+      return jax.lax.scan(lambda state, batch: (step(data, run, state, *batch), None), state, (examples, drawn))[0]
+
+    def single(data, run, state, epoch, examples):
+      return step(data, run, state, examples, draw_augmentation(recipe, data, run, epoch, examples))
+
+    def jitted(f, in_axes, **options):
+      return jax.jit(f if lanes == 1 else jax.vmap(f, in_axes), **options)
+
+    self.order = jitted(order, (0, None))
+    self.whole = jitted(whole, (None, 0, 0, None), donate_argnums=2)
+    self.step = jitted(single, (None, 0, 0, None, 0), donate_argnums=2)
+    self.state = jitted(init, 0)(self.runs)
+
+  def __call__(self) -> None:
+    """One epoch."""
+    if self.scan:
+      self.state = self.whole(self.data, self.runs, self.state, self.epoch)
+    else:
+      order = self.order(self.runs, self.epoch)
+      for i in range(self.steps):
+        self.state = self.step(self.data, self.runs, self.state, self.epoch, order[..., i, :])
+    self.epoch += 1
+    jax.block_until_ready(self.state)

@@ -1,0 +1,70 @@
+"""How the speed grows with the number of lanes: ours beside one network at a time.
+
+    python -m experiments.benchmarks.seed_batches                                          (3 minutes on two CPU cores)
+
+Ours spreads its lanes over all devices, at most the lane width on each at once. One at a time is a jitted Flax network
+without vmapseeds, by all cores.
+"""
+
+import dataclasses
+from typing import Annotated
+
+from tyro.conf import arg
+
+from experiments.benchmarks import common
+from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.contenders import WORKLOADS, Way, default_width, our_way, placed, plain_jax, race
+from vmapseeds import lanes
+from vmapseeds.cli import mistakes
+from vmapseeds.errors import at_least, one_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(common.Flags):
+  workload: Annotated[str, arg(metavar="NAME")] = "digits"
+  """what to train: digits binary resnet_quarter resnet"""
+
+  lanes: Annotated[tuple[int, ...], arg(metavar="N")] = (1, 4, 16, 64, 256)
+  """numbers of lanes"""
+
+  lane_width: Annotated[int | None, arg(metavar="W", help_behavior_hint="(default: 1 on a CPU, 64 elsewhere)")] = None
+  """lanes that a device advances together, at most"""
+
+  lowerings: Annotated[tuple[str, ...], arg(metavar="NAME")] = ("sequential", "im2col")
+  """lowerings of ours"""
+
+
+def main(argv: list[str] | None = None) -> None:
+  flags, command = common.arguments(Flags, __doc__, "seed_batches", argv)
+  one_of("workload", flags.workload, WORKLOADS)
+  for name in flags.lowerings:
+    one_of("lowering", name, lanes.LOWERINGS)
+  for count in (*flags.lanes, *(() if flags.lane_width is None else (flags.lane_width,))):
+    at_least("a number of lanes", count, 1)
+  where = common.elsewhere(common.machine)
+  devices, cpu = where["devices"], where["platform"] == "cpu"
+  most = flags.lane_width or default_width(where["platform"])
+  workload = placed(flags.workload, where["platform"])
+  ways = [
+    our_way(workload, lanes=n, width=min(most, -(-n // devices)), lowering=lowering, devices=devices)
+    for lowering in flags.lowerings
+    for n in flags.lanes
+  ]
+  ways += [Way("b", f"JAX, one at a time, {how}", plain_jax, {"scan": how != "a call a step"})
+           for how in ("steps in a scan", "a call a step")]  # fmt: skip
+  contenders = race(ways, workload, flags.rounds, slow=float("inf"), together=cpu)
+  alone = max((c.speed for c in contenders if c.way.kind == "b" and c.speeds), default=float("nan"))
+  rows = [
+    (c.way.label, significant(c.speed), c.spread(),
+     f"{c.speed / alone:.2f}") if c.speeds else (c.way.label, c.error, "—", "—")
+    for c in contenders
+  ]  # fmt: skip
+  head = ("contender", "model-steps/s", "least – most", "÷ one at a time")
+  table = Table(f"{flags.workload}: model-steps a second by lanes", head, rows)
+  common.show(table)
+  common.write(flags, command, where, [table], [c.numbers() for c in contenders])
+
+
+if __name__ == "__main__":
+  with mistakes():
+    main()
