@@ -1,6 +1,6 @@
 """One network's convolutions here: each part of their arithmetic as XLA differentiates it, and as we write it.
 
-    python -m experiments.benchmarks.convolutions                                           (3 minutes on two CPU cores)
+    python -m experiments.benchmarks.convolutions                                            (1 minute on two CPU cores)
 
 xla      `lax.conv_general_dilated` and what JAX's differentiation makes of it
 im2col   matrix products over patches, block by block
@@ -22,7 +22,7 @@ from vmapseeds.lanes import convolution, forward, im2col
 
 PARTS = ("forward", "input_gradient", "kernel_gradient")
 FORMS = {"xla": convolution.XLA, "im2col": vars(im2col), "forward": vars(forward)}
-REPEATS = 20
+REPEATS = 4
 
 
 class Layer(NamedTuple):
