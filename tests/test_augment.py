@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.augment import augment, check_size, parse
+from vmapseeds.augment import apply, check_size, draws, parse
 
 IMAGE = jnp.arange(5 * 6 * 2, dtype=jnp.float32).reshape(5, 6, 2)
 FILL = jnp.array([-1.0, -2.0])
@@ -14,7 +14,7 @@ FILL = jnp.array([-1.0, -2.0])
 
 def many(text, n=2000):
   keys = jax.random.split(jax.random.key(0), n)
-  return np.asarray(jax.vmap(lambda k: augment(text, IMAGE, k, FILL))(keys))
+  return np.asarray(jax.vmap(lambda k: apply(text, IMAGE, draws(text, k, *IMAGE.shape[:2]), FILL))(keys))
 
 
 def counts(images, candidates):

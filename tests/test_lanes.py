@@ -52,9 +52,15 @@ def training():
   return lambda data, run: train(recipe, data, run, 10), data, vs.Runs.independent(8).lanes(recipe, 32)
 
 
-def test_a_run_depends_on_its_row_alone(training):
+@pytest.mark.parametrize("lowering", ["sequential", "im2col"])
+def test_a_run_depends_on_its_row_alone(training, lowering):
   """Bit for bit: not on its place, its neighbours, or how many devices there are (DESIGN's promise for one width)."""
-  function, data, runs = training
+  train_one, data, runs = training
+
+  def function(data, run):
+    with lanes.lowering(lowering):
+      return train_one(data, run)
+
   for width in (1, 2):
     _, reference = collected(function, data, runs, width=width)
     order = np.array([5, 0, 7, 3, 2])

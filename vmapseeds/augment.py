@@ -94,11 +94,6 @@ def apply(text: str, image: Image, drawn: tuple[Draw, ...], fill: Fill) -> Image
   return image
 
 
-def augment(text: str, image: Image, key: Key[Array, ""], fill: Fill) -> Image:
-  """`image` after the steps of `text`."""
-  return apply(text, image, draws(text, key, *image.shape[:2]), fill)
-
-
 def check_size(text: str, height: int, width: int) -> None:
   """`Mistake` when a step of `text` is larger than the images."""
   for word in text.split():

@@ -49,17 +49,17 @@ def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
   devices = lanes.devices()
   recipe = recipe.replace(epochs=1)
   steps = min(STEPS, max(2, PIXELS // (recipe.batch_size * math.prod(shapes.image))))
-  data = _random_examples(shapes, steps * recipe.batch_size)
+  data = random_examples(shapes, steps * recipe.batch_size)
   runs = Runs.independent(how.width * len(devices)).lanes(recipe, len(data.labels))
 
-  # A function of its own for each, because what is traced once is not traced again under another lowering.
+  # Not defined once for all, because what is traced once is not traced again under another lowering.
   def one_run(data, run):
-    return train(recipe, data, run, shapes.num_classes).diverged
+    with lanes.lowering(how.lowering):
+      return train(recipe, data, run, shapes.num_classes).diverged
 
   try:
     begun = time.perf_counter()
-    with lanes.lowering(how.lowering):
-      step, needed = lanes.compiled(one_run, data, runs, devices=devices)
+    step, needed = lanes.compiled(one_run, data, runs, devices=devices)
     compile_seconds = time.perf_counter() - begun
     if needed > choice.free_memory(devices[0]):
       return None
@@ -75,7 +75,8 @@ def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
   return Speed(statistics.median(taken) / (steps * how.width * len(devices)), compile_seconds)
 
 
-def _random_examples(shapes: Shapes, n: int) -> DeviceExamples:
+def random_examples(shapes: Shapes, n: int) -> DeviceExamples:
+  """`n` random images, to be timed on."""
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, (n, *shapes.image), np.uint8)
   moments = (np.full(shapes.image[-1], value, np.float32) for value in (128, 64))

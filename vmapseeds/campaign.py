@@ -99,7 +99,7 @@ def train(
 
   shared = lanes.replicate(examples, devices)
   done = results.done[: len(runs)]
-  with lanes.lowering(lowering), progress_bar(len(runs), done.sum(), progress) as advance_to:
+  with progress_bar(len(runs), done.sum(), progress) as advance_to:
     while not done.all():
       rows = np.flatnonzero(~done)[:seed_batch]
       run_lanes = spread_run(recipe, num_classes, logits, lowering, lane_width)
@@ -119,16 +119,13 @@ def train(
 
 @functools.lru_cache(maxsize=16)
 def spread_run(recipe: Recipe, num_classes: int, logits: bool, lowering: str, lane_width: int):
-  """Training and evaluation of one run, spread over lanes: compiled once a process, whatever the runs' values.
-
-  Args:
-    lowering: what it is traced under, which is the caller's to see to.
-  """
+  """Training and evaluation of one run, spread over lanes: compiled once a process, whatever the runs' values."""
 
   def one_run(shared, run: Run):
     train_set, test_sets = shared
-    trained = train_one(recipe, train_set, run, num_classes)
-    evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in test_sets.items()}
+    with lanes.lowering(lowering):
+      trained = train_one(recipe, train_set, run, num_classes)
+      evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in test_sets.items()}
     if not logits:
       evaluations = {n: e._replace(logits=None) for n, e in evaluations.items()}
     return trained.diverged, evaluations

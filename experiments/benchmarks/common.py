@@ -44,6 +44,17 @@ class Flags:
   """timings of each, in turn, of which the median is shown"""
 
 
+@dataclasses.dataclass(frozen=True)
+class RecipeFlags(Flags):
+  """What a benchmark of campaigns takes."""
+
+  recipe: Annotated[str, arg(metavar="RECIPE")] = "digits_cnn"
+  """what to train: a name that `vmapseeds recipes` lists"""
+
+  set: Annotated[tuple[str, ...], arg(metavar="FIELD=VALUE", help_behavior_hint="(default: none)")] = ()
+  """recipe fields to change"""
+
+
 def arguments(target: type[Flags], doc: str, name: str, argv: Sequence[str] | None) -> tuple[Any, str]:
   """The flags of a benchmark, checked before any work, and the command that repeats it."""
   flags = parse(type("Flags", (target,), {"__doc__": doc}), argv, prog=f"python -m experiments.benchmarks.{name}")

@@ -25,6 +25,7 @@ from flax.traverse_util import flatten_dict
 import vmapseeds as vs
 from experiments.benchmarks.common import significant
 from vmapseeds import lanes
+from vmapseeds.bench import Shapes, random_examples
 from vmapseeds.train import DeviceExamples, network, train
 
 SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once
@@ -62,20 +63,6 @@ def placed(name: str, platform: str, steps: int | None = None) -> Workload:
   workload = WORKLOADS[name]
   recipe = workload.recipe.replace(precision="float32" if platform == "cpu" else "bfloat16")
   return dataclasses.replace(workload, recipe=recipe, steps=steps or workload.steps)
-
-
-def default_width(platform: str) -> int:
-  """The lane width of ours where none is given or chosen."""
-  return 1 if platform == "cpu" else 64
-
-
-def random_examples(workload: Workload) -> DeviceExamples:
-  """An epoch of random images."""
-  rng = np.random.default_rng(0)
-  n, channels = workload.steps * workload.recipe.batch_size, workload.shape[-1]
-  images = rng.integers(0, 256, (n, *workload.shape), np.uint8)
-  moments = np.full(channels, 128, np.float32), np.full(channels, 64, np.float32)
-  return DeviceExamples(images, rng.integers(0, workload.classes, n, np.int32), *moments)
 
 
 def flops(workload: Workload) -> int:
@@ -121,15 +108,17 @@ def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   """`vmapseeds.train.train` spread over lanes: every advance is a whole training of `way.epochs` epochs."""
   devices = lanes.devices()[: way.devices]
   recipe = workload.recipe.replace(epochs=way.epochs)
-  spread = lanes.spread(
-    lambda data, run: train(recipe, data, run, workload.classes).diverged, width=way.options["width"], devices=devices
-  )
+
+  def one_run(data, run):
+    with lanes.lowering(way.options["lowering"]):
+      return train(recipe, data, run, workload.classes).diverged
+
+  spread = lanes.spread(one_run, width=way.options["width"], devices=devices)
   data = lanes.replicate(data, devices)
   runs = vs.Runs.independent(way.lanes).lanes(recipe, len(data.labels))
 
   def advance() -> None:
-    with lanes.lowering(way.options["lowering"]):
-      list(spread(data, runs))
+    list(spread(data, runs))
 
   return advance
 
@@ -165,7 +154,8 @@ def _serve(connection, way: Way, workload: Workload, index: int) -> None:
   if way.pinned and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[index]})
   try:
-    advance = way.start(way, workload, random_examples(workload))
+    shapes = Shapes(workload.shape, workload.classes)
+    advance = way.start(way, workload, random_examples(shapes, workload.steps * workload.recipe.batch_size))
     times = 0
     while True:
       advance()

@@ -12,10 +12,11 @@ from tyro.conf import arg
 
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
-from experiments.benchmarks.contenders import WORKLOADS, default_width, our_way, placed, race
+from experiments.benchmarks.contenders import WORKLOADS, our_way, placed, race
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes
 from vmapseeds.errors import at_least, one_of
+from vmapseeds.lanes.choice import candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,26 +24,27 @@ class Flags(common.Flags):
   workload: Annotated[str, arg(metavar="NAME")] = "digits"
   """what to train: digits binary resnet_quarter resnet"""
 
-  lane_width: Annotated[int | None, arg(metavar="W", help_behavior_hint="(default: 1 on a CPU, 64 elsewhere)")] = None
+  lane_width: Annotated[int | None, arg(metavar="W", help_behavior_hint="(default: by device)")] = None
   """lanes that a device advances together"""
 
-  lowering: Annotated[str, arg(metavar="NAME")] = "im2col"
+  lowering: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: by device)")] = None
   """lowering of the convolution"""
 
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "devices", argv)
   one_of("workload", flags.workload, WORKLOADS)
-  one_of("lowering", flags.lowering, lanes.LOWERINGS)
+  if flags.lowering is not None:
+    one_of("lowering", flags.lowering, lanes.LOWERINGS)
   if flags.lane_width is not None:
     at_least("--lane-width", flags.lane_width, 1)
   where = common.elsewhere(common.machine)
   cpu, most = where["platform"] == "cpu", where["devices"]
-  width = flags.lane_width or default_width(where["platform"])
+  lowering, width = candidates(where["platform"], lowering=flags.lowering, width=flags.lane_width)[0]
   workload = placed(flags.workload, where["platform"])
   counts = sorted({*(2**i for i in range(most.bit_length())), most})
   count = max(workload.lanes, width * most)
-  ways = [our_way(workload, lanes=count, width=width, lowering=flags.lowering, devices=n) for n in counts]
+  ways = [our_way(workload, lanes=count, width=width, lowering=lowering, devices=n) for n in counts]
   ways = [dataclasses.replace(ways[0], pinned=True)] * cpu + ways
   contenders = race(ways, workload, flags.rounds, slow=float("inf"), together=cpu)
   base = contenders[0]

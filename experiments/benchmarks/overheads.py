@@ -41,13 +41,7 @@ BAR = 0.10
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags(common.Flags):
-  recipe: Annotated[str, arg(metavar="RECIPE")] = "digits_cnn"
-  """what to train: a name that `vmapseeds recipes` lists"""
-
-  set: Annotated[tuple[str, ...], arg(metavar="FIELD=VALUE", help_behavior_hint="(default: none)")] = ()
-  """recipe fields to change"""
-
+class Flags(common.RecipeFlags):
   runs: Annotated[int, arg(metavar="N")] = 256
   """runs of the campaign"""
 

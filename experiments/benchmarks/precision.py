@@ -25,13 +25,7 @@ PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags(common.Flags):
-  recipe: Annotated[str, arg(metavar="RECIPE")] = "digits_cnn"
-  """what to train: a name that `vmapseeds recipes` lists"""
-
-  set: Annotated[tuple[str, ...], arg(metavar="FIELD=VALUE", help_behavior_hint="(default: none)")] = ()
-  """recipe fields to change"""
-
+class Flags(common.RecipeFlags):
   epochs: Annotated[int, arg(metavar="E")] = 8
   """epochs of each run"""
 

@@ -13,10 +13,11 @@ from tyro.conf import arg
 
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
-from experiments.benchmarks.contenders import WORKLOADS, Way, default_width, our_way, placed, plain_jax, race
+from experiments.benchmarks.contenders import WORKLOADS, Way, our_way, placed, plain_jax, race
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes
 from vmapseeds.errors import at_least, one_of
+from vmapseeds.lanes.choice import candidates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Flags(common.Flags):
   lanes: Annotated[tuple[int, ...], arg(metavar="N")] = (1, 4, 16, 64, 256)
   """numbers of lanes"""
 
-  lane_width: Annotated[int | None, arg(metavar="W", help_behavior_hint="(default: 1 on a CPU, 64 elsewhere)")] = None
+  lane_width: Annotated[int | None, arg(metavar="W", help_behavior_hint="(default: by device)")] = None
   """lanes that a device advances together, at most"""
 
   lowerings: Annotated[tuple[str, ...], arg(metavar="NAME")] = ("sequential", "im2col")
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> None:
     at_least("a number of lanes", count, 1)
   where = common.elsewhere(common.machine)
   devices, cpu = where["devices"], where["platform"] == "cpu"
-  most = flags.lane_width or default_width(where["platform"])
+  most = candidates(where["platform"], width=flags.lane_width)[0].width
   workload = placed(flags.workload, where["platform"])
   ways = [
     our_way(workload, lanes=n, width=min(most, -(-n // devices)), lowering=lowering, devices=devices)
