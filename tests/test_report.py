@@ -11,6 +11,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import scipy.stats
 import xarray as xr
 import zarr
 from rich.console import Console
@@ -21,11 +22,12 @@ from vmapseeds import report
 from vmapseeds.errors import Mistake
 
 NAMES = [
-  "mean_accuracy", "sd_accuracy", "min_accuracy", "max_accuracy", "independent_errors_sd",
-  "distribution_variance", "distribution_sd", "binomial_sd", "calibration_sd", "split_correlation",
-  "top_quarter_gain", "ensemble_accuracy", "expected_disagreement", "gde_gap",
+  "mean_accuracy", "sd_accuracy", "min_accuracy", "max_accuracy", "normality", "ensemble_accuracy",
+  "independent_errors_sd", "distribution_variance", "distribution_sd", "runs_for_precision", "binomial_sd",
+  "calibration_sd", "split_correlation", "top_quarter_gain", "expected_disagreement", "gde_gap", "cace", "ece",
+  "dependent_pairs",
 ]  # fmt: skip
-OVER_PREDICTIONS = ["ensemble_accuracy", "expected_disagreement", "gde_gap"]
+OVER_PREDICTIONS = ["ensemble_accuracy", "expected_disagreement", "gde_gap", "cace", "ece"]
 
 
 def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
@@ -75,6 +77,9 @@ def by_hand(predictions, labels, classes):
   votes = [Counter(column.tolist()) for column in predictions.T]
   plurality = [max(range(classes), key=lambda c, v=v: (v[c], -c)) for v in votes]
   disagreement = np.mean([(a != b).mean() for a, b in combinations(predictions, 2)])
+  right = 1.0 - errors
+  deviations = [(right[:, i] * right[:, j]).mean() - right[:, i].mean() * right[:, j].mean()
+                for i, j in combinations(range(n), 2)] if n < 100 else []  # fmt: skip
   return {
     "mean_accuracy": accuracy.mean(),
     "sd_accuracy": sd,
@@ -89,6 +94,8 @@ def by_hand(predictions, labels, classes):
     "ensemble_accuracy": np.mean(plurality == labels),
     "expected_disagreement": disagreement,
     "gde_gap": abs(error - disagreement),
+    "normality": scipy.stats.shapiro(accuracy).pvalue if R > 2 else None,
+    **({"dependent_pairs": sum(abs(d) > 0.02 + 1e-12 for d in deviations)} if deviations else {}),
   }
 
 
@@ -125,6 +132,56 @@ def test_standard_errors():
   assert statistics["max_accuracy"]["se"] is None
 
 
+def test_every_number_has_an_interval_or_an_error():
+  statistics = report.summarize(dataset())["statistics"]
+  without = {name for name, s in statistics.items() if s["low"] is None and s["se"] is None}
+  # A probability, a plan, and a count beside which stands what chance gives.
+  assert without == {"normality", "runs_for_precision", "dependent_pairs"}
+  for name, s in statistics.items():
+    if s["low"] is not None:
+      assert s["low"] <= s["value"] <= s["high"], name
+      assert re.search(r" \(95 %: .* to .*\)\.$", s["reading"]), name
+    assert s["over"] in (("runs", "examples") if name not in without else (None,))
+  low, high = scipy.stats.t.interval(0.95, 39, *_mean_and_sem(dataset().accuracy.values))
+  assert (statistics["mean_accuracy"]["low"], statistics["mean_accuracy"]["high"]) == pytest.approx((low, high))
+  variance = statistics["distribution_variance"]
+  assert statistics["distribution_sd"]["high"] == pytest.approx(np.sqrt(variance["high"]))
+
+
+def _mean_and_sem(values):
+  return values.mean(), scipy.stats.sem(values)
+
+
+def test_pairs_are_those_farthest_from_independence():
+  """Two examples are always right or wrong together, two always opposite, all others independent."""
+  rng = np.random.default_rng(0)
+  errors = rng.random((400, 30)) < 0.5
+  errors[:, 7], errors[:, 21] = errors[:, 3], ~errors[:, 20]
+  results = dataset(400, 30, 2)
+  results["labels"][:], results["predictions"][:] = 0, errors.astype(np.int8)
+  pairs = report.summarize(results)["pairs"]
+  assert {(p["i"], p["j"]) for p in pairs[:2]} == {(3, 7), (20, 21)}
+  first = next(p for p in pairs if p["i"] == 3)
+  assert first["joint"] == pytest.approx((~errors[:, 3]).mean())
+  assert first["product"] == pytest.approx(first["right_i"] * first["right_j"])
+  # Half the time right: P(C_i) P(C_j) is known to 1/(4 √R).
+  assert first["se"] == pytest.approx(1 / 80, rel=0.01)
+
+
+def test_logit_gaps_of_two_classes():
+  results = dataset(runs=6, n=50, classes=2)
+  logits = np.random.default_rng(1).normal(size=(6, 50, 2)).astype(np.float32)
+  logits[5, :, 1] += 9
+  results["logits"] = (("run", "example", "class"), logits)
+  summary = report.summarize(results)
+  gaps = logits[..., 1].astype(float) - logits[..., 0]
+  distances = [scipy.stats.ks_2samp(gaps.ravel(), g).statistic for g in gaps]
+  assert values(summary)["gap_distance"] == pytest.approx(np.mean(distances))
+  # δ_a is 0.46 of 50 examples; the run that is far off, and it alone, is beyond.
+  assert values(summary)["gap_accepted"] == pytest.approx(5 / 6)
+  assert "logit_gaps" in report.figures(results, summary)
+
+
 def test_top_quarter_gain_without_ties():
   """Every run differs from every other on both halves, so that the quarter is unambiguous."""
   errors = np.arange(80) < np.repeat(np.arange(8)[:, None], 80, axis=1) * 10
@@ -154,11 +211,11 @@ def test_one_run_has_an_accuracy_and_no_variance():
   assert found["mean_accuracy"] == found["ensemble_accuracy"] == pytest.approx(results.accuracy.values[0])
   undefined = {name for name, value in found.items() if value is None}
   assert undefined == {
-    "sd_accuracy", "independent_errors_sd", "distribution_variance", "distribution_sd", "split_correlation",
-    "top_quarter_gain", "expected_disagreement", "gde_gap",
+    "sd_accuracy", "normality", "independent_errors_sd", "distribution_variance", "distribution_sd",
+    "runs_for_precision", "split_correlation", "top_quarter_gain", "expected_disagreement", "gde_gap", "dependent_pairs",
   }  # fmt: skip
   assert summary["warnings"] == ["One run says nothing about variance between runs: train more with --runs."]
-  assert report.figures(vs.errors(results), summary) == {}
+  assert report.figures(results, summary) == {}
   assert "n/a" in report.html(summary, [])
   assert "negative" not in summary["statistics"]["distribution_sd"]["reading"]
 
@@ -197,7 +254,8 @@ def test_all_right_everywhere():
   assert found["mean_accuracy"] == found["ensemble_accuracy"] == 1
   assert found["sd_accuracy"] == found["distribution_variance"] == found["expected_disagreement"] == 0
   assert found["split_correlation"] is None
-  for _, _, draw in report.figures(vs.errors(results), summary).values():
+  assert found["cace"] == found["ece"] == found["dependent_pairs"] == 0
+  for _, _, draw in report.figures(results, summary).values():
     draw(report.plots.figure()[1])
 
 
@@ -233,7 +291,7 @@ def test_one_label_map_for_all_runs_keeps_them():
   results["predictions"][:] = (results.predictions.values > 0).astype(np.int8)
   summary = report.summarize(results)
   expected = by_hand(results.predictions.values, maps[0][results.labels.values], 2)
-  for name in OVER_PREDICTIONS:
+  for name in OVER_PREDICTIONS[:3]:
     assert values(summary)[name] == pytest.approx(expected[name])
   assert not any("Label maps" in w for w in summary["warnings"])
 
@@ -256,12 +314,14 @@ def test_summaries_are_json_without_nan():
 
 def test_every_statistic_has_its_definition_and_reading():
   for name, s in report.summarize(dataset())["statistics"].items():
-    assert set(s) - {"p_value"} == {"label", "value", "se", "unit", "definition", "reading"}, name
-    assert s["unit"] in ("fraction", "variance", "correlation")
+    known = {"group", "label", "value", "se", "low", "high", "over", "unit", "definition", "reading"}
+    assert set(s) - {"p_value", "by_chance"} == known, name
+    assert s["unit"] in ("fraction", "variance", "correlation", "number", "count")
     assert s["reading"].endswith(".")
     assert "{" not in s["reading"] + s["definition"]
     if name not in ("mean_accuracy", "min_accuracy", "max_accuracy"):
-      assert re.search(r"\((Jordan 2023|Jiang 2022), (section|equation|theorem|figure) ", s["definition"]), name
+      source = r"(Jordan 2023|Jiang 2022|Bouthillier 2021), (section|equation|theorem|figure)|equation 3 \("
+      assert re.search(source, s["definition"]), name
 
 
 def test_no_run_and_only_diverged_runs_are_mistakes():
@@ -280,6 +340,9 @@ SHOWN = {
   (0.00123, None, "fraction"): "0.123 %",
   (-1.2e-6, 3.4e-6, "variance"): "-0.012 ± 0.034 %²",
   (0.25, None, "correlation"): "0.250",
+  (0.0195, 0.0076, "number"): "0.0195 ± 0.0076",
+  (3394.0, None, "count"): "3,394",
+  (0.62, None, "count"): "0.62",
   (0.0, 0.0, "fraction"): "0.00 %",
   (None, None, "variance"): "n/a",
 }
@@ -350,7 +413,7 @@ def test_terminal_tables(folder, reported):
 def test_page_is_whole_and_loads_nothing(folder, reported):
   raw = (folder / "report" / "report.html").read_text("utf-8")
   page = Page(raw)
-  assert page.tags["img"] == 3
+  assert page.tags["img"] == 5
   assert all(source.startswith("data:image/png;base64,") for source in page.loads)
   assert not re.search(r"https?:|@import|url\(|<script|<link", raw)
   assert "prefers-color-scheme: dark" in raw
@@ -367,7 +430,8 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
 
 def test_figures_are_images(folder, reported):
   found = sorted(p.name for p in (folder / "report").glob("*.png"))
-  assert found == ["accuracy_distribution.png", "error_rates.png", "split.png"]
+  expected = ["accuracy_distribution", "calibration", "disagreement", "error_rates", "split"]
+  assert found == [f"{name}.png" for name in expected]
   assert all((folder / "report" / f).read_bytes().startswith(b"\x89PNG") for f in found)
 
 

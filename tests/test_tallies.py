@@ -203,13 +203,24 @@ OF_ERRORS = {
   "split_covariance": [{}],
   "top_fraction_gain": [{}, {"fraction": 0.29}, {"fraction": 1.0}],
   "dependent_pairs": [{}, {"threshold": 0.0}],
+  "most_dependent_pairs": [{"k": 5}],
+  "distribution_variance_interval": [{}, {"level": 0.5}],
+  "beta_of_error_rates": [{}, {"unbiased": False}],
 }
-OF_PREDICTIONS = {"vote_fractions": [{}], "plurality": [{}], "expected_disagreement": [{}, {"self_pairs": True}]}
+OF_PREDICTIONS = {
+  "vote_fractions": [{}],
+  "plurality": [{}],
+  "expected_disagreement": [{}, {"self_pairs": True}],
+  "confidence_histogram": [{}, {"bins": 3, "of": "classes"}],
+}
 OF_LABELS = {
   "ensemble_accuracy": [{}],
   "gde_gap": [{}, {"self_pairs": True}],
   "cace": [{}, {"bins": 7}],
   "ece": [{}, {"bins": 7}],
+  "cace_exact_levels": [{}, {"refined": True}],
+  "calibration_curve": [{}, {"bins": 4, "of": "top"}],
+  "calibration_band": [{"key": jax.random.key(0), "replicates": 9}],
 }
 SIZES = [(0, 11), (1, 11), (2, 11), (9, 11), (400, 40), (3, 1), (3, 2), (2, 0)]
 
@@ -272,7 +283,7 @@ def test_covariance_is_numpys(array):
 def test_dependent_pairs_over_several_blocks_of_examples(monkeypatch):
   predictions, labels = some_predictions(30)
   expected = stats.dependent_pairs(predictions != labels)
-  monkeypatch.setattr(stats.variance, "_BLOCK", 4)
+  monkeypatch.setattr(stats.pairs, "_BLOCK", 4)
   given = tally(predictions, labels, CLASSES, pairs=True).dependent_pairs()
   assert len(given.i) > 0
   for a, b in zip(given, expected, strict=True):

@@ -1,4 +1,4 @@
-"""The command line: `vmapseeds demo | train | report | compare | recipes | bench`."""
+"""The command line: `vmapseeds demo | train | import | report | compare | recipes | bench`."""
 
 import contextlib
 import dataclasses
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from vmapseeds.errors import Mistake
+from vmapseeds.errors import Mistake, at_least
 from vmapseeds.recipe import RECIPES, from_text, recipe
 from vmapseeds.runs import Runs
 
@@ -69,6 +69,13 @@ class Train:
   runs: Annotated[int, arg(metavar="N")] = 256
   """how many runs the results shall have"""
 
+  until: Annotated[str | None, arg(metavar="'NAME rel X%'", help_behavior_hint="(default: no more than --runs)")] = None
+  """goes on after --runs until the 95 % interval of a statistic reaches at most so far to either side, e.g.
+  'distribution_variance rel 10%' or 'mean_accuracy abs 0.02%'"""
+
+  most_runs: Annotated[int, arg(metavar="N")] = 100_000
+  """with --until, how many runs at most"""
+
   seed_batch: _count("256, or what fits in memory") = None
   """runs trained between two writes; an interruption loses at most these"""
 
@@ -91,18 +98,70 @@ class Train:
   """no progress bar, and no word of what was chosen"""
 
   def run(self) -> None:
-    from vmapseeds import campaign
+    from vmapseeds import campaign, until
 
-    runs = Runs.vary(self.vary, self.runs) if self.vary else Runs.independent(self.runs)
-    results = campaign.train(
-      recipe(self.recipe, **overrides(self.set)), runs, self.out,
+    count = self.runs if self.until is None else max(self.most_runs, at_least("runs", self.runs, 1))
+    runs = Runs.vary(self.vary, count) if self.vary else Runs.independent(count)
+    what = recipe(self.recipe, **overrides(self.set)), runs, self.out
+    how = dict(
       seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,
       progress=not self.quiet,
     )  # fmt: skip
+    if self.until is None:
+      results = campaign.train(*what, **how)
+    else:
+      results = until.train(*what, until.Until.parse(self.until), first=self.runs, **how)
     accuracy = results.accuracy.values[~results.diverged.values]
     diverged = f", {int(results.diverged.sum())} diverged" * bool(results.diverged.any())
     mean = f"mean accuracy {accuracy.mean():.2%}" if len(accuracy) else "no accuracy"
     print(f"{results.sizes['run']} runs in {self.out}{diverged}, {mean}; next: vmapseeds report {self.out}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+  """Makes a results folder from runs trained elsewhere, for report and compare."""
+
+  labels: Annotated[Path, arg(metavar="Y.npy")]
+  """the true classes, (examples,)"""
+
+  out: Folder
+  """folder for the results, new or empty"""
+
+  predictions: Annotated[Path | None, arg(metavar="P.npy", help_behavior_hint="(or --logits)")] = None
+  """predicted classes, (runs, examples), -1 for none"""
+
+  logits: Annotated[Path | None, arg(metavar="L.npy", help_behavior_hint="(or --predictions)")] = None
+  """logits, (runs, examples, classes), of any size: they are read a block of runs at a time"""
+
+  keep_logits: Flag = False
+  """keep logits beside predictions"""
+
+  classes: _count("those of the logits, or up to the highest that occurs") = None
+  """classes of the task"""
+
+  name: _word("the name of the file") = None
+  """what reports call these runs"""
+
+  quiet: Flag = False
+  """no progress bar"""
+
+  def run(self) -> None:
+    from vmapseeds import imports
+
+    if (self.predictions is None) == (self.logits is None):
+      raise Mistake("give either --predictions P.npy or --logits L.npy")
+    try:
+      results = imports.import_runs(
+        self.out, predictions=self.predictions, logits=self.logits, labels=self.labels, num_classes=self.classes,
+        keep_logits=self.keep_logits, name=self.name, progress=not self.quiet,
+      )  # fmt: skip
+    except KeyboardInterrupt:
+      raise KeyboardInterrupt("nothing was written") from None
+    runs, examples = results.sizes["run"], results.sizes["example"]
+    print(
+      f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in {self.out}, mean accuracy "
+      f"{results.accuracy.values.mean():.2%}; next: vmapseeds report {self.out}"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,10 +198,13 @@ class Compare:
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
+  paired: Flag = False
+  """pair the runs row by row; without it runs of the same seeds are pairs"""
+
   def run(self) -> None:
     from vmapseeds import compare
 
-    compare.compare(self.a, self.b, gamma=self.gamma, test_set=self.test_set)
+    compare.compare(self.a, self.b, gamma=self.gamma, test_set=self.test_set, paired=self.paired or None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,15 +274,16 @@ def mistakes() -> Iterator[None]:
   except Mistake as mistake:
     print(f"error: {' '.join(str(mistake).split())}", file=sys.stderr)
     sys.exit(2)
-  except KeyboardInterrupt:
-    print("interrupted: what was written stays; the same command goes on from there", file=sys.stderr)
+  except KeyboardInterrupt as interrupt:
+    said = str(interrupt) or "what was written stays; the same command goes on from there"
+    print(f"interrupted: {said}", file=sys.stderr)
     sys.exit(130)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
   """The program `vmapseeds`."""
   with mistakes():
-    parse(Demo | Train | Report | Compare | Recipes | Bench, argv, prog="vmapseeds").run()
+    parse(Demo | Train | Import | Report | Compare | Recipes | Bench, argv, prog="vmapseeds").run()
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ def accuracy_histogram(
   color: str | None = None,
   independent_sd: Scalar | None = None,
   binomial_sd: Scalar | None = None,
+  normal: bool = False,
 ) -> Axes:
   """The distribution of test accuracy over runs, beside what independent errors would give.
 
@@ -55,6 +56,7 @@ def accuracy_histogram(
     independent_sd: the independent-errors prediction, a fraction, drawn as a normal curve around the mean.
       None, NaN and 0 draw nothing.
     binomial_sd: the same for errors that are independent and equally likely on all examples.
+    normal: whether to draw the normal curve of the accuracies' own mean and standard deviation.
   """
   values = np.asarray(accuracies, np.float64)
   color = color or _next_color(ax)
@@ -67,6 +69,8 @@ def accuracy_histogram(
     if sd is not None and sd > 0:
       label = f"{name}: sd {percent(sd)}"
       _normal_curve(ax, values.mean(), float(sd), color=line_color, linestyle=style, label=label)
+  if normal and len(values) > 1 and values.std():
+    _normal_curve(ax, values.mean(), values.std(ddof=1), color=color, linestyle=":", label="normal")
   return _finish(ax, "test accuracy (%)", "density (per percentage point)")
 
 
@@ -216,9 +220,7 @@ def sd_by_source(groups: Mapping[str, tuple[Scalar, Scalar]], ax: Axes) -> Axes:
   return _finish(ax, "standard deviation of accuracy (%)", "what varies between runs")
 
 
-def error_rate_histogram(
-  example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes
-) -> Axes:
+def error_rate_histogram(example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes) -> Axes:
   """How many test examples have which error rate over the runs.
 
   Args:
@@ -236,6 +238,87 @@ def error_rate_histogram(
   ax.set_ylim(bottom=0.7)
   ax.set_xlim(-1, 101)
   return _finish(ax, "runs that have the example wrong (%)", "test examples")
+
+
+def calibration_curve(
+  confidence: Real[np.ndarray, " bins"] | Sequence[float],
+  accuracy: Real[np.ndarray, " bins"] | Sequence[float],
+  ax: Axes,
+  *,
+  low: Real[np.ndarray, " bins"] | None = None,
+  high: Real[np.ndarray, " bins"] | None = None,
+  label: str = "votes",
+) -> Axes:
+  """How often a prediction is right against its confidence, beside the line of perfect calibration.
+
+  Jiang 2022, figure 6. Called again, it adds another curve.
+
+  Args:
+    confidence: (bins,), the mean confidence in each bin, a fraction; NaN where a bin is empty.
+    accuracy: (bins,), likewise the fraction that is right.
+    ax: where to draw.
+    low, high: (bins,), the ends of an interval of `accuracy`, drawn as a band.
+    label: in the legend.
+  """
+  color = PALETTE[len(ax.collections) % len(PALETTE)]
+  if not ax.lines:
+    ax.plot([0, 100], [0, 100], color=INK, linewidth=0.9, linestyle=":", label="perfect calibration")
+  x, y = (100 * np.asarray(v, np.float64) for v in (confidence, accuracy))
+  known = ~np.isnan(x)
+  ax.plot(x[known], y[known], color=color, marker="o", markersize=5, label=label)
+  if low is not None and high is not None:
+    ax.fill_between(x[known], 100 * low[known], 100 * high[known], color=color, alpha=0.25, linewidth=0)
+  ax.set_xlim(-2, 102)
+  ax.set_ylim(-2, 102)
+  return _finish(ax, "confidence: runs that vote for the class (%)", "examples of which it is the class (%)")
+
+
+def disagreement_against_error(
+  error: Real[np.ndarray, " pairs"] | Sequence[float],
+  disagreement: Real[np.ndarray, " pairs"] | Sequence[float],
+  ax: Axes,
+  *,
+  label: str | None = None,
+) -> Axes:
+  """Disagreement of pairs of runs against their test error, beside the line where the two are equal.
+
+  Jiang 2022, figures 1 to 4. Called again, it adds other pairs.
+
+  Args:
+    error: (pairs,), fractions.
+    disagreement: (pairs,), fractions.
+    ax: where to draw.
+    label: in the legend.
+  """
+  x, y = (100 * np.asarray(v, np.float64) for v in (error, disagreement))
+  color = PALETTE[len(ax.collections) % len(PALETTE)]
+  ax.scatter(x, y, s=14, color=color, alpha=0.35, linewidths=0, label=label or f"{len(x)} pairs of runs")
+  if not ax.lines:
+    ax.axline((0, 0), slope=1, color=INK, linewidth=0.9, linestyle=":", label="disagreement = error")
+  return _finish(ax, "test error, mean of the two runs (%)", "test predictions that differ between them (%)")
+
+
+def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float, most: int = 100) -> Axes:
+  """Distribution functions of runs' logit gaps around the pooled one and its band of ± threshold.
+
+  Banerjee 2024, figures 4 and 5.
+
+  Args:
+    gaps: (runs, examples), logit gaps.
+    ax: where to draw.
+    threshold: half the height of the band, such as `stats.ks_threshold(examples)`.
+    most: runs drawn, the first ones.
+  """
+  pooled = np.sort(gaps, axis=None)
+  # As many points as can be seen, whatever the number of runs.
+  at = pooled[np.unique(np.linspace(0, pooled.size - 1, 1000).astype(int))]
+  reference = np.searchsorted(pooled, at, side="right") / pooled.size
+  for run in np.sort(gaps[:most], axis=1):
+    ax.plot(at, np.searchsorted(run, at, side="right") / len(run), color=SKY, linewidth=0.5, alpha=0.5)
+  band = np.clip(reference - threshold, 0, 1), np.clip(reference + threshold, 0, 1)
+  ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=f"± {threshold:.4f}")
+  ax.plot(at, reference, color=INK, linewidth=1.4, label=f"all {len(gaps)} runs together")
+  return _finish(ax, "logit gap", "fraction of test examples at or below")
 
 
 def bin_edges(groups: Sequence[Real[np.ndarray, " _"]], examples: int | None) -> Real[np.ndarray, " edges"]:

@@ -1,13 +1,17 @@
+import itertools
 from fractions import Fraction
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 from sklearn.calibration import calibration_curve
+from sklearn.metrics import r2_score
 
 from vmapseeds import stats
 from vmapseeds.errors import Mistake
+from vmapseeds.stats.resampling import resamples
 
 
 def some_votes(runs=10, examples=60, classes=3, seed=0, least=0):
@@ -33,9 +37,7 @@ def slow_calibration(items, bins, examples):
 
 def confidences(predictions, classes):
   runs = len(predictions)
-  return [
-    [Fraction(sum(int(h == k) for h in column), runs) for k in range(classes)] for column in predictions.T
-  ]
+  return [[Fraction(sum(int(h == k) for h in column), runs) for k in range(classes)] for column in predictions.T]
 
 
 @pytest.mark.parametrize("bins", [1, 7, 10, 11])
@@ -144,6 +146,201 @@ def test_one_run_and_no_data():
     assert np.isnan(f(np.zeros((4, 0), int), [], 3)), name
 
 
+def slow_curve(items, bins):
+  """Mean confidence, accuracy and number of the items (confidence, right) of each bin."""
+  curve = []
+  for b in range(bins):
+    low, high = Fraction(b, bins), Fraction(b + 1, bins)
+    inside = [(q, r) for q, r in items if low <= q < high or (q == high == 1)]
+    means = [float(Fraction(sum(x), len(inside))) for x in zip(*inside, strict=True)] or [np.nan, np.nan]
+    curve.append([*means, len(inside)])
+  return np.array(curve).T
+
+
+@pytest.mark.parametrize("runs", [1, 2, 20])
+@pytest.mark.parametrize("bins", [1, 10, 21])
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_curves_equal_exact_fractions(runs, bins, array):
+  P, y = some_votes(runs, 30, least=-1)
+  y[y == 2] = 1  # a class without labels
+  q = confidences(P, 3)
+  by_class = [[(q[i][k], int(y[i] == k)) for i in range(30)] for k in range(3)]
+  top = [(max(q[i]), int(max(q[i]) > 0 and q[i].index(max(q[i])) == y[i])) for i in range(30)]
+  for of, items in (("pairs", list(itertools.chain(*by_class))), ("top", top)):
+    curve = stats.calibration_curve(array(P), array(y), 3, bins, of)
+    np.testing.assert_allclose([curve.confidence, curve.accuracy, curve.items], slow_curve(items, bins), rtol=1e-12)
+    np.testing.assert_allclose(curve.weight, curve.items / 30, rtol=1e-15)
+    error = np.nansum(curve.weight * abs(curve.accuracy - curve.confidence))
+    np.testing.assert_allclose(
+      error, (stats.cace if of == "pairs" else stats.ece)(P, y, 3, bins), rtol=1e-12, atol=1e-15
+    )
+  curves = stats.calibration_curve(array(P), array(y), 3, bins, "classes")
+  assert curves.items.shape == (3, bins)
+  for k in range(3):
+    given = [curves.confidence[k], curves.accuracy[k], curves.items[k]]
+    np.testing.assert_allclose(given, slow_curve(by_class[k], bins), rtol=1e-12)
+  assert (curves.accuracy[2][curves.items[2] > 0] == 0).all()
+
+
+def test_histogram_is_of_the_items_of_the_curve():
+  P, y = some_votes(7, least=-1)
+  for of, total in (("pairs", 180), ("top", 60), ("classes", 180)):
+    histogram = stats.confidence_histogram(P, 3, 4, of)
+    np.testing.assert_array_equal(histogram, stats.calibration_curve(P, y, 3, 4, of).items)
+    assert histogram.sum() == total
+  votes = stats.vote_fractions(P, 3)
+  np.testing.assert_array_equal(stats.confidence_histogram(P, 3, 4), np.histogram(votes, 4, (0, 1))[0])
+
+
+@pytest.mark.parametrize("of", ["pairs", "classes", "top"])
+def test_band_equals_a_loop_over_the_same_resamples(of):
+  """Whole examples are drawn, and bins that some resamples leave empty are known from the others."""
+  P, y = some_votes(5, 12, seed=3)
+  key = jax.random.key(1)
+  drawn = [np.repeat(np.arange(12), counts) for counts in resamples(key, 60, 12)]
+  accuracies = np.array([stats.calibration_curve(P[:, i], y[i], 3, 4, of).accuracy for i in drawn])
+  assert np.isnan(accuracies).any()
+  known = np.isfinite(accuracies).sum(0) > 1
+  band = stats.calibration_band(P, y, 3, key, 4, of, replicates=60, level=0.9)
+  assert band.se.shape == accuracies.shape[1:]
+  np.testing.assert_array_equal(np.isfinite(band.se), known)
+  some = accuracies[:, known]
+  np.testing.assert_allclose(band.se[known], np.nanstd(some, 0, ddof=1), rtol=1e-10, atol=1e-14)
+  np.testing.assert_allclose(band.low[known], np.nanpercentile(some, 5, axis=0), rtol=1e-10, atol=1e-14)
+  np.testing.assert_allclose(band.high[known], np.nanpercentile(some, 95, axis=0), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("least", [0, -1])
+def test_theorem_4_2_and_its_refinement(runs, seed, least):
+  P, y = some_votes(runs, 9, seed=seed, least=least)
+  gap = stats.gde_gap(P, y, 3, self_pairs=True)
+  # Runs without a prediction are in a class of their own, as in the disagreement.
+  classes = 3 - least
+  refined, exact = (stats.cace_exact_levels(np.where(P < 0, 3, P), y, classes, r) for r in (True, False))
+  assert gap <= refined + 1e-12
+  assert refined <= exact + 1e-12
+  np.testing.assert_allclose(stats.cace_exact_levels(P, y, 3), stats.cace(P, y, 3, bins=runs + 1), rtol=1e-12)
+
+
+def test_refined_exact_levels_equal_a_loop():
+  P, y = some_votes(6, 25)
+  votes = stats.vote_fractions(P, 3)
+  expected = sum(
+    abs((((y[:, None] == np.arange(3)) - q) * (abs(votes - q) < 1e-9)).sum()) * (1 - q) for q in np.arange(7) / 6
+  )
+  assert stats.cace_exact_levels(P, y, 3, refined=True) == pytest.approx(expected / 25, rel=1e-9)
+  assert stats.cace_exact_levels(P, y, 3) > stats.cace_exact_levels(P, y, 3, refined=True) + 0.01
+
+
+def test_cace_of_ten_bins_bounds_nothing():
+  """Confidences of 0.32, 0.32 and 0.36 share a bin, as do those of the other class; one of three is right."""
+  P = np.array([[1] * v + [0] * (50 - v) for v in (16, 16, 18)]).T
+  y = np.array([0, 0, 1])
+  assert stats.cace(P, y, 2) == pytest.approx(0, abs=1e-15)
+  assert stats.gde_gap(P, y, 2, self_pairs=True) == pytest.approx(0.0512 / 3)
+  assert stats.gde_gap(P, y, 2) > 0.01
+  assert stats.cace_exact_levels(P, y, 2, refined=True) >= 0.0512 / 3
+
+
+def test_finite_ensemble_calibration_equals_enumeration():
+  """Two examples, two votes each: the mean and deviation over all labels and votes."""
+  fractions = np.array([[0.7, 0.3], [0.2, 0.5]])
+  rows = [[*row, 1 - row.sum()] for row in fractions]  # the last of neither class: no vote, no label
+  mean, square = np.zeros(2), np.zeros(2)
+  for label in itertools.product(range(3), repeat=2):
+    for flat in itertools.product(range(3), repeat=4):
+      p = np.prod([rows[i][label[i]] for i in range(2)]) * np.prod([rows[i % 2][c] for i, c in enumerate(flat)])
+      if not p > 0:
+        continue
+      votes = [[[flat[i], flat[i + 2]].count(k) for k in range(2)] for i in range(2)]
+      q = [[Fraction(v, 2) for v in row] for row in votes]
+      pairs = [(q[i][k], int(label[i] == k)) for i in range(2) for k in range(2)]
+      top = [(max(q[i]), int(max(q[i]) > 0 and q[i].index(max(q[i])) == label[i])) for i in range(2)]
+      errors = np.array([slow_calibration(items, 10, 2) for items in (pairs, top)])
+      mean, square = mean + p * errors, square + p * errors**2
+  sd = np.sqrt(square - mean**2)
+  n = 20_000
+  given = stats.finite_ensemble_calibration(fractions, 2, jax.random.key(0), replicates=n)
+  assert abs(given.cace - mean[0]) < 3 * sd[0] / n**0.5
+  assert abs(given.ece - mean[1]) < 3 * sd[1] / n**0.5
+  np.testing.assert_allclose([given.cace_sd, given.ece_sd], sd, rtol=0.03)
+
+
+def test_calibrated_law_has_errors_at_few_runs():
+  """10,000 examples, error 0.27 in 10 classes: nearly those that another such law gave (STATISTICS, section 2)."""
+  rng = np.random.default_rng(0)
+  fractions = rng.dirichlet(np.full(10, 0.1376), 10_000)
+  fractions[rng.random(10_000) > 0.518] = np.eye(10)[0]
+  assert 1 - (fractions**2).sum(1).mean() == pytest.approx(0.27, abs=0.003)
+  expected = {5: (0.170, 0.067), 30: (0.034, 0.017)}
+  for runs, (cace, ece) in expected.items():
+    given = stats.finite_ensemble_calibration(fractions, runs, jax.random.key(0), replicates=5)
+    assert given.cace == pytest.approx(cace, abs=0.01)
+    assert given.ece == pytest.approx(ece, abs=0.01)
+  # Two runs put an item into the bins of no, one and two votes: in the limit of many examples, exactly this.
+  of_one = 2 * (fractions * (1 - fractions) * (fractions - 0.5)).sum(1).mean()
+  given = stats.finite_ensemble_calibration(fractions, 2, jax.random.key(0), replicates=20)
+  assert (given.cace, given.ece) == (pytest.approx(0.358, abs=0.01), pytest.approx(0.139, abs=0.01))
+  assert given.cace == pytest.approx((fractions * (1 - fractions)).sum(1).mean() + abs(of_one), abs=0.004)
+
+
+def test_nothing_is_owed_to_runs_of_a_certain_law():
+  certain = np.eye(3)[[0, 2, 1, 1]]
+  assert all(x == 0 for x in stats.finite_ensemble_calibration(certain, 4, jax.random.key(0)))
+  assert np.isnan(stats.finite_ensemble_calibration(np.zeros((0, 3)), 2, jax.random.key(0)).cace)
+  assert np.isnan(stats.finite_ensemble_calibration(certain, 2, jax.random.key(0), replicates=1).ece_sd)
+
+
+def test_scatter_agreement_equals_scipy_and_scikit_learn():
+  rng = np.random.default_rng(4)
+  error = rng.uniform(0.1, 0.4, 20)
+  dis = 0.8 * error + rng.normal(0, 0.02, 20)
+  given = stats.scatter_agreement(error, dis)
+  assert given.r_squared == pytest.approx(scipy.stats.pearsonr(error, dis).statistic ** 2)
+  assert given.r_squared_identity == pytest.approx(r2_score(error, dis))
+  assert given.r_squared_identity != pytest.approx(r2_score(dis, error))
+  assert given.kendall_tau == pytest.approx(scipy.stats.kendalltau(error, dis).statistic)
+  assert given.mean_deviation == pytest.approx(np.mean(abs(error - dis) / (0.5 * (error + dis))))
+  assert (given.least_ratio, given.greatest_ratio) == ((dis / error).min(), (dis / error).max())
+
+
+def test_scatter_agreement_of_little():
+  assert np.isnan(stats.scatter_agreement([], [])).all()
+  one = stats.scatter_agreement([0.2], [0.1])
+  assert (one.mean_deviation, one.least_ratio, one.greatest_ratio) == (pytest.approx(2 / 3), 0.5, 0.5)
+  assert np.isnan(one[:3]).all()
+  # Without error there is no ratio, and without either no deviation.
+  some = stats.scatter_agreement([0.0, 0.0, 0.2, 0.4], [0.0, 0.1, 0.2, 0.2])
+  assert (some.mean_deviation, some.least_ratio, some.greatest_ratio) == (pytest.approx((2 + 0 + 2 / 3) / 3), 0.5, 1)
+
+
+def test_relabelling_classes_and_repeating_examples():
+  P, y = some_votes(6, 20)
+  moved = np.array([2, 0, 1])
+  curve, other = (stats.calibration_curve(p, labels, 3, of="classes") for p, labels in ((P, y), (moved[P], moved[y])))
+  for a, b in zip(curve, other, strict=True):
+    np.testing.assert_array_equal(a, b[moved])
+  twice = stats.calibration_curve(np.tile(P, 2), np.tile(y, 2), 3)
+  np.testing.assert_allclose(twice[:3], stats.calibration_curve(P, y, 3)[:3], rtol=1e-12)
+  exact = stats.cace_exact_levels(P, y, 3, refined=True)
+  assert stats.cace_exact_levels(np.tile(moved[P], 2), np.tile(moved[y], 2), 3, refined=True) == pytest.approx(exact)
+
+
+def test_curves_of_no_runs_and_no_examples():
+  P, y = some_votes(3, 5)
+  curve = stats.calibration_curve(P[:0], y, 3)
+  assert not curve.items.any()
+  assert np.isnan(curve.confidence).all()
+  assert np.isnan(curve.accuracy).all()
+  assert not stats.confidence_histogram(P[:0], 3).any()
+  assert np.isnan(stats.calibration_curve(P[:, :0], [], 3).weight).all()
+  assert np.isnan(stats.calibration_band(P[:, :0], [], 3, jax.random.key(0), replicates=5).se).all()
+  assert np.isnan(stats.cace_exact_levels(P[:0], y, 3))
+  assert np.isnan(stats.cace_exact_levels(P[:, :0], [], 3))
+
+
 @pytest.mark.parametrize(
   ("call", "text"),
   [
@@ -157,6 +354,22 @@ def test_one_run_and_no_data():
     (lambda: stats.kendall_tau([1, 2], [1]), r"x has shape \(2,\) and y \(1,\): give two series"),
     (lambda: stats.r_squared([1, np.nan], [1, 2]), "x is nan at point 1: leave such entries out"),
     (lambda: stats.r_squared([1, 2], [1, "a"]), "y has dtype"),
+    (
+      lambda: stats.calibration_curve([[0, 1]], [0, 1], 2, of="pair"),
+      "unknown items of 'pair': .* did you mean 'pairs'",
+    ),
+    (lambda: stats.confidence_histogram([[0, 2]], 2), "predictions has values from 0 to 2"),
+    (lambda: stats.calibration_band([[0]], [0], 2, jax.random.key(0), replicates=0), "replicates is 0"),
+    (lambda: stats.calibration_band([[0]], [0], 2, jax.random.key(0), level=95), "level is 95"),
+    (lambda: stats.cace_exact_levels([[0, 1]], [0], 2), r"labels has shape \(1,\)"),
+    (
+      lambda: stats.finite_ensemble_calibration([[2.0]], 2, jax.random.key(0)),
+      "fractions is 2: give a number between 0",
+    ),
+    (lambda: stats.finite_ensemble_calibration([[np.nan]], 2, jax.random.key(0)), "fractions is nan at example 0"),
+    (lambda: stats.finite_ensemble_calibration([[1.0]], 0, jax.random.key(0)), "runs is 0: give a whole number"),
+    (lambda: stats.scatter_agreement([0.1, 0.2], [0.1]), r"error has shape \(2,\) and disagreement \(1,\)"),
+    (lambda: stats.scatter_agreement([0.1, 2], [0.1, 1]), "error is 2: give a number between 0 and 1"),
   ],
 )
 def test_mistakes(call, text):

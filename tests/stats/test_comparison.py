@@ -3,6 +3,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 
 from vmapseeds import stats
@@ -63,10 +64,7 @@ def test_unpaired_interval_equals_a_plain_bootstrap():
   rng = np.random.default_rng(0)
   a, b = rng.normal(0.5, 1, 30).round(1), rng.normal(0, 1, 40).round(1)
   plain = np.sort(
-    [
-      stats.probability_of_outperforming(rng.choice(a, 30), rng.choice(b, 40), paired=False)
-      for _ in range(2000)
-    ]
+    [stats.probability_of_outperforming(rng.choice(a, 30), rng.choice(b, 40), paired=False) for _ in range(2000)]
   )
   result = stats.decide(a, b, paired=False, key=jax.random.key(0))
   np.testing.assert_allclose([result.low, result.high], plain[[49, 1949]], atol=0.02)
@@ -115,38 +113,208 @@ def test_sample_sizes():
   assert stats.noether_sample_size(0.7, 0.01, 0.2) == np.ceil(z**2 / 6 / 0.2**2)
 
 
-def slow_correlation(x):
-  """Fisher's intraclass correlation: the mean product of two of a row, about the mean of all."""
-  mean, k = x.mean(), x.shape[1]
-  products = [(row[i] - mean) * (row[j] - mean) for row in x for i, j in itertools.permutations(range(k), 2)]
-  return np.mean(products) / np.mean((x - mean) ** 2)
+def test_power_equals_all_outcomes():
+  """Every sequence of wins and losses, decided one by one."""
+  for k, p, gamma, alpha in ((1, 0.7, 0.75, 0.05), (4, 0.8, 0.75, 0.4), (9, 0.75, 0.6, 0.1), (9, 0.6, 1.0, 0.3)):
+    expected = 0.0
+    for wins in range(k + 1):
+      result = stats.decide(*pairs(wins, 0, k - wins), gamma=gamma, alpha=alpha)
+      expected += scipy.stats.binom.pmf(wins, k, p) * bool(result.meaningful)
+    assert stats.paired_power(k, p, gamma, alpha) == pytest.approx(expected, abs=1e-12), (k, p, gamma, alpha)
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (5, 3), (3, 7)])
-def test_average_correlation_and_equation_7(shape):
-  rng = np.random.default_rng(sum(shape))
-  x = rng.normal(size=shape) + rng.normal(0, 2, (shape[0], 1))
-  k = shape[1]
-  rho = stats.average_correlation(x)
-  np.testing.assert_allclose(rho, slow_correlation(x), rtol=1e-10)
-  parts = stats.mse_decomposition(x, 0.3)
-  V = x.var()
-  np.testing.assert_allclose(V / k + (k - 1) / k * rho * V, x.mean(1).var(), rtol=1e-10)
-  np.testing.assert_allclose(parts.mse, ((x.mean(1) - 0.3) ** 2).mean(), rtol=1e-12)
-  np.testing.assert_allclose(parts.bias, x.mean() - 0.3, rtol=1e-10)
-  np.testing.assert_allclose(parts.variance, x.mean(1).var(), rtol=1e-12)
-  np.testing.assert_allclose(parts.total_variance, V, rtol=1e-12)
-  np.testing.assert_allclose(parts.correlation, rho, rtol=1e-12)
-  np.testing.assert_allclose(parts.mse, parts.variance + parts.bias**2, rtol=1e-12)
+def test_power_of_29_pairs_is_not_what_the_paper_promises():
+  assert stats.paired_power(29, 0.75) == pytest.approx(0.834, abs=5e-4)
+  assert stats.paired_power(29, 0.5) == pytest.approx(0.031, abs=5e-4)
+  power = stats.paired_power(np.arange(1, 300))
+  assert power[49] < 0.95
+  assert (power[50:] >= 0.95).all()
+  np.testing.assert_array_equal(stats.paired_power(50, [0.0, 1.0]), [0, 1])
+  # Never meaningful where P must exceed 1.
+  assert stats.paired_power(50, 1.0, gamma=1.0) == 0
+  traced = jax.jit(lambda p: stats.paired_power(29, p))(np.float32(0.75))
+  assert traced == pytest.approx(0.834, abs=5e-4)
 
 
-def test_average_correlation_on_little():
-  for x in ([[1.0, 2.0]], [[1.0], [2.0]], [[0.1, 0.1], [0.1, 0.1]], np.zeros((0, 2)), np.zeros((2, 0))):
-    assert np.isnan(stats.average_correlation(x))
-  one = stats.mse_decomposition([[1.0, 2.0]], 1.0)
-  assert (one.variance, one.bias, one.mse) == (0, 0.5, 0.25)
-  assert np.isnan(one.correlation)
-  assert np.isnan(stats.mse_decomposition(np.zeros((2, 0)), 0)).all()
+def test_gamma_is_inert_up_to_58_pairs():
+  for k in (50, 58):
+    assert stats.paired_power(k, 0.7, gamma=0.75) == stats.paired_power(k, 0.7, gamma=0.5001)
+  assert stats.paired_power(59, 0.7, gamma=0.75) < stats.paired_power(59, 0.7, gamma=0.5001)
+
+
+TRUE_P = [0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99]
+# "Exact operating characteristics of Sec. 4.2", k = 50.
+SINGLE = [0.048, 0.079, 0.124, 0.188, 0.231, 0.285, 0.449, 0.593, 0.820]
+AVERAGE = [0, 0, 0, 0, 0, 0, 0.180, 0.951, 1]
+IDEAL = [0.000, 0.016, 0.237, 0.782, 0.945, 0.994, 1, 1, 1]
+BIASED = [0.014, 0.095, 0.337, 0.702, 0.854, 0.949, 0.999, 1, 1]
+
+
+def test_operating_characteristics_of_section_4_2():
+  rates = stats.operating_characteristics(TRUE_P)
+  np.testing.assert_allclose(rates, [SINGLE, AVERAGE, IDEAL], atol=5.1e-4)
+  np.testing.assert_allclose(rates.outperforming, stats.paired_power(50, TRUE_P), atol=1e-12)
+  biased = stats.operating_characteristics(TRUE_P, correlation=0.05)
+  np.testing.assert_allclose(biased.outperforming, BIASED, atol=5.1e-4)
+  np.testing.assert_allclose(biased.single_point, rates.single_point, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("rho", "k"), [(0.3, 7), (0.9, 50)])
+def test_biased_characteristics_equal_an_integral(rho, k):
+  """Over the difference z of the two biases, within which pairs are independent."""
+  for p in (0.4, 0.75):
+    d = 2**0.5 * scipy.stats.norm.ppf(p)
+    enough = next(w for w in range(k + 1) if stats.decide(*pairs(w, 0, k - w)).meaningful)
+
+    def given(z, d=d, enough=enough):
+      of_pair = scipy.stats.norm.cdf((d + (2 * rho) ** 0.5 * z) / (2 * (1 - rho)) ** 0.5)
+      return scipy.stats.norm.pdf(z) * scipy.stats.binom.sf(enough - 1, k, of_pair)
+
+    expected = scipy.integrate.quad(given, -9, 9, limit=500)[0]
+    rates = stats.operating_characteristics(p, rho, k)
+    assert rates.outperforming == pytest.approx(expected, abs=1e-8)
+    sd = (2 * rho + 2 * (1 - rho) / k) ** 0.5
+    assert rates.average == pytest.approx(scipy.stats.norm.sf(1.9952, d, sd), rel=1e-9)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.05, 0.6])
+def test_simulated_detections_agree_with_the_exact_rates(rho):
+  simulated = stats.detection_rates(TRUE_P, jax.random.key(3), rho)
+  exact = stats.operating_characteristics(TRUE_P, rho)
+  for name in exact._fields:
+    rate, se, expected = getattr(simulated, name), getattr(simulated, f"{name}_se"), getattr(exact, name)
+    np.testing.assert_allclose(se, np.sqrt(rate * (1 - rate) / 10_000), rtol=1e-12)
+    assert (np.abs(rate - expected) <= 4 * np.sqrt(expected * (1 - expected) / 10_000) + 1e-4).all(), name
+
+
+def test_a_simulation_in_plain_numpy_detects_as_often():
+  """Two algorithms' runs with their biases, decided by the public functions."""
+  rng, rho, k, p = np.random.default_rng(0), 0.2, 12, 0.8
+  found = np.zeros(3)
+  for _ in range(400):
+    bias_a, bias_b = rng.normal(0, rho**0.5, 2)
+    a = rng.normal(2**0.5 * scipy.stats.norm.ppf(p) + bias_a, (1 - rho) ** 0.5, k)
+    b = rng.normal(bias_b, (1 - rho) ** 0.5, k)
+    found += (
+      stats.single_point_comparison(a[0], b[0], 1.0),
+      stats.average_comparison(a, b, sigma=1.0).better,
+      stats.decide(a, b).meaningful,
+    )
+  expected = np.array(stats.operating_characteristics(p, rho, k))
+  assert (np.abs(found / 400 - expected) < 3.5 * np.sqrt(expected * (1 - expected) / 400)).all()
+
+
+def test_detection_rates_on_little():
+  rates = stats.detection_rates([0.0, 1.0], jax.random.key(0), simulations=1, pairs=1)
+  np.testing.assert_array_equal(rates.outperforming, [0, 1])
+  np.testing.assert_array_equal(rates.single_point, [0, 1])
+  np.testing.assert_array_equal(rates.average_se, [0, 0])
+  exact = stats.operating_characteristics([[0.0], [1.0]])
+  np.testing.assert_allclose(exact.outperforming, [[0], [1]], atol=1e-12)
+  assert stats.detection_rates(0.5, jax.random.key(0), simulations=3).average.shape == ()
+
+
+def test_thresholds():
+  assert stats.difference_sd(3, 4) == 5
+  assert stats.difference_sd(3, 4, -1) == 7  # what appendix C.2 prints
+  assert stats.difference_sd(0.1, 0.1, 1) == 0
+  z = scipy.stats.norm.ppf(0.95)
+  assert stats.least_significant_difference(3, 4, 25) == pytest.approx(z)
+  assert stats.least_significant_difference(3, 4, 25, 0.5) == pytest.approx(0)
+  delta = stats.equivalent_threshold([0.6, 0.75, 0.5], 0.3)
+  # P(A > B) of two independent normal runs so far apart.
+  np.testing.assert_allclose(scipy.stats.norm.cdf(delta, scale=0.3 * 2**0.5), [0.6, 0.75, 0.5], rtol=1e-12)
+  assert scipy.stats.norm.cdf(1.9952 / 2**0.5) == pytest.approx(0.921, abs=5e-4)
+  result = stats.single_point_comparison([0.02, 0.01996, 0.0199], 0.0, 0.01)
+  np.testing.assert_array_equal(result, [True, True, False])
+
+
+def test_average_comparison():
+  rng = np.random.default_rng(1)
+  a, b = rng.normal(0.5, 1, 8), rng.normal(0, 2, 20)
+  result = stats.average_comparison(a, b)
+  variances = a.var(ddof=1), b.var(ddof=1)
+  assert result.difference == pytest.approx(a.mean() - b.mean())
+  assert result.threshold == pytest.approx(1.9952 * (sum(variances) / 2) ** 0.5)
+  expected = scipy.stats.norm.ppf(0.95) * (variances[0] / 8 + variances[1] / 20) ** 0.5
+  assert result.least_significant == pytest.approx(expected)
+  same = stats.average_comparison(a, a + 1, alpha=0.1)
+  assert same.least_significant == pytest.approx(
+    stats.least_significant_difference(a.std(ddof=1), a.std(ddof=1), 8, 0.1)
+  )
+  low = stats.average_comparison(a, a - 0.6, sigma=0.3)
+  high = stats.average_comparison(a, a - 0.6, sigma=0.301)
+  assert (bool(low.better), bool(high.better)) == (True, False)
+  one = stats.average_comparison([0.9], [0.5], sigma=0.1)
+  assert one.better
+  assert not one.significant
+  assert np.isnan([one.least_significant, stats.average_comparison([0.9], [0.5]).threshold]).all()
+  assert np.isnan(stats.average_comparison([], [0.5]).difference)
+
+
+def test_z_test_finds_false_differences_at_its_rate():
+  rng = np.random.default_rng(2)
+  a, b = rng.normal(0, 1, (4000, 50)), rng.normal(0, 3, (4000, 50))
+  found = np.mean(jax.vmap(lambda a, b: stats.average_comparison(a, b).significant)(a, b))
+  # With estimated variances of 50 runs, a t test's 0.0532.
+  assert found == pytest.approx(0.0532, abs=3 * (0.05 * 0.95 / 4000) ** 0.5)
+
+
+def test_mean_difference_equals_scipy():
+  rng = np.random.default_rng(3)
+  a, b = rng.normal(1, 1, 9), rng.normal(0, 3, 9)
+  paired, welch = stats.mean_difference(a, b), stats.mean_difference(a, b[:4], paired=False, level=0.8)
+  expected = scipy.stats.ttest_rel(a, b).confidence_interval(0.95)
+  np.testing.assert_allclose(paired, [(a - b).mean(), *expected], rtol=1e-10)
+  expected = scipy.stats.ttest_ind(a, b[:4], equal_var=False).confidence_interval(0.8)
+  np.testing.assert_allclose(welch, [a.mean() - b[:4].mean(), *expected], rtol=1e-10)
+
+
+def test_variance_ratio_holds_what_the_tests_accept():
+  rng = np.random.default_rng(4)
+  a = rng.normal(size=12)
+  b = 0.7 * a + rng.normal(size=12)
+  paired = stats.variance_ratio(a, b)
+  assert paired.ratio == pytest.approx(a.var(ddof=1) / b.var(ddof=1))
+  for end in (paired.low, paired.high):  # Pitman: sum and difference, equally scaled, are uncorrelated
+    assert scipy.stats.pearsonr(a + end**0.5 * b, a - end**0.5 * b).pvalue == pytest.approx(0.05)
+  other = stats.variance_ratio(a, b[:5], paired=False, level=0.9)
+  f = a.var(ddof=1) / b[:5].var(ddof=1)
+  np.testing.assert_allclose(scipy.stats.f.cdf([f / other.low, f / other.high], 11, 4), [0.95, 0.05], rtol=1e-9)
+  swapped = stats.variance_ratio(b, a)
+  np.testing.assert_allclose([1 / swapped.high, 1 / swapped.low], [paired.low, paired.high], rtol=1e-9)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_intervals_of_differences_and_ratios_cover(paired):
+  rng = np.random.default_rng(5)
+  shared = rng.normal(size=(4000, 15)) * paired
+  a, b = shared + rng.normal(2, 1, (4000, 15)), shared + rng.normal(1, 2, (4000, 15))
+  truth = (1 + paired) / (4 + paired)
+  ratios = [stats.variance_ratio(*x, paired=paired) for x in zip(a[:1500], b[:1500], strict=True)]
+  differences = [stats.mean_difference(*x, paired=paired) for x in zip(a[:1500], b[:1500], strict=True)]
+  for intervals, true in ((ratios, truth), (differences, 1.0)):
+    covered = np.mean([x.low <= true <= x.high for x in intervals])
+    assert covered == pytest.approx(0.95, abs=3 * (0.95 * 0.05 / 1500) ** 0.5)
+
+
+def test_differences_and_ratios_of_little():
+  one = stats.mean_difference([0.75], [0.5])
+  assert one.difference == 0.25
+  assert np.isnan([one.low, one.high]).all()
+  assert np.isnan(stats.mean_difference([], [])).all()
+  assert np.isnan(stats.mean_difference([0.75], [0.5, 0.25], paired=False).low)
+  np.testing.assert_array_equal(stats.mean_difference([0.75, 0.5], [0.5, 0.25]), [0.25, 0.25, 0.25])
+  np.testing.assert_array_equal(stats.mean_difference([0.5, 0.5], [0.25, 0.25], paired=False), [0.25, 0.25, 0.25])
+  assert np.isnan(stats.variance_ratio([1.0], [2.0])).all()
+  two = stats.variance_ratio([1.0, 3.0], [1.0, 2.0])
+  assert two.ratio == 4
+  assert np.isnan([two.low, two.high]).all()
+  assert np.isnan(stats.variance_ratio([1.0, 2.0, 3.0], [0.1, 0.1, 0.1])).all()
+  constant = stats.variance_ratio([0.1, 0.1, 0.1], [1.0, 2.0, 3.0], paired=False)
+  assert constant.ratio == 0
+  assert np.isnan([constant.low, constant.high]).all()
+  np.testing.assert_allclose(stats.variance_ratio([1, 2, 3, 5], [2, 4, 6, 10]), [0.25] * 3, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +326,8 @@ def test_average_correlation_on_little():
     ),
     (lambda: stats.probability_of_outperforming([1], [np.nan]), "b is nan at run 0: leave such entries out"),
     (
-      lambda: stats.probability_of_outperforming([1], [2],
-      "halve"), "unknown ties 'halve': .*did you mean 'half'",
+      lambda: stats.probability_of_outperforming([1], [2], "halve"),
+      "unknown ties 'halve': .*did you mean 'half'",
     ),
     (lambda: stats.decide([1], [2], gamma=0.5), "gamma is 0.5: give a probability above 0.5"),
     (lambda: stats.decide([1], [2], alpha=0), "alpha is 0: give a number above 0 and below 1"),
@@ -167,9 +335,26 @@ def test_average_correlation_on_little():
     (lambda: stats.decide([1], [2], resamples=0), "resamples is 0"),
     (lambda: stats.noether_sample_size(0.5), "gamma is 0.5: give a probability above 0.5"),
     (lambda: stats.paired_sample_size(0.7, 0.5, 0.5), "alpha is 0.5 and beta 0.5: give rates above 0"),
-    (lambda: stats.average_correlation([1.0]), r"performances has shape \(1,\): give \(repetitions, k\)"),
-    (lambda: stats.mse_decomposition([[1.0, np.inf]], 0), "performances is inf at repetition 0, k 1"),
-    (lambda: stats.mse_decomposition([[1.0]], [0, 1]), r"truth has shape \(2,\): give a single number"),
+    (lambda: stats.paired_power(0), "pairs is 0: give whole numbers of at least 1"),
+    (lambda: stats.paired_power(5, 1.5), "probability is 1.5: give a number between 0 and 1"),
+    (lambda: stats.paired_power(5, gamma=0.4), "gamma is 0.4: give a probability above 0.5"),
+    (lambda: jax.jit(stats.paired_power)(5), "pairs is traced"),
+    (lambda: stats.detection_rates(0.5, jax.random.key(0), simulations=0), "simulations is 0"),
+    (lambda: stats.detection_rates(0.5, jax.random.key(0), correlation=1), "correlation is 1: .* below 1"),
+    (lambda: stats.operating_characteristics(0.5, [0.1, 0.2]), r"correlation has shape \(2,\): give a single number"),
+    (lambda: stats.operating_characteristics(-0.1), "probability is -0.1"),
+    (lambda: stats.operating_characteristics(0.5, pairs=0), "pairs is 0"),
+    (lambda: stats.mean_difference([1], [1, 2]), "paired=False"),
+    (lambda: stats.mean_difference([1], [1], level=1), "level is 1: give a number between 0 and 1"),
+    (lambda: jax.jit(lambda a: stats.mean_difference(a, a, paired=False))(np.ones(2)), "traced: call mean_difference"),
+    (lambda: stats.variance_ratio([1], [np.inf]), "b is inf at run 0"),
+    (lambda: stats.difference_sd(-1, 1), "sd_a is -1"),
+    (lambda: stats.difference_sd(1, 1, 2), "correlation is 2"),
+    (lambda: stats.least_significant_difference(1, 1, 0), "k is 0: give a number above 0"),
+    (lambda: stats.least_significant_difference(1, 1, 1, 1), "alpha is 1: give a number above 0 and below 1"),
+    (lambda: stats.equivalent_threshold(0), "gamma is 0: give a number above 0 and below 1"),
+    (lambda: stats.single_point_comparison(1, 0, 0), "sigma is 0: give a number above 0"),
+    (lambda: stats.average_comparison([1], [0], sigma=-1), "sigma is -1"),
   ],
 )
 def test_mistakes(call, text):

@@ -22,10 +22,16 @@ ERRORS = _rng.uniform(size=(RUNS, EXAMPLES)) < _rng.uniform(0.1, 0.9, EXAMPLES)[
 LABELS = _rng.integers(0, CLASSES, EXAMPLES)
 PREDICTIONS = np.where(ERRORS, _rng.integers(-1, CLASSES, ERRORS.shape), LABELS[None])
 GAPS = _rng.normal(size=(3, EXAMPLES))
+MEMBERS = np.array([[0, 1], [1, 2]])
 CANDIDATES = _rng.normal(0.5, 1, (2, EXAMPLES))
 X, Y = _rng.integers(0, 5, (2, 12)) / 8
 RATES = _rng.uniform(0, 1, 12)
+PAIRS = np.arange(1, 13)
 MEASURES = _rng.normal(size=(5, 4))
+LOGITS = _rng.normal(size=(RUNS, EXAMPLES, CLASSES))
+SETS = np.stack([ERRORS, ERRORS ^ (_rng.uniform(size=ERRORS.shape) < 0.3), ~ERRORS & ERRORS[::-1]])
+LOSSES = _rng.gamma(1, 1, (RUNS, EXAMPLES))
+FRACTIONS = _rng.dirichlet(np.ones(CLASSES), EXAMPLES)
 
 
 class Case(NamedTuple):
@@ -82,6 +88,17 @@ CASES = {
   "top_fraction_gain": halves(("", "", ""), -1, 1),
   # The number of pairs depends on the values, and pairs name examples by place.
   "dependent_pairs": of_errors(("pairs",) * 4, 0, EXAMPLES, ordered=("examples",), jit=False),
+  "most_dependent_pairs": of_errors(("pairs",) * 4, 0, EXAMPLES, options={"k": 7}, ordered=("examples",), jit=False),
+  "expected_false_pairs": Case((RATES,), ("points",), ("",), 0, 66, {"runs": 100}),
+  "test_set_correlations": Case((SETS,), ("sets runs examples",), ("sets sets",) * 3, -1, 1),
+  "variance_fit": of_pairs(*("",) * 5)._replace(low=-9),
+  "loss_variance": Case((LOSSES,), ("runs examples",), ("",) * 6, -1, 9, ordered=("examples",)),  # its halves
+  "cross_entropy": Case(
+    (LOGITS, LABELS), ("runs examples classes", "examples"), ("runs examples",), 0, 20, ordered=("classes",)
+  ),
+  "brier_score": Case(
+    (LOGITS, LABELS), ("runs examples classes", "examples"), ("runs examples",), 0, 2, ordered=("classes",)
+  ),
   "binomial_variance": elementwise(0.25, RATES, 1 + 9 * RATES),
   "calibration_variance": elementwise(0.5, RATES, 1 + 9 * RATES),
   "calibration_variance_bound": elementwise(0.5, RATES, 1 + 9 * RATES, 2 + RATES),
@@ -96,11 +113,40 @@ CASES = {
   "cace": of_votes(("",), 0, CLASSES),
   "ece": of_votes(("",), 0, 1),
   "gde_gap": of_votes(("",), 0, 1),
+  "cace_exact_levels": of_votes(("",), 0, CLASSES),
+  "calibration_curve": Case(
+    (PREDICTIONS, LABELS), ("runs examples", "examples"), ("bins",) * 4, 0, EXAMPLES * CLASSES,
+    {"num_classes": CLASSES, "bins": 2},
+  ),
+  # The bootstrap draws examples by their place, and a simulation draws for each.
+  "calibration_band": Case(
+    (PREDICTIONS, LABELS), ("runs examples", "examples"), ("bins",) * 3, 0, 1,
+    {"num_classes": CLASSES, "bins": 2, "key": jax.random.key(0), "replicates": 20}, ordered=("examples",),
+  ),
+  "finite_ensemble_calibration": Case(
+    (FRACTIONS,), ("examples classes",), ("",) * 4, 0, CLASSES,
+    {"runs": 3, "key": jax.random.key(0), "replicates": 5}, ordered=("examples", "classes"),
+  ),
+  "confidence_histogram": of_predictions(("bins",), 0, EXAMPLES * CLASSES, num_classes=CLASSES, bins=2),
+  "beta_of_error_rates": of_errors(("", ""), 0, 99),
+  "disagreement_variance": of_votes(("",) * 4, -1, 5),
+  "ensemble_accuracy_of_logits": Case(
+    (LOGITS, LABELS), ("runs examples classes", "examples"), ("",), 0, 1, ordered=("classes",)
+  ),
+  "scatter_agreement": of_pairs("", "", "", "", "", "")._replace(low=-9, high=9),
   "relative_deviation": elementwise(2, RATES, RATES[::-1] / 2),
   "kendall_tau": of_pairs("")._replace(low=-1),
   "r_squared": of_pairs(""),
   "logit_gap": Case((np.stack([GAPS, -GAPS], -1),), ("runs examples class",), ("runs examples",), -9, 9,
                     ordered=("class",)),  # its sign
+  "gap_labels": Case((GAPS,), ("runs examples",), ("runs examples",), 0, 1),
+  "gap_ece": Case((GAPS, LABELS % 2), ("runs examples", "examples"), ("runs",), 0, 1, {"bins": 3}),
+  "ensemble_gaps": Case((GAPS, MEMBERS), ("models examples", "ensembles members"), ("ensembles examples",), -9, 9,
+                        ordered=("models",)),  # which `members` name
+  "ecdf": Case((CANDIDATES, X), ("runs examples", "points"), ("runs points",), 0, 1),
+  "reference_ecdf": Case((GAPS, X), ("models examples", "points"), ("points",), 0, 1),
+  # SciPy's.
+  "ks_test": Case((X, CANDIDATES), ("points", "candidates examples"), ("candidates",) * 2, 0, 1, jit=False),
   "ks_threshold": elementwise(5, 2 + RATES * 100),
   "dkw_threshold": elementwise(5, 2 + RATES * 100, 1 + RATES),
   "ks_distance": Case((GAPS, CANDIDATES), ("models points", "candidates points"), ("candidates",), 0, 1),
@@ -117,12 +163,67 @@ CASES = {
   "decide": of_pairs("", "", "", "", ""),
   "noether_sample_size": sample_size(),
   "paired_sample_size": sample_size(),
+  "paired_power": Case((PAIRS, RATES), ("points", "points"), ("points",), 0, 1, jit=False),  # its w* is a search
+  "mean_difference": of_pairs("", "", "")._replace(low=-1),
+  "variance_ratio": of_pairs("", "", "")._replace(high=20),
+  "difference_sd": elementwise(2, RATES, RATES[::-1]),
+  "least_significant_difference": elementwise(2, RATES, RATES[::-1], 1 + RATES),
+  "equivalent_threshold": elementwise(9, (1 + RATES) / 3)._replace(low=-9),
+  "single_point_comparison": elementwise(1, RATES, RATES[::-1], (1 + RATES) / 8),
+  "average_comparison": of_pairs("", "", "", "", "")._replace(low=-1),
+  "detection_rates": Case(
+    (RATES, jax.random.key(0)), ("points", ""), ("points",) * 6, 0, 1, {"correlation": 0.1, "simulations": 50}
+  ),
+  "operating_characteristics": Case((RATES,), ("points",), ("points",) * 3, 0, 1, {"correlation": 0.1}),
+  "ideal_estimate": Case((RATES,), ("runs",), ("",) * 3, 0, 1),
+  "biased_estimate": Case((RATES,), ("runs",), ("",) * 3, 0, 1, {"correlation": 0.25}),
+  "estimator_se": elementwise(1, 1 + 9 * RATES, RATES, RATES[::-1] / 2),
+  "equivalent_ideal_size": elementwise(10, 1 + 9 * RATES, RATES / 2),
+  "normality": Case((RATES,), ("runs",), ("", ""), 0, 1, jit=False),  # SciPy's
   "average_correlation": Case((MEASURES,), ("repetitions k",), ("",), -1, 1),
   "mse_decomposition": Case((MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}),
+  "mean_interval": Case((RATES,), ("runs",), ("", ""), 0, 1),
+  "variance_interval": Case((RATES,), ("points",), ("points",) * 2, 0, 20, {"runs": 9}),
+  "distribution_variance_interval": of_errors(("", ""), -1, 9),
+  "correlation_interval": Case((RATES,), ("points",), ("points",) * 2, -1, 1, {"runs": 9}),
+  "proportion_interval": Case((RATES,), ("points",), ("points",) * 2, 0, 1, {"examples": 40}),
+  "runs_for_precision": of_errors(("",), 1, 999, options={"statistic": "test_set_variance", "relative": 0.2}),
+  "independent_errors_variance_se": of_errors(("",), 0, 1),
+  "expected_disagreement_se": of_predictions(("",), 0, 1, num_classes=CLASSES),
+  "gde_gap_se": of_votes(("",), 0, 1),
+  "from_replicates": Case((GAPS,), ("replicates examples",), ("examples",) * 3, -9, 9),
+  # The bootstrap draws runs by their place.
+  "top_fraction_gain_bootstrap": of_errors(
+    ("",) * 3, -1, 1, options={"key": jax.random.key(0), "replicates": 20}, ordered=("runs", "examples"), jit=False
+  ),
 }  # fmt: skip
-RESULTS = {"Decision", "DependentPairs", "MseDecomposition", "TopFractionGain", "TrimmingLevel"}
-# Counts, not statistics: test_tallies.py says what holds for them.
-TALLIES = {"Tallies", "tally", "tally_blocks"}
+RESULTS = {
+  "AverageComparison",
+  "BetaFit",
+  "Bootstrap",
+  "CalibrationCurve",
+  "Correlations",
+  "Decision",
+  "DependentPairs",
+  "DetectionRates",
+  "DisagreementVariance",
+  "Estimate",
+  "FiniteEnsemble",
+  "Interval",
+  "KsTest",
+  "LossVariance",
+  "MeanDifference",
+  "MseDecomposition",
+  "Normality",
+  "OperatingCharacteristics",
+  "ScatterAgreement",
+  "TopFractionGain",
+  "TrimmingLevel",
+  "VarianceFit",
+  "VarianceRatio",
+}
+# Counts, and many statistics at once: test_tallies.py and test_resampling.py say what holds for them.
+COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"}
 
 every = pytest.mark.parametrize("name", CASES)
 
@@ -146,7 +247,7 @@ def equal(given, expected, tolerance, name):
 def test_every_public_name_is_in_one_set():
   public = {n for n, v in vars(stats).items() if not n.startswith("_") and not inspect.ismodule(v)}
   assert public == set(stats.__all__)
-  assert set(CASES) | RESULTS | TALLIES == public
+  assert set(CASES) | RESULTS | COUNTS == public
   assert not set(CASES) & RESULTS
 
 
@@ -230,7 +331,7 @@ def test_annotations_hold(name):
 MODULES = [m.name for m in pkgutil.iter_modules(stats.__path__, "vmapseeds.stats.")]
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith(("_arrays", "tallies"))])
+@pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith(("_arrays", "_joint", "tallies"))])
 def test_examples_in_docstrings_run(module):
   module = importlib.import_module(module)
   failed, tried = doctest.testmod(module)

@@ -7,7 +7,10 @@ import scipy.stats
 
 from vmapseeds import stats
 from vmapseeds.errors import Mistake
+from vmapseeds.stats import gaps
 from vmapseeds.stats.gaps import _least_accepted, _sides, _trimmed
+
+KEY = jax.random.key(0)
 
 
 def by_linear_program(reference, candidate, alpha):
@@ -71,6 +74,101 @@ def test_ks_distance_equals_scipy():
   assert stats.ks_distance([[1.0, 2.0]], [3.0]) == 1
 
 
+def test_ks_test_equals_scipy():
+  rng = np.random.default_rng(4)
+  sample, candidates = rng.normal(size=30), rng.normal(0.4, 1, (3, 21)).round(1)
+  result = stats.ks_test(sample, candidates)
+  expected = [scipy.stats.ks_2samp(sample, c, method="exact") for c in candidates]
+  np.testing.assert_allclose(result.p_value, [e.pvalue for e in expected], rtol=1e-12)
+  np.testing.assert_allclose(result.distance, stats.ks_distance(sample[None], candidates), rtol=1e-12)
+  assert stats.ks_test(sample, candidates[1]).p_value == result.p_value[1]
+  assert stats.ks_test([1.0, 2.0], [2.0, 1.0]) == (0, 1)
+  # All orders of 2 + 3 numbers: one of the 10 ways to place the two has them first, another one last.
+  assert stats.ks_test([1.0, 2.0], [3.0, 4.0, 5.0]).p_value == pytest.approx(2 / 10)
+  for nothing in (stats.ks_test([], [[1.0]]), stats.ks_test([1.0], np.zeros((1, 0)))):
+    np.testing.assert_array_equal(nothing, [[np.nan], [np.nan]])
+
+
+def test_ecdf_counts_what_is_at_most_each_point():
+  rng = np.random.default_rng(6)
+  rows, at = rng.integers(-3, 4, (4, 15)) / 2, np.arange(-9, 9) / 4  # on gaps and between them
+  expected = [[np.mean([g <= z for g in row]) for z in at] for row in rows]
+  np.testing.assert_allclose(stats.ecdf(rows, at), expected, rtol=1e-12)
+  np.testing.assert_allclose(stats.ecdf(rows[2], at), expected[2], rtol=1e-12)
+  np.testing.assert_allclose(stats.reference_ecdf(rows, at), np.mean(expected, 0), rtol=1e-12)
+  np.testing.assert_allclose(stats.ecdf(np.repeat(rows, 3, axis=1), at), expected, rtol=1e-12)
+  # Of one example, just before its gap, at it and after it.
+  np.testing.assert_array_equal(stats.ecdf([[2.0]], [np.nextafter(2, 1), 2, 3]), [[0, 1, 1]])
+  assert np.isnan(stats.ecdf(np.zeros((2, 0)), at)).all()
+  assert np.isnan(stats.reference_ecdf(np.zeros((0, 2)), at)).all()
+  assert stats.ecdf(np.zeros((0, 2)), at).shape == (0, len(at))
+
+
+def test_interpolated_reference_is_near_the_step_function():
+  rng = np.random.default_rng(7)
+  reference = rng.normal(size=(3, 20))
+  at = np.linspace(-4, 4, 999)
+  step, line = (stats.reference_ecdf(reference, at, interpolated=i) for i in (False, True))
+  assert 0 < abs(step - line).max() <= 1 / 60 + 1e-12
+  assert (line >= step - 1e-12)[at >= reference.min()].all()
+  middle = np.sort(reference.ravel())[[10, 11]].mean()
+  assert stats.reference_ecdf(reference, [middle], interpolated=True) == pytest.approx(11.5 / 60)
+  outside = stats.reference_ecdf(reference, [-9.0, 9.0], interpolated=True)
+  np.testing.assert_array_equal(outside, [0, 1])
+
+
+def test_ensembles_average_the_gaps_of_their_members():
+  gaps = np.random.default_rng(9).normal(size=(6, 8))
+  members = [[0, 3, 5], [1, 0, 2], [4, 4, 1]]
+  expected = [np.mean([gaps[m] for m in row], axis=0) for row in members]
+  np.testing.assert_allclose(stats.ensemble_gaps(gaps, members), expected, rtol=1e-12)
+  np.testing.assert_allclose(stats.ensemble_gaps(gaps), gaps.mean(0), rtol=1e-12)
+  np.testing.assert_array_equal(stats.ensemble_gaps(gaps, np.arange(6)[:, None]), gaps)
+  # Its eCDF is not the mean eCDF of its members.
+  assert stats.ks_distance(gaps, stats.ensemble_gaps(gaps)) > 0.05
+  assert np.isnan(stats.ensemble_gaps(np.zeros((0, 3)))).all()
+  assert np.isnan(stats.ensemble_gaps(gaps, np.zeros((2, 0), int))).all()
+
+
+def test_label_of_a_gap_of_zero_is_one():
+  np.testing.assert_array_equal(stats.gap_labels([[-0.0, 0.0, -1e-300, 1e-300]]), [[1, 1, 0, 1]])
+  logits = np.random.default_rng(0).normal(size=(2, 9, 2))
+  np.testing.assert_array_equal(stats.gap_labels(stats.logit_gap(logits)), logits.argmax(-1))
+
+
+@pytest.mark.parametrize("lowest", [0.0, 0.5])
+@pytest.mark.parametrize("bins", [1, 4, 10])
+def test_ece_equals_a_loop(lowest, bins):
+  rng = np.random.default_rng(10)
+  rows, labels = rng.normal(0, 2, (3, 60)), rng.integers(0, 2, 60)
+  rows[:, :4] = [0, -np.log(3), 40, -800]  # confidence 1/2, 3/4, nearly and exactly 1
+  edges = np.linspace(lowest, 1, bins + 1)
+  expected = []
+  for row in rows:
+    confidence = [1 / (1 + np.exp(-abs(m))) for m in row]
+    right = [(m >= 0) == (y == 1) for m, y in zip(row, labels, strict=True)]
+    total = 0
+    for r in range(bins):
+      inside = [
+        j for j, p in enumerate(confidence) if edges[r] <= p + 1e-12 and (p < edges[r + 1] - 1e-12 or r == bins - 1)
+      ]
+      if inside:
+        total += len(inside) / 60 * abs(np.mean([right[j] for j in inside]) - np.mean([confidence[j] for j in inside]))
+    expected.append(total)
+  np.testing.assert_allclose(stats.gap_ece(rows, labels, bins, lowest), expected, rtol=1e-9)
+  np.testing.assert_allclose(stats.gap_ece(rows[1], labels, bins, lowest), expected[1], rtol=1e-9)
+  # The other class called 1.
+  relabelled = stats.gap_ece(-rows[:, 1:], 1 - labels[1:], bins, lowest)
+  np.testing.assert_allclose(relabelled, stats.gap_ece(rows[:, 1:], labels[1:], bins, lowest), rtol=1e-9)
+
+
+def test_ece_of_constant_confidence_and_of_nothing():
+  assert stats.gap_ece([0.0, 0.0], [1, 1]) == 0.5  # all right, confidence 1/2
+  assert stats.gap_ece([0.0, 0.0], [0, 1]) == 0
+  assert stats.gap_ece([-50.0], [1]) == pytest.approx(1)
+  np.testing.assert_array_equal(stats.gap_ece(np.zeros((2, 0)), []), [np.nan, np.nan])
+
+
 def test_trimmed_distance_never_rises():
   rng = np.random.default_rng(1)
   reference, candidates = rng.normal(size=(2, 30)), rng.normal(1, 1, (4, 20))
@@ -128,6 +226,19 @@ def test_trimming_level_equals_algorithm_1_on_resampled_arrays(tied):
   np.testing.assert_array_equal(alone.level, result.level[1])
 
 
+def test_trimming_level_does_not_depend_on_blocks(monkeypatch):
+  rng = np.random.default_rng(8)
+  reference, candidates = rng.normal(size=(2, 50)), rng.normal(0.3, 1, (7, 50))
+
+  def levels(candidates):
+    return stats.trimming_level(reference, candidates, KEY, replicates=4, threshold=0.2).replicates
+
+  together = levels(candidates)
+  monkeypatch.setattr(gaps, "_GAPS_AT_ONCE", 100)
+  np.testing.assert_array_equal(levels(candidates), together)
+  assert levels(candidates[:0]).shape == (0, 4)
+
+
 def test_trimming_level_defaults():
   gaps = np.random.default_rng(0).normal(size=(2, 1000))
   near = stats.trimming_level(gaps, gaps[0], jax.random.key(0), replicates=10)
@@ -140,17 +251,54 @@ def test_trimming_level_defaults():
   assert lax.level < far.level
 
 
-def test_bisection_finds_the_least_of_any_number_of_levels():
-  before = np.array([[0.0, 0.3, 0.6]])
-  low, high = _sides(before, before + 0.2)
-  t = np.arange(4)[None] / 3
-  for size in range(1, 10):
-    alphas = np.arange(size) / 10
-    distance = [_trimmed(low, high, t, np.float64(a))[0] for a in alphas]
-    for threshold in (0.0, 0.11, 0.15, 0.2, 1.0):
-      fits = [a for a, d in zip(alphas, distance, strict=True) if d <= threshold]
-      given = _least_accepted(low, high, t, alphas, np.float64(threshold))
-      np.testing.assert_array_equal(given, [fits[0] if fits else np.nan])
+def by_bisection(low, high, t, alphas, threshold):
+  """The least accepted level of each row, since the distance never rises with it."""
+  first, last = np.zeros(len(low), int), np.full(len(low), len(alphas))
+  for _ in range(len(alphas).bit_length()):
+    middle = (first + last) // 2
+    distance = _trimmed(low, high, t, alphas[np.minimum(middle, len(alphas) - 1)])
+    accepted = (distance <= threshold + 1e-12) | (middle >= len(alphas))
+    first, last = np.where(accepted, first, middle + 1), np.where(accepted, middle, last)
+  return np.append(alphas, np.nan)[first]
+
+
+def some_steps(rng, fine):
+  """A reference at the steps of some candidates' eCDFs, with ties and with gaps that have no weight."""
+  n, rows = int(rng.integers(1, 40)), int(rng.integers(1, 6))
+  scale = int(rng.integers(100, 10_000)) if fine else int(rng.integers(1, 30))
+  at = np.sort(rng.integers(0, scale + 1, (rows, 2 * n)), axis=1) / scale
+  drawn = rng.integers(0, 3, (rows, n))
+  drawn[:, 0] += 1
+  t = np.concatenate([np.zeros((rows, 1)), drawn.cumsum(1) / drawn.sum(1)[:, None]], axis=1)
+  return *_sides(at[:, ::2], at[:, 1::2]), t, scale
+
+
+def test_search_of_levels_equals_bisection():
+  rng = np.random.default_rng(2)
+  found = []
+  for trial in range(1000):
+    low, high, t, scale = some_steps(rng, fine=trial % 2)
+    alphas = np.arange(0, 0.995, rng.choice([0.005, 0.01, 0.07])) if trial % 3 else np.sort(rng.uniform(size=5))
+    # The last two meet distances exactly.
+    threshold = rng.choice([rng.uniform(0, 0.6), rng.integers(1, 10) / (2 * scale), rng.integers(1, 20) / 40])
+    given = _least_accepted(low, high, t, alphas, threshold)
+    np.testing.assert_array_equal(given, by_bisection(low, high, t, alphas, threshold))
+    found += list(np.isnan(given) - 1.0 * (given == alphas[0]))
+  assert min(found.count(which) for which in (-1, 0, 1)) > 300  # the first level, a later one, none
+
+
+def test_search_of_levels_under_jit_is_that_of_numpy_but_for_rounding():
+  rng = np.random.default_rng(3)
+  alphas = np.arange(200) / 200
+  search = jax.jit(_least_accepted)
+  before = np.sort(rng.uniform(size=(40, 30)) ** rng.uniform(0.5, 2, (40, 1)), axis=1)
+  low, high = _sides(before, before)
+  t = np.broadcast_to(np.arange(31) / 30, (40, 31))
+  expected = _least_accepted(low, high, t, alphas, 0.11)
+  given = search(low, high, t, alphas, 0.11)
+  np.testing.assert_allclose(given, expected, atol=0.005 + 1e-6)
+  assert np.isclose(given, expected, equal_nan=True).mean() > 0.9
+  assert len(np.unique(expected)) > 10
 
 
 def test_nothing_to_compare_is_nan():
@@ -160,9 +308,6 @@ def test_nothing_to_compare_is_nan():
   assert np.isnan(result.level).all()
   assert result.replicates.shape == (2, 3)
   np.testing.assert_array_equal(result.failed, [3, 3])
-
-
-KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +323,17 @@ KEY = jax.random.key(0)
       "logits is nan at run 1, example 1, class 1: leave such entries out",
     ),
     (lambda: stats.logit_gap(jnp.array([[0, 1], [-jnp.inf, 1]])), "logits is -inf at example 1"),
+    (lambda: stats.gap_labels([np.nan]), "gaps is nan at example 0"),
+    (lambda: stats.gap_ece([[1.0, 2.0]], [1]), r"labels has shape \(1,\) beside gaps of shape \(1, 2\)"),
+    (lambda: stats.gap_ece([1.0], [2]), "labels has values from 2 to 2: give class indices, 0 to 1"),
+    (lambda: stats.gap_ece([1.0], [1], bins=0), "bins is 0"),
+    (lambda: stats.gap_ece([1.0], [1], lowest=0.6), "lowest is 0.6: give a number between 0 and 0.5"),
+    (lambda: stats.ensemble_gaps([[1.0]], [[1]]), "members has values from 1 to 1: give indices of models, 0 to 0"),
+    (lambda: stats.ensemble_gaps([[1.0]], [[0.0]]), "members has dtype float64: give indices of models"),
+    (lambda: stats.ensemble_gaps([[1.0]], [0]), r"members has shape \(1,\): give \(ensembles, members\)"),
+    (lambda: stats.ecdf([1.0], 1.0), r"at has shape \(\): give \(points,\)"),
+    (lambda: stats.reference_ecdf([1.0], [1.0]), r"reference_gaps has shape \(1,\): give \(models, examples\)"),
+    (lambda: stats.ks_test([np.inf], [1.0]), "sample is inf at point 0"),
     (lambda: stats.ks_threshold(0), "n is 0: give a number above 0"),
     (lambda: stats.ks_threshold(10, 0), "epsilon is 0"),
     (lambda: stats.dkw_threshold(10, 0), "models is 0"),

@@ -9,7 +9,6 @@ import scipy.stats
 
 from vmapseeds import stats
 from vmapseeds.errors import Mistake
-from vmapseeds.stats import variance
 
 
 def some_errors(runs=7, examples=11, seed=0):
@@ -98,6 +97,44 @@ def test_distribution_variance_is_unbiased_over_all_test_sets():
   assert mean == pytest.approx(truth, rel=1e-10)
 
 
+POPULATION = np.repeat([r for r, _ in LAW], [5, 3, 2], axis=0)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_theorems_1_and_2_and_lemma_2_over_all_test_sets(n):
+  """Of the law itself, whose ten equally likely networks are all there: the plug-in has no runs to correct for."""
+  error = POPULATION.mean(1)
+  sets = [POPULATION[:, list(S)] for S in itertools.product(range(5), repeat=n)]
+  test_set = np.mean([stats.test_set_variance(s) for s in sets]) * 9 / 10
+  independent = np.mean([stats.independent_errors_variance(s, unbiased=False) for s in sets])
+  assert test_set > error.var() > 0
+  assert test_set == pytest.approx((1 - 1 / n) * error.var() + independent, rel=1e-12)
+  assert independent == pytest.approx(POPULATION.var(0).mean() / n, rel=1e-12)
+  assert np.mean([stats.distribution_variance(s, unbiased=False) for s in sets]) == pytest.approx(error.var(), rel=1e-12)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 10])
+def test_unbiased_over_simulated_campaigns(runs):
+  """Errors Bernoulli(p_i + s u_h), u_h uniform from -1 to 1: any two examples have covariance s²/3."""
+  campaigns, n, s = 10_000, 40, 0.15
+  rng = np.random.default_rng(runs)
+  rates = rng.uniform(0.2, 0.8, n)
+  shift = rng.uniform(-s, s, (campaigns, runs, 1)).astype(np.float32)
+  errors = rng.random((campaigns, runs, n), np.float32) < rates.astype(np.float32) + shift
+  covariance, independent = s**2 / 3, (rates * (1 - rates)).sum() / n**2
+  truth = {
+    "test_set_variance": independent + (1 - 1 / n) * covariance,
+    "independent_errors_variance": independent,
+    "distribution_variance": covariance,
+    "split_covariance": covariance,
+  }
+  for name, expected in truth.items():
+    estimates = np.asarray(jax.jit(jax.vmap(getattr(stats, name)))(errors), np.float64)
+    assert abs(estimates.mean() - expected) < 3 * estimates.std() / campaigns**0.5, name
+    # The test tells a neighbouring definition apart: one with a bias of independent/R.
+    assert 3 * estimates.std() / campaigns**0.5 < independent / runs, name
+
+
 def test_distribution_variance_se_is_the_spread_over_campaigns():
   rng = np.random.default_rng(1)
   rates = rng.uniform(0.1, 0.9, 100)
@@ -118,6 +155,25 @@ def test_splits_equal_numpy():
   r, p = scipy.stats.pearsonr(even, odd)
   np.testing.assert_allclose(stats.split_correlation(errors), r, rtol=1e-12)
   np.testing.assert_allclose(stats.correlation_p_value(r, 9), p, rtol=1e-10)
+
+
+def test_correlations_across_test_sets_equal_scipy():
+  sets = {"photo": some_errors(9, 11), "sketch": some_errors(9, 30, seed=1), "art": some_errors(9, 5, seed=2)}
+  found = stats.test_set_correlations(sets)
+  for (i, a), (j, b) in itertools.product(enumerate(sets.values()), repeat=2):
+    r, p = scipy.stats.pearsonr(a.mean(1), b.mean(1))
+    assert found.r[i, j] == pytest.approx(r, rel=1e-12)
+    assert found.r_squared[i, j] == pytest.approx(r**2, rel=1e-12)
+    assert found.p_value[i, j] == pytest.approx(p if i != j else 0, rel=1e-9, abs=1e-40)
+  np.testing.assert_array_equal(found.r, stats.test_set_correlations(list(sets.values())).r)
+
+
+def test_correlations_across_test_sets_of_few_runs():
+  a, b, constant = np.array([[0, 1], [1, 1]]), np.array([[1, 0], [0, 0]]), np.ones((2, 3), bool)
+  found = stats.test_set_correlations([a, b, constant])
+  np.testing.assert_allclose(found.r, [[1, -1, np.nan], [-1, 1, np.nan], [np.nan] * 3], rtol=1e-15)
+  np.testing.assert_array_equal(found.p_value, [[1, 1, np.nan], [1, 1, np.nan], [np.nan] * 3])
+  assert np.isnan(stats.test_set_correlations([a[:1], b[:1]])).all()
 
 
 def test_p_values_at_few_runs():
@@ -156,62 +212,6 @@ def test_top_fraction_counts_runs_as_decimals_do():
   assert stats.top_fraction_gain(errors, 0.29).even_to_odd == pytest.approx(0.715 - 0.5 / 29)
 
 
-def test_predictions_of_the_variance():
-  error, n = np.array([0.0, 0.1, 0.5]), np.array([10, 100, 1000])
-  np.testing.assert_allclose(stats.binomial_variance(error, n), scipy.stats.binom.var(n, error) / n**2)
-  np.testing.assert_allclose(stats.calibration_variance(error, n), [0, 0.0005, 0.00025])
-  np.testing.assert_allclose(stats.calibration_variance_bound(error, n, 10), [0, 0.0001, 0.00005])
-  assert np.isnan(stats.binomial_variance(np.nan, 10))
-
-
-def test_equation_6_is_half_the_self_pair_disagreement():
-  """For two classes Σ ε(1 - ε)/n² is Dis/(2n) with self pairs, identically."""
-  errors = some_errors()
-  disagreement = stats.expected_disagreement(errors.astype(int), 2, self_pairs=True)
-  independent = stats.independent_errors_variance(errors, unbiased=False)
-  np.testing.assert_allclose(stats.calibration_variance(disagreement, 11), independent, rtol=1e-12)
-
-
-def test_poisson_binomial_equals_enumeration():
-  rates = [0.1, 0.7, 0.0, 1.0, 0.35, 0.5]
-  pmf = np.zeros(7)
-  for outcome in itertools.product([0, 1], repeat=6):
-    pmf[sum(outcome)] += math.prod(p if o else 1 - p for p, o in zip(rates, outcome, strict=True))
-  np.testing.assert_allclose(stats.poisson_binomial_pmf(rates), pmf, rtol=1e-12, atol=1e-18)
-  equal = stats.poisson_binomial_pmf(np.full(300, 0.3))
-  np.testing.assert_allclose(equal, scipy.stats.binom.pmf(np.arange(301), 300, 0.3), rtol=1e-9, atol=1e-300)
-  np.testing.assert_array_equal(stats.poisson_binomial_pmf([]), [1])
-
-
-def slow_pairs(errors, threshold):
-  right = 1.0 - errors
-  found = []
-  for i, j in itertools.combinations(range(errors.shape[1]), 2):
-    joint, product = (right[:, i] * right[:, j]).mean(), right[:, i].mean() * right[:, j].mean()
-    if abs(joint - product) > threshold + 1e-12:
-      found.append((i, j, joint, product))
-  return [np.array(column) for column in zip(*found, strict=True)]
-
-
-@pytest.mark.parametrize("block", [3, 4, 100])
-@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
-def test_dependent_pairs_equal_loops(block, array, monkeypatch):
-  monkeypatch.setattr(variance, "_BLOCK", block)
-  errors = some_errors(8, 11)
-  pairs = stats.dependent_pairs(array(errors), threshold=0.1)
-  expected = slow_pairs(errors, 0.1)
-  assert 0 < len(pairs.i) < 55
-  for name, given, wanted in zip(pairs._fields, pairs, expected, strict=True):
-    np.testing.assert_allclose(given, wanted, rtol=1e-15, err_msg=name)
-
-
-def test_dependent_pairs_leave_out_the_threshold_itself():
-  # 10 runs, each right 5 times and together 3 times: 3/10 - 1/4 = 0.05.
-  errors = np.array([[0] * 5 + [1] * 5, [0] * 3 + [1] * 5 + [0] * 2]).T
-  assert len(stats.dependent_pairs(errors, 0.05).i) == 0
-  assert len(stats.dependent_pairs(errors, 0.0499).i) == 1
-
-
 def test_one_run_or_one_example():
   one_run, one_example = np.ones((1, 4), bool), np.array([[0], [1], [1]])
   np.testing.assert_array_equal(stats.example_error_rates(one_run), [1, 1, 1, 1])
@@ -227,8 +227,6 @@ def test_one_run_or_one_example():
   assert stats.test_set_variance(one_example) == pytest.approx(1 / 3)
   gain = stats.top_fraction_gain(one_example)
   assert np.isnan(gain.even_to_odd)
-  for errors in (one_run, one_example):
-    assert stats.dependent_pairs(errors, 0).i.shape == (0,)
 
 
 def test_a_constant_half_has_no_correlation():
@@ -265,16 +263,7 @@ def test_large_example_counts_are_exact():
     (lambda: stats.test_set_variance(jnp.array([[0, -1]])), "errors has values from -1 to 0"),
     (lambda: stats.test_set_variance([[0.0, 1.0]]), "errors has dtype float64: give predictions != labels"),
     (lambda: stats.top_fraction_gain([[0, 1]], 0), "fraction is 0: give a number above 0"),
-    (lambda: stats.binomial_variance(1.5, 10), "error is 1.5: give a number between 0 and 1"),
-    (lambda: stats.binomial_variance([0.5, -0.25], 10), "error is -0.25"),
-    (lambda: stats.calibration_variance(0.5, 0), "n is 0: give a number above 0"),
-    (lambda: stats.calibration_variance_bound(0.5, 9, -2), "num_classes is -2: give a number above 0"),
-    (lambda: stats.poisson_binomial_pmf([0.5, np.nan]), "rates is nan at example 1"),
-    (lambda: stats.poisson_binomial_pmf([0.5, 2]), "rates is 2: give a number between 0 and 1"),
-    (lambda: stats.poisson_binomial_pmf([[0.5]]), r"rates has shape \(1, 1\): give \(examples,\)"),
-    (lambda: stats.dependent_pairs([[0, 1]], -1), "threshold is -1: give a number of at least 0"),
-    (lambda: stats.dependent_pairs(np.zeros((2**24, 1), bool)), "errors has 16777216 runs"),
-    (lambda: jax.jit(stats.dependent_pairs)(np.zeros((2, 2), bool)), "call dependent_pairs outside jit"),
+    (lambda: stats.test_set_correlations({"a": [[0, 1]], "b": [[1], [0]]}), "errors of 1 on a, 2 on b: give the same runs"),
     (lambda: stats.correlation_p_value(1.2, 5), "r is 1.2: give a number between -1 and 1"),
   ],
 )

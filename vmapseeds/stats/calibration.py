@@ -3,24 +3,33 @@
 h~_k(x) is the fraction of the R runs that vote for class k on example x; the ensemble's confidence.
 """
 
+from functools import partial
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
+  centred,
   class_counts,
   correlation,
   namespace,
   ratio,
+  read_classes,
   read_reals,
   read_votes,
   real,
+  settled,
+  traced,
   within,
 )
 from vmapseeds.stats.disagreement import disagreement_of_counts, top_class
+from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 
 
 def cace(
@@ -36,8 +45,8 @@ def cace(
   add nothing.
 
   It falls with the number of runs even for a perfectly calibrated law of runs (to .36 at 2 runs and .03 at 30
-  in a typical case), so quote R beside it. `bins = runs + 1` gives each number of votes its own bin: the CACE
-  that bounds the gap in theorem 4.2, as `gde_gap(self_pairs=True)` does it; binning can only lower it.
+  in a typical case), so quote R beside it, or `finite_ensemble_calibration`. `bins = runs + 1` gives each number of
+  votes its own bin: the CACE that bounds the gap in theorem 4.2, `cace_exact_levels`; binning can only lower it.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -111,16 +120,319 @@ def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
 def _calibration_error(votes: Array, hits: Array, runs: int, examples: int, bins: int) -> Array:
   """Σ_i |Σ_{items of B_i} (hit - votes/R)| / n, in whole votes: |B_i| cancels from its own mean."""
   xp = namespace(votes, hits)
-  if not runs or not examples:
+  if not examples or not (traced(runs) or runs):
     return real(np.nan, xp)
   votes, hits = xp.asarray(votes), xp.asarray(hits)
   bin_of = xp.minimum(bins * votes // runs, bins - 1)
-  excess = real(hits) * runs - real(votes)
+  excess = real(hits) * real(runs, xp) - real(votes)
   if xp is np:
     totals = np.bincount(bin_of, excess, minlength=bins)
   else:
     totals = jnp.bincount(bin_of, excess, length=bins)
   return ratio(abs(totals).sum(), examples * runs)
+
+
+# What an item of a calibration curve is.
+ITEMS = ("pairs", "classes", "top")
+
+
+class CalibrationCurve(NamedTuple):
+  """The bins of a calibration curve, (bins,), or (classes, bins) of one curve a class."""
+
+  confidence: Float[Array, "..."]  # conf(B_i), the mean confidence of the items; NaN in an empty bin
+  accuracy: Float[Array, "..."]  # acc(B_i), the fraction of them that is right; likewise
+  weight: Float[Array, "..."]  # |B_i|/n
+  items: Int[Array, "..."]  # |B_i|
+
+
+def calibration_curve(
+  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, bins: int = 10, of: str = "pairs"
+) -> CalibrationCurve:
+  """Calibration curve of the ensemble of votes: acc(B_i) against conf(B_i), on y = x where it is calibrated.
+
+  Bins as in `cace`. Its items are `of` "pairs" all n K pairs of an example and a class (class-aggregated, as in
+  `cace`), of "classes" the n examples once for each class (class-wise, a row a class), of "top" the n examples with
+  their plurality class (as in `ece`). Σ weight |accuracy - confidence| over the bins that hold something is CACE, the
+  calibration error of each class, or ECE.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is no vote.
+    labels: (examples,), class indices.
+    num_classes: K.
+    bins: how many bins of equal width.
+    of: "pairs", "classes" or "top".
+
+  Returns:
+    `confidence`, `accuracy`, `weight` and `items`, (bins,) or (classes, bins). A class that no label has keeps its row,
+    with an accuracy of 0. Without runs all bins are empty; without examples the weights are NaN too.
+
+  Raises:
+    Mistake: shapes that do not fit, predictions or labels out of range, bins below 1, unknown items.
+
+  Source: jiang2022, definitions 4.2 and 4.3, equations 56 and 57, figures 6 and 14.
+
+  >>> curve = calibration_curve([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], [0, 0, 1], num_classes=2, bins=2)
+  >>> print(curve.confidence, curve.accuracy, curve.items)
+  [0.   0.75] [0.5 0.5] [2 4]
+  """
+  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
+  predictions, labels = read_votes(predictions, labels, num_classes)
+  return curve_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), bins, of)
+
+
+def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -> CalibrationCurve:
+  """`calibration_curve` from the votes (examples, classes)."""
+  examples = len(votes)
+  votes, hits = _items(votes, labels, of)
+  items, voted, right = (_by_bin(votes, x, runs, bins) for x in (None, votes, hits))
+  if of != "classes":
+    items, voted, right = items[0], voted[0], right[0]
+  return CalibrationCurve(ratio(voted, items * runs), ratio(right, items), ratio(items, examples), settled(items))
+
+
+def _items(votes: Array, labels: Array | None, of: str) -> tuple[Array, Array]:
+  """The votes that items have and whether they are right, (curves, examples, items of an example)."""
+  one_of("items of", of, ITEMS)
+  xp = namespace(votes, labels)
+  if of == "top":
+    hits = xp.asarray(top_class(votes)) == xp.asarray(labels)
+    return votes.max(1)[None, :, None], hits[None, :, None]
+  hits = xp.asarray(labels)[:, None] == xp.arange(votes.shape[1])[None, :]
+  return (votes[None], hits[None]) if of == "pairs" else (votes.T[..., None], hits.T[..., None])
+
+
+def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
+  """Sum of the weights, or number, of each curve's items in each bin: (curves, bins). Votes: (curves, ...)."""
+  curves = len(votes)
+  xp = namespace(votes, weights)
+  start = bins * xp.arange(curves).reshape(-1, *[1] * (votes.ndim - 1))
+  places = (_bin(xp.asarray(votes), runs, bins) + start).reshape(-1)
+  weights = None if weights is None else real(weights, xp).reshape(-1)
+  length = {"length" if xp is jnp else "minlength": curves * bins}
+  # Without runs there are no votes, and nothing is in a bin.
+  return xp.bincount(places, weights, **length).reshape(curves, bins) * int(runs > 0)
+
+
+def _bin(votes: Array, runs: int, bins: int) -> Array:
+  """In which bin an item is, from its whole votes."""
+  return namespace(votes).minimum(bins * votes // max(runs, 1), bins - 1)
+
+
+def calibration_band(
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  key: jax.Array,
+  bins: int = 10,
+  of: str = "pairs",
+  replicates: int = 1000,
+  level: float = 0.95,
+) -> Bootstrap:
+  """Bootstrap of the accuracies of a `calibration_curve`, over test examples.
+
+  An example is drawn with all its K pairs, since just one of them can be right. It answers what the same runs would
+  give on other test examples, with the bins left where they are; resamples that leave a bin empty say nothing of it.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is no vote.
+    labels: (examples,), class indices.
+    num_classes: K.
+    key: a JAX random key.
+    bins: how many bins of equal width.
+    of: as in `calibration_curve`.
+    replicates: how many resamples.
+    level: what the intervals shall cover, between 0 and 1.
+
+  Returns:
+    `se` (the paper's error bar), `low` and `high` of acc(B_i), (bins,) or (classes, bins); NaN for an empty bin.
+
+  Raises:
+    Mistake: shapes that do not fit, or arguments out of range.
+
+  Source: jiang2022, figure 6 ("one bootstrapping standard deviation", of what is left open).
+
+  >>> band = calibration_band([[0, 1, 1], [0, 1, 0]], [0, 0, 1], num_classes=2, key=jax.random.key(0), bins=2)
+  >>> bool((band.low <= band.high).all())
+  True
+  """
+  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
+  predictions, labels = read_votes(predictions, labels, num_classes)
+  votes = class_counts(predictions, num_classes)[:, :-1]
+  return band_of_votes(votes, labels, len(predictions), bins, of, key, replicates, level)
+
+
+def band_of_votes(
+  votes: Array, labels: Array, runs: int, bins: int, of: str, key: jax.Array, replicates: int, level: float
+) -> Bootstrap:
+  """`calibration_band` from the votes (examples, classes)."""
+  xp = namespace(votes, labels, key)
+  drawn = real(resamples(key, replicates, len(votes)), xp)
+
+  def accuracy(votes: Array, hits: Array) -> Array:
+    right, items = (drawn @ real(_by_bin(votes, x, runs, bins), xp) for x in (hits, None))
+    return ratio(right, items)
+
+  curves = [accuracy(*curve) for curve in zip(*_items(votes, labels, of), strict=True)]
+  return from_replicates(xp.stack(curves, 1) if of == "classes" else curves[0], level)
+
+
+def confidence_histogram(
+  predictions: Given["runs examples"], num_classes: int, bins: int = 10, of: str = "pairs"
+) -> Int[Array, "..."]:
+  """How many items have a confidence in each bin: |B_i| of a `calibration_curve`, for which no labels are needed.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is no vote.
+    num_classes: K.
+    bins: how many bins of equal width.
+    of: "pairs", "classes" or "top", as in `calibration_curve`.
+
+  Returns:
+    (bins,), whole numbers that sum to n K ("pairs") or n ("top"); (classes, bins) of rows that sum to n ("classes").
+    Zeros without runs.
+
+  Raises:
+    Mistake: predictions is not (runs, examples), or not -1 to num_classes - 1; bins below 1; unknown items.
+
+  Source: jiang2022, appendix D.5, figure 12.
+
+  >>> confidence_histogram([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], num_classes=2, bins=4)
+  array([2, 0, 2, 2])
+  """
+  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
+  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
+  return histogram_of_votes(class_counts(predictions, num_classes)[:, :-1], len(predictions), bins, of)
+
+
+def histogram_of_votes(votes: Array, runs: int, bins: int, of: str) -> Array:
+  """`confidence_histogram` from the votes (examples, classes)."""
+  nothing = np.zeros(len(votes), int)
+  counts = settled(_by_bin(_items(votes, nothing, of)[0], None, runs, bins))
+  return counts if of == "classes" else counts[0]
+
+
+def cace_exact_levels(
+  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, refined: bool = False
+) -> Float[Array, ""]:
+  """CACE with a bin for each number of votes v, which bounds the gap of theorem 4.2:
+
+      |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
+
+  It is `cace` with bins = runs + 1, and `refined` the tighter bound in the middle. The gap is `gde_gap` with self_pairs
+  of the same runs, not the gap over distinct pairs that the paper reports; and CACE of 10 bins is no bound of either.
+  Predictions of -1 are a class more in the disagreement: with any, the bound needs them counted as one, as K.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is no vote.
+    labels: (examples,), class indices.
+    num_classes: K.
+    refined: True to keep the factor 1 - v/R, of which theorem 4.2 uses that it is at most 1.
+
+  Returns:
+    0-d, from 0 to num_classes; NaN without runs or examples.
+
+  Raises:
+    Mistake: shapes that do not fit, predictions or labels out of range.
+
+  Source: jiang2022, definition 4.4, theorem 4.2 and the remark at the end of appendix B.3.
+
+  >>> P, y = [[0, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], [0, 0, 1]
+  >>> bounds = [cace_exact_levels(P, y, 2, refined) for refined in (True, False)]
+  >>> print(gde_gap(P, y, 2, self_pairs=True).round(4), bounds[0].round(4), bounds[1].round(4))
+  0.125 0.25 0.5
+  """
+  num_classes = at_least("num_classes", num_classes, 1)
+  predictions, labels = read_votes(predictions, labels, num_classes)
+  return exact_levels_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), refined)
+
+
+def exact_levels_of_votes(votes: Array, labels: Array, runs: int, refined: bool) -> Array:
+  """`cace_exact_levels` from the votes (examples, classes)."""
+  xp = namespace(votes, labels)
+  if not runs or not len(votes):
+    return real(np.nan, xp)
+  votes, hits = _items(votes, labels, "pairs")
+  level = xp.asarray(votes).reshape(-1)
+  excess = real(hits, xp).reshape(-1) * runs - real(level)
+  totals = abs(xp.bincount(level, excess, **{"length" if xp is jnp else "minlength": runs + 1}))
+  return ratio((totals * (1 - xp.arange(runs + 1) / runs if refined else 1)).sum(), votes.shape[1] * runs)
+
+
+class FiniteEnsemble(NamedTuple):
+  """Calibration errors of R runs of a perfectly calibrated law: their expectation, and the deviation of one such."""
+
+  cace: Float[Array, ""]
+  cace_sd: Float[Array, ""]
+  ece: Float[Array, ""]
+  ece_sd: Float[Array, ""]
+
+
+def finite_ensemble_calibration(
+  fractions: Given["examples classes"], runs: int, key: jax.Array, bins: int = 10, replicates: int = 100
+) -> FiniteEnsemble:
+  """CACE and ECE that R runs on n examples have if their law is perfectly calibrated: what is owed to R and n alone.
+
+  The law is given by the vote fractions h~_k of endlessly many of its runs; those of all runs that there are stand for
+  them. In each simulation an example's label and the R votes on it are drawn independently from its fractions. Quote
+  this beside `cace` and `ece` of R runs: only what they have beyond it is the runs' lack of calibration.
+
+  Args:
+    fractions: (examples, classes), such as `vote_fractions`. What a row lacks of 1 is runs without a prediction, and
+      examples of none of the classes.
+    runs: R, at least 1.
+    key: a JAX random key; the same key gives the same labels and votes.
+    bins: as in `cace`.
+    replicates: how many simulations.
+
+  Returns:
+    `cace`, `ece`: means over simulations, 0-d; `cace_sd`, `ece_sd`: their standard deviation (ddof = 1) from one
+    simulation to another, NaN for a single one. NaN without examples.
+
+  Raises:
+    Mistake: fractions is not (examples, classes) or not between 0 and 1, or a number out of range.
+
+  Source: ours; beside jiang2022, table 1, whose CACE of 5 and of 2 models mostly measures this.
+
+  >>> certain = [[1.0, 0.0], [0.0, 1.0]]
+  >>> print(finite_ensemble_calibration(certain, runs=2, key=jax.random.key(0)).cace)
+  0.0
+  >>> undecided = [[0.5, 0.5]] * 100
+  >>> print(finite_ensemble_calibration(undecided, runs=1, key=jax.random.key(0)).cace.round(1))
+  1.0
+  """
+  fractions = within("fractions", read_reals("fractions", fractions, "examples classes"), 0, 1)
+  runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
+  keys = jax.random.split(key, at_least("replicates", replicates, 1))
+  # As an argument, so that no number of runs is compiled anew.
+  simulated = _simulated(jnp.asarray(fractions, jnp.result_type(float)), keys, jnp.int32(runs), bins)
+  simulated = real(simulated, namespace(fractions, key))
+  xp = namespace(simulated)
+  mean = simulated.mean(0)
+  sd = xp.sqrt(ratio(((simulated - mean[None]) ** 2).sum(0), replicates - 1))
+  return FiniteEnsemble(*(xp.asarray(x[i]) for i in range(2) for x in (mean, sd)))
+
+
+@partial(jax.jit, static_argnames="bins")
+def _simulated(fractions: jax.Array, keys: jax.Array, runs: jax.Array, bins: int) -> jax.Array:
+  """(replicates, 2), CACE and ECE."""
+  # Class k is drawn where a uniform number is from upper_{k-1} to upper_k.
+  upper = jnp.cumsum(fractions, 1)
+
+  def beyond(key: jax.Array) -> jax.Array:
+    """Whether the class drawn for each example is higher than k."""
+    return jax.random.uniform(key, (len(upper), 1), upper.dtype) >= upper
+
+  def once(key: jax.Array) -> jax.Array:
+    of_label, of_votes = jax.random.split(key)
+    labels = beyond(of_label).sum(1, dtype=jnp.int32)
+    none = jnp.zeros(upper.shape, jnp.int32)
+    higher = jax.lax.fori_loop(
+      0, runs, lambda r, sums: sums + beyond(jax.random.fold_in(of_votes, r)).astype(int), none
+    )
+    votes = jnp.concatenate([jnp.full_like(higher[:, :1], runs), higher[:, :-1]], 1) - higher
+    return jnp.stack([cace_of_votes(votes, labels, runs, bins), ece_of_votes(votes, labels, runs, bins)])
+
+  return jax.lax.map(once, keys)
 
 
 def gde_gap(
@@ -233,6 +545,57 @@ def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   0.964286
   """
   return namespace(x, y).asarray(correlation(*_series(x, y)) ** 2)
+
+
+class ScatterAgreement(NamedTuple):
+  """How well disagreement tells the error over configurations."""
+
+  r_squared: Float[Array, ""]  # squared Pearson correlation
+  r_squared_identity: Float[Array, ""]  # 1 - Σ (err - dis)² / Σ (err - mean err)², of the line error = disagreement
+  kendall_tau: Float[Array, ""]
+  mean_deviation: Float[Array, ""]  # mean of `relative_deviation`
+  least_ratio: Float[Array, ""]  # of disagreement over error
+  greatest_ratio: Float[Array, ""]
+
+
+def scatter_agreement(error: Given["configurations"], disagreement: Given["configurations"]) -> ScatterAgreement:
+  """The numbers of a scatter plot of test error (y) against disagreement (x), a point a configuration.
+
+  The paper's R² is that of the best line; `r_squared_identity` is that of y = x, and negative where y = x predicts the
+  error worse than the mean error does.
+
+  Args:
+    error: (configurations,), error rates, fractions.
+    disagreement: (configurations,), disagreements, likewise.
+
+  Returns:
+    See `ScatterAgreement`, all 0-d. Correlations are NaN for fewer than two points or a constant series; deviation and
+    ratios leave out points without error and disagreement, and without error, and are NaN where none is left.
+
+  Raises:
+    Mistake: shapes that do not fit, or a number outside 0 to 1 or not finite.
+
+  Source: jiang2022, section 3, figures 1 to 5, tables 4 and 5, equation 63.
+
+  >>> agreement = scatter_agreement([0.2, 0.3, 0.4], [0.19, 0.3, 0.36])
+  >>> print(agreement.r_squared.round(4), agreement.r_squared_identity.round(4), agreement.least_ratio.round(4))
+  0.972 0.915 0.9
+  """
+  y, x = read_reals("error", error, "configurations"), read_reals("disagreement", disagreement, "configurations")
+  if x.shape != y.shape:
+    raise Mistake(f"error has shape {y.shape} and disagreement {x.shape}: give both for each configuration")
+  xp = namespace(x, y)
+  deviation, ratios = relative_deviation(y, x), ratio(x, y)
+  known = xp.isfinite(deviation)
+  least, greatest = (sign * xp.where(xp.isnan(ratios), xp.inf, sign * ratios).min(initial=xp.inf) for sign in (1, -1))
+  of_line = 1 - ratio(((y - x) ** 2).sum(), (centred(y) ** 2).sum())
+  return ScatterAgreement(
+    r_squared(x, y),
+    xp.asarray(of_line),
+    kendall_tau(x, y),
+    ratio(xp.where(known, deviation, 0).sum(), known.sum()),
+    *(xp.where(xp.isinf(end), xp.nan, end) for end in (least, greatest)),
+  )
 
 
 def _series(x: object, y: object) -> tuple[Array, Array]:

@@ -1,20 +1,42 @@
-"""Comparing two algorithms by their runs, and the error of an estimate from few runs (Bouthillier 2021).
+"""Whether one algorithm is better than another by their runs, and how often such a verdict is right.
 
-A performance is higher where a run is better: an accuracy, not a risk.
+Bouthillier et al. 2021, its misprints corrected. A performance is higher where a run is better: an accuracy, not a
+risk.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from vmapseeds.errors import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, namespace, ratio, read_reals, real, tallies
+from vmapseeds.stats import resampling
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  correlation,
+  namespace,
+  positive,
+  ratio,
+  read,
+  read_reals,
+  real,
+  settled,
+  traced,
+  within,
+)
+from vmapseeds.stats.estimators import checked_correlation, sample_variance
 
 _TIES = ("half", "strict", "drop")
+# Section 4.2: the improvements that papers publish, in standard deviations of a run, by the paper's regression.
+_PUBLISHED = 1.9952
+# Where the normal difference of two biases is integrated over; the sum's error is below 1e-9 for ρ up to 0.9.
+_NODES = np.linspace(-8, 8, 1001)
 
 
 class Decision(NamedTuple):
@@ -34,14 +56,49 @@ class Decision(NamedTuple):
     return "significant and meaningful" if self.meaningful else "significant, not meaningful"
 
 
-class MseDecomposition(NamedTuple):
-  """Mean squared error of an estimator, mse = variance + bias², and what makes its variance."""
+class MeanDifference(NamedTuple):
+  """mean A - mean B and its interval."""
 
-  mse: Float[Array, ""]
-  bias: Float[Array, ""]
-  variance: Float[Array, ""]
-  total_variance: Float[Array, ""]
-  correlation: Float[Array, ""]
+  difference: Float[Array, ""]
+  low: Float[Array, ""]
+  high: Float[Array, ""]
+
+
+class VarianceRatio(NamedTuple):
+  """Var(A) / Var(B) and its interval."""
+
+  ratio: Float[Array, ""]
+  low: Float[Array, ""]
+  high: Float[Array, ""]
+
+
+class AverageComparison(NamedTuple):
+  """mean A - mean B against a threshold δ, and against what noise alone may give."""
+
+  difference: Float[Array, ""]
+  threshold: Float[Array, ""]
+  better: Bool[Array, ""]
+  least_significant: Float[Array, ""]
+  significant: Bool[Array, ""]
+
+
+class DetectionRates(NamedTuple):
+  """How often three criteria find A better in simulations, and the standard errors of these rates."""
+
+  single_point: Float[Array, "..."]
+  average: Float[Array, "..."]
+  outperforming: Float[Array, "..."]
+  single_point_se: Float[Array, "..."]
+  average_se: Float[Array, "..."]
+  outperforming_se: Float[Array, "..."]
+
+
+class OperatingCharacteristics(NamedTuple):
+  """How often three criteria find A better, exactly."""
+
+  single_point: Float[Array, "..."]
+  average: Float[Array, "..."]
+  outperforming: Float[Array, "..."]
 
 
 def probability_of_outperforming(
@@ -138,20 +195,24 @@ def decide(
   >>> print(result.probability, result.low, result.high, result.decision)
   0.85 0.7 1.0 significant and meaningful
   """
+  _check_rule(gamma, alpha)
+  resamples = at_least("resamples", resamples, 1)
+  a, b = _performances(a, b, paired)
+  win, tie, decided = _outcomes(a, b, ties, paired)
+  if paired:
+    low, high = _exact_interval(win, tie, decided, alpha)
+  else:
+    low, high = _resampled_interval(win, tie, decided, alpha, key, resamples)
+  probability = ratio(win.sum() + 0.5 * tie.sum(), decided.sum())
+  xp = namespace(probability)
+  return Decision(probability, low, high, xp.asarray(low > 0.5), xp.asarray((low > 0.5) & (high > gamma)))
+
+
+def _check_rule(gamma: float, alpha: float) -> None:
   if not 0.5 < gamma <= 1:
     raise Mistake(f"gamma is {gamma!r}: give a probability above 0.5 and at most 1")
   if not 0 < alpha < 1:
     raise Mistake(f"alpha is {alpha!r}: give a number above 0 and below 1")
-  resamples = at_least("resamples", resamples, 1)
-  outcomes = _outcomes(*_performances(a, b, paired), ties, paired)
-  if paired:
-    low, high = _exact_interval(*outcomes, alpha)
-  else:
-    low, high = _resampled_interval(*outcomes, alpha, key, resamples)
-  win, tie, decided = outcomes
-  probability = ratio(win.sum() + 0.5 * tie.sum(), decided.sum())
-  xp = namespace(probability)
-  return Decision(probability, low, high, xp.asarray(low > 0.5), xp.asarray((low > 0.5) & (high > gamma)))
 
 
 def _exact_interval(win: Array, tie: Array, decided: Array, alpha: float) -> tuple[Array, Array]:
@@ -183,16 +244,19 @@ def _resampled_interval(
   if key is None:
     raise Mistake("paired=False needs a key for its bootstrap: give key=jax.random.key(0), for example")
   xp = namespace(win, key)
-  runs_a, runs_b = win.shape
-  if not runs_a or not runs_b:
+  if not win.size:
     return (real(np.nan, xp),) * 2
-  weights_a, weights_b = (
-    real(tallies(jax.random.randint(k, (resamples, runs), 0, runs), runs, xp), xp)
-    for k, runs in zip(jax.random.split(key), win.shape, strict=True)
-  )
-  credit = ((weights_a @ (win + 0.5 * tie)) * weights_b).sum(1)
+  keys = jax.random.split(key)
+  weights_a, weights_b = (resampling.resamples(k, resamples, n) for k, n in zip(keys, win.shape, strict=True))
+
+  def total(counts: Array) -> Array:
+    # Whole numbers of up to twice A's runs, which float32 holds exactly and multiplies twice as fast.
+    of_a = xp.asarray(weights_a, xp.float32) @ xp.asarray(counts, xp.float32)
+    return (real(of_a, xp) * real(weights_b, xp)).sum(1)
+
+  compared = total(decided)
   # A resample in which all pairs are dropped says nothing.
-  means = xp.sort(ratio(credit, ((weights_a @ decided) * weights_b).sum(1)))
+  means = xp.sort(ratio(total(2 * win + tie), 2 * compared))
   said = (~xp.isnan(means)).sum()
   ranks = (xp.clip(xp.ceil(q * said).astype(int) - 1, 0, resamples - 1) for q in (alpha / 2, 1 - alpha / 2))
   return tuple(xp.asarray(means[r]) for r in ranks)
@@ -264,81 +328,426 @@ def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> Arr
   return xp.asarray(xp.ceil(z**2 / (factor * (gamma - 0.5) ** 2))).astype(int)
 
 
-def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""]:
-  """Average correlation ρ among the k measures of a repetition, which makes equation 7 hold for these
-  samples:
+def paired_power(
+  pairs: Given["..."], probability: Given["..."] = 0.75, gamma: float = 0.75, alpha: float = 0.05
+) -> Float[Array, "..."]:
+  """Power of `decide` on pairs without ties: how often it finds A significantly and meaningfully better.
 
-      Var(mean of k) = V/k + (k - 1)/k ρ V
+      Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
 
-  V is the variance of one measure about the mean of all, over repetitions and measures alike, and the
-  variances divide by their counts (ddof = 0): ρ is Fisher's intraclass correlation, and does not depend on
-  the order of the measures. From few repetitions it is biased downwards.
-
-  Args:
-    performances: (repetitions, k), each row's measures having hyperparameters, or seeds, in common.
-
-  Returns:
-    0-d, from -1/(k - 1) to 1; NaN for one repetition, one measure or a constant.
-
-  Raises:
-    Mistake: performances is not (repetitions, k), or has a number that is not finite.
-
-  Source: bouthillier2021, equation 7, whose Var(. | ξ) must be read as the total variance.
-
-  >>> print(average_correlation([[0.0, 1.0], [2.0, 3.0]]).round(6))
-  0.6
-  """
-  x = _repetitions(performances)
-  repetitions, k = x.shape
-  if repetitions < 2 or not k:
-    return real(np.nan, namespace(x))
-  return _intraclass(*_moments(x - x[0, 0]), k)
-
-
-def _repetitions(performances: object) -> Array:
-  return read_reals("performances", performances, "repetitions k")
-
-
-def _moments(x: Array) -> tuple[Array, Array]:
-  """Population variance of the rows' means, and of all entries."""
-  x = x - ratio(x.sum(), x.size)
-  return ratio((ratio(x.sum(1), x.shape[1]) ** 2).sum(), len(x)), ratio((x**2).sum(), x.size)
-
-
-def _intraclass(of_means: Array, total: Array, k: int) -> Array:
-  return ratio(k * of_means - total, (k - 1) * total)
-
-
-def mse_decomposition(performances: Given["repetitions k"], truth: float) -> MseDecomposition:
-  """Mean squared error of the mean of k measures as an estimate of μ:
-
-      E[(μ~ - μ)²] = Var(μ~) + (E[μ~] - μ)²,    Var(μ~) = V/k + (k - 1)/k ρ V
-
-  E and Var are population moments over the repetitions given (ddof = 0), for which both equations are exact.
+  Appendix C.3 promises 0.95 of 29 pairs where P(A > B) = 0.75; they have 0.834, and it takes 51.
 
   Args:
-    performances: (repetitions, k), each row the k measures of one estimate μ~, their mean.
-    truth: μ, for example the mean of an ideal estimator.
+    pairs: k, whole numbers of at least 1.
+    probability: the true P(A > B).
+    gamma: γ of the decision.
+    alpha: α of the decision.
 
   Returns:
-    `mse`, `bias` = E[μ~] - μ (signed), `variance` = Var(μ~), `total_variance` = V, `correlation` = ρ as in
-    `average_correlation`, 0-d each. One repetition has variance 0 and no correlation (NaN); no measures give
-    NaN.
+    Their common shape. Where `probability` is ½, the rate of false positives.
 
   Raises:
-    Mistake: performances is not (repetitions, k), or a number that is not finite.
+    Mistake: an argument out of range, or `pairs` is traced: w* is found outside `jit`.
 
-  Source: bouthillier2021, equations 7 and 8.
+  Source: ours, exactly from the binomial law; the rule is that of bouthillier2021, appendices C.5 and C.6.
 
-  >>> parts = mse_decomposition([[0.0, 1.0], [2.0, 3.0]], truth=1.0)
-  >>> print(parts.mse, parts.bias, parts.variance, parts.total_variance, parts.correlation.round(6))
-  1.25 0.5 1.0 1.25 0.6
+  >>> paired_power([29, 51], 0.75).round(3)
+  array([0.834, 0.965])
   """
-  x, truth = _repetitions(performances), read_reals("truth", truth, "")
-  repetitions, k = x.shape
-  x = x - truth
-  if not x.size:
-    return MseDecomposition(*(real(np.nan, namespace(x)),) * 5)
-  of_means, total = _moments(x)
-  mse = ratio((ratio(x.sum(1), k) ** 2).sum(), repetitions)
-  return MseDecomposition(mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances))
+  _check_rule(gamma, alpha)
+  if traced(pairs):
+    raise Mistake("pairs is traced: give paired_power its numbers of pairs as they are, or call it outside jit")
+  pairs = np.asarray(pairs)
+  if pairs.dtype.kind not in "iu" or (pairs < 1).any():
+    raise Mistake(f"pairs is {pairs}: give whole numbers of at least 1")
+  fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(pairs)
+  return _at_least(fewest, pairs, within("probability", probability, 0, 1))
+
+
+def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
+  """The fewest wins of untied pairs that `decide` calls significant and meaningful; pairs + 1 where none are enough."""
+  wins = np.arange(pairs + 1)
+
+  def lower_end_above(bound: float, q: float) -> np.ndarray:
+    # The q quantile of the wins of a resample is above the bound iff the wins up to it have less than q.
+    most = np.searchsorted(wins / pairs, bound, side="right") - 1
+    return scipy.special.bdtr(most, pairs, wins / pairs) + 1e-12 < q
+
+  enough = lower_end_above(0.5, alpha / 2) & lower_end_above(gamma, 1 - alpha / 2)
+  return int(np.argmax(enough)) if enough.any() else pairs + 1
+
+
+def _at_least(wins: Given["..."], pairs: Given["..."], probability: Array) -> Array:
+  """P(at least so many wins), a binomial tail; `wins` from 1 to pairs + 1."""
+  xp = namespace(probability)
+  betainc = (jax.scipy if xp is jnp else scipy).special.betainc
+  possible = np.asarray(wins <= pairs)
+  spare = np.where(possible, pairs - wins + 1.0, 1.0)
+  if xp is jnp:
+    wins, spare, possible, probability = jnp.broadcast_arrays(real(wins, jnp), real(spare, jnp), possible, probability)
+  return xp.asarray(xp.where(possible, betainc(wins, spare, probability), 0.0))
+
+
+def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, level: float = 0.95) -> MeanDifference:
+  """mean A - mean B with Student's interval: of the differences of pairs, or Welch's for runs that are none.
+
+      paired: d ± t_{k-1} s_d/√k;    unpaired: d ± t_ν √(s_A²/n + s_B²/m)
+
+  It answers what endlessly many runs on the same test examples would give.
+
+  Args:
+    a: (runs,) performances of A.
+    b: (runs,) performances of B, run i under the same seeds as a's where `paired`.
+    paired: False for runs that do not belong together; not under `jit`.
+    level: what the interval shall cover, between 0 and 1.
+
+  Returns:
+    `difference`, `low`, `high`, 0-d; no interval (NaN) for fewer than two pairs, or two runs of A or of B.
+
+  Raises:
+    Mistake: shapes that do not fit, a performance that is not finite, or level out of range.
+
+  Source: Student 1908; Welch 1947. bouthillier2021 has the z test of section 3.1: see `average_comparison`.
+
+  >>> result = mean_difference([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
+  >>> print(result.difference.round(6), result.low.round(6), result.high.round(6))
+  0.1 -0.148414 0.348414
+  """
+  quantile = (1 + _level(level)) / 2
+  a, b = _performances(a, b, paired)
+  xp = namespace(a, b)
+  difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
+  if paired:
+    # Constant differences must differ by 0, and a - b rounds.
+    se, freedom = xp.sqrt(ratio(sample_variance(a - b), len(a))), max(len(a) - 1, 0)
+  else:
+    if xp is jnp:
+      raise Mistake("performances are traced: call mean_difference with paired=False outside jit")
+    parts = [ratio(sample_variance(x), len(x)) for x in (a, b)]
+    squares = sum(ratio(part**2, len(x) - 1) for part, x in zip(parts, (a, b), strict=True))
+    se, freedom = np.sqrt(sum(parts)), np.where(sum(parts) == 0, 1, ratio(sum(parts) ** 2, squares))
+  reach = scipy.stats.t.ppf(quantile, freedom) * se
+  return MeanDifference(*(xp.asarray(x) for x in (difference, difference - reach, difference + reach)))
+
+
+def _level(level: float) -> float:
+  if not 0 < level < 1:
+    raise Mistake(f"level is {level!r}: give a number between 0 and 1, such as 0.95")
+  return level
+
+
+def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, level: float = 0.95) -> VarianceRatio:
+  """Var(A) / Var(B) with its interval, for normal performances.
+
+      unpaired: F = s_A²/s_B² over the quantiles of F_{n-1, m-1}
+      paired:   F (K ± √(K² - 1)),  K = 1 + 2 (1 - r²) t²_{k-2} / (k - 2)
+
+  Runs with the same seeds are correlated (r), which the F quantiles would ignore; the paired form is Pitman's and
+  is narrower the higher r² is. It answers what endlessly many runs on the same test examples would give.
+
+  Args:
+    a: (runs,) performances of A.
+    b: (runs,) performances of B, run i under the same seeds as a's where `paired`.
+    paired: False for runs that do not belong together.
+    level: what the interval shall cover, between 0 and 1.
+
+  Returns:
+    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or where the runs of B are equal, and no interval for two
+    pairs, or where those of A are equal.
+
+  Raises:
+    Mistake: shapes that do not fit, a performance that is not finite, or level out of range.
+
+  Source: Fisher 1924; Pitman 1939 (and Morgan) for pairs. Not in bouthillier2021.
+
+  >>> result = variance_ratio([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 5.0, 6.0])
+  >>> print(result.ratio.round(4), result.low.round(4), result.high.round(4))
+  0.339 0.146 0.7873
+  """
+  upper = (1 + _level(level)) / 2
+  a, b = _performances(a, b, paired)
+  xp = namespace(a, b)
+  f = ratio(sample_variance(a), sample_variance(b))
+  if not paired:
+    freedom = (len(a) - 1, len(b) - 1)
+    ends = (scipy.stats.f.ppf(q, *freedom) if min(freedom) > 0 else np.nan for q in (upper, 1 - upper))
+    return VarianceRatio(f, *(xp.asarray(xp.where(f > 0, f / end, xp.nan)) for end in ends))
+  freedom = len(a) - 2
+  t = scipy.stats.t.ppf(upper, freedom) if freedom > 0 else np.nan
+  k = 1 + 2 * (1 - correlation(a, b) ** 2) * ratio(t**2, freedom)
+  spread = xp.sqrt(k**2 - 1)
+  # 1/(K + √) is K - √ without its cancellation.
+  return VarianceRatio(f, xp.asarray(f / (k + spread)), xp.asarray(f * (k + spread)))
+
+
+def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:
+  """Standard deviation of the difference of a run of A and one of B: √(s_A² + s_B² - 2 r s_A s_B).
+
+  For runs that are not paired r = 0. Appendix C.2 has s_A + s_B, the value for r = -1.
+
+  Args:
+    sd_a: s_A, at least 0.
+    sd_b: s_B, at least 0.
+    correlation: r of the runs that make a pair, from -1 to 1.
+
+  Returns:
+    Their common shape.
+
+  Raises:
+    Mistake: an argument out of range.
+
+  Source: bouthillier2021, appendix C.2, corrected.
+
+  >>> print(difference_sd(3.0, 4.0))
+  5.0
+  """
+  sd_a, sd_b = within("sd_a", sd_a, 0, np.inf), within("sd_b", sd_b, 0, np.inf)
+  r = within("correlation", correlation, -1, 1)
+  xp = namespace(sd_a, sd_b, r)
+  # Rounding may leave a hair below 0 at r = 1.
+  return xp.sqrt(xp.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0))
+
+
+def least_significant_difference(
+  sd_a: Given["..."], sd_b: Given["..."], k: Given["..."], alpha: Given["..."] = 0.05
+) -> Float[Array, "..."]:
+  """The difference of means that noise alone exceeds at the rate α: z_{1-α} √((s_A² + s_B²)/k).
+
+  Args:
+    sd_a: s_A, at least 0.
+    sd_b: s_B, at least 0.
+    k: runs of each, above 0.
+    alpha: α, one-sided, above 0 and below 1.
+
+  Returns:
+    Their common shape.
+
+  Raises:
+    Mistake: an argument out of range.
+
+  Source: bouthillier2021, section 3.1, which speaks of a rate of 95 % where 5 % is meant.
+
+  >>> print(least_significant_difference(3.0, 4.0, k=25).round(4))
+  1.6449
+  """
+  k, alpha = positive("k", k), _open("alpha", alpha)
+  xp = namespace(k, alpha)
+  return -_normal(xp).ndtri(alpha) * difference_sd(sd_a, sd_b) / namespace(k).sqrt(k)
+
+
+def _open(what: str, x: Given["..."]) -> Array:
+  x = real(x)
+  if not traced(x) and not ((x > 0) & (x < 1)).all():
+    raise Mistake(f"{what} is {x[~((x > 0) & (x < 1))].flat[0]:g}: give a number above 0 and below 1")
+  return x
+
+
+def _normal(xp: object) -> object:
+  return (scipy if xp is np else jax.scipy).special
+
+
+def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Float[Array, "..."]:
+  """The difference of means at which P(A > B) = γ, for independent normal runs of deviation σ: δ = √2 Φ⁻¹(γ) σ.
+
+  Args:
+    gamma: γ, above 0 and below 1.
+    sigma: σ of one run, above 0.
+
+  Returns:
+    Their common shape.
+
+  Raises:
+    Mistake: an argument out of range.
+
+  Source: bouthillier2021, appendix I, where the √2 of a difference of two runs is missing.
+
+  >>> equivalent_threshold([0.75, 0.921]).round(3)
+  array([0.954, 1.997])
+  """
+  gamma, sigma = _open("gamma", gamma), positive("sigma", sigma)
+  return np.sqrt(2) * _normal(namespace(gamma)).ndtri(gamma) * sigma
+
+
+def single_point_comparison(
+  a: Given["..."], b: Given["..."], sigma: Given["..."], threshold: float = _PUBLISHED
+) -> Bool[Array, "..."]:
+  """Whether one run of A exceeds one of B by δ: a - b > 1.9952 σ.
+
+  Args:
+    a: performance of a run of A.
+    b: performance of a run of B.
+    sigma: σ, the standard deviation of one run, above 0.
+    threshold: δ/σ; by default the average published improvement.
+
+  Returns:
+    Their common shape, bool.
+
+  Raises:
+    Mistake: sigma is not above 0.
+
+  Source: bouthillier2021, section 4.
+
+  >>> print(single_point_comparison(0.95, 0.92, sigma=0.01))
+  True
+  """
+  a, b, sigma = real(a), real(b), positive("sigma", sigma)
+  return namespace(a, b, sigma).asarray(a - b > threshold * sigma)
+
+
+def average_comparison(
+  a: Given["runs"], b: Given["runs"], sigma: Given[""] | None = None, threshold: float = _PUBLISHED,
+  alpha: float = 0.05,
+) -> AverageComparison:  # fmt: skip
+  """Whether A is better on average by a threshold, mean A - mean B > δ = 1.9952 σ, and by the z test of section 3.1.
+
+      z test: mean A - mean B > z_{1-α} √(s_A²/n + s_B²/m)
+
+  The threshold knows nothing of the number of runs: at P(A > B) = 0.75 it is practically never passed however many
+  there are, for it stands for P(A > B) = Φ(1.9952/√2) = 0.921.
+
+  Args:
+    a: (runs,) performances of A.
+    b: (runs,) performances of B; their numbers may differ, and pairs are not used.
+    sigma: σ, the standard deviation of one run; by default √((s_A² + s_B²)/2).
+    threshold: δ/σ; by default the average published improvement.
+    alpha: one-sided rate of false positives of the z test.
+
+  Returns:
+    `difference`, `threshold` = δ, `better`, `least_significant` (the z test's threshold), `significant`, 0-d each.
+    Without two runs of each there is no z test, and without `sigma` no δ: NaN, and not better.
+
+  Raises:
+    Mistake: a performance that is not finite, sigma not above 0, or alpha out of range.
+
+  Source: bouthillier2021, sections 3.1 and 4.
+
+  >>> result = average_comparison([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
+  >>> print(result.difference.round(3), result.threshold.round(3), result.better, result.significant)
+  0.1 0.282 False False
+  """
+  a, b = _performances(a, b, paired=False)
+  xp = namespace(a, b)
+  difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
+  of_a, of_b = sample_variance(a), sample_variance(b)
+  sigma = xp.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
+  least = -_normal(np).ndtri(_open("alpha", alpha)) * xp.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
+  delta = threshold * sigma
+  results = difference, delta, difference > delta, least, difference > least
+  return AverageComparison(*map(namespace(*results).asarray, results))
+
+
+def detection_rates(
+  probability: Given["..."], key: jax.Array, correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
+  threshold: float = _PUBLISHED, alpha: float = 0.05, simulations: int = 10_000,
+) -> DetectionRates:  # fmt: skip
+  """How often each criterion says that A is better, by the true P(A > B): the simulation of section 4.2.
+
+  Runs are normal with deviation σ = 1, those of A better by √2 Φ⁻¹(P). With the ideal estimator (ρ = 0) all are
+  independent. With a biased one the k runs of an algorithm have a bias in common, so that between repetitions of the
+  estimator there is a variance of ρ σ² and within one of (1 - ρ) σ². The criteria: one run exceeds another by
+  `threshold` σ; the means of k do; `decide` finds the k pairs significant and meaningful. The same draws serve all
+  values of `probability`.
+
+  Args:
+    probability: the true P(A > B), any shape, from 0 to 1.
+    key: a JAX random key.
+    correlation: ρ, a number of at least 0 and below 1.
+    pairs: k.
+    gamma: γ of the decision.
+    threshold: δ/σ.
+    alpha: α of the decision.
+    simulations: how many comparisons are simulated.
+
+  Returns:
+    `single_point`, `average`, `outperforming`, each of the shape of `probability`, and their standard errors
+    √(rate (1 - rate)/simulations) as `..._se`.
+
+  Raises:
+    Mistake: an argument out of range.
+
+  Source: bouthillier2021, section 4.2 and figure 6. The paper's bias has the variance of the whole biased estimator,
+    which counts the variance within twice; here it is that between repetitions.
+
+  >>> rates = detection_rates([0.5, 0.75], jax.random.key(0))
+  >>> bool(rates.outperforming[0] < 0.05), bool(rates.outperforming[1] > 0.9)
+  (True, True)
+  """
+  difference, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
+  simulations = at_least("simulations", simulations, 1)
+  counts = _detections(key, difference.ravel(), rho, threshold, fewest, pairs, simulations)
+  rates = ratio(settled(counts), simulations)
+  xp = namespace(rates)
+  both = xp.concatenate([rates, xp.sqrt(rates * (1 - rates) / simulations)])
+  return DetectionRates(*both.reshape(6, *difference.shape))
+
+
+def _setting(
+  probability: object, correlation: object, pairs: object, gamma: float, alpha: float
+) -> tuple[Array, Array, int]:
+  """The difference of the means in deviations of a run, ρ, and the wins that are enough."""
+  _check_rule(gamma, alpha)
+  pairs = at_least("pairs", pairs, 1)
+  rho = checked_correlation(read("correlation", correlation, ""))
+  probability = within("probability", probability, 0, 1)
+  return np.sqrt(2) * _normal(namespace(probability)).ndtri(probability), rho, _fewest_wins(pairs, gamma, alpha)
+
+
+@partial(jax.jit, static_argnames=("pairs", "simulations"))
+def _detections(
+  key: jax.Array, difference: jax.Array, rho: jax.Array, threshold: float, fewest: int, pairs: int, simulations: int
+) -> jax.Array:
+  """How many simulations of each difference (points,) each of the three criteria detects, (3, points)."""
+  bias_key, run_key = jax.random.split(key)
+  # Only differences matter, and they have twice the variance of a run.
+  bias = jnp.sqrt(2 * rho) * jax.random.normal(bias_key, (simulations,))
+  noise = bias[:, None] + jnp.sqrt(2 * (1 - rho)) * jax.random.normal(run_key, (simulations, pairs))
+  means = noise.mean(1)
+
+  def count(shift: jax.Array) -> jax.Array:
+    wins = (noise + shift > 0).sum(1)
+    return jnp.stack(
+      [(noise[:, 0] + shift > threshold).sum(), (means + shift > threshold).sum(), (wins >= fewest).sum()]
+    )
+
+  return jax.lax.map(count, difference).T
+
+
+def operating_characteristics(
+  probability: Given["..."], correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
+  threshold: float = _PUBLISHED, alpha: float = 0.05,
+) -> OperatingCharacteristics:  # fmt: skip
+  """The rates that `detection_rates` simulates, exactly.
+
+      single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2 Φ⁻¹(P)
+      P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 - ρ))), averaged over normal z
+
+  Args:
+    probability: the true P(A > B), any shape, from 0 to 1.
+    correlation: ρ, a number of at least 0 and below 1.
+    pairs: k.
+    gamma: γ of the decision.
+    threshold: δ/σ.
+    alpha: α of the decision.
+
+  Returns:
+    `single_point`, `average`, `outperforming`, each of the shape of `probability`.
+
+  Raises:
+    Mistake: an argument out of range.
+
+  Source: ours, for the simulation of bouthillier2021, section 4.2.
+
+  >>> rates = operating_characteristics([0.5, 0.75])
+  >>> print(rates.single_point.round(3), rates.outperforming.round(3))
+  [0.079 0.231] [0.016 0.945]
+  """
+  d, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
+  xp = namespace(d, rho)
+  d, rho = real(d, xp), real(rho, xp)
+  ndtr = _normal(xp).ndtr
+  single, average = (ndtr((d - threshold) / xp.sqrt(v)) for v in (real(2, xp), 2 * rho + 2 * (1 - rho) / pairs))
+  density = scipy.stats.norm.pdf(_NODES)
+  z, weights = real(_NODES.reshape((1,) * d.ndim + (-1,)), xp), real(density / density.sum(), xp)
+  of_pair = ndtr((d[..., None] + xp.sqrt(2 * rho) * z) / xp.sqrt(2 * (1 - rho)))
+  # Weights add up to 1 but for rounding.
+  return OperatingCharacteristics(single, average, xp.clip(_at_least(fewest, pairs, of_pair) @ weights, 0.0, 1.0))

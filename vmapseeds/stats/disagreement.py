@@ -3,28 +3,36 @@
 A prediction of -1 stands for none (a diverged run). It agrees with another -1 only, and is never a vote.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
+  centred,
   class_counts,
+  count,
   namespace,
   ratio,
+  read,
   read_classes,
+  read_errors,
   read_votes,
   real,
   settled,
+  traced,
 )
 
+# Logits are averaged over this many numbers at once (32 MB in float64).
+_AVERAGED_AT_ONCE = 2**22
 
-def churn(
-  predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]
-) -> Float[Array, "*runs"]:
+
+def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]) -> Float[Array, "*runs"]:
   """Fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
 
   Args:
@@ -134,6 +142,111 @@ def disagreement_of_counts(counts: Array, runs: int, examples: int, self_pairs: 
   return ratio((counts * (runs - counts)).sum(), examples * pairs)
 
 
+class DisagreementVariance(NamedTuple):
+  """The variance of the disagreement of two runs, and what corollary B.1.1 bounds it by."""
+
+  variance: Float[Array, ""]  # of Dis(h, h') over all pairs of distinct runs
+  kappa: Float[Array, ""]  # κ, the greatest Dis(h, h') / (err(h) + err(h'))
+  bound: Float[Array, ""]  # 2κ² Var(err) + 4κ² ETE² - EDR², equation 54
+  bound_under_gde: Float[Array, ""]  # 2κ² Var(err) + (4κ² - 1) ETE², equation 55: a bound only where EDR >= ETE
+
+
+def disagreement_variance(
+  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
+) -> DisagreementVariance:
+  """Variance of the disagreement between pairs of runs, and its two bounds by the variance of their errors.
+
+      Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
+
+  ETE and EDR are the mean error and the mean disagreement of distinct runs. Var(err) has ddof = 1, that of Dis is of
+  the R(R - 1)/2 pairs there are; so the first bound holds for any runs. Takes R² n comparisons.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is an error, and one class more in the disagreement.
+    labels: (examples,), class indices.
+    num_classes: K.
+
+  Returns:
+    `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions but for κ, from 0 to 1; NaN for a single
+    run or without examples. κ and the bounds are NaN where no run errs.
+
+  Raises:
+    Mistake: shapes that do not fit, predictions or labels out of range.
+
+  Source: jiang2022, corollary B.1.1, equations 54 and 55.
+
+  >>> print(disagreement_variance([[0, 1, 1], [0, 1, 0], [1, 1, 0]], [0, 1, 1], num_classes=2).kappa.round(6))
+  1.0
+  """
+  predictions, labels = read_votes(predictions, labels, at_least("num_classes", num_classes, 1))
+  xp = namespace(predictions, labels)
+  runs, examples = predictions.shape
+  if runs < 2:
+    return DisagreementVariance(*(real(np.nan, xp),) * 4)
+  rows, columns = np.triu_indices(runs, 1)
+  dis = disagreement_matrix(predictions)[rows, columns]
+  error = ratio(count(xp.asarray(predictions) != xp.asarray(labels)[None], 1), examples)
+  apart = ratio(dis, error[rows] + error[columns])
+  kappa = xp.where(xp.isnan(apart), -1, apart).max()
+  kappa = xp.where(kappa < 0, xp.nan, kappa)
+  of_error = (centred(error) ** 2).sum() / (runs - 1)
+  ete, edr = error.mean(), dis.mean()
+  bound = 2 * kappa**2 * of_error + 4 * kappa**2 * ete**2
+  return DisagreementVariance(*map(xp.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)))
+
+
+class BetaFit(NamedTuple):
+  """Parameters of a Beta distribution."""
+
+  a: Float[Array, ""]
+  b: Float[Array, ""]
+
+
+def beta_of_error_rates(errors: Given["runs examples"], unbiased: bool = True) -> BetaFit:
+  """Beta distribution with the mean and variance of the error distribution, the law over examples of 1 - h~_y(x).
+
+  With m the mean and v the variance (ddof = 0) over examples of the error rates ε_i of `example_error_rates`,
+
+      a = m s,  b = (1 - m) s,    s = m (1 - m)/v - 1
+
+  `unbiased` takes from v what R runs add to it, mean ε_i (1 - ε_i)/(R - 1): the moments of the beta-binomial
+  distribution of error counts. Likelihood would not do: there are examples that no run, or every run, has wrong.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    unbiased: False for the moments of the ε_i of these R runs as they are.
+
+  Returns:
+    `a` and `b`, 0-d. NaN where no Beta distribution has the moments: all examples equally hard (as far as the runs can
+    tell), or each always right or always wrong, as with a single run; and without runs or examples.
+
+  Raises:
+    Mistake: errors is not (runs, examples), or holds other values.
+
+  Source: jiang2022, appendix D.4, figure 11 (which says neither how it fits nor to what parameters).
+
+  >>> fit = beta_of_error_rates([[1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 1]], unbiased=False)
+  >>> print(fit.a.round(6), fit.b.round(6))
+  0.350877 0.491228
+  """
+  errors = read_errors(errors)
+  return beta_of_counts(count(errors, 0), errors.shape[0], unbiased)
+
+
+def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
+  """`beta_of_error_rates` from how many runs have each example wrong."""
+  xp = namespace(wrong)
+  wrong = real(wrong)
+  mean = ratio(wrong.sum(), len(wrong) * runs)
+  # Of Σ c (R - c) and Σ (c - c̄)², both are 0 exactly where they should be.
+  within, between = (wrong * (runs - wrong)).sum(), (centred(wrong) ** 2).sum()
+  if unbiased:
+    within, between = ratio(within, runs - 1) * runs, between - ratio(within, runs - 1)
+  size = ratio(within, between)
+  size = xp.where((within > 0) & (between > 0), size, xp.nan)
+  return BetaFit(xp.asarray(mean * size), xp.asarray((1 - mean) * size))
+
+
 def vote_fractions(predictions: Given["runs examples"], num_classes: int) -> Float[Array, "examples classes"]:
   """Fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h 1{h(x) = k}.
 
@@ -219,3 +332,57 @@ def accuracy_of_votes(votes: Array, labels: Array) -> Array:
   top = top_class(votes)
   xp = namespace(top, labels)
   return ratio((xp.asarray(top) == xp.asarray(labels)).sum(), len(labels))
+
+
+def ensemble_accuracy_of_logits(
+  logits: Given["runs examples classes"], labels: Given["examples"], how: str = "probability"
+) -> Float[Array, ""]:
+  """Accuracy of the runs' mean probability or mean logit: (1/n) Σ_i 1{argmax_k mean_h f_h(x_i)_k = y_i}.
+
+  f_h is softmax(logits) or the logits themselves, in float64; of tied classes the lowest. Reads a few runs at a time,
+  so that logits may be memory-mapped.
+
+  Args:
+    logits: (runs, examples, classes), of any float type.
+    labels: (examples,), class indices.
+    how: "probability" or "logit".
+
+  Returns:
+    0-d, from 0 to 1; a single run gives its accuracy, no runs or no examples give NaN.
+
+  Raises:
+    Mistake: shapes that do not fit, labels that are no class, another `how`, or a logit that is NaN or infinite.
+
+  Source: jordan2023, section 4.2 and figure 7 (which leaves the way of voting open); jiang2022, section 5, of mean
+  probabilities as the usual ensemble.
+
+  >>> logits = [[[4.0, 0.0]], [[0.0, 3.0]], [[0.0, 3.0]]]
+  >>> print(ensemble_accuracy_of_logits(logits, [1]), ensemble_accuracy_of_logits(logits, [1], how="logit"))
+  1.0 1.0
+  """
+  one_of("way to average", how, ("probability", "logit"))
+  logits = read("logits", logits, "runs examples classes")
+  runs, examples, classes = logits.shape
+  labels = read_classes("labels", labels, "examples", at_least("classes in logits", classes, 1), 0)
+  if len(labels) != examples:
+    raise Mistake(f"labels has shape {labels.shape} beside logits of shape {logits.shape}: give one label an example")
+  xp = namespace(logits, labels)
+  if not runs:
+    return real(np.nan, xp)
+  step = runs if traced(logits) else max(1, _AVERAGED_AT_ONCE // max(examples * classes, 1))
+  total = sum(_outputs(logits, slice(start, start + step), how).sum(0) for start in range(0, runs, step))
+  return ratio((xp.asarray(total).argmax(1) == xp.asarray(labels)).sum(), examples)
+
+
+def _outputs(logits: Array, runs: slice, how: str) -> Array:
+  """Probabilities or logits of some runs."""
+  block = real(logits[runs])
+  xp = namespace(block)
+  if xp is np and not np.isfinite(block).all():
+    run, example, c = np.argwhere(~np.isfinite(block))[0]
+    place = f"run {runs.start + run}, example {example}, class {c}"
+    raise Mistake(f"logits is {block[run, example, c]} at {place}: leave such entries out, or repair them, first")
+  if how == "logit":
+    return block
+  odds = xp.exp(block - block.max(2, keepdims=True))
+  return odds / odds.sum(2, keepdims=True)

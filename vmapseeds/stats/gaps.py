@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 from jaxtyping import Float, Int
 
 from vmapseeds.errors import Mistake, at_least
@@ -20,11 +21,23 @@ from vmapseeds.stats._arrays import (
   positive,
   ratio,
   read,
+  read_classes,
   read_reals,
   real,
   tallies,
   traced,
+  within,
 )
+
+# So many gaps of candidates go through a bootstrap replicate together: their arrays fit in a core's cache.
+_GAPS_AT_ONCE = 2**17
+
+
+class KsTest(NamedTuple):
+  """Distance of two samples' eCDFs, and how probable at least that distance is if both have one law."""
+
+  distance: Float[Array, "*candidates"]
+  p_value: Float[Array, "*candidates"]
 
 
 class TrimmingLevel(NamedTuple):
@@ -59,6 +72,200 @@ def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples
   if logits.shape[-1] != 2:
     raise Mistake(f"logits has shape {logits.shape}: a logit gap needs two classes on the last axis")
   return logits[..., 1] - logits[..., 0]
+
+
+def gap_labels(gaps: Given["*runs examples"]) -> Int[Array, "*runs examples"]:
+  """Predicted class of a two-class network from its logit gap: 1 iff m ≥ 0, else 0.
+
+  The paper's labels are +1 and -1. At m = 0 its text takes +1 and its equation 3, with sgn 0, neither.
+
+  Args:
+    gaps: (runs, examples), or (examples,) for one run.
+
+  Returns:
+    Their shape, class indices.
+
+  Raises:
+    Mistake: another shape, or a gap that is not finite.
+
+  Source: banerjee2024, equation 3 and section 2.1.
+
+  >>> gap_labels([-0.5, 0.0, 2.0])
+  array([0, 1, 1])
+  """
+  return (read_reals("gaps", gaps, "runs examples", at_least=1) >= 0).astype(int)
+
+
+def gap_ece(
+  gaps: Given["*runs examples"], labels: Given["examples"], bins: int = 10, lowest: float = 0.0
+) -> Float[Array, "*runs"]:
+  """Expected calibration error of a two-class network with confidence sigmoid(|m|):
+
+      ECE = Σ_r (|B_r|/N) |acc(B_r) - conf(B_r)|
+
+  B_r are `bins` bins of equal width from `lowest` to 1, the last one closed. A confidence is at least 1/2, so
+  that of the bins from 0, the default, half stay empty; `lowest=0.5` uses all. The paper gives neither.
+
+  Args:
+    gaps: (runs, examples), or (examples,) for one run.
+    labels: (examples,), classes 0 and 1.
+    bins: R, at least 1.
+    lowest: where the first bin begins, from 0 to 0.5.
+
+  Returns:
+    (runs,) or 0-d, from 0 (perfect) to 1; NaN without examples.
+
+  Raises:
+    Mistake: shapes that do not fit, a gap that is not finite, labels other than 0 and 1, bins below 1, lowest
+      out of its domain.
+
+  Source: banerjee2024, equation 28.
+
+  >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
+  [0.299229]
+  """
+  bins, lowest = at_least("bins", bins, 1), within("lowest", lowest, 0, 0.5)
+  gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
+  labels = read_classes("labels", labels, "examples", 2, 0)
+  if len(labels) != gaps.shape[-1]:
+    raise Mistake(f"labels has shape {labels.shape} beside gaps of shape {gaps.shape}: give one label an example")
+  xp = namespace(gaps, labels, lowest)
+  confidence = 1 / (1 + xp.exp(-abs(gaps)))
+  place = (confidence - lowest) / (1 - lowest) * bins
+  bin_of = xp.minimum(xp.floor(place), bins - 1)
+  right = (gaps >= 0) == xp.broadcast_to(labels == 1, gaps.shape)
+  excess = real(right) - confidence
+  totals = [xp.where(bin_of == b, excess, 0.0).sum(-1) for b in range(bins)]
+  return xp.asarray(ratio(sum(map(abs, totals)), gaps.shape[-1]))
+
+
+def ensemble_gaps(
+  gaps: Given["models examples"], members: Given["ensembles members"] | None = None
+) -> Float[Array, "*ensembles examples"]:
+  """Logit gaps of an ensemble that averages logits: m̄(x) = (1/P) Σ_k m_k(x), of one or of many ensembles.
+
+  Their eCDF is the paper's Ĝ_e; its label, distances and ECE follow like those of a run.
+
+  Args:
+    gaps: (models, examples).
+    members: (ensembles, P), the models of each ensemble by index; all models, in one ensemble, by default. The
+      paper's text draws them without replacement, some captions with: without is right.
+
+  Returns:
+    (ensembles, examples), or (examples,) without `members`; NaN for an ensemble of none.
+
+  Raises:
+    Mistake: another shape, a gap that is not finite, or members that are no models.
+
+  Source: banerjee2024, section 2.1, equation 9.
+
+  >>> ensemble_gaps([[1.0, 2.0], [3.0, -4.0], [5.0, 0.0]], members=[[0, 1], [1, 2]])
+  array([[ 2., -1.],
+         [ 4., -2.]])
+  """
+  gaps = read_reals("gaps", gaps, "models examples")
+  if members is None:
+    return ratio(gaps.sum(0), len(gaps))
+  members = read("members", members, "ensembles members")
+  if members.size and members.dtype.kind not in "iu":
+    raise Mistake(f"members has dtype {members.dtype}: give indices of models, integers")
+  if members.size and not traced(members) and (members.min() < 0 or members.max() >= len(gaps)):
+    raise Mistake(
+      f"members has values from {members.min()} to {members.max()}: give indices of models, 0 to {len(gaps) - 1}"
+    )
+  xp = namespace(gaps, members)
+  return ratio(real(tallies(members, len(gaps), xp)) @ xp.asarray(gaps), members.shape[1])
+
+
+def ecdf(gaps: Given["*runs examples"], at: Given["points"]) -> Float[Array, "*runs points"]:
+  """Empirical distribution function: Ĝ_k(z) = (1/N) Σ_j 1{m_k(x_j) ≤ z}, continuous from the right.
+
+  Args:
+    gaps: (runs, examples), or (examples,) for one run.
+    at: (points,), the z.
+
+  Returns:
+    (runs, points) or (points,), from 0 to 1; NaN without examples.
+
+  Raises:
+    Mistake: another shape, or a number that is not finite.
+
+  Source: banerjee2024, equation 5; of `ensemble_gaps` equation 9.
+
+  >>> ecdf([[0.0, 1.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0]], at=[0.5, 1.0])
+  array([[0.25, 0.75],
+         [0.75, 0.75]])
+  """
+  gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
+  at = read_reals("at", at, "points")
+  xp = namespace(gaps, at)
+  if not gaps.size:
+    return xp.full((*gaps.shape[:-1], len(at)), xp.nan)
+  rows = xp.sort(xp.atleast_2d(gaps), axis=-1)
+  place = partial(xp.searchsorted, side="right")
+  below = jax.vmap(place, (0, None))(rows, at) if xp is jnp else np.stack([place(row, at) for row in rows])
+  return ratio(below, gaps.shape[-1]).reshape(*gaps.shape[:-1], len(at))
+
+
+def reference_ecdf(
+  reference_gaps: Given["models examples"], at: Given["points"], interpolated: bool = False
+) -> Float[Array, " points"]:
+  """Mean of the models' eCDFs, which is the eCDF of all their gaps: Ĝ(z) = (1/M) Σ_k Ĝ_k(z).
+
+  Args:
+    reference_gaps: (models, examples).
+    at: (points,), the z.
+    interpolated: Ĝˡ instead, linear between the gaps v_1 ≤ v_2 ≤ ... and 0 below v_1. All distances here are
+      to the step function; the paper adds 1/N to the threshold instead, which without ties is enough.
+
+  Returns:
+    (points,), from 0 to 1; NaN without gaps.
+
+  Raises:
+    Mistake: another shape, or a number that is not finite.
+
+  Source: banerjee2024, equation 8; Ĝˡ section 7.3.
+
+  >>> reference_ecdf([[0.0, 1.0], [2.0, 4.0]], at=[1.0, 3.0])
+  array([0.5 , 0.75])
+  """
+  pooled = read_reals("reference_gaps", reference_gaps, "models examples").reshape(-1)
+  if not interpolated or not pooled.size:
+    return ecdf(pooled, at)
+  at = read_reals("at", at, "points")
+  xp = namespace(pooled, at)
+  pooled = xp.sort(pooled)
+  return xp.interp(at, pooled, ecdf(pooled, pooled), left=0.0, right=1.0)
+
+
+def ks_test(sample: Given["points"], candidate_gaps: Given["*candidates examples"]) -> KsTest:
+  """Two-sample Kolmogorov-Smirnov test: distance of the eCDFs and its p-value, from SciPy's `ks_2samp`.
+
+  Exact up to 10,000 numbers a sample, then asymptotic. The p-value is that of independent samples: two runs on
+  the same test set are none, nor are a run and a pooled reference, and it is then too high. Not under `jit`.
+
+  Args:
+    sample: (points,), for example the gaps of one run.
+    candidate_gaps: (examples,), or (candidates, examples) for many at once.
+
+  Returns:
+    `distance` and `p_value`, each 0-d or (candidates,), from 0 to 1; NaN where either sample is empty.
+
+  Raises:
+    Mistake: another shape, or a number that is not finite.
+
+  Source: banerjee2024, equations 12 and 13, which bounds the p-value by 2 exp(-2 mn/(m + n) distance²).
+
+  >>> print(ks_test([1.0, 2.0, 3.0, 4.0], [2.5, 3.5, 4.5, 5.5]).p_value.round(6))
+  0.771429
+  """
+  sample = read_reals("sample", sample, "points")
+  candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
+  shape = candidates.shape[:-1]
+  if not sample.size or not candidates.shape[-1]:
+    return KsTest(np.full(shape, np.nan), np.full(shape, np.nan))
+  tests = [scipy.stats.ks_2samp(sample, row) for row in candidates.reshape(-1, candidates.shape[-1])]
+  return KsTest(*(np.reshape([getattr(t, f) for t in tests], shape) for f in ("statistic", "pvalue")))
 
 
 def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, "..."]:
@@ -180,8 +387,7 @@ def trimmed_ks_distance(
     return xp.full(candidates.shape[:-1], xp.nan)
   pooled = xp.sort(reference.reshape(-1))
   before, after = (
-    ratio(xp.searchsorted(pooled, xp.sort(candidates, axis=-1), side=side), pooled.size)
-    for side in ("left", "right")
+    ratio(xp.searchsorted(pooled, xp.sort(candidates, axis=-1), side=side), pooled.size) for side in ("left", "right")
   )
   steps = ratio(xp.arange(examples + 1), examples)
   steps = xp.broadcast_to(steps, (*candidates.shape[:-1], examples + 1))
@@ -271,7 +477,7 @@ def trimming_level(
   half = examples // 2
   xp = jnp if traced(reference, candidates, key, alphas) else np
   shape = candidates.shape[:-1]
-  if not half or not models:
+  if not half or not models or not candidates.size:
     nan = partial(xp.full, fill_value=xp.nan)
     return TrimmingLevel(nan(shape), nan((*shape, replicates)), xp.full(shape, replicates))
   threshold = positive("threshold", ks_threshold(examples, epsilon) if threshold is None else threshold)
@@ -285,12 +491,24 @@ def trimming_level(
   ends = [xp.searchsorted(pooled, xp.take_along_axis(flat, order, -1), side=s) for s in ("left", "right")]
   drawn = jax.random.randint(key, (replicates, 2, half), 0, examples)
   drawn = drawn if xp is jnp else np.asarray(drawn)
+  rows = len(flat) if xp is jnp else max(1, _GAPS_AT_ONCE // examples)
+  blocks = [slice(start, start + rows) for start in range(0, len(flat), rows)]
 
   def replicate(draw):
     for_reference, for_candidates = tallies(draw, examples, xp)
-    climbed = xp.concatenate([xp.zeros(1, for_reference.dtype), xp.cumsum(for_reference[example_of])])
-    low, high = _sides(*(ratio(climbed[end], models * half) for end in ends))
-    t = ratio(xp.cumsum(for_candidates[order], axis=-1), half)
+    climbed = xp.concatenate([xp.zeros(1, for_reference.dtype), xp.cumsum(xp.take(for_reference, example_of))])
+    return xp.concatenate([levels_of(block, climbed, for_candidates) for block in blocks])
+
+  def levels_of(block, climbed, for_candidates):
+    counts = xp.take(for_candidates, order[block])
+    # Examples that were not drawn only repeat constraints; under `jit`, where shapes are fixed, they stay.
+    kept = np.flatnonzero(counts > 0) if xp is np else jnp.arange(counts.size)
+
+    def of_drawn(x):
+      return xp.take(x, kept).reshape(len(counts), -1)
+
+    low, high = _sides(*(ratio(xp.take(climbed, of_drawn(end[block])), models * half) for end in ends))
+    t = ratio(xp.cumsum(of_drawn(counts), axis=-1), half)
     t = xp.concatenate([xp.zeros_like(t[:, :1]), t], axis=-1)
     return _least_accepted(low, high, t, xp.asarray(alphas), threshold)
 
@@ -300,14 +518,44 @@ def trimming_level(
 
 
 def _least_accepted(low: Array, high: Array, t: Array, alphas: Array, threshold: Array) -> Array:
-  """The least of the rising `alphas` at which the trimmed distance is within the threshold, else NaN; by
-  bisection, since the distance never rises with α. One a row."""
+  """The least of the rising `alphas` at which the trimmed distance is within the threshold δ, else NaN. One a row.
+
+  Newton's method: the distance is at most δ iff high_i - low_j - s (t_i - t_j) ≤ 2δ for all j ≤ i, with the slope
+  s = 1/(1 - α) and, for what is left above 0 and below -α/(1 - α), -δ as the first low and 1 + δ as the last high.
+  Where a level fails, the next one tried is the first whose slope satisfies the pair that failed most.
+  """
   xp = namespace(low, high, t, alphas, threshold)
-  first, last = xp.zeros(len(low), int), xp.full(len(low), len(alphas))
-  for _ in range(len(alphas).bit_length()):
-    middle = (first + last) // 2
-    tried = alphas[xp.minimum(middle, len(alphas) - 1)]
-    # The hair lets a distance equal to the threshold pass, whichever way it was rounded.
-    accepted = (_trimmed(low, high, t, tried) <= threshold + 1e-12) | (middle >= len(alphas))
-    first, last = xp.where(accepted, first, middle + 1), xp.where(accepted, middle, last)
-  return xp.where(first < len(alphas), alphas[xp.minimum(first, len(alphas) - 1)], xp.nan)
+  # The hair lets a distance equal to the threshold pass, whichever way it was rounded.
+  bound = 2 * threshold + 2 * max(1e-12, 64 * np.finfo(t.dtype).eps)
+  low = xp.concatenate([xp.full_like(low[:, :1], -threshold), low[:, 1:]], axis=1)
+  high = xp.concatenate([high[:, :-1], xp.full_like(high[:, :1], 1 + threshold)], axis=1)
+  slopes = 1 / (1 - alphas)
+
+  def advance(tried, low, high, t):
+    rise = slopes[xp.minimum(tried, len(slopes) - 1)][:, None] * t
+    lowest = low - rise
+    lowest = jax.lax.cummin(lowest, axis=1) if xp is jnp else np.minimum.accumulate(lowest, axis=1)
+    drop = high - rise - lowest
+    i = drop.argmax(1)[:, None]
+    j = (lowest <= xp.take_along_axis(lowest, i, axis=1)).argmax(1)[:, None]
+    drop, high, low, t_i, t_j = (
+      xp.take_along_axis(x, k, axis=1)[:, 0] for x, k in ((drop, i), (high, i), (low, j), (t, i), (t, j))
+    )
+    least = xp.where(t_i > t_j, ratio(high - low - bound, t_i - t_j), xp.inf)
+    accepted = (drop <= bound) | (tried == len(slopes))
+    return xp.where(accepted, tried, xp.maximum(tried + 1, xp.searchsorted(slopes, least)))
+
+  tried = xp.zeros(len(low), int)
+  if xp is jnp:
+    tried, _ = jax.lax.while_loop(
+      lambda state: (state[0] > state[1]).any(),
+      lambda state: (advance(state[0], low, high, t), state[0]),
+      (tried, tried - 1),
+    )
+  else:
+    rows = np.arange(len(low))
+    while rows.size:
+      before = tried[rows]
+      tried[rows] = advance(before, low[rows], high[rows], t[rows])
+      rows = rows[tried[rows] > before]
+  return xp.append(alphas, xp.nan)[tried]

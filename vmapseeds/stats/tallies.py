@@ -17,10 +17,22 @@ from jaxtyping import Float, Int
 
 from vmapseeds.errors import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, class_counts, ratio, read_classes, read_votes, traced
-from vmapseeds.stats.calibration import cace_of_votes, ece_of_votes, gap_of_counts
-from vmapseeds.stats.disagreement import accuracy_of_votes, disagreement_of_counts, top_class
+from vmapseeds.stats._joint import common, device_of, packed
+from vmapseeds.stats.calibration import (
+  CalibrationCurve,
+  band_of_votes,
+  cace_of_votes,
+  curve_of_votes,
+  ece_of_votes,
+  exact_levels_of_votes,
+  gap_of_counts,
+  histogram_of_votes,
+)
+from vmapseeds.stats.disagreement import BetaFit, accuracy_of_votes, beta_of_counts, disagreement_of_counts, top_class
+from vmapseeds.stats.intervals import Interval, variance_beyond_independence_interval
+from vmapseeds.stats.pairs import BothRight, DependentPairs, most_of_counts, pairs_of_counts
+from vmapseeds.stats.resampling import Bootstrap
 from vmapseeds.stats.variance import (
-  DependentPairs,
   TopFractionGain,
   beyond_independence,
   correlation_of_sums,
@@ -29,7 +41,6 @@ from vmapseeds.stats.variance import (
   gain_of_counts,
   halves,
   independent_errors_of_counts,
-  pairs_of_counts,
   standard_error,
   top_runs,
 )
@@ -145,6 +156,11 @@ class Tallies:
     """See `stats.distribution_variance_se`."""
     return standard_error(self.test_set_variance(), self.runs, self.examples)
 
+  def distribution_variance_interval(self, level: float = 0.95) -> Interval:
+    """See `stats.distribution_variance_interval`."""
+    parts = self.test_set_variance(), self.independent_errors_variance()
+    return variance_beyond_independence_interval(*parts, self.runs, self.examples, level)
+
   def split_correlation(self) -> Float[np.ndarray, ""]:
     """See `stats.split_correlation`."""
     (x, xx, xy), (y, yy, _) = _sums(self.by_even_errors), _sums(self.by_odd_errors)
@@ -182,12 +198,16 @@ class Tallies:
 
   def dependent_pairs(self, threshold: float = 0.02) -> DependentPairs:
     """See `stats.dependent_pairs`. `Mistake` where tallied without pairs."""
+    return pairs_of_counts(*self._right(), self.runs, threshold)
+
+  def most_dependent_pairs(self, k: int = 10) -> DependentPairs:
+    """See `stats.most_dependent_pairs`. `Mistake` where tallied without pairs."""
+    return most_of_counts(*self._right(), self.runs, k)
+
+  def _right(self) -> tuple[BothRight, Int[np.ndarray, "examples"]]:
+    """How many runs have each two examples right, asked for by slices, and each one."""
     joint, right = self._joint, self.runs - self._wrong
-
-    def both_right(i: slice, j: slice) -> Int[np.ndarray, "i j"]:
-      return right[i, None] + right[j] - self.runs + joint[i, j]
-
-    return pairs_of_counts(both_right, right, self.runs, threshold)
+    return lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j], right
 
   # Disagreement and calibration
 
@@ -211,6 +231,10 @@ class Tallies:
     """See `stats.gde_gap`."""
     return gap_of_counts(self._counts, self.labels, self.runs, self_pairs)
 
+  def beta_of_error_rates(self, unbiased: bool = True) -> BetaFit:
+    """See `stats.beta_of_error_rates`."""
+    return beta_of_counts(self._wrong, self.runs, unbiased)
+
   def cace(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.cace`."""
     return cace_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1))
@@ -218,6 +242,25 @@ class Tallies:
   def ece(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.ece`."""
     return ece_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1))
+
+  def cace_exact_levels(self, refined: bool = False) -> Float[np.ndarray, ""]:
+    """See `stats.cace_exact_levels`."""
+    return exact_levels_of_votes(self._counts[:, :-1], self.labels, self.runs, refined)
+
+  def calibration_curve(self, bins: int = 10, of: str = "pairs") -> CalibrationCurve:
+    """See `stats.calibration_curve`."""
+    return curve_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1), of)
+
+  def calibration_band(
+    self, key: jax.Array, bins: int = 10, of: str = "pairs", replicates: int = 1000, level: float = 0.95
+  ) -> Bootstrap:
+    """See `stats.calibration_band`."""
+    votes, bins = self._counts[:, :-1], at_least("bins", bins, 1)
+    return band_of_votes(votes, self.labels, self.runs, bins, of, key, replicates, level)
+
+  def confidence_histogram(self, bins: int = 10, of: str = "pairs") -> Int[np.ndarray, "..."]:
+    """See `stats.confidence_histogram`."""
+    return histogram_of_votes(self._counts[:, :-1], self.runs, at_least("bins", bins, 1), of)
 
 
 def _sums(by_count: Int[np.ndarray, "2 events"]) -> tuple[int, int, int]:
@@ -323,14 +366,8 @@ def _joined(blocks: list[Array]) -> Array:
     return blocks[0]
   if all(isinstance(block, np.ndarray) for block in blocks):
     return np.concatenate(blocks)
-  device = next(_device(block) for block in blocks if isinstance(block, jax.Array))
+  device = next(device_of(block) for block in blocks if isinstance(block, jax.Array))
   return jnp.concatenate(jax.device_put(blocks, device))
-
-
-def _device(x: Array) -> jax.Device:
-  """Where an array lies, of several devices the first; the default device for NumPy."""
-  lies = x if isinstance(x, jax.Array) else jnp.zeros(())
-  return min(lies.devices(), key=lambda device: device.id)
 
 
 def _errors(predictions: Array, labels: np.ndarray) -> Array:
@@ -355,8 +392,7 @@ def _tally(predictions: Array, errors: Array, labels: np.ndarray, num_classes: i
 
 
 # Joint error counts. They are symmetric, so only tiles on and above the diagonal are counted, into an array that never
-# leaves its device and is updated in place. An accelerator multiplies the errors, 0 and 1, as matrices. A CPU counts
-# the bits that are set in both of two words of 32 runs each: about 20 times as fast there as the product in float32.
+# leaves its device and is updated in place.
 
 Joint = Int[jax.Array, "padded padded"]
 
@@ -380,7 +416,7 @@ def _add_joint(joint: Joint | None, errors: Array) -> Joint:
 
 def _no_joint(errors: Array) -> Joint:
   """Zeros for whole tiles, on the errors' device."""
-  device = _device(errors)
+  device = device_of(errors)
   tile = _tile(errors.shape[1], device.platform)
   size = tile * max(1, -(-errors.shape[1] // tile))
   return jnp.zeros((size, size), jnp.int32, device=device)
@@ -389,12 +425,11 @@ def _no_joint(errors: Array) -> Joint:
 @partial(jax.jit, static_argnames=("tile", "in_bits"), donate_argnames="joint")
 def _count_joint(joint: Joint, errors: jax.Array, tile: int, in_bits: bool) -> Joint:
   errors = jnp.pad(errors, ((0, 0), (0, len(joint) - errors.shape[1])))
-  held = _words(errors) if in_bits else errors.astype(jnp.bfloat16)
-  count = _common_bits if in_bits else _product
+  held = packed(errors, in_bits)
 
   def add(joint, corner):
     left, right = (lax.dynamic_slice_in_dim(held, start, tile, axis=-1) for start in corner)
-    counts = lax.dynamic_slice(joint, corner, (tile, tile)) + count(left, right)
+    counts = lax.dynamic_slice(joint, corner, (tile, tile)) + common(left, right, in_bits)
     return lax.dynamic_update_slice(joint, counts, corner), None
 
   return lax.scan(add, joint, _upper_corners(len(joint), tile))[0]
@@ -403,33 +438,6 @@ def _count_joint(joint: Joint, errors: jax.Array, tile: int, in_bits: bool) -> J
 def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
   """Where the tiles on and above the diagonal begin."""
   return tile * np.stack(np.triu_indices(size // tile), axis=1).astype(np.int32)
-
-
-def _product(left: jax.Array, right: jax.Array) -> jax.Array:
-  return jnp.matmul(left.T, right, preferred_element_type=jnp.float32).astype(jnp.int32)
-
-
-# Words of each two examples that are counted at once: their counts stay in registers.
-_WORDS = 16
-
-
-def _words(errors: jax.Array) -> jax.Array:
-  """Bits of 32 runs in a word, `_WORDS` words in a group: (groups, words, examples). Runs that lack are 0."""
-  errors = jnp.pad(errors, ((0, -len(errors) % (32 * _WORDS)), (0, 0)))
-  bits = errors.reshape(-1, _WORDS, 32, errors.shape[1]).astype(jnp.uint32)
-  return (bits << jnp.arange(32, dtype=jnp.uint32)[:, None]).sum(2, dtype=jnp.uint32)
-
-
-def _common_bits(left: jax.Array, right: jax.Array) -> jax.Array:
-  """How many bits each example of the one and each of the other have in common."""
-
-  def add(counts, words):
-    for a, b in zip(*words, strict=True):
-      counts += lax.population_count(a[:, None] & b[None, :])
-    return counts, None
-
-  start = jnp.zeros((left.shape[-1], right.shape[-1]), jnp.uint32)
-  return lax.scan(add, start, (left, right))[0].astype(jnp.int32)
 
 
 def _finished(joint: Joint | None, examples: int) -> Int[np.ndarray, "examples examples"]:

@@ -1,18 +1,18 @@
-"""Errors and their variance between runs (Jordan 2023, sections 3 and 4).
+"""Errors and their variance between runs (Jordan 2023, section 3).
 
 E is the array of errors, predictions != labels, (runs, examples): R runs, n examples. Error rates are
 fractions.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from vmapseeds.errors import Mistake
 from vmapseeds.stats._arrays import (
@@ -22,17 +22,12 @@ from vmapseeds.stats._arrays import (
   correlation,
   count,
   namespace,
-  positive,
   ratio,
-  read,
   read_errors,
   real,
   traced,
   within,
 )
-
-# Joint counts of example pairs are computed for blocks of this many examples.
-_BLOCK = 1024
 
 
 class TopFractionGain(NamedTuple):
@@ -43,13 +38,12 @@ class TopFractionGain(NamedTuple):
   mean: Float[Array, ""]
 
 
-class DependentPairs(NamedTuple):
-  """Pairs i < j of examples, the probability that a run has both right, and the product of the two's own."""
+class Correlations(NamedTuple):
+  """Pearson's correlation of every two of some series over the same runs, its square, and the two-sided p-value."""
 
-  i: Int[Array, "pairs"]
-  j: Int[Array, "pairs"]
-  joint: Float[Array, "pairs"]
-  product: Float[Array, "pairs"]
+  r: Float[Array, "series series"]
+  r_squared: Float[Array, "series series"]
+  p_value: Float[Array, "series series"]
 
 
 def error_rates(errors: Given["runs examples"]) -> Float[Array, "runs"]:
@@ -286,7 +280,7 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   Raises:
     Mistake: r is not between -1 and 1.
 
-  Source: jordan2023, figure 12; no correction for the number of pairs compared.
+  Source: jordan2023, figure 10 (figure 12 of the preprint); no correction for the number of pairs compared.
 
   >>> print(correlation_p_value(0.5, runs=20).round(4))
   0.0248
@@ -298,6 +292,51 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   beta = (jax.scipy if xp is jnp else scipy).special.betainc
   # P(|t| > t_0) of Student's t in terms of r alone.
   return xp.asarray(beta(xp.full_like(r, runs / 2 - 1), xp.full_like(r, 0.5), 1 - r**2))
+
+
+def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"]) -> Correlations:
+  """Correlations over runs between the errors on several test sets: is a run that is good on one good on another?
+
+      r_kl = Pearson's correlation over runs of err_{S_k}(h) and err_{S_l}(h)
+
+  p-values are two-sided, of Student's t with R - 2 degrees of freedom, for each pair alone: of k test sets without any
+  correlation, about 0.05 k (k - 1)/2 pairs have one below 0.05.
+
+  Args:
+    errors: by name or in order, the errors (runs, examples) of the same runs in the same order on each test set, bool
+      or 0/1; the numbers of examples may differ.
+
+  Returns:
+    `r`, `r_squared` and `p_value`, (sets, sets) each, in the order given, symmetric. NaN for fewer than two runs and
+    for a test set on which all runs have the same error; two runs have p-values of 1.
+
+  Raises:
+    Mistake: errors is not (runs, examples) on each set, holds other values, or the numbers of runs differ.
+
+  Source: jordan2023, appendix E and figure 10 (figure 12 of the preprint): 5 test sets, not corrected for 10 pairs.
+
+  >>> found = test_set_correlations({"photo": [[1, 0], [0, 0], [1, 1]], "sketch": [[0, 1, 1], [0, 0, 1], [0, 1, 1]]})
+  >>> print(found.r_squared.round(2)[0, 1], found.p_value.round(2)[0, 1])
+  0.75 0.33
+  """
+  named = errors.items() if isinstance(errors, Mapping) else enumerate(errors)
+  read = {name: read_errors(e) for name, e in named}
+  runs = {name: len(e) for name, e in read.items()}
+  if len(set(runs.values())) > 1:
+    listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
+    raise Mistake(f"errors of {listed}: give the same runs on every test set")
+  xp = namespace(*read.values())
+  wrong = xp.stack([count(e, axis=1) for e in read.values()], axis=1)
+  wrong = real(wrong - wrong[:1])
+  wrong = wrong - ratio(wrong.sum(0, keepdims=True), len(wrong))
+  unit = ratio(wrong, xp.sqrt((wrong**2).sum(0, keepdims=True)))
+  r = xp.clip((unit[:, :, None] * unit[:, None, :]).sum(0), -1.0, 1.0)
+  r = xp.where(len(wrong) > 1, r, xp.nan)
+  return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
+
+
+# pytest collects what is called test_*, wherever it is imported.
+test_set_correlations.__test__ = False
 
 
 def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
@@ -389,193 +428,7 @@ def _gain(runs_at: Array, errors_at: Array, top: int) -> Array:
   """How many errors there the `top` runs with the fewest here save against the mean run."""
   xp = namespace(runs_at)
   runs_at, errors_at = real(runs_at), real(errors_at)
-  before = xp.cumsum(runs_at) - runs_at
+  before = xp.cumsum(runs_at, axis=-1) - runs_at
   share = xp.clip(top - before, 0, runs_at) / xp.maximum(runs_at, 1)
-  excess = errors_at - runs_at * ratio(errors_at.sum(), runs_at.sum())
-  return 0.0 - ratio((share * excess).sum(), top)
-
-
-def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
-  """Variance of the test-set error if every example had the same error rate: err (1 - err)/n.
-
-  Args:
-    error: error rates, any shape, fractions.
-    n: the number of examples, a number or an array.
-
-  Returns:
-    Their common shape, in squared fractions; NaN where error is.
-
-  Raises:
-    Mistake: an error outside 0 to 1, or n not above 0.
-
-  Source: jordan2023, section 3.2 and figure 14 (figure 13 of the preprint).
-
-  >>> print(binomial_variance(0.5, 100))
-  0.0025
-  """
-  error = within("error", error, 0, 1)
-  return ratio(error * (1 - error), positive("n", n))
-
-
-def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
-  """Variance of the test-set error of a class-wise calibrated binary classifier without variance between runs
-  on the distribution: err/(2n).
-
-  Theorem 3 adds (1 - 1/n) Var_h(err(h)). It holds for two classes only.
-
-  Args:
-    error: error rates, any shape, fractions.
-    n: the number of examples, a number or an array.
-
-  Returns:
-    Their common shape, in squared fractions; NaN where error is.
-
-  Raises:
-    Mistake: an error outside 0 to 1, or n not above 0.
-
-  Source: jordan2023, equation 6.
-
-  >>> print(calibration_variance(0.5, 100))
-  0.0025
-  """
-  return calibration_variance_bound(error, n, num_classes=2)
-
-
-def calibration_variance_bound(
-  error: Given["..."], n: Given["..."], num_classes: Given["..."]
-) -> Float[Array, "..."]:
-  """Least variance of the test-set error of a class-wise calibrated classifier of k classes: err/(n k).
-
-  It bounds the mean over test sets of the variance; on a single test set, or without calibration, the
-  variance may be less.
-
-  Args:
-    error: error rates, any shape, fractions.
-    n: the number of examples, a number or an array.
-    num_classes: k, a number or an array.
-
-  Returns:
-    Their common shape, in squared fractions; NaN where error is.
-
-  Raises:
-    Mistake: an error outside 0 to 1, or n or num_classes not above 0.
-
-  Source: jordan2023, theorem 4, equation 7.
-
-  >>> print(calibration_variance_bound(0.5, 100, num_classes=10))
-  0.0005
-  """
-  error, n = within("error", error, 0, 1), positive("n", n)
-  return ratio(error, n * positive("num_classes", num_classes))
-
-
-def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
-  """Law of the number of errors when example i goes wrong with probability ε_i = rates[i], independently.
-
-  P(k of the first i + 1) = (1 - ε_i) P(k of the first i) + ε_i P(k - 1 of the first i). All terms are
-  positive, so nothing cancels. Takes n² additions.
-
-  Args:
-    rates: (examples,), probabilities, for example `example_error_rates(errors)`.
-
-  Returns:
-    (events,) = (examples + 1,), the probability of 0, 1, ..., n errors; [1.] for no examples.
-
-  Raises:
-    Mistake: rates is not (examples,), or a rate is NaN or outside 0 to 1.
-
-  Source: jordan2023, section 3.3, which simulates it; this is exact.
-
-  >>> poisson_binomial_pmf([0.5, 0.5, 1.0])
-  array([0.  , 0.25, 0.5 , 0.25])
-  """
-  rates = within("rates", read("rates", rates, "examples"), 0, 1)
-  if not traced(rates) and np.isnan(rates).any():
-    raise Mistake(f"rates is nan at example {int(np.isnan(rates).argmax())}: give probabilities")
-  if traced(rates):
-    start = jnp.zeros(len(rates) + 1, rates.dtype).at[0].set(1)
-    # The last entry stays 0 until the last step, so that rolling brings no probability to the front.
-    return jax.lax.scan(lambda pmf, p: (pmf * (1 - p) + jnp.roll(pmf, 1) * p, None), start, rates)[0]
-  pmf = np.zeros(len(rates) + 1)
-  pmf[0] = 1
-  for i, p in enumerate(rates):
-    head = pmf[: i + 1] * p
-    pmf[: i + 1] *= 1 - p
-    pmf[1 : i + 2] += head
-  return pmf
-
-
-def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> DependentPairs:
-  """Pairs of examples whose being right is far from independent over the runs.
-
-      |P(C_i, C_j) - P(C_i) P(C_j)| > threshold
-
-  C_i: the run has example i right (not wrong). P is the fraction of the runs, so a pair's deviation has a
-  standard deviation of up to 0.25/√R by chance alone: of 10,000 examples' 5·10⁷ independent pairs about
-  20,000 pass 0.02 at 500 runs, and none is expected to only from about 3,000 runs on. Counts are compared
-  exactly, block by block of examples. Not under `jit`: the number of pairs depends on the values.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-    threshold: an absolute difference of probabilities, 0 or more; pairs exactly at it are left out.
-
-  Returns:
-    `i` < `j` (from 0, in order), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,) each. Empty
-    for a single run or a single example.
-
-  Raises:
-    Mistake: errors is not (runs, examples), holds other values, is traced, or has 2^24 runs or more.
-
-  Source: jordan2023, section 3.3, figures 4 and 14.
-
-  >>> pairs = dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
-  >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
-  [0] [1] [0.5] [0.25]
-  """
-  errors = read_errors(errors)
-  runs, examples = errors.shape
-  if traced(errors):
-    raise Mistake("errors is traced: call dependent_pairs outside jit, its number of pairs depends on values")
-  if runs >= 2**24:
-    raise Mistake(f"errors has {runs} runs: float32 products count exactly up to {2**24 - 1}, give fewer")
-  right = runs - count(errors, axis=0)
-  return pairs_of_counts(lambda i, j: _product(_right(errors[:, i]), _right(errors[:, j])), right, runs, threshold)
-
-
-def pairs_of_counts(
-  both_right: Callable[[slice, slice], np.ndarray], right: np.ndarray, runs: int, threshold: float
-) -> DependentPairs:
-  """`dependent_pairs` from how many runs have each example right, (examples,), and each two of them.
-
-  Args:
-    both_right: the counts of all pairs of an example of one slice and one of another, int64.
-  """
-  if not threshold >= 0:
-    raise Mistake(f"threshold is {threshold!r}: give a number of at least 0")
-  found = []
-  for i in range(0, len(right), _BLOCK):
-    for j in range(i, len(right), _BLOCK):
-      rows, columns = slice(i, i + _BLOCK), slice(j, j + _BLOCK)
-      both = both_right(rows, columns)
-      expected = right[rows, None] * right[None, columns]
-      far = np.abs(runs * both - expected) > threshold * runs**2
-      if i == j:
-        far = np.triu(far, 1)
-      a, b = np.nonzero(far)
-      found.append((a + i, b + j, both[far], expected[far]))
-  if not found:
-    found = [(np.zeros(0, np.int64),) * 4]
-  i, j, both, expected = map(np.concatenate, zip(*found, strict=True))
-  order = np.lexsort((j, i))
-  return DependentPairs(i[order], j[order], ratio(both[order], runs), ratio(expected[order], runs**2))
-
-
-def _right(errors: Array) -> Array:
-  return (errors == 0).astype(np.float32)
-
-
-def _product(a: Array, b: Array) -> np.ndarray:
-  """aᵀ b, in which float32 holds every count below 2^24 exactly."""
-  if isinstance(a, jax.Array):
-    return np.asarray(jnp.matmul(a.T, b, precision="highest")).astype(np.int64)
-  return (a.T @ b).astype(np.int64)
+  excess = errors_at - runs_at * ratio(errors_at.sum(-1), runs_at.sum(-1))[..., None]
+  return 0.0 - ratio((share * excess).sum(-1), top)

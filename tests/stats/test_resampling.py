@@ -1,0 +1,159 @@
+"""The bootstrap against a loop over resamples that says each statistic's definition again."""
+
+from itertools import combinations
+
+import jax
+import numpy as np
+import pytest
+
+from vmapseeds import stats
+from vmapseeds.errors import Mistake
+from vmapseeds.stats import resampling
+
+KEY = jax.random.key(3)
+K = 3
+
+
+def campaign(runs=7, n=11, seed=0):
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, K, n)
+  wrong = rng.random((runs, n)) < rng.beta(0.6, 1.2, n)
+  predictions = np.where(wrong, rng.integers(-1, K, (runs, n)), labels)
+  predictions[:, 0] = 1  # an example on which all agree
+  return predictions, labels
+
+
+def slow(predictions, labels, rows, columns):
+  """All statistics of one resample, drawn copies of a run or an example never making a pair with each other."""
+  p, y = predictions[rows][:, columns], labels[columns]
+  runs, n = p.shape
+  errors = (p != y).astype(float)
+  pairs = [(a, b) for a, b in combinations(range(runs), 2) if rows[a] != rows[b]]
+  two = [(i, j) for i in range(n) for j in range(n) if columns[i] != columns[j]]
+
+  def covariance(x, y):
+    return sum((x[a] - x[b]) * (y[a] - y[b]) for a, b in pairs) / 2 / len(pairs)
+
+  rates = errors.mean(1)
+  votes = np.stack([(p == c).sum(0) for c in range(K)], 1)
+  top = np.where(votes.sum(1) > 0, votes.argmax(1), -1)
+  disagreement = np.mean([(p[a] != p[b]).mean() for a, b in pairs])
+  even, odd = (errors[:, columns % 2 == half].sum(1) for half in (0, 1))
+
+  def calibration(confidence, hits):
+    bins = np.minimum(10 * confidence // runs, 9)
+    return sum(abs((hits - confidence / runs)[bins == b].sum()) for b in range(10)) / n
+
+  return {
+    "mean_error": rates.mean(),
+    "test_set_variance": covariance(rates, rates),
+    "independent_errors_variance": sum(covariance(errors[:, i], errors[:, i]) for i in range(n)) / n**2,
+    "distribution_variance": np.mean([covariance(errors[:, i], errors[:, j]) for i, j in two]),
+    "split_correlation": covariance(even, odd) / (np.sqrt(covariance(even, even) * covariance(odd, odd)) or np.nan),
+    "ensemble_accuracy": (top == y).mean(),
+    "expected_disagreement": disagreement,
+    "gde_gap": abs(rates.mean() - disagreement),
+    "cace": calibration(votes, y[:, None] == np.arange(K)),
+    "ece": calibration(votes.max(1), top == y),
+  }
+
+
+@pytest.mark.parametrize("over", ["runs", "examples", "both"])
+def test_every_statistic_of_every_resample(over, monkeypatch):
+  """Blocks of two examples, so that sums over blocks are among what is tested."""
+  monkeypatch.setattr(resampling, "_AT_ONCE", 100)
+  predictions, labels = campaign()
+  runs, n = predictions.shape
+  of_runs, of_examples = jax.random.split(KEY)
+  w, v = resampling.resamples(of_runs, 6, runs), resampling.resamples(of_examples, 6, n)
+  w = w if over != "examples" else np.ones_like(w)
+  v = v if over != "runs" else np.ones_like(v)
+  expected = [
+    slow(predictions, labels, np.repeat(np.arange(runs), a), np.repeat(np.arange(n), b))
+    for a, b in zip(w, v, strict=True)
+  ]
+  found = stats.bootstrap(predictions, labels, K, KEY, over=over, replicates=6)
+  for name in expected[0]:
+    replicates = np.array([e[name] for e in expected])
+    assert found[name].se == pytest.approx(np.nanstd(replicates, ddof=1), rel=1e-5, abs=1e-7), name
+    assert found[name].high == pytest.approx(np.nanpercentile(replicates, 97.5), rel=1e-5, abs=1e-7), name
+  assert ("top_fraction_gain" in found) == (over == "runs")
+
+
+def test_gain_of_resamples():
+  predictions, labels = campaign(runs=9, n=24)
+  errors = predictions != labels
+  w = resampling.resamples(KEY, 5, 9)
+  expected = [float(stats.top_fraction_gain(errors[np.repeat(np.arange(9), row)]).mean) for row in w]
+  found = stats.top_fraction_gain_bootstrap(errors, KEY, replicates=5)
+  assert found.se == pytest.approx(np.std(expected, ddof=1), rel=1e-5)
+  assert found.low == pytest.approx(np.percentile(expected, 2.5), rel=1e-5)
+
+
+def test_estimates_are_unbiased_in_resamples():
+  """With pairs of copies left in, resamples would have 11/12 of the variance and of the disagreement."""
+  predictions, labels = campaign(runs=12, n=40, seed=2)
+  w = resampling.resamples(KEY, 4000, 12)
+  counts = 12**2 - (w**2).sum(1)
+  rates = (predictions != labels).mean(1)
+  replicates = (12 * (w * rates**2).sum(1) - (w * rates).sum(1) ** 2) / counts
+  assert abs(replicates.mean() - rates.var(ddof=1)) < 4 * replicates.std() / np.sqrt(4000)
+  found = stats.bootstrap(predictions, labels, K, KEY, replicates=400)["test_set_variance"]
+  assert found.low < rates.var(ddof=1) < found.high
+
+
+def test_order_does_not_matter_beyond_the_draw():
+  """Relabelling classes changes nothing but ties; neither does the type of the predictions."""
+  predictions, labels = campaign()
+  as_bytes = stats.bootstrap(predictions.astype(np.int8), labels.astype(np.int8), K, KEY, replicates=20)
+  on_device = stats.bootstrap(jax.numpy.asarray(predictions), labels, K, KEY, replicates=20)
+  for name, value in stats.bootstrap(predictions, labels, K, KEY, replicates=20).items():
+    np.testing.assert_array_equal(value, as_bytes[name])
+    np.testing.assert_array_equal(value, on_device[name])
+  relabelled = np.where(predictions < 0, -1, np.array([2, 0, 1])[predictions])
+  same = stats.bootstrap(relabelled, np.array([2, 0, 1])[labels], K, KEY, replicates=20)
+  for name in ("mean_error", "distribution_variance", "expected_disagreement", "cace"):
+    assert same[name].se == pytest.approx(stats.bootstrap(predictions, labels, K, KEY, replicates=20)[name].se)
+
+
+def test_few_runs_and_examples():
+  predictions, labels = campaign()
+  one_run = stats.bootstrap(predictions[:1], labels, K, KEY, over="examples", replicates=50)
+  assert one_run["mean_error"].se > 0
+  assert np.isnan(one_run["expected_disagreement"].se)
+  one_example = stats.bootstrap(predictions[:, 1:2], labels[1:2], K, KEY, replicates=50)
+  assert np.isnan(one_example["distribution_variance"].se)
+  assert one_example["mean_error"].se >= 0
+  for none in (predictions[:0], predictions[:, :0]):
+    found = stats.bootstrap(none, labels[: none.shape[1]], K, KEY, replicates=5)
+    assert np.isnan([found[name].se for name in ("mean_error", "cace", "ece", "expected_disagreement")]).all()
+  all_right = stats.bootstrap(np.tile(labels, (4, 1)), labels, K, KEY, replicates=20)
+  assert all_right["mean_error"] == all_right["cace"] == (0, 0, 0)
+  assert all_right["ensemble_accuracy"] == (0, 1, 1)
+
+
+def test_from_replicates_leaves_out_nan():
+  replicates = np.array([[1.0, np.nan], [2.0, 5.0], [4.0, np.nan]])
+  found = stats.from_replicates(replicates)
+  assert found.se[0] == pytest.approx(np.std([1, 2, 4], ddof=1))
+  assert found.low[0] == pytest.approx(np.percentile([1, 2, 4], 2.5))
+  assert np.isnan([found.se[1], found.low[1], found.high[1]]).all()
+  traced = jax.jit(stats.from_replicates)(replicates)
+  np.testing.assert_allclose(traced.high, found.high, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+  ("change", "said"),
+  [
+    (dict(over="run"), "over 'run'"),
+    (dict(replicates=0), "replicates"),
+    (dict(level=95), "level is 95: give a number between 0 and 1"),
+    (dict(bins=0), "bins"),
+  ],
+)
+def test_mistakes(change, said):
+  with pytest.raises(Mistake, match=said):
+    stats.bootstrap(*campaign(), K, KEY, **change)
+  if "over" in change:
+    with pytest.raises(Mistake, match="outside jit"):
+      jax.jit(lambda p: stats.bootstrap(p, campaign()[1], K, KEY))(campaign()[0])

@@ -1,0 +1,274 @@
+"""Estimating a mean performance from few runs: ideal and biased estimators and their errors (Bouthillier 2021).
+
+An ideal estimator draws everything anew for each measure. A biased one holds something fixed, such as the
+hyperparameters: its k measures are correlated, and more of them help less.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from vmapseeds.errors import Mistake
+from vmapseeds.stats._arrays import Array, Given, centred, namespace, positive, ratio, read_reals, real, traced, within
+
+
+class Estimate(NamedTuple):
+  """A mean of k measures, their standard deviation (ddof = 1), and the standard error of the mean."""
+
+  mean: Float[Array, ""]
+  sd: Float[Array, ""]
+  se: Float[Array, ""]
+
+
+class Normality(NamedTuple):
+  """The Shapiro-Wilk statistic W and its p value."""
+
+  statistic: Float[Array, ""]
+  p_value: Float[Array, ""]
+
+
+class MseDecomposition(NamedTuple):
+  """Mean squared error of an estimator, mse = variance + bias², and what makes its variance."""
+
+  mse: Float[Array, ""]
+  bias: Float[Array, ""]
+  variance: Float[Array, ""]
+  total_variance: Float[Array, ""]
+  correlation: Float[Array, ""]
+
+
+def ideal_estimate(performances: Given["k"]) -> Estimate:
+  """The ideal estimator: the mean of k independent measures, with se = s/√k.
+
+  Args:
+    performances: (k,), measures in which all sources of variation vary.
+
+  Returns:
+    `mean`, `sd` (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none has no `mean`.
+
+  Raises:
+    Mistake: performances is not (k,), or has a number that is not finite.
+
+  Source: bouthillier2021, algorithm 1 and equation 6 (ddof unstated there).
+
+  >>> estimate = ideal_estimate([0.5, 0.75, 1.0])
+  >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
+  0.75 0.25 0.144338
+  """
+  return biased_estimate(performances, 0.0)
+
+
+def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimate:
+  """The biased estimator: the mean of k measures of average correlation ρ.
+
+      se² = V/k + (k - 1)/k ρ V,    V = s²/(1 - ρ)
+
+  The k measures differ by less than independent ones would: s² estimates (1 - ρ) V, not V, and s/√k is too
+  small an error by a factor that grows with k. ρ cannot be seen from one row of measures; it comes from
+  repetitions of the whole procedure, see `average_correlation`.
+
+  Args:
+    performances: (k,), measures that have something in common, such as their hyperparameters.
+    correlation: ρ, at least 0 and below 1.
+
+  Returns:
+    `mean`, `sd` = s (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none has no `mean`.
+
+  Raises:
+    Mistake: performances is not (k,), has a number that is not finite, or a correlation out of range.
+
+  Source: bouthillier2021, algorithm 2 and equation 7, whose Var(. | ξ) must be read as the total variance V.
+
+  >>> estimate = biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
+  >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
+  0.75 0.25 0.288675
+  """
+  x = read_reals("performances", performances, "k")
+  rho = checked_correlation(correlation)
+  k = len(x)
+  variance = sample_variance(x)
+  se = _of_mean(k, ratio(variance, 1 - rho), rho) if k else variance
+  xp = namespace(x, rho)
+  return Estimate(*map(xp.asarray, (ratio(x.sum(), k), xp.sqrt(variance), xp.sqrt(se))))
+
+
+def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:
+  """Standard error of the mean of k measures: √(V/k + (k - 1)/k ρ V), for an ideal estimator (ρ = 0) √(V/k).
+
+  It falls to √(ρ V), not to 0: k correlated measures are worth `equivalent_ideal_size` independent ones.
+
+  Args:
+    k: numbers of measures, above 0.
+    variance: V, the variance of one measure over everything that varies, at least 0.
+    correlation: ρ of two measures of a repetition, at least 0 and below 1.
+
+  Returns:
+    Their common shape.
+
+  Raises:
+    Mistake: an argument out of range.
+
+  Source: bouthillier2021, equation 7 and figures 5 and H.4; V is the total variance.
+
+  >>> estimator_se([1, 4, 100], variance=4.0, correlation=0.25).round(6)
+  array([2.      , 1.322876, 1.014889])
+  """
+  k, rho = positive("k", k), checked_correlation(correlation)
+  variance = within("variance", variance, 0, np.inf)
+  return namespace(k, variance, rho).sqrt(_of_mean(k, variance, rho))
+
+
+def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[Array, "..."]:
+  """How many independent measures have the error of k correlated ones: k / (1 + (k - 1) ρ), at most 1/ρ.
+
+  Args:
+    k: numbers of measures, above 0; np.inf for the limit.
+    correlation: ρ of two measures of a repetition, at least 0 and below 1.
+
+  Returns:
+    Their common shape; infinite for k = ∞ and ρ = 0.
+
+  Raises:
+    Mistake: an argument out of range.
+
+  Source: bouthillier2021, section 3.3 ("the equivalent of μ(k=2)") by equation 7.
+
+  >>> equivalent_ideal_size([1, 10, np.inf], correlation=0.5).round(6)
+  array([1.      , 1.818182, 2.      ])
+  """
+  k, rho = positive("k", k), checked_correlation(correlation)
+  xp = namespace(k, rho)
+  # Divided by k throughout, which holds for k = ∞ as well.
+  share = 1 / k + (1 - 1 / k) * rho
+  return xp.asarray(xp.where(share > 0, 1 / xp.where(share > 0, share, 1.0), xp.inf))
+
+
+def _of_mean(k: Given["..."], variance: Array, rho: Array) -> Array:
+  """Equation 7."""
+  return variance / k + (k - 1) / k * rho * variance
+
+
+def sample_variance(x: Array) -> Array:
+  """ddof = 1; NaN for fewer than two."""
+  return ratio((centred(x) ** 2).sum(), max(len(x) - 1, 0))
+
+
+def checked_correlation(correlation: Given["..."]) -> Array:
+  """ρ of measures that share something: at least 0 and below 1."""
+  rho = within("correlation", correlation, 0, 1)
+  if not traced(rho) and (rho == 1).any():
+    raise Mistake("correlation is 1: give a number of at least 0 and below 1")
+  return rho
+
+
+def normality(performances: Given["runs"]) -> Normality:
+  """Shapiro-Wilk test of whether performances are normal over runs: a small p value says that they are not.
+
+  Accuracies on few examples take few values, which many runs show to be no normal distribution however bell-shaped
+  they lie. Not under `jit`. Beyond 5,000 runs SciPy's p value is an extrapolation.
+
+  Args:
+    performances: (runs,).
+
+  Returns:
+    `statistic`, from 0 to 1, and `p_value`, 0-d; NaN for fewer than 3 runs or a constant.
+
+  Raises:
+    Mistake: performances is not (runs,), has a number that is not finite, or is traced.
+
+  Source: bouthillier2021, figure G.3; `scipy.stats.shapiro`.
+
+  >>> print(normality([1.0, 2.0, 3.0, 4.0, 50.0]).p_value.round(4))
+  0.0007
+  """
+  x = read_reals("performances", performances, "runs")
+  if traced(x):
+    raise Mistake("performances is traced: call normality outside jit")
+  if len(x) < 3 or np.ptp(x) == 0:
+    return Normality(real(np.nan), real(np.nan))
+  with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", "scipy.stats.shapiro: For N > 5000", UserWarning)
+    return Normality(*map(real, scipy.stats.shapiro(x)))
+
+
+def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""]:
+  """Average correlation ρ among the k measures of a repetition, which makes equation 7 hold for these
+  samples:
+
+      Var(mean of k) = V/k + (k - 1)/k ρ V
+
+  V is the variance of one measure about the mean of all, over repetitions and measures alike, and the
+  variances divide by their counts (ddof = 0): ρ is Fisher's intraclass correlation, and does not depend on
+  the order of the measures. From few repetitions it is biased downwards.
+
+  Args:
+    performances: (repetitions, k), each row's measures having hyperparameters, or seeds, in common.
+
+  Returns:
+    0-d, from -1/(k - 1) to 1; NaN for one repetition, one measure or a constant.
+
+  Raises:
+    Mistake: performances is not (repetitions, k), or has a number that is not finite.
+
+  Source: bouthillier2021, equation 7, whose Var(. | ξ) must be read as the total variance.
+
+  >>> print(average_correlation([[0.0, 1.0], [2.0, 3.0]]).round(6))
+  0.6
+  """
+  x = _repetitions(performances)
+  repetitions, k = x.shape
+  if repetitions < 2 or not k:
+    return real(np.nan, namespace(x))
+  return _intraclass(*_moments(x - x[0, 0]), k)
+
+
+def _repetitions(performances: object) -> Array:
+  return read_reals("performances", performances, "repetitions k")
+
+
+def _moments(x: Array) -> tuple[Array, Array]:
+  """Population variance of the rows' means, and of all entries."""
+  x = x - ratio(x.sum(), x.size)
+  return ratio((ratio(x.sum(1), x.shape[1]) ** 2).sum(), len(x)), ratio((x**2).sum(), x.size)
+
+
+def _intraclass(of_means: Array, total: Array, k: int) -> Array:
+  return ratio(k * of_means - total, (k - 1) * total)
+
+
+def mse_decomposition(performances: Given["repetitions k"], truth: float) -> MseDecomposition:
+  """Mean squared error of the mean of k measures as an estimate of μ:
+
+      E[(μ~ - μ)²] = Var(μ~) + (E[μ~] - μ)²,    Var(μ~) = V/k + (k - 1)/k ρ V
+
+  E and Var are population moments over the repetitions given (ddof = 0), for which both equations are exact.
+
+  Args:
+    performances: (repetitions, k), each row the k measures of one estimate μ~, their mean.
+    truth: μ, for example the mean of an ideal estimator.
+
+  Returns:
+    `mse`, `bias` = E[μ~] - μ (signed), `variance` = Var(μ~), `total_variance` = V, `correlation` = ρ as in
+    `average_correlation`, 0-d each. One repetition has variance 0 and no correlation (NaN); no measures give
+    NaN.
+
+  Raises:
+    Mistake: performances is not (repetitions, k), or a number that is not finite.
+
+  Source: bouthillier2021, equations 7 and 8.
+
+  >>> parts = mse_decomposition([[0.0, 1.0], [2.0, 3.0]], truth=1.0)
+  >>> print(parts.mse, parts.bias, parts.variance, parts.total_variance, parts.correlation.round(6))
+  1.25 0.5 1.0 1.25 0.6
+  """
+  x, truth = _repetitions(performances), read_reals("truth", truth, "")
+  repetitions, k = x.shape
+  x = x - truth
+  if not x.size:
+    return MseDecomposition(*(real(np.nan, namespace(x)),) * 5)
+  of_means, total = _moments(x)
+  mse = ratio((ratio(x.sum(1), k) ** 2).sum(), repetitions)
+  return MseDecomposition(mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances))

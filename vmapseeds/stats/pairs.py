@@ -1,0 +1,239 @@
+"""Pairs of examples: which two do runs tend to get right, or wrong, together (Jordan 2023, section 3.3)?"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jax import lax
+from jaxtyping import Float, Int
+
+from vmapseeds.errors import Mistake, at_least
+from vmapseeds.stats._arrays import Array, Given, count, namespace, ratio, read_errors, read_reals, traced, within
+from vmapseeds.stats._joint import common, device_of, packed
+
+# Joint counts of example pairs are computed for blocks of this many examples.
+_BLOCK = 512
+
+# Examples of nearly the same deviation are taken together, so finely that it matters to no expectation.
+_BINS = 1000
+
+BothRight = Callable[[slice, slice], Int[np.ndarray, "rows columns"]]
+
+
+class DependentPairs(NamedTuple):
+  """Pairs i < j of examples, the probability that a run has both right, and the product of the two's own."""
+
+  i: Int[Array, "pairs"]
+  j: Int[Array, "pairs"]
+  joint: Float[Array, "pairs"]
+  product: Float[Array, "pairs"]
+
+
+def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> DependentPairs:
+  """Pairs of examples whose being right is far from independent over the runs.
+
+      |P(C_i, C_j) - P(C_i) P(C_j)| > threshold
+
+  C_i: the run has example i right (not wrong). P is the fraction of the runs, so a pair's deviation has a standard
+  deviation of up to 0.25/√R by chance alone: of 10,000 examples' 5·10⁷ independent pairs about 20,000 pass 0.02 at 500
+  runs, and none is expected to only from about 3,000 runs on: see `expected_false_pairs`. Counts are compared exactly,
+  block by block of examples. Not under `jit`: the number of pairs depends on the values.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    threshold: an absolute difference of probabilities, 0 or more; pairs exactly at it are left out.
+
+  Returns:
+    `i` < `j` (from 0, in order), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,) each. Empty for a single
+    run or a single example.
+
+  Raises:
+    Mistake: errors is not (runs, examples), holds other values, is traced, or has 2^24 runs or more.
+
+  Source: jordan2023, section 3.3, figures 4 and 13 (4 and 14 of the preprint).
+
+  >>> pairs = dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
+  >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
+  [0] [1] [0.5] [0.25]
+  """
+  errors = _concrete(errors)
+  right = len(errors) - count(errors, axis=0)
+  return pairs_of_counts(_both_right(errors), right, len(errors), threshold)
+
+
+def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> DependentPairs:
+  """The k pairs of examples whose being right is farthest from independent over the runs, the farthest first.
+
+      |P(C_i, C_j) - P(C_i) P(C_j)| = (R - 1)/R |Cov(err_i, err_j)|
+
+  C_i: the run has example i right (not wrong), P is the fraction of the runs and the covariance has ddof = 1: these are
+  also the pairs of largest |covariance|. Deviations are compared exactly; of equal ones the pair of lower i, then lower
+  j, comes first. Takes the memory of a block of pairs and of 2k more. Not under `jit`, like `dependent_pairs`.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    k: how many pairs, at least 1.
+
+  Returns:
+    `i` < `j` (from 0), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,) each: all pairs where there are
+    fewer than k, so none for a single example. With a single run no pair deviates and the first ones come back.
+
+  Raises:
+    Mistake: as `dependent_pairs` does; k is no whole number of at least 1.
+
+  Source: jordan2023, section 3.3, figures 4 and 13 (4 and 14 of the preprint), which show all pairs beyond a threshold.
+
+  >>> pairs = most_dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]], k=1)
+  >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
+  [0] [1] [0.5] [0.25]
+  """
+  errors = _concrete(errors)
+  right = len(errors) - count(errors, axis=0)
+  return most_of_counts(_both_right(errors), right, len(errors), k)
+
+
+def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float = 0.02) -> Float[Array, ""]:
+  """How many pairs would pass the threshold of `dependent_pairs` by chance, were all examples independent.
+
+      Σ_{i<j} P(|Z| √(ε_i (1 - ε_i) ε_j (1 - ε_j)/R) > threshold), Z standard normal
+
+  Where this is not far below the number of pairs found, few of them mean anything. Rates estimated from the same runs
+  serve. Examples of nearly the same ε (1 - ε) are taken together, which changes the sum by about a thousandth.
+
+  Args:
+    rates: (examples,), probabilities of being wrong, or of being right: for example `example_error_rates(errors)`.
+    runs: R, at least 1.
+    threshold: an absolute difference of probabilities, 0 or more.
+
+  Returns:
+    0-d, from 0 to n (n - 1)/2.
+
+  Raises:
+    Mistake: rates is not (examples,), a rate is NaN or outside 0 to 1, runs is below 1 or threshold below 0.
+
+  Source: ours; the paper, with 60,000 runs, has none to expect.
+
+  >>> print(expected_false_pairs([0.5] * 10_000, runs=500).round())
+  3681545.0
+  """
+  rates = within("rates", read_reals("rates", rates, "examples"), 0, 1)
+  runs, xp = at_least("runs", runs, 1), namespace(rates)
+  spread = xp.sqrt(rates * (1 - rates))
+  # A bin's members stand at their mean, which a bin's width of 1/2000 leaves little room to miss.
+  place = xp.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
+  held, total = (_binned(place, weights, xp) for weights in (xp.ones_like(spread), spread))
+  mean = xp.where(held > 0, total / xp.maximum(held, 1), 0.0)
+  sd = mean[:, None] * mean[None, :] / runs**0.5
+  erfc = (jax.scipy if xp is jnp else scipy).special.erfc
+  passes = xp.where(sd > 0, erfc(_threshold(threshold) / (2**0.5 * xp.where(sd > 0, sd, 1.0))), 0.0)
+  ordered = (held[:, None] * held[None, :] * passes).sum() - (held * xp.diagonal(passes)).sum()
+  return xp.asarray(ordered / 2)
+
+
+def _binned(place: Array, weights: Array, xp) -> Array:
+  if xp is jnp:
+    return jnp.zeros(_BINS, weights.dtype).at[place].add(weights)
+  return np.bincount(place, weights, _BINS)
+
+
+def _threshold(given: float) -> float:
+  if not given >= 0:
+    raise Mistake(f"threshold is {given!r}: give a number of at least 0")
+  return given
+
+
+def _concrete(errors: Given["runs examples"]) -> Array:
+  errors = read_errors(errors)
+  if traced(errors):
+    raise Mistake("errors is traced: look for pairs outside jit, which of them are found depends on values")
+  if len(errors) >= 2**24:
+    raise Mistake(f"errors has {len(errors)} runs: float32 products count exactly up to {2**24 - 1}, give fewer")
+  return errors
+
+
+def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, threshold: float) -> DependentPairs:
+  """`dependent_pairs` from how many runs have each example right, (examples,), and each two of them.
+
+  Args:
+    both_right: the counts of all pairs of an example of one slice and one of another.
+  """
+  least, found = _threshold(threshold) * runs**2, [_NONE]
+  for rows, columns, both, expected in _blocks(both_right, right, runs):
+    a, b = np.nonzero(np.abs(both - expected) > least)
+    found.append((a + rows, b + columns, both[a, b], expected[a, b]))
+  i, j, both, expected = map(np.concatenate, zip(*found, strict=True))
+  order = np.lexsort((j, i))
+  return _pairs(i[order], j[order], both[order], expected[order], runs)
+
+
+def most_of_counts(both_right: BothRight, right: np.ndarray, runs: int, k: int) -> DependentPairs:
+  """`most_dependent_pairs` from the same counts as `pairs_of_counts` takes."""
+  k, n = at_least("k", k, 1), len(right)
+  best, least, last = _NONE, 0, n**2  # of the k best so far: their least deviation, and the place of the last of them
+  for rows, columns, both, expected in _blocks(both_right, right, runs):
+    deviation = np.abs(both - expected)
+    if deviation.max() < least:
+      continue
+    near = deviation >= least
+    a, b = np.nonzero(np.triu(near, 1) if rows == columns else near)
+    better = (deviation[a, b] > least) | ((a + rows) * n + b + columns < last)
+    a, b = a[better], b[better]
+    new = a + rows, b + columns, both[a, b], expected[a, b]
+    i, j, both, expected = map(np.concatenate, zip(best, new, strict=True))
+    order = np.lexsort((j, i, -np.abs(both - expected)))[:k]
+    best = i[order], j[order], both[order], expected[order]
+    if len(order) == k:
+      least, last = abs(best[2][-1] - best[3][-1]), best[0][-1] * n + best[1][-1]
+  return _pairs(*best, runs)
+
+
+_NONE = (np.zeros(0, np.int64),) * 4
+
+
+def _pairs(i: np.ndarray, j: np.ndarray, both: np.ndarray, expected: np.ndarray, runs: int) -> DependentPairs:
+  return DependentPairs(i, j, ratio(both, runs**2), ratio(expected, runs**2))
+
+
+def _blocks(
+  both_right: BothRight, right: np.ndarray, runs: int
+) -> Iterator[tuple[int, int, Int[np.ndarray, "rows columns"], Int[np.ndarray, "rows columns"]]]:
+  """R² P(C_i, C_j) and R² P(C_i) P(C_j) of a block of pairs, whole numbers, with the block's first i and j.
+
+  Blocks lie on and above the diagonal. In those on it the pairs that are not i < j are made to look independent.
+  """
+  for i in range(0, len(right), _BLOCK):
+    for j in range(i, len(right), _BLOCK):
+      rows, columns = slice(i, i + _BLOCK), slice(j, j + _BLOCK)
+      expected = right[rows, None] * right[None, columns]
+      both = runs * both_right(rows, columns).astype(np.int64)
+      if i == j:
+        both = np.where(np.triu(np.ones(both.shape, bool), 1), both, expected)
+      yield i, j, both, expected
+
+
+def _both_right(errors: Array) -> BothRight:
+  """How many runs have right each two examples of two slices, of at most `_BLOCK` each, counted on their device."""
+  examples, device, block = errors.shape[1], device_of(errors), _BLOCK
+  in_bits = device.platform == "cpu"
+  held = _packed_right(jax.device_put(errors, device), -examples % block, in_bits)
+
+  def count(rows: slice, columns: slice) -> Int[np.ndarray, "rows columns"]:
+    whole = np.asarray(_count_block(held, rows.start, columns.start, block, in_bits))
+    return whole[: examples - rows.start, : examples - columns.start]
+
+  return count
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _packed_right(errors: jax.Array, padding: int, in_bits: bool) -> jax.Array:
+  return packed(jnp.pad(errors == 0, ((0, 0), (0, padding))), in_bits)
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _count_block(held: jax.Array, row: int, column: int, block: int, in_bits: bool) -> jax.Array:
+  left, right = (lax.dynamic_slice_in_dim(held, start, block, axis=-1) for start in (row, column))
+  return common(left, right, in_bits)

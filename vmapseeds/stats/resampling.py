@@ -1,0 +1,311 @@
+"""The bootstrap: what other runs, or other test examples, would have given.
+
+A resample is how often each run, or each example, was drawn. Statistics that are sums are then products of these counts
+with one array, many resamples at once, and nothing is gathered or recounted.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  class_counts,
+  namespace,
+  ratio,
+  read_errors,
+  read_votes,
+  real,
+  tallies,
+  traced,
+)
+from vmapseeds.stats.variance import gain_of_counts, halves, top_runs
+
+OVER = ("runs", "examples", "both")
+# How many numbers of one block of votes lie in memory together.
+_AT_ONCE = 2**24
+
+
+class Bootstrap(NamedTuple):
+  """Standard error and percentile interval of a statistic, from its bootstrap replicates."""
+
+  se: Float[Array, "..."]
+  low: Float[Array, "..."]
+  high: Float[Array, "..."]
+
+
+def resamples(key: jax.Array, replicates: int, size: int) -> Int[Array, "replicates size"]:
+  """How often each of `size` things is drawn in `size` draws with replacement, in each of many resamples.
+
+  Args:
+    key: a JAX random key; the same key gives the same resamples.
+    replicates: B, at least 1.
+    size: how many things there are, and draws from them.
+
+  Returns:
+    (replicates, size), whole numbers with rows that sum to `size`.
+
+  Raises:
+    Mistake: replicates below 1.
+
+  Source: Efron 1979.
+
+  >>> import jax
+  >>> resamples(jax.random.key(0), replicates=3, size=4).sum(1)
+  array([4, 4, 4])
+  """
+  drawn = jax.random.randint(key, (at_least("replicates", replicates, 1), size), 0, max(size, 1))
+  return tallies(drawn, size, namespace(drawn))
+
+
+def from_replicates(replicates: Given["replicates ..."], level: float = 0.95) -> Bootstrap:
+  """Standard deviation (ddof = 1) and percentiles of bootstrap replicates, over the first axis; NaN are left out.
+
+  Args:
+    replicates: (replicates, ...), the statistic of each resample.
+    level: what the interval shall cover, between 0 and 1.
+
+  Returns:
+    `se`, `low` and `high`, each of the shape of one replicate; NaN with fewer than two replicates that are numbers.
+
+  Raises:
+    Mistake: level is not between 0 and 1.
+
+  Source: Efron 1979; the percentile interval is that of bouthillier2021, appendix C.5.
+
+  >>> from_replicates([1.0, 2.0, 3.0], level=0.5).low
+  array(1.5)
+  """
+  if not 0 < level < 1:
+    raise Mistake(f"level is {level!r}: give a number between 0 and 1, such as 0.95")
+  x = real(replicates)
+  xp = namespace(x)
+  known = ~xp.isnan(x)
+  count = known.sum(0)
+  mean = ratio(xp.where(known, x, 0).sum(0), count)
+  variance = ratio(xp.where(known, (x - mean[None]) ** 2, 0).sum(0), xp.maximum(count - 1, 0))
+  low, high = (_quantile(x, count, q) for q in ((1 - level) / 2, (1 + level) / 2))
+  low, high = (xp.where(count > 1, end, xp.nan) for end in (low, high))
+  return Bootstrap(xp.asarray(xp.sqrt(variance)), low, high)
+
+
+def _quantile(x: Array, count: Array, q: float) -> Array:
+  """Linear between order statistics, of the numbers among x; NaN sort last."""
+  xp = namespace(x)
+  last = xp.maximum(count - 1, 0)
+  place = q * real(last, xp)
+  below = xp.floor(place)
+  x = xp.sort(x, axis=0)
+  a, b = (
+    xp.take_along_axis(x, xp.minimum(i, last)[None], axis=0)[0] for i in (below.astype(int), below.astype(int) + 1)
+  )
+  return a + (place - below) * (b - a)
+
+
+def bootstrap(
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  key: jax.Array,
+  over: str = "runs",
+  replicates: int = 1000,
+  level: float = 0.95,
+  bins: int = 10,
+) -> dict[str, Bootstrap]:
+  """Standard errors and intervals of the statistics of errors and votes, all from the same resamples.
+
+  Over runs it answers what other runs on the same test examples would give, over examples what the same runs on other
+  examples would, over both what other runs on other examples would. A resample holds some runs, or examples, twice;
+  pairs of a thing with itself say nothing of two different ones and are left out of the statistics of pairs (variances
+  and disagreement), which would else come out (R - 1)/R as large, or with part of the independent-errors variance in
+  the distribution-wise one. CACE, ECE and the absolute gap are biased upwards in every resample: trust their standard
+  errors before their intervals. For errors alone, give them as predictions, with all labels 0. Not under `jit`.
+
+  Args:
+    predictions: (runs, examples), class indices; -1 is an error and no vote.
+    labels: (examples,), class indices.
+    num_classes: K.
+    key: a JAX random key; the same key gives the same resamples.
+    over: "runs", "examples" or "both".
+    replicates: B, how many resamples.
+    level: what the intervals shall cover, between 0 and 1.
+    bins: of CACE and ECE.
+
+  Returns:
+    `mean_error` and, by their names in `vmapseeds.stats`, `test_set_variance`, `independent_errors_variance`,
+    `distribution_variance`, `split_correlation`, `ensemble_accuracy`, `expected_disagreement`, `gde_gap`, `cace`, `ece`
+    and, over runs, `top_fraction_gain` (of the top quarter, the mean of both directions). NaN where the statistic is.
+
+  Raises:
+    Mistake: shapes that do not fit, predictions or labels out of range, another `over`, replicates or bins below 1,
+      level out of range, or traced input.
+
+  Source: Efron 1979; of two axes at once: Owen 2007.
+
+  >>> import jax
+  >>> predictions, labels = np.eye(20, dtype=int)[:, :15], np.zeros(15, int)
+  >>> found = bootstrap(predictions, labels, 2, jax.random.key(0))
+  >>> print(found["expected_disagreement"].se.round(3), found["mean_error"].se.round(4))
+  0.013 0.0066
+  """
+  one_of("over", over, OVER)
+  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
+  predictions, labels = read_votes(predictions, labels, num_classes)
+  if traced(predictions, labels, key):
+    raise Mistake("bootstrap of traced arrays: call it outside jit")
+  predictions, labels = np.asarray(predictions), np.asarray(labels)
+  runs, examples = predictions.shape
+  of_runs, of_examples = jax.random.split(key)
+  w = resamples(of_runs, replicates, runs) if over != "examples" else np.ones((1, runs), int)
+  v = resamples(of_examples, replicates, examples) if over != "runs" else np.ones((1, examples), int)
+
+  errors = predictions != labels
+  even = _counts(v[:, 0::2], errors[:, 0::2].T)
+  odd = _counts(v[:, 1::2], errors[:, 1::2].T)
+  votes = _of_votes(predictions, labels, num_classes, w, v, bins)
+  pairs_of_runs = runs**2 - (w**2).sum(1)
+  pairs_of_examples = examples**2 - (v**2).sum(1)
+  mean_error = ratio((w * (even + odd)).sum(1), runs * examples)
+  squared = ratio(_covariances(w, even + odd, even + odd), pairs_of_runs)
+  within_half = (_covariances(w, x, x) for x in (even, odd))
+  disagreement = ratio(votes["disagreeing"], examples * pairs_of_runs)
+  found = {
+    "mean_error": mean_error,
+    "test_set_variance": ratio(squared, examples**2),
+    "independent_errors_variance": ratio(votes["independent"], examples**2 * pairs_of_runs),
+    "distribution_variance": ratio(squared - ratio(votes["with_itself"], pairs_of_runs), pairs_of_examples),
+    "split_correlation": ratio(_covariances(w, even, odd), np.sqrt(np.prod(list(within_half), axis=0))),
+    "ensemble_accuracy": ratio(votes["right"], examples),
+    "expected_disagreement": disagreement,
+    "gde_gap": abs(mean_error - disagreement),
+    "cace": ratio(votes["cace"], examples * runs),
+    "ece": ratio(votes["ece"], examples * runs),
+  }
+  if over == "runs":
+    found["top_fraction_gain"] = _gains(w, even[0], odd[0], examples, fraction=0.25)
+  return {name: from_replicates(values, level) for name, values in found.items()}
+
+
+def top_fraction_gain_bootstrap(
+  errors: Given["runs examples"], key: jax.Array, fraction: float = 0.25, replicates: int = 1000, level: float = 0.95
+) -> Bootstrap:
+  """Standard error and interval of `top_fraction_gain`'s mean, by the bootstrap over runs.
+
+  It answers what other runs on the same test examples would give. Not under `jit`.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    key: a JAX random key.
+    fraction: of the runs taken, above 0 and at most 1.
+    replicates: how many resamples.
+    level: what the interval shall cover, between 0 and 1.
+
+  Returns:
+    `se`, `low` and `high`, 0-d, fractions of accuracy; NaN for a single example or no run.
+
+  Raises:
+    Mistake: errors is not (runs, examples), or holds other values, or is traced; an argument out of range.
+
+  Source: ours; jordan2023 gives no error for figure 2's gain.
+
+  >>> errors = np.arange(40) < np.arange(0, 40, 2)[:, None]
+  >>> print(top_fraction_gain_bootstrap(errors, jax.random.key(0)).se.round(3))
+  0.048
+  """
+  errors = read_errors(errors)
+  if traced(errors, key):
+    raise Mistake("bootstrap of traced arrays: call it outside jit")
+  even, odd = halves(errors)
+  return from_replicates(_gains(resamples(key, replicates, len(errors)), even, odd, errors.shape[1], fraction), level)
+
+
+def _covariances(w: Array, x: Array, y: Array) -> Array:
+  """Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) of each resample."""
+  return w.sum(1) * (w * x * y).sum(1) - (w * x).sum(1) * (w * y).sum(1)
+
+
+def _counts(a: Array, b: Array) -> Array:
+  """a b, of whole numbers below 2^24, which float32 holds exactly."""
+  return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64)
+
+
+def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int) -> dict[str, Array]:
+  """What resamples need of the votes, added up over examples: numbers a resample."""
+  runs, replicates = len(predictions), max(len(w), len(v))
+  total = dict.fromkeys(("independent", "disagreeing", "right", "with_itself"), np.zeros(replicates))
+  total |= dict.fromkeys(("cace", "ece"), np.zeros((replicates, bins)))
+  if not runs:
+    return total | dict.fromkeys(("cace", "ece"), np.zeros(replicates))
+
+  def add(sums):
+    return {name: total[name] + np.asarray(x, np.float64) for name, x in sums.items()}
+
+  # Where all runs agree, no resample of runs changes anything.
+  fixed = (predictions == predictions[:1]).all(0) | (len(w) == 1)
+  votes = class_counts(predictions[:, fixed], num_classes)[:, :-1]
+  total = add(_sums(_of_each_example(votes, labels[fixed], runs, bins), v[:, fixed].astype(np.float64)))
+  varying = np.flatnonzero(~fixed)
+  step = max(1, _AT_ONCE // ((runs + replicates) * num_classes))
+  for start in range(0, len(varying), step):
+    some = varying[start : start + step]
+    # Few different sizes, so that few programs are compiled; what is added is drawn 0 times.
+    more = min(step, 2 ** (len(some) - 1).bit_length()) - len(some)
+    block = (x[..., some] for x in (predictions, labels, v))
+    padded = (np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, more))) for x in block)
+    total = add(_of_resampled_votes(*padded, w, num_classes, bins))
+  return total | {name: abs(total[name]).sum(1) for name in ("cace", "ece")}
+
+
+@partial(jax.jit, static_argnames=("num_classes", "bins"))
+def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
+  """`_sums` of the votes of each resample of the runs."""
+  runs, examples = predictions.shape
+  one_hot = jax.nn.one_hot(predictions, num_classes).reshape(runs, examples * num_classes)
+  votes = jnp.matmul(w.astype(jnp.float32), one_hot, precision="highest").reshape(-1, examples, num_classes)
+  terms = jax.vmap(lambda votes: _of_each_example(votes, labels, runs, bins))(votes)
+  v = v.astype(jnp.float32)
+  return jax.vmap(_sums)(terms, v) if len(v) > 1 else jax.vmap(lambda x: _sums(x, v[0]))(terms)
+
+
+def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[str, Array]:
+  """What each example adds to the statistics, from its votes: votes is (examples, classes)."""
+  xp = namespace(votes)
+  votes = real(votes, xp)
+  hits = real(labels[:, None] == xp.arange(votes.shape[1])[None], xp)
+  right, most, none = (votes * hits).sum(1), votes.max(1), runs - votes.sum(1)
+  top_is_right = real((votes.argmax(1) == labels) & (most > 0), xp)
+
+  def excess(votes, hits):
+    """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples, bins)."""
+    bin_of = xp.minimum(bins * votes.astype(int) // runs, bins - 1)
+    return xp.stack([xp.where(bin_of == i, hits * runs - votes, 0).sum(1) for i in range(bins)], axis=1)
+
+  return {
+    "independent": right * (runs - right),
+    "disagreeing": (votes * (runs - votes)).sum(1) + none * (runs - none),
+    "right": top_is_right,
+    "cace": excess(votes, hits),
+    "ece": excess(most[:, None], top_is_right[:, None]),
+  }
+
+
+def _sums(terms: dict[str, Array], times: Array) -> dict[str, Array]:
+  """The terms of all examples, each counted so many times."""
+  return {name: times @ x for name, x in terms.items()} | {"with_itself": times**2 @ terms["independent"]}
+
+
+def _gains(w: Array, even: Array, odd: Array, examples: int, fraction: float) -> Float[Array, "replicates"]:
+  """`top_fraction_gain` of each resample of the runs."""
+
+  def by_count(here, there):
+    size = here.max(initial=0) + 1
+    places = (here + size * np.arange(len(w))[:, None]).ravel()
+    return [np.bincount(places, x.ravel(), minlength=len(w) * size).reshape(-1, size) for x in (w, w * there)]
+
+  return gain_of_counts(by_count(even, odd), by_count(odd, even), examples, top_runs(fraction, w.shape[1])).mean

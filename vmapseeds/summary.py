@@ -1,0 +1,531 @@
+"""The numbers of a campaign: every statistic with its interval, in groups, with what a reader must know beside them."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Integer
+
+from vmapseeds import results as results_on_disk
+from vmapseeds import stats
+from vmapseeds.errors import Mistake
+from vmapseeds.runs import HYPERPARAMETERS
+from vmapseeds.stats.intervals import Interval
+
+Statistic = dict[str, Any]
+
+FEW_RUNS = 30
+# Runs below which chance alone makes pairs of examples look dependent: see `stats.dependent_pairs`.
+RUNS_FOR_PAIRS = 3000
+PRECISION = 0.1
+SHOWN_PAIRS = 10
+MOST_GAPS = 200  # runs whose logit gaps are read
+Z = 1.959964
+UNDEFINED = "Not defined here: it needs at least two runs that differ, and two test examples."
+GROUPS = {
+  "accuracy": "Accuracy",
+  "variance": "Variance between runs",
+  "halves": "One half of the examples against the other",
+  "disagreement": "Disagreement and calibration",
+  "pairs": "Examples that go wrong together",
+  "gaps": "Distributions of logit gaps",
+}
+
+
+def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
+  """All numbers of one campaign on one test set, ready for JSON.
+
+  Runs that diverged are counted and kept out of everything else. What is not defined (one run, a negative variance
+  under a root) is None, never NaN.
+
+  Args:
+    results: what `open_results` gives.
+    test_set: its name, for the record.
+
+  Returns:
+    `recipe`, `settings`, `test_set`, `device_kind`, `lane_width`, `lowering`, `versions`; `varied`, the sources of
+    randomness whose seeds differ between runs; `runs`, `diverged`, `examples`, `classes`; `summary`, a few sentences;
+    `warnings`, a sentence each; `pairs`, the pairs of examples farthest from independence; and `statistics`: name ->
+    `label`, `group`, `value`, `se` (standard error, or None), `low` and `high` (95 % interval, or None), `over` (what
+    the uncertainty is about: other "runs", or other "examples"), `unit` (fraction; variance: squared fraction;
+    correlation; number; count), `definition` and `reading`.
+
+  Raises:
+    Mistake: no run is finished, or all diverged.
+  """
+  finished, diverged = results.sizes["run"], int(results.diverged.sum())
+  if not finished:
+    raise Mistake("no run is finished: start `vmapseeds train` again with the same --out, and it goes on")
+  if finished == diverged:
+    raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
+  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  num_classes = int(results.attrs["num_classes"])
+  predictions, labels, pooled = votes(kept)
+  tallies = stats.tally(predictions, labels, num_classes, pairs=True)
+  numbers = error_statistics(predictions, tallies, num_classes)
+  if pooled:
+    numbers |= vote_statistics(predictions, tallies, num_classes)
+  numbers |= pair_statistics(tallies)
+  if "logits" in kept and num_classes == 2 and len(predictions) > 1:
+    numbers |= gap_statistics(gaps(kept))
+  order = list(GROUPS)
+  settings = json.loads(results.attrs["recipe"])
+  return {
+    "recipe": settings["name"],
+    "settings": settings,
+    "test_set": test_set,
+    **{name: results.attrs[name] for name in ("device_kind", "lane_width", "lowering", "versions")},
+    "varied": _varied(kept),
+    "runs": len(predictions),
+    "diverged": diverged,
+    "examples": len(labels),
+    "classes": num_classes,
+    "summary": _in_short(numbers, len(predictions)),
+    "warnings": _warnings(kept, diverged, numbers, mixed_labels=not pooled),
+    "pairs": _pairs(tallies),
+    "statistics": dict(sorted(numbers.items(), key=lambda item: order.index(item[1]["group"]))),
+  }
+
+
+class Votes(NamedTuple):
+  """Predictions, labels that fit them, and whether votes of different runs may be pooled."""
+
+  predictions: Integer[np.ndarray, "runs examples"]
+  labels: Integer[np.ndarray, " examples"]
+  pooled: bool
+
+
+def votes(kept: xr.Dataset) -> Votes:
+  """Predictions and labels; where runs have label maps of their own, errors as predictions of 1 where 0 is right."""
+  labels = kept.labels.values
+  if "label_map" not in kept:
+    return Votes(kept.predictions.values, labels, True)
+  maps = kept.label_map.values
+  if (maps == maps[0]).all():
+    return Votes(kept.predictions.values, maps[0][labels], True)
+  return Votes(results_on_disk.errors(kept).astype(np.int8), np.zeros(len(labels), np.int32), False)
+
+
+def gaps(kept: xr.Dataset) -> np.ndarray:
+  """Logit gaps (runs, examples) of the first runs of a two-class network."""
+  return stats.logit_gap(kept.logits.isel(run=slice(MOST_GAPS)).values)
+
+
+# The statistics: one call of `_statistic` each, so that number, uncertainty, definition and meaning stand together.
+
+
+def error_statistics(
+  predictions: Integer[np.ndarray, "runs examples"], tallies: stats.Tallies, num_classes: int
+) -> dict[str, Statistic]:
+  """The statistics of Jordan 2023 that need only which run has which example wrong, by name.
+
+  Args:
+    predictions: (runs, examples), as tallied.
+    tallies: with joint error counts.
+    num_classes: of the network, which is not that of the tallies where those are of errors.
+  """
+  runs, n = tallies.runs, tallies.examples
+  errors = predictions != tallies.labels.astype(predictions.dtype)  # comparing two types is many times slower
+  accuracy = 1 - stats.error_rates(errors)
+  mean = _mean(accuracy)
+  test_set, independent = tallies.test_set_variance(), tallies.independent_errors_variance()
+  test_set_ends = stats.variance_interval(test_set, runs) if runs > 1 else Interval(math.nan, math.nan)
+  variance, variance_se = tallies.distribution_variance(), tallies.distribution_variance_se()
+  ends = tallies.distribution_variance_interval()
+  correlation = tallies.split_correlation()
+  p_value = stats.correlation_p_value(correlation, runs)
+  gain = tallies.top_fraction_gain().mean if runs > 1 else math.nan
+  of_gain = stats.top_fraction_gain_bootstrap(errors, jax.random.key(0)) if runs > 1 and n > 1 else None
+  worst, best = float(accuracy.min()), float(accuracy.max())
+  needed = stats.runs_for_precision(errors, PRECISION)
+  normal = stats.normality(accuracy) if runs > 2 else None
+  return {
+    "mean_accuracy": _statistic(
+      "accuracy", "mean accuracy", "fraction", "A run has {} of the test examples right on average.",
+      "Mean over runs of the fraction of test examples that are right; interval: Student's t.",
+      mean.value, mean.se, mean.ends, over="runs",
+    ),
+    "sd_accuracy": _statistic(
+      "accuracy", "standard deviation of accuracy", "fraction",
+      "On this test set accuracy scatters about its mean by {} from run to run.",
+      "Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2023, section 3.1); error: sd/√(2(R - 1)); "
+      "interval: chi-square.",
+      np.sqrt(test_set), _ratio(np.sqrt(test_set), math.sqrt(2 * (runs - 1))), _root(test_set_ends), over="runs",
+    ),
+    "min_accuracy": _statistic(
+      "accuracy", "lowest accuracy", "fraction", "The worst run has {} right.",
+      "The least accurate run; it falls as more runs are drawn. Interval: Wilson's, of one network on other examples, "
+      "not of the choice of the run.",
+      worst, None, stats.proportion_interval(worst, n), over="examples",
+    ),
+    "max_accuracy": _statistic(
+      "accuracy", "highest accuracy", "fraction",
+      "The best run has {} right, which says little about how it would do on other examples.",
+      "The most accurate run; it rises as more runs are drawn. Interval: Wilson's, of one network on other examples, "
+      "not of the choice of the run.",
+      best, None, stats.proportion_interval(best, n), over="examples",
+    ),
+    "normality": _statistic(
+      "accuracy", "p of normality", "number",
+      "Accuracies of normal runs would look this far from normal or farther with probability {}.",
+      "p-value of the Shapiro-Wilk test of the runs' accuracies (Bouthillier 2021, figure G.3).",
+      None if normal is None else normal.p_value,
+    ),
+    "independent_errors_sd": _root_of(
+      "variance", "sd if errors were independent",
+      "Were each example right or wrong by its own coin, runs would differ by a standard deviation of {}.",
+      "√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the number of runs (Jordan 2023, "
+      "section 3.3); error: jackknife over runs.",
+      independent, stats.independent_errors_variance_se(errors),
+    ),
+    "distribution_variance": _statistic(
+      "variance", "distribution-wise variance", "variance",
+      "This variance, {}, would remain on an endless test set; noise can make the estimate negative.",
+      "n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased (Jordan 2023, equation 3); "
+      "error: n/(n - 1) S² √(2/(R - 1)); interval: chi-square, of S².",
+      variance, variance_se, ends, over="runs",
+    ),
+    "distribution_sd": _statistic(
+      "variance", "distribution-wise sd", "fraction",
+      "On an endless test set runs would differ by a standard deviation of {}.",
+      "Square root of the distribution-wise variance where that is not negative (Jordan 2023, equation 3); its "
+      "interval: the roots of that one's, from 0.",
+      np.sqrt(variance) if variance >= 0 else math.nan,
+      # A root's error by linearisation, which means little where the variance may as well be 0.
+      variance_se / (2 * np.sqrt(variance)) if variance > 2 * variance_se else math.nan,
+      _root(ends), over="runs",
+      undefined="The variance estimate is negative: no difference between runs is seen beyond this test set."
+      if variance < 0 else UNDEFINED,
+    ),
+    "runs_for_precision": _statistic(
+      "variance", "runs for distr. variance ± 10 %", "count",
+      "About {} runs in all would give the distribution-wise variance to within 10 %.",
+      "1 + 2 (1.96 n/(n - 1) S²/(0.1 σ²))², from the standard error of equation 3 (Jordan 2023).",
+      needed, undefined="No number of runs can be named: the distribution-wise variance is not above 0 here.",
+    ),
+    "binomial_sd": _root_of(
+      "variance", "binomial sd", "With all examples equally hard, chance alone would give {}.",
+      "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, figure 14).",
+      stats.binomial_variance(1 - mean.value, n), _nan(mean.se) * abs(2 * mean.value - 1) / n,
+    ),
+    "calibration_sd": _calibration(1 - mean.value, mean.se, n, num_classes),
+    "split_correlation": _statistic(
+      "halves", "correlation between halves", "correlation",
+      f"Accuracy on one half explains {show(_plain(correlation**2), None, 'fraction')} of the variance of that on the "
+      f"other: their correlation is {{}}, p {_p(p_value)}.",
+      "Pearson correlation over runs of the accuracies on even and odd test examples (Jordan 2023, section 3.2); "
+      "two-sided p from the t test with R - 2 degrees of freedom; interval: Fisher's.",
+      correlation, _ratio(1 - correlation**2, math.sqrt(runs - 1)), stats.correlation_interval(correlation, runs),
+      over="runs",
+    ) | {"p_value": _plain(p_value)},
+    "top_quarter_gain": _statistic(
+      "halves", "gain of the top quarter", "fraction",
+      "Picking the best quarter of runs on half of the examples gains {} on the other half.",
+      "Mean accuracy on one half of the quarter of runs best on the other half, minus that of all runs; mean of both "
+      "directions (Jordan 2023, section 3.2); error: bootstrap of the runs.",
+      gain, of_gain and of_gain.se, of_gain and Interval(of_gain.low, of_gain.high), over="runs",
+    ),
+  }  # fmt: skip
+
+
+def _calibration(error: float, error_se: float | None, n: int, num_classes: int) -> Statistic:
+  variance = stats.calibration_variance_bound(error, n, num_classes)
+  se = _nan(error_se) / (n * num_classes)
+  if num_classes == 2:
+    return _root_of(
+      "variance", "sd predicted by calibration",
+      "If the runs' votes are calibrated, runs must differ by a standard deviation of about {} on such test sets.",
+      "√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2023, equation 6).",
+      variance, se,
+    )  # fmt: skip
+  return _root_of(
+    "variance", "least sd by calibration",
+    "If the runs' votes are calibrated, runs must differ by a standard deviation of at least {} on such test sets.",
+    "√(err/(nk)) for k classes and a class-wise calibrated ensemble, a lower bound on average over test sets "
+    "(Jordan 2023, theorem 4).",
+    variance, se,
+  )  # fmt: skip
+
+
+def vote_statistics(
+  predictions: Integer[np.ndarray, "runs examples"], tallies: stats.Tallies, num_classes: int
+) -> dict[str, Statistic]:
+  """The statistics that need which class each run predicts, by name; all runs have the same labels."""
+  labels, n, runs = tallies.labels, tallies.examples, tallies.runs
+  disagreement, gap = tallies.expected_disagreement(), tallies.gde_gap()
+  disagreement_se = stats.expected_disagreement_se(predictions, num_classes)
+  gap_se = stats.gde_gap_se(predictions, labels, num_classes)
+  ensemble = tallies.ensemble_accuracy()
+  key = jax.random.key(0)
+  resampled = stats.bootstrap(predictions, labels, num_classes, key, over="examples")
+  inflation = stats.finite_ensemble_calibration(tallies.vote_fractions(), runs, key)
+  return {
+    "ensemble_accuracy": _statistic(
+      "accuracy", "ensemble accuracy", "fraction", "All runs voting together have {} right.",
+      "Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2023, section 4.2); interval: "
+      "Wilson's.",
+      ensemble, None, stats.proportion_interval(ensemble, n), over="examples",
+    ),
+    "expected_disagreement": _statistic(
+      "disagreement", "expected disagreement", "fraction",
+      "Two runs predict different classes on {} of the test examples.",
+      "Mean over pairs of distinct runs of the fraction of test examples they predict differently (Jiang 2022, section "
+      "2); error: jackknife over runs.",
+      disagreement, disagreement_se, _normal(disagreement, disagreement_se), over="runs",
+    ),
+    "gde_gap": _statistic(
+      "disagreement", "disagreement against error", "fraction",
+      "Disagreement, which needs no labels, misses the test error by {}.",
+      "|mean test error - expected disagreement|, the gap of the generalization-disagreement equality (Jiang 2022, "
+      "section 3); error: jackknife over runs.",
+      gap, gap_se, _normal(gap, gap_se), over="runs",
+    ),
+    "cace": _statistic(
+      "disagreement", "class-aggregated calib. error", "number",
+      f"The votes' confidences miss the truth by {{}} in all, summed over the classes; a perfectly calibrated law of "
+      f"runs would show {show(_plain(inflation.cace), None, 'number')} with {run_count(runs)}.",
+      "CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang 2022, equations 56 to 58); "
+      "error: bootstrap of the examples.",
+      tallies.cace(), resampled["cace"].se, over="examples",
+    ),
+    "ece": _statistic(
+      "disagreement", "expected calibration error", "fraction",
+      f"The winning class's share of the votes misses its accuracy by {{}} on average; a perfectly calibrated law of "
+      f"runs would show {show(_plain(inflation.ece), None, 'fraction')} with {run_count(runs)}.",
+      "ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: bootstrap of the examples.",
+      tallies.ece(), resampled["ece"].se, over="examples",
+    ),
+  }  # fmt: skip
+
+
+def pair_statistics(tallies: stats.Tallies) -> dict[str, Statistic]:
+  """How many pairs of examples are right together more or less often than independent ones."""
+  found, by_chance = math.nan, math.nan
+  if tallies.runs > 1 and tallies.examples > 1:
+    found = len(tallies.dependent_pairs().i)
+    by_chance = stats.expected_false_pairs(tallies.example_error_rates(), tallies.runs)
+  return {
+    "dependent_pairs": _statistic(
+      "pairs", "dependent pairs of examples", "count",
+      f"{{}} pairs of examples are right together more than 2 points more or less often than independent ones; noise "
+      f"alone would show {show(_plain(by_chance), None, 'count')}.",
+      "Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2023, section 3.3); by chance: normal "
+      "noise of independent pairs with these error rates.",
+      found,
+    ) | {"by_chance": _plain(by_chance)},
+  }  # fmt: skip
+
+
+def gap_statistics(gaps: np.ndarray) -> dict[str, Statistic]:
+  """How alike the runs' distributions of logit gaps are."""
+  runs, n = gaps.shape
+  distances = stats.ks_distance(gaps, gaps)
+  threshold = float(stats.ks_threshold(n))
+  within = float((distances <= threshold).mean())
+  mean = _mean(distances)
+  return {
+    "gap_distance": _statistic(
+      "gaps", "distance of logit-gap eCDFs", "number",
+      "A run's distribution function of logit gaps is {} away from that of all at its farthest, on average.",
+      f"Mean L∞ distance of a run's eCDF from the pooled one of {run_count(runs)} (Banerjee 2024, equations 8 and 16).",
+      mean.value, mean.se, mean.ends, over="runs",
+    ),
+    "gap_accepted": _statistic(
+      "gaps", "runs within the KS threshold", "fraction",
+      f"{{}} of the runs are within the distance {threshold:.4f} of the pooled distribution.",
+      "Runs whose eCDF is within δ_a = √((2/n) ln(2/0.01)) of the pooled one (Banerjee 2024, equations 14 and 16); "
+      "interval: Wilson's.",
+      within, None, stats.proportion_interval(within, runs), over="runs",
+    ),
+  }  # fmt: skip
+
+
+def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
+  """The pairs of examples farthest from independence, each with the standard error of its deviation."""
+  if tallies.runs < 2 or tallies.examples < 2:
+    return []
+  pairs = tallies.most_dependent_pairs(SHOWN_PAIRS)
+  right = 1 - tallies.example_error_rates()
+  a, b = right[pairs.i], right[pairs.j]
+  # Of independent examples: what noise alone does.
+  se = np.sqrt(a * (1 - a) * b * (1 - b) / tallies.runs)
+  rows = zip(pairs.i, pairs.j, a, b, pairs.joint, pairs.product, se, strict=True)
+  names = ("i", "j", "right_i", "right_j", "joint", "product", "se")
+  return [dict(zip(names, (int(row[0]), int(row[1]), *map(float, row[2:])), strict=True)) for row in rows]
+
+
+class Mean(NamedTuple):
+  value: float
+  se: float | None
+  ends: Interval
+
+
+def _mean(values: np.ndarray) -> Mean:
+  se = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
+  return Mean(float(values.mean()), se, stats.mean_interval(values))
+
+
+def _normal(value: Any, se: Any) -> Interval:
+  """Two normal standard errors either way, of what cannot be negative."""
+  return Interval(max(0.0, value - Z * se), value + Z * se)
+
+
+def _root(ends: Interval) -> Interval:
+  return Interval(*(math.sqrt(max(0.0, end)) if end == end else math.nan for end in ends))
+
+
+def _root_of(group: str, label: str, reading: str, definition: str, variance: Any, se: Any) -> Statistic:
+  """The standard deviation of a variance whose standard error over runs is known."""
+  root = float(np.sqrt(variance))
+  ends = Interval(variance - Z * se, variance + Z * se)
+  return _statistic(group, label, "fraction", reading, definition, root, _ratio(se, 2 * root), _root(ends), over="runs")
+
+
+def _statistic(
+  group: str, label: str, unit: str, reading: str, definition: str, value: Any, se: Any = None,
+  ends: Interval | None = None, *, over: str | None = None, undefined: str = UNDEFINED,
+) -> Statistic:  # fmt: skip
+  value, se, low, high = map(_plain, (value, se, *(ends or (None, None))))
+  if value is None:
+    reading, se, low, high = undefined, None, None, None
+  else:
+    reading = reading.format(show(value, None, unit))
+  interval = low is not None and high is not None
+  if interval:
+    reading = f"{reading[:-1]} (95 %: {show_interval(low, high, unit)})."
+  return {
+    "group": group, "label": label, "value": value, "se": se, "low": low if interval else None,
+    "high": high if interval else None, "over": over if interval or se is not None else None, "unit": unit,
+    "definition": definition, "reading": reading,
+  }  # fmt: skip
+
+
+def _plain(value: Any) -> float | None:
+  """A number as JSON has it: NaN, infinities and None are None."""
+  return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _nan(value: float | None) -> float:
+  return math.nan if value is None else value
+
+
+def _ratio(a: float, b: float) -> float:
+  return a / b if b else math.nan
+
+
+def _p(value: Any) -> str:
+  return f"= {float(value):.2g}" if value >= 1e-4 else "< 0.0001"
+
+
+# What the results are of.
+
+
+def _varied(kept: xr.Dataset) -> list[str]:
+  seeds = {name.removeprefix("seed_"): kept[name].values for name in kept if name.startswith("seed_")}
+  return [source for source, column in seeds.items() if (column != column[0]).any()]
+
+
+def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic], *, mixed_labels: bool) -> list[str]:
+  """What a reader must know before believing the numbers, a sentence each."""
+  runs = kept.sizes["run"]
+  variance = numbers["distribution_variance"]
+  swept = [name for name in HYPERPARAMETERS if name in kept and np.ptp(kept[name].values) > 0]
+  seeds = [kept[name].values for name in kept if name.startswith("seed_")]
+  found = []
+  if diverged:
+    found.append(f"{run_count(diverged)} diverged and {'is' if diverged == 1 else 'are'} left out of every statistic.")
+  if runs == 1:
+    found.append("One run says nothing about variance between runs: train more with --runs.")
+  elif runs < FEW_RUNS:
+    relative = 1 / math.sqrt(2 * (runs - 1))
+    found.append(f"With only {runs} runs a standard deviation is known to about ±{100 * relative:.0f} %.")
+    found.append(
+      f"The papers' plug-in variances would come out {100 / runs:.0f} % low with {runs} runs; those here are unbiased."
+    )
+  if variance["value"] is not None and abs(variance["value"]) <= 2 * variance["se"]:
+    found.append("The distribution-wise variance is not different from 0 within 2 standard errors.")
+  if numbers["dependent_pairs"]["value"] and runs < RUNS_FOR_PAIRS:
+    found.append(
+      f"Pairs of examples pass 0.02 by chance below about {RUNS_FOR_PAIRS} runs: with {runs} their number says little."
+    )
+  if mixed_labels:
+    found.append(
+      "Label maps differ between runs, so votes cannot be pooled and the statistics over predictions are left out; the "
+      "spread of accuracy includes differences between the tasks."
+    )
+  if swept:
+    found.append(f"The spread between runs includes the effect of {' and '.join(swept)}, varied between them.")
+  if seeds and len(np.unique(np.stack(seeds, axis=1), axis=0)) < runs:
+    found.append("Some runs share all their seeds: they are not independent, and standard errors are too small.")
+  return found
+
+
+def _in_short(numbers: Mapping[str, Statistic], runs: int) -> str:
+  text = {name: show(s["value"], s["se"], s["unit"]) for name, s in numbers.items()}
+  variance, se = numbers["distribution_variance"]["value"], numbers["distribution_variance"]["se"]
+  if variance is None:
+    return f"{run_count(runs)}: test accuracy is {text['mean_accuracy']}; its variance cannot be estimated."
+  lead = (
+    f"Test accuracy differs between runs by a standard deviation of {text['sd_accuracy']}; errors that are independent "
+    f"between examples would give {text['independent_errors_sd']}."
+  )
+  if variance > 2 * se:
+    return f"{lead} On an endless test set {text['distribution_sd']} would remain."
+  if variance < -2 * se:
+    return f"{lead} Errors spread less than independent ones, by more than chance explains."
+  return f"{lead} No difference between runs beyond this test set can be seen."
+
+
+# Numbers as text.
+
+SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")} | dict.fromkeys(
+  ("correlation", "number", "count"), (1, "")
+)
+
+
+def show(value: float | None, se: float | None, unit: str) -> str:
+  """A number with its standard error: fractions in percent, variances in squared percentage points (%²).
+
+  The error has two significant digits and the value as many places; a value alone has three digits and, in percent, at
+  least two places.
+
+  >>> show(0.97531, 0.00041, "fraction"), show(-1.2e-6, 3.4e-6, "variance"), show(None, None, "fraction")
+  ('97.531 ± 0.041 %', '-0.012 ± 0.034 %²', 'n/a')
+  """
+  if value is None:
+    return "n/a"
+  scale, sign = SCALES[unit]
+  value, se = scale * value, scale * (se or 0)
+  if unit == "count":
+    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
+  if se:
+    places = _places(se, 2)
+    return f"{value:.{places}f} ± {se:.{places}f}{sign}"
+  return f"{value:.{max(_places(value, 3), 2 if unit == 'fraction' else 0)}f}{sign}"
+
+
+def show_interval(low: float | None, high: float | None, unit: str) -> str:
+  """An interval, to two digits of its width.
+
+  >>> show_interval(0.97448, 0.97614, "fraction"), show_interval(None, None, "fraction")
+  ('97.45 to 97.61 %', '')
+  """
+  if low is None or high is None:
+    return ""
+  scale, sign = SCALES[unit]
+  low, high = scale * low, scale * high
+  places = _places(high - low, 2)
+  return f"{low:.{places}f} to {high:.{places}f}{sign}"
+
+
+def _places(value: float, digits: int) -> int:
+  """Decimal places that show `value` with so many significant digits, at most 8."""
+  return min(8, max(0, digits - 1 - math.floor(math.log10(abs(value))))) if value else digits - 1
+
+
+def run_count(n: int) -> str:
+  return f"{n} run{'s' * (n != 1)}"
