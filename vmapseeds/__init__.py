@@ -4,6 +4,7 @@
 from vmapseeds import campaign, stats
 from vmapseeds.campaign import train
 from vmapseeds.errors import Mistake, UnknownField
+from vmapseeds.imports import import_runs
 from vmapseeds.lanes import conv_general_dilated
 from vmapseeds.recipe import Recipe, recipe
 from vmapseeds.results import errors, open_results, prediction_blocks
@@ -17,6 +18,7 @@ __all__ = [
   "campaign",
   "conv_general_dilated",
   "errors",
+  "import_runs",
   "open_results",
   "prediction_blocks",
   "recipe",

@@ -3,13 +3,19 @@
 The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`, and `done`, which is written last and says that a run's row is complete. Each test set is a group
 with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request, `logits(run, example, class)`.
-The root's attributes hold the recipe as JSON and what the results depend on: device kind, lane width, lowering,
-precision (what `auto` came to), data.
+The root's attributes hold the recipe as JSON, the names of the test sets and what the results depend on: device kind,
+lane width, lowering, precision (what `auto` came to), data.
+
+Runs that were imported (`vmapseeds.imports`) are in the same format. They have no seed and none diverged; `device_kind`
+is "imported", `lane_width`, `lowering`, `precision` and `data_digest` are None, and `recipe` is the JSON not of a
+`Recipe` but of `name`, `dataset` (None), `test_sets` and `imported`: file, shape and dtype of each array that came.
 """
 
+import contextlib
 import json
 import os
 import shutil
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +34,7 @@ from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Runs
 
 FORMAT = "vmapseeds results 1"
+IMPORTED = "imported"  # the device kind of runs from elsewhere
 DIMENSIONS = {"label_map": ("run", "original_class"), "subset": ("run", "train_example")}
 FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, "diverged": False}
 
@@ -64,17 +71,17 @@ class Results:
       results.set_conditions(**conditions)
       return results
 
-    # Made beside its place and moved there whole, so that a folder is never found half made.
-    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
-    shutil.rmtree(draft, ignore_errors=True)
-    try:
-      _create_folder(draft, recipe, runs, data, chunk=chunk, logits=logits, conditions=conditions, versions=versions)
-      if path.is_dir():
-        path.rmdir()
-      draft.rename(path)
-    except OSError as error:
-      shutil.rmtree(draft, ignore_errors=True)
-      raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
+    num_classes = runs.num_classes(data.num_classes)
+    with made_whole(path) as draft:
+      create_folder(
+        draft,
+        {
+          "recipe": recipe.to_json(), "test_sets": list(recipe.test_sets), "num_classes": num_classes,
+          "sampling": _sampling(runs), **conditions, "versions": versions,
+        },
+        runs=len(runs), columns=runs.columns(), labels={name: e.labels for name, e in data.tests.items()}, chunk=chunk,
+        logits=np.dtype(np.float32) if logits else None,
+      )  # fmt: skip
     return cls(path)
 
   def check_same(self, recipe: Recipe, runs: Runs, logits: bool, conditions: dict[str, Any]) -> None:
@@ -147,35 +154,70 @@ class Results:
     self.group["done"].oindex[rows] = True
 
 
-def _create_folder(
-  path: Path, recipe: Recipe, runs: Runs, data: Dataset, *, chunk: int, logits: bool, conditions: dict[str, Any],
-  versions: dict[str, str],
+@contextlib.contextmanager
+def made_whole(path: Path) -> Iterator[Path]:
+  """A place beside `path` to make a folder in, moved to `path` at the end: it is there whole or not at all.
+
+  Raises:
+    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it.
+  """
+  place = path.resolve()
+  draft = place.with_name(f".{place.name}.{os.getpid()}.new")
+  new_parents = [parent for parent in place.parents if not parent.exists()]
+  _remove(draft)
+  try:
+    yield draft
+    if place.is_dir():
+      place.rmdir()
+    draft.rename(place)
+  except BaseException as error:
+    _remove(draft)
+    with contextlib.suppress(OSError):
+      for parent in new_parents:
+        parent.rmdir()
+    if isinstance(error, OSError):
+      raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
+    raise
+
+
+def _remove(folder: Path) -> None:
+  """Removes a folder, if there is one. Zarr's threads, interrupted, still write what they had begun: hence again."""
+  for _ in range(20):
+    if not folder.exists():
+      return
+    shutil.rmtree(folder, ignore_errors=True)
+    time.sleep(0.1)
+
+
+def create_folder(
+  path: Path, attributes: dict[str, Any], *, runs: int, columns: dict[str, np.ndarray], labels: dict[str, np.ndarray],
+  chunk: int, logits: np.dtype | None,
 ) -> None:  # fmt: skip
-  """A campaign's folder in which no run is done."""
-  num_classes = runs.num_classes(data.num_classes)
-  group = zarr.create_group(path, attributes={
-    "format": FORMAT,
-    "recipe": recipe.to_json(),
-    "num_classes": num_classes,
-    "logits": logits,
-    "columns": list(runs.columns()),
-    "sampling": _sampling(runs),
-    **conditions,
-    "versions": versions,
-  })  # fmt: skip
-  for name, column in runs.columns().items():
+  """A results folder in which no run is done.
+
+  Args:
+    attributes: those of the root; `recipe`, `test_sets` and `num_classes` must be there.
+    columns: what is known of each run.
+    labels: those of each test set.
+    chunk: runs a chunk of the arrays.
+    logits: of which dtype they are kept, None where they are not.
+  """
+  num_classes = attributes["num_classes"]
+  root = {"format": FORMAT, "logits": logits is not None, "columns": list(columns), **attributes}
+  group = zarr.create_group(path, attributes=root)
+  for name, column in columns.items():
     _create(group, name, column, chunk, DIMENSIONS.get(name, ("run",)))
   for name in ("diverged", "done"):
-    _create(group, name, np.zeros(len(runs), bool), chunk, ("run",))
-  for name, examples in data.tests.items():
+    _create(group, name, np.zeros(runs, bool), chunk, ("run",))
+  for name, of_examples in labels.items():
     test_set = group.create_group(name)
-    _create(test_set, "labels", examples.labels, len(examples.labels), ("example",))
-    shape = (len(runs), len(examples.labels))
-    dtype = np.int8 if num_classes <= 127 else np.int16
-    _create(test_set, "predictions", np.broadcast_to(dtype(-1), shape), chunk, ("run", "example"))
-    _create(test_set, "accuracy", np.full(len(runs), np.nan), chunk, ("run",))
-    if logits:
-      empty = np.broadcast_to(np.float32(np.nan), (*shape, num_classes))
+    _create(test_set, "labels", of_examples, len(of_examples), ("example",))
+    shape = (runs, len(of_examples))
+    none = np.int8(-1) if num_classes <= 127 else np.int16(-1)
+    _create(test_set, "predictions", np.broadcast_to(none, shape), chunk, ("run", "example"))
+    _create(test_set, "accuracy", np.full(runs, np.nan), chunk, ("run",))
+    if logits is not None:
+      empty = np.broadcast_to(logits.type(np.nan), (*shape, num_classes))
       _create(test_set, "logits", empty, chunk, ("run", "example", "class"))
   _consolidate(path)
 
@@ -209,11 +251,14 @@ def _consolidate(path: Path) -> None:
 
 
 def check_folder(path: str | os.PathLike) -> None:
-  """`Mistake` unless `path` is a results folder, an empty folder, or can be made."""
+  """`Mistake` unless `path` is the results folder of a training, an empty folder, or can be made."""
   check_writable(path)
   path = Path(path)
-  if path.is_dir() and any(path.iterdir()) and attributes(path) is None:
+  stored = attributes(path)
+  if path.is_dir() and any(path.iterdir()) and stored is None:
     raise Mistake(f"{path} holds something else than results: give a new or empty folder")
+  if stored and stored.get("device_kind") == IMPORTED:
+    raise Mistake(f"{path} holds imported runs, which cannot be extended: give a new or empty folder")
 
 
 def check_writable(path: str | os.PathLike) -> None:
@@ -237,11 +282,13 @@ def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
 
 def test_sets(path: str | os.PathLike) -> tuple[str, ...]:
   """The names of the test sets of a results folder, the default first."""
-  return Recipe.from_json(attributes(path)["recipe"]).test_sets
+  stored = attributes(path)
+  # The first release wrote them into the recipe only.
+  return tuple(stored["test_sets"]) if "test_sets" in stored else Recipe.from_json(stored["recipe"]).test_sets
 
 
 def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
-  """The finished runs of a campaign: an `xarray.Dataset` that reads from disk what is asked of it.
+  """The finished runs of a campaign, or imported ones: an `xarray.Dataset` that reads from disk what is asked of it.
 
   Dimensions are `run`, `example` (of one test set) and `class`; variables `predictions(run, example)`,
   `labels(example)`, `accuracy(run)`, `diverged(run)`, one `seed_<source>(run)` a source, swept hyperparameters by
@@ -253,7 +300,7 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   """
   path = Path(path)
   if attributes(path) is None:
-    raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` made")
+    raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   one_of("test set", test_set, test_sets(path))
   dataset = xr.merge(
     [xr.open_zarr(path), xr.open_zarr(path, group=test_set)],

@@ -1,0 +1,472 @@
+"""Imported runs: what the folder holds against plain NumPy, what is refused and by which words, what is left behind."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+from test_cli import run
+
+import vmapseeds as vs
+from vmapseeds import imports, stats
+
+RUNS, EXAMPLES, CLASSES = 7, 23, 5
+
+
+@pytest.fixture(scope="module")
+def arrays():
+  """Logits in float16 with many ties, the predictions that follow, and labels."""
+  rng = np.random.default_rng(0)
+  logits = rng.integers(-2, 3, (RUNS, EXAMPLES, CLASSES)).astype(np.float16)
+  predictions = np.array([[max(range(CLASSES), key=lambda c: (row[c], -c)) for row in r] for r in logits])
+  return {"logits": logits, "predictions": predictions, "labels": rng.integers(0, CLASSES, EXAMPLES)}
+
+
+@pytest.fixture
+def files(arrays, tmp_path):
+  for name, array in arrays.items():
+    np.save(tmp_path / f"{name}.npy", array)
+  return {name: tmp_path / f"{name}.npy" for name in arrays}
+
+
+def import_runs(out, labels, **given):
+  return vs.import_runs(out, labels=labels, progress=False, **given)
+
+
+def check(results, arrays):
+  assert dict(results.sizes) == {"run": RUNS, "example": EXAMPLES}
+  assert set(results) == {"predictions", "labels", "accuracy", "diverged"}
+  np.testing.assert_array_equal(results.predictions, arrays["predictions"])
+  np.testing.assert_array_equal(results.labels, arrays["labels"])
+  np.testing.assert_array_equal(results.accuracy, (arrays["predictions"] == arrays["labels"]).mean(1))
+  assert not results.diverged.any()
+
+
+@pytest.mark.parametrize("block_runs", [None, 1, 3, 7, 100])
+@pytest.mark.parametrize("what", ["predictions", "logits"])
+def test_files_of_any_block_size(what, block_runs, files, arrays, tmp_path):
+  results = import_runs(tmp_path / "r", files["labels"], **{what: files[what]}, block_runs=block_runs)
+  check(results, arrays)
+  check(vs.open_results(tmp_path / "r"), arrays)
+  assert results.predictions.dtype == np.int8
+  assert results.predictions.encoding["chunks"][0] == min(block_runs or RUNS, RUNS)
+  assert [f.name for f in tmp_path.iterdir() if f.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+  "convert",
+  [
+    np.asarray,
+    np.asfortranarray,
+    jnp.asarray,
+    np.ndarray.tolist,
+    lambda x: x.astype(x.dtype.newbyteorder(">")),
+    lambda x: zarr.array(x, chunks=x.shape),
+    lambda x: xr.DataArray(x),
+  ],
+  ids=["numpy", "fortran", "jax", "lists", "big-endian", "zarr", "xarray"],
+)
+def test_arrays_of_any_kind(convert, arrays, tmp_path):
+  labels = convert(arrays["labels"])
+  check(import_runs(tmp_path / "p", labels, predictions=convert(arrays["predictions"]), block_runs=3), arrays)
+  logits = convert(arrays["logits"])
+  kept = import_runs(tmp_path / "l", labels, logits=logits, keep_logits=True, block_runs=3)
+  np.testing.assert_array_equal(kept.logits, arrays["logits"])
+  check(kept.drop_vars("logits"), arrays)
+
+
+def test_tensors(arrays, tmp_path):
+  torch = pytest.importorskip("torch")
+  labels, logits = torch.tensor(arrays["labels"]), torch.tensor(arrays["logits"])
+  check(import_runs(tmp_path / "r", labels, logits=logits), arrays)
+  for wrong in (logits.bfloat16(), logits.float().requires_grad_()):
+    with pytest.raises(vs.Mistake, match=r"logits cannot be read as a NumPy array \("):
+      import_runs(tmp_path / "no", labels, logits=wrong)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_logits_are_kept_as_they_came(dtype, arrays, tmp_path):
+  logits = arrays["logits"].astype(dtype) * np.asarray(1.1, dtype)
+  results = import_runs(tmp_path / "r", arrays["labels"], logits=logits, keep_logits=True, block_runs=2)
+  assert results.logits.dtype == dtype
+  assert results.logits.dims == ("run", "example", "class")
+  np.testing.assert_array_equal(results.logits, logits)
+
+
+def test_differences_below_float32_decide(tmp_path):
+  results = import_runs(tmp_path / "r", [0], logits=np.array([[[1, 1 + 1e-12]]]))
+  assert results.predictions.values == [[1]]
+
+
+def test_files_in_fortran_order(files, arrays, tmp_path, monkeypatch):
+  np.save(files["predictions"], np.asfortranarray(arrays["predictions"]))
+  check(import_runs(tmp_path / "r", files["labels"], predictions=files["predictions"], block_runs=2), arrays)
+  monkeypatch.setattr(imports, "FORTRAN_BYTES", 100)
+  with pytest.raises(vs.Mistake, match="is in Fortran order"):
+    import_runs(tmp_path / "no", files["labels"], predictions=files["predictions"])
+
+
+def test_statistics_are_those_of_the_arrays(arrays, tmp_path):
+  results = import_runs(tmp_path / "r", arrays["labels"], logits=arrays["logits"], block_runs=2)
+  errors = arrays["predictions"] != arrays["labels"]
+  np.testing.assert_array_equal(vs.errors(results), errors)
+  tallied = stats.tally_blocks(vs.prediction_blocks(results, 3), results.labels.values, CLASSES)
+  assert tallied.distribution_variance() == stats.distribution_variance(errors)
+
+
+def test_attributes_say_where_runs_are_from(files, tmp_path):
+  results = import_runs(tmp_path / "r", files["labels"], logits=files["logits"], name="their [runs]")
+  recipe = json.loads(results.attrs["recipe"])
+  assert recipe == {
+    "name": "their [runs]",
+    "dataset": None,
+    "test_sets": ["test"],
+    "imported": {
+      "logits": {"file": "logits.npy", "shape": [RUNS, EXAMPLES, CLASSES], "dtype": "float16"},
+      "labels": {"file": "labels.npy", "shape": [EXAMPLES], "dtype": "int64"},
+    },
+  }
+  assert results.attrs["num_classes"] == CLASSES
+  assert results.attrs["device_kind"] == "imported"
+  for name in ("lane_width", "lowering", "precision", "data_digest"):
+    assert results.attrs[name] is None
+  assert set(results.attrs["versions"]) == {"python", "vmapseeds", "numpy"}
+
+
+@pytest.mark.parametrize(("given", "name"), [("files", "logits"), ("arrays", "imported")])
+def test_default_names(given, name, request, tmp_path):
+  given = request.getfixturevalue(given)
+  results = import_runs(tmp_path / "r", given["labels"], logits=given["logits"])
+  assert json.loads(results.attrs["recipe"])["name"] == name
+
+
+@pytest.mark.parametrize(
+  ("labels", "predictions", "given", "num_classes", "dtype"),
+  [
+    ([0, 7], [[0, 3]], None, 8, np.int8),  # absent from the predictions
+    ([0, 1], [[2, 9]], None, 10, np.int8),  # absent from the labels
+    ([0, 7], [[0, 7]], 10, 10, np.int8),
+    ([0, 126], [[0, 1]], None, 127, np.int8),
+    ([0, 127], [[0, 1]], None, 128, np.int16),
+    ([0, 2**15 - 1], [[-1, 2**15 - 1]], None, 2**15, np.int16),
+    ([0], [[-1]], None, 1, np.int8),
+  ],
+)
+def test_number_of_classes(labels, predictions, given, num_classes, dtype, tmp_path):
+  results = import_runs(tmp_path / "r", labels, predictions=predictions, num_classes=given)
+  assert results.attrs["num_classes"] == num_classes
+  assert results.predictions.dtype == dtype
+  np.testing.assert_array_equal(results.predictions, predictions)
+
+
+def test_no_prediction_is_an_error(tmp_path):
+  results = import_runs(tmp_path / "r", [0, 1, 1], predictions=[[-1, 1, -1], [0, -1, 1]])
+  assert results.accuracy.values.tolist() == [1 / 3, 2 / 3]
+  assert vs.errors(results).tolist() == [[True, False, True], [False, True, False]]
+
+
+def test_one_run_and_one_example(tmp_path):
+  results = import_runs(tmp_path / "r", [1], logits=np.array([[[0.5, 0.5]]], np.float16))
+  assert dict(results.sizes) == {"run": 1, "example": 1}
+  assert results.predictions.values.tolist() == [[0]]  # of equal logits the lowest class
+  assert results.accuracy.values.tolist() == [0]
+
+
+def test_labels_of_8_bits(arrays, tmp_path):
+  results = import_runs(tmp_path / "r", arrays["labels"].astype(np.uint8), predictions=arrays["predictions"])
+  check(results, arrays)
+
+
+# What is refused
+
+
+def with_nan(value):
+  logits = np.zeros((6, 4, 3), np.float16)
+  logits[4, 2, 1] = value
+  logits[5, 0, 0] = np.nan  # a later one
+  return logits
+
+
+LABELS = np.array([0, 1, 2, 1])
+GOOD = np.zeros((6, 4), int)
+
+
+def with_class(value, dtype=int):
+  predictions = GOOD.astype(dtype)
+  predictions[4, 2] = value
+  return predictions
+
+
+@pytest.mark.parametrize(
+  ("given", "message"),
+  [
+    ({}, "give either predictions or logits"),
+    ({"predictions": GOOD, "logits": np.zeros((6, 4, 3))}, "give either predictions or logits"),
+    ({"predictions": GOOD, "keep_logits": True}, "predictions have no logits to keep"),
+    ({"logits": with_nan(np.nan)}, "logits is nan at run 4, example 2, class 1: leave that run out"),
+    ({"logits": with_nan(np.inf)}, "logits is inf at run 4, example 2, class 1"),
+    ({"logits": with_nan(-np.inf)}, "logits is -inf at run 4, example 2, class 1"),
+    ({"logits": np.zeros((6, 4, 3), int)}, "logits has dtype int64: give float16, float32 or float64"),
+    ({"logits": jnp.zeros((6, 4, 3), jnp.bfloat16)}, "logits has dtype bfloat16: give float16"),
+    ({"logits": np.zeros((6, 4, 1))}, "(runs, examples, classes), axis 0 runs, axis 1 examples, axis 2 classes: give at least two"),
+    ({"logits": np.zeros((6, 4, 3)), "num_classes": 4}, "logits has 3 classes, not 4"),
+    ({"logits": np.zeros((6, 4, 2))}, "labels has 2 at example 2: give class indices from 0 to 1"),
+    ({"logits": np.zeros((4, 3))}, "; for a single run give logits[None]"),
+    ({"logits": np.zeros((4, 6, 3))}, "logits has shape (4, 6, 3), (runs, examples, classes), axis 0 runs, axis 1 examples, axis 2 classes, and labels (4,): give one label an example, 6; are the axes in another order?"),
+    ({"logits": np.zeros((6, 3, 4))}, "are the axes in another order?"),
+    ({"logits": np.zeros((0, 4, 3))}, "give at least one of each"),
+    ({"logits": np.zeros((6, 4, 0))}, "give at least one of each"),
+    ({"predictions": GOOD.T}, "predictions has shape (4, 6), (runs, examples), axis 0 runs, axis 1 examples, and labels (4,): give one label an example, 6; are the axes in another order?"),
+    ({"predictions": GOOD[:, :3]}, "give one label an example, 3"),
+    ({"predictions": GOOD[0]}, "predictions has shape (4,): give (runs, examples), axis 0 runs, axis 1 examples; for a single run give predictions[None]"),
+    ({"predictions": np.zeros((6, 4, 3))}, "; logits are given as logits"),
+    ({"predictions": np.int64(3)}, "predictions has shape (): give (runs, examples)"),
+    ({"predictions": [[0, 1], [0]]}, "predictions has rows of unequal length"),
+    ({"predictions": GOOD[:0]}, "predictions has shape (0, 4), (runs, examples), axis 0 runs, axis 1 examples: give at least one"),
+    ({"predictions": GOOD[:, :0], "labels": LABELS[:0]}, "predictions has shape (6, 0)"),
+    ({"predictions": GOOD.astype(float)}, "predictions has dtype float64: give class indices, integers"),
+    ({"predictions": GOOD.astype(bool)}, "predictions has dtype bool"),
+    ({"predictions": GOOD.astype(object)}, "predictions has dtype object"),
+    ({"predictions": GOOD.astype(str)}, "predictions has dtype <U21"),
+    ({"predictions": with_class(-2)}, "predictions has -2 at run 4, example 2: give class indices from 0 to 32767 or -1"),
+    ({"predictions": with_class(3), "num_classes": 3}, "predictions has 3 at run 4, example 2: give class indices from 0 to 2 or -1 for none"),
+    ({"predictions": with_class(2**64 - 1, np.uint64)}, f"predictions has {2**64 - 1} at run 4, example 2"),
+    ({"predictions": GOOD, "num_classes": 2}, "labels has 2 at example 2: give class indices from 0 to 1"),
+    ({"predictions": GOOD, "num_classes": 0}, "the number of classes is 0: give a whole number of at least 1"),
+    ({"predictions": GOOD, "num_classes": 2**15 + 1}, "there are 32769 classes: give at most 32768"),
+    ({"predictions": GOOD, "block_runs": 0}, "block_runs is 0"),
+    ({"predictions": GOOD, "labels": None}, "labels has shape (): give (examples,), axis 0 examples"),
+    ({"predictions": GOOD, "labels": LABELS - 1}, "labels has -1 at example 0: give class indices from 0"),
+    ({"predictions": GOOD, "labels": LABELS * 1.0}, "labels has dtype float64"),
+    ({"predictions": GOOD, "labels": np.eye(3)[LABELS]}, "labels has shape (4, 3): give (examples,), axis 0 examples"),
+  ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(given, message, tmp_path):
+  with pytest.raises(vs.Mistake) as mistake:
+    import_runs(tmp_path / "new" / "r", **{"labels": LABELS, "block_runs": 2} | given)
+  assert message in str(mistake.value)
+  assert "\n" not in str(mistake.value)
+  assert list(tmp_path.iterdir()) == []
+
+
+def write_text(path):
+  path.write_text("0 1 2\n")
+
+
+def write_pickled_array(path):
+  np.save(path, np.array([[0, {}]], object), allow_pickle=True)
+
+
+def write_pickle(path):
+  path.write_bytes(pickle.dumps([[0, 1]]))
+
+
+def write_truncated(path):
+  np.save(path, GOOD)
+  path.write_bytes(path.read_bytes()[:-8])
+
+
+def write_only_a_header(path):
+  np.save(path, GOOD)
+  path.write_bytes(path.read_bytes()[:128])
+
+
+def write_half_a_header(path):
+  np.save(path, GOOD)
+  path.write_bytes(path.read_bytes()[:60])
+
+
+def write_header(header):
+  def write(path):
+    header_bytes = header.encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header_bytes).to_bytes(2, "little") + header_bytes + bytes(1000))
+
+  return write
+
+
+def write_npz(path):
+  with path.open("wb") as file:
+    np.savez(file, GOOD)
+
+
+@pytest.mark.parametrize(
+  ("write", "message"),
+  [
+    (lambda path: None, "is no file: give a .npy file"),
+    (lambda path: path.mkdir(), "is a folder: give a .npy file"),
+    (lambda path: path.touch(), "is no .npy file"),
+    (write_text, "is no .npy file"),
+    (write_pickle, "is no .npy file"),
+    (write_npz, "is no .npy file: give a .npy file, as np.save writes one array"),
+    (write_pickled_array, "cannot be read (Array can't be memory-mapped: Python objects in dtype.)"),
+    (write_truncated, "cannot be read (mmap length is greater than file size)"),
+    (write_only_a_header, "cannot be read"),
+    (write_half_a_header, "cannot be read"),
+    (write_header("{'descr': '<i8', "), "cannot be read"),
+    (write_header("(" * 5000), "cannot be read"),
+    (write_header("{'descr': '<i8', 'fortran_order': False, 'shape': (-1, 4)}\n"), "cannot be read"),
+    (write_header("{'descr': '<i8', 'fortran_order': False, 'shape': (4294967296, 4294967296)}\n"), "cannot be read"),
+    (write_header("{'descr': '<i8', 'fortran_order': False, 'shape': ()}\n"), "{} has shape (): give ("),
+  ],
+)
+def test_files_that_hold_no_array_are_refused(write, message, tmp_path, capsys):
+  np.save(tmp_path / "good.npy", LABELS)
+  write(tmp_path / "bad.npy")
+  before = sorted(tmp_path.iterdir())
+  for bad, good in (("--predictions", "--labels"), ("--labels", "--predictions")):
+    given = (bad, tmp_path / "bad.npy", good, tmp_path / "good.npy")
+    if good == "--predictions":
+      np.save(tmp_path / "good.npy", GOOD)
+    status, out, err = run(capsys, "import", *given, "--out", tmp_path / "r", "--quiet")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message.format(bad.removeprefix("--")) in err
+    assert err.count("\n") == 1
+  assert sorted(tmp_path.iterdir()) == before
+
+
+def test_folders_are_never_overwritten(files, tmp_path):
+  out = tmp_path / "r"
+  out.mkdir()
+  (out / "note.txt").write_text("mine")
+  with pytest.raises(vs.Mistake, match="is not empty"):
+    import_runs(out, files["labels"], logits=files["logits"])
+  assert [f.name for f in out.iterdir()] == ["note.txt"]
+  (out / "note.txt").unlink()
+  import_runs(out, files["labels"], logits=files["logits"])
+  with pytest.raises(vs.Mistake, match="is not empty"):
+    import_runs(out, files["labels"], logits=files["logits"])
+  with pytest.raises(vs.Mistake, match="is a file: give a folder"):
+    import_runs(files["labels"], files["labels"], logits=files["logits"])
+
+
+def test_an_empty_folder_by_any_path(files, arrays, tmp_path, monkeypatch):
+  (tmp_path / "real").mkdir()
+  (tmp_path / "link").symlink_to("real")
+  check(import_runs(tmp_path / "link", files["labels"], logits=files["logits"]), arrays)
+  assert (tmp_path / "link").is_symlink()
+  check(vs.open_results(tmp_path / "real"), arrays)
+
+
+def test_imported_runs_are_not_trained_further(files, arrays, tmp_path):
+  import_runs(tmp_path / "r", files["labels"], logits=files["logits"])
+  with pytest.raises(vs.Mistake, match="holds imported runs, which cannot be extended"):
+    vs.train(vs.recipe("digits_cnn"), vs.Runs.independent(9), tmp_path / "r", progress=False)
+  check(vs.open_results(tmp_path / "r"), arrays)
+  with pytest.raises(vs.Mistake, match="unknown test set 'exam'"):
+    vs.open_results(tmp_path / "r", "exam")
+
+
+def test_results_of_the_first_release_open(files, arrays, tmp_path):
+  """Their test sets are only in the recipe."""
+  import_runs(tmp_path / "r", files["labels"], logits=files["logits"])
+  root = json.loads((tmp_path / "r" / "zarr.json").read_text())
+  del root["attributes"]["test_sets"]
+  root["attributes"]["recipe"] = vs.recipe("digits_cnn").to_json()
+  (tmp_path / "r" / "zarr.json").write_text(json.dumps(root))
+  check(vs.open_results(tmp_path / "r"), arrays)
+
+
+# The command line
+
+
+def test_import_on_the_command_line(files, arrays, tmp_path, capsys):
+  given = ("--labels", files["labels"], "--out", tmp_path / "r", "--logits", files["logits"])
+  status, out, err = run(capsys, "import", *given, "--keep-logits", "--name", "theirs")
+  mean = (arrays["predictions"] == arrays["labels"]).mean()
+  assert status == 0
+  assert out == (
+    f"7 runs on 23 examples of 5 classes in {tmp_path / 'r'}, mean accuracy {mean:.2%}; "
+    f"next: vmapseeds report {tmp_path / 'r'}\n"
+  )
+  assert "7/7 runs" in err
+  results = vs.open_results(tmp_path / "r")
+  assert json.loads(results.attrs["recipe"])["name"] == "theirs"
+  check(results.drop_vars("logits"), arrays)
+  given = ("--labels", files["labels"], "--out", tmp_path / "p", "--predictions", files["predictions"])
+  status, out, err = run(capsys, "import", *given, "--classes", 12, "--quiet")
+  assert (status, err) == (0, "")
+  assert "of 12 classes" in out
+  status, out, err = run(capsys, "import", "--labels", files["labels"], "--out", tmp_path / "n")
+  assert (status, out, err) == (2, "", "error: give either --predictions P.npy or --logits L.npy\n")
+
+
+def test_an_interruption_leaves_nothing(files, tmp_path, capsys, monkeypatch):
+  before = sorted(tmp_path.iterdir())
+
+  def interrupt(logits, first):
+    if first:
+      raise KeyboardInterrupt
+    return np.zeros(logits.shape[:2], np.int16)
+
+  monkeypatch.setattr(imports, "largest", interrupt)
+  monkeypatch.setattr(imports, "BLOCK_BYTES", 1)  # a run a block
+  given = ("--labels", files["labels"], "--out", tmp_path / "new" / "r", "--logits", files["logits"])
+  status, out, err = run(capsys, "import", *given, "--quiet")
+  assert (status, out, err) == (130, "", "interrupted: nothing was written\n")
+  assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="needs a full device")
+def test_what_cannot_be_written_is_said(files, tmp_path, monkeypatch):
+  def full(*args, **kwargs):
+    (tmp_path / "new").mkdir(exist_ok=True)
+    with open("/dev/full", "w") as device:
+      device.write("x")
+
+  monkeypatch.setattr(imports, "create_folder", full)
+  with pytest.raises(vs.Mistake, match=r"cannot be written \(No space left on device\): give another folder"):
+    import_runs(tmp_path / "new" / "r", files["labels"], logits=files["logits"])
+  assert sorted(f.name for f in tmp_path.iterdir()) == ["labels.npy", "logits.npy", "predictions.npy"]
+
+
+# Size
+
+
+@pytest.fixture
+def large(tmp_path):
+  """6 GB of zeros, of which the disk keeps nothing."""
+  header = np.lib.format.open_memmap(tmp_path / "zeros.npy", "w+", np.float16, (30_000, 10_000, 10))
+  del header
+  np.save(tmp_path / "labels.npy", np.zeros(10_000, int))
+  return [
+    "--logits",
+    str(tmp_path / "zeros.npy"),
+    "--labels",
+    str(tmp_path / "labels.npy"),
+    "--out",
+    str(tmp_path / "r"),
+  ]
+
+
+@pytest.mark.slow
+def test_files_larger_than_memory(large, tmp_path):
+  limits = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (4 * 2**30,) * 2)"
+  program = f"{limits}; from vmapseeds import cli; cli.main({['import', *large, '--quiet']!r})"
+  program += "; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+  said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
+  assert "30000 runs on 10000 examples of 10 classes" in said[0]
+  assert int(said[1]) * (1 if sys.platform == "darwin" else 1024) < 2**30
+  assert (vs.open_results(tmp_path / "r").accuracy == 1).all()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_middle_leaves_nothing(large, tmp_path):
+  before = sorted(tmp_path.iterdir())
+  command = [sys.executable, "-m", "vmapseeds.cli", "import", *large, "--quiet", "--keep-logits"]
+  process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+  while sorted(tmp_path.iterdir()) == before and process.poll() is None:
+    time.sleep(0.01)
+  time.sleep(1)
+  process.send_signal(signal.SIGINT)
+  _, err = process.communicate(timeout=60)
+  assert (process.returncode, err) == (130, "interrupted: nothing was written\n")
+  assert sorted(tmp_path.iterdir()) == before

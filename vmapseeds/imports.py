@@ -1,0 +1,275 @@
+"""Anyone's runs as results on disk: arrays or `.npy` files in, the folder that `report` and `compare` read out.
+
+From PyTorch, where `logits` is a list of one tensor (examples, classes) a run, all of the same examples in one order:
+
+  np.save("logits.npy", torch.stack(logits).cpu().numpy())
+  np.save("labels.npy", labels.cpu().numpy())
+  vs.import_runs("results/mine", logits="logits.npy", labels="labels.npy")
+"""
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+from jaxtyping import Float, Int, Shaped
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from vmapseeds.errors import Mistake, at_least
+from vmapseeds.results import IMPORTED, check_writable, create_folder, made_whole, open_results
+
+AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
+# Results keep classes in 16 bits at most, and -1 among them.
+MOST_CLASSES = 2**15
+BLOCK_BYTES = 2**25
+# In Fortran order a run lies all over the file, and every block would read nearly all of it.
+FORTRAN_BYTES = 2**31
+
+# What NumPy raises for headers that are none.
+BROKEN = (
+  ArithmeticError, EOFError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError, tokenize.TokenError,
+)  # fmt: skip
+
+
+def import_runs(
+  out: str | os.PathLike,
+  *,
+  labels: Any,
+  predictions: Any = None,
+  logits: Any = None,
+  num_classes: int | None = None,
+  keep_logits: bool = False,
+  name: str | None = None,
+  block_runs: int | None = None,
+  progress: bool = True,
+) -> xr.Dataset:
+  """Writes runs trained elsewhere into a new results folder, and returns what `open_results` does.
+
+  Runs are read a block at a time, so they may be larger than memory.
+
+  Args:
+    out: the results folder, new or empty.
+    labels: (examples,), class indices. Like the next two the path of a `.npy` file or an array: of NumPy, JAX, PyTorch
+      or Zarr, nested lists, or what else has a `shape` and slices that NumPy reads.
+    predictions: (runs, examples), class indices, -1 where a run has none: an error, whatever the label.
+    logits: (runs, examples, classes), float16, float32 or float64, instead of predictions. A run predicts the class of
+      its largest logit, the lowest of equal ones.
+    num_classes: of the task. Given none, as many as logits have, or one more than the highest class that occurs.
+    keep_logits: whether to keep logits beside predictions.
+    name: what reports call these runs. Given none, the name of the file of predictions or logits.
+    block_runs: how many runs are read at once and lie together on disk. Given none, those of 32 MiB.
+    progress: whether to draw a progress bar on stderr.
+
+  Raises:
+    Mistake: something does not fit or cannot be read or written, a class is out of range, a logit NaN or infinite.
+      Nothing is changed on disk then.
+  """
+  check_empty(out)
+  if (predictions is None) == (logits is None):
+    raise Mistake("give either predictions or logits")
+  if keep_logits and logits is None:
+    raise Mistake("predictions have no logits to keep: give logits, or do not ask for them")
+  runs = Source("predictions", predictions) if logits is None else Source("logits", logits)
+  labels = Source("labels", labels)
+  check_shapes(runs, labels)
+  num_classes = classes_of(runs, num_classes)
+  true_classes = labels[:]
+  highest = [check_classes("labels", true_classes, num_classes)]
+  if block_runs is None:
+    block_runs = max(1, BLOCK_BYTES // (runs.dtype.itemsize * math.prod(runs.shape[1:])))
+  at_least("block_runs", block_runs, 1)
+
+  columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
+  stderr = Console(stderr=True)
+  with Progress(*columns, TimeRemainingColumn(), console=stderr, disable=not progress) as bar:
+    if runs.what == "predictions":
+      # A reading of its own: the highest class says how many there are, which must be known before any is written.
+      for rows in blocks(bar, "checking", runs.shape[0], block_runs):
+        highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
+      num_classes = num_classes or max(highest) + 1
+    attributes = {**origin(runs, labels, name), "num_classes": num_classes}
+    with made_whole(Path(out)) as draft:
+      create_folder(
+        draft, attributes, runs=runs.shape[0], columns={}, labels={"test": true_classes.astype(np.int32)},
+        chunk=block_runs, logits=runs.dtype if keep_logits else None,
+      )  # fmt: skip
+      group = zarr.open_group(draft, mode="r+", use_consolidated=False)
+      for rows in blocks(bar, "importing", runs.shape[0], block_runs):
+        block = runs[rows]
+        predicted = largest(block, rows.start) if runs.what == "logits" else block
+        group["test/predictions"][rows] = predicted.astype(group["test/predictions"].dtype)
+        group["test/accuracy"][rows] = (predicted == true_classes).mean(1)
+        if keep_logits:
+          group["test/logits"][rows] = block
+      group["done"][:] = True
+  return open_results(out)
+
+
+class Source:
+  """An array or a `.npy` file, of which slices of axis 0 are NumPy arrays. `Mistake` where it cannot be that.
+
+  A file is mapped anew for each slice: pages of a map that stays count as memory used until the system wants them.
+  """
+
+  def __init__(self, what: str, given: Any):
+    self.what = what
+    self.file = Path(given) if isinstance(given, str | os.PathLike) else None
+    if self.file is None and not hasattr(given, "shape"):
+      try:
+        given = np.asarray(given)
+      except ValueError:
+        raise Mistake(f"{what} has rows of unequal length: give {layout(what)}") from None
+    self._array = given
+    array = self._open()
+    self.shape = tuple(array.shape)
+    if len(self.shape) != len(AXES[what]):
+      raise Mistake(f"{what} has shape {self.shape}: give {layout(what)}{self._remedy()}")
+    if 0 in self.shape:
+      raise Mistake(f"{what} has shape {self.shape}, {layout(what)}: give at least one of each")
+    self.dtype = self[:0].dtype
+    if what == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
+      raise Mistake(f"logits has dtype {self.dtype}: give float16, float32 or float64")
+    if what != "logits" and self.dtype.kind not in "iu":
+      raise Mistake(f"{what} has dtype {self.dtype}: give class indices, integers")
+    in_file = self.file and not array.flags.c_contiguous and array.nbytes
+    if in_file and in_file > FORTRAN_BYTES:
+      raise Mistake(f"{self.file} is in Fortran order, which is slow to read by runs: save np.ascontiguousarray of it")
+
+  def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
+    try:
+      block = np.asarray(self._open()[rows])
+    except (TypeError, RuntimeError) as error:  # PyTorch, of tensors with gradients, on other devices or in bfloat16
+      raise Mistake(f"{self.what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
+    return block.astype(block.dtype.newbyteorder("="), copy=False)
+
+  def _open(self) -> Any:
+    return self._array if self.file is None else mapped(self.file)
+
+  def _remedy(self) -> str:
+    ndim = len(self.shape)
+    if self.what == "predictions" and ndim == 3:
+      return "; logits are given as logits"
+    return f"; for a single run give {self.what}[None]" * (ndim == len(AXES[self.what]) - 1 > 0)
+
+
+def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
+  """The array of a `.npy` file, read as it is used. Pickled objects are never loaded."""
+  remedy = "give a .npy file, as np.save writes one array"
+  if not file.is_file():
+    raise Mistake(f"{file} is {'a folder' if file.is_dir() else 'no file'}: {remedy}")
+  try:
+    with file.open("rb") as opened:
+      if opened.read(6) != np.lib.format.MAGIC_PREFIX:
+        raise Mistake(f"{file} is no .npy file: {remedy}")
+    with np.errstate(over="raise"):  # by sizes of a broken header
+      return np.load(file, mmap_mode="r", allow_pickle=False)
+  except Mistake:
+    raise
+  except OSError as error:
+    raise Mistake(f"{file} cannot be read ({error.strerror or error}): {remedy}") from None
+  except BROKEN as error:
+    raise Mistake(f"{file} cannot be read ({' '.join(str(error).split())[:120]}): {remedy}") from None
+
+
+def largest(logits: Float[np.ndarray, "runs examples classes"], first: int) -> Int[np.ndarray, "runs examples"]:
+  """The class of each largest logit, the lowest of equal ones. `Mistake` for NaN, which argmax would return."""
+  predictions = np.empty(logits.shape[:2], np.int16)
+  for run, of_run in enumerate(logits):
+    # Exact, and comparing float32 is several times faster than comparing float16.
+    of_run = np.asarray(of_run, np.promote_types(of_run.dtype, np.float32))
+    finite = np.isfinite(of_run)
+    if not finite.all():
+      example, c = np.argwhere(~finite)[0]
+      place = f"run {first + run}, example {example}, class {c}"
+      raise Mistake(f"logits is {of_run[example, c]} at {place}: leave that run out, or repair it, first")
+    predictions[run] = of_run.argmax(1)
+  return predictions
+
+
+def check_shapes(runs: Source, labels: Source) -> None:
+  """`Mistake` unless there is one label an example."""
+  n, shape = labels.shape[0], runs.shape
+  if shape[1] != n:
+    hint = "; are the axes in another order?" if n in shape else ""
+    raise Mistake(
+      f"{runs.what} has shape {shape}, {layout(runs.what)}, and labels {labels.shape}: give one label an example, "
+      f"{shape[1]}{hint}"
+    )
+
+
+def classes_of(runs: Source, num_classes: int | None) -> int | None:
+  """How many classes there are as far as is known before reading the runs."""
+  if num_classes is not None:
+    at_least("the number of classes", num_classes, 1)
+  if runs.what == "logits":
+    if runs.shape[2] < 2:
+      raise Mistake(f"logits has shape {runs.shape}, {layout('logits')}: give at least two classes")
+    if num_classes not in (None, runs.shape[2]):
+      raise Mistake(f"logits has {runs.shape[2]} classes, not {num_classes}: leave the number of classes out")
+    num_classes = runs.shape[2]
+  if num_classes is not None and num_classes > MOST_CLASSES:
+    raise Mistake(f"there are {num_classes} classes: give at most {MOST_CLASSES}")
+  return num_classes
+
+
+def check_classes(what: str, indices: Int[np.ndarray, "..."], num_classes: int | None, first: int = 0) -> int:
+  """The highest class. `Mistake`, with the place of the first, for classes out of range."""
+  least, most = (-1 if what == "predictions" else 0), (num_classes or MOST_CLASSES) - 1
+  low, high = int(indices.min()), int(indices.max())
+  if low < least or high > most:
+    where = np.argwhere((indices < least) | (indices > most))[0]
+    value = indices[tuple(where)]
+    where[0] += first
+    place = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(AXES[what], where, strict=True))
+    none = " or -1 for none" * (least < 0)
+    raise Mistake(f"{what} has {value} at {place}: give class indices from 0 to {most}{none}")
+  return high
+
+
+def check_empty(out: str | os.PathLike) -> None:
+  """`Mistake` unless `out` is an empty folder, or can be made."""
+  check_writable(out)
+  out = Path(out)
+  if out.is_dir() and any(out.iterdir()):
+    raise Mistake(f"{out} is not empty, and runs are not imported into others: give a new or empty folder")
+
+
+def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
+  """The attributes that say where runs are from, and that of their training nothing is known."""
+  imported = {
+    source.what: {"file": source.file and source.file.name, "shape": list(source.shape), "dtype": str(source.dtype)}
+    for source in (runs, labels)
+  }
+  name = name or (runs.file.stem if runs.file else IMPORTED)
+  packages = {package: importlib.metadata.version(package) for package in ("vmapseeds", "numpy")}
+  return {
+    "recipe": json.dumps({"name": name, "dataset": None, "test_sets": ["test"], "imported": imported}),
+    "test_sets": ["test"],
+    "sampling": None,
+    "device_kind": IMPORTED,
+    **dict.fromkeys(("lane_width", "lowering", "precision", "data_digest")),
+    "versions": {"python": platform.python_version(), **packages},
+  }
+
+
+def layout(what: str) -> str:
+  """The axes of an array as a mistake says them."""
+  numbered = ", ".join(f"axis {i} {name}" for i, name in enumerate(AXES[what]))
+  return f"({', '.join(AXES[what])}{',' * (len(AXES[what]) == 1)}), {numbered}"
+
+
+def blocks(bar: Progress, description: str, runs: int, size: int) -> Iterator[slice]:
+  """All runs, so many at a time, and the bar after them."""
+  task = bar.add_task(description, total=runs)
+  for start in range(0, runs, size):
+    yield slice(start, min(start + size, runs))
+    bar.update(task, completed=min(start + size, runs))
