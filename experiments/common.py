@@ -95,21 +95,25 @@ class Setting:
   used: dict[str, dict[str, Any]]  # campaigns read so far: their runs and what these depend on
   lane_width: int | None = None
   lowering: str | None = None
+  flags: Flags | None = None  # as given, with those that are the experiment's own
 
-  def train(self, epochs: int, runs: vs.Runs | None = None, suffix: str = "") -> xr.Dataset:
+  def train(
+    self, epochs: int, runs: vs.Runs | None = None, suffix: str = "", logits: bool = False
+  ) -> xr.Dataset:  # fmt: skip
     """The results of the first `self.runs` runs of this duration: independent ones, or of another table.
 
     The campaign's folder is named after the recipe, its hash and, for another table than independent runs,
-    `suffix`: experiments find each other's runs, and a shorter or longer table retrains none.
+    `suffix`: experiments find each other's runs, and a shorter or longer table retrains none. Runs with logits
+    have their own.
     """
     recipe = self.recipe.replace(epochs=epochs)
     lanes.devices()  # JAX must not start before
     meant = recipe.replace(precision=models.resolved(recipe.precision))
     digest = hashlib.sha256(meant.to_json().encode()).hexdigest()[:8]
-    folder = self.campaigns / f"{recipe.name}-{epochs}epochs-{digest}{suffix}"
+    folder = self.campaigns / f"{recipe.name}-{epochs}epochs-{digest}{suffix}{'-logits' * logits}"
     print(f"{folder.name}: {self.runs} runs", file=sys.stderr)
     runs = vs.Runs.independent(self.runs) if runs is None else runs
-    how = dict(seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering)
+    how = dict(seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=logits)
     results = vs.train(recipe, runs, folder, **how).isel(run=slice(self.runs))
     counts = {"runs": results.sizes["run"], "diverged": int(results.diverged.sum())}
     self.used[folder.name] = counts | {k: results.attrs[k] for k in CONDITIONS}
@@ -128,8 +132,9 @@ PAPERS_RECIPES = ("resnet9_cifar10", "resnet9_cifar10_published")
 
 
 def settings(
-  module: str, doc: str, argv: Sequence[str] | None, defaults: Mapping[str, Defaults], quick: tuple[int, ...]
-) -> Setting:
+  module: str, doc: str, argv: Sequence[str] | None, defaults: Mapping[str, Defaults], quick: tuple[int, ...],
+  flags: type[Flags] = Flags,
+) -> Setting:  # fmt: skip
   """An experiment's command line. `Mistake` for what does not fit, before any device is touched.
 
   Args:
@@ -138,11 +143,12 @@ def settings(
     argv: None for the program's own.
     defaults: by recipe, "" for all others.
     quick: the durations of --quick.
+    flags: with those of the experiment's own.
   """
   paper, experiment = Path(module).parent.name, Path(module).stem
   by_recipe = [f"{r or 'others'} {' '.join(map(str, d.epochs))}, {d.runs}" for r, d in defaults.items()]
   doc = f"{doc}\nDefault --epochs and --runs by recipe: {'; '.join(by_recipe)}."
-  target = type("Flags", (Flags,), {"__doc__": doc})
+  target = type("Flags", (flags,), {"__doc__": doc})
   flags = parse(target, argv, prog=f"python -m experiments.{paper}.{experiment}")
   recipe = vs.recipe(flags.recipe, **overrides(flags.set))
   default = defaults.get(flags.recipe, defaults[""])
@@ -162,7 +168,7 @@ def settings(
   return Setting(
     paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs,
     seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering,
-    out=out, campaigns=flags.campaigns, quick=flags.quick, used={},
+    out=out, campaigns=flags.campaigns, quick=flags.quick, used={}, flags=flags,
   )  # fmt: skip
 
 

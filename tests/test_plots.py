@@ -50,12 +50,12 @@ def test_bins_hold_equally_many_possible_accuracies(ax, examples):
 
 def test_accuracy_curves_are_normal_densities_in_percent(ax):
   accuracies = np.array([0.90, 0.92, 0.93, 0.95])
-  plots.accuracy_histogram(accuracies, ax, independent_sd=0.01, binomial_sd=np.float64(0.03), color="k")
-  for line, sd in zip(ax.lines, (1.0, 3.0), strict=True):
+  plots.accuracy_histogram(accuracies, ax, independent_sd=0.01, binomial_sd=np.float64(0.03), normal=True, color="k")
+  for line, sd in zip(ax.lines, (1.0, 3.0, 100 * accuracies.std(ddof=1)), strict=True):
     x, y = line.get_data()
     np.testing.assert_allclose(y, np.exp(-(((x - 92.5) / sd) ** 2) / 2) / sd / np.sqrt(2 * np.pi), rtol=1e-9)
     assert np.trapezoid(y, x) == pytest.approx(1, abs=1e-3)
-  labels = ["errors independent: sd 1.00 %", "binomial: sd 3.00 %", "4 runs: sd 2.08 %"]
+  labels = ["errors independent: sd 1.00 %", "binomial: sd 3.00 %", "normal", "4 runs: sd 2.08 %"]
   assert sorted(legend(ax)) == sorted(labels)
   assert ax.get_xlabel() == "test accuracy (%)"
   assert ax.get_ylabel() == "density (per percentage point)"
@@ -172,6 +172,43 @@ def test_error_rates_fall_into_the_bin_they_start(ax):
   assert ax.get_yscale() == "log"
 
 
+def test_calibration_curve_leaves_out_empty_bins(ax):
+  confidence, accuracy = np.array([0.1, np.nan, 0.9]), np.array([0.2, np.nan, 0.8])
+  low, high = np.array([0.1, np.nan, 0.7]), np.array([0.3, np.nan, 0.9])
+  plots.calibration_curve(confidence, accuracy, ax, low=low, high=high)
+  plots.calibration_curve([0.5], [0.6], ax, label="other")
+  identity, curve, other = ax.lines
+  np.testing.assert_allclose(identity.get_xydata(), [[0, 0], [100, 100]])
+  np.testing.assert_allclose(curve.get_xydata(), [[10, 20], [90, 80]])
+  np.testing.assert_allclose(other.get_xydata(), [[50, 60]])
+  assert other.get_color() != curve.get_color()
+  (band,) = ax.collections
+  for corner in ([10, 10], [10, 30], [90, 70], [90, 90]):
+    assert np.isclose(band.get_paths()[0].vertices, corner).all(1).any()
+  assert legend(ax) == ["perfect calibration", "votes", "other"]
+
+
+def test_disagreement_against_error(ax):
+  plots.disagreement_against_error([0.1, 0.2], [0.15, 0.1], ax, label="one")
+  plots.disagreement_against_error([0.3], [0.3], ax)
+  np.testing.assert_allclose(ax.collections[0].get_offsets(), [[10, 15], [20, 10]])
+  (line,) = ax.lines
+  assert line.get_slope() == 1
+  assert line.get_xy1()[0] == line.get_xy1()[1]
+  assert legend(ax) == ["one", "disagreement = error", "1 pair of runs"]
+
+
+def test_ecdf_band_is_around_the_pooled_runs(ax):
+  gaps = np.array([[0.0, 1.0, 2.0], [1.0, 3.0, 5.0]])
+  plots.ecdf_band(gaps, ax, threshold=0.25, most=1)
+  run, pooled = ax.lines
+  np.testing.assert_allclose(pooled.get_xydata(), [[0, 1 / 6], [1, 0.5], [1, 0.5], [2, 4 / 6], [3, 5 / 6], [5, 1]])
+  np.testing.assert_allclose(run.get_ydata(), np.array([1, 2, 2, 3, 3, 3]) / 3)
+  heights = ax.collections[0].get_paths()[0].vertices[:, 1]
+  assert (heights.min(), heights.max()) == (0, 1)
+  assert np.isclose(heights, 0.5 + 0.25).any()
+
+
 PERCENT = {
   0.00123: "0.123 %",
   0.98765: "98.8 %",
@@ -197,6 +234,9 @@ def test_everything_can_be_saved(tmp_path):
     lambda ax: plots.disagreement_histogram({"one pair": [0.5]}, ax),
     lambda ax: plots.sd_by_source({"init": (0.1, np.nan), "order": (np.nan, np.nan)}, ax),
     lambda ax: plots.error_rate_histogram([0.0], ax),
+    lambda ax: plots.calibration_curve([np.nan], [np.nan], ax, low=np.array([np.nan]), high=np.array([np.nan])),
+    lambda ax: plots.disagreement_against_error([], [], ax),
+    lambda ax: plots.ecdf_band(np.zeros((2, 1)), ax, threshold=0.5),
   )):  # fmt: skip
     figure, ax = plots.figure()
     draw(ax)

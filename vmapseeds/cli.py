@@ -178,7 +178,7 @@ class Report:
     from vmapseeds import report
 
     if not self.folders:
-      raise Mistake("no DIR given: give one or more results folders that `vmapseeds train` made")
+      raise Mistake("no DIR given: give one or more results folders that `vmapseeds train` or `import` made")
     report.report(self.folders, test_set=self.test_set)
 
 

@@ -1,11 +1,12 @@
 """Whether one recipe outperforms another: P(A > B) of their runs (Bouthillier et al. 2021, appendix C)."""
 
-import functools
 import os
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
@@ -13,56 +14,165 @@ from vmapseeds import stats
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results
 from vmapseeds.runs import SOURCES
+from vmapseeds.stats.intervals import variance_interval
 
 
 def compare(
   a: str | os.PathLike, b: str | os.PathLike, *, gamma: float = 0.75, test_set: str = "test",
-  console: Console | None = None,
+  paired: bool | None = None, console: Console | None = None,
 ) -> stats.Decision:  # fmt: skip
-  """Prints P(A > B) of accuracies, its 95 % interval and the decision, and returns them.
+  """Prints P(A > B) of accuracies, its 95 % interval and the decision, returns them, and says what else the runs show.
 
-  Runs that have the same seeds in both are pairs, and only pairs are compared; results without any such runs are
-  compared all against all. Diverged runs are left out.
+  Diverged runs are left out.
+
+  Args:
+    a: results folder of A.
+    b: results folder of B.
+    gamma: P(A > B) from which a difference is meaningful.
+    test_set: which test set.
+    paired: None pairs the runs that have the same seeds in both and compares only these, or all against all where there
+      are none (imported runs have no seeds). True pairs the finished runs row by row, False compares all against all.
+    console: where to print.
 
   Raises:
-    Mistake: a folder without finished runs, or a gamma outside (1/2, 1].
+    Mistake: a folder without finished runs, other test examples, a gamma outside (1/2, 1], or paired=True with unequal
+      numbers of runs.
   """
-  results = [_finished(folder, test_set) for folder in (a, b)]
+  results = [open_results(folder, test_set) for folder in (a, b)]
   if results[0].labels.shape != results[1].labels.shape or (results[0].labels != results[1].labels).any():
     raise Mistake(f"{a} and {b} were tested on different examples: compare results of one test set")
-  seeds = [_seeds(r) for r in results]
-  _, in_a, in_b = np.intersect1d(*seeds, return_indices=True)
-  # Seeds that repeat (a sweep) do not say which run belongs to which.
-  unique = all(len(np.unique(s)) == len(s) for s in seeds)
-  paired = unique and len(in_a) > 0
-  accuracy_a, accuracy_b = (r.accuracy.values for r in results)
   if paired:
-    accuracy_a, accuracy_b = accuracy_a[in_a], accuracy_b[in_b]
-  key = None if paired else jax.random.key(0)
-  decision = stats.decide(accuracy_a, accuracy_b, gamma=gamma, paired=paired, key=key)
+    matching = "rows of the same number"
+    accuracies = _rows(results, (a, b))
+  else:
+    accuracies, matching = _by_seeds([_finished(r, f) for r, f in zip(results, (a, b), strict=True)], paired)
+  key = None if matching else jax.random.key(0)
+  decision = stats.decide(*accuracies, gamma=gamma, paired=bool(matching), key=key)
 
   table = Table("", "A", "B")
   table.add_row("results", str(a), str(b))
-  table.add_row("runs compared", *(f"{len(x)}" for x in (accuracy_a, accuracy_b)))
-  table.add_row("mean accuracy", *(f"{x.mean():.3%}" for x in (accuracy_a, accuracy_b)))
-  table.add_row("standard deviation", *(_sd(x) for x in (accuracy_a, accuracy_b)))
+  table.add_row("runs compared", *(f"{len(x)}" for x in accuracies))
+  table.add_row("mean accuracy", *(f"{x.mean():.3%}" for x in accuracies))
+  table.add_row("standard deviation", *(_sd(x) for x in accuracies))
   console = console or Console()
   console.print(table)
-  # Sentences are left to the terminal to wrap, so that they can be searched and piped.
-  say = functools.partial(console.print, soft_wrap=True, highlight=False)
-  say(
-    f"P(A > B) = {float(decision.probability):.3f}, 95 % interval {float(decision.low):.3f} to "
-    f"{float(decision.high):.3f}, over {'pairs of runs with the same seeds' if paired else 'all pairs of runs'}"
-  )
-  say(f"{decision.decision} (γ = {gamma}; Bouthillier et al. 2021, appendix C.6)")
-  needed = int(stats.paired_sample_size(gamma) if paired else stats.noether_sample_size(gamma))
-  if min(len(accuracy_a), len(accuracy_b)) < needed:
-    say(f"Few runs: {needed} {'pairs' if paired else 'runs each'} find P(A > B) = {gamma} with 95 % power.")
+  for sentence in sentences(*accuracies, decision, gamma, matching):
+    # Left to the terminal to wrap, so that they can be searched and piped.
+    console.print(sentence, soft_wrap=True, highlight=False)
   return decision
 
 
-def _finished(folder: str | os.PathLike, test_set: str) -> xr.Dataset:
-  results = open_results(folder, test_set)
+def sentences(
+  a: Float[np.ndarray, " runs"], b: Float[np.ndarray, " runs"], decision: stats.Decision, gamma: float, matching: str
+) -> Iterator[str]:
+  """What accuracies say of A and B, a sentence each.
+
+  Args:
+    matching: what pairs of runs have in common; empty where all are compared with all.
+  """
+  paired = bool(matching)
+  yield (
+    f"P(A > B) = {float(decision.probability):.3f}, 95 % interval {float(decision.low):.3f} to "
+    f"{float(decision.high):.3f}, over {f'pairs of runs with {matching}' if paired else 'all pairs of runs'}"
+  )
+  yield f"{decision.decision} (γ = {gamma}; Bouthillier et al. 2021, appendix C.6)"
+  if decision.high < 0.5:
+    yield "B outperforms A: give them the other way round for a decision on that."
+  yield _difference(a, b, paired)
+  if min(len(a), len(b)) > 1:
+    yield from _spread(a, b, paired)
+  yield from _warnings(a, b, decision, gamma, paired)
+
+
+def _difference(a: np.ndarray, b: np.ndarray, paired: bool) -> str:
+  mean = stats.mean_difference(a, b, paired)
+  said = f"Mean accuracy of A less that of B: {_points(mean.difference)}"
+  if np.isnan(mean.low):
+    return f"{said} percentage points; an interval needs two runs of each."
+  test = "Student's t of the differences" if paired else "Welch's t"
+  return f"{said} percentage points, 95 % interval {_points(mean.low)} to {_points(mean.high)} ({test})."
+
+
+def _spread(a: np.ndarray, b: np.ndarray, paired: bool) -> Iterator[str]:
+  average = stats.average_comparison(a, b)
+  if average.threshold > 0:
+    yield (
+      f"That is {1.9952 * average.difference / average.threshold:.2f} standard deviations of a run: by the average "
+      f"comparison, which asks for 1.9952 (as much as P(A > B) = 0.921), A is {'' if average.better else 'not '}better."
+    )
+  ends = (variance_interval(x.var(ddof=1), len(x)) for x in (a, b))
+  sd_a, sd_b = (
+    f"{x.std(ddof=1):.3%} (95 % interval {low**0.5:.3%} to {high**0.5:.3%})"
+    for x, (low, high) in zip((a, b), ends, strict=True)
+  )
+  yield f"Standard deviation of a run: A {sd_a}, B {sd_b}."
+  ratio = stats.variance_ratio(a, b, paired)
+  if np.isfinite(ratio.low):
+    law = "Pitman's, of pairs" if paired else "F"
+    yield f"Variance of A over that of B: {ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to {ratio.high:.2f} ({law})."
+  p_a, p_b = (float(stats.normality(x).p_value) for x in (a, b))
+  if not np.isnan([p_a, p_b]).any():
+    not_normal = [name for name, p in (("A", p_a), ("B", p_b)) if p < 0.05]
+    verdict = (
+      f"the accuracies of {' and '.join(not_normal)} are not normal: trust the intervals of variances less"
+      if not_normal
+      else "no sign that accuracies are not normal"
+    )
+    yield f"Shapiro-Wilk: p = {p_a:.2g} for A, {p_b:.2g} for B; {verdict}."
+
+
+def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: float, paired: bool) -> Iterator[str]:
+  runs = min(len(a), len(b))
+  unit = "pairs" if paired else "runs each"
+  needed = int(stats.paired_sample_size(gamma) if paired else stats.noether_sample_size(gamma))
+  power = f"; the {runs} here have {float(stats.paired_power(runs, gamma, gamma)):.0%}" if paired else ""
+  if runs < needed:
+    yield f"Few runs: {needed} {unit} find P(A > B) = {gamma} with about 95 % power{power}."
+  elif paired:
+    yield f"{runs} pairs find P(A > B) = {gamma} with {float(stats.paired_power(runs, gamma, gamma)):.0%} power."
+  if runs == 1:
+    yield "With one run nothing is known of the variance: the interval of P(A > B) means nothing."
+  elif decision.low == decision.high and np.ptp(np.r_[a, b]) > 0:
+    yield "Every resample gives the same P(A > B): its interval has no width, which few runs alone can bring about."
+  ties = (a == b).sum() if paired else (a[:, None] == b).sum()
+  compared = len(a) if paired else len(a) * len(b)
+  if ties == compared:
+    yield "All accuracies compared are equal: nothing tells A from B."
+  elif ties > 0.1 * compared:
+    yield f"{ties / compared:.0%} of the comparisons are ties, which count half; power is that without ties."
+  for name, x in (("A", a), ("B", b)):
+    if len(x) > 1 and np.ptp(x) == 0 and ties < compared:
+      yield f"All runs of {name} have the same accuracy: were they given the same seeds?"
+
+
+def _rows(results: Sequence[xr.Dataset], folders: Sequence[str | os.PathLike]) -> list[np.ndarray]:
+  """Accuracies of the rows that diverged in neither."""
+  numbers = [r.sizes["run"] for r in results]
+  if numbers[0] != numbers[1]:
+    raise Mistake(
+      f"{folders[0]} has {numbers[0]} finished runs and {folders[1]} {numbers[1]}: to pair them row by row, give as "
+      "many of each"
+    )
+  kept = ~(results[0].diverged.values | results[1].diverged.values)
+  if not kept.any():
+    raise Mistake(f"{folders[0]} and {folders[1]} have no row that is finished and diverged in neither")
+  return [r.accuracy.values[kept] for r in results]
+
+
+def _by_seeds(results: Sequence[xr.Dataset], paired: bool | None) -> tuple[list[np.ndarray], str]:
+  """Accuracies, those of the same seeds side by side, and what they have in common: nothing where all are taken."""
+  accuracies = [r.accuracy.values for r in results]
+  if paired is not None or not all(f"seed_{source}" in r for r in results for source in SOURCES):
+    return accuracies, ""
+  seeds = [_seeds(r) for r in results]
+  _, *places = np.intersect1d(*seeds, return_indices=True)
+  # Seeds that repeat (a sweep) do not say which run belongs to which.
+  if not len(places[0]) or any(len(np.unique(s)) < len(s) for s in seeds):
+    return accuracies, ""
+  return [x[place] for x, place in zip(accuracies, places, strict=True)], "the same seeds"
+
+
+def _finished(results: xr.Dataset, folder: str | os.PathLike) -> xr.Dataset:
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
   if not kept.sizes["run"]:
     raise Mistake(f"{folder} has no finished runs that did not diverge: train some first")
@@ -76,3 +186,7 @@ def _seeds(results: xr.Dataset) -> np.ndarray:
 
 def _sd(accuracy: np.ndarray) -> str:
   return f"{accuracy.std(ddof=1):.3%}" if len(accuracy) > 1 else "needs two runs"
+
+
+def _points(fraction: float) -> str:
+  return f"{100 * float(fraction):+.3f}"

@@ -292,9 +292,10 @@ def disagreement_against_error(
   """
   x, y = (100 * np.asarray(v, np.float64) for v in (error, disagreement))
   color = PALETTE[len(ax.collections) % len(PALETTE)]
-  ax.scatter(x, y, s=14, color=color, alpha=0.35, linewidths=0, label=label or f"{len(x)} pairs of runs")
-  if not ax.lines:
-    ax.axline((0, 0), slope=1, color=INK, linewidth=0.9, linestyle=":", label="disagreement = error")
+  label = label or f"{len(x)} pair{'s' * (len(x) != 1)} of runs"
+  ax.scatter(x, y, s=14, color=color, alpha=0.35, linewidths=0, label=label)
+  if not ax.lines and len(x):
+    ax.axline((x.mean(), x.mean()), slope=1, color=INK, linewidth=0.9, linestyle=":", label="disagreement = error")
   return _finish(ax, "test error, mean of the two runs (%)", "test predictions that differ between them (%)")
 
 

@@ -261,15 +261,15 @@ def test_finite_ensemble_calibration_equals_enumeration():
       errors = np.array([slow_calibration(items, 10, 2) for items in (pairs, top)])
       mean, square = mean + p * errors, square + p * errors**2
   sd = np.sqrt(square - mean**2)
-  n = 20_000
+  n = 5000
   given = stats.finite_ensemble_calibration(fractions, 2, jax.random.key(0), replicates=n)
   assert abs(given.cace - mean[0]) < 3 * sd[0] / n**0.5
   assert abs(given.ece - mean[1]) < 3 * sd[1] / n**0.5
-  np.testing.assert_allclose([given.cace_sd, given.ece_sd], sd, rtol=0.03)
+  np.testing.assert_allclose([given.cace_sd, given.ece_sd], sd, rtol=0.05)
 
 
 def test_calibrated_law_has_errors_at_few_runs():
-  """10,000 examples, error 0.27 in 10 classes: nearly those that another such law gave (STATISTICS, section 2)."""
+  """10,000 examples, error 0.27 in 10 classes: nearly those that another such law gave."""
   rng = np.random.default_rng(0)
   fractions = rng.dirichlet(np.full(10, 0.1376), 10_000)
   fractions[rng.random(10_000) > 0.518] = np.eye(10)[0]

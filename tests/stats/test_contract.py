@@ -125,7 +125,7 @@ CASES = {
   ),
   "finite_ensemble_calibration": Case(
     (FRACTIONS,), ("examples classes",), ("",) * 4, 0, CLASSES,
-    {"runs": 3, "key": jax.random.key(0), "replicates": 5}, ordered=("examples", "classes"),
+    {"runs": 3, "key": jax.random.key(0), "replicates": 5}, ordered=("examples", "classes"), jit=False,
   ),
   "confidence_histogram": of_predictions(("bins",), 0, EXAMPLES * CLASSES, num_classes=CLASSES, bins=2),
   "beta_of_error_rates": of_errors(("", ""), 0, 99),

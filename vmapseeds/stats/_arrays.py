@@ -210,8 +210,8 @@ def tallies(drawn: Array, size: int, xp: ModuleType) -> Array:
   """How often each of `size` things was drawn, a row for each row of draws."""
   if xp is jnp:
     return jax.vmap(lambda row: jnp.bincount(row, length=size))(drawn)
-  drawn = np.asarray(drawn, np.int64)
-  places = drawn + np.arange(len(drawn))[:, None] * size
+  width = np.int32 if len(drawn) * size < 2**31 else np.int64
+  places = np.asarray(drawn, width) + np.arange(len(drawn), dtype=width)[:, None] * width(size)
   return np.bincount(places.ravel(), minlength=len(drawn) * size).reshape(len(drawn), size)
 
 

@@ -3,7 +3,6 @@
 h~_k(x) is the fraction of the R runs that vote for class k on example x; the ensemble's confidence.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -402,37 +401,21 @@ def finite_ensemble_calibration(
   """
   fractions = within("fractions", read_reals("fractions", fractions, "examples classes"), 0, 1)
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
-  keys = jax.random.split(key, at_least("replicates", replicates, 1))
-  # As an argument, so that no number of runs is compiled anew.
-  simulated = _simulated(jnp.asarray(fractions, jnp.result_type(float)), keys, jnp.int32(runs), bins)
-  simulated = real(simulated, namespace(fractions, key))
-  xp = namespace(simulated)
+  replicates = at_least("replicates", replicates, 1)
+  if traced(fractions, key):
+    raise Mistake("simulation under jit: call finite_ensemble_calibration outside of it")
+  rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+  # What a row lacks of 1 is one class more, of labels that nobody votes for and of runs that do not vote.
+  law = np.append(fractions, np.maximum(1 - fractions.sum(1, keepdims=True), 0), axis=1)
+  law /= law.sum(1, keepdims=True)
+  simulated = np.empty((replicates, 2))
+  for both in simulated:
+    labels = rng.multinomial(1, law).argmax(1)
+    votes = rng.multinomial(runs, law)[:, :-1]
+    both[:] = cace_of_votes(votes, labels, runs, bins), ece_of_votes(votes, labels, runs, bins)
   mean = simulated.mean(0)
-  sd = xp.sqrt(ratio(((simulated - mean[None]) ** 2).sum(0), replicates - 1))
-  return FiniteEnsemble(*(xp.asarray(x[i]) for i in range(2) for x in (mean, sd)))
-
-
-@partial(jax.jit, static_argnames="bins")
-def _simulated(fractions: jax.Array, keys: jax.Array, runs: jax.Array, bins: int) -> jax.Array:
-  """(replicates, 2), CACE and ECE."""
-  # Class k is drawn where a uniform number is from upper_{k-1} to upper_k.
-  upper = jnp.cumsum(fractions, 1)
-
-  def beyond(key: jax.Array) -> jax.Array:
-    """Whether the class drawn for each example is higher than k."""
-    return jax.random.uniform(key, (len(upper), 1), upper.dtype) >= upper
-
-  def once(key: jax.Array) -> jax.Array:
-    of_label, of_votes = jax.random.split(key)
-    labels = beyond(of_label).sum(1, dtype=jnp.int32)
-    none = jnp.zeros(upper.shape, jnp.int32)
-    higher = jax.lax.fori_loop(
-      0, runs, lambda r, sums: sums + beyond(jax.random.fold_in(of_votes, r)).astype(int), none
-    )
-    votes = jnp.concatenate([jnp.full_like(higher[:, :1], runs), higher[:, :-1]], 1) - higher
-    return jnp.stack([cace_of_votes(votes, labels, runs, bins), ece_of_votes(votes, labels, runs, bins)])
-
-  return jax.lax.map(once, keys)
+  sd = np.sqrt(ratio(((simulated - mean) ** 2).sum(0), replicates - 1))
+  return FiniteEnsemble(*(np.asarray(x[i]) for i in range(2) for x in (mean, sd)))
 
 
 def gde_gap(

@@ -202,7 +202,7 @@ def decide(
   if paired:
     low, high = _exact_interval(win, tie, decided, alpha)
   else:
-    low, high = _resampled_interval(win, tie, decided, alpha, key, resamples)
+    low, high = _resampled_interval(win, tie, decided if ties == "drop" else None, alpha, key, resamples)
   probability = ratio(win.sum() + 0.5 * tie.sum(), decided.sum())
   xp = namespace(probability)
   return Decision(probability, low, high, xp.asarray(low > 0.5), xp.asarray((low > 0.5) & (high > gamma)))
@@ -238,25 +238,28 @@ def _exact_interval(win: Array, tie: Array, decided: Array, alpha: float) -> tup
 
 
 def _resampled_interval(
-  win: Array, tie: Array, decided: Array, alpha: float, key: jax.Array | None, resamples: int
+  win: Array, tie: Array, decided: Array | None, alpha: float, key: jax.Array | None, resamples: int
 ) -> tuple[Array, Array]:
-  """Quantiles of U/(n m) over resamples of A's runs and of B's."""
+  """Quantiles of U/(n m) over resamples of A's runs and of B's; `decided` is None where all comparisons count."""
   if key is None:
     raise Mistake("paired=False needs a key for its bootstrap: give key=jax.random.key(0), for example")
   xp = namespace(win, key)
   if not win.size:
     return (real(np.nan, xp),) * 2
+
+  def number(x: Array) -> Array:
+    # float32 is faster and holds whole numbers of up to 2^24, here twice those of A's runs times B's.
+    return xp.asarray(x, xp.float32) if 2 * win.size < 2**24 else real(x, xp)
+
   keys = jax.random.split(key)
-  weights_a, weights_b = (resampling.resamples(k, resamples, n) for k, n in zip(keys, win.shape, strict=True))
+  weights_a, weights_b = (number(resampling.resamples(k, resamples, n)) for k, n in zip(keys, win.shape, strict=True))
 
-  def total(counts: Array) -> Array:
-    # Whole numbers of up to twice A's runs, which float32 holds exactly and multiplies twice as fast.
-    of_a = xp.asarray(weights_a, xp.float32) @ xp.asarray(counts, xp.float32)
-    return (real(of_a, xp) * real(weights_b, xp)).sum(1)
+  def total(x: Array) -> Array:
+    return real(xp.einsum("rb,rb->r", weights_a @ number(x), weights_b), xp)
 
-  compared = total(decided)
+  compared = win.size if decided is None else total(decided)
   # A resample in which all pairs are dropped says nothing.
-  means = xp.sort(ratio(total(2 * win + tie), 2 * compared))
+  means = xp.sort(ratio(total(2 * win + tie), 2.0 * compared))
   said = (~xp.isnan(means)).sum()
   ranks = (xp.clip(xp.ceil(q * said).astype(int) - 1, 0, resamples - 1) for q in (alpha / 2, 1 - alpha / 2))
   return tuple(xp.asarray(means[r]) for r in ranks)

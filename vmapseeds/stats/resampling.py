@@ -60,8 +60,17 @@ def resamples(key: jax.Array, replicates: int, size: int) -> Int[Array, "replica
   >>> resamples(jax.random.key(0), replicates=3, size=4).sum(1)
   array([4, 4, 4])
   """
-  drawn = jax.random.randint(key, (at_least("replicates", replicates, 1), size), 0, max(size, 1))
+  drawn = _draws(key, at_least("replicates", replicates, 1), size)
   return tallies(drawn, size, namespace(drawn))
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _draws(key: jax.Array, replicates: int, size: int) -> Int[jax.Array, "replicates size"]:
+  if size > 2**16:
+    return jax.random.randint(key, (replicates, size), 0, size)
+  # Several times as fast, and as even as the 23 bits of a uniform number allow.
+  uniform = jax.random.uniform(key, (replicates, size), jnp.float32)
+  return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
 
 
 def from_replicates(replicates: Given["replicates ..."], level: float = 0.95) -> Bootstrap:
@@ -152,7 +161,7 @@ def bootstrap(
   >>> predictions, labels = np.eye(20, dtype=int)[:, :15], np.zeros(15, int)
   >>> found = bootstrap(predictions, labels, 2, jax.random.key(0))
   >>> print(found["expected_disagreement"].se.round(3), found["mean_error"].se.round(4))
-  0.013 0.0066
+  0.013 0.0067
   """
   one_of("over", over, OVER)
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
@@ -173,14 +182,14 @@ def bootstrap(
   pairs_of_examples = examples**2 - (v**2).sum(1)
   mean_error = ratio((w * (even + odd)).sum(1), runs * examples)
   squared = ratio(_covariances(w, even + odd, even + odd), pairs_of_runs)
-  within_half = (_covariances(w, x, x) for x in (even, odd))
+  spread_even, spread_odd = (np.sqrt(_covariances(w, x, x)) for x in (even, odd))
   disagreement = ratio(votes["disagreeing"], examples * pairs_of_runs)
   found = {
     "mean_error": mean_error,
     "test_set_variance": ratio(squared, examples**2),
     "independent_errors_variance": ratio(votes["independent"], examples**2 * pairs_of_runs),
     "distribution_variance": ratio(squared - ratio(votes["with_itself"], pairs_of_runs), pairs_of_examples),
-    "split_correlation": ratio(_covariances(w, even, odd), np.sqrt(np.prod(list(within_half), axis=0))),
+    "split_correlation": ratio(_covariances(w, even, odd), spread_even * spread_odd),
     "ensemble_accuracy": ratio(votes["right"], examples),
     "expected_disagreement": disagreement,
     "gde_gap": abs(mean_error - disagreement),
@@ -216,7 +225,7 @@ def top_fraction_gain_bootstrap(
 
   >>> errors = np.arange(40) < np.arange(0, 40, 2)[:, None]
   >>> print(top_fraction_gain_bootstrap(errors, jax.random.key(0)).se.round(3))
-  0.048
+  0.05
   """
   errors = read_errors(errors)
   if traced(errors, key):

@@ -1,0 +1,1 @@
+"""Banerjee et al. 2024, "Measuring model variability using robust non-parametric testing"."""

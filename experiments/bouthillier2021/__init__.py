@@ -1,0 +1,1 @@
+"""Bouthillier et al. 2021, "Accounting for Variance in Machine Learning Benchmarks" (MLSys)."""

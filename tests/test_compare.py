@@ -1,0 +1,127 @@
+"""What `compare` says of two results folders, without training: accuracies are written as they are wanted."""
+
+import io
+
+import numpy as np
+import pytest
+import scipy.stats
+import zarr
+from rich.console import Console
+
+import vmapseeds as vs
+from vmapseeds import cli, compare, stats
+from vmapseeds.errors import Mistake
+from vmapseeds.results import create_folder
+from vmapseeds.runs import SOURCES
+
+EXAMPLES = 20
+
+
+def folder(path, accuracies, seeds=None, diverged=(), labels=None):
+  """A results folder of runs with these accuracies; without seeds, as imported runs are."""
+  labels = np.arange(EXAMPLES, dtype=np.int32) % 3 if labels is None else labels
+  columns = {} if seeds is None else {f"seed_{s}": np.asarray(seeds, np.uint32) for s in SOURCES}
+  attributes = {"recipe": vs.recipe("digits_cnn").to_json(), "test_sets": ["test"], "num_classes": 3}
+  create_folder(path, attributes, runs=len(accuracies), columns=columns, labels={"test": labels}, chunk=4, logits=None)
+  group = zarr.open_group(path, mode="r+", use_consolidated=False)
+  group["test/accuracy"][:] = np.asarray(accuracies, float)
+  group["diverged"][:] = np.isin(np.arange(len(accuracies)), diverged)
+  group["done"][:] = True
+  return path
+
+
+def said(*args, **options):
+  text = io.StringIO()
+  return compare.compare(*args, **options, console=Console(width=300, file=text)), text.getvalue()
+
+
+A = np.array([0.95, 0.9, 0.85, 0.95, 0.8, 0.75, 0.9, 1.0])
+B = np.array([0.9, 0.85, 0.85, 0.7, 0.85, 0.65, 0.8, 0.95])
+
+
+def test_pairs_of_the_same_seeds(tmp_path):
+  """B's runs in another order, with one of its own, and one that diverged."""
+  a = folder(tmp_path / "a", [*A, 0.1], seeds=range(9), diverged=[8])
+  b = folder(tmp_path / "b", [0.2, *B[::-1], 0.3], seeds=[50, *range(7, -1, -1), 8])
+  decision, text = said(a, b)
+  assert tuple(decision) == tuple(stats.decide(A, B))
+  assert "P(A > B) = 0.812, 95 % interval 0.562 to 1.000, over pairs of runs with the same seeds" in text
+  interval = scipy.stats.ttest_rel(A, B).confidence_interval()
+  low, high = (f"{100 * end:+.3f}" for end in interval)
+  assert f"+6.875 percentage points, 95 % interval {low} to {high} (Student's t of the differences)" in text
+  sigma = ((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5
+  assert f"That is {(A - B).mean() / sigma:.2f} standard deviations of a run" in text
+  assert "A is not better" in text
+  low, high = (f"{(7 * A.var(ddof=1) / q) ** 0.5:.3%}" for q in scipy.stats.chi2.ppf([0.975, 0.025], 7))
+  assert f"A {A.std(ddof=1):.3%} (95 % interval {low} to {high})" in text
+  ratio = stats.variance_ratio(A, B)
+  assert f"{ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to {ratio.high:.2f} (Pitman's" in text
+  assert f"Shapiro-Wilk: p = {scipy.stats.shapiro(A).pvalue:.2g} for A" in text
+  power = stats.paired_power(8, 0.75)
+  assert f"Few runs: 44 pairs find P(A > B) = 0.75 with about 95 % power; the 8 here have {power:.0%}" in text
+  assert "12% of the comparisons are ties" in text
+
+
+def test_without_common_seeds_all_are_compared_with_all(tmp_path):
+  b = folder(tmp_path / "b", B[:5], seeds=range(100, 105))
+  for name, seeds in (("other", range(8)), ("none", None), ("repeated", [100] * 8)):
+    decision, text = said(folder(tmp_path / name, A, seeds=seeds), b)
+    assert decision.probability == stats.probability_of_outperforming(A, B[:5], paired=False)
+    assert "over all pairs of runs" in text
+    low, high = scipy.stats.ttest_ind(A, B[:5], equal_var=False).confidence_interval()
+    assert f"95 % interval {100 * low:+.3f} to {100 * high:+.3f} (Welch's t)" in text
+    assert "(F)" in text
+    assert "Few runs: 29 runs each find" in text
+
+
+def test_paired_row_by_row_and_not_at_all(tmp_path):
+  a, b = folder(tmp_path / "a", A, diverged=[1]), folder(tmp_path / "b", B, diverged=[6])
+  kept = [0, 2, 3, 4, 5, 7]
+  decision, text = said(a, b, paired=True)
+  assert tuple(decision) == tuple(stats.decide(A[kept], B[kept]))
+  assert "over pairs of runs with rows of the same number" in text
+  seeded = [folder(tmp_path / n, x, seeds=range(8)) for n, x in (("c", A), ("d", B))]
+  decision, text = said(*seeded, paired=False)
+  assert decision.probability == stats.probability_of_outperforming(A, B, paired=False)
+  with pytest.raises(Mistake, match="has 8 finished runs and .*short 3: to pair them row by row, give as many"):
+    said(a, folder(tmp_path / "short", B[:3]), paired=True)
+  with pytest.raises(Mistake, match="have no row that is finished and diverged in neither"):
+    said(folder(tmp_path / "e", [0.5], diverged=[0]), folder(tmp_path / "f", [0.5]), paired=True)
+
+
+def test_the_flag(tmp_path, capsys):
+  a, b = (folder(tmp_path / n, x) for n, x in (("a", A), ("b", B)))
+  cli.main(["compare", str(a), str(b), "--paired"])
+  assert "over pairs of runs with rows of the same number" in " ".join(capsys.readouterr().out.split())
+  cli.main(["compare", str(a), str(b)])
+  assert "over all pairs of runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ("a", "b", "expected"),
+  [
+    ([0.9], [0.8], ["an interval needs two runs of each", "With one run nothing is known of the variance"]),
+    ([0.9, 0.8], [0.9, 0.8], ["All accuracies compared are equal"]),
+    ([0.9, 0.8, 0.7], [0.4, 0.4, 0.4], ["All runs of B have the same accuracy", "its interval has no width"]),
+    ([0.1, 0.2, 0.3], [0.4, 0.45, 0.5], ["B outperforms A: give them the other way round"]),
+    (np.arange(44) / 44, np.arange(44) / 50, ["44 pairs find P(A > B) = 0.75 with 94% power"]),
+    (np.r_[np.zeros(30), 1], np.arange(31) / 31, ["the accuracies of A are not normal"]),
+    (np.arange(9) / 9, np.arange(9)[::-1] / 9, ["no sign that accuracies are not normal"]),
+  ],
+)
+def test_warnings_where_numbers_mean_little(a, b, expected, tmp_path):
+  _, text = said(folder(tmp_path / "a", a), folder(tmp_path / "b", b), paired=True)
+  for sentence in expected:
+    assert sentence in text
+  assert "nan" not in text
+
+
+def test_mistakes(tmp_path):
+  a, gone = folder(tmp_path / "a", A), folder(tmp_path / "gone", [0.5], diverged=[0])
+  other = folder(tmp_path / "other", A, labels=np.zeros(EXAMPLES, np.int32))
+  with pytest.raises(Mistake, match="other were tested on different examples"):
+    said(a, other)
+  with pytest.raises(Mistake, match="gone has no finished runs that did not diverge"):
+    said(a, gone)
+  with pytest.raises(Mistake, match="gamma is 0.3"):
+    said(a, a, gamma=0.3)
