@@ -302,7 +302,7 @@ def disagreement_against_error(
 def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float, most: int = 100) -> Axes:
   """Distribution functions of runs' logit gaps around the pooled one and its band of ± threshold.
 
-  Banerjee 2024, figures 4 and 5.
+  Banerjee 2024, equations 8 and 16.
 
   Args:
     gaps: (runs, examples), logit gaps.

@@ -94,6 +94,6 @@ def test_intervals_cover():
   """Fewer simulated campaigns than in docs/statistics.md, whose table `experiments.benchmarks.coverage` makes."""
   from experiments.benchmarks import coverage
 
-  for name, covered in coverage.simulate(jax.random.key(1), campaigns=600, runs=40, examples=200).items():
-    # 95 % of 600, give or take 3.5 standard errors.
-    assert 0.915 < covered < 0.985, name
+  for name, covered in coverage.simulate(jax.random.key(1), campaigns=300, runs=40, examples=200).items():
+    # 95 % of 300, give or take 3.5 standard errors.
+    assert 0.905 < covered < 0.994, name
