@@ -1,0 +1,100 @@
+"""How long a report takes, and the slowest statistic outside of it, α-trimming.
+
+    python -m experiments.benchmarks.reports
+
+Predictions are random, most examples right in nearly all runs; gaps are normal, the candidates' shifted a little. All
+in one process, compilation included. The peak memory is that of the whole process up to there.
+"""
+
+import dataclasses
+import resource
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import jax
+import numpy as np
+import xarray as xr
+from rich.console import Console
+from rich.table import Table
+from tyro.conf import arg
+
+import vmapseeds as vs
+from experiments.benchmarks.bootstraps import CLASSES, some_votes
+from vmapseeds import plots, report, stats, summary
+from vmapseeds.cli import mistakes, parse
+from vmapseeds.errors import at_least
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """Sizes."""
+
+  runs: Annotated[int, arg(metavar="R")] = 10_000
+  """runs of the report"""
+
+  examples: Annotated[int, arg(metavar="n")] = 10_000
+  """test examples of the report"""
+
+  candidates: Annotated[int, arg(metavar="N")] = 100
+  """candidates to trim, and models of the reference"""
+
+  replicates: Annotated[int, arg(metavar="B")] = 500
+  """bootstrap draws of a trimming level"""
+
+  gaps: Annotated[int, arg(metavar="n")] = 8000
+  """test examples of the gaps"""
+
+
+def results(runs: int, examples: int) -> xr.Dataset:
+  """What `vs.open_results` gives, in memory."""
+  predictions, labels = some_votes(runs, examples)
+  return xr.Dataset(
+    {
+      "predictions": (("run", "example"), predictions),
+      "labels": ("example", labels.astype(np.int32)),
+      "diverged": ("run", np.zeros(runs, bool)),
+      "seed_init": ("run", np.arange(runs)),
+    },
+    attrs={
+      "recipe": vs.recipe("digits_cnn").to_json(), "num_classes": CLASSES, "versions": {},
+      "device_kind": None, "lane_width": None, "lowering": None,
+    },
+  )  # fmt: skip
+
+
+def draw_all(of: xr.Dataset, numbers: dict) -> None:
+  for _, _, draw in report.figures(of, numbers).values():
+    draw(plots.figure()[1])
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  with mistakes():
+    flags = parse(Flags, argv)
+    for field in dataclasses.fields(flags):
+      at_least(field.name, getattr(flags, field.name), 2)
+    table = Table("what", "seconds", "peak memory, MiB")
+
+    def timed(what, call):
+      start = time.perf_counter()
+      result = call()
+      seconds, peak = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+      table.add_row(what, f"{seconds:.1f}", f"{peak:,}")
+      return result
+
+    size = f"{flags.runs} runs x {flags.examples} examples"
+    of = timed(f"predictions of {size} made up", lambda: results(flags.runs, flags.examples))
+    numbers = timed("every statistic of the report, bootstraps too", lambda: summary.summarize(of))
+    timed("its figures", lambda: draw_all(of, numbers))
+    rng = np.random.default_rng(0)
+    reference, candidates = rng.normal(size=(2, flags.candidates, flags.gaps))
+    candidates += rng.normal(0, 0.1, (flags.candidates, 1))
+    timed(
+      f"trimming_level, {flags.candidates} candidates x {flags.replicates} draws x {flags.gaps} examples",
+      lambda: stats.trimming_level(reference, candidates, jax.random.key(0), replicates=flags.replicates),
+    )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+  main()
