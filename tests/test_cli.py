@@ -20,7 +20,7 @@ def run(capsys, *argv):
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    ([], "Expected one of {demo, train, import, report, compare, recipes, bench}"),
+    ([], "Expected one of {demo, train, work, verify, replay, import, report, compare, recipes, bench}"),
     (["trian"], "Unrecognized options: trian"),
     (["train"], "Missing from vmapseeds train: RECIPE"),
     (["train", "digits_cnn"], "--out DIR"),
@@ -61,7 +61,7 @@ def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
 
 
 def test_help_says_what_every_flag_does(capsys):
-  for command in ("demo", "train", "import", "report", "compare", "recipes", "bench"):
+  for command in ("demo", "train", "work", "verify", "replay", "import", "report", "compare", "recipes", "bench"):
     status, out, err = run(capsys, command, "--help")
     assert status == 0
     assert f"vmapseeds {command}" in out

@@ -1,35 +1,48 @@
-"""A campaign: recipe and runs in, results out; seed batch by seed batch, so that it can stop and go on."""
+"""A campaign: recipe and runs in, results out; block by block, so that it can stop, go on and be shared."""
 
 import functools
 import hashlib
-import importlib.metadata
 import os
-import platform
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import xarray as xr
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from vmapseeds import augment, bench, lanes, models
+from vmapseeds import blocks as records
 from vmapseeds.data import Dataset, load
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.evaluate import evaluate
 from vmapseeds.lanes.choice import free_host_memory, is_out_of_memory
+from vmapseeds.progress import Progress
+from vmapseeds.provenance import commit, compile_seconds, versions
 from vmapseeds.recipe import Recipe
-from vmapseeds.results import Results, attributes, check_folder, open_results
+from vmapseeds.results import (
+  COPY,
+  MIXED,
+  Results,
+  attributes,
+  check_folder,
+  damaged,
+  open_results,
+  readable,
+  test_sets,
+)
 from vmapseeds.runs import Run, Runs
 from vmapseeds.train import DeviceExamples
 from vmapseeds.train import train as train_one
 
 SEED_BATCH = 256
-PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
+POLL = 0.5  # seconds between two looks at what other processes have done
 
 
 def train(
@@ -41,27 +54,58 @@ def train(
   lane_width: int | None = None,
   lowering: str | None = None,
   logits: bool = False,
+  force_mixed: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Trains and evaluates the runs that `out` does not hold yet, and returns what `open_results` does.
+
+  Several processes may do so at once, on one machine or on several that share the folder: each trains blocks of runs
+  that no other is training, and all return when every run is done.
 
   Args:
     recipe: what to train.
     runs: the runs table; a longer one than last time extends the results.
     out: the results folder, made if absent.
     seed_batch: how many runs are trained between two writes: an interruption loses at most these. Given none, 256 or
-      what fits in the host's memory, in whole steps of all lanes. Results do not depend on it.
+      what fits in the host's memory, in whole steps of all lanes. Results do not depend on it. That of a new folder is
+      how many runs a block has.
     lane_width: how many lanes a device advances together, at most the seed batch. Given none, that of the folder,
       else chosen, see `bench.choose`. Results depend on it by rounding, so a folder keeps one. When the devices' memory
       does not hold so many, and the folder has no finished runs, it is halved until it does.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
-    progress: whether to say on stderr what was chosen, and to draw a progress bar there.
+    force_mixed: whether to go on with a folder whose recipe, package versions, device kind, lane width, lowering or
+      precision are others. Its attributes then say so, and the records of its blocks what each run was trained with.
+    progress: whether to say on stderr what was chosen and how far it is.
 
   Raises:
     Mistake: before any training, when something given does not fit; nothing is changed then. Or when the devices run
       out of memory and nothing can be halved.
+    Failure: the disk is full, or cannot be written any more. What was written stays.
   """
+  begun = start(
+    recipe, runs, out, seed_batch=seed_batch, lane_width=lane_width, lowering=lowering, logits=logits,
+    force_mixed=force_mixed, progress=progress,
+  )  # fmt: skip
+  train_blocks(*begun, wait=True, force_mixed=force_mixed, progress=progress)
+  return open_results(out, recipe.test_sets[0])
+
+
+class Begun(NamedTuple):
+  """A folder that is made and the task to be done in it."""
+
+  results: Results
+  task: "Task"
+  runs: Runs
+  how: lanes.Choice
+  seed_batch: int
+
+
+def start(
+  recipe: Recipe, runs: Runs, out: str | os.PathLike, *, seed_batch: int | None, lane_width: int | None,
+  lowering: str | None, logits: bool, force_mixed: bool, progress: bool,
+) -> Begun:  # fmt: skip
+  """What `train` does before it trains: checks everything and makes the folder, or extends it."""
   if seed_batch is not None:
     at_least("seed batch", seed_batch, 1)
   if lane_width is not None and at_least("lane width", lane_width, 1) > (seed_batch or len(runs)):
@@ -70,51 +114,312 @@ def train(
   if lowering is not None:
     one_of("lowering", lowering, lanes.LOWERINGS)
   check_folder(out)
-  devices = lanes.devices()
+  data, task = prepared(recipe, runs, logits)
+  how = task.choose(runs, seed_batch, lowering, lane_width, attributes(out) or {}, progress)
+  chunk = seed_batch or fitting_seed_batch(data, task.num_classes * logits, how.width * len(lanes.devices()))
+  try:
+    with writing(out):
+      results = Results.open_or_create(
+        out, recipe, runs, data,
+        chunk=chunk,
+        logits=logits,
+        conditions=task.conditions(how),
+        versions=versions(),
+        force_mixed=force_mixed,
+      )  # fmt: skip
+  except FileExistsError:
+    # Another process has made the folder since we looked: what it chose counts.
+    return start(
+      recipe, runs, out, seed_batch=seed_batch, lane_width=lane_width, lowering=lowering, logits=logits,
+      force_mixed=force_mixed, progress=progress,
+    )  # fmt: skip
+  return Begun(results, task, runs, how, chunk)
+
+
+def work(
+  out: str | os.PathLike,
+  blocks: tuple[int | None, int | None] | None = None,
+  *,
+  seed_batch: int | None = None,
+  force_mixed: bool = False,
+  progress: bool = True,
+) -> xr.Dataset:
+  """Trains what is left of a results folder, or of some of its blocks, and returns what `open_results` does.
+
+  All it needs is in the folder. It may be started many times, at once and on several machines: blocks that others are
+  training are left to them.
+
+  Args:
+    out: a results folder that `train` made.
+    blocks: (first, one past the last) of the blocks to train, either None for the end there is; None for all.
+    seed_batch, force_mixed, progress: as for `train`.
+
+  Raises:
+    Mistake: as `train`; or there are no such blocks.
+  """
+  recipe, runs, stored = campaign_of(out)
+  if seed_batch is not None:
+    at_least("seed batch", seed_batch, 1)
+  with readable(out):
+    results = Results(out)
+  count = -(-len(runs) // results.block_runs)
+  first, last = blocks or (None, None)
+  first, last = first or 0, count if last is None else last
+  if not 0 <= first < last <= count:
+    raise Mistake(f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}")
+  data, task = prepared(recipe, runs, stored["logits"])
+  how = task.choose(runs, seed_batch, None, None, stored, progress)
+  with writing(out), readable(out):
+    conditions = task.conditions(how)
+    mixed = results.check_same(recipe, runs, stored["logits"], conditions, versions(), force_mixed)
+    results.settle(conditions, versions(), mixed)
+  step = how.width * len(lanes.devices())
+  seed_batch = seed_batch or fitting_seed_batch(data, task.num_classes * stored["logits"], step)
+  held = train_blocks(
+    results, task, runs, how, seed_batch, range(first, last), wait=False, force_mixed=force_mixed, progress=progress
+  )
+  if held and progress:
+    say = f"1 block is being trained by another process (block {held[0]})"
+    if len(held) > 1:
+      say = f"{len(held)} blocks are being trained by other processes (the first is block {held[0]})"
+    print(say, file=sys.stderr)
+  return open_results(out, recipe.test_sets[0])
+
+
+class Replay(NamedTuple):
+  """A run that was trained again: in how many examples of each test set its predictions differ from those stored."""
+
+  run: int
+  examples: dict[str, int]
+  differing: dict[str, int]
+
+  @property
+  def same(self) -> bool:
+    """Whether all predictions agree."""
+    return not any(self.differing.values())
+
+
+def replay(out: str | os.PathLike, run: int) -> Replay:
+  """Trains one run of a results folder again, as it was trained, and compares the predictions.
+
+  Args:
+    out: a results folder that `train` made.
+    run: the run's row in the folder.
+
+  Raises:
+    Mistake: there is no such run, it is not done, or its data are others now.
+  """
+  recipe, runs, stored = campaign_of(out)
+  if at_least("run", run, 0) >= len(runs):
+    raise Mistake(f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}")
+  with readable(out):
+    results = Results(out)
+    if not results.done[run]:
+      raise Mistake(f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it")
+    writes = records.record(out, run // results.block_runs)
+    write = next((w for w in writes if run in w["rows"]), stored)
+    theirs = {name: results.array(f"{name}/predictions")[run] for name in test_sets(out)}
+  recipe = Recipe.from_json(write["recipe"])
+  # What `auto` came to on the device of then is what counts.
+  recipe = recipe.replace(precision=write.get("precision", recipe.precision))
+  data, task = prepared(recipe, runs, False)
+  if task.data_digest != stored["data_digest"]:
+    raise Mistake(f"the data {recipe.dataset} are not those that {out} was trained on")
+  run_lanes = spread_run(recipe, task.num_classes, False, write["lowering"], write["lane_width"])
+  ((_, (_, evaluations)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(data.train)))
+  differing = {name: int((evaluations[name].predictions[0] != theirs[name]).sum()) for name in theirs}
+  return Replay(run, {name: len(row) for name, row in theirs.items()}, differing)
+
+
+def campaign_of(out: str | os.PathLike) -> tuple[Recipe, Runs, dict[str, Any]]:
+  """Recipe, runs and attributes of a folder that `train` made. `Mistake` where it is none."""
+  stored = attributes(out)
+  if stored is None:
+    if (Path(out) / COPY).exists():
+      raise damaged(out, ["zarr.json cannot be read"])
+    raise Mistake(f"{out} is no results folder: give one that `vmapseeds train` made")
+  check_folder(out)
+  with readable(out):
+    results = Results(out)
+    runs = results.runs()
+  return Recipe.from_json(stored["recipe"]), runs, stored
+
+
+class Task(NamedTuple):
+  """What is trained, and on what, without how."""
+
+  recipe: Recipe
+  data: Dataset
+  examples: tuple[DeviceExamples, dict[str, DeviceExamples]]
+  data_digest: str
+  num_classes: int
+  logits: bool
+
+  def choose(
+    self, runs: Runs, seed_batch: int | None, lowering: str | None, lane_width: int | None, stored: dict[str, Any],
+    progress: bool,
+  ) -> lanes.Choice:  # fmt: skip
+    """Lowering and lane width: those given, else the folder's, else the fastest."""
+    kept = {name: stored.get(name) for name in ("lowering", "lane_width") if stored.get(name) != MIXED}
+    lowering, lane_width = lowering or kept.get("lowering"), lane_width or kept.get("lane_width")
+    if lowering is None or lane_width is None:
+      lowering, lane_width = bench.choose(
+        self.recipe, bench.Shapes(self.data.train.images.shape[1:], self.num_classes),
+        model_steps=len(runs) * self.recipe.epochs * (runs.num_train(len(self.data.train)) // self.recipe.batch_size),
+        most=-(-min(len(runs), seed_batch or len(runs)) // len(lanes.devices())),
+        lowering=lowering, width=lane_width, shown=progress,
+      )  # fmt: skip
+    return lanes.Choice(lowering, lane_width)
+
+  def conditions(self, how: lanes.Choice) -> dict[str, Any]:
+    """What bit-for-bit equal results need besides the recipe."""
+    return {
+      "device_kind": lanes.devices()[0].device_kind, "lane_width": how.width, "lowering": how.lowering,
+      "precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest,
+    }  # fmt: skip
+
+  def shared(self) -> Any:
+    """The examples on every device."""
+    return lanes.replicate(self.examples, lanes.devices())
+
+
+def prepared(recipe: Recipe, runs: Runs, logits: bool) -> tuple[Dataset, Task]:
+  """The recipe's data and what is to be trained. `Mistake` where recipe, runs and data do not fit."""
+  lanes.devices()  # before JAX starts
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
   examples = on_device(recipe, data)
   runs.check(len(data.train), data.num_classes, recipe.batch_size)
-  num_classes = runs.num_classes(data.num_classes)
+  return data, Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits)
 
-  stored = attributes(out) or {}
-  lowering, lane_width = lowering or stored.get("lowering"), lane_width or stored.get("lane_width")
-  if lowering is None or lane_width is None:
-    lowering, lane_width = bench.choose(
-      recipe, bench.Shapes(data.train.images.shape[1:], num_classes),
-      model_steps=len(runs) * recipe.epochs * (runs.num_train(len(data.train)) // recipe.batch_size),
-      most=-(-min(len(runs), seed_batch or len(runs)) // len(devices)),
-      lowering=lowering, width=lane_width, shown=progress,
-    )  # fmt: skip
-  seed_batch = seed_batch or fitting_seed_batch(data, num_classes if logits else 0, lane_width * len(devices))
-  results = Results.open_or_create(
-    out, recipe, runs, data,
-    chunk=seed_batch,
-    logits=logits,
-    conditions={
-      "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering,
-      "precision": models.resolved(recipe.precision), "data_digest": digest(data),
-    },
-    versions={"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
-  )  # fmt: skip
 
-  shared = lanes.replicate(examples, devices)
-  done = results.done[: len(runs)]
-  with progress_bar(len(runs), done.sum(), progress) as advance_to:
-    while not done.all():
-      rows = np.flatnonzero(~done)[:seed_batch]
-      run_lanes = spread_run(recipe, num_classes, logits, lowering, lane_width)
-      finished = []
-      try:
-        for which, out_lanes in run_lanes(shared, runs[rows].lanes(recipe, len(data.train))):
-          finished.append(out_lanes)
-          advance_to(done.sum() + which.stop)
-      except jax.errors.JaxRuntimeError as error:
-        lane_width = narrower(lane_width, error, results, devices[0])
-        results.set_conditions(lane_width=lane_width)
+def train_blocks(
+  results: Results, task: Task, runs: Runs, how: lanes.Choice, seed_batch: int, blocks: range | None = None, *,
+  wait: bool, force_mixed: bool, progress: bool,
+) -> list[int]:  # fmt: skip
+  """Trains the runs that are left in some blocks, as many at a time as the seed batch has, and writes them.
+
+  Args:
+    blocks: which; None for those of `runs`.
+    wait: whether to go on until the blocks that other processes train are done.
+
+  Returns:
+    The blocks that other processes are still training.
+  """
+  out, shared = results.path, task.shared()
+  mine: list[int] = []
+  with readable(out):
+    done = results.done[: len(runs)]
+    accuracy = results.array(f"{task.recipe.test_sets[0]}/accuracy")[: len(runs)]
+    accuracy = accuracy[done & ~results.array("diverged")[: len(runs)]]
+
+  def rows(block: int) -> slice:
+    return slice(block * results.block_runs, min((block + 1) * results.block_runs, len(runs)))
+
+  if blocks is None:
+    blocks = range(-(-len(runs) // results.block_runs))
+  ours = slice(rows(blocks.start).start, rows(blocks.stop - 1).stop)
+  with writing(out), records.Claims(out) as claims, Progress(len(runs), int(done.sum()), accuracy, progress) as bar:
+    while not done[ours].all():
+      held = []
+      for block in (b for b in blocks if b not in mine and not done[rows(b)].all()):
+        if sum(int((~done[rows(b)]).sum()) for b in mine) >= seed_batch:
+          break
+        if not claims.take(block):
+          held.append(block)
+          continue
+        mine.append(block)
+        with readable(out):
+          done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
+      mine = [b for b in mine if not done[rows(b)].all() or claims.release(b)]
+      left = np.concatenate([np.flatnonzero(~done[rows(b)]) + rows(b).start for b in mine]) if mine else np.array([])
+      if not len(left):
+        if not held:
+          continue
+        if not wait:
+          return held
+        time.sleep(POLL)
+        done = results.done[: len(runs)]
+        bar.others(int(done.sum()))
         continue
-      results.write(rows, *jax.tree.map(lambda *parts: np.concatenate(parts), *finished))
-      done[rows] = True
-  return open_results(out, recipe.test_sets[0])
+
+      batch = left[:seed_batch]
+      how = agreed(results, how, force_mixed, progress)
+      run_lanes = spread_run(task.recipe, task.num_classes, task.logits, how.lowering, how.width)
+      finished = []
+      begun, compiled = time.perf_counter(), compile_seconds()
+      try:
+        for _, out_lanes in run_lanes(shared, runs[batch].lanes(task.recipe, len(task.data.train))):
+          finished.append(out_lanes)
+          diverged, evaluations = out_lanes
+          accuracies = evaluations[task.recipe.test_sets[0]].correct / len(task.data.tests[task.recipe.test_sets[0]])
+          bar.trained_more(len(diverged), accuracies[~diverged])
+      except jax.errors.JaxRuntimeError as error:
+        bar.forget(sum(len(diverged) for diverged, _ in finished))
+        width = narrower(how.width, error, results, lanes.devices()[0])
+        how = lanes.Choice(how.lowering, width)
+        results.set_attributes(lane_width=width)
+        continue
+      provenance = {
+        "recipe": task.recipe.to_json(), **task.conditions(how), "platform": lanes.devices()[0].platform,
+        "versions": versions(), "commit": commit(), "seconds": round(time.perf_counter() - begun, 3),
+        "compile_seconds": round(compile_seconds() - compiled, 3),
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+      }  # fmt: skip
+      diverged, evaluations = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
+      # A process that slept for longer than the lease has lost its blocks, and others may be writing them.
+      kept = np.isin(batch // results.block_runs, [b for b in mine if claims.holds(b)])
+      if agreed(results, how, force_mixed, progress) != how or not kept.any():
+        mine = [b for b in mine if claims.release(b)]
+        continue
+      with uninterrupted():
+        batch, diverged, evaluations = jax.tree.map(lambda a: a[kept], (batch, diverged, evaluations))
+        results.write(batch, diverged, evaluations, provenance)
+        done[batch] = True
+      mine = [b for b in mine if claims.holds(b) or claims.release(b)]
+  return []
+
+
+def agreed(results: Results, how: lanes.Choice, force_mixed: bool, progress: bool) -> lanes.Choice:
+  """The folder's lane width and lowering, which another process may have changed while no run was done."""
+  stored = attributes(results.path) or {}
+  theirs = lanes.Choice(*(stored.get(name, MIXED) for name in ("lowering", "lane_width")))
+  if force_mixed or MIXED in theirs or theirs == how:
+    return how
+  if progress:
+    print(f"another process went on with {theirs.lowering}, width {theirs.width}: so do we", file=sys.stderr)
+  return theirs
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+  """Puts off Ctrl-C, and SIGTERM where something handles it, until what is begun is done."""
+  if threading.current_thread() is not threading.main_thread():
+    yield
+    return
+  came = []
+  handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+  handlers = {s: handler for s, handler in handlers.items() if callable(handler)}
+  for s in handlers:
+    signal.signal(s, lambda number, frame: came.append((number, frame)))
+  try:
+    yield
+  finally:
+    for s, handler in handlers.items():
+      signal.signal(s, handler)
+    if came:
+      handlers[came[0][0]](*came[0])
+
+
+@contextmanager
+def writing(out: str | os.PathLike) -> Iterator[None]:
+  """Makes of a disk that is full, or fails, one line."""
+  try:
+    yield
+  except FileExistsError:
+    raise
+  except OSError as error:
+    reason = error.strerror or str(error)
+    raise Failure(f"{out} cannot be written ({reason}): make room, and the same command goes on from there") from error
 
 
 @functools.lru_cache(maxsize=16)
@@ -187,21 +492,3 @@ def digest(data: Dataset) -> str:
     for array in (examples.images, examples.labels):
       fingerprint.update(np.ascontiguousarray(array))
   return fingerprint.hexdigest()
-
-
-class _RunsPerSecond(ProgressColumn):
-  def render(self, task) -> Text:
-    trained = task.completed - task.fields["before"]
-    # The bar's own speed leaves compilation out; all in one step there is no other than the whole time.
-    speed = task.finished_speed or task.speed or (trained and task.elapsed and trained / task.elapsed)
-    waiting = "" if task.finished else "compiling"
-    return Text(f"{speed:.3g} runs/s" if speed else waiting, style="progress.data.speed")
-
-
-@contextmanager
-def progress_bar(total: int, done: int, shown: bool) -> Iterator[Any]:
-  """A bar with runs done, runs a second and time left on stderr; yields the function that takes it to so many."""
-  count = (MofNCompleteColumn(), TextColumn("runs"), _RunsPerSecond(), TimeRemainingColumn())
-  with Progress(TextColumn("training"), BarColumn(), *count, console=Console(stderr=True), disable=not shown) as bar:
-    task = bar.add_task("training", total=total, completed=done, before=done)
-    yield lambda runs: bar.update(task, completed=runs)

@@ -1,10 +1,13 @@
-"""The command line: `vmapseeds demo | train | import | report | compare | recipes | bench`."""
+"""The command line: `vmapseeds demo | train | work | verify | replay | import | report | compare | recipes | bench`."""
 
 import contextlib
 import dataclasses
 import io
 import os
+import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.recipe import RECIPES, from_text, recipe
 from vmapseeds.runs import Runs
 
@@ -94,27 +97,141 @@ class Train:
   logits: Flag = False
   """keep logits beside predictions"""
 
+  force_mixed: Flag = False
+  """go on although recipe, versions, device kind, lane width, lowering or precision are others than the folder's"""
+
+  engine: Annotated[str, arg(metavar="NAME")] = "local"
+  """what trains: local, the devices here; or ray, the cluster that RAY_ADDRESS names, else one made here"""
+
+  workers: _count("one an accelerator") = None
+  """with --engine ray, how many workers"""
+
+  coordinator: _word("this process alone") = None
+  """HOST:PORT of process 0, when several hosts train under jax.distributed; with --processes and --process"""
+
+  processes: _count("none") = None
+  """with --coordinator, how many processes there are"""
+
+  process: _count("none") = None
+  """with --coordinator, which of them this is, from 0"""
+
   quiet: Flag = False
-  """no progress bar, and no word of what was chosen"""
+  """no progress, and no word of what was chosen"""
 
   def run(self) -> None:
-    from vmapseeds import campaign, until
+    from vmapseeds import campaign, hosts, until
 
+    one_of("engine", self.engine, ("local", "ray"))
+    if self.engine == "ray" and (self.until or self.coordinator):
+      raise Mistake("--engine ray with --until or --coordinator: give one of them")
+    if self.workers is not None and self.engine != "ray":
+      raise Mistake(f"--workers {self.workers} without --engine ray: it says how many workers Ray has")
+    if self.coordinator is None and (self.processes is not None or self.process is not None):
+      raise Mistake("--processes and --process without --coordinator HOST:PORT: give all three")
+    if self.coordinator is not None and self.until:
+      raise Mistake("--coordinator with --until: train with one process until then, or give --runs")
+    if self.coordinator is not None:
+      hosts.check(self.coordinator, self.processes, self.process)
+      if not hosts.is_child():
+        return hosts.train_as_child(sys.argv[1:], self.coordinator)
     count = self.runs if self.until is None else max(self.most_runs, at_least("runs", self.runs, 1))
     runs = Runs.vary(self.vary, count) if self.vary else Runs.independent(count)
     what = recipe(self.recipe, **overrides(self.set)), runs, self.out
     how = dict(
       seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,
-      progress=not self.quiet,
+      force_mixed=self.force_mixed, progress=not self.quiet,
     )  # fmt: skip
-    if self.until is None:
+    if self.coordinator is not None:
+      hosts.join(self.coordinator, self.processes, self.process)
+    if self.engine == "ray":
+      from vmapseeds import ray_engine
+
+      results = ray_engine.train(*what, workers=self.workers, **how)
+    elif self.until is None:
       results = campaign.train(*what, **how)
     else:
       results = until.train(*what, until.Until.parse(self.until), first=self.runs, **how)
-    accuracy = results.accuracy.values[~results.diverged.values]
-    diverged = f", {int(results.diverged.sum())} diverged" * bool(results.diverged.any())
-    mean = f"mean accuracy {accuracy.mean():.2%}" if len(accuracy) else "no accuracy"
-    print(f"{results.sizes['run']} runs in {self.out}{diverged}, {mean}; next: vmapseeds report {self.out}")
+    if self.coordinator is not None:
+      hosts.leave()
+    print(f"{held(results, self.out)}; next: vmapseeds report {self.out}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+  """Trains what is left of a folder that `train` began; start as many as there are machines."""
+
+  folder: Annotated[Positional[Path], arg(metavar="DIR")]
+  """results folder"""
+
+  blocks: Annotated[str, arg(metavar="A:B", help_behavior_hint="(default: all)")] = ":"
+  """which blocks: from A on, up to but without B"""
+
+  seed_batch: _count("256, or what fits in memory") = None
+  """runs trained between two writes; an interruption loses at most these"""
+
+  force_mixed: Flag = False
+  """go on although versions, device kind or precision are others than the folder's"""
+
+  quiet: Flag = False
+  """no progress"""
+
+  def run(self) -> None:
+    from vmapseeds import campaign
+
+    found = re.fullmatch(r"(\d*):(\d*)", self.blocks)
+    if not found:
+      raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
+    ends = tuple(int(end) if end else None for end in found.groups())
+    results = campaign.work(
+      self.folder, ends, seed_batch=self.seed_batch, force_mixed=self.force_mixed, progress=not self.quiet
+    )
+    print(f"{held(results, self.folder)}; next: vmapseeds report {self.folder}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Verify:
+  """Says whether a results folder is as it was written: what is lost, damaged or foreign. Exit status 1 if anything."""
+
+  folder: Annotated[Positional[Path], arg(metavar="DIR")]
+  """results folder"""
+
+  repair: Flag = False
+  """restore what there is a copy of, and mark the runs of blocks that are hit for training again"""
+
+  def run(self) -> None:
+    from vmapseeds.verify import verify
+
+    verdict = verify(self.folder, repair=self.repair)
+    for repaired in verdict.repairs:
+      print(f"repaired: {repaired}")
+    for note in verdict.notes:
+      print(f"note: {note}")
+    for problem in verdict.problems:
+      print(f"problem: {problem}")
+    if verdict.problems:
+      sys.exit(1)
+    print(f"sound: {verdict.done} of {verdict.runs} runs are done in {self.folder}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+  """Trains one run again and says whether its predictions agree bit for bit. Exit status 1 if they do not."""
+
+  folder: Annotated[Positional[Path], arg(metavar="DIR")]
+  """results folder"""
+
+  run_: Annotated[int, arg(name="run", metavar="N")]
+  """which run, from 0"""
+
+  def run(self) -> None:
+    from vmapseeds import campaign
+
+    replay = campaign.replay(self.folder, self.run_)
+    for name, differing in replay.differing.items():
+      agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
+      print(f"run {replay.run}, test set {name}: predictions {agree} {replay.examples[name]} examples")
+    if not replay.same:
+      sys.exit(1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +357,14 @@ class Bench:
     bench.bench(recipe(self.recipe, **overrides(self.set)), self.widths, self.lowerings)
 
 
+def held(results: Any, folder: Path) -> str:
+  """What a folder holds, in a line."""
+  accuracy = results.accuracy.values[~results.diverged.values]
+  diverged = f", {int(results.diverged.sum())} diverged" * bool(results.diverged.any())
+  mean = f"mean accuracy {accuracy.mean():.2%}" if len(accuracy) else "no accuracy"
+  return f"{results.sizes['run']} runs in {folder}{diverged}, {mean}"
+
+
 def overrides(settings: Sequence[str]) -> dict[str, Any]:
   """The recipe fields of `--set field=value ...`."""
   for setting in settings:
@@ -266,24 +391,39 @@ def parse(target: Any, argv: Sequence[str] | None = None, *, prog: str | None = 
   raise Mistake("; ".join(" ".join(part.split()) for part in parts.split("|") if part.strip()))
 
 
+class Terminated(KeyboardInterrupt):
+  """SIGTERM, which ends a program as Ctrl-C does."""
+
+
+def _terminate(*_) -> None:
+  raise Terminated
+
+
 @contextlib.contextmanager
 def mistakes() -> Iterator[None]:
-  """Prints a user's mistake as one line on stderr and ends with status 2."""
+  """Prints a user's mistake as one line on stderr and ends with status 2; so for other ends that need no traceback."""
   try:
     yield
   except Mistake as mistake:
     print(f"error: {' '.join(str(mistake).split())}", file=sys.stderr)
     sys.exit(2)
+  except Failure as failure:
+    print(f"error: {' '.join(str(failure).split())}", file=sys.stderr)
+    sys.exit(1)
   except KeyboardInterrupt as interrupt:
     said = str(interrupt) or "what was written stays; the same command goes on from there"
-    print(f"interrupted: {said}", file=sys.stderr)
-    sys.exit(130)
+    terminated = isinstance(interrupt, Terminated)
+    print(f"{'terminated' if terminated else 'interrupted'}: {said}", file=sys.stderr)
+    sys.exit(143 if terminated else 130)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
   """The program `vmapseeds`."""
   with mistakes():
-    parse(Demo | Train | Import | Report | Compare | Recipes | Bench, argv, prog="vmapseeds").run()
+    if threading.current_thread() is threading.main_thread():
+      signal.signal(signal.SIGTERM, _terminate)
+    commands = Demo | Train | Work | Verify | Replay | Import | Report | Compare | Recipes | Bench
+    parse(commands, argv, prog="vmapseeds").run()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from vmapseeds import stats
 from vmapseeds.errors import Mistake
-from vmapseeds.results import open_results
+from vmapseeds.results import open_results, readable
 from vmapseeds.runs import SOURCES
 from vmapseeds.stats.intervals import variance_interval
 
@@ -38,7 +38,10 @@ def compare(
     Mistake: a folder without finished runs, other test examples, a gamma outside (1/2, 1], or paired=True with unequal
       numbers of runs.
   """
-  results = [open_results(folder, test_set) for folder in (a, b)]
+  results = []
+  for folder in (a, b):
+    with readable(folder):
+      results.append(open_results(folder, test_set).drop_vars(["predictions", "logits"], errors="ignore").load())
   if results[0].labels.shape != results[1].labels.shape or (results[0].labels != results[1].labels).any():
     raise Mistake(f"{a} and {b} were tested on different examples: compare results of one test set")
   if paired:

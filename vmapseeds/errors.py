@@ -12,6 +12,10 @@ class UnknownField(Mistake, TypeError):
   """A name that no field, source or flag has."""
 
 
+class Failure(RuntimeError):
+  """What the machine could not do, though nothing is wrong with what was asked: one line, exit status 1."""
+
+
 def one_of(what: str, given: object, allowed: Iterable[str], error: type[Mistake] = Mistake) -> None:
   """Raises `error` unless `given` is among `allowed`, naming the nearest allowed value."""
   allowed = list(allowed)

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vmapseeds.errors import Mistake, at_least
-from vmapseeds.results import IMPORTED, check_writable, create_folder, made_whole, open_results
+from vmapseeds.results import IMPORTED, check_writable, create_folder, made_whole, open_results, whole_chunks
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
 # Results keep classes in 16 bits at most, and -1 among them.
@@ -86,7 +86,7 @@ def import_runs(
   highest = [check_classes("labels", true_classes, num_classes)]
   if block_runs is None:
     block_runs = max(1, BLOCK_BYTES // (runs.dtype.itemsize * math.prod(runs.shape[1:])))
-  at_least("block_runs", block_runs, 1)
+  block_runs = min(at_least("block_runs", block_runs, 1), runs.shape[0])
 
   columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
   stderr = Console(stderr=True)
@@ -96,8 +96,8 @@ def import_runs(
       for rows in blocks(bar, "checking", runs.shape[0], block_runs):
         highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
       num_classes = num_classes or max(highest) + 1
-    attributes = {**origin(runs, labels, name), "num_classes": num_classes}
-    with made_whole(Path(out)) as draft:
+    attributes = {**origin(runs, labels, name), "num_classes": num_classes, "block_runs": block_runs}
+    with made_whole(Path(out)) as draft, whole_chunks():
       create_folder(
         draft, attributes, runs=runs.shape[0], columns={}, labels={"test": true_classes.astype(np.int32)},
         chunk=block_runs, logits=runs.dtype if keep_logits else None,
@@ -110,6 +110,7 @@ def import_runs(
         group["test/accuracy"][rows] = (predicted == true_classes).mean(1)
         if keep_logits:
           group["test/logits"][rows] = block
+      group["diverged"][:] = False
       group["done"][:] = True
   return open_results(out)
 

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from vmapseeds import plots, stats
 from vmapseeds.errors import Mistake
-from vmapseeds.results import open_results
+from vmapseeds.results import open_results, readable
 from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -182,12 +182,13 @@ def _vote_figures(
 
 def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[str, Any]]:
   results = open_results(folder, test_set)
-  # Read from disk once; logits, where kept, are not needed.
-  results = results.assign(predictions=results.predictions.load())
-  try:
-    return results, {"folder": str(folder), **summarize(results, test_set=test_set)}
-  except Mistake as mistake:
-    raise Mistake(f"{folder}: {mistake}") from None
+  with readable(folder):
+    # Read from disk once; logits, where kept, are not needed.
+    results = results.assign(predictions=results.predictions.load())
+    try:
+      return results, {"folder": str(folder), **summarize(results, test_set=test_set)}
+    except Mistake as mistake:
+      raise Mistake(f"{folder}: {mistake}") from None
 
 
 def _write(results: xr.Dataset, summary: dict[str, Any], folder: Path) -> Path:

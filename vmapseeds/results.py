@@ -6,6 +6,10 @@ with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on req
 The root's attributes hold the recipe as JSON, the names of the test sets and what the results depend on: device kind,
 lane width, lowering, precision (what `auto` came to), data.
 
+Arrays are cut into blocks of `block_runs` runs (an attribute), one object each, with a checksum at its end; all of a
+block's objects are there when one of its runs is done. See `vmapseeds.blocks` for what the folder `blocks` holds.
+Folders of before have neither that attribute nor that folder nor checksums.
+
 Runs that were imported (`vmapseeds.imports`) are in the same format. They have no seed and none diverged; `device_kind`
 is "imported", `lane_width`, `lowering`, `precision` and `data_digest` are None, and `recipe` is the JSON not of a
 `Recipe` but of `name`, `dataset` (None), `test_sets` and `imported`: file, shape and dtype of each array that came.
@@ -16,7 +20,6 @@ import json
 import os
 import shutil
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,9 +27,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 import zarr
-import zarr.errors
 from jaxtyping import Bool, Int
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
+from vmapseeds import blocks
 from vmapseeds.data import Dataset
 from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
@@ -34,7 +38,9 @@ from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Runs
 
 FORMAT = "vmapseeds results 1"
+MIXED = "mixed"  # a condition that is not the same for all runs: records have those of each
 IMPORTED = "imported"  # the device kind of runs from elsewhere
+COPY = f"{blocks.FOLDER}/folder.json"  # of the root's zarr.json
 DIMENSIONS = {"label_map": ("run", "original_class"), "subset": ("run", "train_example")}
 FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, "diverged": False}
 
@@ -42,53 +48,80 @@ FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, 
 class Results:
   """The folder of a campaign, open for writing: made by `open_or_create`, which also extends it."""
 
-  def __init__(self, path: Path):
-    self.path = path
-    self.group = zarr.open_group(path, mode="r+", use_consolidated=False)
+  def __init__(self, path: str | os.PathLike):
+    self.path = Path(path)
+    for file, fault in metadata_faults(self.path):
+      raise damaged(self.path, [f"{file} {fault}"])
+    with readable(self.path):
+      self.group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
+      self._arrays: dict[str, zarr.Array] = {}
+      self.block_runs = self.array("done").chunks[0]
+    self.columns = list(self.group.attrs["columns"])
+    variables = ["predictions", "accuracy"] + ["logits"] * self.group.attrs["logits"]
+    self.outcomes = ["diverged", *(f"{name}/{v}" for name in test_sets(self.path) for v in variables)]
 
   @classmethod
   def open_or_create(
     cls, path: str | os.PathLike, recipe: Recipe, runs: Runs, data: Dataset, *, chunk: int, logits: bool,
-    conditions: dict[str, Any], versions: dict[str, str],
+    conditions: dict[str, Any], versions: dict[str, str], force_mixed: bool = False,
   ) -> "Results":  # fmt: skip
     """The campaign's folder, made if there is none, extended if it has fewer runs.
 
     Args:
-      chunk: runs a chunk of the arrays of a new folder.
+      chunk: runs a block of a new folder.
       conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering,
         precision, data.
+      versions: of Python and of packages.
+      force_mixed: goes on under another recipe, other conditions or versions, and notes in the attributes which.
 
     Raises:
       Mistake: the folder holds something else, cannot be written, or belongs to another recipe, other runs or other
         conditions. Nothing is changed then.
+      FileExistsError: another process has made the folder meanwhile.
     """
     path = Path(path)
     check_folder(path)
     if path.is_dir() and any(path.iterdir()):
       results = cls(path)
-      results.check_same(recipe, runs, logits, conditions)
-      results.extend(runs)
-      results.set_conditions(**conditions)
+      with readable(path):
+        mixed = results.check_same(recipe, runs, logits, conditions, versions, force_mixed)
+        results.restore_labels(data)
+        results.extend(runs)
+        results.settle(conditions, versions, mixed)
       return results
 
     num_classes = runs.num_classes(data.num_classes)
-    with made_whole(path) as draft:
-      create_folder(
-        draft,
-        {
-          "recipe": recipe.to_json(), "test_sets": list(recipe.test_sets), "num_classes": num_classes,
-          "sampling": _sampling(runs), **conditions, "versions": versions,
-        },
-        runs=len(runs), columns=runs.columns(), labels={name: e.labels for name, e in data.tests.items()}, chunk=chunk,
-        logits=np.dtype(np.float32) if logits else None,
-      )  # fmt: skip
+    try:
+      with made_whole(path) as draft:
+        create_folder(
+          draft,
+          {
+            "recipe": recipe.to_json(), "test_sets": list(recipe.test_sets), "num_classes": num_classes,
+            "sampling": _sampling(runs), "block_runs": chunk, **conditions, "versions": versions,
+          },
+          runs=len(runs), columns=runs.columns(), labels={name: e.labels for name, e in data.tests.items()},
+          chunk=chunk, logits=np.dtype(np.float32) if logits else None,
+        )  # fmt: skip
+    except Mistake:
+      if attributes(path) is None:
+        raise
+      raise FileExistsError(path) from None
     return cls(path)
 
-  def check_same(self, recipe: Recipe, runs: Runs, logits: bool, conditions: dict[str, Any]) -> None:
-    """`Mistake`, naming the first difference, unless the folder is of this recipe, these runs and these conditions."""
-    stored = self.group.attrs.asdict()
+  def check_same(
+    self, recipe: Recipe, runs: Runs, logits: bool, conditions: dict[str, Any], versions: dict[str, str],
+    force_mixed: bool = False,
+  ) -> list[str]:  # fmt: skip
+    """`Mistake`, naming the first difference, unless the folder is of this recipe, these runs and these conditions.
+
+    Returns:
+      What differs though runs are done, which only `force_mixed` allows: names of conditions, `versions`, `recipe`.
+    """
+    stored = attributes(self.path)
     other = f"{self.path} belongs to another campaign"
     use = "give another --out, or what it was started with"
+    force = f"{use}, or --force-mixed"
+    begun, mixed = self.done.any(), []
     ours, theirs = recipe.replace(precision=conditions["precision"]), Recipe.from_json(stored["recipe"])
     # `auto` is no precision of its own; what it came to is a condition, which the first release did not write.
     if theirs.precision == "auto":
@@ -96,10 +129,22 @@ class Results:
     stored.setdefault("precision", theirs.precision)
     difference = theirs.differences(ours)
     if difference:
-      raise Mistake(f"{other}: its recipe and this one differ in {difference}; {use}")
+      same_task = all(getattr(theirs, field) == getattr(ours, field) for field in ("dataset", "test_sets", "classes"))
+      if not (force_mixed and same_task):
+        raise Mistake(f"{other}: its recipe and this one differ in {difference}; {force if same_task else use}")
+      mixed.append("recipe")
     for name, value in conditions.items():
-      if stored[name] != value and self.done.any():
-        raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {value!r}; {use}")
+      if stored[name] != value and begun:
+        if not force_mixed or name == "data_digest":
+          use_what = use if name == "data_digest" else force
+          raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {value!r}; {use_what}")
+        mixed.append(name)
+    for package in versions.keys() & stored["versions"].keys() - {"python"}:
+      if stored["versions"][package] != versions[package] and begun:
+        if not force_mixed:
+          theirs, ours = stored["versions"][package], versions[package]
+          raise Mistake(f"{other}: its version of {package} is {theirs}, not {ours}; {force}")
+        mixed.append("versions")
     if stored["logits"] != logits:
       raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
     columns = runs.columns()
@@ -107,51 +152,215 @@ class Results:
       theirs, ours = (", ".join(names) for names in (stored["columns"], columns))
       theirs, ours = f"{theirs} and sampling {stored['sampling']}", f"{ours} and {_sampling(runs)}"
       raise Mistake(f"{other}: its runs have {theirs}, these {ours}; {use}")
+    self.restore(columns)
     shared = min(len(runs), len(self))
     for name, column in columns.items():
-      theirs = self.group[name][:shared]
+      theirs = self.array(name)[:shared]
       if theirs.shape != column[:shared].shape or not np.array_equal(theirs, column[:shared]):
         raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
+    return sorted(set(mixed))
 
-  def set_conditions(self, **conditions: Any) -> None:
-    """Writes what the runs depend on, or some of it."""
-    self.group.attrs.update(conditions)
+  def settle(self, conditions: dict[str, Any], versions: dict[str, str], mixed: list[str]) -> None:
+    """Writes under what runs are trained, where it is not as it was and no run is done or `mixed` allows it."""
+    stored = attributes(self.path)
+    if self.done.any():
+      # The first release did not write the precision.
+      new = {name: value for name, value in conditions.items() if name not in stored}
+    else:
+      new = {**conditions, "versions": versions}
+    new |= {name: MIXED for name in mixed if name not in ("recipe", "versions")}
+    if mixed:
+      new["mixed"] = sorted({*stored.get("mixed", []), *mixed})
+    if any(stored.get(name) != value for name, value in new.items()):
+      self.set_attributes(**new)
+    _consolidate(self.path)
+
+  def set_attributes(self, **changes: Any) -> None:
+    """Writes some of the root's attributes."""
+    root = json.loads((self.path / "zarr.json").read_text())
+    root["attributes"] |= changes
+    blocks.replace(self.path / "zarr.json", json.dumps(root, indent=2))
     _consolidate(self.path)
 
   def extend(self, runs: Runs) -> None:
     """Makes room for all of `runs`. `done` grows last: it says how many runs the folder has."""
-    if len(runs) <= len(self):
-      return
-    variables = ["predictions", "accuracy"] + ["logits"] * self.group.attrs["logits"]
-    outcomes = [f"{test_set}/{v}" for test_set in test_sets(self.path) for v in variables]
     columns = runs.columns()
-    for name in [*outcomes, *columns, "diverged", "done"]:
-      array = self.group[name]
-      if array.shape[0] < len(runs):
-        array.resize((len(runs), *array.shape[1:]))
-      if name in columns:
-        array[len(self) :] = columns[name][len(self) :]
+    while len(self) < len(runs):
+      self._arrays.clear()
+      with blocks.Claims(self.path) as claims, whole_chunks():
+        if not claims.take("folder"):  # another process extends it
+          time.sleep(0.1)
+          continue
+        self._arrays.clear()
+        before = len(self)
+        for name in (*self.outcomes, *columns, "done")[: None if before < len(runs) else 0]:
+          array = self.group[name]
+          array.resize((len(runs), *array.shape[1:]))
+          if name in columns:
+            _fill(array, columns[name], before)
+        self._arrays.clear()
+        _consolidate(self.path)
+
+  def restore(self, columns: dict[str, np.ndarray]) -> None:
+    """Writes objects of the runs table again that are lost or damaged, when it is the table they were of."""
+    if "block_runs" not in self.group.attrs:
+      return  # in folders of before an object of zeros alone was not written
+    count = -(-len(self) // self.block_runs)
+    for name, column in columns.items():
+      with contextlib.suppress(Exception):
+        shared = min(len(column), len(self))
+        same = np.array_equal(self.array(name)[:shared], column[:shared])
+        if same and len(blocks.names(self.path / name / "c")) >= count:
+          continue
+      for block in range(count):
+        rows = self.rows(block)
+        values, fault = self._values(name, block)
+        if rows.stop > len(column) or (not fault and np.array_equal(values, column[rows])):
+          continue
+        writes = blocks.record(self.path, block)
+        told = all(blocks.digest(column[write["rows"]]) == write["digests"][name] for write in writes)
+        # Without a record, what can be read counts.
+        if told and (fault or writes):
+          blocks.remove(self.path / self.object(name, block))
+          self.array(name)[rows] = column[rows]
+
+  def restore_labels(self, data: Dataset) -> None:
+    """Writes the labels of a test set again where they are lost or damaged, when they are those of `data`."""
+    digests = self.group.attrs.get("label_digests", {})
+    for name, examples in data.tests.items():
+      array = self.array(f"{name}/labels")
+      if self.faulty_labels(name) and digests.get(name) == blocks.digest(examples.labels.astype(array.dtype)):
+        blocks.remove(self.path / object_path(f"{name}/labels", 0, 1))
+        array[:] = examples.labels
+
+  def runs(self) -> Runs:
+    """The runs table."""
+    columns = {name: self.array(name)[: len(self)] for name in self.columns}
+    return Runs.from_columns(columns, self.group.attrs["sampling"])
+
+  def rows(self, block: int) -> slice:
+    """The rows of a block."""
+    return slice(block * self.block_runs, min((block + 1) * self.block_runs, len(self)))
+
+  def object(self, name: str, block: int) -> str:
+    """The path in the folder of an array's object of a block."""
+    return object_path(name, block, self.array(name).ndim)
+
+  def faulty(self, name: str, block: int = 0) -> str | None:
+    """Why an array cannot be read in a block, None where it can."""
+    return self._values(name, block)[1]
+
+  def _values(self, name: str, block: int) -> tuple[np.ndarray | None, str | None]:
+    """An array's values in a block, or why they cannot be read."""
+    if not (self.path / self.object(name, block)).exists():
+      return None, "is missing"
+    try:
+      return self.array(name)[self.rows(block)], None
+    except Exception as error:
+      return None, f"cannot be read ({said(error)})"
+
+  def faulty_labels(self, test_set: str) -> str | None:
+    """Why the labels of a test set cannot be trusted, None where they can."""
+    fault = self.faulty(f"{test_set}/labels")
+    kept = self.group.attrs.get("label_digests", {}).get(test_set)
+    if fault or kept is None:
+      return fault
+    values = self.array(f"{test_set}/labels")[:]
+    return None if blocks.digest(values) == kept else "holds other values than were written"
+
+  def begin(self, block: int) -> Bool[np.ndarray, " rows"]:
+    """Which runs of a block that this process has claimed are done.
+
+    A process that was killed may have written and recorded runs without marking them: they are marked now.
+    """
+    if self.group["done"].shape != self.array("done").shape:
+      self._arrays.clear()  # another process has extended the folder
+    rows = self.rows(block)
+    if not (self.path / self.object("done", block)).exists():
+      self.array("done")[rows] = False
+    marked = self.array("done")[rows]
+    for write in blocks.record(self.path, block):
+      here = np.asarray(write["rows"]) - rows.start
+      if not marked[here].all() and not self.faults(block, [write]):
+        marked[here] = True
+        self.array("done")[rows] = marked
+    return marked
+
+  def faults(self, block: int, writes: list[dict[str, Any]]) -> dict[str, str]:
+    """What is wrong with the objects of a block, given what was written there, by their paths."""
+    found = {}
+    start = self.rows(block).start
+    for name in (*self.columns, *self.outcomes):
+      values, fault = self._values(name, block)
+      for write in writes if fault is None else ():
+        here = np.asarray(write["rows"]) - start
+        if max(here) >= len(values) or blocks.digest(values[here]) != write["digests"].get(name):
+          fault = "holds other values than were written"
+      if fault:
+        found[self.object(name, block)] = fault
+    return found
 
   def __len__(self) -> int:
-    return self.group["done"].shape[0]
+    return self.array("done").shape[0]
 
   @property
   def done(self) -> Bool[np.ndarray, " runs"]:
     """Which runs are trained, evaluated and written."""
-    return self.group["done"][:]
+    return self.array("done")[:]
+
+  def array(self, name: str) -> zarr.Array:
+    """An array of the folder, opened once."""
+    if name not in self._arrays:
+      with whole_chunks():
+        self._arrays[name] = self.group[name]
+    return self._arrays[name]
 
   def write(
-    self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation]
-  ) -> None:
-    """Writes what became of some runs, and only then marks them done."""
+    self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation],
+    provenance: dict[str, Any] | None = None,
+  ) -> None:  # fmt: skip
+    """Writes what became of some runs, block by block: the values, then the block's record, and only then the marks.
+
+    Args:
+      provenance: what the record says of these runs besides digests of their values.
+    """
+    outcomes = {"diverged": diverged}
     for name, evaluation in evaluations.items():
-      test_set = self.group[name]
-      test_set["predictions"].oindex[rows] = evaluation.predictions
-      test_set["accuracy"].oindex[rows] = evaluation.correct / evaluation.predictions.shape[1]
+      outcomes[f"{name}/predictions"] = evaluation.predictions
+      outcomes[f"{name}/accuracy"] = evaluation.correct / evaluation.predictions.shape[1]
       if evaluation.logits is not None:
-        test_set["logits"].oindex[rows] = evaluation.logits
-    self.group["diverged"].oindex[rows] = diverged
-    self.group["done"].oindex[rows] = True
+        outcomes[f"{name}/logits"] = evaluation.logits
+    for block in np.unique(rows // self.block_runs).tolist():
+      here = rows // self.block_runs == block
+      try:
+        self._write(block, rows[here], {name: v[here] for name, v in outcomes.items()}, provenance or {})
+      except OSError:
+        with contextlib.suppress(ValueError):
+          if not blocks.record(self.path, block):
+            self.forget(block)
+        raise
+
+  def _write(
+    self, block: int, rows: Int[np.ndarray, " rows"], outcomes: dict[str, np.ndarray], provenance: dict
+  ) -> None:
+    digests = {name: blocks.digest(self.array(name).oindex[rows]) for name in self.columns}
+    for name, values in outcomes.items():
+      array = self.array(name)
+      values = np.asarray(values).astype(array.dtype)
+      array.oindex[rows] = values
+      digests[name] = blocks.digest(values)
+      blocks.flush(self.path / object_path(name, block, array.ndim))
+    # What an earlier process recorded of these rows, and did not mark, is no more.
+    writes = [w for w in blocks.record(self.path, block) if not set(w["rows"]) & set(rows.tolist())]
+    writes.append({"rows": rows.tolist(), "digests": digests, **provenance})
+    blocks.write_record(self.path, block, writes)
+    self.array("done").oindex[rows] = True
+    blocks.flush(self.path / object_path("done", block, 1))
+
+  def forget(self, block: int) -> None:
+    """Removes a block's record and outcomes; none of its runs is marked done."""
+    for object in (f"{blocks.FOLDER}/{block}.json", *(self.object(name, block) for name in self.outcomes)):
+      blocks.remove(self.path / object)
 
 
 @contextlib.contextmanager
@@ -196,15 +405,20 @@ def create_folder(
   """A results folder in which no run is done.
 
   Args:
-    attributes: those of the root; `recipe`, `test_sets` and `num_classes` must be there.
+    attributes: those of the root; `recipe`, `test_sets` and `num_classes` must be there. `block_runs` promises that
+      all objects of a block are there when one of its runs is done.
     columns: what is known of each run.
     labels: those of each test set.
     chunk: runs a chunk of the arrays.
     logits: of which dtype they are kept, None where they are not.
   """
   num_classes = attributes["num_classes"]
-  root = {"format": FORMAT, "logits": logits is not None, "columns": list(columns), **attributes}
+  root = {
+    "format": FORMAT, "logits": logits is not None, "columns": list(columns),
+    "label_digests": {name: blocks.digest(of_examples) for name, of_examples in labels.items()}, **attributes,
+  }  # fmt: skip
   group = zarr.create_group(path, attributes=root)
+  (path / blocks.FOLDER).mkdir()
   for name, column in columns.items():
     _create(group, name, column, chunk, DIMENSIONS.get(name, ("run",)))
   for name in ("diverged", "done"):
@@ -223,16 +437,36 @@ def create_folder(
 
 
 def _create(group: zarr.Group, name: str, values: np.ndarray, chunk: int, dimensions: tuple[str, ...]) -> None:
-  array = group.create_array(
-    name,
-    shape=values.shape,
-    dtype=values.dtype,
-    chunks=(max(1, min(chunk, len(values))), *values.shape[1:]),
-    dimension_names=dimensions,
-    fill_value=FILL.get(name, 0),
-  )
-  if name not in FILL:
-    array[:] = values
+  with whole_chunks():
+    array = group.create_array(
+      name,
+      shape=values.shape,
+      dtype=values.dtype,
+      chunks=(max(1, chunk), *values.shape[1:]),
+      compressors=[ZstdCodec(level=0), Crc32cCodec()],
+      dimension_names=dimensions,
+      fill_value=FILL.get(name, 0),
+    )
+    if name not in FILL:
+      _fill(array, values)
+
+
+def _fill(array: zarr.Array, values: np.ndarray, start: int = 0) -> None:
+  """Writes rows from `start` on, object by object: where one fails, Zarr would go on with others beside it."""
+  size = array.chunks[0]
+  for first in range(start // size * size, len(values), size):
+    rows = slice(max(first, start), first + size)
+    array[rows] = values[rows]
+
+
+def whole_chunks() -> contextlib.AbstractContextManager:
+  """Arrays opened within write every object, also where all values are the fill value: one that is absent is lost."""
+  return zarr.config.set({"array.write_empty_chunks": True})
+
+
+def object_path(name: str, block: int, ndim: int) -> str:
+  """The path in a results folder of the object that holds an array's block."""
+  return "/".join((name, "c", str(block), *["0"] * (ndim - 1)))
 
 
 def _sampling(runs: Runs) -> list | None:
@@ -240,14 +474,72 @@ def _sampling(runs: Runs) -> list | None:
 
 
 def _consolidate(path: Path) -> None:
-  """Copies all metadata into one file a group: without it `xarray.open_zarr` warns and reads array by array."""
-  with warnings.catch_warnings():
-    # zarr-python says that other readers may not know consolidated metadata (they read the arrays' own), and that a
-    # report lies in the folder.
-    for known in ("Consolidated metadata is currently not part", "Object at report is not recognized"):
-      warnings.filterwarnings("ignore", known, zarr.errors.ZarrUserWarning)
-    for name in (None, *test_sets(path)):
-      zarr.consolidate_metadata(path, path=name)
+  """Copies all metadata into one file a group, where it is not there yet, and the root's file into `blocks`.
+
+  Without it `xarray.open_zarr` warns and reads array by array.
+  """
+  root = _parsed(path / "zarr.json")
+  sets = test_sets(path)
+  found = {file: _parsed(path / file) for file in metadata_files(root["attributes"])}
+  nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
+  for node in nodes.values():
+    node.pop("consolidated_metadata", None)
+  inline = {"kind": "inline", "must_understand": False}
+  for name in sets:
+    inside = {n.removeprefix(f"{name}/"): node for n, node in nodes.items() if n.startswith(f"{name}/")}
+    _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": {**inline, "metadata": inside}})
+  # The root counts for readers; the copy is first, so that it is never the older one.
+  whole = {**root, "consolidated_metadata": {**inline, "metadata": nodes}}
+  if (path / blocks.FOLDER).is_dir():
+    _rewrite(path / COPY, whole)
+  _rewrite(path / "zarr.json", whole)
+
+
+def _rewrite(file: Path, node: dict[str, Any]) -> None:
+  if _parsed(file) != node:
+    blocks.replace(file, json.dumps(node, indent=2))
+
+
+def _parsed(file: Path) -> Any:
+  """What a JSON file holds, None where it cannot be read."""
+  try:
+    return json.loads(blocks.read(file) or b"")
+  except (OSError, ValueError):
+    return None
+
+
+def metadata_files(root: dict[str, Any]) -> list[str]:
+  """The metadata files below the root that a folder with these attributes has."""
+  sets = _test_sets(root)
+  variables = ["labels", "predictions", "accuracy"] + ["logits"] * root["logits"]
+  arrays = [*root["columns"], "diverged", "done", *(f"{name}/{v}" for name in sets for v in variables)]
+  return [f"{name}/zarr.json" for name in (*sets, *arrays)]
+
+
+def metadata_faults(path: Path) -> list[tuple[str, str]]:
+  """Metadata files that are missing, cannot be read or differ from the root's copy of them, and what is wrong."""
+  root = _parsed(path / "zarr.json")
+  copies = (root.get("consolidated_metadata") or {}).get("metadata")
+  found = []
+  for file in metadata_files(root["attributes"]):
+    node = _parsed(path / file)
+    if not isinstance(node, dict):
+      found.append((file, "cannot be read" if (path / file).exists() else "is missing"))
+      continue
+    node.pop("consolidated_metadata", None)
+    copy = copies and copies.get(file.removesuffix("/zarr.json"))
+    if copy is None:
+      continue
+    copy = {key: value for key, value in copy.items() if key != "consolidated_metadata"}
+    try:
+      # An extension that was interrupted leaves some arrays longer than the root says; the next one completes it.
+      if copy["node_type"] == "array" and node["shape"][0] > copy["shape"][0]:
+        node = {**node, "shape": [copy["shape"][0], *node["shape"][1:]]}
+    except (KeyError, TypeError, IndexError):
+      pass
+    if node != copy:
+      found.append((file, "differs from the root's copy of it"))
+  return found
 
 
 def check_folder(path: str | os.PathLike) -> None:
@@ -282,7 +574,10 @@ def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
 
 def test_sets(path: str | os.PathLike) -> tuple[str, ...]:
   """The names of the test sets of a results folder, the default first."""
-  stored = attributes(path)
+  return _test_sets(attributes(path))
+
+
+def _test_sets(stored: dict[str, Any]) -> tuple[str, ...]:
   # The first release wrote them into the recipe only.
   return tuple(stored["test_sets"]) if "test_sets" in stored else Recipe.from_json(stored["recipe"]).test_sets
 
@@ -299,16 +594,72 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
     Mistake: `path` is no results folder, or has no such test set.
   """
   path = Path(path)
-  if attributes(path) is None:
+  stored = attributes(path)
+  if stored is None:
+    if (path / COPY).exists():
+      raise damaged(path, ["zarr.json cannot be read"])
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   one_of("test set", test_set, test_sets(path))
-  dataset = xr.merge(
-    [xr.open_zarr(path), xr.open_zarr(path, group=test_set)],
-    combine_attrs="override",
-    join="exact",
-    compat="no_conflicts",
-  )
-  return dataset.isel(run=np.flatnonzero(dataset.done.values)).drop_vars("done")
+  with readable(path):
+    dataset = xr.merge(
+      [xr.open_zarr(path), xr.open_zarr(path, group=test_set)],
+      combine_attrs="override",
+      join="exact",
+      compat="no_conflicts",
+    )
+    done = dataset.done.values
+  if "block_runs" in stored and (lost := missing(path, stored, done)):
+    raise damaged(path, [f"{file} is missing" for file in lost])
+  return dataset.isel(run=np.flatnonzero(done)).drop_vars("done")
+
+
+def missing(path: Path, stored: dict[str, Any], done: Bool[np.ndarray, " runs"]) -> list[str]:
+  """The objects and records that should be there, given which runs are done, and are not: by names, nothing is read."""
+  begun = np.unique(np.flatnonzero(done) // stored["block_runs"]).tolist()
+  records = {file.removesuffix(".json") for file in blocks.names(path / blocks.FOLDER)}
+  recorded = [block for block in range(-(-len(done) // stored["block_runs"])) if str(block) in records]
+  lost = []
+  for file in metadata_files(stored):
+    name = file.removesuffix("/zarr.json")
+    if name in _test_sets(stored):
+      continue
+    there = blocks.names(path / name / "c")
+    ndim = 1 + (name.endswith(("/predictions", "label_map", "subset"))) + 2 * name.endswith("/logits")
+    wanted = {"done": [*begun, *recorded]}.get(name, begun) if not name.endswith("/labels") else [0]
+    objects = {block: object_path(name, block, ndim) for block in wanted}
+    lost += [object for object in objects.values() if object.removeprefix(f"{name}/c/") not in there]
+  if stored["device_kind"] != IMPORTED:
+    lost += [f"{blocks.FOLDER}/{block}.json" for block in begun if str(block) not in records]
+  return lost
+
+
+def damaged(path: str | os.PathLike, faults: list[str]) -> Mistake:
+  """What is said of a folder that cannot be trusted."""
+  more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+  return Mistake(f"{path} is damaged: {faults[0]}{more}; `vmapseeds verify {path}` says what, and --repair helps")
+
+
+@contextlib.contextmanager
+def readable(path: str | os.PathLike) -> Iterator[None]:
+  """Makes of an error a `Mistake` that says what is damaged, when something is."""
+  try:
+    yield
+  except (Mistake, FileExistsError):
+    raise
+  except Exception as error:
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+      raise  # the disk's fault
+    from vmapseeds.verify import verify  # which reads results itself
+
+    faults = verify(path).problems
+    if not faults:
+      raise
+    raise damaged(path, faults) from error
+
+
+def said(error: BaseException) -> str:
+  """An error's text in one line."""
+  return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def errors(results: xr.Dataset) -> Bool[np.ndarray, "runs examples"]:

@@ -15,6 +15,7 @@ from vmapseeds.recipe import Recipe, hyperparameter
 
 SOURCES = ("init", "order", "augment", "dropout", "data")
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay")
+OPTIONAL = ("poke_step", "poke_factor", "label_map", "subset")
 NEVER = -1  # the poke step of a run that is not poked
 
 
@@ -132,6 +133,16 @@ class Runs:
       )
     return jax.tree.map(lambda *columns: np.concatenate(columns), *tables)
 
+  @classmethod
+  def from_columns(cls, columns: dict[str, np.ndarray], sampling: Sequence | None = None) -> "Runs":
+    """The table that `columns` gave, as results keep it; `sampling` is not among the columns."""
+    return cls(
+      {source: columns[f"seed_{source}"] for source in SOURCES},
+      {name: columns[name] for name in HYPERPARAMETERS if name in columns},
+      *(columns.get(name) for name in OPTIONAL),
+      sampling=tuple(sampling) if sampling else None,
+    )
+
   # The same runs, changed.
 
   def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> "Runs":
@@ -184,12 +195,7 @@ class Runs:
 
   def columns(self) -> dict[str, np.ndarray]:
     """The table by the names that results use: `seed_<source>`, swept hyperparameters, pokes, maps and subsets."""
-    optional = {
-      "poke_step": self.poke_step,
-      "poke_factor": self.poke_factor,
-      "label_map": self.label_map,
-      "subset": self.subset_indices,
-    }
+    optional = dict(zip(OPTIONAL, (self.poke_step, self.poke_factor, self.label_map, self.subset_indices), strict=True))
     return {
       **{f"seed_{source}": self.seeds[source] for source in SOURCES},
       **{name: self.values[name] for name in HYPERPARAMETERS if name in self.values},
@@ -250,4 +256,3 @@ def _seeds(start: int, n: int) -> UInt32[np.ndarray, " runs"]:
   if start + n > 2**32:
     raise Mistake(f"seeds up to {start + n - 1}: give numbers below 2**32")
   return np.arange(start, start + n, dtype=np.uint32)
-

@@ -1,0 +1,161 @@
+"""SIGKILLs one campaign again and again, and compares what it has at the end with an undisturbed one, bit for bit.
+
+    python -m experiments.reliability.kills                                            (9 minutes on two busy CPU cores)
+
+Every other kill is by the clock, mostly while networks train; the others are just before the n-th time that the process
+opens a file for writing, renames or removes one, so that they fall between any two steps of creating the folder,
+claiming, writing, recording and marking. After each kill the folder must be sound; no run that was marked done may be
+trained again.
+"""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from tyro.conf import arg
+
+import vmapseeds as vs
+from vmapseeds import cli
+from vmapseeds.errors import at_least
+from vmapseeds.results import Results, attributes
+
+RECIPE = vs.recipe("digits_cnn", epochs=2)
+HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  kills: Annotated[int, arg(metavar="N")] = 50
+  """how many times"""
+
+  runs: Annotated[int, arg(metavar="N")] = 1600
+  """runs of the campaign; with too few it is done before the last kill"""
+
+  seed: Annotated[int, arg(metavar="N")] = 0
+  """of the instants"""
+
+
+class Outcome(NamedTuple):
+  """What became of a campaign."""
+
+  kills: int  # that hit; a process that is done before its instant is none
+  by_clock: int
+  done_at_kills: list[int]
+  trained_again: int  # runs that were marked done and trained once more
+  problems: list[str]  # that `verify` found after any of the kills
+  same: bool  # as the undisturbed campaign
+
+
+def train(out: str, recipe: vs.Recipe, runs: int, log: str | None = None, operation: int | None = None) -> None:
+  """What a process does: trains, writes down which rows, and kills itself before its n-th change of a file."""
+  count, place = 0, str(Path(out).parent)
+
+  def watch(event, args):
+    nonlocal count
+    writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
+    ours = isinstance(args[0], str | os.PathLike) and os.fspath(args[0]).startswith(place) if args else False
+    if ours and (writes or event in ("os.rename", "os.remove", "os.mkdir")):
+      count += 1
+      if count == operation:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+  write = Results.write
+
+  def logged(self, rows, *rest):
+    with open(log, "a") as file:
+      file.write(json.dumps(rows.tolist()) + "\n")
+    write(self, rows, *rest)
+
+  if log:
+    Results.write = logged
+  if operation:
+    sys.addaudithook(watch)
+  vs.train(recipe, vs.Runs.independent(runs), out, **HOW)
+
+
+def process(*args) -> multiprocessing.Process:
+  """A process of `train`, forked from one that has imported everything and not yet started JAX."""
+  context = multiprocessing.get_context("forkserver")
+  context.set_forkserver_preload(["vmapseeds.campaign", "vmapseeds.cli"])
+  started = context.Process(target=train, args=args)
+  started.start()
+  return started
+
+
+def trained(log: Path) -> list[int]:
+  """The rows that were trained, each as often as it was."""
+  return [row for line in log.read_text().splitlines() for row in json.loads(line)] if log.exists() else []
+
+
+def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0, said: bool = False) -> Outcome:
+  """A campaign that is killed so many times, and then left alone, beside another that never is."""
+  rng = np.random.default_rng(seed)
+  out, log = folder / "killed" / "r", folder / "log"
+  out.parent.mkdir()
+  hits, by_clock, again, done_at_kills, problems = 0, 0, 0, [], []
+
+  def finish(clock: bool) -> bool:
+    """One more process; whether it was killed."""
+    nonlocal again
+    done = Results(out).done if attributes(out) else np.zeros(0, bool)
+    before = len(trained(log))
+    operation = int(rng.integers(1, min(300, 2 * runs))) if left and not clock else None
+    run = process(str(out), recipe, runs, str(log), operation)
+    if clock and left:
+      begun = len(os.listdir(out / "blocks")) if attributes(out) else 0
+      while run.is_alive() and not (attributes(out) and len(os.listdir(out / "blocks")) > begun):
+        time.sleep(0.01)
+      time.sleep(rng.uniform(0, min(1, runs / 400)))
+      run.kill()
+    run.join()
+    again += int(sum(done[row] for row in trained(log)[before:] if row < len(done)))
+    return run.exitcode == -signal.SIGKILL
+
+  for left in range(kills, 0, -1):
+    clock = bool(left % 2)
+    if not finish(clock):
+      continue
+    hits, by_clock = hits + 1, by_clock + clock
+    if attributes(out):
+      problems += vs.verify(out).problems
+      done_at_kills.append(vs.open_results(out).sizes["run"])
+    if said:
+      when = "by the clock" if clock else "at a change"
+      print(f"kill {hits}, {when}: {(done_at_kills or [0])[-1]} runs done", file=sys.stderr)
+  left = 0
+  finish(False)
+  problems += vs.verify(out).problems
+
+  undisturbed = process(str(folder / "undisturbed"), recipe, runs)
+  undisturbed.join()
+  one, other = (vs.open_results(f).load() for f in (out, folder / "undisturbed"))
+  same = set(one) == set(other) and all(one[name].values.tobytes() == other[name].values.tobytes() for name in one)
+  return Outcome(hits, by_clock, done_at_kills, again, problems, same and one.sizes["run"] == runs)
+
+
+def main(argv: list[str] | None = None) -> None:
+  """Prints what became of the campaign; exit status 1 when a promise was broken."""
+  with cli.mistakes():
+    flags = cli.parse(Flags, argv, prog="python -m experiments.reliability.kills")
+    at_least("kills", flags.kills, 1)
+    with tempfile.TemporaryDirectory() as folder:
+      outcome = killed(Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, said=True)
+  print(
+    f"{outcome.kills} kills ({outcome.by_clock} by the clock) with {outcome.done_at_kills} of {flags.runs} runs done; "
+    f"runs trained again after they were marked: {outcome.trained_again}; problems: {outcome.problems or 'none'}; "
+    f"equal to an undisturbed campaign bit for bit: {outcome.same}"
+  )
+  if outcome.trained_again or outcome.problems or not outcome.same:
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+  main()

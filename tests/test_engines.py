@@ -1,0 +1,133 @@
+"""Campaigns by several processes: under `jax.distributed`, and by a Ray cluster whose worker is killed."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds.cli import main
+
+RUNS, EPOCHS = 32, 8
+TRAIN = (
+  f"train digits_cnn --set epochs={EPOCHS} width=0.25 --runs {RUNS} --seed-batch 4 --lane-width 1 --lowering sequential"
+).split()
+
+
+@pytest.mark.parametrize(
+  ("flags", "said"),
+  [
+    ("--engine rai", "unknown engine 'rai': choose one of local, ray; did you mean 'ray'"),
+    ("--workers 2", "--workers 2 without --engine ray"),
+    ("--engine ray --workers 0", "workers is 0: give a whole number of at least 1"),
+    ("--engine ray --coordinator a:1", "give one of them"),
+    ("--coordinator a:1 --until sd_accuracy", "--coordinator with --until"),
+    ("--processes 2", "without --coordinator HOST:PORT"),
+    ("--coordinator here", "--coordinator 'here': give HOST:PORT"),
+    ("--coordinator a:1 --processes 2", "--coordinator needs --processes N and --process I"),
+    ("--coordinator a:1 --processes 2 --process 2", "--process 2 of 2: give 0 to 1"),
+    ("--coordinator a:1 --processes 0 --process 0", "processes is 0"),
+  ],
+)
+def test_mistakes(flags, said, tmp_path, capsys, monkeypatch):
+  if "--workers 0" in flags and importlib.util.find_spec("ray") is None:
+    said = "Ray is not installed"
+  with pytest.raises(SystemExit) as end:
+    main([*TRAIN, "--out", str(tmp_path / "out"), *flags.split()])
+  assert end.value.code == 2
+  assert said in capsys.readouterr().err
+  assert not (tmp_path / "out").exists()
+
+
+def start(out, *flags):
+  environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+  command = [sys.executable, "-m", "vmapseeds.cli", *TRAIN, "--out", str(out), *flags]
+  return subprocess.Popen(
+    command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+  )
+
+
+def hosts(out):
+  """Two processes under one coordinator."""
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    coordinator = f"127.0.0.1:{free.getsockname()[1]}"
+  return [start(out, "--coordinator", coordinator, "--processes", "2", "--process", str(i)) for i in range(2)]
+
+
+def first_claim(out):
+  """Which process trains, once one does, by the claim of its block."""
+  until = time.monotonic() + 60
+  while time.monotonic() < until:
+    for claim in Path(out, "blocks").glob("*.claim"):
+      try:
+        return json.loads(claim.read_text())["pid"]
+      except (OSError, ValueError):
+        pass
+    time.sleep(0.05)
+  raise AssertionError("nothing was trained in a minute")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+  """The predictions of an undisturbed campaign of one process."""
+  out = tmp_path_factory.mktemp("alone") / "out"
+  recipe = vs.recipe("digits_cnn", epochs=EPOCHS, width=0.25)
+  how = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
+  return vs.train(recipe, vs.Runs.independent(RUNS), out, **how).predictions.values
+
+
+def check(out, alone):
+  np.testing.assert_array_equal(vs.open_results(out).predictions.values, alone)
+  trained = [row for record in Path(out, "blocks").glob("[0-9]*.json") for write in json.loads(record.read_text())["writes"]
+             for row in write["rows"]]  # fmt: skip
+  assert sorted(trained) == list(range(RUNS))
+
+
+@pytest.mark.slow
+def test_two_hosts_train_every_run_once(tmp_path, alone):
+  processes = hosts(tmp_path / "out")
+  said = [p.communicate(timeout=120)[0] for p in processes]
+  assert [p.returncode for p in processes] == [0, 0], said
+  check(tmp_path / "out", alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_host_is_killed(tmp_path, alone, killed):
+  out = tmp_path / "out"
+  processes = hosts(out)
+  first_claim(out)
+  os.killpg(processes[killed].pid, signal.SIGKILL)
+  said = processes[1 - killed].communicate(timeout=120)[0]
+  processes[killed].communicate()
+  if killed == 1:
+    assert processes[0].returncode == 0, said
+  else:
+    # Without the coordinator the other cannot go on: it says so, and the folder does, by any means.
+    assert processes[1].returncode == 1, said
+    assert "is gone, or it was killed; what was written stays" in said.splitlines()[-1]
+    again = start(out)
+    assert again.communicate(timeout=120)[0]
+    assert again.returncode == 0
+  check(out, alone)
+
+
+@pytest.mark.slow
+def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone):
+  pytest.importorskip("ray")
+  out = tmp_path / "out"
+  driver = start(out, "--engine", "ray", "--workers", "2")
+  os.kill(first_claim(out), signal.SIGKILL)
+  said = driver.communicate(timeout=180)[0]
+  assert driver.returncode == 0, said
+  assert "a worker died" in said
+  check(out, alone)

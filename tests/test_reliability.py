@@ -1,0 +1,449 @@
+"""Campaigns under faults: kills, damage, a full disk, several processes, other conditions."""
+
+import errno
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import zarr
+from test_cli import run
+
+import vmapseeds as vs
+from experiments.reliability import kills
+from vmapseeds import blocks, campaign
+from vmapseeds.results import Results, attributes, readable
+
+LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
+RUNS = 24
+
+
+def train(out, n=RUNS, recipe=LINEAR, runs=None, **options):
+  return vs.train(recipe, runs or vs.Runs.independent(n), out, progress=False, **{"seed_batch": 4, **options})
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+  """24 runs in 6 blocks, of which no test changes anything."""
+  train(tmp_path_factory.mktemp("reliability") / "r")
+  return tmp_path_factory.getbasetemp() / "reliability0" / "r"
+
+
+def same(folder, reference):
+  one, other = (vs.open_results(f).load() for f in (folder, reference))
+  assert one.sizes["run"] == RUNS
+  for name in other:
+    np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+  """The rows that are trained, in their order."""
+  rows, write = [], Results.write
+  monkeypatch.setattr(Results, "write", lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)))
+  return rows
+
+
+def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
+  outcome = kills.killed(tmp_path, LINEAR, 120, kills=5, seed=2)
+  assert outcome.kills  # how many of them hit depends on how fast the machine is
+  assert (outcome.trained_again, outcome.problems, outcome.same) == (0, [], True)
+
+
+def test_two_processes_at_once_train_every_run_once(tmp_path, reference):
+  out, log = tmp_path / "shared" / "r", tmp_path / "log"
+  both = [kills.process(str(out), LINEAR, RUNS, str(log)) for _ in range(2)]
+  for process in both:
+    process.join()
+  assert [process.exitcode for process in both] == [0, 0]
+  assert sorted(kills.trained(log)) == list(range(RUNS))
+  assert vs.verify(out).problems == []
+  assert [f.name for f in out.parent.iterdir()] == ["r"]
+  same(out, reference)
+
+
+# Claims
+
+
+def test_a_claim_is_one_process_s(tmp_path):
+  with blocks.Claims(tmp_path) as one, blocks.Claims(tmp_path) as other:
+    assert one.take(3)
+    assert not other.take(3)
+    assert other.take(4)
+    assert blocks.claimed(tmp_path) == {"3": True, "4": True}
+    one.release(3)
+    assert other.take(3)
+  assert blocks.claimed(tmp_path) == {}
+
+
+def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
+  ended = subprocess.Popen(["true"])
+  ended.wait()
+  with blocks.Claims(tmp_path) as claims:
+    gone = {**blocks._process(), "pid": ended.pid}
+    for block, (owner, old, free) in enumerate([
+      (gone, 0, True),
+      ({**blocks._process(), "started": "1"}, 0, True),  # another process has its number now
+      ({**gone, "host": "elsewhere"}, 0, False),
+      ({**gone, "host": "elsewhere"}, blocks.LEASE + 1, True),
+      (None, 0, False),  # being written
+      (None, blocks.UNFINISHED + 1, True),
+    ]):  # fmt: skip
+      claim = tmp_path / "blocks" / f"{block}.0.claim"
+      claim.write_text("" if owner is None else json.dumps(owner))
+      os.utime(claim, (time.time() - old,) * 2)
+      assert claims.take(block) == free, block
+      if free:
+        assert [f.name for f in claim.parent.glob(f"{block}.*")] == [f"{block}.1.claim"]
+
+
+def test_who_lost_a_block_while_asleep_does_not_write_it(tmp_path, reference, trained, monkeypatch):
+  """The lease of block 2 runs out while it is trained; another process takes it and has not yet finished."""
+  shutil.copytree(reference, tmp_path / "r")
+  vs_repair(tmp_path / "r", "test/predictions/c/2/0")
+  with blocks.Claims(tmp_path / "r") as other:
+    spread = campaign.spread_run
+
+    def slow(*args):
+      def run_lanes(*given):
+        for claim in (tmp_path / "r" / "blocks").glob("2.*.claim"):
+          os.utime(claim, (0, 0))
+        other.take(2)
+        yield from spread(*args)(*given)
+
+      return run_lanes
+
+    monkeypatch.setattr(campaign, "spread_run", slow)
+    assert vs.work(tmp_path / "r", progress=False).sizes["run"] == RUNS - 4
+    assert trained == []
+  monkeypatch.setattr(campaign, "spread_run", spread)
+  vs.work(tmp_path / "r", progress=False)
+  assert trained == [8, 9, 10, 11]
+  same(tmp_path / "r", reference)
+
+
+def vs_repair(folder, deleted):
+  (folder / deleted).unlink()
+  assert vs.verify(folder, repair=True).problems == []
+
+
+# Work
+
+
+def test_work_trains_its_blocks_and_leaves_others(tmp_path, reference, trained, monkeypatch, capsys):
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(Results, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    train(tmp_path / "r")
+  assert blocks.claimed(tmp_path / "r") == {}
+  assert vs.work(tmp_path / "r", (2, 4), progress=False).sizes["run"] == 8
+  assert trained == list(range(8, 16))
+  with blocks.Claims(tmp_path / "r") as other:
+    assert other.take(0)
+    assert other.take(5)
+    status, out, err = run(capsys, "work", tmp_path / "r", "--seed-batch", 3)
+    assert status == 0
+    assert "16 runs in" in out
+    assert "2 blocks are being trained by other processes (the first is block 0)" in err
+    assert trained == [*range(8, 16), *range(4, 8), *range(16, 20)]
+    assert len(vs.verify(tmp_path / "r").notes) == 2
+  status, out, err = run(capsys, "work", tmp_path / "r", "--blocks", "0:", "--quiet")
+  assert (status, err) == (0, "")
+  assert sorted(trained) == list(range(RUNS))
+  same(tmp_path / "r", reference)
+
+
+@pytest.mark.parametrize(
+  ("argv", "message"),
+  [
+    (["work", "{}/none"], "is no results folder"),
+    (["work", "{}", "--blocks", "3"], "--blocks '3': write A:B"),
+    (["work", "{}", "--blocks", "4:9"], "blocks 4:9 of a folder with 6: give some from 0:6"),
+    (["work", "{}", "--blocks", "4:4"], "blocks 4:4 of a folder with 6"),
+    (["verify", "{}/none"], "is no results folder"),
+    (["replay", "{}", "--run", "24"], "run 24 of a folder with 24: the last is 23"),
+    (["replay", "{}", "--run", "-1"], "run is -1: give a whole number of at least 0"),
+  ],
+)
+def test_mistakes_are_one_line(argv, message, reference, capsys):
+  status, out, err = run(capsys, *(a.format(reference) for a in argv))
+  assert (status, out, err.count("\n")) == (2, "", 1)
+  assert message in err
+
+
+def test_replay(tmp_path, reference, capsys):
+  status, out, err = run(capsys, "replay", reference, "--run", 13)
+  assert (status, out) == (0, "run 13, test set test: predictions agree bit for bit on all 797 examples\n")
+  shutil.copytree(reference, tmp_path / "r")
+  results = Results(tmp_path / "r")
+  results.group["test/predictions"][13, 5:8] = (results.group["test/predictions"][13, 5:8] + 1) % 10
+  status, out, err = run(capsys, "replay", tmp_path / "r", "--run", 13)
+  assert (status, out) == (1, "run 13, test set test: predictions differ in 3 of 797 examples\n")
+
+
+# Damage
+
+
+def truncated(file):
+  file.write_bytes(file.read_bytes()[:-1])
+
+
+def emptied(file):
+  file.write_bytes(b"")
+
+
+def flipped(file):
+  data = bytearray(file.read_bytes())
+  data[len(data) // 2] ^= 16
+  file.write_bytes(bytes(data))
+
+
+def exchanged(file):
+  shutil.copy(file.parent.parent / "0" / "0" if file.name == "0" else file.parent / "0", file)
+
+
+def mangled(file):
+  file.write_text("{")
+
+
+def other_recipe(file):
+  file.write_text(file.read_text().replace('\\"lr\\": 0.05', '\\"lr\\": 0.25'))
+
+
+def other_chunks(file):
+  node = json.loads(file.read_text())
+  node["chunk_grid"]["configuration"]["chunk_shape"][0] = 2
+  file.write_text(json.dumps(node))
+
+
+def deleted(file):
+  file.unlink()
+
+
+def added(file):
+  file.parent.mkdir(parents=True, exist_ok=True)
+  file.write_bytes(b"mine")
+
+
+PREDICTIONS = "test/predictions/c/2/0"
+
+
+@pytest.mark.parametrize(
+  ("damage", "file", "rows", "silent"),
+  [
+    # Rows: what is trained again. Silent: no value that open_results gives is touched, so that it need not speak.
+    (truncated, PREDICTIONS, range(8, 12), False),
+    (emptied, PREDICTIONS, range(8, 12), False),
+    (flipped, PREDICTIONS, range(8, 12), False),
+    (deleted, PREDICTIONS, range(8, 12), False),
+    (exchanged, PREDICTIONS, range(8, 12), True),
+    (flipped, "test/accuracy/c/1", range(4, 8), False),
+    (deleted, "diverged/c/5", range(20, 24), False),
+    (deleted, "blocks/3.json", range(12, 16), False),
+    (flipped, "blocks/3.json", range(12, 16), True),
+    (truncated, "done/c/3", [], False),
+    (deleted, "done/c/3", [], False),
+    (flipped, "seed_init/c/1", [], False),
+    (deleted, "seed_order/c/1", [], False),
+    (exchanged, "seed_order/c/1", [], True),
+    (flipped, "test/labels/c/0", [], False),
+    (deleted, "test/labels/c/0", [], False),
+    (mangled, "zarr.json", [], False),
+    (deleted, "zarr.json", [], False),
+    (other_recipe, "zarr.json", [], True),
+    (mangled, "test/predictions/zarr.json", [], True),
+    (other_chunks, "seed_init/zarr.json", [], True),
+    (deleted, "test/accuracy/zarr.json", [], True),
+    (mangled, "test/zarr.json", [], True),
+    (deleted, "blocks/folder.json", [], True),
+    (added, "test/predictions/c/9/0", [], True),
+    (added, "test/accuracy/c/mine", [], True),
+    (added, "blocks/77.json", [], True),
+  ],
+)
+def test_damage_is_named_and_repaired(damage, file, rows, silent, tmp_path, reference, trained, capsys):
+  folder = tmp_path / "r"
+  shutil.copytree(reference, folder)
+  damage(folder / file)
+
+  status, out, err = run(capsys, "verify", folder)
+  assert status == 1
+  (problem,) = (line for line in out.splitlines() if line.startswith("problem: "))
+  assert problem.startswith(f"problem: {file} ")
+  if not silent:
+    with (
+      pytest.raises(vs.Mistake, match=r"is damaged: .*`vmapseeds verify .*` says what, and --repair helps"),
+      readable(folder),
+    ):
+      vs.open_results(folder).load()
+
+  status, out, err = run(capsys, "verify", folder, "--repair")
+  by_training = file.startswith("seed") or "labels" in file
+  assert status == (1 if by_training and not file.endswith("zarr.json") else 0), out
+  assert Results(folder).done.sum() == RUNS - len(rows)
+  train(folder)
+  assert trained == list(rows)
+  assert run(capsys, "verify", folder)[:2] == (0, f"sound: 24 of 24 runs are done in {folder}\n")
+  same(folder, reference)
+
+
+def test_what_one_byte_anywhere_does_is_seen(tmp_path, reference):
+  folder = tmp_path / "r"
+  shutil.copytree(reference, folder)
+  rng = np.random.default_rng(0)
+  for file in (folder / "test/predictions/c/0/0", folder / "done/c/0"):
+    whole = file.read_bytes()
+    for place in rng.choice(len(whole), min(len(whole), 12), replace=False):
+      broken = bytearray(whole)
+      broken[place] ^= 1 << rng.integers(8)
+      file.write_bytes(bytes(broken))
+      with pytest.raises(Exception, match=r"checksum|damaged"):
+        vs.open_results(folder).predictions.load()
+    file.write_bytes(whole)
+  same(folder, reference)
+
+
+def test_folders_of_before_are_read_and_go_on(tmp_path, trained, capsys):
+  """Without records, without checksums, without objects that hold the fill value alone."""
+  train(tmp_path / "r", 8)
+  root = json.loads((tmp_path / "r" / "zarr.json").read_text())
+  for name in ("block_runs", "label_digests"):
+    del root["attributes"][name]
+  (tmp_path / "r" / "zarr.json").write_text(json.dumps(root))
+  shutil.rmtree(tmp_path / "r" / "blocks")
+  (tmp_path / "r" / "diverged" / "c" / "0").unlink()
+  verdict = vs.verify(tmp_path / "r")
+  assert (verdict.problems, verdict.done) == ([], 8)
+  assert verdict.notes == ["8 runs were written before there were records: they can be read, no more is known"]
+  assert vs.open_results(tmp_path / "r").sizes["run"] == 8
+  train(tmp_path / "r", 12)
+  assert trained == list(range(12))
+  assert vs.verify(tmp_path / "r").problems == []
+  flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
+  assert len(vs.verify(tmp_path / "r").problems) == 1
+  assert vs.verify(tmp_path / "r", repair=True).problems == []
+  train(tmp_path / "r", 12)
+  assert trained[12:] == [4, 5, 6, 7]
+
+
+# The disk
+
+
+@pytest.mark.parametrize("full", ["test/predictions/c/2/0", "blocks/2.json"])
+def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, capsys):
+  shutil.copytree(reference, tmp_path / "r")
+  most = (reference / full).stat().st_size - 1
+  vs_repair(tmp_path / "r", "test/predictions/c/2/0")
+  limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+  try:
+    status, out, err = run(capsys, "work", tmp_path / "r", "--quiet")
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+  assert (status, out) == (1, "")
+  assert re.fullmatch(r"error: .*/r cannot be written \(File too large\): make room, and .* goes on from there\n", err)
+  assert vs.verify(tmp_path / "r").problems == []
+  assert vs.open_results(tmp_path / "r").sizes["run"] == RUNS - 4
+  assert vs.work(tmp_path / "r", progress=False).sizes["run"] == RUNS
+  same(tmp_path / "r", reference)
+
+
+def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch):
+  resize, left = zarr.Array.resize, [4]
+
+  def interrupted(self, *args):
+    left[0] -= 1
+    if not left[0]:
+      raise OSError(errno.ENOSPC, "No space left on device")
+    resize(self, *args)
+
+  train(tmp_path / "r", 6)
+  for calls, n in ((4, 40), (7, RUNS)):
+    left[0] = calls
+    with (
+      monkeypatch.context() as patch,
+      pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"),
+    ):
+      patch.setattr(zarr.Array, "resize", interrupted)
+      train(tmp_path / "r", n)
+    verdict = vs.verify(tmp_path / "r")
+    assert (verdict.problems, verdict.done) == ([], 6)
+    assert verdict.notes == ["more runs were to be added, and the process ended; train adds them"] * (calls > 4)
+    assert vs.open_results(tmp_path / "r").sizes["run"] == 6
+  train(tmp_path / "r")
+  assert vs.verify(tmp_path / "r").problems == []
+  same(tmp_path / "r", reference)
+
+
+# Stopping
+
+
+@pytest.mark.parametrize(
+  ("number", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_signals_finish_the_write_in_hand(number, status, word, tmp_path, trained, monkeypatch, capsys):
+  record = blocks.write_record
+  with monkeypatch.context() as patch:
+    patch.setattr(blocks, "write_record", lambda *args: (os.kill(os.getpid(), number), record(*args)))
+    before = signal.getsignal(signal.SIGTERM)
+    said = run(capsys, "train", "digits_cnn", "--set", "epochs=1", "model=linear", "--runs", RUNS, "--seed-batch", 4,
+               "--out", tmp_path / "r", "--quiet")  # fmt: skip
+    signal.signal(signal.SIGTERM, before)
+  assert said == (status, "", f"{word}: what was written stays; the same command goes on from there\n")
+  assert blocks.claimed(tmp_path / "r") == {}
+  assert vs.open_results(tmp_path / "r").sizes["run"] == 4
+  assert vs.verify(tmp_path / "r").problems == []
+
+
+# Other conditions
+
+
+def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys):
+  train(tmp_path / "r", 8, lane_width=1)
+  now = campaign.versions()
+  monkeypatch.setattr(campaign, "versions", lambda: {**now, "jax": "99.0"})
+  with pytest.raises(
+    vs.Mistake, match=f"its version of jax is {now['jax']}, not 99.0; give another --out, .* or --force-mixed"
+  ):
+    train(tmp_path / "r", 12)
+  with pytest.raises(vs.Mistake, match="its recipe and this one differ in lr: .* or --force-mixed"):
+    train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
+  with pytest.raises(vs.Mistake, match="its version of jax"):
+    vs.work(tmp_path / "r", progress=False)
+  results = train(tmp_path / "r", 12, LINEAR.replace(lr=0.1), lane_width=2, force_mixed=True)
+  assert results.attrs["mixed"] == ["lane_width", "recipe", "versions"]
+  assert results.attrs["lane_width"] == "mixed"
+  (first,), (last,) = (blocks.record(tmp_path / "r", block) for block in (0, 2))
+  assert [(w["versions"]["jax"], w["lane_width"], json.loads(w["recipe"])["lr"]) for w in (first, last)] == [
+    (now["jax"], 1, 0.05), ("99.0", 2, 0.1),
+  ]  # fmt: skip
+  assert attributes(tmp_path / "r")["recipe"] == LINEAR.to_json()
+  assert vs.verify(tmp_path / "r").problems == []
+  assert vs.replay(tmp_path / "r", 0).same
+  assert vs.replay(tmp_path / "r", 9).same, "as the run was trained, not as the folder began"
+  with pytest.raises(vs.Mistake, match="its lane width is 'mixed', not 1"):
+    train(tmp_path / "r", 16, lane_width=1)
+
+
+def test_what_a_record_says(reference):
+  (write,) = blocks.record(reference, 1)
+  assert write["rows"] == [4, 5, 6, 7]
+  assert {"versions", "commit", "device_kind", "platform", "lane_width", "lowering", "precision"} <= set(write)
+  assert write["seconds"] >= write["compile_seconds"] >= 0
+  assert "host" not in write
+
+
+@pytest.mark.slow
+def test_neighbours_of_diverging_lanes_are_as_without_them(tmp_path):
+  wild = np.where(np.arange(8) % 3 == 1, 1e3, 0.05).astype(np.float32)
+  runs = vs.Runs(vs.Runs.independent(8).seeds, {"lr": wild})
+  calm = vs.Runs(runs.seeds, {"lr": np.full(8, 0.05, np.float32)})
+  recipe = vs.recipe("digits_cnn", epochs=2)
+  one, other = (train(tmp_path / n, runs=r, recipe=recipe, lane_width=4) for n, r in (("a", runs), ("b", calm)))
+  np.testing.assert_array_equal(one.diverged, wild > 1)
+  assert one.predictions[wild < 1].values.tobytes() == other.predictions[wild < 1].values.tobytes()

@@ -1,0 +1,261 @@
+"""Blocks of runs: who trains which of them, and what was written.
+
+A block is one chunk of runs of a results folder, rows k·chunk to (k+1)·chunk. In the folder `blocks` lie
+
+- `<k>.<n>.claim`: a process trains the block. Made only if there is none of that name; `n` counts takeovers, so that of
+  all who see the same stale claim one alone makes the next. A claim is stale when its process is gone, where that can
+  be seen, or when it was not renewed for `LEASE` seconds.
+- `<k>.json`: the block's record, a list of writes: which rows, digests of their values in every array, and what they
+  were trained with. It is written after the rows' values and before the rows are marked done.
+- `folder.json`: a copy of the folder's `zarr.json`, from which it can be restored.
+
+Training is deterministic, so a block that two processes train, because a lease ran out, holds the same bytes twice.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDER = "blocks"
+LEASE = 600.0  # seconds
+UNFINISHED = 10.0  # seconds after which a claim that cannot be read is not still being written
+
+# Files.
+
+
+def names(folder: Path) -> set[str]:
+  """The files below a folder, by their paths in it; none where there is no such folder."""
+  return {Path(at, f).relative_to(folder).as_posix() for at, _, files in os.walk(folder) for f in files}
+
+
+def read(path: Path) -> bytes | None:
+  """A file's bytes, None where there is no such file."""
+  try:
+    return path.read_bytes()
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+
+
+def create(path: Path, text: str) -> bool:
+  """Writes a new file; False where there is one of that name."""
+  try:
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+  except FileExistsError:
+    return False
+  try:
+    os.write(descriptor, text.encode())
+  finally:
+    os.close(descriptor)
+  return True
+
+
+def replace(path: Path, text: str) -> None:
+  """Writes a file that is there whole or not at all, also after the machine lost its power."""
+  draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+  try:
+    draft.write_text(text)
+    flush(draft)
+    draft.replace(path)
+  except BaseException:
+    draft.unlink(missing_ok=True)
+    raise
+  flush(path.parent)
+
+
+def flush(path: Path) -> None:
+  """Waits until a file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+  """Removes a file, if there is one."""
+  path.unlink(missing_ok=True)
+
+
+def age(path: Path) -> float:
+  """Seconds since a file was written or renewed; infinite where there is none."""
+  try:
+    return time.time() - path.stat().st_mtime
+  except FileNotFoundError:
+    return np.inf
+
+
+# Claims.
+
+
+class Claims:
+  """The blocks of a results folder that this process holds; leaving the context gives all of them back."""
+
+  def __init__(self, path: str | os.PathLike):
+    self.folder = Path(path) / FOLDER
+    self._held: dict[str, tuple[Path, str]] = {}
+    self._ended = threading.Event()
+
+  def __enter__(self) -> "Claims":
+    self.folder.mkdir(exist_ok=True)
+    threading.Thread(target=self._renew, daemon=True).start()
+    return self
+
+  def __exit__(self, *_) -> None:
+    self._ended.set()
+    for block in list(self._held):
+      self.release(block)
+
+  def take(self, block: int | str) -> bool:
+    """Claims a block; False where another process holds it."""
+    block = str(block)
+    earlier = _claims(self.folder, block)
+    if not all(stale(claim) for claim in earlier.values()):
+      return False
+    number = max(earlier, default=-1) + 1
+    path = self.folder / f"{block}.{number}.claim"
+    text = json.dumps({**_process(), "when": time.time(), "token": uuid.uuid4().hex})
+    if not create(path, text):
+      return False
+    self._held[block] = path, text
+    # One who looked before us may have made a claim of another number since: who sees the other's goes.
+    rest = [claim for claim in _claims(self.folder, block).values() if claim != path]
+    if not all(stale(claim) for claim in rest):
+      self.release(block)
+      return False
+    for claim in rest:
+      remove(claim)
+    return True
+
+  def holds(self, block: int | str) -> bool:
+    """Whether a block is still ours: another process takes it over when this one slept for longer than the lease."""
+    path, text = self._held[str(block)]
+    return read(path) == text.encode()
+
+  def release(self, block: int | str) -> None:
+    """Gives a block back."""
+    held = str(block) in self._held and self.holds(block)
+    path, _ = self._held.pop(str(block), (None, None))
+    if held:
+      remove(path)
+
+  def _renew(self) -> None:
+    while not self._ended.wait(LEASE / 10):
+      for path, _ in list(self._held.values()):
+        if path.exists():
+          os.utime(path)
+
+
+def claimed(path: str | os.PathLike) -> dict[str, bool]:
+  """The blocks of a results folder that have a claim: whether one of them is alive."""
+  folder = Path(path) / FOLDER
+  found: dict[str, bool] = {}
+  for name in names(folder):
+    if match := re.fullmatch(r"(\w+)\.\d+\.claim", name):
+      found[match[1]] = found.get(match[1], False) or not stale(folder / name)
+  return found
+
+
+def clear(path: str | os.PathLike, block: int | str) -> None:
+  """Removes the stale claims of a block."""
+  for claim in _claims(Path(path) / FOLDER, str(block)).values():
+    if stale(claim):
+      remove(claim)
+
+
+def abandon(path: str | os.PathLike, block: int | str) -> None:
+  """Removes every claim of a block whose worker is known to be dead, wherever it was."""
+  for claim in _claims(Path(path) / FOLDER, str(block)).values():
+    remove(claim)
+
+
+def stale(claim: Path) -> bool:
+  """Whether nobody trains a block any more, though it has this claim."""
+  since = age(claim)
+  if since > LEASE:
+    return True
+  try:
+    owner = json.loads(read(claim) or "")
+    host, pid, started = owner["host"], int(owner["pid"]), owner["started"]
+  except (ValueError, KeyError, TypeError):
+    return since > UNFINISHED
+  return host == _host() and not _alive(pid, started)
+
+
+def _claims(folder: Path, block: str) -> dict[int, Path]:
+  found = (re.fullmatch(rf"{block}\.(\d+)\.claim", name) for name in os.listdir(folder))
+  return {int(match[1]): folder / match[0] for match in found if match}
+
+
+def _process() -> dict[str, Any]:
+  return {"host": _host(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def _host() -> str:
+  """What tells where a process number means something: machine, boot and, in containers, namespace."""
+  found = [socket.gethostname()]
+  with contextlib.suppress(OSError):
+    found += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+  return " ".join(found)
+
+
+def _started(pid: int) -> str | None:
+  """When a process started, as the system counts it; None where it does not say, "" for a process that has ended."""
+  try:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+  except OSError:
+    return None
+  return "" if fields[0] in "ZX" else fields[19]
+
+
+def _alive(pid: int, started: str | None) -> bool:
+  try:
+    os.kill(pid, 0)
+  except ProcessLookupError:
+    return False
+  except OSError:
+    pass
+  return started is None or _started(pid) == started
+
+
+# Records.
+
+
+def digest(values: np.ndarray) -> str:
+  """A checksum of an array's values."""
+  return hashlib.blake2b(np.ascontiguousarray(values).view(np.uint8).data, digest_size=16).hexdigest()
+
+
+def record(path: str | os.PathLike, block: int) -> list[dict[str, Any]]:
+  """The writes of a block, none where it has no record. `ValueError` where the record cannot be understood."""
+  text = read(Path(path) / FOLDER / f"{block}.json")
+  if text is None:
+    return []
+  found = json.loads(text)
+  if not isinstance(found, dict) or _signed(block, found.get("writes")) != found:
+    raise ValueError("is not as it was written")
+  return found["writes"]
+
+
+def write_record(path: str | os.PathLike, block: int, writes: list[dict[str, Any]]) -> None:
+  """Writes a block's record, which is there whole or not at all."""
+  replace(Path(path) / FOLDER / f"{block}.json", json.dumps(_signed(block, writes)) + "\n")
+
+
+def _signed(block: int, writes: Any) -> dict[str, Any]:
+  text = json.dumps([block, writes], sort_keys=True).encode()
+  return {"block": block, "writes": writes, "digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
+
+
+def recorded_rows(writes: list[dict[str, Any]]) -> list[int]:
+  """The rows that some writes hold."""
+  return sorted(row for write in writes for row in write["rows"])

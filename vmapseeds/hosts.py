@@ -1,0 +1,72 @@
+"""Several hosts under one coordinator (`jax.distributed`): each trains blocks of the same folder on its own devices.
+
+No training step communicates; processes share the folder alone, and each takes blocks that no other has. A process that
+dies leaves its block to the others. Without the coordinator JAX ends every process, from within and not politely: so
+the training is a child of this process, which says what happened and how to go on.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from vmapseeds.errors import Failure, Mistake, at_least
+
+CHILD = "VMAPSEEDS_PROCESS"  # set where this process is the one that trains
+
+
+def check(coordinator: str, processes: int | None, process: int | None) -> None:
+  """`Mistake` unless these say who coordinates, how many processes there are and which of them this is."""
+  if not re.fullmatch(r"[^\s:/]+:\d{1,5}", coordinator):
+    raise Mistake(f"--coordinator {coordinator!r}: give HOST:PORT, the same to every process, e.g. 10.0.0.1:1234")
+  if processes is None or process is None:
+    raise Mistake("--coordinator needs --processes N and --process I, the number of this one from 0")
+  if not 0 <= process < at_least("processes", processes, 1):
+    raise Mistake(f"--process {process} of {processes}: give 0 to {processes - 1}")
+
+
+def train_as_child(argv: Sequence[str], coordinator: str) -> None:
+  """Runs the same command in a process of its own and exits as it does, or with 1 when JAX ended it.
+
+  Raises:
+    Failure: JAX, or somebody, ended it.
+  """
+  command = [sys.executable, "-m", "vmapseeds.cli", *argv]
+  try:
+    status = subprocess.run(command, env={**os.environ, CHILD: "1"}).returncode
+  except KeyboardInterrupt:
+    sys.exit(130)
+  if status < 0:
+    raise Failure(
+      f"this process ended with signal {-status}: the coordinator {coordinator} is gone, or it was killed; what was "
+      "written stays, and the same commands on all hosts go on"
+    )
+  sys.exit(status)
+
+
+def is_child() -> bool:
+  """Whether this process trains, rather than waits for the one that does."""
+  return CHILD in os.environ
+
+
+def join(coordinator: str, processes: int, process: int) -> None:
+  """Connects to the coordinator, which process 0 is, and waits for all processes.
+
+  Raises:
+    Failure: they do not come together.
+  """
+  # Processes go on when another one dies: its blocks are theirs then.
+  jax.config.update("jax_enable_recoverability", True)
+  try:
+    jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=30)
+  except (RuntimeError, ValueError) as error:
+    said = " ".join(str(error).split())[:120]
+    raise Failure(f"process {process} cannot join {processes} processes at {coordinator} ({said})") from None
+
+
+def leave() -> None:
+  """Waits until every living process is done and disconnects."""
+  jax.distributed.shutdown()

@@ -1,0 +1,107 @@
+"""How far a campaign is: a live line on a terminal, else a line now and then."""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+INTERVAL = 30.0  # seconds between two lines where there is no terminal
+
+
+class Progress:
+  """Runs done, runs a second, mean and standard deviation of accuracy so far, time left; a context manager.
+
+  Args:
+    total: how many runs there will be.
+    accuracies: of the runs that are done and did not diverge.
+    done: how many are done.
+    shown: whether anything is said at all.
+  """
+
+  def __init__(self, total: int, done: int, accuracies: Sequence[float], shown: bool):
+    self.total, self.done, self.trained = total, done, 0
+    self.count, self.mean, self.squares = 0, 0.0, 0.0
+    self.begun, self.first, self.before = time.monotonic(), None, 0
+    self.add(accuracies)
+    console = Console(stderr=True)
+    self.live = Live(console=console, get_renderable=self._text) if shown and console.is_terminal else None
+    self.plain, self.printed = shown and self.live is None, self.begun
+
+  def __enter__(self) -> "Progress":
+    if self.live:
+      self.live.start()
+    return self
+
+  def __exit__(self, *_) -> None:
+    if self.live:
+      self.live.stop()
+    elif self.plain:
+      print(self.line(), file=sys.stderr)
+
+  def add(self, accuracies: Sequence[float]) -> None:
+    """Takes accuracies of more runs into mean and deviation (Welford 1962)."""
+    for accuracy in np.asarray(accuracies, float).tolist():
+      if math.isfinite(accuracy):
+        self.count += 1
+        difference = accuracy - self.mean
+        self.mean += difference / self.count
+        self.squares += difference * (accuracy - self.mean)
+
+  def trained_more(self, runs: int, accuracies: Sequence[float]) -> None:
+    """This process has trained so many more runs."""
+    self.trained += runs
+    self.done += runs
+    self.add(accuracies)
+    if self.first is None:
+      self.first, self.before = time.monotonic(), self.trained
+    if self.plain and time.monotonic() - self.printed >= INTERVAL:
+      self.printed = time.monotonic()
+      print(self.line(), file=sys.stderr)
+
+  def others(self, done: int) -> None:
+    """So many runs are done, some of them by other processes, whose accuracies are not known here."""
+    self.done = done
+
+  def forget(self, runs: int) -> None:
+    """So many runs that were trained last count for nothing."""
+    self.done -= runs
+    self.trained -= runs
+
+  def speed(self) -> float | None:
+    """Runs a second of this process, without the compilation before the first of them where that can be told apart."""
+    if self.first is None:
+      return None
+    now = time.monotonic()
+    if self.trained > self.before:
+      return (self.trained - self.before) / max(now - self.first, 1e-9)
+    return self.trained / max(now - self.begun, 1e-9)
+
+  def line(self) -> str:
+    """All of it in one line."""
+    parts = [f"{self.done}/{self.total} runs"]
+    speed = self.speed()
+    if speed:
+      parts.append(f"{speed:.3g} runs/s")
+    elif self.done < self.total:
+      parts.append("compiling")
+    if self.count:
+      sd = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else math.nan
+      parts.append(f"accuracy {_with_error(self.mean, sd / math.sqrt(self.count))}")
+      if self.count > 1:
+        parts.append(f"σ {_with_error(sd, sd / math.sqrt(2 * (self.count - 1)))}")
+    if speed and self.done < self.total:
+      parts.append(f"{timedelta(seconds=round((self.total - self.done) / speed))} left")
+    return ", ".join(parts)
+
+  def _text(self) -> Text:
+    return Text(self.line(), no_wrap=True, overflow="ellipsis")
+
+
+def _with_error(value: float, error: float) -> str:
+  return f"{value:.2%}" if math.isnan(error) else f"{100 * value:.3f} ± {100 * error:.3f} %"

@@ -1,0 +1,47 @@
+"""Where runs come from: versions, commit, device, seconds of training and of compilation."""
+
+import functools
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+
+import jax
+
+PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+  """Of Python and of the packages that results depend on."""
+  return {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}}
+
+
+@functools.cache
+def commit() -> str | None:
+  """The git commit of this source, with -dirty after it where files were changed; None where it is no checkout."""
+  git = ["git", "-C", str(Path(__file__).parent)]
+  try:
+    # Installed into a folder of somebody's own repository, it is not a file of that.
+    subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
+    told = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    return subprocess.run(told, capture_output=True, check=True, text=True).stdout.strip() or None
+  except (OSError, subprocess.CalledProcessError):
+    return None
+
+
+_seconds = 0.0
+
+
+def _listen(event: str, seconds: float, **_) -> None:
+  global _seconds
+  if event.startswith("/jax/core/compile/"):
+    _seconds += seconds
+
+
+jax.monitoring.register_event_duration_secs_listener(_listen)
+
+
+def compile_seconds() -> float:
+  """Seconds that this process has traced, lowered and compiled programs, or read compiled ones, up to now."""
+  return _seconds

@@ -1,0 +1,264 @@
+"""Whether a results folder is as it was written: what is lost, damaged or foreign, and its repair."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vmapseeds import blocks
+from vmapseeds.errors import Mistake
+from vmapseeds.results import (
+  COPY,
+  IMPORTED,
+  Results,
+  _consolidate,
+  _parsed,
+  attributes,
+  metadata_faults,
+  metadata_files,
+  object_path,
+  test_sets,
+)
+
+
+class Verdict(NamedTuple):
+  """What `verify` found: each problem, note and repair in a line."""
+
+  runs: int  # of the folder; 0 where that cannot be read
+  done: int
+  problems: list[str]
+  notes: list[str]
+  repairs: list[str]
+
+
+class _Problem(NamedTuple):
+  file: str
+  fault: str
+  cure: str  # a name of what `_Look.mend` can do
+  block: int | None = None
+
+
+def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
+  """Reads a results folder whole and compares it with its records.
+
+  Args:
+    path: the folder.
+    repair: whether to restore what there is a copy of, to remove what does not belong there, and to mark the runs of
+      blocks that are hit as not done, so that `vmapseeds train` or `work` trains these again.
+
+  Returns:
+    A `Verdict`, of the folder after the repair.
+
+  Raises:
+    Mistake: `path` is no results folder.
+  """
+  path = Path(path)
+  if attributes(path) is None and not (path / COPY).exists():
+    raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
+  look, repairs = _Look(path), []
+  while repair and look.problems:
+    # What is wrong with metadata hides what is wrong with values: hence again, as long as something can be cured.
+    mended = look.mend()
+    repairs += mended
+    look = _Look(path)
+    if not mended:
+      break
+  return Verdict(look.runs, look.done, [f"{p.file} {p.fault}" for p in look.problems], look.notes, repairs)
+
+
+class _Look:
+  """One reading of a folder."""
+
+  def __init__(self, path: Path):
+    self.path, self.problems, self.notes = path, [], []
+    self.runs = self.done = 0
+    self.stored = attributes(path)
+    if self._metadata():
+      self._values()
+
+  def _metadata(self) -> bool:
+    """Looks at the metadata, and says whether arrays can be opened."""
+    root, copy = _parsed(self.path / "zarr.json"), _parsed(self.path / COPY)
+    if self.stored is None:
+      self.problems.append(_Problem("zarr.json", "cannot be read", "root" if copy else "none"))
+      return False
+    if copy is None and (self.path / COPY).exists():
+      self.problems.append(_Problem(COPY, "cannot be read", "copy"))
+    elif copy is None and "block_runs" in self.stored:
+      self.problems.append(_Problem(COPY, "is missing", "copy"))
+    elif copy not in (None, root):
+      self.problems.append(_Problem("zarr.json", f"differs from its copy {COPY}", "root"))
+      return False
+    known = (root.get("consolidated_metadata") or {}).get("metadata")
+    for file, fault in metadata_faults(self.path):
+      self.problems.append(_Problem(file, fault, "metadata" if known else "none"))
+    if self.problems:
+      return False
+    for name in test_sets(self.path) if known else ():
+      inside = (_parsed(self.path / name / "zarr.json").get("consolidated_metadata") or {}).get("metadata")
+      if inside != {n.removeprefix(f"{name}/"): node for n, node in known.items() if n.startswith(f"{name}/")}:
+        self.problems.append(_Problem(f"{name}/zarr.json", "differs from the root's copy of its arrays", "copy"))
+    return True
+
+  def _values(self) -> None:
+    self.results = results = Results(self.path)
+    self.runs = len(results)
+    claims = blocks.claimed(self.path)
+    checked = "block_runs" in self.stored
+    trained = self.stored["device_kind"] != IMPORTED
+    known, unrecorded = {COPY}, 0
+    for block in range(-(-self.runs // results.block_runs)):
+      file = f"{blocks.FOLDER}/{block}.json"
+      known |= {file, *(results.object(name, block) for name in (*results.columns, "done"))}
+      outcomes = {results.object(name, block) for name in results.outcomes}
+      if claims.get(str(block)):
+        self.notes.append(f"block {block} is being trained: it was not looked at")
+        known |= outcomes
+        continue
+      try:
+        writes = blocks.record(self.path, block)
+      except ValueError as error:
+        self.problems.append(_Problem(file, f"cannot be read ({str(error)[:80]})", "block", block))
+        known |= outcomes
+        continue
+
+      marked = self._marked(block, bool(writes), checked)
+      self.done += len(marked)
+      recorded = set(blocks.recorded_rows(writes))
+      if marked - recorded and checked and trained:
+        fault = f"has no word of {_rows(marked - recorded)}, marked done"
+        self.problems.append(_Problem(file, fault if writes else "is missing", "block", block))
+      elif trained:
+        unrecorded += len(marked - recorded)
+      if recorded - marked and not any(p.cure == "done" and p.block == block for p in self.problems):
+        rows = _rows(recorded - marked)
+        self.notes.append(f"block {block}: {rows} are written but not marked; train or work marks them")
+
+      if writes or marked:
+        known |= outcomes
+        faults = results.faults(block, writes) if checked else self._unreadable(block)
+      else:
+        names = results.columns if checked else []
+        faults = {results.object(name, block): results.faulty(name, block) for name in names}
+        if str(block) in claims and any((self.path / o).exists() for o in outcomes):
+          self.notes.append(f"block {block} was left half written by a process that ended; train or work trains it")
+          known |= outcomes
+      for object, fault in faults.items():
+        if fault and object in outcomes:
+          self.problems.append(_Problem(object, fault, "block", block))
+        elif fault:
+          self.problems.append(_Problem(object, f"{fault}; train with the same runs writes it again", "none", block))
+    if unrecorded:
+      self.notes.append(f"{unrecorded} runs were written before there were records: they can be read, no more is known")
+    for name in test_sets(self.path):
+      known.add(object := object_path(f"{name}/labels", 0, 1))
+      fault = results.faulty_labels(name)
+      if fault:
+        self.problems.append(_Problem(object, f"{fault}; train with the same data writes it again", "none"))
+    self._foreign(known)
+
+  def _marked(self, block: int, recorded: bool, checked: bool) -> set[int]:
+    """The rows of a block that are marked done."""
+    fault = self.results.faulty("done", block)
+    if fault == "is missing" and (not recorded or not checked):
+      return set()
+    if fault:
+      self.problems.append(_Problem(self.results.object("done", block), fault, "done", block))
+      return set()
+    rows = self.results.rows(block)
+    return {rows.start + i for i in np.flatnonzero(self.results.array("done")[rows]).tolist()}
+
+  def _unreadable(self, block: int) -> dict[str, str]:
+    """Objects of a folder of before that cannot be read; those of fill values alone were not written there."""
+    names = (*self.results.columns, *self.results.outcomes)
+    found = {self.results.object(name, block): self.results.faulty(name, block) for name in names}
+    return {object: fault for object, fault in found.items() if fault and fault != "is missing"}
+
+  def _foreign(self, known: set[str]) -> None:
+    """Looks for files where there should be none. Reports and what lies in the root are the user's."""
+    known |= set(metadata_files(self.stored))
+    places = [file.removesuffix("/zarr.json") for file in metadata_files(self.stored)]
+    begun = False
+    tops = {place.split("/")[0] for place in places} | {blocks.FOLDER}
+    for top in sorted(tops):
+      for name in sorted(blocks.names(self.path / top)):
+        file = f"{top}/{name}"
+        if file in known or re.fullmatch(rf"{blocks.FOLDER}/\w+\.\d+\.claim", file):
+          continue
+        if file.endswith(".partial"):
+          self.notes.append(f"{file} was left by a process that ended while it wrote")
+          continue
+        beyond = re.match(rf"({'|'.join(map(re.escape, places))})/c/(\d+)|{blocks.FOLDER}/(\d+)\.json", file)
+        first = int(beyond[2] or beyond[3]) * self.results.block_runs if beyond else 0
+        extra = beyond and first >= self.runs
+        if extra and beyond[1] in self.results.columns and first < self.results.array(beyond[1]).shape[0]:
+          begun = True
+          continue
+        fault = "is of a block that the folder does not have" if extra else "is foreign: no record knows it"
+        self.problems.append(_Problem(file, fault, "remove"))
+    if begun:
+      self.notes.append("more runs were to be added, and the process ended; train adds them")
+
+  # Repair.
+
+  def mend(self) -> list[str]:
+    """Cures what can be cured, and says what was done."""
+    said = []
+    with blocks.Claims(self.path) as claims:
+      for problem in self.problems:
+        if problem.cure in ("done", "block") and not claims.take(problem.block):
+          continue
+        if problem.cure == "root":
+          blocks.replace(self.path / "zarr.json", (self.path / COPY).read_text())
+          said.append(f"zarr.json was restored from {COPY}")
+        elif problem.cure == "copy":
+          _consolidate(self.path)
+          said.append(f"{problem.file} was written again")
+        elif problem.cure == "metadata":
+          copies = _parsed(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
+          (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
+          copy = copies[problem.file.removesuffix("/zarr.json")]
+          blocks.replace(self.path / problem.file, json.dumps(copy, indent=2))
+          _consolidate(self.path)
+          said.append(f"{problem.file} was restored from zarr.json")
+        elif problem.cure == "remove":
+          blocks.remove(self.path / problem.file)
+          said.append(f"{problem.file} was removed")
+        elif problem.cure == "done":
+          said.append(self._restore_marks(problem.block))
+        elif problem.cure == "block":
+          said += self._unmark(problem.block)
+        if problem.block is not None:
+          claims.release(problem.block)
+    return said
+
+  def _restore_marks(self, block: int) -> str:
+    """Marks the rows that the block's record has and that are sound, and no others."""
+    results = Results(self.path)
+    blocks.remove(self.path / results.object("done", block))
+    results.begin(block)
+    return f"{results.object('done', block)} was written again from the block's record"
+
+  def _unmark(self, block: int) -> list[str]:
+    """Forgets a block: first its marks, then its record, then its values."""
+    results = Results(self.path)
+    record, rows = self.path / blocks.FOLDER / f"{block}.json", results.rows(block)
+    objects = [self.path / results.object(name, block) for name in results.outcomes]
+    if not record.exists() and not any(o.exists() for o in objects) and results.faulty("done", block) is None \
+      and not results.array("done")[rows].any():  # fmt: skip
+      return []  # another of its problems brought us here before
+    if results.faulty("done", block):
+      blocks.remove(self.path / results.object("done", block))
+    results.array("done")[rows] = False
+    results.forget(block)
+    return [f"block {block}: {_rows(range(rows.start, rows.stop))} are marked for training again"]
+
+
+def _rows(rows: set[int] | range) -> str:
+  rows = sorted(rows)
+  if len(rows) == 1:
+    return f"run {rows[0]}"
+  return f"runs {rows[0]} to {rows[-1]}" if rows[-1] - rows[0] == len(rows) - 1 else f"runs {', '.join(map(str, rows))}"
