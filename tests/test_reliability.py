@@ -337,7 +337,8 @@ def test_folders_of_before_are_read_and_go_on(tmp_path, trained, capsys):
 @pytest.mark.parametrize("full", ["test/predictions/c/2/0", "blocks/2.json"])
 def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, capsys):
   shutil.copytree(reference, tmp_path / "r")
-  most = (reference / full).stat().st_size - 1
+  # A record says how long it took, in more or fewer digits.
+  most = (reference / full).stat().st_size - (40 if full.endswith("json") else 1)
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
   limits = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))

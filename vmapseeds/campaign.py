@@ -102,8 +102,8 @@ class Begun(NamedTuple):
 
 
 def start(
-  recipe: Recipe, runs: Runs, out: str | os.PathLike, *, seed_batch: int | None, lane_width: int | None,
-  lowering: str | None, logits: bool, force_mixed: bool, progress: bool,
+  recipe: Recipe, runs: Runs, out: str | os.PathLike, *, seed_batch: int | None = None, lane_width: int | None = None,
+  lowering: str | None = None, logits: bool = False, force_mixed: bool = False, progress: bool = True,
 ) -> Begun:  # fmt: skip
   """What `train` does before it trains: checks everything and makes the folder, or extends it."""
   if seed_batch is not None:
@@ -114,26 +114,23 @@ def start(
   if lowering is not None:
     one_of("lowering", lowering, lanes.LOWERINGS)
   check_folder(out)
-  data, task = prepared(recipe, runs, logits)
-  how = task.choose(runs, seed_batch, lowering, lane_width, attributes(out) or {}, progress)
-  chunk = seed_batch or fitting_seed_batch(data, task.num_classes * logits, how.width * len(lanes.devices()))
-  try:
-    with writing(out):
-      results = Results.open_or_create(
-        out, recipe, runs, data,
-        chunk=chunk,
-        logits=logits,
-        conditions=task.conditions(how),
-        versions=versions(),
-        force_mixed=force_mixed,
-      )  # fmt: skip
-  except FileExistsError:
-    # Another process has made the folder since we looked: what it chose counts.
-    return start(
-      recipe, runs, out, seed_batch=seed_batch, lane_width=lane_width, lowering=lowering, logits=logits,
-      force_mixed=force_mixed, progress=progress,
-    )  # fmt: skip
-  return Begun(results, task, runs, how, chunk)
+  task = prepared(recipe, runs, logits)
+  while True:
+    how = task.choose(runs, seed_batch, lowering, lane_width, attributes(out) or {}, progress)
+    batch = seed_batch or task.fitting_seed_batch(how)
+    try:
+      with writing(out):
+        results = Results.open_or_create(
+          out, recipe, runs, task.data,
+          chunk=batch,
+          logits=logits,
+          conditions=task.conditions(how),
+          versions=versions(),
+          force_mixed=force_mixed,
+        )  # fmt: skip
+    except FileExistsError:
+      continue  # another process has made the folder since we looked: what it chose counts
+    return Begun(results, task, runs, how, batch)
 
 
 def work(
@@ -157,33 +154,37 @@ def work(
   Raises:
     Mistake: as `train`; or there are no such blocks.
   """
-  recipe, runs, stored = campaign_of(out)
-  if seed_batch is not None:
-    at_least("seed batch", seed_batch, 1)
-  with readable(out):
-    results = Results(out)
-  count = -(-len(runs) // results.block_runs)
+  begun = resume(out, seed_batch=seed_batch, force_mixed=force_mixed, progress=progress)
+  count = -(-len(begun.runs) // begun.results.block_runs)
   first, last = blocks or (None, None)
   first, last = first or 0, count if last is None else last
   if not 0 <= first < last <= count:
     raise Mistake(f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}")
-  data, task = prepared(recipe, runs, stored["logits"])
-  how = task.choose(runs, seed_batch, None, None, stored, progress)
-  with writing(out), readable(out):
-    conditions = task.conditions(how)
-    mixed = results.check_same(recipe, runs, stored["logits"], conditions, versions(), force_mixed)
-    results.settle(conditions, versions(), mixed)
-  step = how.width * len(lanes.devices())
-  seed_batch = seed_batch or fitting_seed_batch(data, task.num_classes * stored["logits"], step)
-  held = train_blocks(
-    results, task, runs, how, seed_batch, range(first, last), wait=False, force_mixed=force_mixed, progress=progress
-  )
+  held = train_blocks(*begun, range(first, last), wait=False, force_mixed=force_mixed, progress=progress)
   if held and progress:
     say = f"1 block is being trained by another process (block {held[0]})"
     if len(held) > 1:
       say = f"{len(held)} blocks are being trained by other processes (the first is block {held[0]})"
     print(say, file=sys.stderr)
-  return open_results(out, recipe.test_sets[0])
+  return open_results(out, begun.task.recipe.test_sets[0])
+
+
+def resume(
+  out: str | os.PathLike, *, seed_batch: int | None = None, force_mixed: bool = False, progress: bool = True
+) -> Begun:
+  """What `work` does before it trains: opens the folder and loads what its recipe needs."""
+  if seed_batch is not None:
+    at_least("seed batch", seed_batch, 1)
+  recipe, runs, stored = campaign_of(out)
+  with readable(out):
+    results = Results(out)
+  task = prepared(recipe, runs, stored["logits"])
+  how = task.choose(runs, seed_batch, None, None, stored, progress)
+  with writing(out), readable(out):
+    conditions = task.conditions(how)
+    mixed = results.check_same(recipe, runs, stored["logits"], conditions, versions(), force_mixed)
+    results.settle(conditions, versions(), mixed)
+  return Begun(results, task, runs, how, seed_batch or task.fitting_seed_batch(how))
 
 
 class Replay(NamedTuple):
@@ -222,11 +223,11 @@ def replay(out: str | os.PathLike, run: int) -> Replay:
   recipe = Recipe.from_json(write["recipe"])
   # What `auto` came to on the device of then is what counts.
   recipe = recipe.replace(precision=write.get("precision", recipe.precision))
-  data, task = prepared(recipe, runs, False)
+  task = prepared(recipe, runs, False)
   if task.data_digest != stored["data_digest"]:
     raise Mistake(f"the data {recipe.dataset} are not those that {out} was trained on")
   run_lanes = spread_run(recipe, task.num_classes, False, write["lowering"], write["lane_width"])
-  ((_, (_, evaluations)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(data.train)))
+  ((_, (_, evaluations)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(task.data.train)))
   differing = {name: int((evaluations[name].predictions[0] != theirs[name]).sum()) for name in theirs}
   return Replay(run, {name: len(row) for name, row in theirs.items()}, differing)
 
@@ -278,18 +279,22 @@ class Task(NamedTuple):
       "precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest,
     }  # fmt: skip
 
+  def fitting_seed_batch(self, how: lanes.Choice) -> int:
+    """See the function of that name."""
+    return fitting_seed_batch(self.data, self.num_classes * self.logits, how.width * len(lanes.devices()))
+
   def shared(self) -> Any:
     """The examples on every device."""
     return lanes.replicate(self.examples, lanes.devices())
 
 
-def prepared(recipe: Recipe, runs: Runs, logits: bool) -> tuple[Dataset, Task]:
-  """The recipe's data and what is to be trained. `Mistake` where recipe, runs and data do not fit."""
+def prepared(recipe: Recipe, runs: Runs, logits: bool) -> Task:
+  """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
   lanes.devices()  # before JAX starts
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
   examples = on_device(recipe, data)
   runs.check(len(data.train), data.num_classes, recipe.batch_size)
-  return data, Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits)
+  return Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits)
 
 
 def train_blocks(

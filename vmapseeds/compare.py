@@ -14,7 +14,6 @@ from vmapseeds import stats
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results, readable
 from vmapseeds.runs import SOURCES
-from vmapseeds.stats.intervals import variance_interval
 
 
 def compare(
@@ -103,7 +102,7 @@ def _spread(a: np.ndarray, b: np.ndarray, paired: bool) -> Iterator[str]:
       f"That is {1.9952 * average.difference / average.threshold:.2f} standard deviations of a run: by the average "
       f"comparison, which asks for 1.9952 (as much as P(A > B) = 0.921), A is {'' if average.better else 'not '}better."
     )
-  ends = (variance_interval(x.var(ddof=1), len(x)) for x in (a, b))
+  ends = (stats.variance_interval(x.var(ddof=1), len(x)) for x in (a, b))
   sd_a, sd_b = (
     f"{x.std(ddof=1):.3%} (95 % interval {low**0.5:.3%} to {high**0.5:.3%})"
     for x, (low, high) in zip((a, b), ends, strict=True)

@@ -23,20 +23,19 @@ TRIES = 3  # workers that may die of a block before it is given up
 
 
 class Worker:
-  """What runs in an actor: a process with an accelerator of its own."""
+  """What runs in an actor: a process with an accelerator of its own, which loads the data once."""
+
+  begun: campaign.Begun | None = None
 
   def start(self, recipe: str, runs: Runs, out: str, how: dict[str, Any]) -> None:
     """Makes the folder, or extends it, here, where the devices are."""
-    given = dict.fromkeys(("seed_batch", "lane_width", "lowering")) | {"logits": False, "force_mixed": False} | how
-    campaign.start(Recipe.from_json(recipe), runs, out, progress=False, **given)
+    self.begun = campaign.start(Recipe.from_json(recipe), runs, out, progress=False, **how)
 
   def work(self, out: str, block: int, how: dict[str, Any]) -> None:
     """Trains what is left of a block."""
-    campaign.work(out, (block, block + 1), progress=False, **how)
-
-  def pid(self) -> int:
-    """The process, so that tests can kill it."""
-    return os.getpid()
+    self.begun = self.begun or campaign.resume(out, progress=False, **how)
+    force_mixed = how.get("force_mixed", False)
+    campaign.train_blocks(*self.begun, range(block, block + 1), wait=False, force_mixed=force_mixed, progress=False)
 
 
 def train(

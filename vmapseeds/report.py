@@ -154,8 +154,8 @@ def _vote_figures(
   predictions: Integer[np.ndarray, "runs examples"], labels: Integer[np.ndarray, " examples"], classes: int,
   numbers: dict[str, Any],
 ) -> dict[str, tuple[str, str, Callable[[Axes], Axes]]]:  # fmt: skip
-  curve = stats.calibration_curve(predictions, labels, classes)
-  band = stats.calibration_band(predictions, labels, classes, jax.random.key(0))
+  tallies = stats.tally(predictions, labels, classes)
+  curve, band = tallies.calibration_curve(), tallies.calibration_band(jax.random.key(0))
   shown = predictions[:MOST_PAIRED]
   error = (shown != labels).mean(1)
   first, second = np.triu_indices(len(shown), 1)

@@ -41,7 +41,11 @@ FORMAT = "vmapseeds results 1"
 MIXED = "mixed"  # a condition that is not the same for all runs: records have those of each
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 COPY = f"{blocks.FOLDER}/folder.json"  # of the root's zarr.json
-DIMENSIONS = {"label_map": ("run", "original_class"), "subset": ("run", "train_example")}
+# Of variables that have more than a number a run.
+DIMENSIONS = {
+  "label_map": ("run", "original_class"), "subset": ("run", "train_example"), "labels": ("example",),
+  "predictions": ("run", "example"), "logits": ("run", "example", "class"),
+}  # fmt: skip
 FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, "diverged": False}
 
 
@@ -173,14 +177,14 @@ class Results:
       new["mixed"] = sorted({*stored.get("mixed", []), *mixed})
     if any(stored.get(name) != value for name, value in new.items()):
       self.set_attributes(**new)
-    _consolidate(self.path)
+    consolidate(self.path)
 
   def set_attributes(self, **changes: Any) -> None:
     """Writes some of the root's attributes."""
     root = json.loads((self.path / "zarr.json").read_text())
     root["attributes"] |= changes
     blocks.replace(self.path / "zarr.json", json.dumps(root, indent=2))
-    _consolidate(self.path)
+    consolidate(self.path)
 
   def extend(self, runs: Runs) -> None:
     """Makes room for all of `runs`. `done` grows last: it says how many runs the folder has."""
@@ -199,7 +203,7 @@ class Results:
           if name in columns:
             _fill(array, columns[name], before)
         self._arrays.clear()
-        _consolidate(self.path)
+        consolidate(self.path)
 
   def restore(self, columns: dict[str, np.ndarray]) -> None:
     """Writes objects of the runs table again that are lost or damaged, when it is the table they were of."""
@@ -420,23 +424,23 @@ def create_folder(
   group = zarr.create_group(path, attributes=root)
   (path / blocks.FOLDER).mkdir()
   for name, column in columns.items():
-    _create(group, name, column, chunk, DIMENSIONS.get(name, ("run",)))
+    _create(group, name, column, chunk)
   for name in ("diverged", "done"):
-    _create(group, name, np.zeros(runs, bool), chunk, ("run",))
+    _create(group, name, np.zeros(runs, bool), chunk)
   for name, of_examples in labels.items():
     test_set = group.create_group(name)
-    _create(test_set, "labels", of_examples, len(of_examples), ("example",))
+    _create(test_set, "labels", of_examples, len(of_examples))
     shape = (runs, len(of_examples))
     none = np.int8(-1) if num_classes <= 127 else np.int16(-1)
-    _create(test_set, "predictions", np.broadcast_to(none, shape), chunk, ("run", "example"))
-    _create(test_set, "accuracy", np.full(runs, np.nan), chunk, ("run",))
+    _create(test_set, "predictions", np.broadcast_to(none, shape), chunk)
+    _create(test_set, "accuracy", np.full(runs, np.nan), chunk)
     if logits is not None:
       empty = np.broadcast_to(logits.type(np.nan), (*shape, num_classes))
-      _create(test_set, "logits", empty, chunk, ("run", "example", "class"))
-  _consolidate(path)
+      _create(test_set, "logits", empty, chunk)
+  consolidate(path)
 
 
-def _create(group: zarr.Group, name: str, values: np.ndarray, chunk: int, dimensions: tuple[str, ...]) -> None:
+def _create(group: zarr.Group, name: str, values: np.ndarray, chunk: int) -> None:
   with whole_chunks():
     array = group.create_array(
       name,
@@ -444,7 +448,7 @@ def _create(group: zarr.Group, name: str, values: np.ndarray, chunk: int, dimens
       dtype=values.dtype,
       chunks=(max(1, chunk), *values.shape[1:]),
       compressors=[ZstdCodec(level=0), Crc32cCodec()],
-      dimension_names=dimensions,
+      dimension_names=DIMENSIONS.get(name, ("run",)),
       fill_value=FILL.get(name, 0),
     )
     if name not in FILL:
@@ -473,14 +477,14 @@ def _sampling(runs: Runs) -> list | None:
   return list(runs.sampling) if runs.sampling else None
 
 
-def _consolidate(path: Path) -> None:
+def consolidate(path: Path) -> None:
   """Copies all metadata into one file a group, where it is not there yet, and the root's file into `blocks`.
 
   Without it `xarray.open_zarr` warns and reads array by array.
   """
-  root = _parsed(path / "zarr.json")
+  root = parsed(path / "zarr.json")
   sets = test_sets(path)
-  found = {file: _parsed(path / file) for file in metadata_files(root["attributes"])}
+  found = {file: parsed(path / file) for file in metadata_files(root["attributes"])}
   nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
   for node in nodes.values():
     node.pop("consolidated_metadata", None)
@@ -496,11 +500,11 @@ def _consolidate(path: Path) -> None:
 
 
 def _rewrite(file: Path, node: dict[str, Any]) -> None:
-  if _parsed(file) != node:
+  if parsed(file) != node:
     blocks.replace(file, json.dumps(node, indent=2))
 
 
-def _parsed(file: Path) -> Any:
+def parsed(file: Path) -> Any:
   """What a JSON file holds, None where it cannot be read."""
   try:
     return json.loads(blocks.read(file) or b"")
@@ -518,11 +522,11 @@ def metadata_files(root: dict[str, Any]) -> list[str]:
 
 def metadata_faults(path: Path) -> list[tuple[str, str]]:
   """Metadata files that are missing, cannot be read or differ from the root's copy of them, and what is wrong."""
-  root = _parsed(path / "zarr.json")
+  root = parsed(path / "zarr.json")
   copies = (root.get("consolidated_metadata") or {}).get("metadata")
   found = []
   for file in metadata_files(root["attributes"]):
-    node = _parsed(path / file)
+    node = parsed(path / file)
     if not isinstance(node, dict):
       found.append((file, "cannot be read" if (path / file).exists() else "is missing"))
       continue
@@ -624,10 +628,10 @@ def missing(path: Path, stored: dict[str, Any], done: Bool[np.ndarray, " runs"])
     if name in _test_sets(stored):
       continue
     there = blocks.names(path / name / "c")
-    ndim = 1 + (name.endswith(("/predictions", "label_map", "subset"))) + 2 * name.endswith("/logits")
-    wanted = {"done": [*begun, *recorded]}.get(name, begun) if not name.endswith("/labels") else [0]
-    objects = {block: object_path(name, block, ndim) for block in wanted}
-    lost += [object for object in objects.values() if object.removeprefix(f"{name}/c/") not in there]
+    variable = name.split("/")[-1]
+    wanted = {"done": [*begun, *recorded], "labels": [0]}.get(variable, begun)
+    objects = (object_path(name, block, len(DIMENSIONS.get(variable, ("run",)))) for block in wanted)
+    lost += [object for object in objects if object.removeprefix(f"{name}/c/") not in there]
   if stored["device_kind"] != IMPORTED:
     lost += [f"{blocks.FOLDER}/{block}.json" for block in begun if str(block) not in records]
   return lost

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Integer
+from jaxtyping import Bool, Integer
 
 from vmapseeds import results as results_on_disk
 from vmapseeds import stats
 from vmapseeds.errors import Mistake
 from vmapseeds.runs import HYPERPARAMETERS
-from vmapseeds.stats.intervals import Interval
+from vmapseeds.stats import Interval
 
 Statistic = dict[str, Any]
 
@@ -66,7 +66,7 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
   num_classes = int(results.attrs["num_classes"])
   predictions, labels, pooled = votes(kept)
   tallies = stats.tally(predictions, labels, num_classes, pairs=True)
-  numbers = error_statistics(predictions, tallies, num_classes)
+  numbers = error_statistics(predictions != labels, tallies, num_classes)
   if pooled:
     numbers |= vote_statistics(predictions, tallies, num_classes)
   numbers |= pair_statistics(tallies)
@@ -101,13 +101,12 @@ class Votes(NamedTuple):
 
 def votes(kept: xr.Dataset) -> Votes:
   """Predictions and labels; where runs have label maps of their own, errors as predictions of 1 where 0 is right."""
-  labels = kept.labels.values
-  if "label_map" not in kept:
-    return Votes(kept.predictions.values, labels, True)
-  maps = kept.label_map.values
-  if (maps == maps[0]).all():
-    return Votes(kept.predictions.values, maps[0][labels], True)
-  return Votes(results_on_disk.errors(kept).astype(np.int8), np.zeros(len(labels), np.int32), False)
+  predictions, labels = kept.predictions.values, kept.labels.values
+  maps = kept.label_map.values if "label_map" in kept else None
+  if maps is not None and not (maps == maps[0]).all():
+    return Votes(results_on_disk.errors(kept).astype(np.int8), np.zeros(len(labels), np.int8), False)
+  # Of one type: comparing two is many times slower.
+  return Votes(predictions, (labels if maps is None else maps[0][labels]).astype(predictions.dtype), True)
 
 
 def gaps(kept: xr.Dataset) -> np.ndarray:
@@ -119,17 +118,16 @@ def gaps(kept: xr.Dataset) -> np.ndarray:
 
 
 def error_statistics(
-  predictions: Integer[np.ndarray, "runs examples"], tallies: stats.Tallies, num_classes: int
+  errors: Bool[np.ndarray, "runs examples"], tallies: stats.Tallies, num_classes: int
 ) -> dict[str, Statistic]:
   """The statistics of Jordan 2023 that need only which run has which example wrong, by name.
 
   Args:
-    predictions: (runs, examples), as tallied.
+    errors: (runs, examples), as tallied.
     tallies: with joint error counts.
     num_classes: of the network, which is not that of the tallies where those are of errors.
   """
   runs, n = tallies.runs, tallies.examples
-  errors = predictions != tallies.labels.astype(predictions.dtype)  # comparing two types is many times slower
   accuracy = 1 - stats.error_rates(errors)
   mean = _mean(accuracy)
   test_set, independent = tallies.test_set_variance(), tallies.independent_errors_variance()

@@ -14,12 +14,12 @@ from vmapseeds.results import (
   COPY,
   IMPORTED,
   Results,
-  _consolidate,
-  _parsed,
   attributes,
+  consolidate,
   metadata_faults,
   metadata_files,
   object_path,
+  parsed,
   test_sets,
 )
 
@@ -81,7 +81,7 @@ class _Look:
 
   def _metadata(self) -> bool:
     """Looks at the metadata, and says whether arrays can be opened."""
-    root, copy = _parsed(self.path / "zarr.json"), _parsed(self.path / COPY)
+    root, copy = parsed(self.path / "zarr.json"), parsed(self.path / COPY)
     if self.stored is None:
       self.problems.append(_Problem("zarr.json", "cannot be read", "root" if copy else "none"))
       return False
@@ -98,7 +98,7 @@ class _Look:
     if self.problems:
       return False
     for name in test_sets(self.path) if known else ():
-      inside = (_parsed(self.path / name / "zarr.json").get("consolidated_metadata") or {}).get("metadata")
+      inside = (parsed(self.path / name / "zarr.json").get("consolidated_metadata") or {}).get("metadata")
       if inside != {n.removeprefix(f"{name}/"): node for n, node in known.items() if n.startswith(f"{name}/")}:
         self.problems.append(_Problem(f"{name}/zarr.json", "differs from the root's copy of its arrays", "copy"))
     return True
@@ -215,14 +215,14 @@ class _Look:
           blocks.replace(self.path / "zarr.json", (self.path / COPY).read_text())
           said.append(f"zarr.json was restored from {COPY}")
         elif problem.cure == "copy":
-          _consolidate(self.path)
+          consolidate(self.path)
           said.append(f"{problem.file} was written again")
         elif problem.cure == "metadata":
-          copies = _parsed(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
+          copies = parsed(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
           (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
           copy = copies[problem.file.removesuffix("/zarr.json")]
           blocks.replace(self.path / problem.file, json.dumps(copy, indent=2))
-          _consolidate(self.path)
+          consolidate(self.path)
           said.append(f"{problem.file} was restored from zarr.json")
         elif problem.cure == "remove":
           blocks.remove(self.path / problem.file)
