@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from vmapseeds import augment, bench, lanes, models
+from vmapseeds import augment, bench, checkpoints, lanes, models, variables
 from vmapseeds.data import Dataset, load
 from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.evaluate import evaluate
@@ -25,8 +25,7 @@ from vmapseeds.lanes.choice import free_host_memory, is_out_of_memory
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import Results, attributes, check_folder, open_results
 from vmapseeds.runs import Run, Runs
-from vmapseeds.train import DeviceExamples
-from vmapseeds.train import train as train_one
+from vmapseeds.train import DeviceExamples, advance, finish, start
 
 SEED_BATCH = 256
 PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
@@ -41,6 +40,8 @@ def train(
   lane_width: int | None = None,
   lowering: str | None = None,
   logits: bool = False,
+  checkpoint_every: int | None = None,
+  keep_params: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
   """Trains and evaluates the runs that `out` does not hold yet, and returns what `open_results` does.
@@ -56,6 +57,10 @@ def train(
       does not hold so many, and the folder has no finished runs, it is halved until it does.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
+    checkpoint_every: after so many epochs each, what lanes have learned is saved in the folder's `checkpoints`, so that
+      an interruption loses at most these; removed when the runs are written. Given none, nothing is saved. Results do
+      not depend on it.
+    keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_params`.
     progress: whether to say on stderr what was chosen, and to draw a progress bar there.
 
   Raises:
@@ -69,6 +74,8 @@ def train(
     raise Mistake(f"lane width {lane_width} with {limit}: give at most as many")
   if lowering is not None:
     one_of("lowering", lowering, lanes.LOWERINGS)
+  if checkpoint_every is not None:
+    at_least("checkpoint_every", checkpoint_every, 1)
   check_folder(out)
   devices = lanes.devices()
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
@@ -85,27 +92,41 @@ def train(
       most=-(-min(len(runs), seed_batch or len(runs)) // len(devices)),
       lowering=lowering, width=lane_width, shown=progress,
     )  # fmt: skip
-  seed_batch = seed_batch or fitting_seed_batch(data, num_classes if logits else 0, lane_width * len(devices))
+  shapes = variables.shapes(recipe, data.train.images.shape[1:], num_classes) if keep_params else None
+  seed_batch = seed_batch or fitting_seed_batch(
+    data, num_classes if logits else 0, lane_width * len(devices), variables.num_bytes(shapes)
+  )
+  conditions = {
+    "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering,
+    "precision": models.resolved(recipe.precision), "data_digest": digest(data),
+  }  # fmt: skip
+  versions = {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}}
   results = Results.open_or_create(
-    out, recipe, runs, data,
+    out,
+    recipe,
+    runs,
+    data,
     chunk=seed_batch,
     logits=logits,
-    conditions={
-      "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering,
-      "precision": models.resolved(recipe.precision), "data_digest": digest(data),
-    },
-    versions={"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}},
-  )  # fmt: skip
+    params=shapes,
+    conditions=conditions,
+    versions=versions,
+  )
 
   shared = lanes.replicate(examples, devices)
   done = results.done[: len(runs)]
   with progress_bar(len(runs), done.sum(), progress) as advance_to:
     while not done.all():
       rows = np.flatnonzero(~done)[:seed_batch]
-      run_lanes = spread_run(recipe, num_classes, logits, lowering, lane_width)
+      run_lanes = spread_run(recipe, num_classes, logits, lowering, lane_width, keep_params)
+      table = runs[rows].lanes(recipe, len(data.train))
+      keeper = checkpoint_every and checkpoints.Checkpoints(
+        results.path, rows, table, checkpoint_every,
+        fits={"recipe": recipe.to_json(), **conditions, "lane_width": lane_width, "versions": versions},
+      )  # fmt: skip
       finished = []
       try:
-        for which, out_lanes in run_lanes(shared, runs[rows].lanes(recipe, len(data.train))):
+        for which, out_lanes in run_lanes(shared, table, keeper):
           finished.append(out_lanes)
           advance_to(done.sum() + which.stop)
       except jax.errors.JaxRuntimeError as error:
@@ -114,34 +135,46 @@ def train(
         continue
       results.write(rows, *jax.tree.map(lambda *parts: np.concatenate(parts), *finished))
       done[rows] = True
+      if keeper:
+        keeper.remove()
+  checkpoints.clear(results)
   return open_results(out, recipe.test_sets[0])
 
 
 @functools.lru_cache(maxsize=16)
-def spread_run(recipe: Recipe, num_classes: int, logits: bool, lowering: str, lane_width: int):
+def spread_run(recipe: Recipe, num_classes: int, logits: bool, lowering: str, lane_width: int, keep_params: bool):
   """Training and evaluation of one run, spread over lanes: compiled once a process, whatever the runs' values."""
 
-  def one_run(shared, run: Run):
-    train_set, test_sets = shared
+  def begin(shared, run: Run):
     with lanes.lowering(lowering):
-      trained = train_one(recipe, train_set, run, num_classes)
-      evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in test_sets.items()}
+      return start(recipe, shared[0], run, num_classes)
+
+  def some_epochs(shared, run: Run, state, first, last):
+    with lanes.lowering(lowering):
+      return advance(recipe, shared[0], run, num_classes, state, first, last)
+
+  def outcome(shared, run: Run, state):
+    trained = finish(state)
+    with lanes.lowering(lowering):
+      evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in shared[1].items()}
     if not logits:
       evaluations = {n: e._replace(logits=None) for n, e in evaluations.items()}
-    return trained.diverged, evaluations
+    return trained.diverged, evaluations, trained.variables if keep_params else None
 
-  return lanes.spread(one_run, width=lane_width, devices=lanes.devices())
+  stages = lanes.Stages(begin, some_epochs, outcome, recipe.epochs)
+  return lanes.spread_stages(stages, width=lane_width, devices=lanes.devices())
 
 
-def fitting_seed_batch(data: Dataset, logits: int, step: int) -> int:
+def fitting_seed_batch(data: Dataset, logits: int, step: int, more: int = 0) -> int:
   """How many runs' outputs fit comfortably in the host's memory: whole steps of `step` lanes, at most 256 but one step.
 
   Args:
     logits: how many are kept of an example.
+    more: bytes that are kept of a run besides.
   """
   examples = sum(len(e) for e in data.tests.values())
   # An eighth, because outputs exist a few times over while they are brought together and written.
-  fitting = free_host_memory() / 8 // (examples * (2 + 4 * logits))
+  fitting = free_host_memory() / 8 // (examples * (2 + 4 * logits) + more)
   return int(max(1, min(SEED_BATCH, fitting) // step)) * step
 
 

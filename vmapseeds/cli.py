@@ -94,6 +94,12 @@ class Train:
   logits: Flag = False
   """keep logits beside predictions"""
 
+  checkpoint_every: Annotated[int | None, arg(metavar="EPOCHS", help_behavior_hint="(default: none)")] = None
+  """save what is in training every so many epochs; an interruption loses at most these"""
+
+  keep_params: Flag = False
+  """keep the trained parameters of all runs, for vs.load_params"""
+
   quiet: Flag = False
   """no progress bar, and no word of what was chosen"""
 
@@ -105,7 +111,7 @@ class Train:
     what = recipe(self.recipe, **overrides(self.set)), runs, self.out
     how = dict(
       seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,
-      progress=not self.quiet,
+      checkpoint_every=self.checkpoint_every, keep_params=self.keep_params, progress=not self.quiet,
     )  # fmt: skip
     if self.until is None:
       results = campaign.train(*what, **how)

@@ -3,6 +3,8 @@
 The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`, and `done`, which is written last and says that a run's row is complete. Each test set is a group
 with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request, `logits(run, example, class)`.
+The group `variables` is there on request (`vmapseeds.variables`), the folder `checkpoints`, which is no group, while
+runs are in training (`vmapseeds.checkpoints`).
 The root's attributes hold the recipe as JSON, the names of the test sets and what the results depend on: device kind,
 lane width, lowering, precision (what `auto` came to), data.
 
@@ -21,12 +23,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 import zarr
 import zarr.errors
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, PyTree
 
+from vmapseeds import variables
 from vmapseeds.data import Dataset
 from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
@@ -49,12 +53,13 @@ class Results:
   @classmethod
   def open_or_create(
     cls, path: str | os.PathLike, recipe: Recipe, runs: Runs, data: Dataset, *, chunk: int, logits: bool,
-    conditions: dict[str, Any], versions: dict[str, str],
+    params: PyTree[jax.ShapeDtypeStruct] | None = None, conditions: dict[str, Any], versions: dict[str, str],
   ) -> "Results":  # fmt: skip
     """The campaign's folder, made if there is none, extended if it has fewer runs.
 
     Args:
       chunk: runs a chunk of the arrays of a new folder.
+      params: the shapes of one run's trained variables; None where they are not kept.
       conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering,
         precision, data.
 
@@ -66,7 +71,7 @@ class Results:
     check_folder(path)
     if path.is_dir() and any(path.iterdir()):
       results = cls(path)
-      results.check_same(recipe, runs, logits, conditions)
+      results.check_same(recipe, runs, logits, conditions, params is not None)
       results.extend(runs)
       results.set_conditions(**conditions)
       return results
@@ -80,11 +85,13 @@ class Results:
           "sampling": _sampling(runs), **conditions, "versions": versions,
         },
         runs=len(runs), columns=runs.columns(), labels={name: e.labels for name, e in data.tests.items()}, chunk=chunk,
-        logits=np.dtype(np.float32) if logits else None,
+        logits=np.dtype(np.float32) if logits else None, params=params,
       )  # fmt: skip
     return cls(path)
 
-  def check_same(self, recipe: Recipe, runs: Runs, logits: bool, conditions: dict[str, Any]) -> None:
+  def check_same(
+    self, recipe: Recipe, runs: Runs, logits: bool, conditions: dict[str, Any], keep_params: bool = False
+  ) -> None:
     """`Mistake`, naming the first difference, unless the folder is of this recipe, these runs and these conditions."""
     stored = self.group.attrs.asdict()
     other = f"{self.path} belongs to another campaign"
@@ -102,6 +109,8 @@ class Results:
         raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {value!r}; {use}")
     if stored["logits"] != logits:
       raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
+    if stored.get("keep_params", False) != keep_params:
+      raise Mistake(f"{other}: trained parameters are {'not ' if keep_params else ''}kept there; {use}")
     columns = runs.columns()
     if stored["columns"] != list(columns) or stored["sampling"] != _sampling(runs):
       theirs, ours = (", ".join(names) for names in (stored["columns"], columns))
@@ -122,10 +131,10 @@ class Results:
     """Makes room for all of `runs`. `done` grows last: it says how many runs the folder has."""
     if len(runs) <= len(self):
       return
-    variables = ["predictions", "accuracy"] + ["logits"] * self.group.attrs["logits"]
-    outcomes = [f"{test_set}/{v}" for test_set in test_sets(self.path) for v in variables]
+    of_test_set = ["predictions", "accuracy"] + ["logits"] * self.group.attrs["logits"]
+    outcomes = [f"{test_set}/{v}" for test_set in test_sets(self.path) for v in of_test_set]
     columns = runs.columns()
-    for name in [*outcomes, *columns, "diverged", "done"]:
+    for name in [*outcomes, *variables.arrays(self.group), *columns, "diverged", "done"]:
       array = self.group[name]
       if array.shape[0] < len(runs):
         array.resize((len(runs), *array.shape[1:]))
@@ -141,8 +150,9 @@ class Results:
     return self.group["done"][:]
 
   def write(
-    self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation]
-  ) -> None:
+    self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation],
+    trained: PyTree[np.ndarray] = None,
+  ) -> None:  # fmt: skip
     """Writes what became of some runs, and only then marks them done."""
     for name, evaluation in evaluations.items():
       test_set = self.group[name]
@@ -150,6 +160,7 @@ class Results:
       test_set["accuracy"].oindex[rows] = evaluation.correct / evaluation.predictions.shape[1]
       if evaluation.logits is not None:
         test_set["logits"].oindex[rows] = evaluation.logits
+    variables.write(self.group, rows, trained)
     self.group["diverged"].oindex[rows] = diverged
     self.group["done"].oindex[rows] = True
 
@@ -191,7 +202,7 @@ def _remove(folder: Path) -> None:
 
 def create_folder(
   path: Path, attributes: dict[str, Any], *, runs: int, columns: dict[str, np.ndarray], labels: dict[str, np.ndarray],
-  chunk: int, logits: np.dtype | None,
+  chunk: int, logits: np.dtype | None, params: PyTree[jax.ShapeDtypeStruct] | None = None,
 ) -> None:  # fmt: skip
   """A results folder in which no run is done.
 
@@ -201,9 +212,11 @@ def create_folder(
     labels: those of each test set.
     chunk: runs a chunk of the arrays.
     logits: of which dtype they are kept, None where they are not.
+    params: the shapes of one run's trained variables, None where they are not kept.
   """
   num_classes = attributes["num_classes"]
-  root = {"format": FORMAT, "logits": logits is not None, "columns": list(columns), **attributes}
+  kept = {"logits": logits is not None, "keep_params": params is not None}
+  root = {"format": FORMAT, **kept, "columns": list(columns), **attributes}
   group = zarr.create_group(path, attributes=root)
   for name, column in columns.items():
     _create(group, name, column, chunk, DIMENSIONS.get(name, ("run",)))
@@ -219,6 +232,7 @@ def create_folder(
     if logits is not None:
       empty = np.broadcast_to(logits.type(np.nan), (*shape, num_classes))
       _create(test_set, "logits", empty, chunk, ("run", "example", "class"))
+  variables.create(group, params, runs, chunk)
   _consolidate(path)
 
 
@@ -242,9 +256,9 @@ def _sampling(runs: Runs) -> list | None:
 def _consolidate(path: Path) -> None:
   """Copies all metadata into one file a group: without it `xarray.open_zarr` warns and reads array by array."""
   with warnings.catch_warnings():
-    # zarr-python says that other readers may not know consolidated metadata (they read the arrays' own), and that a
-    # report lies in the folder.
-    for known in ("Consolidated metadata is currently not part", "Object at report is not recognized"):
+    # zarr-python says that other readers may not know consolidated metadata (they read the arrays' own), and what else
+    # lies in the folder.
+    for known in ("Consolidated metadata is currently not part", "Object at (report|checkpoints) is not recognized"):
       warnings.filterwarnings("ignore", known, zarr.errors.ZarrUserWarning)
     for name in (None, *test_sets(path)):
       zarr.consolidate_metadata(path, path=name)

@@ -1,0 +1,184 @@
+"""What runs in training have learned, saved between epochs, so that long trainings go on in the middle.
+
+In a results folder, beside its arrays, `checkpoints/<first row>-<last row>/<epochs>` holds the states of lanes that are
+trained together after so many epochs, written by orbax: there whole or not at all. With them lie the rows, what the
+states depend on and a digest. A checkpoint that differs in any of these is not used.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jaxtyping import Array, Int, PyTree
+
+from vmapseeds.runs import Run
+
+FOLDER = "checkpoints"
+
+
+class Checkpoints:
+  """The checkpoints of runs that are trained together: a `lanes.Keeper`, one checkpoint for each step of lanes.
+
+  Args:
+    path: the results folder.
+    rows: which runs.
+    table: these runs, as lanes take them.
+    every: epochs between two savings.
+    fits: what the states depend on besides: recipe, conditions, versions.
+  """
+
+  def __init__(
+    self, path: str | os.PathLike, rows: Int[np.ndarray, " rows"], table: Run, every: int, *, fits: dict[str, Any]
+  ):
+    self.folder, self.rows, self.table, self.every, self.fits = Path(path).absolute() / FOLDER, rows, table, every, fits
+    self._kept: set[Path] = set()
+
+  def load(self, lanes: slice, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
+    """The newest checkpoint of some of the runs: epochs and states. What is there and does not fit is removed."""
+    place, rows = self._place(lanes), self.rows[lanes].tolist()
+    self._kept.add(place)
+    found = None
+    for other in sorted(_subfolders(self.folder, r"\d+-\d+")):
+      # Newest first: when the last saving was interrupted, that before it is still there.
+      saved = sorted(_subfolders(other, r"\d+"), key=lambda folder: -int(folder.name))
+      abouts = [_about(folder) for folder in saved]
+      if other == place:
+        for folder, about in zip(saved, abouts, strict=True):
+          found = found or self._read(folder, about, lanes, like)
+      # Nobody else trains our rows, so a checkpoint of some of them, and others, is of no use to anyone.
+      elif any(about and set(rows) & set(about["rows"]) for about in abouts):
+        _ignored(saved[0], f"it is of other runs than {_span(rows)} together")
+        _remove(other)
+    if not found:
+      _remove(place)
+    return found
+
+  def save(self, lanes: slice, rounds: int, state: PyTree[Array]) -> None:
+    """Saves the states of some of the runs after so many epochs, in place of the checkpoint before."""
+    place = self._place(lanes)
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+    about = {**self._key(lanes), "epochs": rounds, "digest": _digest(leaves)}
+    self._kept.add(place)
+    try:
+      place.mkdir(parents=True, exist_ok=True)
+      items = dict(state=ocp.args.StandardSave(_numbered(leaves)), about=ocp.args.JsonSave(about))
+      with _checkpointer() as checkpointer:
+        checkpointer.save(place / str(rounds), args=ocp.args.Composite(**items), force=True)
+    except Exception as error:  # of the file system, in whatever form orbax hands it on
+      # The training loses nothing by it; when the disk is still full at the end, the results will say so.
+      print(f"no checkpoint of {_span(self.rows[lanes])} after epoch {rounds}: {_said(error)}", file=sys.stderr)
+      return
+    for folder in place.iterdir():
+      if folder.name != str(rounds):
+        _remove(folder)
+
+  def remove(self) -> None:
+    """Removes the checkpoints of these runs: their results are written."""
+    for place in self._kept:
+      _remove(place)
+    with contextlib.suppress(OSError):
+      self.folder.rmdir()
+
+  def _place(self, lanes: slice) -> Path:
+    rows = self.rows[lanes]
+    return self.folder / f"{rows[0]}-{rows[-1]}"
+
+  def _key(self, lanes: slice) -> dict[str, Any]:
+    table = jax.tree.map(lambda column: np.asarray(column)[lanes], self.table)
+    key = {"rows": self.rows[lanes].tolist(), "runs": _digest(jax.tree.leaves(table)), **self.fits}
+    return json.loads(json.dumps(key))  # as it is read back
+
+  def _read(
+    self, folder: Path, about: dict[str, Any] | None, lanes: slice, like: PyTree[jax.ShapeDtypeStruct]
+  ) -> tuple[int, PyTree[np.ndarray]] | None:
+    """A checkpoint's epochs and states; None, said in a line, where it does not fit."""
+    if about is None:
+      return _ignored(folder, "it cannot be read")
+    for name, value in self._key(lanes).items():
+      if about.get(name) != value:
+        return _ignored(folder, f"it is of other {name.replace('_', ' ')}")
+    leaves, structure = jax.tree.flatten(like)
+    empty = [np.empty(leaf.shape, leaf.dtype) for leaf in leaves]
+    try:
+      with _checkpointer() as checkpointer:
+        restored = checkpointer.restore(
+          folder, args=ocp.args.Composite(state=ocp.args.StandardRestore(_numbered(empty)))
+        ).state
+    except Exception:  # a torn file ends in errors of many kinds
+      return _ignored(folder, "it cannot be read")
+    states = [restored[name] for name in _numbered(empty)]
+    same_shapes = all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(states, empty, strict=True))
+    if not same_shapes or about.get("digest") != _digest(states) or about.get("epochs") != int(folder.name):
+      return _ignored(folder, "it is not as it was written")
+    return about["epochs"], jax.tree.unflatten(structure, states)
+
+
+def clear(results: Any) -> None:
+  """Removes all checkpoints of a results folder in which every run is done."""
+  folder = Path(results.path) / FOLDER
+  if folder.is_dir() and results.done.all():
+    for place in _subfolders(folder, r"\d+-\d+"):
+      _remove(place)
+    with contextlib.suppress(OSError):
+      folder.rmdir()
+
+
+def _checkpointer() -> ocp.Checkpointer:
+  return ocp.Checkpointer(ocp.CompositeCheckpointHandler())
+
+
+def _about(folder: Path) -> dict[str, Any] | None:
+  """What a checkpoint says it is of, None where that cannot be read."""
+  try:
+    with _checkpointer() as checkpointer:
+      about = checkpointer.restore(folder, args=ocp.args.Composite(about=ocp.args.JsonRestore())).about
+    set(about["rows"])  # it must be something that has rows
+    return about
+  except Exception:  # a torn file ends in errors of many kinds
+    return None
+
+
+def _numbered(leaves: list[np.ndarray]) -> dict[str, np.ndarray]:
+  """Leaves by numbers: names that any state has."""
+  return {f"leaf_{i}": leaf for i, leaf in enumerate(leaves)}
+
+
+def _digest(leaves: list[np.ndarray]) -> str:
+  fingerprint = hashlib.blake2b(digest_size=16)
+  for leaf in leaves:
+    fingerprint.update(f"{leaf.dtype}{leaf.shape}".encode())
+    fingerprint.update(np.ascontiguousarray(leaf))
+  return fingerprint.hexdigest()
+
+
+def _subfolders(folder: Path, name: str) -> list[Path]:
+  """The folders in another that are named so, links left out; none where there is no such folder."""
+  if not folder.is_dir() or folder.is_symlink():
+    return []
+  return [f for f in folder.iterdir() if re.fullmatch(name, f.name) and f.is_dir() and not f.is_symlink()]
+
+
+def _remove(folder: Path) -> None:
+  shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ignored(folder: Path, why: str) -> None:
+  print(f"the checkpoint {folder.parent.name}/{folder.name} is ignored: {why}", file=sys.stderr)
+
+
+def _span(rows: Any) -> str:
+  return f"runs {rows[0]} to {rows[-1]}"
+
+
+def _said(error: Exception) -> str:
+  """An error's text in one line."""
+  return " ".join(str(error).split())[:120] or type(error).__name__
