@@ -57,9 +57,9 @@ def train(
       does not hold so many, and the folder has no finished runs, it is halved until it does.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
-    checkpoint_every: after so many epochs each, what lanes have learned is saved in the folder's `checkpoints`, so that
-      an interruption loses at most these; removed when the runs are written. Given none, nothing is saved. Results do
-      not depend on it.
+    checkpoint_every: after so many epochs each, the runs of the seed batch are saved in the folder's `checkpoints`, so
+      that an interruption loses at most these; removed when the runs are written. Given none, nothing is saved.
+      Results do not depend on it.
     keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_params`.
     progress: whether to say on stderr what was chosen, and to draw a progress bar there.
 
@@ -92,9 +92,12 @@ def train(
       most=-(-min(len(runs), seed_batch or len(runs)) // len(devices)),
       lowering=lowering, width=lane_width, shown=progress,
     )  # fmt: skip
-  shapes = variables.shapes(recipe, data.train.images.shape[1:], num_classes) if keep_params else None
+  shapes = variables.shapes(recipe, data.train.images.shape[1:], num_classes)
   seed_batch = seed_batch or fitting_seed_batch(
-    data, num_classes if logits else 0, lane_width * len(devices), variables.num_bytes(shapes)
+    data,
+    num_classes if logits else 0,
+    lane_width * len(devices),
+    (keep_params + 3 * bool(checkpoint_every)) * variables.num_bytes(shapes),
   )
   conditions = {
     "device_kind": devices[0].device_kind, "lane_width": lane_width, "lowering": lowering,
@@ -108,7 +111,7 @@ def train(
     data,
     chunk=seed_batch,
     logits=logits,
-    params=shapes,
+    params=shapes if keep_params else None,
     conditions=conditions,
     versions=versions,
   )
@@ -170,7 +173,7 @@ def fitting_seed_batch(data: Dataset, logits: int, step: int, more: int = 0) -> 
 
   Args:
     logits: how many are kept of an example.
-    more: bytes that are kept of a run besides.
+    more: bytes that are kept of a run besides; what is in training is at most three times its variables.
   """
   examples = sum(len(e) for e in data.tests.values())
   # An eighth, because outputs exist a few times over while they are brought together and written.

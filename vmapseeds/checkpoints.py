@@ -1,8 +1,8 @@
 """What runs in training have learned, saved between epochs, so that long trainings go on in the middle.
 
-In a results folder, beside its arrays, `checkpoints/<first row>-<last row>/<epochs>` holds the states of lanes that are
-trained together after so many epochs, written by orbax: there whole or not at all. With them lie the rows, what the
-states depend on and a digest. A checkpoint that differs in any of these is not used.
+In a results folder, beside its arrays, `checkpoints/<first row>-<last row>/<epochs>` holds the states of the runs of a
+seed batch after so many epochs, written by orbax: there whole or not at all. With them lie the rows, what the states
+depend on and a digest. A checkpoint that differs in any of these is not used.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Int, PyTree
 
 from vmapseeds.runs import Run
 
@@ -26,7 +26,7 @@ FOLDER = "checkpoints"
 
 
 class Checkpoints:
-  """The checkpoints of runs that are trained together: a `lanes.Keeper`, one checkpoint for each step of lanes.
+  """The checkpoints of runs that are trained together: a `lanes.Keeper`.
 
   Args:
     path: the results folder.
@@ -39,85 +39,74 @@ class Checkpoints:
   def __init__(
     self, path: str | os.PathLike, rows: Int[np.ndarray, " rows"], table: Run, every: int, *, fits: dict[str, Any]
   ):
-    self.folder, self.rows, self.table, self.every, self.fits = Path(path).absolute() / FOLDER, rows, table, every, fits
-    self._kept: set[Path] = set()
+    self.rows, self.every = rows.tolist(), every
+    self.place = Path(path).absolute() / FOLDER / f"{rows[0]}-{rows[-1]}"
+    key = {"rows": self.rows, "runs": _digest(jax.tree.leaves(table)), **fits}
+    self._key = json.loads(json.dumps(key))  # as it is read back
 
-  def load(self, lanes: slice, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
-    """The newest checkpoint of some of the runs: epochs and states. What is there and does not fit is removed."""
-    place, rows = self._place(lanes), self.rows[lanes].tolist()
-    self._kept.add(place)
+  def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
+    """The runs' newest checkpoint. What is there of them and does not fit is removed."""
     found = None
-    for other in sorted(_subfolders(self.folder, r"\d+-\d+")):
+    for other in sorted(_subfolders(self.place.parent, r"\d+-\d+")):
       # Newest first: when the last saving was interrupted, that before it is still there.
       saved = sorted(_subfolders(other, r"\d+"), key=lambda folder: -int(folder.name))
       abouts = [_about(folder) for folder in saved]
-      if other == place:
+      if other == self.place:
         for folder, about in zip(saved, abouts, strict=True):
-          found = found or self._read(folder, about, lanes, like)
-      # Nobody else trains our rows, so a checkpoint of some of them, and others, is of no use to anyone.
-      elif any(about and set(rows) & set(about["rows"]) for about in abouts):
-        _ignored(saved[0], f"it is of other runs than {_span(rows)} together")
+          found = found or self._read(folder, about, like)
+      # Nobody else trains our runs, so a checkpoint of some of them, and others, is of no use to anyone.
+      elif any(about and set(self.rows) & set(about["rows"]) for about in abouts):
+        _ignored(saved[0], f"it is of other runs than {self._span()} together")
         _remove(other)
     if not found:
-      _remove(place)
+      _remove(self.place)
     return found
 
-  def save(self, lanes: slice, rounds: int, state: PyTree[Array]) -> None:
-    """Saves the states of some of the runs after so many epochs, in place of the checkpoint before."""
-    place = self._place(lanes)
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
-    about = {**self._key(lanes), "epochs": rounds, "digest": _digest(leaves)}
-    self._kept.add(place)
+  def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
+    """Saves the runs' states after so many epochs, in place of the checkpoint before."""
+    leaves = jax.tree.leaves(state)
+    about = {**self._key, "epochs": rounds, "digest": _digest(leaves)}
+    items = dict(state=ocp.args.StandardSave(_numbered(leaves)), about=ocp.args.JsonSave(about))
     try:
-      place.mkdir(parents=True, exist_ok=True)
-      items = dict(state=ocp.args.StandardSave(_numbered(leaves)), about=ocp.args.JsonSave(about))
+      self.place.mkdir(parents=True, exist_ok=True)
       with _checkpointer() as checkpointer:
-        checkpointer.save(place / str(rounds), args=ocp.args.Composite(**items), force=True)
+        checkpointer.save(self.place / str(rounds), args=ocp.args.Composite(**items), force=True)
     except Exception as error:  # of the file system, in whatever form orbax hands it on
       # The training loses nothing by it; when the disk is still full at the end, the results will say so.
-      print(f"no checkpoint of {_span(self.rows[lanes])} after epoch {rounds}: {_said(error)}", file=sys.stderr)
+      said = " ".join(str(error).split())[:120] or type(error).__name__
+      print(f"no checkpoint of {self._span()} after epoch {rounds}: {said}", file=sys.stderr)
       return
-    for folder in place.iterdir():
+    for folder in self.place.iterdir():
       if folder.name != str(rounds):
         _remove(folder)
 
   def remove(self) -> None:
     """Removes the checkpoints of these runs: their results are written."""
-    for place in self._kept:
-      _remove(place)
+    _remove(self.place)
     with contextlib.suppress(OSError):
-      self.folder.rmdir()
+      self.place.parent.rmdir()
 
-  def _place(self, lanes: slice) -> Path:
-    rows = self.rows[lanes]
-    return self.folder / f"{rows[0]}-{rows[-1]}"
-
-  def _key(self, lanes: slice) -> dict[str, Any]:
-    table = jax.tree.map(lambda column: np.asarray(column)[lanes], self.table)
-    key = {"rows": self.rows[lanes].tolist(), "runs": _digest(jax.tree.leaves(table)), **self.fits}
-    return json.loads(json.dumps(key))  # as it is read back
+  def _span(self) -> str:
+    return f"runs {self.rows[0]} to {self.rows[-1]}"
 
   def _read(
-    self, folder: Path, about: dict[str, Any] | None, lanes: slice, like: PyTree[jax.ShapeDtypeStruct]
+    self, folder: Path, about: dict[str, Any] | None, like: PyTree[jax.ShapeDtypeStruct]
   ) -> tuple[int, PyTree[np.ndarray]] | None:
     """A checkpoint's epochs and states; None, said in a line, where it does not fit."""
     if about is None:
       return _ignored(folder, "it cannot be read")
-    for name, value in self._key(lanes).items():
+    for name, value in self._key.items():
       if about.get(name) != value:
         return _ignored(folder, f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
-    empty = [np.empty(leaf.shape, leaf.dtype) for leaf in leaves]
+    empty = _numbered([np.empty(leaf.shape, leaf.dtype) for leaf in leaves])
     try:
       with _checkpointer() as checkpointer:
-        restored = checkpointer.restore(
-          folder, args=ocp.args.Composite(state=ocp.args.StandardRestore(_numbered(empty)))
-        ).state
+        restored = checkpointer.restore(folder, args=ocp.args.Composite(state=ocp.args.StandardRestore(empty))).state
     except Exception:  # a torn file ends in errors of many kinds
       return _ignored(folder, "it cannot be read")
-    states = [restored[name] for name in _numbered(empty)]
-    same_shapes = all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in zip(states, empty, strict=True))
-    if not same_shapes or about.get("digest") != _digest(states) or about.get("epochs") != int(folder.name):
+    states = [restored[name] for name in empty]
+    if about.get("digest") != _digest(states) or about.get("epochs") != int(folder.name):
       return _ignored(folder, "it is not as it was written")
     return about["epochs"], jax.tree.unflatten(structure, states)
 
@@ -173,12 +162,3 @@ def _remove(folder: Path) -> None:
 
 def _ignored(folder: Path, why: str) -> None:
   print(f"the checkpoint {folder.parent.name}/{folder.name} is ignored: {why}", file=sys.stderr)
-
-
-def _span(rows: Any) -> str:
-  return f"runs {rows[0]} to {rows[-1]}"
-
-
-def _said(error: Exception) -> str:
-  """An error's text in one line."""
-  return " ".join(str(error).split())[:120] or type(error).__name__

@@ -95,7 +95,7 @@ class Train:
   """keep logits beside predictions"""
 
   checkpoint_every: Annotated[int | None, arg(metavar="EPOCHS", help_behavior_hint="(default: none)")] = None
-  """save what is in training every so many epochs; an interruption loses at most these"""
+  """save the runs in training every so many epochs; an interruption loses at most these"""
 
   keep_params: Flag = False
   """keep the trained parameters of all runs, for vs.load_params"""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import zarr
 from jaxtyping import Float, Int, PyTree
@@ -27,8 +28,8 @@ def shapes(recipe: Recipe, image: Sequence[int], num_classes: int) -> PyTree[jax
   Args:
     image: height, width and channels.
   """
-  model, key = network(recipe, num_classes), jax.random.key(0)
-  return jax.eval_shape(lambda: model.init(key, np.zeros((1, *image), np.float32), train=False))
+  model = network(recipe, num_classes)
+  return jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *image)), train=False))
 
 
 def num_bytes(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
@@ -88,7 +89,7 @@ def load_params(path: str | os.PathLike, run: int) -> dict[str, PyTree[Float[np.
   if not stored.get("keep_params"):
     raise Mistake(f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them")
   group = zarr.open_group(Path(path), mode="r", use_consolidated=False)
-  done = group["done"]
+  done = group["done"][:]
   if at_least("run", run, 0) >= len(done):
     raise Mistake(f"run {run} of a folder with {len(done)}: the last is {len(done) - 1}")
   if not done[run]:

@@ -37,11 +37,11 @@ class Keeper(Protocol):
 
   every: int  # rounds between two savings
 
-  def load(self, rows: slice, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
-    """The rounds that are behind some lanes and their states; None where there are none such as `like`."""
+  def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
+    """The rounds that are behind the lanes and their states; None where there are none such as `like`."""
 
-  def save(self, rows: slice, rounds: int, state: PyTree[Array]) -> None:
-    """Keeps the states of some lanes after so many rounds."""
+  def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
+    """Keeps the states of the lanes after so many rounds."""
 
 
 def devices() -> list[jax.Device]:
@@ -122,7 +122,7 @@ def spread(
 
   def spread_function(shared, lanes: PyTree):
     shared = replicate(shared, devices)  # copies nothing that is there already
-    return _step_by_step(lambda rows, lanes: step(shared, lanes), lanes, width, devices)
+    return _step_by_step(lambda lanes: step(shared, lanes), lanes, width, devices)
 
   return spread_function
 
@@ -133,12 +133,11 @@ def spread_stages(
   """The same for a function in stages.
 
   Returns:
-    `spread_function(shared, lanes, keeper=None)`: given a `Keeper`, lanes go on from the states that it has, and it is
-    given theirs every so many rounds, and at the end unless these are the last lanes.
+    `spread_function(shared, lanes, keeper=None)`: given a `Keeper`, the lanes go on from the states that it has. Then
+    all of them advance so many rounds, before any goes further, and it is given their states.
   """
   devices = jax.local_devices() if devices is None else devices
   mesh = _mesh(devices)
-  over_lanes = NamedSharding(mesh, P("lanes"))
   start = _step(stages.start, mesh)
   finish = _step(stages.finish, mesh, of_lanes=2)
 
@@ -146,33 +145,46 @@ def spread_stages(
     shared, first, last = shared
     return stages.advance(shared, lane, state, first, last)
 
+  # The old state's memory becomes the new one's.
   advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,))
 
   def spread_function(shared, lanes: PyTree, keeper: Keeper | None = None):
     shared = replicate(shared, devices)
-    count = len(jax.tree.leaves(lanes)[0])
     every = keeper.every if keeper else stages.length
+    rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
 
-    def step(rows, lanes):
-      found = keeper.load(rows, start.eval_shape(shared, lanes)) if keeper else None
-      rounds, state = (found[0], jax.device_put(found[1], over_lanes)) if found else (0, start(shared, lanes))
-      while rounds < stages.length:
-        last = min(rounds + every, stages.length)
-        state = advance((shared, np.int32(rounds), np.int32(last)), lanes, state)
-        rounds = last
-        if keeper and (rounds < stages.length or rows.stop < count):
-          keeper.save(rows, rounds, state)
-      return finish(shared, lanes, state)
+    def step(given, last):
+      lanes, state = given
+      state = start(shared, lanes) if state is None else state
+      return advance((shared, np.int32(rounds), np.int32(last)), lanes, state)
 
-    return _step_by_step(step, lanes, width, devices)
+    while rounds + every < stages.length:
+      last = rounds + every
+      parts = [part for _, part in _step_by_step(lambda given: step(given, last), (lanes, state), width, devices)]
+      rounds, state = last, jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+      keeper.save(rounds, state)
+
+    def to_the_end(given):
+      return finish(shared, given[0], step(given, stages.length))
+
+    return _step_by_step(to_the_end, (lanes, state), width, devices)
+
+  def like(shared, lanes):
+    """What the states of all lanes look like."""
+
+    def of_lanes(tree, count):
+      return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree)
+
+    states = start.eval_shape(shared, of_lanes(jax.tree.map(np.asarray, lanes), width * len(devices)))
+    return of_lanes(states, len(jax.tree.leaves(lanes)[0]))
 
   return spread_function
 
 
 def _step_by_step(
-  step: Callable[[slice, Lane], Out], lanes: Lane, width: int, devices: Sequence[jax.Device]
+  step: Callable[[Lane], Out], lanes: Lane, width: int, devices: Sequence[jax.Device]
 ) -> Iterator[tuple[slice, Out]]:
-  """What `spread` and `spread_stages` yield, given what a step does with some of the lanes."""
+  """What `spread` and `spread_stages` yield, given what a step does."""
   step_size = width * len(devices)
   count = len(jax.tree.leaves(lanes)[0])
   started = None
@@ -180,7 +192,7 @@ def _step_by_step(
     which = slice(first, min(first + step_size, count))
     rows = np.minimum(np.arange(first, first + step_size), count - 1)
     lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
-    out = step(which, jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes"))))
+    out = step(jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes"))))
     if started:
       yield _fetched(*started)
     started = which, out
