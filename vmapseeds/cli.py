@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
 import sys
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.errors import Mistake, at_least, one_line
 from vmapseeds.recipe import RECIPES, from_text, recipe
 from vmapseeds.runs import Runs
 
@@ -48,6 +49,7 @@ class Demo:
   def run(self) -> None:
     from vmapseeds import campaign, report
 
+    at_least("runs", self.runs, 1)
     folders = []
     for epochs in (1, 16):
       folders.append(self.out / f"{epochs}_epochs")
@@ -100,7 +102,7 @@ class Train:
   def run(self) -> None:
     from vmapseeds import campaign, until
 
-    count = self.runs if self.until is None else max(self.most_runs, at_least("runs", self.runs, 1))
+    count = self.runs if self.until is None else at_least("most runs", self.most_runs, at_least("runs", self.runs, 1))
     runs = Runs.vary(self.vary, count) if self.vary else Runs.independent(count)
     what = recipe(self.recipe, **overrides(self.set)), runs, self.out
     how = dict(
@@ -253,6 +255,10 @@ def parse(target: Any, argv: Sequence[str] | None = None, *, prog: str | None = 
   """`argv` parsed as `target`, a dataclass or a union of some; a flag that does not fit becomes a `Mistake`."""
   said = io.StringIO()
   argv = sys.argv[1:] if argv is None else argv
+  for given in argv:
+    # A file name has no null character, and what is no UTF-8 cannot be written into results.
+    if "\0" in given or (not given.isascii() and given != given.encode(errors="replace").decode()):
+      raise Mistake(f"argument {given!r} holds a null character or is no UTF-8: rename it")
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
   try:
@@ -272,7 +278,13 @@ def mistakes() -> Iterator[None]:
   try:
     yield
   except Mistake as mistake:
-    print(f"error: {' '.join(str(mistake).split())}", file=sys.stderr)
+    print(f"error: {one_line(mistake)}", file=sys.stderr)
+    sys.exit(2)
+  except OSError as error:
+    if error.errno != errno.ENAMETOOLONG:
+      raise
+    said = one_line(f"{error.filename!r} is too long for the name of a file: give a shorter one")
+    print(f"error: {said}", file=sys.stderr)
     sys.exit(2)
   except KeyboardInterrupt as interrupt:
     said = str(interrupt) or "what was written stays; the same command goes on from there"

@@ -1,0 +1,550 @@
+"""Hostile input through the command line: one line, exit status 2, nothing run, nothing changed on disk."""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+import vmapseeds as vs
+from experiments.jordan2023 import independent_errors, poking
+from vmapseeds import bench, campaign, cli, report
+
+TINY = ("train", "digits_cnn", "--set", "dataset=tiny.npz", "model=linear", "batch_size=4", "epochs=1", "augment=")
+GOOD = {"--out": "new", "--runs": "4"}
+
+
+class Accepted(BaseException):
+  """Raised where training would begin: what was given has passed every check."""
+
+
+def snapshot(folder, times_of_folders=True):
+  """What lies in a folder: kind, permissions, size, time of change and content of everything."""
+
+  def of(path):
+    status = path.lstat()
+    content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else None
+    time = status.st_mtime_ns if times_of_folders or not path.is_dir() else None
+    return status.st_mode, status.st_size, time, os.readlink(path) if path.is_symlink() else content
+
+  return {str(path): of(path) for path in sorted(folder.rglob("*"))}
+
+
+def arrays(**changes):
+  """What `tiny.npz` holds: twelve training and six test images of three classes, and a second test set."""
+  rng = np.random.default_rng(0)
+  good = {}
+  for split, n in (("train", 12), ("test", 6), ("extra", 3)):
+    good[f"x_{split}"] = rng.integers(0, 256, (n, 4, 4, 1), np.uint8)
+    good[f"y_{split}"] = np.arange(n) % 3
+  return {k: v for k, v in (good | changes).items() if v is not None}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+  """A data set, files to import, a campaign of four runs with logits (`r`) and imported runs (`i`): made once."""
+  with pytest.MonkeyPatch.context() as patch:
+    patch.chdir(tmp_path_factory.mktemp("made"))
+    np.savez("tiny.npz", **arrays())
+    rng = np.random.default_rng(1)
+    np.save("y.npy", np.arange(6) % 3)
+    np.save("p.npy", rng.integers(0, 3, (4, 6)))
+    np.save("l.npy", rng.normal(size=(4, 6, 3)).astype(np.float32))
+    cli.main([*TINY, "test_sets=test,extra", "--runs", "4", "--logits", "--quiet", "--out", "r"])
+    cli.main(["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "i", "--quiet"])
+    return Path.cwd()
+
+
+@pytest.fixture
+def work(made, tmp_path, monkeypatch):
+  """A copy of all that as the working folder, some levels deep; trainings and measurements raise `Accepted`."""
+  work = tmp_path / "a" / "b" / "work"
+  shutil.copytree(made, work, copy_function=shutil.copyfile)
+  for name in ("XDG_CACHE_HOME", "HOME", "TFDS_DATA_DIR", "TMPDIR"):
+    (tmp_path / name).mkdir()
+    monkeypatch.setenv(name, str(tmp_path / name))
+  monkeypatch.chdir(work)
+
+  def accepted(*args, **kwargs):
+    raise Accepted
+
+  for module, name in ((campaign, "spread_run"), (bench, "measure")):
+    monkeypatch.setattr(module, name, accepted)
+  return work
+
+
+@pytest.fixture
+def refused(work, tmp_path, capsys):
+  """refused(argv, message): that the command line says so in one line, ends with 2 and leaves the disk as it was."""
+
+  def check(argv, message, main=cli.main, times_of_folders=True):
+    before = snapshot(tmp_path, times_of_folders)
+    with pytest.raises(SystemExit) as end:
+      main([str(a) for a in argv])
+    out, err = capsys.readouterr()
+    assert err.startswith("error: "), err
+    assert err.count("\n") == 1, err
+    assert message in err
+    assert "Traceback" not in err
+    assert err[:-1].isprintable()
+    assert len(err) < 3000
+    assert (out, end.value.code) == ("", 2)
+    assert snapshot(tmp_path, times_of_folders) == before
+
+  return check
+
+
+# Recipes
+
+
+@pytest.mark.parametrize(
+  ("setting", "message"),
+  [
+    ("epochs", "write FIELD=VALUE"),
+    ("", "write FIELD=VALUE"),
+    ("=", "unknown recipe field ''"),
+    ("=4", "unknown recipe field ''"),
+    ("epochs =4", "unknown recipe field 'epochs '"),
+    ("EPOCHS=4", "unknown recipe field 'EPOCHS'"),
+    ("__class__=int", "unknown recipe field '__class__'"),
+    ("epochs\n=4", "unknown recipe field"),
+    ("\x1b[2Jepochs=4", "unknown recipe field"),
+    ("épochs=4", "did you mean 'epochs'?"),
+    ("epochs=", "epochs is '': give a whole number"),
+    ("epochs=-1", "epochs is -1: give a whole number of at least 0"),
+    ("epochs=1.5", "epochs is 1.5: give a whole number"),
+    ("epochs=1e3", "epochs is 1000.0: give a whole number"),
+    ("epochs=NaN", "epochs is nan: give a whole number"),
+    ("epochs=true", "epochs is True: give a whole number"),
+    ("epochs=none", "epochs is None: give a whole number"),
+    ("epochs=4;rm -rf /", "epochs is '4;rm -rf /': give a whole number"),
+    ("epochs=0x10", "epochs is '0x10': give a whole number"),
+    ('epochs={"__import__": "os"}', "epochs is {'__import__': 'os'}: give a whole number"),
+    ("epochs=[4]", "epochs is [4]: give a whole number"),
+    ("epochs=" + "9" * 30, "epochs is 9999"),
+    ("epochs=" + "9" * 10_000, "epochs is '9999"),
+    ("epochs=" + "[" * 100_000, "epochs is '[[["),
+    ("batch_size=0", "batch_size is 0: give a whole number of at least 1"),
+    ("batch_size=-4", "batch_size is -4: give a whole number of at least 1"),
+    ("batch_size=13", "batch_size 13 with 12 training examples"),
+    ("batch_size=" + "9" * 30, "with 12 training examples"),
+    ("lr=-0.1", "lr is -0.1: give a finite number"),
+    ("lr=nan", "lr is 'nan': give a number"),
+    ("lr=NaN", "lr is nan: give a finite number"),
+    ("lr=Infinity", "lr is inf: give a finite number"),
+    ("lr=1e999", "lr is inf: give a finite number"),
+    ("lr=1e39", "lr is 1e+39: give a finite number"),
+    ("lr=" + "9" * 400, "lr is 9999"),
+    ("lr=0,1", "lr is '0,1': give a number"),
+    ('lr="0.1"', "lr is '0.1': give a number"),
+    ("lr=none", "lr is None: give a number"),
+    ("momentum=1", "momentum is 1.0: give a number of at least 0 and below 1"),
+    ("momentum=-0.5", "momentum is -0.5"),
+    ("momentum=false", "momentum is False: give a number"),
+    ("weight_decay=-Infinity", "weight_decay is -inf: give a finite number"),
+    ("width=0", "width is 0.0: give a finite number above 0"),
+    ("width=-1", "width is -1.0: give a finite number above 0"),
+    ("width=NaN", "width is nan: give a finite number above 0"),
+    ("width=1e30", "width is 1e+30: give"),
+    ("model=", "unknown model of recipe 'digits_cnn': ''"),
+    ("model=../linear", "unknown model of recipe"),
+    ("model=Linear", "did you mean 'linear'?"),
+    ("optimizer=lion", "unknown optimizer"),
+    ("schedule=cosine", "unknown schedule"),
+    ("precision=float16", "unknown precision"),
+    ("name=", "recipe name '' cannot be the name of a file"),
+    ("name=../../evil", "recipe name '../../evil' cannot be the name"),
+    ("name=two\nlines", "recipe name 'two"),
+    ("name=\x1b]0;title\x07", "recipe name "),
+    ("name=" + "n" * 5000, "recipe name 'nnn"),
+    ("augment=flip=2", "augmentation 'flip=2'"),
+    ("augment=cutout", "augmentation 'cutout'"),
+    ("augment=cutout=-2", "augmentation 'cutout=-2'"),
+    ("augment=cutout=0", "augmentation cutout is 0"),
+    ("augment=cutout=5", "augmentation 'cutout=5' on images of 4×4 pixels"),
+    ("augment=cutout=" + "9" * 8, "on images of 4×4 pixels"),
+    ("augment=cutout=" + "9" * 5000, "augmentation 'cutout=999"),
+    ("augment=reflect=4", "at most reflect=3"),
+    ("augment=blur=3", "unknown augmentation 'blur'"),
+    ("augment=" + "flip " * 1000, "augmentation of 1000 steps: give at most 20"),
+    ("mean=1,2", "mean of 2 channels for tiny.npz images of 1"),
+    ("mean=", "mean of 0 channels"),
+    ("mean=NaN", "mean is (nan,): give finite numbers"),
+    ("mean=1e300", "mean is (1e+300,): give finite numbers"),
+    ("mean=a", "mean is 'a': give a number"),
+    ("std=0", "std is (0.0,): give finite numbers above 0"),
+    ("std=-3", "std is (-3.0,): give finite numbers above 0"),
+    ("std=1e-300", "std is (1e-300,): give finite numbers above 0"),
+    ("classes=0,1", "classes is 0, 1, 2 numbers: give one for each of the 3"),
+    ("classes=0,0,2", "classes is 0, 0, 2: those kept must be 0 to K-1"),
+    ("classes=-1,-1,-1", "classes is -1, -1, -1: those kept"),
+    ("classes=0,0.5,1", "classes is 0.5: give a whole number"),
+    ("classes=0,1,-2", "classes is 0, 1, -2: those kept"),
+    ("classes=0,1," + "9" * 30, "classes is 0, 1, 9999"),
+    ("test_sets=", "test_sets is ()"),
+    ("test_sets=none", "test_sets is None: give a list"),
+    ("test_sets=test,test", "each once"),
+    ("test_sets=tset", "unknown test set 'tset'"),
+    ("test_sets=../../etc", "test set '../../etc'"),
+    ("test_sets=/etc", "test set '/etc'"),
+    ("test_sets=..", "test set '..'"),
+    ("test_sets=a\\b", "test set"),
+    ("test_sets=.hidden", "test set '.hidden'"),
+    ("test_sets=te\x00st", "holds a null character"),
+    ("test_sets=done", "test set 'done': results have something else of that name"),
+    ("test_sets=seed_init", "test set 'seed_init': results have something else of that name"),
+    ("test_sets=" + "t" * 300, "test set 'ttt"),
+    ("dataset=", "data set '' cannot be opened"),
+    ("dataset=\n", "data set"),
+    ("dataset=../../x", "data set '../../x'"),
+    ("dataset=mnist:no.version", "data set 'mnist:no.version'"),
+    ("dataset=mnist/no_such_config", "data set 'mnist/no_such_config'"),
+    ("dataset=mnist/split=train[:0]", "data set 'mnist/split=train[:0]'"),
+    ("dataset=huggingface:mnist", "data set 'huggingface:mnist'"),
+    ("dataset=kubric:movi_a", "data set 'kubric:movi_a'"),
+    ("dataset=ｄｉｇｉｔｓ", "data set"),
+    ("dataset=file:///etc/passwd", "data set 'file:///etc/passwd'"),
+    ("dataset=https://localhost/x.npz", "no such file"),
+    ("dataset=.npz", "no such file '.npz'"),
+    ("dataset=" + "x" * 5000 + ".npz", "no such file"),
+    ("dataset=tiny.npz/x.npz", "no such file"),
+    ("dataset=tiny.npz\x00.npz", "holds a null character"),
+    ("dataset=\udcff.npz", "is no UTF-8"),
+  ],
+)  # fmt: skip
+def test_recipe_fields(setting, message, refused):
+  argv = [*TINY, setting]
+  refused([*argv, "--out", "new"], message)
+
+
+@pytest.mark.parametrize("name", ["", "../digits_cnn", "digits_cnn\n", "DIGITS_CNN", "-", "ｄｉｇｉｔｓ_cnn", "%s%n", "d" * 5000])
+def test_recipe_names(name, refused):
+  refused(["train", name, "--out", "new"], "unknown recipe" if name != "-" else "error: ")
+
+
+# Flags
+
+
+@pytest.mark.parametrize(
+  ("argv", "message"),
+  [
+    (["--runs", "-1"], "runs is -1"),
+    (["--runs", "1.5"], "--runs"),
+    (["--runs", "1e3"], "--runs"),
+    (["--runs", "nan"], "--runs"),
+    (["--runs", ""], "--runs"),
+    (["--runs"], "--runs"),
+    (["--runs", "4", "4"], "Unrecognized options: 4"),
+    (["--runs", "1" + "0" * 30], "give at most 10000000"),
+    (["--runs", "9" * 5000], "--runs"),
+    (["--runs", "4000000000"], "runs is 4000000000"),
+    (["--rnus", "4"], "Unrecognized options: --rnus"),
+    (["--run\x1b[31ms", "4"], "Unrecognized options"),
+    (["--seed-batch", "-1"], "seed batch is -1"),
+    (["--seed-batch", "0"], "seed batch is 0"),
+    (["--seed-batch", "2.0"], "--seed-batch"),
+    (["--lane-width", "0"], "lane width is 0"),
+    (["--lane-width", "-2"], "lane width is -2"),
+    (["--lane-width", "5"], "lane width 5 with 4 runs"),
+    (["--lane-width", "3", "--seed-batch", "2"], "lane width 3 with seed batch 2"),
+    (["--lane-width", "1" + "0" * 30], "lane width 1000"),
+    (["--lowering", ""], "unknown lowering ''"),
+    (["--lowering", "im2col,grouped"], "unknown lowering 'im2col,grouped'"),
+    (["--lowering", "../im2col"], "unknown lowering"),
+    (["--vary", "weather"], "unknown source of randomness 'weather'"),
+    (["--vary", "init", ""], "unknown source of randomness ''"),
+    (["--vary", "init,order"], "unknown source of randomness 'init,order'"),
+    (["--vary", "init", "init"], "sources that vary are init, init: name each once"),
+    (["--until", ""], "--until ''"),
+    (["--until", "mean_accuracy"], "write STATISTIC rel X%"),
+    (["--until", "mean_accuracy rel"], "write STATISTIC rel X%"),
+    (["--until", "mean_accuracy rel 0%"], "is no number above 0"),
+    (["--until", "mean_accuracy rel -1%"], "is no number above 0"),
+    (["--until", "mean_accuracy rel nan"], "write STATISTIC rel X%"),
+    (["--until", "mean_accuracy abs 1e999"], "is no number above 0"),
+    (["--until", "mean_accuracy abs 1.2.3"], "is no number above 0"),
+    (["--until", "mean_accuracy abs ١"], "write STATISTIC rel X%"),
+    (["--until", "mean_acuracy rel 1%"], "did you mean 'mean_accuracy'?"),
+    (["--until", "min_accuracy rel 1%"], "unknown statistic 'min_accuracy'"),
+    (["--until", "mean_accuracy rel 1%\nabs 1"], "write STATISTIC rel X%"),
+    (["--until", "__class__ abs 1"], "unknown statistic '__class__'"),
+    (["--until", "mean_accuracy rel 1%", "--most-runs", "-1"], "most runs is -1"),
+    (["--until", "mean_accuracy rel 1%", "--most-runs", "3"], "most runs is 3"),
+    (["--until", "mean_accuracy rel 1%", "--most-runs", "1" + "0" * 30], "give at most 10000000"),
+    (["--until", "mean_accuracy rel 1%", "--runs", "0"], "runs is 0"),
+    (["--logits", "--no-logits"], "error"),
+    (["--logits=yes"], "Unrecognized options: yes"),
+    (["--quiet", "please"], "Unrecognized options: please"),
+    (["--out", ""], "holds something else than results"),
+    (["--out"], "--out"),
+    (["--out", "tiny.npz"], "tiny.npz is a file: give a folder"),
+    (["--out", "tiny.npz/r"], "tiny.npz/r cannot be written"),
+    (["--out", "."], "holds something else than results"),
+    (["--out", "r/test"], "holds something else than results"),
+    (["--out", "i"], "holds imported runs"),
+    (["--out", "ne\x00w"], "holds a null character"),
+    (["--out", "n" * 300], "too long"),
+    (["--out", "n/" * 3000], "too long"),
+    (["--out", "/proc/none/r", "--quiet"], "cannot be written"),
+    (["--out", "/dev/null"], "is a file"),
+    (["--out", "/dev/null/r"], "cannot be written"),
+  ],
+)  # fmt: skip
+def test_train_flags(argv, message, refused):
+  given = {} if "--runs" in argv else {"--runs": "4"}
+  given |= {} if "--out" in argv else {"--out": "new"}
+  refused([*TINY, *(x for pair in given.items() for x in pair), *argv], message)
+
+
+# Data sets
+
+
+class Payload:
+  """Creates the file `ran` when it is unpickled."""
+
+  def __reduce__(self):
+    return (open, ("ran", "w"))
+
+
+def test_the_payload_is_one(work):
+  pickle.loads(pickle.dumps(Payload())).close()
+  assert Path("ran").exists()
+
+
+def npy(array=None, *, header=None, body=b"", version=(1, 0)):
+  """The bytes of a `.npy` file, or of one with any header."""
+  if header is None:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+  text = header.encode() if isinstance(header, str) else header
+  return b"\x93NUMPY" + bytes(version) + len(text).to_bytes(2 if version[0] == 1 else 4, "little") + text + body
+
+
+def declared(shape, descr="|u1", **options):
+  return npy(header=f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}\n", **options)
+
+
+def zipped(*, method=zipfile.ZIP_STORED, edit=lambda content: content, more=(), **members):
+  """The bytes of `tiny.npz` with some members replaced by other bytes (None: left out), then edited as a whole."""
+  file = io.BytesIO()
+  with zipfile.ZipFile(file, "w", method) as archive:
+    for name, content in ({k: npy(v) for k, v in arrays().items()} | members).items():
+      if content is not None:
+        archive.writestr(f"{name}.npy", content)
+    for name, content in more:
+      archive.writestr(name, content)
+  return edit(file.getvalue())
+
+
+def sized(member, size):
+  """Says in the archive's directory that a member unpacks to so many bytes."""
+
+  def edit(content):
+    content, at = bytearray(content), content.rindex(member.encode()) - 46
+    content[at + 24 : at + 28] = struct.pack("<I", size)
+    return bytes(content)
+
+  return edit
+
+
+TRAIN = arrays()["x_train"]
+NPZ = {
+  "empty file": (lambda: b"", "cannot be read (EOFError)"),
+  "text": (lambda: b"x_train,y_train\n", "is no .npz, or holds pickled objects"),
+  "an .npy": (lambda: npy(TRAIN), "holds nothing by name"),
+  "a pickle": (lambda: pickle.dumps(Payload()), "is no .npz, or holds pickled objects"),
+  "an .npy of a pickle": (lambda: npy(np.array([Payload()])), "is no .npz, or holds pickled objects"),
+  "empty zip": (lambda: b"PK\x05\x06" + bytes(18), "lacks x_train and y_train"),
+  "half a zip": (lambda: zipped(edit=lambda c: c[: len(c) // 2]), "cannot be read (BadZipFile)"),
+  "zip without its start": (lambda: zipped(edit=lambda c: c[200:]), "is no .npz, or holds"),
+  "a byte flipped in the images": (lambda: zipped(edit=lambda c: c.replace(TRAIN.tobytes()[:9], bytes(9))), "cannot be read (BadZipFile)"),
+  "encrypted": (lambda: zipped(edit=lambda c: c.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01")), "cannot be read (RuntimeError)"),
+  "unknown compression": (lambda: zipped(edit=lambda c: c.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63")), "cannot be read (NotImplementedError)"),
+  "images pickled": (lambda: zipped(x_train=npy(np.array([Payload()] * 12))), "holds pickled objects, which are not loaded"),
+  "labels pickled": (lambda: zipped(y_test=npy(np.array([Payload()] * 6))), "holds pickled objects, which are not loaded"),
+  "objects in a structure": (lambda: zipped(y_train=npy(np.array([(0, Payload())] * 12, [("a", int), ("b", object)]))), "holds pickled objects"),
+  "a bare pickle as labels": (lambda: zipped(y_train=pickle.dumps(Payload())), "is damaged"),
+  "code in a header": (lambda: zipped(x_train=npy(header="open('ran', 'w')\n")), "is damaged"),
+  "a header of brackets": (lambda: zipped(x_train=npy(header="(" * 9000)), "error"),
+  "a header of 60 kB": (lambda: zipped(x_train=npy(header="#" * 60_000)), "error"),
+  "a header that is cut off": (lambda: zipped(x_train=npy(TRAIN)[:40]), "is damaged"),
+  "format version 3": (lambda: zipped(x_train=declared((12, 4, 4, 1), body=bytes(192), version=(3, 0))), "cannot be read"),
+  "format version 9": (lambda: zipped(x_train=declared((12, 4, 4, 1), body=bytes(192), version=(9, 9))), "cannot be read"),
+  "members that are no arrays": (lambda: zipped(x_train=None, y_train=None, more=[("x_train", b"abc"), ("y_train", b"abc")]), "is damaged"),
+  "no y_train": (lambda: zipped(y_train=None), "lacks x_train and y_train"),
+  "no x_test": (lambda: zipped(x_test=None), "unknown test set 'test'"),
+  "names that climb": (lambda: zipped(x_train=None, more=[("../x_train.npy", npy(TRAIN))]), "lacks x_train and y_train"),
+  "an absolute name": (lambda: zipped(y_train=None, more=[("/y_train.npy", npy(TRAIN))]), "lacks x_train and y_train"),
+  "12 TB declared, 192 bytes there": (lambda: zipped(x_train=declared((12, 10**6, 10**6, 1), body=bytes(192))), "is not as long as its header says"),
+  "12 TB declared of one bit pattern": (lambda: zipped(method=zipfile.ZIP_DEFLATED, x_train=declared((12, 10**6, 10**6, 1))), "is not as long as"),
+  "4 GB declared twice": (lambda: zipped(x_train=declared((2**32 - 256,), body=bytes(192)), edit=sized("x_train.npy", 2**32 - 256 + 70)), "is not as long as its header says"),
+  "more dimensions than numbers go": (lambda: zipped(x_train=declared((0, 10**30))), "error"),
+  "negative dimensions": (lambda: zipped(x_train=declared((-12, -4, 4, 1), body=bytes(192))), "is not as long as its header says"),
+  "70 dimensions": (lambda: zipped(x_train=declared((1,) * 70, body=b"a")), "error"),
+  "a dimension that is a float": (lambda: zipped(x_train=declared((12.0, 4, 4), body=bytes(192))), "is damaged"),
+  "longer than declared": (lambda: zipped(x_train=npy(TRAIN) + bytes(5)), "is not as long as its header says"),
+  "no examples": (lambda: zipped(x_train=npy(TRAIN[:0]), y_train=npy(np.zeros(0, int))), "holds no examples"),
+  "no test examples": (lambda: zipped(x_test=npy(TRAIN[:0]), y_test=npy(np.zeros(0, int))), "holds no examples"),
+  "no pixels": (lambda: zipped(x_train=npy(TRAIN[:, :0])), "images of 'train' of 'bad.npz' have the shape (12, 0, 4, 1)"),
+  "videos": (lambda: zipped(x_train=npy(TRAIN[..., None])), "images of 'train' of 'bad.npz' have the shape (12, 4, 4, 1, 1)"),
+  "float64 images": (lambda: zipped(x_train=npy(TRAIN / 1)), "are float64: give uint8 or float32"),
+  "complex images": (lambda: zipped(x_train=npy(TRAIN * 1j)), "are complex128: give uint8 or float32"),
+  "images of text": (lambda: zipped(x_train=npy(TRAIN.astype("U3"))), "are <U3: give uint8 or float32"),
+  "structured images": (lambda: zipped(x_train=npy(np.zeros(12, "u1,u1"))), "give uint8 or float32"),
+  "images of nothing": (lambda: zipped(x_train=npy(np.zeros((12, 4), "V0"))), "give uint8 or float32"),
+  "NaN in an image": (lambda: zipped(x_train=npy(TRAIN.astype("f4") * np.nan)), "hold NaN or infinite values"),
+  "infinite test image": (lambda: zipped(**{f"x_{s}": npy(arrays()[f"x_{s}"].astype("f4") + (np.inf if s == "test" else 0)) for s in ("train", "test")}), "images of 'test' of 'bad.npz' hold NaN"),
+  "constant images": (lambda: zipped(x_train=npy(TRAIN * 0)), "a channel of bad.npz is constant"),
+  "test images of another size": (lambda: zipped(x_test=npy(np.zeros((6, 5, 4, 1), "u1"))), "those of 'train' are"),
+  "test images of another type": (lambda: zipped(x_test=npy(np.zeros((6, 4, 4, 1), "f4"))), "those of 'train' are"),
+  "float labels": (lambda: zipped(y_train=npy(np.arange(12) % 3 / 1)), "are float64: give integers"),
+  "labels true and false": (lambda: zipped(y_train=npy(np.arange(12) % 2 == 0)), "are bool: give integers"),
+  "labels that are dates": (lambda: zipped(y_train=npy(np.zeros(12, "M8[s]"))), "are datetime64[s]: give integers"),
+  "labels that are time spans": (lambda: zipped(y_train=npy(np.zeros(12, "m8[s]"))), "give integers"),
+  "labels in one-hot rows": (lambda: zipped(y_train=npy(np.eye(12, 3, dtype=int))), "have the shape (12, 3): give (12,)"),
+  "one label for all": (lambda: zipped(y_train=npy(np.array(0))), "have the shape (): give (12,)"),
+  "a label too many": (lambda: zipped(y_train=npy(np.arange(13) % 3)), "have the shape (13,): give (12,)"),
+  "a label too few": (lambda: zipped(y_test=npy(np.arange(5) % 3)), "have the shape (5,): give (6,)"),
+  "negative labels": (lambda: zipped(y_train=npy(np.arange(12) % 3 - 1)), "take 3 values from -1 to 1"),
+  "labels with a gap": (lambda: zipped(y_train=npy(np.arange(12) % 3 * 2)), "take 3 values from 0 to 4"),
+  "labels beyond 64 bits": (lambda: zipped(y_train=npy(np.array([0, 2**64 - 1] * 6, np.uint64))), "to 18446744073709551615"),
+  "test labels not trained on": (lambda: zipped(y_test=npy(np.arange(6))), "go from 0 to 5: they must lie in 0 to 2"),
+  "40,000 classes": (lambda: zipped(x_train=npy(np.zeros((40_000, 1), "u1")), y_train=npy(np.arange(40_000)), x_test=npy(np.zeros((1, 1), "u1")), y_test=npy(np.array([0]))), "has 40000 classes: give at most 32768"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NPZ)
+def test_data_sets(case, work, refused):
+  write, message = NPZ[case]
+  (work / "bad.npz").write_bytes(write())
+  refused([*TINY, "dataset=bad.npz", "--out", "new", "--runs", "4"], message)
+
+
+@pytest.mark.parametrize("test_set", ["../../evil", "/evil", "..", ".", "a/b", "a\\b", ".hidden", "done", "diverged", "report", "a\nb", "seed_init", "zarr.json", "x" * 200])
+def test_names_of_test_sets_that_the_data_has(test_set, work, refused):
+  """The data set does hold them: only their names are wrong."""
+  np.savez(work / "bad.npz", **arrays(), **{f"x_{test_set}": arrays()["x_test"], f"y_{test_set}": arrays()["y_test"]})
+  argv = [*TINY, "dataset=bad.npz", f"test_sets={test_set}", "--out", "new", "--runs", "4"]
+  refused(argv, "test set ")
+
+
+@pytest.mark.parametrize(
+  ("make", "message"),
+  [
+    (lambda: os.mkdir("bad.npz"), "is a folder"),
+    (lambda: os.symlink("bad.npz", "bad.npz"), "no such file"),
+    (lambda: os.symlink("nothing", "bad.npz"), "no such file"),
+    (lambda: os.mkfifo("bad.npz"), "is a pipe or a device"),
+    (lambda: os.symlink("/dev/zero", "bad.npz"), "is a pipe or a device"),
+  ],
+)
+def test_data_sets_that_are_no_files(make, message, work, refused):
+  make()
+  refused([*TINY, "dataset=bad.npz", "--out", "new", "--runs", "4"], message)
+
+
+def test_data_sets_larger_than_memory(work, refused, monkeypatch):
+  from vmapseeds.data import sources
+
+  monkeypatch.setattr(sources, "free_host_memory", lambda: 100.0)
+  refused([*TINY, "--out", "new", "--runs", "4"], "more memory than is free")
+
+
+# Files to import
+
+
+@pytest.mark.parametrize(
+  ("name", "content", "message"),
+  [
+    ("y", lambda: npy(np.array([Payload()] * 6)), "Python objects"),
+    ("p", lambda: npy(np.array([[(0, Payload())] * 6] * 4, [("a", int), ("b", object)])), "Python objects"),
+    ("y", lambda: npy(header="open('ran', 'w')\n"), "cannot be read"),
+    ("y", lambda: npy(np.arange(6) / 1), "labels has dtype float64"),
+    ("y", lambda: npy(np.arange(6) > 2), "labels has dtype bool"),
+    ("y", lambda: npy(np.arange(6).astype("M8[D]")), "labels has dtype datetime64[D]"),
+    ("y", lambda: npy(np.zeros(6, "V0")), "labels has dtype |V0"),
+    ("y", lambda: npy(np.zeros(6, "U0")), "labels has dtype"),
+    ("y", lambda: npy(np.zeros(6, "i4,i4")), "labels has dtype"),
+    ("y", lambda: npy(np.arange(5)), "give one label an example, 6"),
+    ("y", lambda: npy(np.arange(0)), "give at least one of each"),
+    ("y", lambda: npy(np.array(0)), "labels has shape ()"),
+    ("y", lambda: npy(np.arange(6) - 1), "labels has -1 at example 0"),
+    ("y", lambda: npy(np.array([0, 1, 2, 3, 4, 2**64 - 1], np.uint64)), "labels has 18446744073709551615 at example 5"),
+    ("p", lambda: npy(np.full((4, 6), -2)), "predictions has -2 at run 0, example 0"),
+    ("p", lambda: npy(np.full((4, 6), 40_000)), "predictions has 40000"),
+    ("p", lambda: npy(np.zeros((4, 6, 3), int)), "logits are given as logits"),
+    ("p", lambda: npy(np.zeros(6, int)), "for a single run give predictions[None]"),
+    ("p", lambda: npy(np.zeros((6, 4), int)), "are the axes in another order?"),
+    ("p", lambda: npy(np.zeros((4, 6), "f2")), "predictions has dtype float16"),
+    ("p", lambda: declared((2**62, 6), "<i8"), "cannot be read"),
+    ("p", lambda: declared((10**30, 6), "<i8"), "cannot be read"),
+    ("p", lambda: declared((0, 6), "<i8"), "give at least one of each"),
+    ("p", lambda: declared((4, 6), "<i8", version=(9, 9)), "cannot be read"),
+  ],
+)
+def test_files_to_import(name, content, message, work, refused):
+  (work / f"{name}.npy").write_bytes(content())
+  refused(["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "new", "--quiet"], message)
+
+
+@pytest.mark.parametrize(
+  ("content", "message"),
+  [
+    (lambda: np.full((4, 6, 3), np.nan), "logits is nan at run 0, example 0, class 0"),
+    (lambda: np.where(np.arange(72).reshape(4, 6, 3) == 71, -np.inf, 0), "logits is -inf at run 3, example 5, class 2"),
+    (lambda: np.zeros((4, 6, 3), int), "logits has dtype int64"),
+    (lambda: np.zeros((4, 6, 3), complex), "logits has dtype complex128"),
+    (lambda: np.zeros((4, 6, 1)), "give at least two classes"),
+    (lambda: np.zeros((4, 6, 2)), "labels has 2 at example 2"),
+    (lambda: np.zeros((4, 6, 3), "f16"), "logits has dtype float128"),
+    (lambda: np.zeros((4, 6)), "logits has shape (4, 6)"),
+    (lambda: np.zeros((1, 6, 40_000), "f2"), "there are 40000 classes"),
+  ],
+)
+def test_logits_to_import(content, message, work, refused):
+  np.save("l.npy", content())
+  argv = ["import", "--labels", "y.npy", "--logits", "l.npy", "--out", "new", "--quiet"]
+  # What is wrong in a late block is found when earlier ones lie in a draft beside `new`, which is removed.
+  refused(argv, message, times_of_folders=False)
+
+
+IMPORT = ("import", "--labels", "y.npy", "--quiet")
+
+
+@pytest.mark.parametrize(
+  ("argv", "message"),
+  [
+    ([*IMPORT, "--out", "new"], "give either --predictions P.npy or --logits L.npy"),
+    ([*IMPORT, "--predictions", "p.npy", "--logits", "l.npy", "--out", "new"], "give either --predictions"),
+    ([*IMPORT, "--predictions", "p.npy", "--keep-logits", "--out", "new"], "predictions have no logits to keep"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "0"], "the number of classes is 0"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "2"], "labels has 2 at example 2"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "1" + "0" * 30], "give at most 32768"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "3.5"], "--classes"),
+    ([*IMPORT, "--logits", "l.npy", "--out", "new", "--classes", "4"], "logits has 3 classes, not 4"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--name", "two\nlines"], "name 'two"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--name", "\x1b[2J"], "name "),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "r"], "r is not empty"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "y.npy"], "y.npy is a file"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "y.npy/new"], "cannot be written"),
+    ([*IMPORT, "--predictions", "p.npy", "--out", "n" * 256], "too long"),
+    ([*IMPORT, "--predictions", "", "--out", "new"], "error"),
+    ([*IMPORT, "--predictions", "n" * 256, "--out", "new"], "too long"),
+    ([*IMPORT, "--predictions", "/dev/zero", "--out", "new"], "is no file"),
+    ([*IMPORT, "--predictions", "tiny.npz", "--out", "new"], "is no .npy file"),
+  ],
+)  # fmt: skip
+def test_import_flags(argv, message, refused):
+  refused(argv, message)
