@@ -548,3 +548,229 @@ IMPORT = ("import", "--labels", "y.npy", "--quiet")
 )  # fmt: skip
 def test_import_flags(argv, message, refused):
   refused(argv, message)
+
+
+# Results folders
+
+
+def edit(file, change):
+  """Changes the JSON in a file."""
+  content = json.loads(Path(file).read_text())
+  content = change(content) or content
+  Path(file).write_text(json.dumps(content))
+
+
+def attribute(name, value):
+  """Sets an attribute of the results; None removes it."""
+
+  def change(root):
+    del root["attributes"][name]
+    if value is not None:
+      root["attributes"][name] = value
+
+  return lambda: edit("r/zarr.json", change)
+
+
+def in_recipe(**fields):
+  def change(root):
+    recipe = json.loads(root["attributes"]["recipe"])
+    recipe.update({k: v for k, v in fields.items() if v is not None})
+    root["attributes"]["recipe"] = json.dumps({k: v for k, v in recipe.items() if fields.get(k, 0) is not None})
+
+  return lambda: edit("r/zarr.json", change)
+
+
+def metadata(name, **changes):
+  """Changes an array's metadata in its own file and where they are consolidated."""
+
+  def make():
+    group, _, array = name.rpartition("/")
+    edit(f"r/{name}/zarr.json", lambda own: own.update(changes))
+    edit(f"r/{group}/zarr.json", lambda all: all["consolidated_metadata"]["metadata"][array].update(changes))
+
+  return make
+
+
+def values(name, array, dimensions=None):
+  """Writes other values in place of an array, of any shape and dtype."""
+
+  def make():
+    group, _, base = name.rpartition("/")
+    path = Path("r") / group
+    names = dimensions or json.loads(Path(f"r/{name}/zarr.json").read_text())["dimension_names"]
+    opened = zarr.open_group(path, mode="r+", use_consolidated=False)
+    del opened[base]
+    made = opened.create_array(base, shape=array.shape, dtype=array.dtype, dimension_names=names)
+    made[:] = array
+    own = json.loads(Path(f"r/{name}/zarr.json").read_text())
+    edit(path / "zarr.json", lambda all: all["consolidated_metadata"]["metadata"].update({base: own}))
+
+  return make
+
+
+def write(name, content):
+  return lambda: (Path("r") / name).write_bytes(content)
+
+
+def cut(name):
+  return lambda: os.truncate(Path("r") / name, Path("r", name).stat().st_size // 2)
+
+
+def remove(name):
+  return lambda: shutil.rmtree(Path("r") / name) if Path("r", name).is_dir() else Path("r", name).unlink()
+
+
+def link(name, target):
+  def make():
+    remove(name)() if Path("r", name).exists() else None
+    Path("r", name).symlink_to(target)
+
+  return make
+
+
+def format_2(consolidated):
+  """The predictions as a Zarr 2 array of pickled objects."""
+  from numcodecs import Pickle
+
+  v2 = {
+    "zarr_format": 2, "shape": [4, 6], "chunks": [4, 6], "dtype": "|O", "compressor": None, "fill_value": None,
+    "order": "C", "filters": [{"id": "pickle", "protocol": 5}],
+  }  # fmt: skip
+
+  def make():
+    payload = bytes(Pickle().encode(np.array([[Payload()] * 6] * 4)))
+    Path("r/test/predictions/0.0").write_bytes(payload)
+    if consolidated:
+      edit("r/test/zarr.json", lambda all: all["consolidated_metadata"]["metadata"].update(predictions=v2))
+      return
+    group = Path("r/test")
+    for array in ("labels", "accuracy", "predictions"):
+      (group / array / "zarr.json").unlink()
+      shape = {"shape": [6], "chunks": [6]} if array == "labels" else {"shape": [4], "chunks": [4]}
+      plain = v2 | shape | {"dtype": "<i4", "filters": None, "fill_value": 0}
+      (group / array / ".zarray").write_text(json.dumps(v2 if array == "predictions" else plain))
+      dimensions = {"labels": ["example"], "accuracy": ["run"]}.get(array, ["run", "example"])
+      (group / array / ".zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": dimensions}))
+    (group / "zarr.json").unlink()
+    (group / ".zgroup").write_text('{"zarr_format": 2}')
+
+  return make
+
+
+NO_RESULTS = "is no results folder"
+FOLDERS = {
+  "no zarr.json": (remove("zarr.json"), NO_RESULTS),
+  "empty zarr.json": (write("zarr.json", b""), NO_RESULTS),
+  "garbage": (write("zarr.json", bytes(range(256))), NO_RESULTS),
+  "half of zarr.json": (cut("zarr.json"), NO_RESULTS),
+  "a list": (write("zarr.json", b"[1, 2]"), NO_RESULTS),
+  "a number": (write("zarr.json", b"1e999"), NO_RESULTS),
+  "attributes in a list": (lambda: edit("r/zarr.json", lambda root: root.update(attributes=[1])), NO_RESULTS),
+  "no attributes": (lambda: edit("r/zarr.json", lambda root: root.update(attributes={})), NO_RESULTS),
+  "zarr.json is a folder": (lambda: (remove("zarr.json")(), os.mkdir("r/zarr.json")), "error"),
+  "zarr.json is a pipe": (lambda: (remove("zarr.json")(), os.mkfifo("r/zarr.json")), "is no file"),
+  "brackets in brackets": (write("zarr.json", b'{"attributes":' * 100_000), "is nested too deeply"),
+  "an integer of 10,000 digits": (write("zarr.json", b'{"attributes": ' + b"9" * 10_000 + b"}"), NO_RESULTS),
+  "zarr.json of 100 MB": (lambda: os.truncate("r/zarr.json", 10**8), "larger than 64 MiB"),
+  "another format": (attribute("format", "vmapseeds results 999"), NO_RESULTS),
+  "format is a list": (attribute("format", ["vmapseeds results 1"]), NO_RESULTS),
+  "an array where the group is": (lambda: edit("r/zarr.json", lambda root: root.update(node_type="array")), "cannot be read"),
+  "Zarr format 2 and 3": (lambda: edit("r/zarr.json", lambda root: root.update(zarr_format=2)), "cannot be read"),
+  "Zarr format NaN": (lambda: edit("r/zarr.json", lambda root: root.update(zarr_format=float("nan"))), "cannot be read"),
+  "consolidated metadata in a list": (lambda: edit("r/zarr.json", lambda root: root.update(consolidated_metadata=[])), "error"),
+  "consolidated array of another": (lambda: edit("r/test/zarr.json", lambda g: g["consolidated_metadata"]["metadata"].update({"../../i/test/predictions": g["consolidated_metadata"]["metadata"]["predictions"]})), "error"),
+  "no classes": (attribute("num_classes", None), "lacks the attribute num_classes"),
+  "0 classes": (attribute("num_classes", 0), "has num_classes 0"),
+  "fewer classes than labels": (attribute("num_classes", 2), "num_classes"),
+  "10^30 classes": (attribute("num_classes", 10**30), "has num_classes 1000"),
+  "NaN classes": (attribute("num_classes", float("nan")), "has num_classes nan"),
+  "classes in words": (attribute("num_classes", "three"), "has num_classes 'three'"),
+  "classes true": (attribute("num_classes", True), "has num_classes True"),
+  "no device kind": (attribute("device_kind", None), "lacks the attribute device_kind"),
+  "a device kind that clears the screen": (attribute("device_kind", "\x1b[2J"), "has device_kind"),
+  "lane width in words": (attribute("lane_width", "wide"), "has lane_width 'wide'"),
+  "lowering is a number": (attribute("lowering", 3), "has lowering 3"),
+  "versions in a list": (attribute("versions", [1]), "has versions [1]"),
+  "a version is a dict": (attribute("versions", {"jax": {}}), "has versions"),
+  "logits is a word": (attribute("logits", "no"), "has logits 'no'"),
+  "columns is a word": (attribute("columns", "seed"), "has columns 'seed'"),
+  "sampling is a word": (attribute("sampling", "all"), "has sampling 'all'"),
+  "test sets in a word": (attribute("test_sets", "test"), "has test_sets 'test'"),
+  "no test set": (attribute("test_sets", []), "has test_sets []"),
+  "a test set twice": (attribute("test_sets", ["test", "test"]), "has test_sets"),
+  "test sets of lists": (attribute("test_sets", [["test"]]), "has test_sets"),
+  "a test set that climbs": (attribute("test_sets", ["test", "../../etc"]), "test set '../../etc' cannot be the name"),
+  "a test set at the root": (attribute("test_sets", ["test", "/etc"]), "test set '/etc' cannot be the name"),
+  "a test set with a slash": (attribute("test_sets", ["test", "a/b"]), "test set 'a/b' cannot be the name"),
+  "a test set without a name": (attribute("test_sets", ["test", ""]), "test set '' cannot be the name"),
+  "a test set that is not there": (lambda: (attribute("test_sets", ["test"])(), remove("test")()), "cannot be read"),
+  "no recipe": (attribute("recipe", None), "lacks the attribute recipe"),
+  "a recipe of text": (attribute("recipe", "digits_cnn"), "has a recipe that is none"),
+  "a recipe that is a dict": (attribute("recipe", {"name": "digits_cnn"}), "has recipe"),
+  "a recipe in a list": (attribute("recipe", "[]"), "has a recipe that is none"),
+  "a recipe of brackets": (attribute("recipe", "[" * 100_000), "has a recipe that is none"),
+  "a recipe of half an object": (attribute("recipe", '{"name": "di'), "has a recipe that is none"),
+  "a field too many": (in_recipe(hook="os.system"), "unknown recipe field 'hook'"),
+  "a field missing": (in_recipe(lr=None), "the recipe lacks lr"),
+  "a name of None": (attribute("recipe", "{}"), "the recipe lacks name"),
+  "a learning rate of NaN": (in_recipe(lr=float("nan")), "lr is nan"),
+  "epochs of a list": (in_recipe(epochs=[1]), "epochs is [1]"),
+  "a name that climbs": (in_recipe(name="../../etc"), "recipe name '../../etc'"),
+  "a name of half a character": (in_recipe(name="\ud800"), "recipe name"),
+  "a recipe's test sets that climb": (in_recipe(test_sets=["test", "../../etc"]), "test set '../../etc'"),
+  "no done": (remove("done"), "error"),
+  "done as numbers": (values("done", np.ones(4, int)), "done has dtype int64"),
+  "done in two dimensions": (values("done", np.ones((4, 6), bool), ("run", "example")), "done has dimensions"),
+  "done of more runs": (values("done", np.ones(9, bool)), "has 9 of run"),
+  "done of 10^15 runs": (metadata("done", shape=[10**15]), "done has shape (1000000000000000,)"),
+  "done of 10^15 runs in one chunk": (metadata("done", shape=[10**15], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [10**15]}}), "more than can be"),
+  "done of a negative number of runs": (metadata("done", shape=[-4]), "error"),
+  "done of NaN runs": (metadata("done", shape=[float("nan")]), "cannot be read"),
+  "chunks of no size": (metadata("done", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [0]}}), "error"),
+  "no run done": (values("done", np.zeros(4, bool)), "no run is finished"),
+  "all diverged": (values("diverged", np.ones(4, bool)), "diverged"),
+  "no diverged": (remove("diverged"), "error"),
+  "done cut off": (cut("done/c/0"), "done cannot be read"),
+  "labels cut off": (cut("test/labels/c/0"), "labels cannot be read"),
+  "labels flipped to garbage": (write("test/labels/c/0", bytes(range(64))), "labels cannot be read"),
+  "a chunk is a folder": (lambda: (remove("test/labels/c/0")(), os.mkdir("r/test/labels/c/0")), "labels cannot be read"),
+  "metadata of labels cut off": (cut("test/zarr.json"), "cannot be read"),
+  "labels too high": (values("test/labels", np.arange(6, dtype=np.int32)), "labels goes from 0 to 5"),
+  "labels negative": (values("test/labels", np.arange(6, dtype=np.int32) % 3 - 1), "labels goes from -1 to 1"),
+  "labels as floats": (values("test/labels", np.zeros(6)), "labels has dtype float64"),
+  "labels as text": (values("test/labels", np.array(["a"] * 6)), "labels has dtype"),
+  "labels of fewer examples": (values("test/labels", np.zeros(5, np.int32)), "of example"),
+  "accuracies of more runs": (values("test/accuracy", np.zeros(5)), "of run"),
+  "accuracies over 1": (values("test/accuracy", np.full(4, 7.0)), "accuracy goes from 7.0 to 7.0"),
+  "accuracies of NaN": (values("test/accuracy", np.full(4, np.nan)), "accuracy goes from nan to nan"),
+  "accuracies of objects": (metadata("test/accuracy", data_type="object"), "cannot be read"),
+  "predictions of dates": (metadata("test/predictions", data_type="numpy.datetime64"), "error"),
+  "predictions transposed": (values("test/predictions", np.zeros((6, 4), np.int8), ("example", "run")), "predictions has dimensions"),
+  "predictions of fewer runs": (values("test/predictions", np.zeros((3, 6), np.int8)), "of run"),
+  "predictions of 10^12 examples": (metadata("test/predictions", shape=[4, 10**12]), "predictions has shape (4, 1000000000000)"),
+  "predictions missing": (lambda: (remove("test/predictions")(), edit("r/test/zarr.json", lambda g: g["consolidated_metadata"]["metadata"].pop("predictions") and None)), "lacks the array predictions"),
+  "logits of other classes": (values("test/logits", np.zeros((4, 6, 5), np.float32)), "logits has 5 of class"),
+  "a codec of pickles": (metadata("test/accuracy", codecs=[{"name": "numcodecs.pickle", "configuration": {}}]), "cannot be read"),
+  "an unknown codec": (metadata("test/accuracy", codecs=[{"name": "os.system", "configuration": {"command": "touch ran"}}]), "cannot be read"),
+  "a codec of another kind": (metadata("test/accuracy", codecs=[{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "numcodecs.zlib", "configuration": {}}]), "error"),
+  "values to be rescaled": (metadata("test/labels", attributes={"scale_factor": 0.5}), "labels has the attribute scale_factor"),
+  "values to be dates": (metadata("test/labels", attributes={"units": "days since 2000-01-01"}), "labels has the attribute units"),
+  "pickles in Zarr format 2": (format_2(False), "cannot be read"),
+  "pickles in consolidated metadata": (format_2(True), "error"),
+  "an array of the root again": (lambda: (shutil.copytree("r/done", "r/test/done"), edit("r/test/zarr.json", lambda g: g["consolidated_metadata"]["metadata"].update(done=json.loads(Path("r/done/zarr.json").read_text())))), "'done' twice"),
+  "a seed of text": (values("seed_init", np.array(["a"] * 4)), "seed_init has dtype"),
+  "seeds of another number of runs": (values("seed_init", np.zeros(5, np.uint32)), "of run"),
+  "a link to other results": (link("test", "../i/test"), "is a link"),
+  "a link out of the folder": (link("report", "../../.."), "is a link"),
+  "a link to itself": (link("test/labels/c/0", "0"), "is a link"),
+  "a link among the chunks": (link("test/labels/c/0", "/etc/passwd"), "is a link"),
+  "a link that the report would write through": (lambda: (os.mkdir("r/report"), os.symlink("../../tiny.npz", "r/report/report.json")), "is a link"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_results_folders(case, work, refused):
+  make, message = FOLDERS[case]
+  make()
+  refused(["report", "r"], message)
+  refused(["compare", "i", "r"], message)

@@ -100,11 +100,12 @@ class Train:
   """no progress bar, and no word of what was chosen"""
 
   def run(self) -> None:
-    from vmapseeds import campaign, until
+    from vmapseeds import campaign, checks, until
 
     count = self.runs if self.until is None else at_least("most runs", self.most_runs, at_least("runs", self.runs, 1))
     runs = Runs.vary(self.vary, count) if self.vary else Runs.independent(count)
     what = recipe(self.recipe, **overrides(self.set)), runs, self.out
+    checks.check_folder(self.out)
     how = dict(
       seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,
       progress=not self.quiet,

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
-from vmapseeds import stats
+from vmapseeds import checks, stats
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results
 from vmapseeds.runs import SOURCES
@@ -38,7 +38,7 @@ def compare(
     Mistake: a folder without finished runs, other test examples, a gamma outside (1/2, 1], or paired=True with unequal
       numbers of runs.
   """
-  results = [open_results(folder, test_set) for folder in (a, b)]
+  results = [_opened(folder, test_set) for folder in (a, b)]
   if results[0].labels.shape != results[1].labels.shape or (results[0].labels != results[1].labels).any():
     raise Mistake(f"{a} and {b} were tested on different examples: compare results of one test set")
   if paired:
@@ -143,6 +143,16 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
   for name, x in (("A", a), ("B", b)):
     if len(x) > 1 and np.ptp(x) == 0 and ties < compared:
       yield f"All runs of {name} have the same accuracy: were they given the same seeds?"
+
+
+def _opened(folder: str | os.PathLike, test_set: str) -> xr.Dataset:
+  checks.check_folder(folder, test_set)
+  results = open_results(folder, test_set)
+  try:
+    checks.check_values(results.drop_vars("predictions"))
+  except Mistake as mistake:
+    raise Mistake(f"{folder}: {mistake}") from None
+  return results
 
 
 def _rows(results: Sequence[xr.Dataset], folders: Sequence[str | os.PathLike]) -> list[np.ndarray]:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vmapseeds import plots, stats
+from vmapseeds import checks, plots, stats
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results
 from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
@@ -181,10 +181,13 @@ def _vote_figures(
 
 
 def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[str, Any]]:
+  checks.check_folder(folder, test_set)
   results = open_results(folder, test_set)
-  # Read from disk once; logits, where kept, are not needed.
-  results = results.assign(predictions=results.predictions.load())
   try:
+    # Read from disk once; logits, where kept, are not needed.
+    small = [name for name in results if name != "logits"]
+    results = results.assign({name: (results[name].dims, checks.read(results[name])) for name in small})
+    checks.check_values(results)
     return results, {"folder": str(folder), **summarize(results, test_set=test_set)}
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None

@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Integer
 
+from vmapseeds import checks, stats
 from vmapseeds import results as results_on_disk
-from vmapseeds import stats
 from vmapseeds.errors import Mistake
 from vmapseeds.runs import HYPERPARAMETERS
 from vmapseeds.stats.intervals import Interval
@@ -112,7 +112,7 @@ def votes(kept: xr.Dataset) -> Votes:
 
 def gaps(kept: xr.Dataset) -> np.ndarray:
   """Logit gaps (runs, examples) of the first runs of a two-class network."""
-  return stats.logit_gap(kept.logits.isel(run=slice(MOST_GAPS)).values)
+  return stats.logit_gap(checks.read(kept.logits.isel(run=slice(MOST_GAPS))))
 
 
 # The statistics: one call of `_statistic` each, so that number, uncertainty, definition and meaning stand together.
