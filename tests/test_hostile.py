@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -67,10 +68,12 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def work(made, tmp_path, monkeypatch):
-  """A copy of all that as the working folder, some levels deep; trainings and measurements raise `Accepted`."""
+def files(made, tmp_path, monkeypatch):
+  """Copies of the files in a working folder some levels deep; trainings and measurements raise `Accepted`."""
   work = tmp_path / "a" / "b" / "work"
-  shutil.copytree(made, work, copy_function=shutil.copyfile)
+  work.mkdir(parents=True)
+  for file in made.glob("*.np?"):
+    shutil.copyfile(file, work / file.name)
   for name in ("XDG_CACHE_HOME", "HOME", "TFDS_DATA_DIR", "TMPDIR"):
     (tmp_path / name).mkdir()
     monkeypatch.setenv(name, str(tmp_path / name))
@@ -85,7 +88,15 @@ def work(made, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def refused(work, tmp_path, capsys):
+def work(made, files):
+  """The results folders too."""
+  for name in ("r", "i"):
+    shutil.copytree(made / name, files / name, copy_function=shutil.copyfile)
+  return files
+
+
+@pytest.fixture
+def refused(files, tmp_path, capsys):
   """refused(argv, message): that the command line says so in one line, ends with 2 and leaves the disk as it was."""
 
   def check(argv, message, main=cli.main, times_of_folders=True):
@@ -228,7 +239,9 @@ def test_recipe_fields(setting, message, refused):
   refused([*argv, "--out", "new"], message)
 
 
-@pytest.mark.parametrize("name", ["", "../digits_cnn", "digits_cnn\n", "DIGITS_CNN", "-", "ｄｉｇｉｔｓ_cnn", "%s%n", "d" * 5000])
+@pytest.mark.parametrize(
+  "name", ["", "../digits_cnn", "digits_cnn\n", "DIGITS_CNN", "-", "ｄｉｇｉｔｓ_cnn", "%s%n", "d" * 5000]
+)
 def test_recipe_names(name, refused):
   refused(["train", name, "--out", "new"], "unknown recipe" if name != "-" else "error: ")
 
@@ -301,7 +314,7 @@ def test_recipe_names(name, refused):
     (["--out", "/dev/null/r"], "cannot be written"),
   ],
 )  # fmt: skip
-def test_train_flags(argv, message, refused):
+def test_train_flags(argv, message, work, refused):
   given = {} if "--runs" in argv else {"--runs": "4"}
   given |= {} if "--out" in argv else {"--out": "new"}
   refused([*TINY, *(x for pair in given.items() for x in pair), *argv], message)
@@ -426,16 +439,33 @@ NPZ = {
 
 
 @pytest.mark.parametrize("case", NPZ)
-def test_data_sets(case, work, refused):
+def test_data_sets(case, files, refused):
   write, message = NPZ[case]
-  (work / "bad.npz").write_bytes(write())
+  (files / "bad.npz").write_bytes(write())
   refused([*TINY, "dataset=bad.npz", "--out", "new", "--runs", "4"], message)
 
 
-@pytest.mark.parametrize("test_set", ["../../evil", "/evil", "..", ".", "a/b", "a\\b", ".hidden", "done", "diverged", "report", "a\nb", "seed_init", "zarr.json", "x" * 200])
-def test_names_of_test_sets_that_the_data_has(test_set, work, refused):
+@pytest.mark.parametrize(
+  "test_set",
+  [
+    "../../evil",
+    "/evil",
+    "..",
+    ".",
+    "a/b",
+    "a\\b",
+    ".hidden",
+    "done",
+    "report",
+    "a\nb",
+    "seed_init",
+    "zarr.json",
+    "x" * 200,
+  ],
+)
+def test_names_of_test_sets_that_the_data_has(test_set, files, refused):
   """The data set does hold them: only their names are wrong."""
-  np.savez(work / "bad.npz", **arrays(), **{f"x_{test_set}": arrays()["x_test"], f"y_{test_set}": arrays()["y_test"]})
+  np.savez(files / "bad.npz", **arrays(), **{f"x_{test_set}": arrays()["x_test"], f"y_{test_set}": arrays()["y_test"]})
   argv = [*TINY, "dataset=bad.npz", f"test_sets={test_set}", "--out", "new", "--runs", "4"]
   refused(argv, "test set ")
 
@@ -450,12 +480,12 @@ def test_names_of_test_sets_that_the_data_has(test_set, work, refused):
     (lambda: os.symlink("/dev/zero", "bad.npz"), "is a pipe or a device"),
   ],
 )
-def test_data_sets_that_are_no_files(make, message, work, refused):
+def test_data_sets_that_are_no_files(make, message, files, refused):
   make()
   refused([*TINY, "dataset=bad.npz", "--out", "new", "--runs", "4"], message)
 
 
-def test_data_sets_larger_than_memory(work, refused, monkeypatch):
+def test_data_sets_larger_than_memory(files, refused, monkeypatch):
   from vmapseeds.data import sources
 
   monkeypatch.setattr(sources, "free_host_memory", lambda: 100.0)
@@ -494,8 +524,8 @@ def test_data_sets_larger_than_memory(work, refused, monkeypatch):
     ("p", lambda: declared((4, 6), "<i8", version=(9, 9)), "cannot be read"),
   ],
 )
-def test_files_to_import(name, content, message, work, refused):
-  (work / f"{name}.npy").write_bytes(content())
+def test_files_to_import(name, content, message, files, refused):
+  (files / f"{name}.npy").write_bytes(content())
   refused(["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "new", "--quiet"], message)
 
 
@@ -513,7 +543,7 @@ def test_files_to_import(name, content, message, work, refused):
     (lambda: np.zeros((1, 6, 40_000), "f2"), "there are 40000 classes"),
   ],
 )
-def test_logits_to_import(content, message, work, refused):
+def test_logits_to_import(content, message, files, refused):
   np.save("l.npy", content())
   argv = ["import", "--labels", "y.npy", "--logits", "l.npy", "--out", "new", "--quiet"]
   # What is wrong in a late block is found when earlier ones lie in a draft beside `new`, which is removed.
@@ -546,7 +576,7 @@ IMPORT = ("import", "--labels", "y.npy", "--quiet")
     ([*IMPORT, "--predictions", "tiny.npz", "--out", "new"], "is no .npy file"),
   ],
 )  # fmt: skip
-def test_import_flags(argv, message, refused):
+def test_import_flags(argv, message, work, refused):
   refused(argv, message)
 
 
@@ -600,7 +630,9 @@ def values(name, array, dimensions=None):
     names = dimensions or json.loads(Path(f"r/{name}/zarr.json").read_text())["dimension_names"]
     opened = zarr.open_group(path, mode="r+", use_consolidated=False)
     del opened[base]
-    made = opened.create_array(base, shape=array.shape, dtype=array.dtype, dimension_names=names)
+    with warnings.catch_warnings():
+      warnings.simplefilter("ignore")  # text is no type of Zarr's specification
+      made = opened.create_array(base, shape=array.shape, dtype=array.dtype, dimension_names=names)
     made[:] = array
     own = json.loads(Path(f"r/{name}/zarr.json").read_text())
     edit(path / "zarr.json", lambda all: all["consolidated_metadata"]["metadata"].update({base: own}))
@@ -675,9 +707,9 @@ FOLDERS = {
   "another format": (attribute("format", "vmapseeds results 999"), NO_RESULTS),
   "format is a list": (attribute("format", ["vmapseeds results 1"]), NO_RESULTS),
   "an array where the group is": (lambda: edit("r/zarr.json", lambda root: root.update(node_type="array")), "cannot be read"),
-  "Zarr format 2 and 3": (lambda: edit("r/zarr.json", lambda root: root.update(zarr_format=2)), "cannot be read"),
+  "Zarr format 2 and 3": (lambda: edit("r/zarr.json", lambda root: root.update(zarr_format=2)), "is of Zarr format 2"),
   "Zarr format NaN": (lambda: edit("r/zarr.json", lambda root: root.update(zarr_format=float("nan"))), "cannot be read"),
-  "consolidated metadata in a list": (lambda: edit("r/zarr.json", lambda root: root.update(consolidated_metadata=[])), "error"),
+  "consolidated metadata in a list": (lambda: edit("r/zarr.json", lambda root: root.update(consolidated_metadata={"kind": "inline", "metadata": []})), "error"),
   "consolidated array of another": (lambda: edit("r/test/zarr.json", lambda g: g["consolidated_metadata"]["metadata"].update({"../../i/test/predictions": g["consolidated_metadata"]["metadata"]["predictions"]})), "error"),
   "no classes": (attribute("num_classes", None), "lacks the attribute num_classes"),
   "0 classes": (attribute("num_classes", 0), "has num_classes 0"),
@@ -727,13 +759,12 @@ FOLDERS = {
   "done of a negative number of runs": (metadata("done", shape=[-4]), "error"),
   "done of NaN runs": (metadata("done", shape=[float("nan")]), "cannot be read"),
   "chunks of no size": (metadata("done", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [0]}}), "error"),
-  "no run done": (values("done", np.zeros(4, bool)), "no run is finished"),
-  "all diverged": (values("diverged", np.ones(4, bool)), "diverged"),
-  "no diverged": (remove("diverged"), "error"),
+  "no run done": (values("done", np.zeros(4, bool)), "finished"),
+  "all diverged": (values("diverged", np.ones(4, bool)), "diverge"),
+  "no diverged": (lambda: edit("r/zarr.json", lambda root: root["consolidated_metadata"]["metadata"].pop("diverged") and None), "lacks the array diverged"),
   "done cut off": (cut("done/c/0"), "done cannot be read"),
   "labels cut off": (cut("test/labels/c/0"), "labels cannot be read"),
   "labels flipped to garbage": (write("test/labels/c/0", bytes(range(64))), "labels cannot be read"),
-  "a chunk is a folder": (lambda: (remove("test/labels/c/0")(), os.mkdir("r/test/labels/c/0")), "labels cannot be read"),
   "metadata of labels cut off": (cut("test/zarr.json"), "cannot be read"),
   "labels too high": (values("test/labels", np.arange(6, dtype=np.int32)), "labels goes from 0 to 5"),
   "labels negative": (values("test/labels", np.arange(6, dtype=np.int32) % 3 - 1), "labels goes from -1 to 1"),
@@ -774,3 +805,271 @@ def test_results_folders(case, work, refused):
   make()
   refused(["report", "r"], message)
   refused(["compare", "i", "r"], message)
+
+
+@pytest.mark.parametrize(
+  "case",
+  [
+    "garbage", "brackets in brackets", "another format", "no classes", "classes in words", "lane width in words",
+    "lowering is a number", "sampling is a word", "columns is a word", "logits is a word", "a test set that climbs",
+    "a recipe of text", "a field too many", "a field missing", "a name that climbs", "done as numbers",
+    "a codec of pickles", "a link to other results", "a link among the chunks", "no recipe",
+  ],
+)  # fmt: skip
+def test_results_folders_that_are_trained_further(case, work, refused):
+  make, _ = FOLDERS[case]
+  make()
+  refused([*TINY, "test_sets=test,extra", "--runs", "8", "--logits", "--quiet", "--out", "r"], "")
+
+
+@pytest.mark.parametrize(
+  ("more", "message"),
+  [
+    (["lr=0.1"], "its recipe and this one differ in lr: 0.05, 0.1"),
+    (["test_sets=extra,test"], "differ in test_sets"),
+    (["dataset=other.npz"], "differ in dataset"),
+    (["--vary", "init"], "its runs differ from these in seed_order"),
+    (["--lane-width", "2"], "its lane width is 1, not 2"),
+    (["--lowering", "im2col"], "its lowering is 'sequential', not 'im2col'"),
+  ],
+)
+def test_other_campaigns_in_the_same_folder(more, message, work, refused):
+  shutil.copy("tiny.npz", "other.npz")
+  refused([*TINY, "test_sets=test,extra", *more, "--runs", "8", "--logits", "--quiet", "--out", "r"], message)
+
+
+def test_other_data_under_the_same_name(work, refused):
+  np.savez("tiny.npz", **arrays(y_test=np.zeros(6, int)))
+  refused([*TINY, "test_sets=test,extra", "--runs", "8", "--logits", "--quiet", "--out", "r"], "its data digest is")
+
+
+# Reports, comparisons and the rest
+
+
+@pytest.mark.parametrize(
+  ("argv", "message"),
+  [
+    (["report"], "no DIR given"),
+    (["report", ""], NO_RESULTS),
+    (["report", "none"], NO_RESULTS),
+    (["report", "tiny.npz"], NO_RESULTS),
+    (["report", "r/test"], NO_RESULTS),
+    (["report", "r", "none"], NO_RESULTS),
+    (["report", "r\x00"], "holds a null character"),
+    (["report", "\x1b[2J"], NO_RESULTS),
+    (["report", "n" * 300], NO_RESULTS),
+    (["report", "/dev/null"], NO_RESULTS),
+    (["report", "r", "--test-set", ""], "unknown test set ''"),
+    (["report", "r", "--test-set", "../../i/test"], "unknown test set '../../i/test'"),
+    (["report", "r", "--test-set", "/etc"], "unknown test set '/etc'"),
+    (["report", "r", "--test-set", "tset"], "did you mean 'test'?"),
+    (["report", "r", "--test-set", "."], "unknown test set '.'"),
+    (["report", "r", "--test-set", "te\nst"], "unknown test set"),
+    (["report", "r", "--test-set"], "--test-set"),
+    (["report", "r", "i", "--test-set", "extra"], "unknown test set 'extra'"),
+    (["compare"], "error"),
+    (["compare", "r"], "error"),
+    (["compare", "r", "i", "r"], "Unrecognized options: r"),
+    (["compare", "r", "tiny.npz"], NO_RESULTS),
+    (["compare", "r", "i", "--gamma", "nan"], "gamma is nan"),
+    (["compare", "r", "i", "--gamma", "inf"], "gamma is inf"),
+    (["compare", "r", "i", "--gamma", "-0.75"], "gamma is -0.75"),
+    (["compare", "r", "i", "--gamma", "0.5"], "gamma is 0.5"),
+    (["compare", "r", "i", "--gamma", "1.0000001"], "gamma is 1.0000001"),
+    (["compare", "r", "i", "--gamma", "75%"], "--gamma"),
+    (["compare", "r", "i", "--gamma", ""], "--gamma"),
+    (["compare", "r", "i", "--test-set", "extra"], "unknown test set 'extra'"),
+    (["compare", "r", "fewer", "--paired"], "to pair them row by row, give as many of each"),
+    (["compare", "r", "labels"], "were tested on different examples"),
+    (["compare", "r", "examples"], "were tested on different examples"),
+    (["bench", "no_such_recipe"], "unknown recipe 'no_such_recipe'"),
+    (["bench", "digits_cnn", "--widths", "-1"], "lane width is -1"),
+    (["bench", "digits_cnn", "--widths", "1.5"], "--widths"),
+    (["bench", "digits_cnn", "--widths", "1" + "0" * 30], "lane width is 1000"),
+    (["bench", "digits_cnn", "--lowerings", ""], "unknown lowering ''"),
+    (["bench", "digits_cnn", "--set", "dataset=none.npz"], "no such file"),
+    (["demo", "--runs", "0"], "runs is 0"),
+    (["demo", "--runs", "4000000000"], "give at most 10000000"),
+    (["demo", "--out", "tiny.npz"], "tiny.npz is a file"),
+    (["recipes", "all"], "Unrecognized options: all"),
+    ([""], "error"),
+    (["__init__"], "error"),
+    (["--version\n"], "error"),
+    (["train\x1b[31m"], "error"),
+    (["x" * 100_000], "error"),
+    (["report", *["none"] * 3000], NO_RESULTS),
+  ],
+)  # fmt: skip
+def test_commands(argv, message, work, refused):
+  for name, labels, runs in (("labels", [0] * 6, 4), ("examples", [0] * 5, 4), ("fewer", np.arange(6) % 3, 3)):
+    if name in argv:
+      vs.import_runs(name, labels=labels, predictions=np.zeros((runs, len(labels)), int), progress=False)
+  refused(argv, message)
+
+
+@pytest.mark.parametrize("main", [poking.main, independent_errors.main])
+@pytest.mark.parametrize(
+  ("argv", "message"),
+  [
+    (["--recipe", "../digits_cnn"], "unknown recipe '../digits_cnn'"),
+    (["--set", "name=../../../evil"], "recipe name '../../../evil'"),
+    (["--epochs", "-1"], "epochs is -1"),
+    (["--epochs"], "--epochs"),
+    (["--epochs", "1" + "0" * 30], "give at most 1000000"),
+    (["--runs", "1"], "--runs is 1: give a whole number of at least 2"),
+    (["--runs", "4000000000"], "give at most 10000000"),
+    (["--seed-batch", "0"], "--seed-batch is 0"),
+    (["--out", "tiny.npz"], "tiny.npz is a file"),
+    (["--campaigns", "tiny.npz/c"], "cannot be written"),
+    (["--lowering", "fast"], "unknown lowering 'fast'"),
+  ],
+)  # fmt: skip
+def test_flags_of_experiments(argv, message, main, refused):
+  refused(argv, message, main=main)
+
+
+@pytest.mark.parametrize(
+  ("make", "argv", "message"),
+  [
+    pytest.param(lambda: None, ["report", "r", b"\xff\xfe"], "is no UTF-8", marks=pytest.mark.slow),
+    (values("seed_init", np.array(["a"] * 4)), ["report", "r"], "seed_init has dtype"),
+    pytest.param(format_2(False), ["report", "r"], "cannot be read", marks=pytest.mark.slow),
+    (lambda: Path("bad.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()), [*TINY, "dataset=bad.npz", "--out", "new"], "is not as long as"),
+  ],
+)  # fmt: skip
+def test_as_programs(make, argv, message, work, tmp_path, tmp_path_factory, monkeypatch):
+  """With the warnings that a user would see."""
+  monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))  # where it caches fonts
+  make()
+  before = snapshot(tmp_path)
+  program = [sys.executable, "-m", "vmapseeds.cli", *argv]
+  ended = subprocess.run(program, capture_output=True, text=True, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+  assert (ended.returncode, ended.stdout) == (2, "")
+  assert ended.stderr.startswith("error: ")
+  assert message in ended.stderr
+  assert ended.stderr.count("\n") == 1
+  assert snapshot(tmp_path) == before
+
+
+# At random
+
+
+def mutated(value, rng):
+  """A JSON value with one change somewhere in it."""
+  if isinstance(value, dict | list) and value and rng.random() < 0.85:
+    value = value.copy()
+    key = rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
+    action = rng.random()
+    if action < 0.15:
+      del value[key]
+    elif action < 0.2 and isinstance(value, dict):
+      value[key + "x"] = value.pop(key)
+    elif action < 0.25 and isinstance(value, list):
+      value.append(value[key])
+    else:
+      value[key] = mutated(value[key], rng)
+    return value
+  if isinstance(value, str) and value.startswith("{") and rng.random() < 0.8:
+    return json.dumps(mutated(json.loads(value), rng))
+  return rng.choice([
+    None, True, 0, -1, 3, 2**31, 10**30, 0.5, float("nan"), float("inf"), "", "test", "../x", "\x00", "\ud800", [], {},
+    [value], {"name": value}, str(value), "[" * 5000,
+  ])  # fmt: skip
+
+
+FILES = ("zarr.json", "zarr.json", "test/zarr.json", "test/labels/zarr.json", "done/zarr.json")
+
+
+def ends_well(argv, capsys):
+  """Whether the command line accepts `argv`; False where it says in one line why not."""
+  try:
+    cli.main(argv)
+    status = 0
+  except SystemExit as end:
+    status = end.code
+  except Accepted:
+    status = 0
+  err = capsys.readouterr().err
+  if status:
+    assert status == 2, argv
+    assert err.startswith("error: "), argv
+    assert err.count("\n") == 1, argv
+  return not status
+
+
+MANY = pytest.mark.parametrize("mutations", [50, pytest.param(1000, marks=pytest.mark.slow)])
+
+
+@MANY
+def test_mutated_metadata(mutations, work, capsys, monkeypatch):
+  """Whatever is changed in the metadata: read as results, or refused in one line."""
+  monkeypatch.setattr(report, "figures", lambda *args: {})
+  rng = random.Random(mutations)
+  accepted = 0
+  for i in range(mutations):
+    file = Path("r", rng.choice(FILES))
+    good = file.read_text()
+    file.write_text(json.dumps(mutated(json.loads(good), rng)))
+    accepted += ends_well(["report", "r"] if i % 10 == 0 else ["compare", "r", "i"], capsys)
+    file.write_text(good)
+    shutil.rmtree("r/report", ignore_errors=True)
+  assert 0 < accepted < mutations
+  assert not Path("ran").exists()
+
+
+@MANY
+def test_mutated_bytes(mutations, work, capsys, monkeypatch):
+  """Whatever bytes are changed in any file, chunks included."""
+  monkeypatch.setattr(report, "figures", lambda *args: {})
+  rng = random.Random(mutations)
+  files = sorted(f for f in Path("r").rglob("*") if f.is_file())
+  accepted = 0
+  for i in range(mutations):
+    file = rng.choice(files)
+    good = file.read_bytes()
+    bad = bytearray(good)
+    for _ in range(rng.randint(1, 4)):
+      bad[rng.randrange(len(bad))] = rng.randrange(256)
+    file.write_bytes(bad[: rng.choice((len(bad), len(bad), rng.randint(0, len(bad))))])
+    accepted += ends_well(["report", "r"] if i % 10 == 0 else ["compare", "r", "i"], capsys)
+    file.write_bytes(good)
+    shutil.rmtree("r/report", ignore_errors=True)
+  assert 0 < accepted < mutations
+
+
+@MANY
+def test_mutated_commands(mutations, work, capsys, monkeypatch):
+  """Good command lines with words left out, repeated, exchanged, cut off or replaced."""
+
+  def accepted(*args, **kwargs):
+    raise Accepted
+
+  for module, name in ((campaign.Results, "open_or_create"), (report, "_write")):
+    monkeypatch.setattr(module, name, accepted)
+  good = [
+    [*TINY, "test_sets=test,extra", "--runs", "4", "--seed-batch", "2", "--lane-width", "1", "--out", "new", "--quiet"],
+    [*TINY, "--vary", "init", "data", "--until", "mean_accuracy rel 1%", "--runs", "9", "--out", "r", "--logits"],
+    ["compare", "r", "i", "--gamma", "0.8", "--test-set", "test", "--paired"],
+    ["report", "r", "i", "--test-set", "test"],
+    ["import", "--labels", "y.npy", "--predictions", "p.npy", "--classes", "3", "--name", "mine", "--out", "i"],
+  ]
+  words = "", "-", "--", "-1", "0", "nan", "1e99", "1" * 25, "../..", "=", "lr=", "\0", "\x1b[0m", "é", "--out", "--set"
+  rng = random.Random(mutations)
+  ended = []
+  for _ in range(2 * mutations):
+    argv = rng.choice(good).copy()
+    for _ in range(rng.randint(1, 3)):
+      place, action = rng.randrange(1, len(argv)), rng.randrange(5)
+      if action == 0 and len(argv) > 2:
+        del argv[place]
+      elif action == 1:
+        argv.insert(place, rng.choice(argv))
+      elif action == 2:
+        other = rng.randrange(1, len(argv))
+        argv[place], argv[other] = argv[other], argv[place]
+      elif action == 3:
+        argv[place] = argv[place][: rng.randint(0, len(argv[place]))]
+      else:
+        argv[place] = rng.choice(words)
+    ended.append(ends_well(argv, capsys))
+  assert 0 < sum(ended) < len(ended) / 2

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,10 @@ def _check_arrays(path: Path, test_set: str, num_classes: int, *, exact: bool) -
     where = path / group if group else path
     # As xarray opens them; format 2 could hold pickled objects.
     opened = _reading(str(where), lambda group=group: zarr.open_group(path, path=group, mode="r", zarr_format=3))
+    if opened.metadata.zarr_format != 3:
+      raise Mistake(f"{where} is of Zarr format {opened.metadata.zarr_format}, not 3: {REMEDY}")
+    if exact and opened.metadata.consolidated_metadata is None:
+      raise Mistake(f"{where} has no consolidated metadata: run zarr.consolidate_metadata on it")
     arrays = dict(_reading(str(where), lambda opened=opened: list(opened.arrays())))
     for name in due.keys() - arrays.keys():
       raise Mistake(f"{where} lacks the array {name}: {REMEDY}")
@@ -211,7 +216,10 @@ def _codecs(codecs: Any) -> Iterator[str]:
 def _reading(what: str, reads: Callable[[], Any]) -> Any:
   """What `reads` returns. `Mistake` for whatever Zarr and its codecs raise at metadata and chunks that are damaged."""
   try:
-    return reads()
+    with warnings.catch_warnings():
+      # Of what a folder may hold beside results, and of what is refused here.
+      warnings.simplefilter("ignore")
+      return reads()
   except Exception as error:
     said = str(error).strip().partition("\n")[0]
     raise Mistake(f"{what} cannot be read ({type(error).__name__}: {said:.200}): {REMEDY}") from error

@@ -48,13 +48,15 @@ class Demo:
 
   def run(self) -> None:
     from vmapseeds import campaign, report
+    from vmapseeds.results import check_writable
 
-    at_least("runs", self.runs, 1)
+    runs = Runs.independent(self.runs)
+    check_writable(self.out)
     folders = []
     for epochs in (1, 16):
       folders.append(self.out / f"{epochs}_epochs")
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
-      campaign.train(recipe("digits_cnn", epochs=epochs), Runs.independent(self.runs), folders[-1])
+      campaign.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
     report.report(folders)
 
 
