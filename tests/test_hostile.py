@@ -718,7 +718,6 @@ FOLDERS = {
   "NaN classes": (attribute("num_classes", float("nan")), "has num_classes nan"),
   "classes in words": (attribute("num_classes", "three"), "has num_classes 'three'"),
   "classes true": (attribute("num_classes", True), "has num_classes True"),
-  "no device kind": (attribute("device_kind", None), "lacks the attribute device_kind"),
   "a device kind that clears the screen": (attribute("device_kind", "\x1b[2J"), "has device_kind"),
   "lane width in words": (attribute("lane_width", "wide"), "has lane_width 'wide'"),
   "lowering is a number": (attribute("lowering", 3), "has lowering 3"),
@@ -805,6 +804,12 @@ def test_results_folders(case, work, refused):
   make()
   refused(["report", "r"], message)
   refused(["compare", "i", "r"], message)
+
+
+@pytest.mark.parametrize("name", ["device_kind", "lane_width", "lowering", "versions"])
+def test_what_a_report_says(name, work, refused):
+  attribute(name, None)()
+  refused(["report", "r"], f"the attribute {name} is not there" if name != "device_kind" else "error")
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,9 @@ def read(array: xr.DataArray) -> Shaped[np.ndarray, "..."]:
 
 def check_values(results: xr.Dataset) -> None:
   """`Mistake` for labels, predictions and accuracies that cannot be."""
+  for name in ("labels", "accuracy", "diverged"):
+    if name not in results:
+      raise Mistake(f"{name} cannot be read: {REMEDY}")
   classes = results.attrs["num_classes"]
   original = classes
   if "label_map" in results:
@@ -104,12 +107,11 @@ def _attributes(path: Path) -> dict[str, Any] | None:
 
 
 def _check_attributes(path: Path, attributes: dict[str, Any]) -> None:
-  def must(name: str, fits: Callable[[Any], bool], optional: bool = False) -> None:
-    if name not in attributes and optional:
-      return
+  def must(name: str, fits: Callable[[Any], bool]) -> None:
     if name not in attributes:
-      raise Mistake(f"{path} lacks the attribute {name}: {REMEDY}")
-    if not fits(attributes[name]):
+      if name in ("num_classes", "recipe"):
+        raise Mistake(f"{path} lacks the attribute {name}: {REMEDY}")
+    elif not fits(attributes[name]):
       raise Mistake(f"{path} has {name} {attributes[name]!r:.100}: {REMEDY}")
 
   def text(value: Any) -> bool:
@@ -126,14 +128,14 @@ def _check_attributes(path: Path, attributes: dict[str, Any]) -> None:
   must("logits", lambda v: isinstance(v, bool))
   must("columns", lambda v: isinstance(v, list) and all(map(text, v)))
   must("sampling", lambda v: v is None or (isinstance(v, list) and len(v) == 2 and v[0] in ("subset", "bootstrap")))
-  must("precision", lambda v: v is None or text(v), optional=True)
-  must("data_digest", lambda v: v is None or text(v), optional=True)
-  must("test_sets", lambda v: isinstance(v, list) and v and all(map(text, v)) and len({*v}) == len(v), optional=True)
+  must("precision", lambda v: v is None or text(v))
+  must("data_digest", lambda v: v is None or text(v))
+  must("test_sets", lambda v: isinstance(v, list) and v and all(map(text, v)) and len({*v}) == len(v))
   must("recipe", lambda v: isinstance(v, str))
   for test_set in attributes.get("test_sets", ()):
     safe_name(f"{path}: test set", test_set)
   try:
-    if attributes["device_kind"] == IMPORTED:
+    if attributes.get("device_kind") in (None, IMPORTED):
       recipe = json.loads(attributes["recipe"], parse_constant=_no_number)
       if not (isinstance(recipe, dict) and text(recipe.get("name")) and isinstance(recipe.get("test_sets"), list)):
         raise Mistake("the recipe has no name or no test_sets")

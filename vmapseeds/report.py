@@ -184,6 +184,11 @@ def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[st
   checks.check_folder(folder, test_set)
   results = open_results(folder, test_set)
   try:
+    for name in ("device_kind", "lane_width", "lowering", "versions"):
+      if name not in results.attrs:
+        raise Mistake(f"the attribute {name} is not there: give a folder as `vmapseeds train` or `import` left it")
+    if "predictions" not in results:
+      raise Mistake("predictions cannot be read: give a folder as `vmapseeds train` or `import` left it")
     # Read from disk once; logits, where kept, are not needed.
     small = [name for name in results if name != "logits"]
     results = results.assign({name: (results[name].dims, checks.read(results[name])) for name in small})
