@@ -58,12 +58,13 @@ def check_folder(path: str | os.PathLike, test_set: str | None = None) -> None:
   if test_set is not None and test_set not in sets:
     return
   for one in [test_set] if test_set else sets:
-    _check_arrays(path, one, attributes["num_classes"], exact=test_set is not None)
+    # Zarr keeps some metadata as they came, of whatever type.
+    reading(str(path), lambda one=one: _check_arrays(path, one, attributes["num_classes"], exact=test_set is not None))
 
 
 def read(array: xr.DataArray) -> Shaped[np.ndarray, "..."]:
   """The values of an array. `Mistake` where its chunks cannot be read."""
-  return _reading(f"{array.name}", lambda: array.values)
+  return reading(f"{array.name}", lambda: array.values)
 
 
 def check_values(results: xr.Dataset) -> None:
@@ -166,12 +167,12 @@ def _check_arrays(path: Path, test_set: str, num_classes: int, *, exact: bool) -
   for group, due in ((None, ROOT), (test_set, TEST_SET)):
     where = path / group if group else path
     # As xarray opens them; format 2 could hold pickled objects.
-    opened = _reading(str(where), lambda group=group: zarr.open_group(path, path=group, mode="r", zarr_format=3))
+    opened = reading(str(where), lambda group=group: zarr.open_group(path, path=group, mode="r", zarr_format=3))
     if opened.metadata.zarr_format != 3:
       raise Mistake(f"{where} is of Zarr format {opened.metadata.zarr_format}, not 3: {REMEDY}")
     if exact and opened.metadata.consolidated_metadata is None:
       raise Mistake(f"{where} has no consolidated metadata: run zarr.consolidate_metadata on it")
-    arrays = dict(_reading(str(where), lambda opened=opened: list(opened.arrays())))
+    arrays = dict(reading(str(where), lambda opened=opened: list(opened.arrays())))
     for name in due.keys() - arrays.keys():
       raise Mistake(f"{where} lacks the array {name}: {REMEDY}")
     for name in arrays.keys() & seen:
@@ -186,14 +187,16 @@ def _check_arrays(path: Path, test_set: str, num_classes: int, *, exact: bool) -
           raise Mistake(f"{where}: {name} has {size} of {dimension}, {first} has {of}: {REMEDY}")
     if exact:
       for name in due.keys() & {"done", "diverged", "labels"}:
-        _reading(f"{where / name}", lambda array=arrays[name]: array[:])
+        reading(f"{where / name}", lambda array=arrays[name]: array[:])
 
 
 def _check_array(where: str, array: zarr.Array, kinds: str, dimensions: tuple[str, ...] | None) -> None:
   metadata = array.metadata
   if metadata.zarr_format != 3 or array.dtype.kind not in kinds:
     raise Mistake(f"{where} has dtype {array.dtype} in Zarr format {metadata.zarr_format}, not numbers: {REMEDY}")
-  if dimensions is None or metadata.dimension_names != dimensions or len(dimensions) != array.ndim:
+  if (
+    dimensions is None or None in dimensions or metadata.dimension_names != dimensions or len(dimensions) != array.ndim
+  ):
     raise Mistake(f"{where} has dimensions {metadata.dimension_names}, not {dimensions}: {REMEDY}")
   for codec in _codecs(metadata.codecs):
     if codec not in CODECS:
@@ -215,13 +218,15 @@ def _codecs(codecs: Any) -> Iterator[str]:
     yield from _codecs((*getattr(codec, "codecs", ()), *getattr(codec, "index_codecs", ())))
 
 
-def _reading(what: str, reads: Callable[[], Any]) -> Any:
+def reading(what: str, reads: Callable[[], Any]) -> Any:
   """What `reads` returns. `Mistake` for whatever Zarr and its codecs raise at metadata and chunks that are damaged."""
   try:
     with warnings.catch_warnings():
       # Of what a folder may hold beside results, and of what is refused here.
       warnings.simplefilter("ignore")
       return reads()
+  except Mistake:
+    raise
   except Exception as error:
     said = str(error).strip().partition("\n")[0]
     raise Mistake(f"{what} cannot be read ({type(error).__name__}: {said:.200}): {REMEDY}") from error

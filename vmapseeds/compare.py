@@ -147,7 +147,7 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
 
 def _opened(folder: str | os.PathLike, test_set: str) -> xr.Dataset:
   checks.check_folder(folder, test_set)
-  results = open_results(folder, test_set)
+  results = checks.reading(str(folder), lambda: open_results(folder, test_set))
   try:
     checks.check_values(results.drop_vars("predictions", errors="ignore"))
   except Mistake as mistake:

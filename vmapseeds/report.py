@@ -182,7 +182,7 @@ def _vote_figures(
 
 def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[str, Any]]:
   checks.check_folder(folder, test_set)
-  results = open_results(folder, test_set)
+  results = checks.reading(str(folder), lambda: open_results(folder, test_set))
   try:
     for name in ("device_kind", "lane_width", "lowering", "versions"):
       if name not in results.attrs:
