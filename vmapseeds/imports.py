@@ -251,6 +251,8 @@ def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
     for source in (runs, labels)
   }
   name = name or (runs.file.stem if runs.file else IMPORTED)
+  if not name.isprintable():
+    raise Mistake(f"the name {name!r} has characters that cannot be printed: give another")
   packages = {package: importlib.metadata.version(package) for package in ("vmapseeds", "numpy")}
   return {
     "recipe": json.dumps({"name": name, "dataset": None, "test_sets": ["test"], "imported": imported}),
