@@ -14,16 +14,22 @@ import warnings
 import zipfile
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import zarr
 
 import vmapseeds as vs
 from experiments.jordan2023 import independent_errors, poking
-from vmapseeds import bench, campaign, cli, report
+from vmapseeds import bench, blocks, campaign, cli, models, report
 
 TINY = ("train", "digits_cnn", "--set", "dataset=tiny.npz", "model=linear", "batch_size=4", "epochs=1", "augment=")
-GOOD = {"--out": "new", "--runs": "4"}
+
+
+def thinned(cases):
+  """Every other case by default, the others with `-m slow`."""
+  return [pytest.param(case, marks=[pytest.mark.slow] * (i % 2)) for i, case in enumerate(cases)]
 
 
 class Accepted(BaseException):
@@ -62,7 +68,7 @@ def made(tmp_path_factory):
     np.save("y.npy", np.arange(6) % 3)
     np.save("p.npy", rng.integers(0, 3, (4, 6)))
     np.save("l.npy", rng.normal(size=(4, 6, 3)).astype(np.float32))
-    cli.main([*TINY, "test_sets=test,extra", "--runs", "4", "--logits", "--quiet", "--out", "r"])
+    cli.main([*TINY, "test_sets=test,extra", "--runs", "4", "--seed-batch", "2", "--logits", "--quiet", "--out", "r"])
     cli.main(["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "i", "--quiet"])
     return Path.cwd()
 
@@ -171,6 +177,7 @@ def refused(files, tmp_path, capsys):
     ("model=", "unknown model of recipe 'digits_cnn': ''"),
     ("model=../linear", "unknown model of recipe"),
     ("model=Linear", "did you mean 'linear'?"),
+    ("model=resnet9", "model 'resnet9' on images of 4×4 pixels: give at least 11×11, or another model"),
     ("optimizer=lion", "unknown optimizer"),
     ("schedule=cosine", "unknown schedule"),
     ("precision=float16", "unknown precision"),
@@ -237,6 +244,20 @@ def refused(files, tmp_path, capsys):
 def test_recipe_fields(setting, message, refused):
   argv = [*TINY, setting]
   refused([*argv, "--out", "new"], message)
+
+
+@pytest.mark.parametrize("model", models.NAMES)
+def test_the_smallest_images(model):
+  def run(pixels):
+    model_of = models.build(model, num_classes=3, width=1.0, precision="float32")
+    images = jnp.zeros((1, pixels, pixels, 1))
+    return jax.eval_shape(lambda: model_of.init_with_output(jax.random.key(0), images, train=False))
+
+  least = models.LEAST_PIXELS[model]
+  assert run(least)[0].shape == (1, 3)
+  if least > 1:
+    with pytest.raises((ValueError, ZeroDivisionError)):
+      run(least - 1)
 
 
 @pytest.mark.parametrize(
@@ -590,15 +611,38 @@ def edit(file, change):
   Path(file).write_text(json.dumps(content))
 
 
+def everywhere():
+  """Copies all metadata of `r` to where copies of them are kept, so that no difference gives a change away."""
+  nodes = {f.parent.relative_to("r").as_posix(): json.loads(f.read_text()) for f in Path("r").rglob("*/zarr.json")}
+  for node in nodes.values():
+    node.pop("consolidated_metadata", None)
+  inline = {"kind": "inline", "must_understand": False}
+  for group in [name for name, node in nodes.items() if node.get("node_type") == "group"]:
+    inside = {name.removeprefix(f"{group}/"): node for name, node in nodes.items() if name.startswith(f"{group}/")}
+    edit(f"r/{group}/zarr.json", lambda g, i=inside: g.update(consolidated_metadata={**inline, "metadata": i}))
+  edit("r/zarr.json", lambda root: root.update(consolidated_metadata={**inline, "metadata": nodes}))
+  shutil.copyfile("r/zarr.json", "r/blocks/folder.json")
+
+
+def root(change):
+  """Changes the root's metadata and their copy."""
+
+  def make():
+    edit("r/zarr.json", change)
+    shutil.copyfile("r/zarr.json", "r/blocks/folder.json")
+
+  return make
+
+
 def attribute(name, value):
   """Sets an attribute of the results; None removes it."""
 
   def change(root):
-    del root["attributes"][name]
+    root["attributes"].pop(name, None)
     if value is not None:
       root["attributes"][name] = value
 
-  return lambda: edit("r/zarr.json", change)
+  return root(change)
 
 
 def in_recipe(**fields):
@@ -607,16 +651,15 @@ def in_recipe(**fields):
     recipe.update({k: v for k, v in fields.items() if v is not None})
     root["attributes"]["recipe"] = json.dumps({k: v for k, v in recipe.items() if fields.get(k, 0) is not None})
 
-  return lambda: edit("r/zarr.json", change)
+  return root(change)
 
 
 def metadata(name, **changes):
-  """Changes an array's metadata in its own file and where they are consolidated."""
+  """Changes an array's metadata, wherever they are kept."""
 
   def make():
-    group, _, array = name.rpartition("/")
     edit(f"r/{name}/zarr.json", lambda own: own.update(changes))
-    edit(f"r/{group}/zarr.json", lambda all: all["consolidated_metadata"]["metadata"][array].update(changes))
+    everywhere()
 
   return make
 
@@ -628,14 +671,15 @@ def values(name, array, dimensions=None):
     group, _, base = name.rpartition("/")
     path = Path("r") / group
     names = dimensions or json.loads(Path(f"r/{name}/zarr.json").read_text())["dimension_names"]
+    chunks = (2, *array.shape[1:]) if names[0] == "run" else array.shape
     opened = zarr.open_group(path, mode="r+", use_consolidated=False)
-    del opened[base]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), zarr.config.set({"array.write_empty_chunks": True}):
       warnings.simplefilter("ignore")  # text is no type of Zarr's specification
-      made = opened.create_array(base, shape=array.shape, dtype=array.dtype, dimension_names=names)
-    made[:] = array
-    own = json.loads(Path(f"r/{name}/zarr.json").read_text())
-    edit(path / "zarr.json", lambda all: all["consolidated_metadata"]["metadata"].update({base: own}))
+      made = opened.create_array(
+        base, shape=array.shape, dtype=array.dtype, chunks=chunks, dimension_names=names, overwrite=True
+      )
+      made[:] = array
+    everywhere()
 
   return make
 
@@ -691,29 +735,29 @@ def format_2(consolidated):
 
 NO_RESULTS = "is no results folder"
 FOLDERS = {
-  "no zarr.json": (remove("zarr.json"), NO_RESULTS),
-  "empty zarr.json": (write("zarr.json", b""), NO_RESULTS),
-  "garbage": (write("zarr.json", bytes(range(256))), NO_RESULTS),
-  "half of zarr.json": (cut("zarr.json"), NO_RESULTS),
-  "a list": (write("zarr.json", b"[1, 2]"), NO_RESULTS),
-  "a number": (write("zarr.json", b"1e999"), NO_RESULTS),
-  "attributes in a list": (lambda: edit("r/zarr.json", lambda root: root.update(attributes=[1])), NO_RESULTS),
-  "no attributes": (lambda: edit("r/zarr.json", lambda root: root.update(attributes={})), NO_RESULTS),
-  "zarr.json is a folder": (lambda: (remove("zarr.json")(), os.mkdir("r/zarr.json")), "error"),
-  "zarr.json is a pipe": (lambda: (remove("zarr.json")(), os.mkfifo("r/zarr.json")), "is no file"),
-  "brackets in brackets": (write("zarr.json", b'{"attributes":' * 100_000), "is nested too deeply"),
-  "an integer of 10,000 digits": (write("zarr.json", b'{"attributes": ' + b"9" * 10_000 + b"}"), NO_RESULTS),
-  "zarr.json of 100 MB": (lambda: os.truncate("r/zarr.json", 10**8), "larger than 64 MiB"),
+  "no zarr.json": (remove("zarr.json"), "zarr.json cannot be read"),
+  "empty zarr.json": (write("zarr.json", b""), "zarr.json cannot be read"),
+  "garbage": (write("zarr.json", bytes(range(256))), "zarr.json cannot be read"),
+  "half of zarr.json": (cut("zarr.json"), "zarr.json cannot be read"),
+  "a list": (write("zarr.json", b"[1, 2]"), "zarr.json cannot be read"),
+  "a number": (write("zarr.json", b"1e999"), "zarr.json cannot be read"),
+  "attributes in a list": (root(lambda r: r.update(attributes=[1])), NO_RESULTS),
+  "no attributes": (root(lambda r: r.update(attributes={})), NO_RESULTS),
+  "zarr.json is a folder": (lambda: (remove("zarr.json")(), os.mkdir("r/zarr.json")), "zarr.json cannot be read"),
+  "zarr.json is a pipe": (lambda: (remove("zarr.json")(), os.mkfifo("r/zarr.json")), "zarr.json cannot be read"),
+  "brackets in brackets": (write("zarr.json", b'{"attributes":' * 100_000), "zarr.json cannot be read"),
+  "an integer of 10,000 digits": (write("zarr.json", b'{"attributes": ' + b"9" * 10_000 + b"}"), "zarr.json cannot be read"),
+  "zarr.json of 100 MB": (lambda: os.truncate("r/zarr.json", 10**8), "zarr.json cannot be read"),
   "another format": (attribute("format", "vmapseeds results 999"), NO_RESULTS),
   "format is a list": (attribute("format", ["vmapseeds results 1"]), NO_RESULTS),
-  "an array where the group is": (lambda: edit("r/zarr.json", lambda root: root.update(node_type="array")), "cannot be read"),
-  "Zarr format 2 and 3": (lambda: edit("r/zarr.json", lambda root: root.update(zarr_format=2)), "is of Zarr format 2"),
-  "Zarr format NaN": (lambda: edit("r/zarr.json", lambda root: root.update(zarr_format=float("nan"))), "cannot be read"),
-  "consolidated metadata in a list": (lambda: edit("r/zarr.json", lambda root: root.update(consolidated_metadata={"kind": "inline", "metadata": []})), "error"),
+  "an array where the group is": (root(lambda r: r.update(node_type="array")), "is not a group's of Zarr format 3"),
+  "Zarr format 2 and 3": (root(lambda r: r.update(zarr_format=2)), "is not a group's of Zarr format 3"),
+  "Zarr format NaN": (root(lambda r: r.update(zarr_format=float("nan"))), "is not a group's of Zarr format 3"),
+  "consolidated metadata in a list": (root(lambda r: r.update(consolidated_metadata={"kind": "inline", "metadata": []})), "error"),
   "consolidated array of another": (lambda: edit("r/test/zarr.json", lambda g: g["consolidated_metadata"]["metadata"].update({"../../i/test/predictions": g["consolidated_metadata"]["metadata"]["predictions"]})), "error"),
   "no classes": (attribute("num_classes", None), "lacks the attribute num_classes"),
   "0 classes": (attribute("num_classes", 0), "has num_classes 0"),
-  "fewer classes than labels": (attribute("num_classes", 2), "num_classes"),
+  "fewer classes than labels": (attribute("num_classes", 2), "has 3 of class, where others have 2"),
   "10^30 classes": (attribute("num_classes", 10**30), "has num_classes 1000"),
   "NaN classes": (attribute("num_classes", float("nan")), "has num_classes nan"),
   "classes in words": (attribute("num_classes", "three"), "has num_classes 'three'"),
@@ -727,20 +771,20 @@ FOLDERS = {
   "columns is a word": (attribute("columns", "seed"), "has columns 'seed'"),
   "sampling is a word": (attribute("sampling", "all"), "has sampling 'all'"),
   "test sets in a word": (attribute("test_sets", "test"), "has test_sets 'test'"),
-  "no test set": (attribute("test_sets", []), "has test_sets []"),
+  "no test set": (attribute("test_sets", []), "test_sets is []"),
   "a test set twice": (attribute("test_sets", ["test", "test"]), "has test_sets"),
   "test sets of lists": (attribute("test_sets", [["test"]]), "has test_sets"),
   "a test set that climbs": (attribute("test_sets", ["test", "../../etc"]), "test set '../../etc' cannot be the name"),
   "a test set at the root": (attribute("test_sets", ["test", "/etc"]), "test set '/etc' cannot be the name"),
   "a test set with a slash": (attribute("test_sets", ["test", "a/b"]), "test set 'a/b' cannot be the name"),
   "a test set without a name": (attribute("test_sets", ["test", ""]), "test set '' cannot be the name"),
-  "a test set that is not there": (lambda: (attribute("test_sets", ["test"])(), remove("test")()), "cannot be read"),
+  "a test set that is not there": (lambda: (attribute("test_sets", ["test"])(), remove("test")()), "and ['test', 'extra'] in its recipe"),
   "no recipe": (attribute("recipe", None), "lacks the attribute recipe"),
-  "a recipe of text": (attribute("recipe", "digits_cnn"), "has a recipe that is none"),
-  "a recipe that is a dict": (attribute("recipe", {"name": "digits_cnn"}), "has recipe"),
-  "a recipe in a list": (attribute("recipe", "[]"), "has a recipe that is none"),
-  "a recipe of brackets": (attribute("recipe", "[" * 100_000), "has a recipe that is none"),
-  "a recipe of half an object": (attribute("recipe", '{"name": "di'), "has a recipe that is none"),
+  "a recipe of text": (attribute("recipe", "digits_cnn"), "has a recipe or test_sets that cannot be"),
+  "a recipe that is a dict": (attribute("recipe", {"name": "digits_cnn"}), "has recipe {'name'"),
+  "a recipe in a list": (attribute("recipe", "[]"), "has a recipe or test_sets that cannot be"),
+  "a recipe of brackets": (attribute("recipe", "[" * 100_000), "has a recipe or test_sets that cannot be"),
+  "a recipe of half an object": (attribute("recipe", '{"name": "di'), "has a recipe or test_sets that cannot be"),
   "a field too many": (in_recipe(hook="os.system"), "unknown recipe field 'hook'"),
   "a field missing": (in_recipe(lr=None), "the recipe lacks lr"),
   "a name of None": (attribute("recipe", "{}"), "the recipe lacks name"),
@@ -750,45 +794,45 @@ FOLDERS = {
   "a name of half a character": (in_recipe(name="\ud800"), "recipe name"),
   "a recipe's test sets that climb": (in_recipe(test_sets=["test", "../../etc"]), "test set '../../etc'"),
   "no done": (remove("done"), "error"),
-  "done as numbers": (values("done", np.ones(4, int)), "done has dtype int64"),
-  "done in two dimensions": (values("done", np.ones((4, 6), bool), ("run", "example")), "done has dimensions"),
-  "done of more runs": (values("done", np.ones(9, bool)), "has 9 of run"),
-  "done of 10^15 runs": (metadata("done", shape=[10**15]), "done has shape (1000000000000000,)"),
-  "done of 10^15 runs in one chunk": (metadata("done", shape=[10**15], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [10**15]}}), "more than can be"),
+  "done as numbers": (values("done", np.ones(4, int)), "says of done that its data_type is 'int64'"),
+  "done in two dimensions": (values("done", np.ones((4, 6), bool), ("run", "example")), "says of done that its dimension_names"),
+  "done of more runs": (values("done", np.ones(9, bool)), "of run, where others have"),
+  "done of 10^15 runs": (metadata("done", shape=[10**15]), "its shape is [1000000000000000]"),
+  "done of 10^15 runs in one chunk": (metadata("done", shape=[10**15], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [10**15]}}), "its shape is [1000000000000000]"),
   "done of a negative number of runs": (metadata("done", shape=[-4]), "error"),
-  "done of NaN runs": (metadata("done", shape=[float("nan")]), "cannot be read"),
+  "done of NaN runs": (metadata("done", shape=[float("nan")]), "its shape is [nan]"),
   "chunks of no size": (metadata("done", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [0]}}), "error"),
   "no run done": (values("done", np.zeros(4, bool)), "finished"),
   "all diverged": (values("diverged", np.ones(4, bool)), "diverge"),
-  "no diverged": (lambda: edit("r/zarr.json", lambda root: root["consolidated_metadata"]["metadata"].pop("diverged") and None), "lacks the array diverged"),
-  "done cut off": (cut("done/c/0"), "done cannot be read"),
-  "labels cut off": (cut("test/labels/c/0"), "labels cannot be read"),
-  "labels flipped to garbage": (write("test/labels/c/0", bytes(range(64))), "labels cannot be read"),
-  "metadata of labels cut off": (cut("test/zarr.json"), "cannot be read"),
+  "no diverged": (lambda: (remove("diverged")(), everywhere()), "lacks diverged"),
+  "done cut off": (cut("done/c/0"), "done/c/0 cannot be read"),
+  "labels cut off": (cut("test/labels/c/0"), "labels/c/0 cannot be read"),
+  "labels flipped to garbage": (write("test/labels/c/0", bytes(range(64))), "labels/c/0 cannot be read"),
+  "metadata of labels cut off": (cut("test/zarr.json"), "test/zarr.json differs from the root's copy"),
   "labels too high": (values("test/labels", np.arange(6, dtype=np.int32)), "labels goes from 0 to 5"),
   "labels negative": (values("test/labels", np.arange(6, dtype=np.int32) % 3 - 1), "labels goes from -1 to 1"),
-  "labels as floats": (values("test/labels", np.zeros(6)), "labels has dtype float64"),
-  "labels as text": (values("test/labels", np.array(["a"] * 6)), "labels has dtype"),
+  "labels as floats": (values("test/labels", np.zeros(6)), "says of test/labels that its data_type is"),
+  "labels as text": (values("test/labels", np.array(["a"] * 6)), "says of test/labels that its data_type is"),
   "labels of fewer examples": (values("test/labels", np.zeros(5, np.int32)), "of example"),
   "accuracies of more runs": (values("test/accuracy", np.zeros(5)), "of run"),
   "accuracies over 1": (values("test/accuracy", np.full(4, 7.0)), "accuracy goes from 7.0 to 7.0"),
   "accuracies of NaN": (values("test/accuracy", np.full(4, np.nan)), "accuracy goes from nan to nan"),
-  "accuracies of objects": (metadata("test/accuracy", data_type="object"), "cannot be read"),
-  "predictions of dates": (metadata("test/predictions", data_type="numpy.datetime64"), "error"),
-  "predictions transposed": (values("test/predictions", np.zeros((6, 4), np.int8), ("example", "run")), "predictions has dimensions"),
+  "accuracies of objects": (metadata("test/accuracy", data_type="object"), "its data_type is 'object'"),
+  "predictions of dates": (metadata("test/predictions", data_type="numpy.datetime64"), "its data_type is"),
+  "predictions transposed": (values("test/predictions", np.zeros((6, 4), np.int8), ("example", "run")), "says of test/predictions that its dimension_names"),
   "predictions of fewer runs": (values("test/predictions", np.zeros((3, 6), np.int8)), "of run"),
-  "predictions of 10^12 examples": (metadata("test/predictions", shape=[4, 10**12]), "predictions has shape (4, 1000000000000)"),
-  "predictions missing": (lambda: (remove("test/predictions")(), edit("r/test/zarr.json", lambda g: g["consolidated_metadata"]["metadata"].pop("predictions") and None)), "lacks the array predictions"),
-  "logits of other classes": (values("test/logits", np.zeros((4, 6, 5), np.float32)), "logits has 5 of class"),
-  "a codec of pickles": (metadata("test/accuracy", codecs=[{"name": "numcodecs.pickle", "configuration": {}}]), "cannot be read"),
-  "an unknown codec": (metadata("test/accuracy", codecs=[{"name": "os.system", "configuration": {"command": "touch ran"}}]), "cannot be read"),
-  "a codec of another kind": (metadata("test/accuracy", codecs=[{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "numcodecs.zlib", "configuration": {}}]), "error"),
-  "values to be rescaled": (metadata("test/labels", attributes={"scale_factor": 0.5}), "labels has the attribute scale_factor"),
-  "values to be dates": (metadata("test/labels", attributes={"units": "days since 2000-01-01"}), "labels has the attribute units"),
-  "pickles in Zarr format 2": (format_2(False), "cannot be read"),
-  "pickles in consolidated metadata": (format_2(True), "error"),
-  "an array of the root again": (lambda: (shutil.copytree("r/done", "r/test/done"), edit("r/test/zarr.json", lambda g: g["consolidated_metadata"]["metadata"].update(done=json.loads(Path("r/done/zarr.json").read_text())))), "'done' twice"),
-  "a seed of text": (values("seed_init", np.array(["a"] * 4)), "seed_init has dtype"),
+  "predictions of 10^12 examples": (metadata("test/predictions", shape=[4, 10**12]), "where others have"),
+  "predictions missing": (lambda: (remove("test/predictions")(), everywhere()), "lacks test/predictions"),
+  "logits of other classes": (values("test/logits", np.zeros((4, 6, 5), np.float32)), "it has 5 of class, where others have 3"),
+  "a codec of pickles": (metadata("test/accuracy", codecs=[{"name": "numcodecs.pickle", "configuration": {}}]), "its codecs are"),
+  "an unknown codec": (metadata("test/accuracy", codecs=[{"name": "os.system", "configuration": {"command": "touch ran"}}]), "its codecs are"),
+  "a codec of another kind": (metadata("test/accuracy", codecs=[{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "numcodecs.zlib", "configuration": {}}]), "its codecs are"),
+  "values to be rescaled": (metadata("test/labels", attributes={"scale_factor": 0.5}), "its attributes is {'scale_factor'"),
+  "values to be dates": (metadata("test/labels", attributes={"units": "days since 2000-01-01"}), "its attributes is {'units'"),
+  "pickles in Zarr format 2": (format_2(False), "test/zarr.json differs from the root's copy"),
+  "pickles in consolidated metadata": (format_2(True), "test/zarr.json differs from the root's copy"),
+  "an array of the root again": (lambda: (shutil.copytree("r/done", "r/test/done"), everywhere()), "describes 'test/done', which is none of its arrays"),
+  "a seed of text": (values("seed_init", np.array(["a"] * 4)), "says of seed_init that its data_type is"),
   "seeds of another number of runs": (values("seed_init", np.zeros(5, np.uint32)), "of run"),
   "a link to other results": (link("test", "../i/test"), "is a link"),
   "a link out of the folder": (link("report", "../../.."), "is a link"),
@@ -798,18 +842,32 @@ FOLDERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", FOLDERS)
-def test_results_folders(case, work, refused):
+@pytest.mark.parametrize("case", thinned(FOLDERS))
+def test_results_folders(case, work, refused, tmp_path, capsys):
   make, message = FOLDERS[case]
   make()
   refused(["report", "r"], message)
   refused(["compare", "i", "r"], message)
+  ends_well_and_stays_inside(tmp_path, capsys)
 
 
-@pytest.mark.parametrize("name", ["device_kind", "lane_width", "lowering", "versions"])
-def test_what_a_report_says(name, work, refused):
+def ends_well_and_stays_inside(tmp_path, capsys):
+  """What works on the folder `r` says in lines what is wrong with it, and changes nothing else."""
+  before = outside(tmp_path)
+  for argv in (["work", "r", "--quiet"], ["replay", "r", "--run", "1"], ["verify", "r"], ["verify", "r", "--repair"]):
+    ends_well(argv, capsys)
+  assert outside(tmp_path) == before
+
+
+def outside(tmp_path):
+  inside = str(Path("r").absolute()) + "/"
+  return {f: s for f, s in snapshot(tmp_path, times_of_folders=False).items() if not f.startswith(inside)}
+
+
+@pytest.mark.parametrize("name", ["device_kind", "lane_width", "lowering", "versions", "columns", "sampling", "logits"])
+def test_attributes_that_are_not_there(name, work, refused):
   attribute(name, None)()
-  refused(["report", "r"], f"the attribute {name} is not there" if name != "device_kind" else "error")
+  refused(["report", "r"], f"lacks the attribute {name}")
 
 
 @pytest.mark.parametrize(
@@ -825,6 +883,107 @@ def test_results_folders_that_are_trained_further(case, work, refused):
   make, _ = FOLDERS[case]
   make()
   refused([*TINY, "test_sets=test,extra", "--runs", "8", "--logits", "--quiet", "--out", "r"], "")
+
+
+def record(**changes):
+  """Changes what the record of block 0 says of its write, and signs it."""
+
+  def make():
+    (write,) = blocks.record("r", 0)
+    blocks.write_record("r", 0, [{k: v for k, v in (write | changes).items() if v is not None}])
+
+  return make
+
+
+def claim(name="0.0", **owner):
+  """A claim of block 0, whose process seems to be of this machine."""
+  content = json.dumps({**blocks._process(), **owner}).encode()
+  return lambda: (write(f"blocks/{name}.claim", content)(), os.truncate(f"r/blocks/{name}.claim", len(content)))
+
+
+def recipe_of(**changes):
+  return json.dumps(json.loads(vs.recipe("digits_cnn").to_json()) | changes)
+
+
+DAMAGED = "r is damaged: blocks/0.json "
+RECORDS = {
+  "empty": (write("blocks/0.json", b""), DAMAGED),
+  "garbage": (write("blocks/0.json", bytes(range(256))), DAMAGED),
+  "brackets in brackets": (write("blocks/0.json", b"[" * 100_000), DAMAGED),
+  "objects in objects": (write("blocks/0.json", b'{"writes":' * 100_000), DAMAGED),
+  "70 MB": (lambda: os.truncate("r/blocks/0.json", 70 * 10**6), DAMAGED),
+  "a number of 10,000 digits": (write("blocks/0.json", b"9" * 10_000), DAMAGED),
+  "a list": (write("blocks/0.json", b"[]"), DAMAGED),
+  "not signed": (lambda: edit("r/blocks/0.json", lambda r: r["writes"][0].update(lane_width=2)), DAMAGED),
+  "of another block": (lambda: shutil.copyfile("r/blocks/1.json", "r/blocks/0.json"), DAMAGED),
+  "a folder": (lambda: (remove("blocks/0.json")(), os.mkdir("r/blocks/0.json")), DAMAGED),
+  "writes of numbers": (lambda: blocks.write_record("r", 0, [1, 2]), DAMAGED),
+  "writes of none": (lambda: blocks.write_record("r", 0, None), DAMAGED),
+  "writes nested deeply": (lambda: blocks.write_record("r", 0, [json.loads("[" * 900 + "]" * 900)]), DAMAGED),
+  "no rows": (record(rows=[]), DAMAGED),
+  "rows missing": (record(rows=None), DAMAGED),
+  "rows of another block": (record(rows=[2, 3]), DAMAGED),
+  "rows beyond all": (record(rows=[0, 10**30]), DAMAGED),
+  "rows below 0": (record(rows=[-1, -2]), DAMAGED),
+  "rows of text": (record(rows=["0", "1"]), DAMAGED),
+  "rows true": (record(rows=[True, False]), DAMAGED),
+  "rows of floats": (record(rows=[0.0, 1.0]), DAMAGED),
+  "a row twice": (record(rows=[0, 0]), DAMAGED),
+  "digests in a list": (record(digests=[]), DAMAGED),
+  "no digests": (record(digests={}), None),
+  "no recipe": (record(recipe=None), "the recipe is None"),
+  "a recipe in a list": (record(recipe="[]"), "the recipe is '[]'"),
+  "a recipe of brackets": (record(recipe="[" * 100_000), "the recipe is '[[["),
+  "a recipe that is a dict": (record(recipe={"name": "x"}), "the recipe is {'name': 'x'}"),
+  "a recipe of other data": (record(recipe=recipe_of(dataset="../../secret.npz")), "on another task"),
+  "a recipe of test sets that climb": (record(recipe=recipe_of(test_sets=["../../etc"])), "cannot be the name"),
+  "a recipe with a field too many": (record(recipe=recipe_of(hook="os.system")), "unknown recipe field 'hook'"),
+  "lanes of 10^9": (record(lane_width=10**9), "lane width 1000000000: no such can be"),
+  "no lanes": (record(lane_width=0), "lane width 0: no such"),
+  "lanes in words": (record(lane_width="wide"), "lane width 'wide': no such"),
+  "lanes true": (record(lane_width=True), "lane width True: no such"),
+  "lowering that climbs": (record(lowering="../im2col"), "lowering '../im2col'"),
+  "lowering in a list": (record(lowering=["im2col"]), "lowering ['im2col']"),
+  "a precision of 3": (record(precision=3), "precision is 3"),
+  "a precision in a list": (record(precision=[[]]), "precision is [[]]"),
+  "a file that says nothing": (write("blocks/\x1b[2J.json", b""), None),
+  "a file that is no UTF-8": (lambda: Path(os.fsdecode(b"r/blocks/\xff.json")).write_bytes(b""), None),
+  "a link": (link("blocks/0.json", "../../tiny.npz"), "r is damaged: blocks/0.json is a link"),
+  "a link out of the folder": (link("blocks", "../i"), "r is damaged: blocks is a link"),
+  "a link to where marks are": (link("done/c/0", "../../../tiny.npz"), "r is damaged: done/c/0 is a link"),
+  "blocks is a file": (lambda: (remove("blocks")(), write("blocks", b"")()), "r is damaged: blocks is a file"),
+  "a pipe": (lambda: (remove("blocks/0.json")(), os.mkfifo("r/blocks/0.json")), "r is damaged: blocks/0.json is a pipe"),
+  "marks are a folder": (lambda: (remove("done/c/0")(), os.mkdir("r/done/c/0")), "run 0 of r is not done"),
+  "metadata are a folder": (lambda: (remove("done/zarr.json")(), os.mkdir("r/done/zarr.json")), "r is damaged: done/zarr.json cannot be read"),
+  "metadata nested deeply": (write("done/zarr.json", b"[" * 100_000), "r is damaged: done/zarr.json cannot be read"),
+  "metadata longer than can be": (lambda: edit("r/done/zarr.json", lambda n: n.update(shape=[10**15])), "r is damaged: done/zarr.json differs"),
+  "metadata of 4.0 runs": (lambda: edit("r/done/zarr.json", lambda n: n.update(shape=[4.0])), "r is damaged: done/zarr.json differs"),
+  "a copy nested deeply": (write("blocks/folder.json", b"[" * 100_000), None),
+  "a copy of another kind": (write("blocks/folder.json", b'{"attributes": {"format": "vmapseeds results 1"}}'), None),
+  "a copy of another kind alone": (lambda: (write("blocks/folder.json", b'{"attributes": {"format": "vmapseeds results 1"}}')(), cut("zarr.json")()), "r is damaged: zarr.json cannot be read"),
+  "a claim of process 10^30": (claim(pid=10**30), None),
+  "a claim of all processes": (claim(pid=-1), None),
+  "a claim of process infinity": (claim(pid=float("inf")), None),
+  "a claim that began in a list": (claim(started=[]), None),
+  "a claim of a high number": (claim("0." + "9" * 200), None),
+  "a claim of the year 2100": (lambda: (claim(host="elsewhere")(), os.utime("r/blocks/0.0.claim", (4e9, 4e9))), None),
+  "a claim nested deeply": (write("blocks/0.0.claim", b"[" * 100_000), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ("case", "begun"), [pytest.param(case, b, marks=[pytest.mark.slow] * ((i + b) % 2 or i % 4 > 1)) for i, case in enumerate(RECORDS) for b in (False, True)]
+)  # fmt: skip
+def test_records_claims_and_copies(case, begun, work, refused, tmp_path, capsys):
+  """With all runs done, and with the first block to be trained."""
+  if begun:
+    with zarr.config.set({"array.write_empty_chunks": True}):
+      zarr.open_group("r", mode="r+", use_consolidated=False)["done"][:2] = False
+  make, message = RECORDS[case]
+  make()
+  if message and not begun:
+    refused(["replay", "r", "--run", "0"], message)
+  ends_well_and_stays_inside(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
@@ -897,6 +1056,41 @@ def test_other_data_under_the_same_name(work, refused):
     (["demo", "--runs", "4000000000"], "give at most 10000000"),
     (["demo", "--out", "tiny.npz"], "tiny.npz is a file"),
     (["recipes", "all"], "Unrecognized options: all"),
+    (["bench", "digits_cnn", "--set", "dataset=tiny.npz", "model=resnet9"], "on images of 4×4 pixels"),
+    (["work", ""], NO_RESULTS),
+    (["work", "none"], NO_RESULTS),
+    (["work", "tiny.npz"], NO_RESULTS),
+    (["work", "r/test"], NO_RESULTS),
+    (["work", "i"], "holds imported runs"),
+    (["work", "n" * 300], NO_RESULTS),
+    (["work", "r\x00"], "holds a null character"),
+    (["work", "r", "i"], "Unrecognized options: i"),
+    (["work", "r", "--blocks", "-1:2"], "write A:B"),
+    (["work", "r", "--blocks", "0:3"], "blocks 0:3 of a folder with 2"),
+    (["work", "r", "--blocks", "2:"], "blocks 2:2 of a folder with 2"),
+    (["work", "r", "--blocks", "1:1"], "blocks 1:1 of a folder with 2"),
+    (["work", "r", "--blocks", "1:0"], "blocks 1:0 of a folder with 2"),
+    (["work", "r", "--blocks", "9" * 5000 + ":"], "write A:B"),
+    (["work", "r", "--blocks", ":" * 9], "write A:B"),
+    (["work", "r", "--blocks", ""], "write A:B"),
+    (["work", "r", "--seed-batch", "0"], "seed batch is 0"),
+    (["work", "r", "--seed-batch", "1e3"], "--seed-batch"),
+    (["verify", ""], NO_RESULTS),
+    (["verify", "none"], NO_RESULTS),
+    (["verify", "tiny.npz"], NO_RESULTS),
+    (["verify", "r/test", "--repair"], NO_RESULTS),
+    (["verify", ".", "--repair"], NO_RESULTS),
+    (["verify", "n" * 300, "--repair"], NO_RESULTS),
+    (["verify", "r", "--repair=all"], "Unrecognized options: all"),
+    (["replay", "r"], "--run"),
+    (["replay", "r", "--run", "-1"], "run is -1"),
+    (["replay", "r", "--run", "4"], "run 4 of a folder with 4: the last is 3"),
+    (["replay", "r", "--run", "1" + "0" * 30], "of a folder with 4"),
+    (["replay", "r", "--run", "1.5"], "--run"),
+    (["replay", "r", "--run", "nan"], "--run"),
+    (["replay", "r", "--run", ""], "--run"),
+    (["replay", "i", "--run", "0"], "holds imported runs"),
+    (["replay", "none", "--run", "0"], NO_RESULTS),
     ([""], "error"),
     (["__init__"], "error"),
     (["--version\n"], "error"),
@@ -937,8 +1131,8 @@ def test_flags_of_experiments(argv, message, main, refused):
   ("make", "argv", "message"),
   [
     pytest.param(lambda: None, ["report", "r", b"\xff\xfe"], "is no UTF-8", marks=pytest.mark.slow),
-    (values("seed_init", np.array(["a"] * 4)), ["report", "r"], "seed_init has dtype"),
-    pytest.param(format_2(False), ["report", "r"], "cannot be read", marks=pytest.mark.slow),
+    pytest.param(values("seed_init", np.array(["a"] * 4)), ["report", "r"], "says of seed_init that its data_type is", marks=pytest.mark.slow),
+    pytest.param(format_2(False), ["report", "r"], "differs from the root's copy", marks=pytest.mark.slow),
     (lambda: Path("bad.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()), [*TINY, "dataset=bad.npz", "--out", "new"], "is not as long as"),
   ],
 )  # fmt: skip
@@ -986,7 +1180,7 @@ FILES = ("zarr.json", "zarr.json", "test/zarr.json", "test/labels/zarr.json", "d
 
 
 def ends_well(argv, capsys):
-  """Whether the command line accepts `argv`; False where it says in one line why not."""
+  """Whether the command line accepts `argv`; False where it says in one line why not, or what `verify` found."""
   try:
     cli.main(argv)
     status = 0
@@ -994,15 +1188,19 @@ def ends_well(argv, capsys):
     status = end.code
   except Accepted:
     status = 0
-  err = capsys.readouterr().err
-  if status:
-    assert status == 2, argv
+  out, err = capsys.readouterr()
+  assert all(line.isprintable() for line in (out + err).splitlines()), argv
+  if status == 1 and argv[0] == "verify":
+    assert "problem: " in out, argv
+    assert err == "", argv
+  elif status:
+    assert status == 2 or (argv[0] == "work" and "cannot be written" in err), argv
     assert err.startswith("error: "), argv
     assert err.count("\n") == 1, argv
   return not status
 
 
-MANY = pytest.mark.parametrize("mutations", [50, pytest.param(1000, marks=pytest.mark.slow)])
+MANY = pytest.mark.parametrize("mutations", [25, pytest.param(1000, marks=pytest.mark.slow)])
 
 
 @MANY

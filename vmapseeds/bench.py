@@ -159,6 +159,7 @@ def bench(
     one_of("lowering", lowering, lanes.LOWERINGS)
   devices = lanes.devices()
   shapes = shapes_of(recipe)
+  models.check_size(recipe.model, *shapes.image[:2])
   tried = choice.candidates(devices[0].platform)
   pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
   speeds = {Choice(*pair): measure(recipe, shapes, Choice(*pair)) for pair in pairs}

@@ -482,6 +482,7 @@ def on_device(recipe: Recipe, data: Dataset) -> tuple[DeviceExamples, dict[str, 
   """The training set and the test sets as lanes read them. `Mistake` where the recipe does not fit the images."""
   _, height, width, channels = data.train.images.shape
   augment.check_size(recipe.augment, height, width)
+  models.check_size(recipe.model, height, width)
   moments = []
   for name, statistic in (("mean", np.mean), ("std", np.std)):
     given = getattr(recipe, name)

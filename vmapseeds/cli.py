@@ -181,7 +181,7 @@ class Work:
   def run(self) -> None:
     from vmapseeds import campaign
 
-    found = re.fullmatch(r"(\d*):(\d*)", self.blocks)
+    found = re.fullmatch(r"(\d{0,9}):(\d{0,9})", self.blocks)
     if not found:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
     ends = tuple(int(end) if end else None for end in found.groups())
@@ -206,11 +206,11 @@ class Verify:
 
     verdict = verify(self.folder, repair=self.repair)
     for repaired in verdict.repairs:
-      print(f"repaired: {repaired}")
+      print(f"repaired: {one_line(repaired)}")
     for note in verdict.notes:
-      print(f"note: {note}")
+      print(f"note: {one_line(note)}")
     for problem in verdict.problems:
-      print(f"problem: {problem}")
+      print(f"problem: {one_line(problem)}")
     if verdict.problems:
       sys.exit(1)
     print(f"sound: {verdict.done} of {verdict.runs} runs are done in {self.folder}")

@@ -165,9 +165,9 @@ class Source:
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
   """The array of a `.npy` file, read as it is used. Pickled objects are never loaded."""
   remedy = "give a .npy file, as np.save writes one array"
-  if not file.is_file():
-    raise Mistake(f"{file} is {'a folder' if file.is_dir() else 'no file'}: {remedy}")
   try:
+    if not file.is_file():
+      raise Mistake(f"{file} is {'a folder' if file.is_dir() else 'no file'}: {remedy}")
     with file.open("rb") as opened:
       if opened.read(6) != np.lib.format.MAGIC_PREFIX:
         raise Mistake(f"{file} is no .npy file: {remedy}")

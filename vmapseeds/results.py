@@ -371,10 +371,14 @@ class Results:
     blocks.flush(self.path / object_path("done", block, 1))
 
   def record(self, block: int) -> list[dict[str, Any]]:
-    """What was written in a block. `ValueError` where its record cannot be understood."""
-    writes, rows = blocks.record(self.path, block), self.rows(block)
-    if not all(rows.start <= row < rows.stop for row in blocks.recorded_rows(writes)):
-      raise ValueError("is of other rows")
+    """What was written in a block. `Mistake` where its record cannot be understood, whoever holds the block."""
+    rows = self.rows(block)
+    try:
+      writes = blocks.record(self.path, block)
+      if not all(rows.start <= row < rows.stop for row in blocks.recorded_rows(writes)):
+        raise ValueError("is of other rows")
+    except ValueError as error:
+      raise damaged(self.path, [f"{blocks.FOLDER}/{block}.json cannot be read ({said(error)})"]) from error
     return writes
 
   def forget(self, block: int) -> None:

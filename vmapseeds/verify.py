@@ -1,5 +1,6 @@
 """Whether a results folder is as it was written: what is lost, damaged or foreign, and its repair."""
 
+import contextlib
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from vmapseeds.results import (
   object_path,
   parsed,
   root_fault,
+  said,
   test_sets,
 )
 
@@ -125,8 +127,8 @@ class _Look:
         continue
       try:
         writes = results.record(block)
-      except ValueError as error:
-        self.problems.append(_Problem(file, f"cannot be read ({str(error)[:80]})", "block", block))
+      except Mistake as mistake:
+        self.problems.append(_Problem(file, f"cannot be read ({said(mistake.__cause__)})", "block", block))
         known |= outcomes
         continue
 
@@ -211,18 +213,19 @@ class _Look:
 
   def mend(self, failed: list[str]) -> list[str]:
     """Cures what can be cured, and says what was done; `failed` gets what could not be written."""
-    said = []
-    with blocks.Claims(self.path) as claims:
-      for problem in self.problems:
+    mended = []
+    curable = [problem for problem in self.problems if problem.cure != "none"]
+    with blocks.Claims(self.path) if curable else contextlib.nullcontext() as claims:
+      for problem in curable:
         if problem.cure in ("done", "block") and not claims.take(problem.block):
           continue
         try:
-          said += self._cure(problem)
+          mended += self._cure(problem)
         except OSError as error:
           failed.append(f"{problem.file} could not be repaired ({error.strerror or error})")
         if problem.block is not None:
           claims.release(problem.block)
-    return said
+    return mended
 
   def _cure(self, problem: _Problem) -> list[str]:
     match problem.cure:
@@ -248,7 +251,6 @@ class _Look:
         return [self._restore_marks(problem.block)]
       case "block":
         return self._unmark(problem.block)
-    return []
 
   def _restore_marks(self, block: int) -> str:
     """Marks the rows that the block's record has and that are sound, and no others."""
