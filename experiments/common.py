@@ -27,7 +27,7 @@ from rich.table import Table
 import vmapseeds as vs
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import overrides, parse
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.results import check_writable
 
 QUICK_RUNS = 16
@@ -160,11 +160,14 @@ def settings(
   for e in epochs:
     recipe.replace(epochs=e)
   runs = default.runs if flags.runs is None else at_least("--runs", flags.runs, 2)
+  vs.Runs.independent(runs)  # so many can be
   out = flags.out or Path("results", paper, experiment, flags.recipe + "-quick" * flags.quick)
   for folder in (out, flags.campaigns):
     check_writable(folder)
   if flags.seed_batch is not None:
     at_least("--seed-batch", flags.seed_batch, 1)
+  if flags.lowering is not None:
+    one_of("lowering", flags.lowering, lanes.LOWERINGS)
   return Setting(
     paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs,
     seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering,

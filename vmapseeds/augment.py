@@ -61,6 +61,7 @@ def cutout(size: int) -> Step:
   return Step(draw, apply)
 
 
+MOST_STEPS = 20
 STEPS: dict[str, Callable[..., Step]] = {
   "flip": flip,
   "translate": translate,
@@ -73,10 +74,13 @@ STEPS: dict[str, Callable[..., Step]] = {
 def parse(text: str) -> tuple[Step, ...]:
   """The steps of e.g. "flip translate=2 cutout=12". `Mistake` for an unknown step or a missing size."""
   steps = []
-  for word in text.split():
+  words = text.split()
+  if len(words) > MOST_STEPS:
+    raise Mistake(f"augmentation of {len(words)} steps: give at most {MOST_STEPS}")
+  for word in words:
     name, _, size = word.partition("=")
     one_of("augmentation", name, STEPS)
-    if (name == "flip") == bool(size) or not (size or "1").isdecimal():
+    if (name == "flip") == bool(size) or not (size or "1").isdecimal() or len(size) > 9:
       raise Mistake(f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS")
     steps.append(STEPS[name](at_least(f"augmentation {name}", int(size), 1)) if size else STEPS[name]())
   return tuple(steps)

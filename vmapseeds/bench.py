@@ -16,10 +16,10 @@ from rich.table import Table
 
 from vmapseeds import lanes, models
 from vmapseeds.data import load
-from vmapseeds.errors import at_least, one_of
+from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.lanes import Choice, choice
 from vmapseeds.recipe import Recipe
-from vmapseeds.runs import Runs
+from vmapseeds.runs import MOST_RUNS, Runs
 from vmapseeds.train import DeviceExamples, train
 
 # A measurement is the median of so many trainings, or of as many as begin in so many seconds.
@@ -153,11 +153,13 @@ def bench(
     devices together; None where it does not fit in memory), `compile_seconds` and whether it is `chosen` by campaigns.
   """
   for width in widths:
-    at_least("lane width", width, 1)
+    if at_least("lane width", width, 1) > MOST_RUNS:
+      raise Mistake(f"lane width is {width}: give at most {MOST_RUNS}")
   for lowering in lowerings:
     one_of("lowering", lowering, lanes.LOWERINGS)
   devices = lanes.devices()
   shapes = shapes_of(recipe)
+  models.check_size(recipe.model, *shapes.image[:2])
   tried = choice.candidates(devices[0].platform)
   pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
   speeds = {Choice(*pair): measure(recipe, shapes, Choice(*pair)) for pair in pairs}

@@ -18,6 +18,7 @@ import json
 import os
 import re
 import socket
+import stat
 import threading
 import time
 import uuid
@@ -27,7 +28,9 @@ from typing import Any
 import numpy as np
 
 FOLDER = "blocks"
+CLAIM = r"(\w{1,20})\.(\d{1,20})\.claim"
 LEASE = 600.0  # seconds
+MOST_BYTES = 2**26  # of a file of text
 UNFINISHED = 10.0  # seconds after which a claim that cannot be read is not still being written
 
 # Files.
@@ -39,11 +42,22 @@ def names(folder: Path) -> set[str]:
 
 
 def read(path: Path) -> bytes | None:
-  """A file's bytes, None where there is no such file."""
+  """A file's bytes, None where there is no such file. `ValueError` where it is no file or has too many bytes."""
   try:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+      raise ValueError(f"no file, or larger than {MOST_BYTES >> 20} MiB")
     return path.read_bytes()
   except (FileNotFoundError, NotADirectoryError):
     return None
+
+
+def parse(text: bytes | None) -> Any:
+  """The JSON value that a file's bytes are. `ValueError` where they are none."""
+  try:
+    return json.loads(text or b"")
+  except RecursionError:
+    raise ValueError("nested too deeply") from None
 
 
 def create(path: Path, text: str) -> bool:
@@ -160,7 +174,7 @@ def claimed(path: str | os.PathLike) -> dict[str, bool]:
   folder = Path(path) / FOLDER
   found: dict[str, bool] = {}
   for name in names(folder):
-    if match := re.fullmatch(r"(\w+)\.\d+\.claim", name):
+    if match := re.fullmatch(CLAIM, name):
       found[match[1]] = found.get(match[1], False) or not stale(folder / name)
   return found
 
@@ -181,19 +195,19 @@ def abandon(path: str | os.PathLike, block: int | str) -> None:
 def stale(claim: Path) -> bool:
   """Whether nobody trains a block any more, though it has this claim."""
   since = age(claim)
-  if since > LEASE:
+  if abs(since) > LEASE:  # one of the far future would never end
     return True
   try:
-    owner = json.loads(read(claim) or "")
+    owner = parse(read(claim))
     host, pid, started = owner["host"], int(owner["pid"]), owner["started"]
-  except (ValueError, KeyError, TypeError):
+  except (ValueError, KeyError, TypeError, OverflowError):
     return since > UNFINISHED
   return host == _host() and not _alive(pid, started)
 
 
 def _claims(folder: Path, block: str) -> dict[int, Path]:
-  found = (re.fullmatch(rf"{block}\.(\d+)\.claim", name) for name in os.listdir(folder))
-  return {int(match[1]): folder / match[0] for match in found if match}
+  found = (re.fullmatch(CLAIM, name) for name in os.listdir(folder))
+  return {int(match[2]): folder / match[0] for match in found if match and match[1] == block}
 
 
 def _process() -> dict[str, Any]:
@@ -222,7 +236,7 @@ def _alive(pid: int, started: str | None) -> bool:
     os.kill(pid, 0)
   except ProcessLookupError:
     return False
-  except OSError:
+  except (OSError, OverflowError):
     pass
   return started is None or _started(pid) == started
 
@@ -240,10 +254,21 @@ def record(path: str | os.PathLike, block: int) -> list[dict[str, Any]]:
   text = read(Path(path) / FOLDER / f"{block}.json")
   if text is None:
     return []
-  found = json.loads(text)
+  found = parse(text)
   if not isinstance(found, dict) or _signed(block, found.get("writes")) != found:
     raise ValueError("is not as it was written")
-  return found["writes"]
+  writes = found["writes"]
+  if not isinstance(writes, list) or not all(map(_is_write, writes)):
+    raise ValueError("is no list of rows and digests")
+  return writes
+
+
+def _is_write(write: Any) -> bool:
+  rows, digests = (write.get(key) if isinstance(write, dict) else None for key in ("rows", "digests"))
+  return (
+    isinstance(rows, list) and bool(rows) and all(type(row) is int and row >= 0 for row in rows)
+    and len({*rows}) == len(rows) and isinstance(digests, dict)
+  )  # fmt: skip
 
 
 def write_record(path: str | os.PathLike, block: int, writes: list[dict[str, Any]]) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -27,12 +26,11 @@ from vmapseeds.progress import Progress
 from vmapseeds.provenance import commit, compile_seconds, versions
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import (
-  COPY,
   MIXED,
   Results,
   attributes,
   check_folder,
-  damaged,
+  checked,
   open_results,
   readable,
   test_sets,
@@ -199,6 +197,7 @@ def resume(
   with writing(out), readable(out):
     conditions = task.conditions(how)
     mixed = results.check_same(recipe, runs, task.logits, task.keep_params, conditions, versions(), force_mixed)
+    results.check_task(task.data, task.num_classes)
     results.settle(conditions, versions(), mixed)
   batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
   return Begun(results, task, runs, how, batch, checkpoint_every)
@@ -234,27 +233,36 @@ def replay(out: str | os.PathLike, run: int) -> Replay:
     results = Results(out)
     if not results.done[run]:
       raise Mistake(f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it")
-    writes = records.record(out, run // results.block_runs)
+    writes = results.record(run // results.block_runs)
     write = next((w for w in writes if run in w["rows"]), stored)
     theirs = {name: results.array(f"{name}/predictions")[run] for name in test_sets(out)}
+  as_trained(write, recipe, len(runs), run)
   recipe = Recipe.from_json(write["recipe"])
   # What `auto` came to on the device of then is what counts.
   recipe = recipe.replace(precision=write.get("precision", recipe.precision))
   task = prepared(recipe, runs, logits=False, keep_params=False)
   if task.data_digest != stored["data_digest"]:
     raise Mistake(f"the data {recipe.dataset} are not those that {out} was trained on")
+  results.check_task(task.data, task.num_classes)
   run_lanes = spread_run(recipe, task.num_classes, False, False, write["lowering"], write["lane_width"])
   ((_, (_, evaluations, _)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(task.data.train)))
   differing = {name: int((evaluations[name].predictions[0] != theirs[name]).sum()) for name in theirs}
   return Replay(run, {name: len(row) for name, row in theirs.items()}, differing)
 
 
+def as_trained(write: dict[str, Any], recipe: Recipe, runs: int, run: int) -> None:
+  """`Mistake` where what is said of how a run was trained cannot be."""
+  lowering, width = write.get("lowering"), write.get("lane_width")
+  if lowering not in lanes.LOWERINGS or type(width) is not int or not 1 <= width <= runs:
+    raise Mistake(f"run {run} was trained with lowering {lowering!r:.100}, lane width {width!r:.100}: no such can be")
+  if not Recipe.from_json(write.get("recipe")).same_task(recipe):
+    raise Mistake(f"run {run} was trained on another task than the folder's")
+
+
 def campaign_of(out: str | os.PathLike) -> tuple[Recipe, Runs, dict[str, Any]]:
   """Recipe, runs and attributes of a folder that `train` made. `Mistake` where it is none."""
-  stored = attributes(out)
+  stored = checked(out)
   if stored is None:
-    if (Path(out) / COPY).exists():
-      raise damaged(out, ["zarr.json cannot be read"])
     raise Mistake(f"{out} is no results folder: give one that `vmapseeds train` made")
   check_folder(out)
   with readable(out):
@@ -515,6 +523,7 @@ def on_device(recipe: Recipe, data: Dataset) -> tuple[DeviceExamples, dict[str, 
   """The training set and the test sets as lanes read them. `Mistake` where the recipe does not fit the images."""
   _, height, width, channels = data.train.images.shape
   augment.check_size(recipe.augment, height, width)
+  models.check_size(recipe.model, height, width)
   moments = []
   for name, statistic in (("mean", np.mean), ("std", np.std)):
     given = getattr(recipe, name)

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-from vmapseeds.errors import Failure, Mistake, at_least, one_of
+from vmapseeds.errors import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.recipe import RECIPES, from_text, recipe
 from vmapseeds.runs import Runs
 
@@ -51,12 +51,15 @@ class Demo:
 
   def run(self) -> None:
     from vmapseeds import campaign, report
+    from vmapseeds.results import check_writable
 
+    runs = Runs.independent(self.runs)
+    check_writable(self.out)
     folders = []
     for epochs in (1, 16):
       folders.append(self.out / f"{epochs}_epochs")
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
-      campaign.train(recipe("digits_cnn", epochs=epochs), Runs.independent(self.runs), folders[-1])
+      campaign.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
     report.report(folders)
 
 
@@ -140,7 +143,7 @@ class Train:
       hosts.check(self.coordinator, self.processes, self.process)
       if not hosts.is_child():
         return hosts.train_as_child(sys.argv[1:], self.coordinator)
-    count = self.runs if self.until is None else max(self.most_runs, at_least("runs", self.runs, 1))
+    count = self.runs if self.until is None else at_least("most runs", self.most_runs, at_least("runs", self.runs, 1))
     runs = Runs.vary(self.vary, count) if self.vary else Runs.independent(count)
     what = recipe(self.recipe, **overrides(self.set)), runs, self.out
     how = dict(
@@ -189,7 +192,7 @@ class Work:
   def run(self) -> None:
     from vmapseeds import campaign
 
-    found = re.fullmatch(r"(\d*):(\d*)", self.blocks)
+    found = re.fullmatch(r"(\d{0,9}):(\d{0,9})", self.blocks)
     if not found:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
     ends = tuple(int(end) if end else None for end in found.groups())
@@ -215,11 +218,11 @@ class Verify:
 
     verdict = verify(self.folder, repair=self.repair)
     for repaired in verdict.repairs:
-      print(f"repaired: {repaired}")
+      print(f"repaired: {one_line(repaired)}")
     for note in verdict.notes:
-      print(f"note: {note}")
+      print(f"note: {one_line(note)}")
     for problem in verdict.problems:
-      print(f"problem: {problem}")
+      print(f"problem: {one_line(problem)}")
     if verdict.problems:
       sys.exit(1)
     print(f"sound: {verdict.done} of {verdict.runs} runs are done in {self.folder}")
@@ -390,6 +393,10 @@ def parse(target: Any, argv: Sequence[str] | None = None, *, prog: str | None = 
   """`argv` parsed as `target`, a dataclass or a union of some; a flag that does not fit becomes a `Mistake`."""
   said = io.StringIO()
   argv = sys.argv[1:] if argv is None else argv
+  for given in argv:
+    # A file name has no null character, and what is no UTF-8 cannot be written into results.
+    if "\0" in given or (not given.isascii() and given != given.encode(errors="replace").decode()):
+      raise Mistake(f"argument {given!r} holds a null character or is no UTF-8: rename it")
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
   try:
@@ -417,10 +424,10 @@ def mistakes() -> Iterator[None]:
   try:
     yield
   except Mistake as mistake:
-    print(f"error: {' '.join(str(mistake).split())}", file=sys.stderr)
+    print(f"error: {one_line(mistake)}", file=sys.stderr)
     sys.exit(2)
   except Failure as failure:
-    print(f"error: {' '.join(str(failure).split())}", file=sys.stderr)
+    print(f"error: {one_line(failure)}", file=sys.stderr)
     sys.exit(1)
   except KeyboardInterrupt as interrupt:
     said = str(interrupt) or "what was written stays; the same command goes on from there"

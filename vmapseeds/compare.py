@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vmapseeds import stats
+from vmapseeds.checks import check_values
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results, readable
 from vmapseeds.runs import SOURCES
@@ -37,10 +38,7 @@ def compare(
     Mistake: a folder without finished runs, other test examples, a gamma outside (1/2, 1], or paired=True with unequal
       numbers of runs.
   """
-  results = []
-  for folder in (a, b):
-    with readable(folder):
-      results.append(open_results(folder, test_set).drop_vars(["predictions", "logits"], errors="ignore").load())
+  results = [_loaded(folder, test_set) for folder in (a, b)]
   if results[0].labels.shape != results[1].labels.shape or (results[0].labels != results[1].labels).any():
     raise Mistake(f"{a} and {b} were tested on different examples: compare results of one test set")
   if paired:
@@ -145,6 +143,14 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
   for name, x in (("A", a), ("B", b)):
     if len(x) > 1 and np.ptp(x) == 0 and ties < compared:
       yield f"All runs of {name} have the same accuracy: were they given the same seeds?"
+
+
+def _loaded(folder: str | os.PathLike, test_set: str) -> xr.Dataset:
+  """The results of a folder without what is of examples and runs."""
+  with readable(folder):
+    results = open_results(folder, test_set).drop_vars(["predictions", "logits"], errors="ignore").load()
+  check_values(results, folder)
+  return results
 
 
 def _rows(results: Sequence[xr.Dataset], folders: Sequence[str | os.PathLike]) -> list[np.ndarray]:

@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+MOST_LETTERS = 60  # of a name: file systems allow 255 bytes, and a letter may take four
+MOST_SHOWN = 2000  # letters of a line
+
 
 class Mistake(ValueError):
   """A mistake of the user's. The command line prints it as one line and exits with status 2."""
@@ -24,6 +27,20 @@ def one_of(what: str, given: object, allowed: Iterable[str], error: type[Mistake
   near = difflib.get_close_matches(str(given), allowed, n=1)
   hint = f"; did you mean {near[0]!r}?" if near else ""
   raise error(f"unknown {what} {given!r}: choose one of {', '.join(allowed)}{hint}")
+
+
+def safe_name(what: str, given: str) -> str:
+  """`given`, or a `Mistake` when it cannot be the name of a file or folder, or would garble a terminal."""
+  if not (0 < len(given) <= MOST_LETTERS and given.isprintable()) or given.startswith(".") or set(given) & set("/\\"):
+    allowed = f"1 to {MOST_LETTERS} printable characters without / or \\ and no . in front"
+    raise Mistake(f"{what} {given!r} cannot be the name of a file: give {allowed}")
+  return given
+
+
+def one_line(text: object) -> str:
+  """`text` as one line that a terminal can show: control characters as escapes, its middle left out if it is long."""
+  line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(text).split()))
+  return line if len(line) <= MOST_SHOWN else f"{line[: MOST_SHOWN // 2]} ... {line[-MOST_SHOWN // 2 :]}"
 
 
 def at_least(what: str, given: object, least: int) -> int:

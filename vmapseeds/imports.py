@@ -165,9 +165,9 @@ class Source:
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
   """The array of a `.npy` file, read as it is used. Pickled objects are never loaded."""
   remedy = "give a .npy file, as np.save writes one array"
-  if not file.is_file():
-    raise Mistake(f"{file} is {'a folder' if file.is_dir() else 'no file'}: {remedy}")
   try:
+    if not file.is_file():
+      raise Mistake(f"{file} is {'a folder' if file.is_dir() else 'no file'}: {remedy}")
     with file.open("rb") as opened:
       if opened.read(6) != np.lib.format.MAGIC_PREFIX:
         raise Mistake(f"{file} is no .npy file: {remedy}")
@@ -251,6 +251,8 @@ def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
     for source in (runs, labels)
   }
   name = name or (runs.file.stem if runs.file else IMPORTED)
+  if not name.isprintable():
+    raise Mistake(f"the name {name!r} has characters that cannot be printed: give another")
   packages = {package: importlib.metadata.version(package) for package in ("vmapseeds", "numpy")}
   return {
     "recipe": json.dumps({"name": name, "dataset": None, "test_sets": ["test"], "imported": imported}),

@@ -2,17 +2,26 @@
 
 import dataclasses
 import json
-import math
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 from vmapseeds import augment, models
-from vmapseeds.errors import Mistake, UnknownField, at_least, one_of
+from vmapseeds.errors import Mistake, UnknownField, at_least, one_of, safe_name
 
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("linear", "constant")
 PRECISIONS = ("auto", "float32", "bfloat16")
+# Trainings compute in float32, which makes 0 or infinity of what lies beyond.
+LEAST, MOST = 1.2e-38, 3.4e38
+MOST_EPOCHS = 10**6  # steps are counted in 32 bits
+MOST_WIDTH = 1000
+# What else a results folder holds beside its test sets.
+RESERVED = (
+  "done", "diverged", "label_map", "subset", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "report",
+  "zarr.json", "blocks", "checkpoints", "variables",
+)  # fmt: skip
 CHOICES = {"model": models.NAMES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}
 
 
@@ -43,17 +52,20 @@ class Recipe:
       object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
     for field, allowed in CHOICES.items():
       one_of(f"{field} of recipe {self.name!r}:", getattr(self, field), allowed)
-    at_least("epochs", self.epochs, 0)
+    safe_name("recipe name", self.name)
+    if at_least("epochs", self.epochs, 0) > MOST_EPOCHS:
+      raise Mistake(f"epochs is {self.epochs}: give at most {MOST_EPOCHS}")
     at_least("batch_size", self.batch_size, 1)
     for field in ("lr", "weight_decay"):
       hyperparameter(field, getattr(self, field))
     hyperparameter("momentum", self.momentum)
-    if not (math.isfinite(self.width) and self.width > 0):
-      raise Mistake(f"width is {self.width!r}: give a finite number above 0")
-    if self.std is not None and not all(math.isfinite(s) and s > 0 for s in self.std):
+    if not 0 < self.width <= MOST_WIDTH:
+      raise Mistake(f"width is {self.width!r}: give a finite number above 0, at most {MOST_WIDTH}")
+    if self.mean is not None and not all(abs(m) <= MOST for m in self.mean):
+      raise Mistake(f"mean is {self.mean!r}: give finite numbers, one a channel")
+    if self.std is not None and not all(LEAST <= s <= MOST for s in self.std):
       raise Mistake(f"std is {self.std!r}: give finite numbers above 0, one a channel")
-    if not self.test_sets or len(set(self.test_sets)) < len(self.test_sets):
-      raise Mistake(f"test_sets is {self.test_sets!r}: give at least one name, each once")
+    check_test_sets(self.test_sets)
     augment.parse(self.augment)
 
   def replace(self, **changes: Any) -> "Recipe":
@@ -68,11 +80,23 @@ class Recipe:
 
   @classmethod
   def from_json(cls, text: str) -> "Recipe":
-    """The recipe that `to_json` wrote."""
-    fields = json.loads(text)
+    """The recipe that `to_json` wrote. `Mistake` for any other text."""
+    try:
+      fields = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+      fields = None
+    if not isinstance(fields, dict):
+      raise Mistake(f"the recipe is {text!r:.100}: give a JSON object, as Recipe.to_json writes it")
     for name in fields:
       one_of("recipe field", name, FIELDS, UnknownField)
+    missing = [name for name in REQUIRED if name not in fields]
+    if missing:
+      raise Mistake(f"the recipe lacks {', '.join(missing)}: give every field that has no default")
     return cls(**fields)
+
+  def same_task(self, other: "Recipe") -> bool:
+    """Whether both train on the same data and test on the same sets."""
+    return all(getattr(self, field) == getattr(other, field) for field in ("dataset", "test_sets", "classes"))
 
   def differences(self, other: "Recipe") -> str:
     """The fields in which two recipes differ, as `field: mine, theirs`; empty when they are equal."""
@@ -81,12 +105,23 @@ class Recipe:
 
 
 FIELDS = tuple(f.name for f in dataclasses.fields(Recipe))
+REQUIRED = tuple(f.name for f in dataclasses.fields(Recipe) if f.default is dataclasses.MISSING)
 _HINTS = typing.get_type_hints(Recipe)
+
+
+def check_test_sets(names: Sequence[str]) -> None:
+  """`Mistake` unless results can have test sets of these names."""
+  if not names or len(set(names)) < len(names):
+    raise Mistake(f"test_sets is {names!r}: give at least one name, each once")
+  for name in names:
+    safe_name("test set", name)
+    if name in RESERVED or name.startswith("seed_"):
+      raise Mistake(f"test set {name!r}: results have something else of that name, rename the set")
 
 
 def hyperparameter(name: str, value: object) -> float:
   """`value` as a float, or a `Mistake` when no training can have it as its `name`."""
-  if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+  if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
     raise Mistake(f"{name} is {value!r}: give a finite number of at least 0")
   if name == "momentum" and value >= 1:
     raise Mistake(f"momentum is {value!r}: give a number of at least 0 and below 1")
@@ -109,7 +144,7 @@ def _coerced(name: str, value: Any) -> Any:
 
 
 def _as(name: str, kind: type, value: Any) -> Any:
-  if kind is float and isinstance(value, int) and not isinstance(value, bool):
+  if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST:
     return float(value)
   if not isinstance(value, kind) or isinstance(value, bool):
     what = {int: "a whole number", float: "a number", str: "a name"}[kind]
@@ -133,7 +168,7 @@ def from_text(field: str, text: str) -> Any:
 def _number(text: str) -> Any:
   try:
     return json.loads(text)
-  except json.JSONDecodeError:
+  except (ValueError, RecursionError):
     return text
 
 

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from vmapseeds import plots, stats
+from vmapseeds.checks import check_memory, check_values
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results, readable
 from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
@@ -184,7 +185,10 @@ def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[st
   results = open_results(folder, test_set)
   with readable(folder):
     # Read from disk once; logits, where kept, are not needed.
-    results = results.assign(predictions=results.predictions.load())
+    small = results.drop_vars("logits", errors="ignore")
+    check_memory(small, folder)
+    results = results.assign(small.load().data_vars)
+    check_values(results, folder)
     try:
       return results, {"folder": str(folder), **summarize(results, test_set=test_set)}
     except Mistake as mistake:

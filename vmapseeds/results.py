@@ -33,16 +33,15 @@ import zarr
 from jaxtyping import Bool, Int
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from vmapseeds import blocks
+from vmapseeds import blocks, checks
+from vmapseeds.checks import IMPORTED, MIXED, axes
 from vmapseeds.data import Dataset
 from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
 from vmapseeds.recipe import Recipe
-from vmapseeds.runs import Runs
+from vmapseeds.runs import MOST_RUNS, Runs
 
 FORMAT = "vmapseeds results 1"
-MIXED = "mixed"  # a condition that is not the same for all runs: records have those of each
-IMPORTED = "imported"  # the device kind of runs from elsewhere
 COPY = f"{blocks.FOLDER}/folder.json"  # of the root's zarr.json
 # Of variables that have more than a number a run.
 DIMENSIONS = {
@@ -50,7 +49,6 @@ DIMENSIONS = {
   "predictions": ("run", "example"), "logits": ("run", "example", "class"),
 }  # fmt: skip
 VARIABLES = "variables"
-RESERVED = (blocks.FOLDER, "checkpoints", VARIABLES, "report", "done", "diverged")  # no names of test sets
 FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, "diverged": False}
 
 
@@ -95,6 +93,7 @@ class Results:
       results = cls(path)
       with readable(path):
         mixed = results.check_same(recipe, runs, logits, bool(variables), conditions, versions, force_mixed)
+        results.check_task(data, runs.num_classes(data.num_classes))
         results.restore_labels(data)
         results.extend(runs)
         results.settle(conditions, versions, mixed)
@@ -139,7 +138,7 @@ class Results:
     stored.setdefault("precision", theirs.precision)
     difference = theirs.differences(ours)
     if difference:
-      same_task = all(getattr(theirs, field) == getattr(ours, field) for field in ("dataset", "test_sets", "classes"))
+      same_task = theirs.same_task(ours)
       if not (force_mixed and same_task):
         raise Mistake(f"{other}: its recipe and this one differ in {difference}; {force if same_task else use}")
       mixed.append("recipe")
@@ -171,6 +170,15 @@ class Results:
       if theirs.shape != column[:shared].shape or not np.array_equal(theirs, column[:shared]):
         raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
     return sorted(set(mixed))
+
+  def check_task(self, data: Dataset, num_classes: int) -> None:
+    """`Mistake` unless the arrays have as many examples and classes as the task."""
+    held = {name: self.array(f"{name}/labels").shape[0] for name in data.tests} | {"": self.group.attrs["num_classes"]}
+    given = {name: len(examples) for name, examples in data.tests.items()} | {"": num_classes}
+    for name in given:
+      if held[name] != given[name]:
+        what = f"examples of test set {name}" if name else "classes"
+        raise Mistake(f"{self.path} has {held[name]} {what}, the data {given[name]}: give the data of then")
 
   def settle(self, conditions: dict[str, Any], versions: dict[str, str], mixed: list[str]) -> None:
     """Writes under what runs are trained, where it is not as it was and no run is done or `mixed` allows it."""
@@ -229,8 +237,8 @@ class Results:
         values, fault = self._values(name, block)
         if rows.stop > len(column) or (not fault and np.array_equal(values, column[rows])):
           continue
-        writes = blocks.record(self.path, block)
-        told = all(blocks.digest(column[write["rows"]]) == write["digests"][name] for write in writes)
+        writes = self.record(block)
+        told = all(blocks.digest(column[write["rows"]]) == write["digests"].get(name) for write in writes)
         # Without a record, what can be read counts.
         if told and (fault or writes):
           blocks.remove(self.path / self.object(name, block))
@@ -264,7 +272,7 @@ class Results:
 
   def _values(self, name: str, block: int) -> tuple[np.ndarray | None, str | None]:
     """An array's values in a block, or why they cannot be read."""
-    if not (self.path / self.object(name, block)).exists():
+    if not (self.path / self.object(name, block)).is_file():
       return None, "is missing"
     try:
       return self.array(name)[self.rows(block)], None
@@ -291,7 +299,7 @@ class Results:
     if not (self.path / self.object("done", block)).exists():
       self.array("done")[rows] = False
     marked = self.array("done")[rows]
-    for write in blocks.record(self.path, block):
+    for write in self.record(block):
       here = np.asarray(write["rows"]) - rows.start
       if not marked[here].all() and not self.faults(block, [write]):
         marked[here] = True
@@ -349,7 +357,7 @@ class Results:
         self._write(block, rows[here], {name: v[here] for name, v in outcomes.items()}, provenance or {})
       except OSError:
         with contextlib.suppress(ValueError):
-          if not blocks.record(self.path, block):
+          if not self.record(block):
             self.forget(block)
         raise
 
@@ -364,11 +372,22 @@ class Results:
       digests[name] = blocks.digest(values)
       blocks.flush(self.path / object_path(name, block, array.ndim))
     # What an earlier process recorded of these rows, and did not mark, is no more.
-    writes = [w for w in blocks.record(self.path, block) if not set(w["rows"]) & set(rows.tolist())]
+    writes = [w for w in self.record(block) if not set(w["rows"]) & set(rows.tolist())]
     writes.append({"rows": rows.tolist(), "digests": digests, **provenance})
     blocks.write_record(self.path, block, writes)
     self.array("done").oindex[rows] = True
     blocks.flush(self.path / object_path("done", block, 1))
+
+  def record(self, block: int) -> list[dict[str, Any]]:
+    """What was written in a block. `Mistake` where its record cannot be understood, whoever holds the block."""
+    rows = self.rows(block)
+    try:
+      writes = blocks.record(self.path, block)
+      if not all(rows.start <= row < rows.stop for row in blocks.recorded_rows(writes)):
+        raise ValueError("is of other rows")
+    except ValueError as error:
+      raise damaged(self.path, [f"{blocks.FOLDER}/{block}.json cannot be read ({said(error)})"]) from error
+    return writes
 
   def forget(self, block: int) -> None:
     """Removes a block's record and outcomes; none of its runs is marked done."""
@@ -425,15 +444,9 @@ def create_folder(
     chunk: runs a chunk of the arrays.
     logits: of which dtype they are kept, None where they are not.
     variables: those of one run, by their names, where they are kept.
-
-  Raises:
-    Mistake: a test set has the name of something else in the folder.
   """
   num_classes = attributes["num_classes"]
   variables = variables or {}
-  for name in labels:
-    if name in (*RESERVED, *columns):
-      raise Mistake(f"a test set named {name!r}, as something else in the folder is: give it another name")
   root = {
     "format": FORMAT, "logits": logits is not None, "columns": list(columns),
     "variables": {name: leaf.shape for name, leaf in variables.items()},
@@ -458,11 +471,10 @@ def create_folder(
   if variables:
     of_runs = group.create_group(VARIABLES)
     for name, leaf in variables.items():
-      axes = [f"{name}.{axis}" for axis in range(len(leaf.shape))]
       # Not compressed: trained numbers are noise in all but their first bits.
       of_runs.create_array(
         name, shape=(runs, *leaf.shape), dtype=leaf.dtype, chunks=(max(1, chunk), *leaf.shape),
-        compressors=[Crc32cCodec()], dimension_names=("run", *axes), fill_value=np.nan,
+        compressors=[Crc32cCodec()], dimension_names=("run", *axes(name, leaf.shape)), fill_value=np.nan,
       )  # fmt: skip
   consolidate(path)
 
@@ -514,12 +526,14 @@ def consolidate(path: Path) -> None:
   nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
   for node in nodes.values():
     node.pop("consolidated_metadata", None)
-  inline = {"kind": "inline", "must_understand": False}
+    # An extension that was interrupted left some arrays longer.
+    if node.get("dimension_names", [""])[0] == "run":
+      node["shape"][0] = min(node["shape"][0], nodes["done"]["shape"][0])
   for name in groups(root["attributes"]):
-    inside = {n.removeprefix(f"{name}/"): node for n, node in nodes.items() if n.startswith(f"{name}/")}
-    _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": {**inline, "metadata": inside}})
+    copies = {**checks.INLINE, "metadata": inside(nodes, name)}
+    _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": copies})
   # The root counts for readers; the copy is first, so that it is never the older one.
-  whole = {**root, "consolidated_metadata": {**inline, "metadata": nodes}}
+  whole = {**root, "consolidated_metadata": {**checks.INLINE, "metadata": nodes}}
   if (path / blocks.FOLDER).is_dir():
     _rewrite(path / COPY, whole)
   _rewrite(path / "zarr.json", whole)
@@ -533,14 +547,14 @@ def _rewrite(file: Path, node: dict[str, Any]) -> None:
 def parsed(file: Path) -> Any:
   """What a JSON file holds, None where it cannot be read."""
   try:
-    return json.loads(blocks.read(file) or b"")
+    return blocks.parse(blocks.read(file))
   except (OSError, ValueError):
     return None
 
 
 def metadata_files(root: dict[str, Any]) -> list[str]:
   """The metadata files below the root that a folder with these attributes has."""
-  arrays = [*root["columns"], *_outcomes(root), "done", *(f"{name}/labels" for name in _test_sets(root))]
+  arrays = [*root["columns"], *(f"{name}/labels" for name in _test_sets(root)), *_outcomes(root), "done"]
   # Zarr takes consolidated nodes group by group.
   return [f"{name}/zarr.json" for name in sorted((*groups(root), *arrays), key=lambda name: name.rpartition("/")[0])]
 
@@ -559,35 +573,69 @@ def _outcomes(root: dict[str, Any]) -> list[str]:
 
 def metadata_faults(path: Path) -> list[tuple[str, str]]:
   """Metadata files that are missing, cannot be read or differ from the root's copy of them, and what is wrong."""
-  root = parsed(path / "zarr.json")
-  copies = (root.get("consolidated_metadata") or {}).get("metadata")
+  copies = parsed(path / "zarr.json")["consolidated_metadata"]["metadata"]
   found = []
-  for file in metadata_files(root["attributes"]):
-    node = parsed(path / file)
+  for file in metadata_files(attributes(path)):
+    node, copy = parsed(path / file), copies[file.removesuffix("/zarr.json")]
     if not isinstance(node, dict):
       found.append((file, "cannot be read" if (path / file).exists() else "is missing"))
       continue
-    node.pop("consolidated_metadata", None)
-    copy = copies and copies.get(file.removesuffix("/zarr.json"))
-    if copy is None:
-      continue
-    copy = {key: value for key, value in copy.items() if key != "consolidated_metadata"}
-    try:
-      # An extension that was interrupted leaves some arrays longer than the root says; the next one completes it.
-      if copy["node_type"] == "array" and node["shape"][0] > copy["shape"][0]:
-        node = {**node, "shape": [copy["shape"][0], *node["shape"][1:]]}
-    except (KeyError, TypeError, IndexError):
-      pass
-    if node != copy:
+    # An extension that was interrupted leaves some arrays longer than the root says; the next one completes it.
+    first = node["shape"][:1] if isinstance(node.get("shape"), list) else []
+    if first and type(first[0]) is int and copy.get("shape", first)[0] < first[0] <= MOST_RUNS:
+      copy = {**copy, "shape": [*first, *copy["shape"][1:]]}
+    if not checks.same(node | {"consolidated_metadata": None}, copy | {"consolidated_metadata": None}):
       found.append((file, "differs from the root's copy of it"))
   return found
+
+
+def inside(nodes: dict[str, Any], group: str) -> dict[str, Any]:
+  """Those of the root's nodes that lie in a group, by their names there."""
+  return {name.removeprefix(f"{group}/"): node for name, node in nodes.items() if name.startswith(f"{group}/")}
+
+
+UNLIKE = "differs from the root's copy of its arrays"
+
+
+def group_is_whole(path: Path, group: str) -> bool:
+  """Whether a group's metadata, and its copies of those of its arrays, are as the root says."""
+  node, root = parsed(path / group / "zarr.json"), parsed(path / "zarr.json")
+  copies = {**checks.INLINE, "metadata": inside(root["consolidated_metadata"]["metadata"], group)}
+  return checks.same(node, {**checks.GROUP, "consolidated_metadata": copies})
+
+
+def _dimensions(root: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+  """Those of each array, by its path, that a folder with these attributes has."""
+  names = (file.removesuffix("/zarr.json") for file in metadata_files(root))
+  known = {f"{VARIABLES}/{name}": ("run", *axes(name, shape)) for name, shape in root.get("variables", {}).items()}
+  return {n: known.get(n) or DIMENSIONS.get(n.split("/")[-1], ("run",)) for n in names if n not in groups(root)}
+
+
+def root_fault(path: Path, file: str = "zarr.json") -> str | None:
+  """What is wrong with the root's metadata, or with a copy of them."""
+  return checks.root_fault(parsed(path / file), _dimensions)
+
+
+def checked(path: str | os.PathLike) -> dict[str, Any] | None:
+  """The attributes of a results folder that is well formed, None where there is none. `Mistake` for a damaged one."""
+  path = Path(path)
+  stored = attributes(path)
+  if stored is None:
+    if attributes(path, COPY):
+      raise damaged(path, ["zarr.json cannot be read"])
+    return None
+  for stray in checks.strays(path):
+    raise damaged(path, [stray])
+  if fault := root_fault(path):
+    raise damaged(path, [f"zarr.json {fault}"])
+  return stored
 
 
 def check_folder(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is the results folder of a training, an empty folder, or can be made."""
   check_writable(path)
   path = Path(path)
-  stored = attributes(path)
+  stored = checked(path)
   if path.is_dir() and any(path.iterdir()) and stored is None:
     raise Mistake(f"{path} holds something else than results: give a new or empty folder")
   if stored and stored.get("device_kind") == IMPORTED:
@@ -597,19 +645,20 @@ def check_folder(path: str | os.PathLike) -> None:
 def check_writable(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is a writable folder or can be made."""
   path = Path(path)
-  if path.exists() and not path.is_dir():
-    raise Mistake(f"{path} is a file: give a folder for the results")
-  parent = next(p for p in (path, *path.absolute().parents) if p.exists())
+  try:
+    if path.exists() and not path.is_dir():
+      raise Mistake(f"{path} is a file: give a folder for the results")
+    parent = next(p for p in (path, *path.absolute().parents) if p.exists())
+  except OSError as error:
+    raise Mistake(f"{path} cannot be a folder ({error.strerror}): give another") from None
   if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
     raise Mistake(f"{path} cannot be written ({parent} is not writable): give another folder")
 
 
-def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
+def attributes(path: str | os.PathLike, file: str = "zarr.json") -> dict[str, Any] | None:
   """The attributes of a results folder, None where there is none."""
-  try:
-    found = json.loads((Path(path) / "zarr.json").read_text())["attributes"]
-  except (OSError, ValueError, KeyError, TypeError):
-    return None
+  root = parsed(Path(path) / file)
+  found = root.get("attributes") if isinstance(root, dict) else None
   return found if isinstance(found, dict) and found.get("format") == FORMAT else None
 
 
@@ -635,15 +684,15 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
     Mistake: `path` is no results folder, or has no such test set.
   """
   path = Path(path)
-  stored = attributes(path)
+  stored = checked(path)
   if stored is None:
-    if (path / COPY).exists():
-      raise damaged(path, ["zarr.json cannot be read"])
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
-  one_of("test set", test_set, test_sets(path))
+  one_of("test set", test_set, _test_sets(stored))
+  if not group_is_whole(path, test_set):
+    raise damaged(path, [f"{test_set}/zarr.json {UNLIKE}"])
   with readable(path):
     dataset = xr.merge(
-      [xr.open_zarr(path), xr.open_zarr(path, group=test_set)],
+      [xr.open_zarr(path, group=group, zarr_format=3, decode_cf=False) for group in (None, test_set)],
       combine_attrs="override",
       join="exact",
       compat="no_conflicts",

@@ -16,6 +16,7 @@ from vmapseeds.recipe import Recipe, hyperparameter
 SOURCES = ("init", "order", "augment", "dropout", "data")
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay")
 OPTIONAL = ("poke_step", "poke_factor", "label_map", "subset")
+MOST_RUNS = 10**7  # of a table
 NEVER = -1  # the poke step of a run that is not poked
 
 
@@ -87,6 +88,8 @@ class Runs:
     varied = (sources,) if isinstance(sources, str) else tuple(sources)
     for source in varied:
       one_of("source of randomness", source, SOURCES, UnknownField)
+    if len(set(varied)) < len(varied):
+      raise Mistake(f"sources that vary are {', '.join(varied)}: name each once")
     if not varied:
       raise Mistake(f"no source of randomness to vary: choose some of {', '.join(SOURCES)}")
     at_least("runs", n, 1)
@@ -253,6 +256,8 @@ jax.tree_util.register_dataclass(
 
 def _seeds(start: int, n: int) -> UInt32[np.ndarray, " runs"]:
   start = at_least("seed", start, 0)
+  if n > MOST_RUNS:
+    raise Mistake(f"runs is {n}: give at most {MOST_RUNS}")
   if start + n > 2**32:
     raise Mistake(f"seeds up to {start + n - 1}: give numbers below 2**32")
   return np.arange(start, start + n, dtype=np.uint32)

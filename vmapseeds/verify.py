@@ -1,5 +1,6 @@
 """Whether a results folder is as it was written: what is lost, damaged or foreign, and its repair."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,19 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vmapseeds import blocks
+from vmapseeds import blocks, checks
 from vmapseeds.errors import Mistake
 from vmapseeds.results import (
   COPY,
   IMPORTED,
+  UNLIKE,
   Results,
   attributes,
   consolidate,
+  group_is_whole,
   groups,
   metadata_faults,
   metadata_files,
   object_path,
   parsed,
+  root_fault,
+  said,
   test_sets,
 )
 
@@ -57,17 +62,18 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
     Mistake: `path` is no results folder.
   """
   path = Path(path)
-  if attributes(path) is None and not (path / COPY).exists():
+  if attributes(path) is None and attributes(path, COPY) is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   look, repairs = _Look(path), []
   while repair and look.problems:
-    # What is wrong with metadata hides what is wrong with values: hence again, as long as something can be cured.
-    mended = look.mend()
-    repairs += mended
+    # What is wrong with metadata hides what is wrong with values: hence again, as long as something is cured.
+    earlier, failed = look.problems, []
+    repairs += look.mend(failed)
     look = _Look(path)
-    if not mended:
+    look.notes += failed
+    if look.problems == earlier:
       break
-  return Verdict(look.runs, look.done, [f"{p.file} {p.fault}" for p in look.problems], look.notes, repairs)
+  return Verdict(look.runs, look.done, [f"{p.file} {p.fault}".strip() for p in look.problems], look.notes, repairs)
 
 
 class _Look:
@@ -82,26 +88,27 @@ class _Look:
 
   def _metadata(self) -> bool:
     """Looks at the metadata, and says whether arrays can be opened."""
-    root, copy = parsed(self.path / "zarr.json"), parsed(self.path / COPY)
-    if self.stored is None:
-      self.problems.append(_Problem("zarr.json", "cannot be read", "root" if copy else "none"))
-      return False
-    if copy is None and (self.path / COPY).exists():
-      self.problems.append(_Problem(COPY, "cannot be read", "copy"))
-    elif copy is None and "block_runs" in self.stored:
-      self.problems.append(_Problem(COPY, "is missing", "copy"))
-    elif copy not in (None, root):
-      self.problems.append(_Problem("zarr.json", f"differs from its copy {COPY}", "root"))
-      return False
-    known = (root.get("consolidated_metadata") or {}).get("metadata")
-    for file, fault in metadata_faults(self.path):
-      self.problems.append(_Problem(file, fault, "metadata" if known else "none"))
+    for stray in checks.strays(self.path):
+      self.problems.append(_Problem(stray, "", "none"))
     if self.problems:
       return False
-    for name in groups(self.stored) if known else ():
-      inside = (parsed(self.path / name / "zarr.json").get("consolidated_metadata") or {}).get("metadata")
-      if inside != {n.removeprefix(f"{name}/"): node for n, node in known.items() if n.startswith(f"{name}/")}:
-        self.problems.append(_Problem(f"{name}/zarr.json", "differs from the root's copy of its arrays", "copy"))
+    root, copy = parsed(self.path / "zarr.json"), parsed(self.path / COPY)
+    sound = attributes(self.path, COPY) is not None and root_fault(self.path, COPY) is None
+    fault = "cannot be read" if self.stored is None else root_fault(self.path)
+    if fault or (sound and not checks.same(root, copy)):
+      fault = fault or f"differs from its copy {COPY}"
+      self.problems.append(_Problem("zarr.json", fault, "root" if sound else "none"))
+      return False
+    if not sound and (copy is not None or (self.path / COPY).exists() or "block_runs" in self.stored):
+      fault = "cannot be read" if (self.path / COPY).exists() else "is missing"
+      self.problems.append(_Problem(COPY, fault, "copy"))
+    for file, fault in metadata_faults(self.path):
+      self.problems.append(_Problem(file, fault, "metadata"))
+    if self.problems:
+      return False
+    for name in groups(self.stored):
+      if not group_is_whole(self.path, name):
+        self.problems.append(_Problem(f"{name}/zarr.json", UNLIKE, "group"))
     return True
 
   def _values(self) -> None:
@@ -120,9 +127,9 @@ class _Look:
         known |= outcomes
         continue
       try:
-        writes = blocks.record(self.path, block)
-      except ValueError as error:
-        self.problems.append(_Problem(file, f"cannot be read ({str(error)[:80]})", "block", block))
+        writes = results.record(block)
+      except Mistake as mistake:
+        self.problems.append(_Problem(file, f"cannot be read ({said(mistake.__cause__)})", "block", block))
         known |= outcomes
         continue
 
@@ -205,36 +212,46 @@ class _Look:
 
   # Repair.
 
-  def mend(self) -> list[str]:
-    """Cures what can be cured, and says what was done."""
-    said = []
-    with blocks.Claims(self.path) as claims:
-      for problem in self.problems:
+  def mend(self, failed: list[str]) -> list[str]:
+    """Cures what can be cured, and says what was done; `failed` gets what could not be written."""
+    mended = []
+    curable = [problem for problem in self.problems if problem.cure != "none"]
+    with blocks.Claims(self.path) if curable else contextlib.nullcontext() as claims:
+      for problem in curable:
         if problem.cure in ("done", "block") and not claims.take(problem.block):
           continue
-        if problem.cure == "root":
-          blocks.replace(self.path / "zarr.json", (self.path / COPY).read_text())
-          said.append(f"zarr.json was restored from {COPY}")
-        elif problem.cure == "copy":
-          consolidate(self.path)
-          said.append(f"{problem.file} was written again")
-        elif problem.cure == "metadata":
-          copies = parsed(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
-          (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
-          copy = copies[problem.file.removesuffix("/zarr.json")]
-          blocks.replace(self.path / problem.file, json.dumps(copy, indent=2))
-          consolidate(self.path)
-          said.append(f"{problem.file} was restored from zarr.json")
-        elif problem.cure == "remove":
-          blocks.remove(self.path / problem.file)
-          said.append(f"{problem.file} was removed")
-        elif problem.cure == "done":
-          said.append(self._restore_marks(problem.block))
-        elif problem.cure == "block":
-          said += self._unmark(problem.block)
+        try:
+          mended += self._cure(problem)
+        except OSError as error:
+          failed.append(f"{problem.file} could not be repaired ({error.strerror or error})")
         if problem.block is not None:
           claims.release(problem.block)
-    return said
+    return mended
+
+  def _cure(self, problem: _Problem) -> list[str]:
+    match problem.cure:
+      case "root":
+        blocks.replace(self.path / "zarr.json", (self.path / COPY).read_text())
+        return [f"zarr.json was restored from {COPY}"]
+      case "copy":
+        blocks.replace(self.path / COPY, (self.path / "zarr.json").read_text())
+        return [f"{COPY} was written again"]
+      case "group":
+        consolidate(self.path)
+        return [f"{problem.file} was written again"]
+      case "metadata":
+        copies = parsed(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
+        (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
+        copy = copies[problem.file.removesuffix("/zarr.json")]
+        blocks.replace(self.path / problem.file, json.dumps(copy, indent=2))
+        return [f"{problem.file} was restored from zarr.json"]
+      case "remove":
+        blocks.remove(self.path / problem.file)
+        return [f"{problem.file} was removed"]
+      case "done":
+        return [self._restore_marks(problem.block)]
+      case "block":
+        return self._unmark(problem.block)
 
   def _restore_marks(self, block: int) -> str:
     """Marks the rows that the block's record has and that are sound, and no others."""

@@ -1,14 +1,18 @@
 """Where data sets come from: the built-in digits, an `.npz` file, tensorflow-datasets."""
 
+import math
 import os
 import zipfile
-import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from vmapseeds.data.examples import Dataset, Examples, check_labels, relabel, wanted
 from vmapseeds.errors import Mistake
+from vmapseeds.lanes.choice import free_host_memory
+
+MOST_CLASSES = 2**15  # results keep classes in 16 bits
+MOST_SQUEEZED = 1032  # bytes that deflate makes one of, at most
 
 
 def load(
@@ -82,6 +86,8 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   if not np.array_equal(present, np.arange(len(present))):
     raise Mistake(f"labels of 'train' of {path!r} take {len(present)} values from {present[0]} to "
                   f"{present[-1]}: number the classes 0 to K-1 without gaps")
+  if len(present) > MOST_CLASSES:
+    raise Mistake(f"{path!r} has {len(present)} classes: give at most {MOST_CLASSES}")
   sets = {}
   for split, (images, labels) in arrays.items():
     given, due = ((x.dtype, x.shape[1:]) for x in (images, train_images))
@@ -99,6 +105,8 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
     raise Mistake(f"no such file {path!r}: {advice}")
   if os.path.isdir(path):
     raise Mistake(f"{path!r} is a folder: {advice}")
+  if not os.path.isfile(path):
+    raise Mistake(f"{path!r} is a pipe or a device: {advice}")
   try:
     with open(path, "rb") as stream:  # A file that np.load opens stays open when it is no zip.
       file = np.load(stream, allow_pickle=False)
@@ -108,7 +116,9 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
         held = ", ".join(keys) or "nothing by name"
         raise Mistake(f"{path!r} lacks x_train and y_train, it holds {held}: {advice}")
       test_sets = wanted(test_sets, splits, path)
-      return {split: (file[f"x_{split}"], file[f"y_{split}"]) for split in ("train", *test_sets)}
+      splits = dict.fromkeys(("train", *test_sets))
+      check_members(file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path)
+      return {split: (file[f"x_{split}"], file[f"y_{split}"]) for split in splits}
   except Mistake:
     raise
   except ValueError as error:
@@ -116,8 +126,38 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
       raise Mistake(f"{path!r} is damaged: {advice}") from error
     # NumPy says so both of object arrays and of any file that is neither .npy nor .npz.
     raise Mistake(f"{path!r} is no .npz, or holds pickled objects, which are not loaded: {advice}") from error
-  except (OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+  except Exception as error:  # Whatever a damaged file makes zipfile and the reader of headers raise.
     raise Mistake(f"{path!r} cannot be read ({type(error).__name__}): {advice}") from error
+
+
+def check_members(file: zipfile.ZipFile, arrays: Iterable[str], path: str) -> None:
+  """`Mistake` unless the arrays take as many bytes as their headers say, and memory has room for them.
+
+  Before any is read: a header of a few bytes may declare an array of any size, and NumPy makes room for it first.
+
+  Raises:
+    ValueError: a header cannot be read, or the array is of pickled objects.
+  """
+  members = {info.filename: info for info in file.infolist()}
+  length = os.path.getsize(path)
+  needed = 0
+  for name in arrays:
+    info = members.get(f"{name}.npy") or members[name]
+    with file.open(info) as member:
+      version = np.lib.format.read_magic(member)
+      read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+      shape, _, dtype = read(member)
+      if dtype.hasobject:
+        raise ValueError(f"{name} holds pickled objects")
+      begins = member.tell()
+    stored = info.compress_type == zipfile.ZIP_STORED
+    most = info.compress_size * (1 if stored else MOST_SQUEEZED)
+    declared = begins + math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or declared != info.file_size or info.compress_size > length or declared > most:
+      raise Mistake(f"{name} of {path!r} is not as long as its header says: save the arrays again, with numpy.savez")
+    needed += declared
+  if needed > free_host_memory():
+    raise Mistake(f"the arrays of {path!r} take {needed / 1e9:.3g} GB, more memory than is free: give smaller ones")
 
 
 def checked_arrays(images: np.ndarray, labels: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +167,7 @@ def checked_arrays(images: np.ndarray, labels: np.ndarray, where: str) -> tuple[
   if not 2 <= images.ndim <= 4 or 0 in images.shape[1:]:
     raise Mistake(f"images of {where} have the shape {images.shape}: give (n, height, width, channels), "
                   "(n, height, width) or (n, width)")
-  if not np.issubdtype(labels.dtype, np.integer):
+  if labels.dtype.kind not in "iu":
     raise Mistake(f"labels of {where} are {labels.dtype}: give integers")
   if labels.shape != images.shape[:1]:
     raise Mistake(f"labels of {where} have the shape {labels.shape}: give ({len(images)},), one an image")

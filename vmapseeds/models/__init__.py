@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from vmapseeds.errors import Mistake
 from vmapseeds.models.linear import Linear
 from vmapseeds.models.resnet9 import ResNet9
 from vmapseeds.models.small import BanerjeeCNN, SmallCNN
@@ -17,6 +18,15 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
   "linear": Linear,
 }
 NAMES = tuple(MODELS)
+LEAST_PIXELS = {"small_cnn": 4, "resnet9": 11, "banerjee_cnn": 4, "linear": 1}  # of height and width
+
+
+def check_size(name: str, height: int, width: int) -> None:
+  """`Mistake` unless images are large enough for the network `name`, which makes them smaller in steps."""
+  least = LEAST_PIXELS[name]
+  if min(height, width) < least:
+    given = f"model {name!r} on images of {height}×{width} pixels"
+    raise Mistake(f"{given}: give at least {least}×{least}, or another model")
 
 
 def resolved(precision: str) -> str:
