@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +37,7 @@ from vmapseeds.results import (
   test_sets,
 )
 from vmapseeds.runs import Run, Runs
+from vmapseeds.stores import place
 from vmapseeds.train import DeviceExamples
 from vmapseeds.train import train as train_one
 
@@ -236,7 +236,7 @@ def campaign_of(out: str | os.PathLike) -> tuple[Recipe, Runs, dict[str, Any]]:
   """Recipe, runs and attributes of a folder that `train` made. `Mistake` where it is none."""
   stored = attributes(out)
   if stored is None:
-    if (Path(out) / COPY).exists():
+    if records.exists(place(out) / COPY):
       raise damaged(out, ["zarr.json cannot be read"])
     raise Mistake(f"{out} is no results folder: give one that `vmapseeds train` made")
   check_folder(out)

@@ -18,8 +18,11 @@ is "imported", `lane_width`, `lowering`, `precision` and `data_digest` are None,
 import contextlib
 import json
 import os
+import re
 import shutil
+import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,19 +31,22 @@ import numpy as np
 import xarray as xr
 import zarr
 from jaxtyping import Bool, Int
+from upath import UPath
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from vmapseeds import blocks
 from vmapseeds.data import Dataset
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Runs
+from vmapseeds.stores import is_remote, place, reached, zarr_store
 
 FORMAT = "vmapseeds results 1"
 MIXED = "mixed"  # a condition that is not the same for all runs: records have those of each
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 COPY = f"{blocks.FOLDER}/folder.json"  # of the root's zarr.json
+BEGUN = f"{blocks.FOLDER}/folder.partial"  # there while a folder behind a URL is being made
 # Of variables that have more than a number a run.
 DIMENSIONS = {
   "label_map": ("run", "original_class"), "subset": ("run", "train_example"), "labels": ("example",),
@@ -53,11 +59,11 @@ class Results:
   """The folder of a campaign, open for writing: made by `open_or_create`, which also extends it."""
 
   def __init__(self, path: str | os.PathLike):
-    self.path = Path(path)
+    self.path = place(path)
     for file, fault in metadata_faults(self.path):
       raise damaged(self.path, [f"{file} {fault}"])
     with readable(self.path):
-      self.group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
+      self.group = zarr.open_group(zarr_store(self.path), mode="r+", use_consolidated=False, zarr_format=3)
       self._arrays: dict[str, zarr.Array] = {}
       self.block_runs = self.array("done").chunks[0]
     self.columns = list(self.group.attrs["columns"])
@@ -83,9 +89,9 @@ class Results:
         conditions. Nothing is changed then.
       FileExistsError: another process has made the folder meanwhile.
     """
-    path = Path(path)
+    path = place(path)
     check_folder(path)
-    if path.is_dir() and any(path.iterdir()):
+    if attributes(path) is not None:
       results = cls(path)
       with readable(path):
         mixed = results.check_same(recipe, runs, logits, conditions, versions, force_mixed)
@@ -181,7 +187,7 @@ class Results:
 
   def set_attributes(self, **changes: Any) -> None:
     """Writes some of the root's attributes."""
-    root = json.loads((self.path / "zarr.json").read_text())
+    root = json.loads(blocks.read(self.path / "zarr.json") or b"")
     root["attributes"] |= changes
     blocks.replace(self.path / "zarr.json", json.dumps(root, indent=2))
     consolidate(self.path)
@@ -256,10 +262,12 @@ class Results:
 
   def _values(self, name: str, block: int) -> tuple[np.ndarray | None, str | None]:
     """An array's values in a block, or why they cannot be read."""
-    if not (self.path / self.object(name, block)).exists():
+    if not blocks.exists(self.path / self.object(name, block)):
       return None, "is missing"
     try:
       return self.array(name)[self.rows(block)], None
+    except Failure:
+      raise  # of a store that cannot be reached nothing is known
     except Exception as error:
       return None, f"cannot be read ({said(error)})"
 
@@ -280,7 +288,7 @@ class Results:
     if self.group["done"].shape != self.array("done").shape:
       self._arrays.clear()  # another process has extended the folder
     rows = self.rows(block)
-    if not (self.path / self.object("done", block)).exists():
+    if not blocks.exists(self.path / self.object("done", block)):
       self.array("done")[rows] = False
     marked = self.array("done")[rows]
     for write in blocks.record(self.path, block):
@@ -368,21 +376,29 @@ class Results:
 
 
 @contextlib.contextmanager
-def made_whole(path: Path) -> Iterator[Path]:
+def made_whole(path: Path | UPath) -> Iterator[Path]:
   """A place beside `path` to make a folder in, moved to `path` at the end: it is there whole or not at all.
 
+  Where `path` is a URL the place is in the folder of temporary files.
+
   Raises:
-    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it.
+    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it on a disk.
   """
-  place = path.resolve()
-  draft = place.with_name(f".{place.name}.{os.getpid()}.new")
-  new_parents = [parent for parent in place.parents if not parent.exists()]
+  if is_remote(path):
+    with tempfile.TemporaryDirectory(prefix="vmapseeds-") as temporary:
+      draft = Path(temporary, "results")
+      yield draft
+      _upload(draft, path)
+    return
+  final = path.resolve()
+  draft = final.with_name(f".{final.name}.{os.getpid()}.new")
+  new_parents = [parent for parent in final.parents if not parent.exists()]
   _remove(draft)
   try:
     yield draft
-    if place.is_dir():
-      place.rmdir()
-    draft.rename(place)
+    if final.is_dir():
+      final.rmdir()
+    draft.rename(final)
   except BaseException as error:
     _remove(draft)
     with contextlib.suppress(OSError):
@@ -391,6 +407,39 @@ def made_whole(path: Path) -> Iterator[Path]:
     if isinstance(error, OSError):
       raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
     raise
+
+
+def _upload(draft: Path, path: UPath) -> None:
+  """Puts a folder into a store. The root's `zarr.json`, put after the rest and only if there is none, makes it exist.
+
+  Who puts it has a claim, and `BEGUN` says that what lies there without a root is no one else's: when this fails or the
+  process dies, the next one clears it away.
+  """
+  made = Mistake(f"{path} was made by another process meanwhile: give another folder")
+  with blocks.Claims(path) as claims:
+    while not claims.take("folder"):
+      if attributes(path):
+        raise made
+      time.sleep(1)
+    if occupied(path):
+      raise made
+    blocks.replace(path / BEGUN, "")
+    for name in blocks.names(path):
+      if not _passing(name):
+        blocks.remove(path / name)
+    files = sorted(blocks.names(draft) - {"zarr.json", COPY})
+    with reached(path):
+      path.fs.put([str(draft / file) for file in files], [(path / file).path for file in files])
+    root = (draft / "zarr.json").read_text()
+    if not claims.holds("folder") or not blocks.create(path / "zarr.json", root):
+      raise made
+    blocks.replace(path / COPY, root)  # before, `verify --repair` would take half a folder for one that lost its root
+    blocks.remove(path / BEGUN)
+
+
+def _passing(name: str) -> bool:
+  """Whether a file in a results folder is there only while something is being done."""
+  return name.startswith(f"{blocks.FOLDER}/") and name.endswith((".claim", ".partial"))
 
 
 def _remove(folder: Path) -> None:
@@ -477,14 +526,14 @@ def _sampling(runs: Runs) -> list | None:
   return list(runs.sampling) if runs.sampling else None
 
 
-def consolidate(path: Path) -> None:
+def consolidate(path: Path | UPath) -> None:
   """Copies all metadata into one file a group, where it is not there yet, and the root's file into `blocks`.
 
   Without it `xarray.open_zarr` warns and reads array by array.
   """
   root = parsed(path / "zarr.json")
-  sets = test_sets(path)
-  found = {file: parsed(path / file) for file in metadata_files(root["attributes"])}
+  sets = _test_sets(root["attributes"])
+  found = parsed_all(path, metadata_files(root["attributes"]))
   nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
   for node in nodes.values():
     node.pop("consolidated_metadata", None)
@@ -494,22 +543,29 @@ def consolidate(path: Path) -> None:
     _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": {**inline, "metadata": inside}})
   # The root counts for readers; the copy is first, so that it is never the older one.
   whole = {**root, "consolidated_metadata": {**inline, "metadata": nodes}}
-  if (path / blocks.FOLDER).is_dir():
+  if is_remote(path) or (path / blocks.FOLDER).is_dir():
     _rewrite(path / COPY, whole)
   _rewrite(path / "zarr.json", whole)
 
 
-def _rewrite(file: Path, node: dict[str, Any]) -> None:
+def _rewrite(file: Path | UPath, node: dict[str, Any]) -> None:
   if parsed(file) != node:
     blocks.replace(file, json.dumps(node, indent=2))
 
 
-def parsed(file: Path) -> Any:
+def parsed(file: Path | UPath) -> Any:
   """What a JSON file holds, None where it cannot be read."""
-  try:
-    return json.loads(blocks.read(file) or b"")
-  except (OSError, ValueError):
-    return None
+  return parsed_all(file.parent, [file.name])[file.name]
+
+
+def parsed_all(folder: Path | UPath, files: list[str]) -> dict[str, Any]:
+  """What JSON files hold, None for those that cannot be read."""
+
+  def value(text: bytes | None) -> Any:
+    with contextlib.suppress(ValueError):
+      return json.loads(text or b"")
+
+  return {file: value(text) for file, text in blocks.read_all(folder, files).items()}
 
 
 def metadata_files(root: dict[str, Any]) -> list[str]:
@@ -520,15 +576,14 @@ def metadata_files(root: dict[str, Any]) -> list[str]:
   return [f"{name}/zarr.json" for name in (*sets, *arrays)]
 
 
-def metadata_faults(path: Path) -> list[tuple[str, str]]:
+def metadata_faults(path: Path | UPath) -> list[tuple[str, str]]:
   """Metadata files that are missing, cannot be read or differ from the root's copy of them, and what is wrong."""
   root = parsed(path / "zarr.json")
   copies = (root.get("consolidated_metadata") or {}).get("metadata")
   found = []
-  for file in metadata_files(root["attributes"]):
-    node = parsed(path / file)
+  for file, node in parsed_all(path, metadata_files(root["attributes"])).items():
     if not isinstance(node, dict):
-      found.append((file, "cannot be read" if (path / file).exists() else "is missing"))
+      found.append((file, "cannot be read" if blocks.exists(path / file) else "is missing"))
       continue
     node.pop("consolidated_metadata", None)
     copy = copies and copies.get(file.removesuffix("/zarr.json"))
@@ -549,17 +604,37 @@ def metadata_faults(path: Path) -> list[tuple[str, str]]:
 def check_folder(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is the results folder of a training, an empty folder, or can be made."""
   check_writable(path)
-  path = Path(path)
   stored = attributes(path)
-  if path.is_dir() and any(path.iterdir()) and stored is None:
+  if stored is None and occupied(path):
     raise Mistake(f"{path} holds something else than results: give a new or empty folder")
   if stored and stored.get("device_kind") == IMPORTED:
     raise Mistake(f"{path} holds imported runs, which cannot be extended: give a new or empty folder")
 
 
+def occupied(path: str | os.PathLike) -> bool:
+  """Whether something lies in `path`, besides what a process left that ended while it made a folder behind a URL."""
+  path = place(path)
+  if not is_remote(path):
+    return path.is_dir() and any(path.iterdir())
+  there = blocks.names(path)
+  made = any(re.fullmatch(rf"zarr\.json|{blocks.FOLDER}/\d+\.json", name) for name in there)
+  return made or (BEGUN not in there and not all(map(_passing, there)))
+
+
 def check_writable(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is a writable folder or can be made."""
-  path = Path(path)
+  path = place(path)
+  if is_remote(path):
+    probe = path / blocks.FOLDER / f"{uuid.uuid4().hex}.partial"
+    try:
+      if not blocks.create(probe, "1") or blocks.create(probe, "2"):
+        raise Mistake(f"{path} is in a store without conditional writes, which claims need: give another folder")
+      blocks.remove(probe)
+    except FileNotFoundError:
+      raise Mistake(f"{path} cannot be written (there is no such bucket): make it, or give another folder") from None
+    except Failure as failure:
+      raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
+    return
   if path.exists() and not path.is_dir():
     raise Mistake(f"{path} is a file: give a folder for the results")
   parent = next(p for p in (path, *path.absolute().parents) if p.exists())
@@ -569,8 +644,9 @@ def check_writable(path: str | os.PathLike) -> None:
 
 def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
   """The attributes of a results folder, None where there is none."""
+  file = place(path) / "zarr.json"
   try:
-    found = json.loads((Path(path) / "zarr.json").read_text())["attributes"]
+    found = json.loads(blocks.read(file) or b"")["attributes"]
   except (OSError, ValueError, KeyError, TypeError):
     return None
   return found if isinstance(found, dict) and found.get("format") == FORMAT else None
@@ -597,16 +673,16 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   Raises:
     Mistake: `path` is no results folder, or has no such test set.
   """
-  path = Path(path)
+  path = place(path)
   stored = attributes(path)
   if stored is None:
-    if (path / COPY).exists():
+    if blocks.exists(path / COPY):
       raise damaged(path, ["zarr.json cannot be read"])
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   one_of("test set", test_set, test_sets(path))
   with readable(path):
     dataset = xr.merge(
-      [xr.open_zarr(path), xr.open_zarr(path, group=test_set)],
+      [xr.open_zarr(zarr_store(path)), xr.open_zarr(zarr_store(path), group=test_set)],
       combine_attrs="override",
       join="exact",
       compat="no_conflicts",
@@ -617,24 +693,22 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   return dataset.isel(run=np.flatnonzero(done)).drop_vars("done")
 
 
-def missing(path: Path, stored: dict[str, Any], done: Bool[np.ndarray, " runs"]) -> list[str]:
+def missing(path: Path | UPath, stored: dict[str, Any], done: Bool[np.ndarray, " runs"]) -> list[str]:
   """The objects and records that should be there, given which runs are done, and are not: by names, nothing is read."""
   begun = np.unique(np.flatnonzero(done) // stored["block_runs"]).tolist()
-  records = {file.removesuffix(".json") for file in blocks.names(path / blocks.FOLDER)}
-  recorded = [block for block in range(-(-len(done) // stored["block_runs"])) if str(block) in records]
+  there = blocks.names(path)
+  recorded = [k for k in range(-(-len(done) // stored["block_runs"])) if f"{blocks.FOLDER}/{k}.json" in there]
   lost = []
   for file in metadata_files(stored):
     name = file.removesuffix("/zarr.json")
     if name in _test_sets(stored):
       continue
-    there = blocks.names(path / name / "c")
     variable = name.split("/")[-1]
     wanted = {"done": [*begun, *recorded], "labels": [0]}.get(variable, begun)
-    objects = (object_path(name, block, len(DIMENSIONS.get(variable, ("run",)))) for block in wanted)
-    lost += [object for object in objects if object.removeprefix(f"{name}/c/") not in there]
+    lost += [object_path(name, block, len(DIMENSIONS.get(variable, ("run",)))) for block in wanted]
   if stored["device_kind"] != IMPORTED:
-    lost += [f"{blocks.FOLDER}/{block}.json" for block in begun if str(block) not in records]
-  return lost
+    lost += [f"{blocks.FOLDER}/{block}.json" for block in begun]
+  return [file for file in lost if file not in there]
 
 
 def damaged(path: str | os.PathLike, faults: list[str]) -> Mistake:
@@ -648,7 +722,7 @@ def readable(path: str | os.PathLike) -> Iterator[None]:
   """Makes of an error a `Mistake` that says what is damaged, when something is."""
   try:
     yield
-  except (Mistake, FileExistsError):
+  except (Mistake, Failure, FileExistsError):
     raise
   except Exception as error:
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):

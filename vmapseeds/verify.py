@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from upath import UPath
 
 from vmapseeds import blocks
 from vmapseeds.errors import Mistake
@@ -22,6 +23,7 @@ from vmapseeds.results import (
   parsed,
   test_sets,
 )
+from vmapseeds.stores import is_remote, place
 
 
 class Verdict(NamedTuple):
@@ -55,8 +57,8 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
   Raises:
     Mistake: `path` is no results folder.
   """
-  path = Path(path)
-  if attributes(path) is None and not (path / COPY).exists():
+  path = place(path)
+  if attributes(path) is None and not blocks.exists(path / COPY):
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   look, repairs = _Look(path), []
   while repair and look.problems:
@@ -72,7 +74,7 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
 class _Look:
   """One reading of a folder."""
 
-  def __init__(self, path: Path):
+  def __init__(self, path: Path | UPath):
     self.path, self.problems, self.notes = path, [], []
     self.runs = self.done = 0
     self.stored = attributes(path)
@@ -85,7 +87,7 @@ class _Look:
     if self.stored is None:
       self.problems.append(_Problem("zarr.json", "cannot be read", "root" if copy else "none"))
       return False
-    if copy is None and (self.path / COPY).exists():
+    if copy is None and blocks.exists(self.path / COPY):
       self.problems.append(_Problem(COPY, "cannot be read", "copy"))
     elif copy is None and "block_runs" in self.stored:
       self.problems.append(_Problem(COPY, "is missing", "copy"))
@@ -143,7 +145,7 @@ class _Look:
       else:
         names = results.columns if checked else []
         faults = {results.object(name, block): results.faulty(name, block) for name in names}
-        if str(block) in claims and any((self.path / o).exists() for o in outcomes):
+        if str(block) in claims and any(blocks.exists(self.path / o) for o in outcomes):
           self.notes.append(f"block {block} was left half written by a process that ended; train or work trains it")
           known |= outcomes
       for object, fault in faults.items():
@@ -183,9 +185,8 @@ class _Look:
     places = [file.removesuffix("/zarr.json") for file in metadata_files(self.stored)]
     begun = False
     tops = {place.split("/")[0] for place in places} | {blocks.FOLDER}
-    for top in sorted(tops):
-      for name in sorted(blocks.names(self.path / top)):
-        file = f"{top}/{name}"
+    for file in sorted(blocks.names(self.path)):
+      if file.split("/")[0] in tops and "/" in file:
         if file in known or re.fullmatch(rf"{blocks.FOLDER}/\w+\.\d+\.claim", file):
           continue
         if file.endswith(".partial"):
@@ -212,14 +213,15 @@ class _Look:
         if problem.cure in ("done", "block") and not claims.take(problem.block):
           continue
         if problem.cure == "root":
-          blocks.replace(self.path / "zarr.json", (self.path / COPY).read_text())
+          blocks.replace(self.path / "zarr.json", blocks.read(self.path / COPY).decode())
           said.append(f"zarr.json was restored from {COPY}")
         elif problem.cure == "copy":
           consolidate(self.path)
           said.append(f"{problem.file} was written again")
         elif problem.cure == "metadata":
           copies = parsed(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
-          (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
+          if not is_remote(self.path):
+            (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
           copy = copies[problem.file.removesuffix("/zarr.json")]
           blocks.replace(self.path / problem.file, json.dumps(copy, indent=2))
           consolidate(self.path)
@@ -247,7 +249,7 @@ class _Look:
     results = Results(self.path)
     record, rows = self.path / blocks.FOLDER / f"{block}.json", results.rows(block)
     objects = [self.path / results.object(name, block) for name in results.outcomes]
-    if not record.exists() and not any(o.exists() for o in objects) and results.faulty("done", block) is None \
+    if not any(map(blocks.exists, (record, *objects))) and results.faulty("done", block) is None \
       and not results.array("done")[rows].any():  # fmt: skip
       return []  # another of its problems brought us here before
     if results.faulty("done", block):
