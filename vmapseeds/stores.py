@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 from upath import UPath
 from zarr.storage import FsspecStore
 
 from vmapseeds.errors import Failure, Mistake
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of this package, by protocol
+# Else s3fs asks for the size of an object before it reads it, and reads a large one in parts, maybe of two writes.
+WHOLE = {"max_concurrency": 1}
 
 
 def place(given: str | os.PathLike | UPath) -> Path | UPath:
@@ -28,7 +31,7 @@ def place(given: str | os.PathLike | UPath) -> Path | UPath:
       which makes one slash of two.
   """
   if isinstance(given, UPath) and not isinstance(given, os.PathLike):
-    return UPath(given, use_listings_cache=False)
+    return UPath(given, **_options(given.protocol))
   text = os.fspath(given)
   protocol, found, _ = text.partition("://")
   if not found:
@@ -49,7 +52,11 @@ def place(given: str | os.PathLike | UPath) -> Path | UPath:
     raise Mistake(
       f"{text}: no results can be behind {protocol}://: give a local folder, s3://, gs:// or another store of fsspec"
     ) from None
-  return UPath(text, use_listings_cache=False)
+  return UPath(text, **_options(protocol))
+
+
+def _options(protocol: str) -> dict[str, Any]:
+  return {"use_listings_cache": False, **(WHOLE if protocol in ("s3", "s3a") else {})}
 
 
 def is_remote(path: Path | UPath) -> bool:
@@ -80,7 +87,8 @@ def write(path: Path | UPath, data: bytes) -> None:
 
 def zarr_store(path: Path | UPath) -> "Path | _Store":
   """What Zarr and xarray open."""
-  return _Store.from_url(str(path), storage_options=dict(path.storage_options)) if is_remote(path) else path
+  # A wrapper, because Zarr would make a second file system of an asynchronous one, with connections that nobody closes.
+  return _Store(AsyncFileSystemWrapper(path.fs, asynchronous=True), path=path.path) if is_remote(path) else path
 
 
 class _Store(FsspecStore):
