@@ -21,6 +21,7 @@ from test_cli import run
 import vmapseeds as vs
 from experiments.reliability import kills
 from vmapseeds import blocks, results
+from vmapseeds.checkpoints import Checkpoints
 from vmapseeds.results import Results
 from vmapseeds.stores import place
 
@@ -32,8 +33,8 @@ RUNS = 12
 HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
 
 
-def train(out, n=RUNS, **options):
-  return vs.train(LINEAR, vs.Runs.independent(n), out, **{**HOW, **options})
+def train(out, n=RUNS, recipe=LINEAR, **options):
+  return vs.train(recipe, vs.Runs.independent(n), out, **{**HOW, **options})
 
 
 class Store:
@@ -318,6 +319,51 @@ def test_claims_of_other_machines_run_out(store, monkeypatch):
     monkeypatch.setattr(blocks, "age", lambda path: blocks.LEASE + 1)
     assert claims.take(3)
     assert blocks.names(place(url)) == {"blocks/3.1.claim"}
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("where", [pytest.param("s3", marks=pytest.mark.slow), "memory"])
+def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
+  url = store.folder() if where == "s3" else "memory://checkpoints/r"
+  options = {"recipe": LINEAR.replace(epochs=6), "keep_params": True}
+  whole = train(tmp_path / "r", 4, **options).load()
+  save, saved = Checkpoints.save, []
+
+  def interrupted(self, rounds, state):
+    save(self, rounds, state)
+    saved.append(rounds)
+    if rounds == 4 and len(saved) == 2:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(Checkpoints, "save", interrupted)
+  with pytest.raises(KeyboardInterrupt):
+    train(url, 4, checkpoint_every=2, **options)
+  path = place(url) / "checkpoints"
+  assert blocks.names(path) == {"0-3/4.zip"}
+  resumed = train(url, 4, checkpoint_every=1, **options)
+  assert saved == [2, 4, 5]
+  assert blocks.names(path) == set()
+  for name in whole:
+    np.testing.assert_array_equal(resumed[name], whole[name])
+  for name, leaf in vs.load_params(tmp_path / "r", 3)["params"]["Dense_0"].items():
+    np.testing.assert_array_equal(vs.load_params(url, 3)["params"]["Dense_0"][name], leaf)
+  assert capsys.readouterr().err == ""
+
+
+def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
+  url = "memory://torn/r"
+  train(url, 4)
+  assert vs.verify(url, repair=True).problems == []
+  path = place(url)
+  blocks.remove(path / "test/predictions/c/0/0")
+  vs.verify(url, repair=True)
+  (path / "checkpoints").fs.pipe_file((path / "checkpoints/0-3/1.zip").path, b"PK torn")
+  vs.work(url, checkpoint_every=1, progress=False)
+  assert capsys.readouterr().err == "the checkpoint 0-3/1 is ignored: it cannot be read\n"
+  assert not [name for name in blocks.names(path) if "checkpoints" in name]
+  assert vs.verify(url) == (4, 4, [], [], [])
 
 
 # Damage

@@ -3,6 +3,8 @@
 The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`, and `done`, which is written last and says that a run's row is complete. Each test set is a group
 with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request, `logits(run, example, class)`.
+The group `variables` is there on request, with an array a leaf (`vmapseeds.variables`); the folder `checkpoints`, which
+is no group, while runs are in training (`vmapseeds.checkpoints`).
 The root's attributes hold the recipe as JSON, the names of the test sets and what the results depend on: device kind,
 lane width, lowering, precision (what `auto` came to), data.
 
@@ -27,6 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 import zarr
@@ -52,6 +55,8 @@ DIMENSIONS = {
   "label_map": ("run", "original_class"), "subset": ("run", "train_example"), "labels": ("example",),
   "predictions": ("run", "example"), "logits": ("run", "example", "class"),
 }  # fmt: skip
+VARIABLES = "variables"
+RESERVED = (blocks.FOLDER, "checkpoints", VARIABLES, "report", "done", "diverged")  # no names of test sets
 FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, "diverged": False}
 
 
@@ -67,18 +72,19 @@ class Results:
       self._arrays: dict[str, zarr.Array] = {}
       self.block_runs = self.array("done").chunks[0]
     self.columns = list(self.group.attrs["columns"])
-    variables = ["predictions", "accuracy"] + ["logits"] * self.group.attrs["logits"]
-    self.outcomes = ["diverged", *(f"{name}/{v}" for name in test_sets(self.path) for v in variables)]
+    self.outcomes = _outcomes(self.group.attrs)
 
   @classmethod
   def open_or_create(
     cls, path: str | os.PathLike, recipe: Recipe, runs: Runs, data: Dataset, *, chunk: int, logits: bool,
-    conditions: dict[str, Any], versions: dict[str, str], force_mixed: bool = False,
+    variables: dict[str, jax.ShapeDtypeStruct], conditions: dict[str, Any], versions: dict[str, str],
+    force_mixed: bool = False,
   ) -> "Results":  # fmt: skip
     """The campaign's folder, made if there is none, extended if it has fewer runs.
 
     Args:
       chunk: runs a block of a new folder.
+      variables: those of one run, by their names; none where they are not kept.
       conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering,
         precision, data.
       versions: of Python and of packages.
@@ -94,7 +100,7 @@ class Results:
     if attributes(path) is not None:
       results = cls(path)
       with readable(path):
-        mixed = results.check_same(recipe, runs, logits, conditions, versions, force_mixed)
+        mixed = results.check_same(recipe, runs, logits, bool(variables), conditions, versions, force_mixed)
         results.restore_labels(data)
         results.extend(runs)
         results.settle(conditions, versions, mixed)
@@ -110,7 +116,7 @@ class Results:
             "sampling": _sampling(runs), "block_runs": chunk, **conditions, "versions": versions,
           },
           runs=len(runs), columns=runs.columns(), labels={name: e.labels for name, e in data.tests.items()},
-          chunk=chunk, logits=np.dtype(np.float32) if logits else None,
+          chunk=chunk, logits=np.dtype(np.float32) if logits else None, variables=variables,
         )  # fmt: skip
     except Mistake:
       if attributes(path) is None:
@@ -119,8 +125,8 @@ class Results:
     return cls(path)
 
   def check_same(
-    self, recipe: Recipe, runs: Runs, logits: bool, conditions: dict[str, Any], versions: dict[str, str],
-    force_mixed: bool = False,
+    self, recipe: Recipe, runs: Runs, logits: bool, keep_params: bool, conditions: dict[str, Any],
+    versions: dict[str, str], force_mixed: bool = False,
   ) -> list[str]:  # fmt: skip
     """`Mistake`, naming the first difference, unless the folder is of this recipe, these runs and these conditions.
 
@@ -157,6 +163,8 @@ class Results:
         mixed.append("versions")
     if stored["logits"] != logits:
       raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
+    if bool(stored.get("variables")) != keep_params:
+      raise Mistake(f"{other}: trained parameters are {'not ' if keep_params else ''}kept there; {use}")
     columns = runs.columns()
     if stored["columns"] != list(columns) or stored["sampling"] != _sampling(runs):
       theirs, ours = (", ".join(names) for names in (stored["columns"], columns))
@@ -329,14 +337,15 @@ class Results:
 
   def write(
     self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation],
-    provenance: dict[str, Any] | None = None,
+    variables: dict[str, np.ndarray], provenance: dict[str, Any] | None = None,
   ) -> None:  # fmt: skip
     """Writes what became of some runs, block by block: the values, then the block's record, and only then the marks.
 
     Args:
+      variables: the trained ones by their names, where they are kept.
       provenance: what the record says of these runs besides digests of their values.
     """
-    outcomes = {"diverged": diverged}
+    outcomes = {"diverged": diverged, **{f"{VARIABLES}/{name}": leaf for name, leaf in variables.items()}}
     for name, evaluation in evaluations.items():
       outcomes[f"{name}/predictions"] = evaluation.predictions
       outcomes[f"{name}/accuracy"] = evaluation.correct / evaluation.predictions.shape[1]
@@ -456,7 +465,7 @@ def _remove(folder: Path) -> None:
 
 def create_folder(
   path: Path, attributes: dict[str, Any], *, runs: int, columns: dict[str, np.ndarray], labels: dict[str, np.ndarray],
-  chunk: int, logits: np.dtype | None,
+  chunk: int, logits: np.dtype | None, variables: dict[str, jax.ShapeDtypeStruct] | None = None,
 ) -> None:  # fmt: skip
   """A results folder in which no run is done.
 
@@ -467,10 +476,19 @@ def create_folder(
     labels: those of each test set.
     chunk: runs a chunk of the arrays.
     logits: of which dtype they are kept, None where they are not.
+    variables: those of one run, by their names, where they are kept.
+
+  Raises:
+    Mistake: a test set has the name of something else in the folder.
   """
   num_classes = attributes["num_classes"]
+  variables = variables or {}
+  for name in labels:
+    if name in (*RESERVED, *columns):
+      raise Mistake(f"a test set named {name!r}, as something else in the folder is: give it another name")
   root = {
     "format": FORMAT, "logits": logits is not None, "columns": list(columns),
+    "variables": {name: leaf.shape for name, leaf in variables.items()},
     "label_digests": {name: blocks.digest(of_examples) for name, of_examples in labels.items()}, **attributes,
   }  # fmt: skip
   group = zarr.create_group(path, attributes=root)
@@ -489,6 +507,15 @@ def create_folder(
     if logits is not None:
       empty = np.broadcast_to(logits.type(np.nan), (*shape, num_classes))
       _create(test_set, "logits", empty, chunk)
+  if variables:
+    of_runs = group.create_group(VARIABLES)
+    for name, leaf in variables.items():
+      axes = [f"{name}.{axis}" for axis in range(len(leaf.shape))]
+      # Not compressed: trained numbers are noise in all but their first bits.
+      of_runs.create_array(
+        name, shape=(runs, *leaf.shape), dtype=leaf.dtype, chunks=(max(1, chunk), *leaf.shape),
+        compressors=[Crc32cCodec()], dimension_names=("run", *axes), fill_value=np.nan,
+      )  # fmt: skip
   consolidate(path)
 
 
@@ -535,13 +562,12 @@ def consolidate(path: Path | UPath) -> None:
   Without it `xarray.open_zarr` warns and reads array by array.
   """
   root = parsed(path / "zarr.json")
-  sets = _test_sets(root["attributes"])
   found = parsed_all(path, metadata_files(root["attributes"]))
   nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
   for node in nodes.values():
     node.pop("consolidated_metadata", None)
   inline = {"kind": "inline", "must_understand": False}
-  for name in sets:
+  for name in groups(root["attributes"]):
     inside = {n.removeprefix(f"{name}/"): node for n, node in nodes.items() if n.startswith(f"{name}/")}
     _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": {**inline, "metadata": inside}})
   # The root counts for readers; the copy is first, so that it is never the older one.
@@ -573,10 +599,21 @@ def parsed_all(folder: Path | UPath, files: list[str]) -> dict[str, Any]:
 
 def metadata_files(root: dict[str, Any]) -> list[str]:
   """The metadata files below the root that a folder with these attributes has."""
-  sets = _test_sets(root)
-  variables = ["labels", "predictions", "accuracy"] + ["logits"] * root["logits"]
-  arrays = [*root["columns"], "diverged", "done", *(f"{name}/{v}" for name in sets for v in variables)]
-  return [f"{name}/zarr.json" for name in (*sets, *arrays)]
+  arrays = [*root["columns"], *_outcomes(root), "done", *(f"{name}/labels" for name in _test_sets(root))]
+  # Zarr takes consolidated nodes group by group.
+  return [f"{name}/zarr.json" for name in sorted((*groups(root), *arrays), key=lambda name: name.rpartition("/")[0])]
+
+
+def groups(root: dict[str, Any]) -> list[str]:
+  """The groups that a folder with these attributes has."""
+  return [*_test_sets(root), *[VARIABLES] * bool(root.get("variables"))]
+
+
+def _outcomes(root: dict[str, Any]) -> list[str]:
+  """The arrays of what became of each run, but for `done`."""
+  of_tests = ["predictions", "accuracy"] + ["logits"] * root["logits"]
+  of_networks = [f"{VARIABLES}/{name}" for name in root.get("variables", {})]
+  return ["diverged", *(f"{name}/{variable}" for name in _test_sets(root) for variable in of_tests), *of_networks]
 
 
 def metadata_faults(path: Path | UPath) -> list[tuple[str, str]]:
@@ -701,14 +738,16 @@ def missing(path: Path | UPath, stored: dict[str, Any], done: Bool[np.ndarray, "
   begun = np.unique(np.flatnonzero(done) // stored["block_runs"]).tolist()
   there = blocks.names(path)
   recorded = [k for k in range(-(-len(done) // stored["block_runs"])) if f"{blocks.FOLDER}/{k}.json" in there]
+  ranks = {f"{VARIABLES}/{name}": 1 + len(shape) for name, shape in stored.get("variables", {}).items()}
   lost = []
   for file in metadata_files(stored):
     name = file.removesuffix("/zarr.json")
-    if name in _test_sets(stored):
+    if name in groups(stored):
       continue
     variable = name.split("/")[-1]
     wanted = {"done": [*begun, *recorded], "labels": [0]}.get(variable, begun)
-    lost += [object_path(name, block, len(DIMENSIONS.get(variable, ("run",)))) for block in wanted]
+    rank = ranks.get(name) or len(DIMENSIONS.get(variable, ("run",)))
+    lost += [object_path(name, block, rank) for block in wanted]
   if stored["device_kind"] != IMPORTED:
     lost += [f"{blocks.FOLDER}/{block}.json" for block in begun]
   return [file for file in lost if file not in there]

@@ -17,6 +17,7 @@ from vmapseeds.results import (
   Results,
   attributes,
   consolidate,
+  groups,
   metadata_faults,
   metadata_files,
   object_path,
@@ -99,7 +100,7 @@ class _Look:
       self.problems.append(_Problem(file, fault, "metadata" if known else "none"))
     if self.problems:
       return False
-    for name in test_sets(self.path) if known else ():
+    for name in groups(self.stored) if known else ():
       inside = (parsed(self.path / name / "zarr.json").get("consolidated_metadata") or {}).get("metadata")
       if inside != {n.removeprefix(f"{name}/"): node for n, node in known.items() if n.startswith(f"{name}/")}:
         self.problems.append(_Problem(f"{name}/zarr.json", "differs from the root's copy of its arrays", "copy"))
