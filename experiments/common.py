@@ -7,6 +7,7 @@ hands numbers, table rows and its `plot` to `write`, which saves `<name>.json`, 
 
 import dataclasses
 import hashlib
+import io
 import itertools
 import json
 import math
@@ -23,9 +24,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
+from upath import UPath
 
 import vmapseeds as vs
-from vmapseeds import lanes, models, stats
+from vmapseeds import lanes, models, stats, stores
 from vmapseeds.cli import overrides, parse
 from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.results import check_writable
@@ -62,10 +64,10 @@ class Flags:
   set: Annotated[tuple[str, ...], _arg("FIELD=VALUE", "none")] = ()
   """recipe fields to change, e.g. width=0.25 dataset=cifar10"""
 
-  out: Annotated[Path | None, _arg("DIR", "results/<paper>/<experiment>/<recipe>")] = None
+  out: Annotated[str | None, _arg("DIR", "results/<paper>/<experiment>/<recipe>")] = None
   """folder for numbers, figure and table; by default that of a quick run ends in -quick"""
 
-  campaigns: Annotated[Path, _arg("DIR")] = Path("results/campaigns")
+  campaigns: Annotated[str, _arg("DIR")] = "results/campaigns"
   """folder of trained runs, which experiments share: what is there is not trained again"""
 
   quick: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -89,8 +91,8 @@ class Setting:
   epochs: tuple[int, ...]
   runs: int
   seed_batch: int | None
-  out: Path
-  campaigns: Path
+  out: Path | UPath
+  campaigns: Path | UPath
   quick: bool
   used: dict[str, dict[str, Any]]  # campaigns read so far: their runs and what these depend on
   lane_width: int | None = None
@@ -171,7 +173,7 @@ def settings(
   return Setting(
     paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs,
     seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering,
-    out=out, campaigns=flags.campaigns, quick=flags.quick, used={}, flags=flags,
+    out=stores.place(out), campaigns=stores.place(flags.campaigns), quick=flags.quick, used={}, flags=flags,
   )  # fmt: skip
 
 
@@ -314,7 +316,8 @@ def write(
     plot: draws `numbers` on an array of axes.
     panels: how many axes.
   """
-  setting.out.mkdir(parents=True, exist_ok=True)
+  if not stores.is_remote(setting.out):
+    setting.out.mkdir(parents=True, exist_ok=True)
   stem = setting.out / setting.experiment
   record = {
     "experiment": f"{setting.paper}.{setting.experiment}",
@@ -326,17 +329,19 @@ def write(
     "numbers": numbers,
     "paper": paper,
   }
-  stem.with_suffix(".json").write_text(json.dumps(plain(record), indent=1, allow_nan=False) + "\n")
+  stores.write(stem.with_suffix(".json"), (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
 
   figure = Figure(figsize=(4.4 * panels, 3.9), layout="constrained")
   plot(numbers, figure.subplots(1, panels, squeeze=False)[0])
   figure.suptitle(f"{setting.recipe.name}, {setting.runs} runs each", fontsize="medium")
-  figure.savefig(stem.with_suffix(".png"), dpi=120)
+  drawn = io.BytesIO()
+  figure.savefig(drawn, dpi=120)
+  stores.write(stem.with_suffix(".png"), drawn.getvalue())
 
   title = f"{setting.experiment}: paper beside ours"
   lines = [HEAD, ("---",) * len(HEAD), *table]
   text = "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-  stem.with_suffix(".md").write_text(f"# {title}\n\n{text}\n\n{notes}\n")
+  stores.write(stem.with_suffix(".md"), f"# {title}\n\n{text}\n\n{notes}\n".encode())
 
   shown = Table(title=title, caption=notes, caption_justify="left")
   for name in HEAD:

@@ -26,6 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from upath import UPath
+
+from vmapseeds.errors import Failure
+from vmapseeds.stores import is_remote, place, reached, write
 
 FOLDER = "blocks"
 CLAIM = r"(\w{1,20})\.(\d{1,20})\.claim"
@@ -36,14 +40,27 @@ UNFINISHED = 10.0  # seconds after which a claim that cannot be read is not stil
 # Files.
 
 
-def names(folder: Path) -> set[str]:
-  """The files below a folder, by their paths in it; none where there is no such folder."""
+def names(folder: Path | UPath, prefix: str = "") -> set[str]:
+  """The files below a folder, by their paths in it; none where there is no such folder.
+
+  Args:
+    prefix: where the folder is behind a URL, those alone that begin so are asked for.
+  """
+  if is_remote(folder):
+    with reached(folder), contextlib.suppress(FileNotFoundError):
+      found = folder.fs.find(folder.path, **({"prefix": prefix} if prefix else {}))
+      start = folder.path.rstrip("/") + "/"
+      return {f.removeprefix(start) for f in found if f.startswith(start) and not f.endswith("/")}
+    return set()
   return {Path(at, f).relative_to(folder).as_posix() for at, _, files in os.walk(folder) for f in files}
 
 
-def read(path: Path) -> bytes | None:
+def read(path: Path | UPath) -> bytes | None:
   """A file's bytes, None where there is no such file. `ValueError` where it is no file or has too many bytes."""
   try:
+    if is_remote(path):
+      with reached(path):
+        return path.fs.cat_file(path.path)
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
       raise ValueError(f"no file, or larger than {MOST_BYTES >> 20} MiB")
@@ -60,8 +77,41 @@ def parse(text: bytes | None) -> Any:
     raise ValueError("nested too deeply") from None
 
 
-def create(path: Path, text: str) -> bool:
+def read_all(folder: Path | UPath, files: list[str]) -> dict[str, bytes | None]:
+  """The bytes of several files, None where one is not there or cannot be read; a store is asked for all at once."""
+  if not is_remote(folder):
+    found = {}
+    for file in files:
+      with contextlib.suppress(OSError, ValueError):
+        found[file] = read(folder / file)
+    return {file: found.get(file) for file in files}
+  paths = {file: (folder / file).path for file in files}
+  with reached(folder):
+    found = folder.fs.cat(list(paths.values()), on_error="return")
+    for value in found.values():
+      if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
+        raise value
+  return {file: None if isinstance(found[p], Exception) else found[p] for file, p in paths.items()}
+
+
+def exists(path: Path | UPath) -> bool:
+  """Whether there is such a file."""
+  if is_remote(path):
+    with reached(path):
+      return path.fs.exists(path.path)
+  return path.exists()
+
+
+def create(path: Path | UPath, text: str) -> bool:
   """Writes a new file; False where there is one of that name."""
+  if is_remote(path):
+    try:
+      with reached(path):
+        path.fs.pipe_file(path.path, text.encode(), mode="create")
+    except FileExistsError:
+      # Ours, where a request was sent twice because its answer was lost.
+      return read(path) == text.encode()
+    return True
   try:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
   except FileExistsError:
@@ -73,8 +123,10 @@ def create(path: Path, text: str) -> bool:
   return True
 
 
-def replace(path: Path, text: str) -> None:
+def replace(path: Path | UPath, text: str) -> None:
   """Writes a file that is there whole or not at all, also after the machine lost its power."""
+  if is_remote(path):
+    return write(path, text.encode())
   draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
   try:
     draft.write_text(text)
@@ -86,8 +138,10 @@ def replace(path: Path, text: str) -> None:
   flush(path.parent)
 
 
-def flush(path: Path) -> None:
-  """Waits until a file, or the names in a folder, are on the disk."""
+def flush(path: Path | UPath) -> None:
+  """Waits until a file, or the names in a folder, are on the disk; what a store has said to have, it has."""
+  if is_remote(path):
+    return
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -95,14 +149,30 @@ def flush(path: Path) -> None:
     os.close(descriptor)
 
 
-def remove(path: Path) -> None:
+def remove(path: Path | UPath) -> None:
   """Removes a file, if there is one."""
+  if is_remote(path):
+    with reached(path), contextlib.suppress(FileNotFoundError):
+      path.fs.rm_file(path.path)
+    return
   path.unlink(missing_ok=True)
 
 
-def age(path: Path) -> float:
+def renew(path: Path | UPath, text: str) -> None:
+  """Makes a file of this text young again, if it is still there."""
+  if is_remote(path):
+    if read(path) == text.encode():
+      replace(path, text)
+  elif path.exists():
+    os.utime(path)
+
+
+def age(path: Path | UPath) -> float:
   """Seconds since a file was written or renewed; infinite where there is none."""
   try:
+    if is_remote(path):
+      with reached(path):
+        return time.time() - path.fs.modified(path.path).timestamp()
     return time.time() - path.stat().st_mtime
   except FileNotFoundError:
     return np.inf
@@ -115,12 +185,14 @@ class Claims:
   """The blocks of a results folder that this process holds; leaving the context gives all of them back."""
 
   def __init__(self, path: str | os.PathLike):
-    self.folder = Path(path) / FOLDER
-    self._held: dict[str, tuple[Path, str]] = {}
+    self.folder = place(path) / FOLDER
+    self._held: dict[str, tuple[Path | UPath, str]] = {}
+    self._renewing = threading.Lock()  # a claim that is renewed while it is given back would stay
     self._ended = threading.Event()
 
   def __enter__(self) -> "Claims":
-    self.folder.mkdir(exist_ok=True)
+    if not is_remote(self.folder):
+      self.folder.mkdir(exist_ok=True)
     threading.Thread(target=self._renew, daemon=True).start()
     return self
 
@@ -157,21 +229,23 @@ class Claims:
 
   def release(self, block: int | str) -> None:
     """Gives a block back."""
-    held = str(block) in self._held and self.holds(block)
-    path, _ = self._held.pop(str(block), (None, None))
-    if held:
-      remove(path)
+    with self._renewing:
+      held = str(block) in self._held and self.holds(block)
+      path, _ = self._held.pop(str(block), (None, None))
+      if held:
+        remove(path)
 
   def _renew(self) -> None:
     while not self._ended.wait(LEASE / 10):
-      for path, _ in list(self._held.values()):
-        if path.exists():
-          os.utime(path)
+      for block in list(self._held):
+        with self._renewing, contextlib.suppress(Failure):
+          if block in self._held:
+            renew(*self._held[block])
 
 
 def claimed(path: str | os.PathLike) -> dict[str, bool]:
   """The blocks of a results folder that have a claim: whether one of them is alive."""
-  folder = Path(path) / FOLDER
+  folder = place(path) / FOLDER
   found: dict[str, bool] = {}
   for name in names(folder):
     if match := re.fullmatch(CLAIM, name):
@@ -181,18 +255,18 @@ def claimed(path: str | os.PathLike) -> dict[str, bool]:
 
 def clear(path: str | os.PathLike, block: int | str) -> None:
   """Removes the stale claims of a block."""
-  for claim in _claims(Path(path) / FOLDER, str(block)).values():
+  for claim in _claims(place(path) / FOLDER, str(block)).values():
     if stale(claim):
       remove(claim)
 
 
 def abandon(path: str | os.PathLike, block: int | str) -> None:
   """Removes every claim of a block whose worker is known to be dead, wherever it was."""
-  for claim in _claims(Path(path) / FOLDER, str(block)).values():
+  for claim in _claims(place(path) / FOLDER, str(block)).values():
     remove(claim)
 
 
-def stale(claim: Path) -> bool:
+def stale(claim: Path | UPath) -> bool:
   """Whether nobody trains a block any more, though it has this claim."""
   since = age(claim)
   if abs(since) > LEASE:  # one of the far future would never end
@@ -205,8 +279,8 @@ def stale(claim: Path) -> bool:
   return host == _host() and not _alive(pid, started)
 
 
-def _claims(folder: Path, block: str) -> dict[int, Path]:
-  found = (re.fullmatch(CLAIM, name) for name in os.listdir(folder))
+def _claims(folder: Path | UPath, block: str) -> dict[int, Path | UPath]:
+  found = (re.fullmatch(CLAIM, name) for name in names(folder, f"{block}."))
   return {int(match[2]): folder / match[0] for match in found if match and match[1] == block}
 
 
@@ -251,7 +325,7 @@ def digest(values: np.ndarray) -> str:
 
 def record(path: str | os.PathLike, block: int) -> list[dict[str, Any]]:
   """The writes of a block, none where it has no record. `ValueError` where the record cannot be understood."""
-  text = read(Path(path) / FOLDER / f"{block}.json")
+  text = read(place(path) / FOLDER / f"{block}.json")
   if text is None:
     return []
   found = parse(text)
@@ -273,7 +347,7 @@ def _is_write(write: Any) -> bool:
 
 def write_record(path: str | os.PathLike, block: int, writes: list[dict[str, Any]]) -> None:
   """Writes a block's record, which is there whole or not at all."""
-  replace(Path(path) / FOLDER / f"{block}.json", json.dumps(_signed(block, writes)) + "\n")
+  replace(place(path) / FOLDER / f"{block}.json", json.dumps(_signed(block, writes)) + "\n")
 
 
 def _signed(block: int, writes: Any) -> dict[str, Any]:

@@ -3,6 +3,9 @@
 In a results folder, beside its arrays, `checkpoints/<first row>-<last row>/<epochs>` holds the states of the runs of a
 seed batch after so many epochs, written by orbax: there whole or not at all. With them lie the rows, what the states
 depend on and a digest. A checkpoint that differs in any of these is not used.
+
+In a results folder behind a URL a checkpoint is one object, `<epochs>.zip`, because an object is put whole or not at
+all; orbax writes and reads it in a folder of temporary files.
 """
 
 import contextlib
@@ -12,6 +15,9 @@ import os
 import re
 import shutil
 import sys
+import tempfile
+import weakref
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +26,12 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import Int, PyTree
 
+from vmapseeds import blocks
 from vmapseeds.runs import Run
+from vmapseeds.stores import is_remote, place, reached
 
 FOLDER = "checkpoints"
+ARCHIVE = r"(\d+)-(\d+)/\d+\.zip"
 
 
 class Checkpoints:
@@ -40,12 +49,18 @@ class Checkpoints:
     self, path: str | os.PathLike, rows: Int[np.ndarray, " rows"], table: Run, every: int, *, fits: dict[str, Any]
   ):
     self.rows, self.every = rows.tolist(), every
-    self.place = Path(path).absolute() / FOLDER / f"{rows[0]}-{rows[-1]}"
+    path = place(path)
+    self._store, self._stored = (path / FOLDER, set()) if is_remote(path) else (None, set())
+    if self._store:
+      path = Path(tempfile.mkdtemp(prefix="vmapseeds-"))
+      weakref.finalize(self, _remove, path)
+    self.place = path.absolute() / FOLDER / f"{rows[0]}-{rows[-1]}"
     key = {"rows": self.rows, "runs": _digest(jax.tree.leaves(table)), **fits}
     self._key = json.loads(json.dumps(key))  # as it is read back
 
   def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
     """The runs' newest checkpoint. What is there of them and does not fit is removed."""
+    self._fetch()
     found = None
     for other in sorted(_subfolders(self.place.parent, r"\d+-\d+")):
       # Newest first: when the last saving was interrupted, that before it is still there.
@@ -60,6 +75,7 @@ class Checkpoints:
         _remove(other)
     if not found:
       _remove(self.place)
+    self._send()
     return found
 
   def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
@@ -72,20 +88,50 @@ class Checkpoints:
       self.place.mkdir(parents=True, exist_ok=True)
       with _checkpointer() as checkpointer:
         checkpointer.save(self.place / str(rounds), args=ocp.args.Composite(**items), force=True)
+      for folder in self.place.iterdir():
+        if folder.name != str(rounds):
+          _remove(folder)
+      self._send()
     except Exception as error:  # of the file system, in whatever form orbax hands it on
       # The training loses nothing by it; when the disk is still full at the end, the results will say so.
       said = " ".join(str(error).split())[:120] or type(error).__name__
       print(f"no checkpoint of {self._span()} after epoch {rounds}: {said}", file=sys.stderr)
-      return
-    for folder in self.place.iterdir():
-      if folder.name != str(rounds):
-        _remove(folder)
 
   def remove(self) -> None:
     """Removes the checkpoints of these runs: their results are written."""
     _remove(self.place)
     with contextlib.suppress(OSError):
       self.place.parent.rmdir()
+    self._send()
+
+  def _fetch(self) -> None:
+    """Gets what a store has of rows between our first and last."""
+    for name in blocks.names(self._store) if self._store else ():
+      if (found := re.fullmatch(ARCHIVE, name)) and int(found[1]) <= self.rows[-1] and int(found[2]) >= self.rows[0]:
+        self._stored.add(name)
+        archive, folder = self.place.parent / "archive", self.place.parent / name.removesuffix(".zip")
+        folder.mkdir(parents=True, exist_ok=True)
+        with reached(self._store), contextlib.suppress(FileNotFoundError, zipfile.BadZipFile):
+          self._store.fs.get_file((self._store / name).path, str(archive))
+          with zipfile.ZipFile(archive) as opened:
+            opened.extractall(folder)
+
+  def _send(self) -> None:
+    """Makes a store have what is here: first what is new there, then without what is no more."""
+    if not self._store:
+      return
+    spans = _subfolders(self.place.parent, r"\d+-\d+")
+    here = {f"{span.name}/{folder.name}.zip" for span in spans for folder in _subfolders(span, r"\d+")}
+    for name in here - self._stored:
+      archive, folder = self.place.parent / "archive", self.place.parent / name.removesuffix(".zip")
+      with zipfile.ZipFile(archive, "w") as opened:
+        for file in sorted(blocks.names(folder)):
+          opened.write(folder / file, file)
+      with reached(self._store):
+        self._store.fs.put_file(str(archive), (self._store / name).path)
+    for name in self._stored - here:
+      blocks.remove(self._store / name)
+    self._stored = here
 
   def _span(self) -> str:
     return f"runs {self.rows[0]} to {self.rows[-1]}"
@@ -115,8 +161,12 @@ class Checkpoints:
 
 def clear(results: Any) -> None:
   """Removes all checkpoints of a results folder in which every run is done."""
-  folder = Path(results.path) / FOLDER
-  if folder.is_dir() and results.done.all():
+  folder = results.path / FOLDER
+  if is_remote(folder):
+    saved = [name for name in blocks.names(folder) if re.fullmatch(ARCHIVE, name)]
+    for name in saved if saved and results.done.all() else ():
+      blocks.remove(folder / name)
+  elif folder.is_dir() and results.done.all():
     for place in _subfolders(folder, r"\d+-\d+"):
       _remove(place)
     with contextlib.suppress(OSError):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from upath import UPath
 
 from vmapseeds import blocks
 from vmapseeds.data.sources import MOST_CLASSES
@@ -22,6 +23,7 @@ from vmapseeds.lanes import LOWERINGS
 from vmapseeds.lanes.choice import free_host_memory
 from vmapseeds.recipe import Recipe, check_test_sets
 from vmapseeds.runs import HYPERPARAMETERS, MOST_RUNS, OPTIONAL, SOURCES
+from vmapseeds.stores import is_remote
 
 MIXED = "mixed"  # a condition that is not the same for all runs: records have those of each
 IMPORTED = "imported"  # the device kind of runs from elsewhere
@@ -216,9 +218,9 @@ def same(one: Any, other: Any) -> bool:
   return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def strays(folder: Path) -> Iterator[str]:
+def strays(folder: Path | UPath) -> Iterator[str]:
   """What is neither file nor folder in a results folder, at any depth: links lead elsewhere, pipes wait for ever."""
-  folders = [""]
+  folders = [] if is_remote(folder) else [""]  # a store has objects alone
   while folders:
     inside = folders.pop()
     try:

@@ -22,9 +22,10 @@ from tyro.conf import Positional, arg
 from vmapseeds.errors import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.recipe import RECIPES, from_text, recipe
 from vmapseeds.runs import Runs
+from vmapseeds.stores import place
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
-Folder = Annotated[Path, arg(metavar="DIR")]
+Folder = Annotated[str, arg(metavar="DIR")]
 
 
 def _count(default: str, metavar: str = "N") -> Any:
@@ -43,7 +44,7 @@ def _words(metavar: str, default: str) -> Any:
 class Demo:
   """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute on two CPU cores."""
 
-  out: Folder = Path("results/demo")
+  out: Folder = "results/demo"
   """folder for the results; started again with the same one, it goes on where it stopped"""
 
   runs: Annotated[int, arg(metavar="N")] = 256
@@ -57,7 +58,7 @@ class Demo:
     check_writable(self.out)
     folders = []
     for epochs in (1, 16):
-      folders.append(self.out / f"{epochs}_epochs")
+      folders.append(place(self.out) / f"{epochs}_epochs")
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
       campaign.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
     report.report(folders)
@@ -171,7 +172,7 @@ class Train:
 class Work:
   """Trains what is left of a folder that `train` began; start as many as there are machines."""
 
-  folder: Annotated[Positional[Path], arg(metavar="DIR")]
+  folder: Annotated[Positional[str], arg(metavar="DIR")]
   """results folder"""
 
   blocks: Annotated[str, arg(metavar="A:B", help_behavior_hint="(default: all)")] = ":"
@@ -207,7 +208,7 @@ class Work:
 class Verify:
   """Says whether a results folder is as it was written: what is lost, damaged or foreign. Exit status 1 if anything."""
 
-  folder: Annotated[Positional[Path], arg(metavar="DIR")]
+  folder: Annotated[Positional[str], arg(metavar="DIR")]
   """results folder"""
 
   repair: Flag = False
@@ -232,7 +233,7 @@ class Verify:
 class Replay:
   """Trains one run again and says whether its predictions agree bit for bit. Exit status 1 if they do not."""
 
-  folder: Annotated[Positional[Path], arg(metavar="DIR")]
+  folder: Annotated[Positional[str], arg(metavar="DIR")]
   """results folder"""
 
   run_: Annotated[int, arg(name="run", metavar="N")]
@@ -300,7 +301,7 @@ class Import:
 class Report:
   """Prints the statistics of results and writes report.html, report.json and figures beside them."""
 
-  folders: Annotated[Positional[tuple[Path, ...]], arg(metavar="DIR")]
+  folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
   """results folders"""
 
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
@@ -318,10 +319,10 @@ class Report:
 class Compare:
   """Says whether recipe A outperforms recipe B: P(A > B), its interval and the decision."""
 
-  a: Annotated[Positional[Path], arg(metavar="DIR_A")]
+  a: Annotated[Positional[str], arg(metavar="DIR_A")]
   """results of A"""
 
-  b: Annotated[Positional[Path], arg(metavar="DIR_B")]
+  b: Annotated[Positional[str], arg(metavar="DIR_B")]
   """results of B"""
 
   gamma: float = 0.75
@@ -372,7 +373,7 @@ class Bench:
     bench.bench(recipe(self.recipe, **overrides(self.set)), self.widths, self.lowerings)
 
 
-def held(results: Any, folder: Path) -> str:
+def held(results: Any, folder: str) -> str:
   """What a folder holds, in a line."""
   accuracy = results.accuracy.values[~results.diverged.values]
   diverged = f", {int(results.diverged.sum())} diverged" * bool(results.diverged.any())

@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vmapseeds.errors import Mistake, at_least
-from vmapseeds.results import IMPORTED, check_writable, create_folder, made_whole, open_results, whole_chunks
+from vmapseeds.results import IMPORTED, check_writable, create_folder, made_whole, occupied, open_results, whole_chunks
+from vmapseeds.stores import place
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
 # Results keep classes in 16 bits at most, and -1 among them.
@@ -97,7 +98,7 @@ def import_runs(
         highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
       num_classes = num_classes or max(highest) + 1
     attributes = {**origin(runs, labels, name), "num_classes": num_classes, "block_runs": block_runs}
-    with made_whole(Path(out)) as draft, whole_chunks():
+    with made_whole(place(out)) as draft, whole_chunks():
       create_folder(
         draft, attributes, runs=runs.shape[0], columns={}, labels={"test": true_classes.astype(np.int32)},
         chunk=block_runs, logits=runs.dtype if keep_logits else None,
@@ -113,6 +114,13 @@ def import_runs(
       group["diverged"][:] = False
       group["done"][:] = True
   return open_results(out)
+
+
+def check_empty(out: str | os.PathLike) -> None:
+  """`Mistake` unless `out` is an empty folder, or can be made."""
+  check_writable(out)
+  if occupied(out):
+    raise Mistake(f"{out} is not empty, and runs are not imported into others: give a new or empty folder")
 
 
 class Source:
@@ -234,14 +242,6 @@ def check_classes(what: str, indices: Int[np.ndarray, "..."], num_classes: int |
     none = " or -1 for none" * (least < 0)
     raise Mistake(f"{what} has {value} at {place}: give class indices from 0 to {most}{none}")
   return high
-
-
-def check_empty(out: str | os.PathLike) -> None:
-  """`Mistake` unless `out` is an empty folder, or can be made."""
-  check_writable(out)
-  out = Path(out)
-  if out.is_dir() and any(out.iterdir()):
-    raise Mistake(f"{out} is not empty, and runs are not imported into others: give a new or empty folder")
 
 
 def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:

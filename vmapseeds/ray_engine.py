@@ -17,6 +17,7 @@ from vmapseeds.progress import Progress
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import Results, open_results
 from vmapseeds.runs import Runs
+from vmapseeds.stores import is_remote, place
 
 POLL = 1.0  # seconds between two looks at the folder
 TRIES = 3  # workers that may die of a block before it is given up
@@ -61,7 +62,8 @@ def train(
     raise Mistake("Ray is not installed: pip install 'vmapseeds[ray]', or take another engine") from None
   if workers is not None:
     at_least("workers", workers, 1)
-  out = os.path.abspath(out)
+  out = place(out)
+  out = str(out if is_remote(out) else out.absolute())
   ours = not ray.is_initialized()
   if ours:
     ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)

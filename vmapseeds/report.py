@@ -1,6 +1,7 @@
 """What a campaign's results say: numbers with their standard errors, figures, one self-contained page."""
 
 import base64
+import io
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -16,11 +17,13 @@ from matplotlib.axes import Axes
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from upath import UPath
 
 from vmapseeds import plots, stats
 from vmapseeds.checks import check_memory, check_values
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results, readable
+from vmapseeds.stores import is_remote, place, write
 from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -55,7 +58,7 @@ def report(
   opened = [_open(folder, test_set) for folder in folders]
   summaries = [summary for _, summary in opened]
   for results, summary in opened:
-    page = _write(results, summary, Path(summary["folder"]))
+    page = _write(results, summary, place(summary["folder"]))
     console.print(terminal_table(summary))
     for warning in summary["warnings"]:
       console.print(f"[yellow]note:[/] {warning}", highlight=False)
@@ -195,32 +198,35 @@ def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[st
       raise Mistake(f"{folder}: {mistake}") from None
 
 
-def _write(results: xr.Dataset, summary: dict[str, Any], folder: Path) -> Path:
+def _write(results: xr.Dataset, summary: dict[str, Any], folder: Path | UPath) -> Path | UPath:
   """Writes figures, report.json and report.html, and returns the path of the page."""
   out = folder / "report"
   if summary["test_set"] != summary["settings"]["test_sets"][0]:
     out /= summary["test_set"]
   try:
-    out.mkdir(parents=True, exist_ok=True)
+    if not is_remote(out):
+      out.mkdir(parents=True, exist_ok=True)
     drawn = [
       {"title": title, "caption": caption, "source": _save_figure(draw, out / f"{name}.png")}
       for name, (title, caption, draw) in figures(results, summary).items()
     ]
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
-    (out / "report.json").write_text(text + "\n", "utf-8")
+    write(out / "report.json", f"{text}\n".encode())
     page = out / "report.html"
-    page.write_text(html(summary, drawn), "utf-8")
+    write(page, html(summary, drawn).encode())
   except OSError as error:
     raise Mistake(f"{out} cannot be written ({error.strerror}): make it writable, or copy the results") from error
   return page
 
 
-def _save_figure(draw: Callable[[Axes], Axes], path: Path) -> str:
+def _save_figure(draw: Callable[[Axes], Axes], path: Path | UPath) -> str:
   """Saves a figure as PNG and returns it as a data URI."""
   figure, ax = plots.figure()
   draw(ax)
-  figure.savefig(path, dpi=160)
-  return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+  drawn = io.BytesIO()
+  figure.savefig(drawn, dpi=160)
+  write(path, drawn.getvalue())
+  return f"data:image/png;base64,{base64.b64encode(drawn.getvalue()).decode()}"
 
 
 def html(summary: dict[str, Any], drawn: Sequence[dict[str, str]]) -> str:

@@ -20,8 +20,11 @@ is "imported", `lane_width`, `lowering`, `precision` and `data_digest` are None,
 import contextlib
 import json
 import os
+import re
 import shutil
+import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,18 +34,21 @@ import numpy as np
 import xarray as xr
 import zarr
 from jaxtyping import Bool, Int
+from upath import UPath
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from vmapseeds import blocks, checks
 from vmapseeds.checks import IMPORTED, MIXED, axes
 from vmapseeds.data import Dataset
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import MOST_RUNS, Runs
+from vmapseeds.stores import is_remote, place, reached, zarr_store
 
 FORMAT = "vmapseeds results 1"
 COPY = f"{blocks.FOLDER}/folder.json"  # of the root's zarr.json
+BEGUN = f"{blocks.FOLDER}/folder.partial"  # there while a folder behind a URL is being made
 # Of variables that have more than a number a run.
 DIMENSIONS = {
   "label_map": ("run", "original_class"), "subset": ("run", "train_example"), "labels": ("example",),
@@ -56,11 +62,11 @@ class Results:
   """The folder of a campaign, open for writing: made by `open_or_create`, which also extends it."""
 
   def __init__(self, path: str | os.PathLike):
-    self.path = Path(path)
+    self.path = place(path)
     for file, fault in metadata_faults(self.path):
       raise damaged(self.path, [f"{file} {fault}"])
     with readable(self.path):
-      self.group = zarr.open_group(self.path, mode="r+", use_consolidated=False)
+      self.group = zarr.open_group(zarr_store(self.path), mode="r+", use_consolidated=False, zarr_format=3)
       self._arrays: dict[str, zarr.Array] = {}
       self.block_runs = self.array("done").chunks[0]
     self.columns = list(self.group.attrs["columns"])
@@ -87,9 +93,9 @@ class Results:
         conditions. Nothing is changed then.
       FileExistsError: another process has made the folder meanwhile.
     """
-    path = Path(path)
+    path = place(path)
     check_folder(path)
-    if path.is_dir() and any(path.iterdir()):
+    if attributes(path) is not None:
       results = cls(path)
       with readable(path):
         mixed = results.check_same(recipe, runs, logits, bool(variables), conditions, versions, force_mixed)
@@ -197,7 +203,7 @@ class Results:
 
   def set_attributes(self, **changes: Any) -> None:
     """Writes some of the root's attributes."""
-    root = json.loads((self.path / "zarr.json").read_text())
+    root = json.loads(blocks.read(self.path / "zarr.json") or b"")
     root["attributes"] |= changes
     blocks.replace(self.path / "zarr.json", json.dumps(root, indent=2))
     consolidate(self.path)
@@ -272,10 +278,12 @@ class Results:
 
   def _values(self, name: str, block: int) -> tuple[np.ndarray | None, str | None]:
     """An array's values in a block, or why they cannot be read."""
-    if not (self.path / self.object(name, block)).is_file():
+    if not blocks.exists(self.path / self.object(name, block)):
       return None, "is missing"
     try:
       return self.array(name)[self.rows(block)], None
+    except Failure:
+      raise  # of a store that cannot be reached nothing is known
     except Exception as error:
       return None, f"cannot be read ({said(error)})"
 
@@ -296,7 +304,7 @@ class Results:
     if self.group["done"].shape != self.array("done").shape:
       self._arrays.clear()  # another process has extended the folder
     rows = self.rows(block)
-    if not (self.path / self.object("done", block)).exists():
+    if not blocks.exists(self.path / self.object("done", block)):
       self.array("done")[rows] = False
     marked = self.array("done")[rows]
     for write in self.record(block):
@@ -364,18 +372,21 @@ class Results:
   def _write(
     self, block: int, rows: Int[np.ndarray, " rows"], outcomes: dict[str, np.ndarray], provenance: dict
   ) -> None:
-    digests = {name: blocks.digest(self.array(name).oindex[rows]) for name in self.columns}
+    # Whole objects are written without being read before.
+    span = range(rows[0], rows[0] + len(rows))
+    here = slice(span.start, span.stop) if np.array_equal(rows, span) else rows
+    digests = {name: blocks.digest(self.array(name).oindex[here]) for name in self.columns}
     for name, values in outcomes.items():
       array = self.array(name)
       values = np.asarray(values).astype(array.dtype)
-      array.oindex[rows] = values
+      array.oindex[here] = values
       digests[name] = blocks.digest(values)
       blocks.flush(self.path / object_path(name, block, array.ndim))
     # What an earlier process recorded of these rows, and did not mark, is no more.
     writes = [w for w in self.record(block) if not set(w["rows"]) & set(rows.tolist())]
     writes.append({"rows": rows.tolist(), "digests": digests, **provenance})
     blocks.write_record(self.path, block, writes)
-    self.array("done").oindex[rows] = True
+    self.array("done").oindex[here] = True
     blocks.flush(self.path / object_path("done", block, 1))
 
   def record(self, block: int) -> list[dict[str, Any]]:
@@ -396,21 +407,29 @@ class Results:
 
 
 @contextlib.contextmanager
-def made_whole(path: Path) -> Iterator[Path]:
+def made_whole(path: Path | UPath) -> Iterator[Path]:
   """A place beside `path` to make a folder in, moved to `path` at the end: it is there whole or not at all.
 
+  Where `path` is a URL the place is in the folder of temporary files.
+
   Raises:
-    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it.
+    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it on a disk.
   """
-  place = path.resolve()
-  draft = place.with_name(f".{place.name}.{os.getpid()}.new")
-  new_parents = [parent for parent in place.parents if not parent.exists()]
+  if is_remote(path):
+    with tempfile.TemporaryDirectory(prefix="vmapseeds-") as temporary:
+      draft = Path(temporary, "results")
+      yield draft
+      _upload(draft, path)
+    return
+  final = path.resolve()
+  draft = final.with_name(f".{final.name}.{os.getpid()}.new")
+  new_parents = [parent for parent in final.parents if not parent.exists()]
   _remove(draft)
   try:
     yield draft
-    if place.is_dir():
-      place.rmdir()
-    draft.rename(place)
+    if final.is_dir():
+      final.rmdir()
+    draft.rename(final)
   except BaseException as error:
     _remove(draft)
     with contextlib.suppress(OSError):
@@ -419,6 +438,39 @@ def made_whole(path: Path) -> Iterator[Path]:
     if isinstance(error, OSError):
       raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
     raise
+
+
+def _upload(draft: Path, path: UPath) -> None:
+  """Puts a folder into a store. The root's `zarr.json`, put after the rest and only if there is none, makes it exist.
+
+  Who puts it has a claim, and `BEGUN` says that what lies there without a root is no one else's: when this fails or the
+  process dies, the next one clears it away.
+  """
+  made = Mistake(f"{path} was made by another process meanwhile: give another folder")
+  with blocks.Claims(path) as claims:
+    while not claims.take("folder"):
+      if attributes(path):
+        raise made
+      time.sleep(1)
+    if occupied(path):
+      raise made
+    blocks.replace(path / BEGUN, "")
+    for name in blocks.names(path):
+      if not _passing(name):
+        blocks.remove(path / name)
+    files = sorted(blocks.names(draft) - {"zarr.json", COPY})
+    with reached(path):
+      path.fs.put([str(draft / file) for file in files], [(path / file).path for file in files])
+    root = (draft / "zarr.json").read_text()
+    if not claims.holds("folder") or not blocks.create(path / "zarr.json", root):
+      raise made
+    blocks.replace(path / COPY, root)  # before, `verify --repair` would take half a folder for one that lost its root
+    blocks.remove(path / BEGUN)
+
+
+def _passing(name: str) -> bool:
+  """Whether a file in a results folder is there only while something is being done."""
+  return name.startswith(f"{blocks.FOLDER}/") and name.endswith((".claim", ".partial"))
 
 
 def _remove(folder: Path) -> None:
@@ -516,13 +568,13 @@ def _sampling(runs: Runs) -> list | None:
   return list(runs.sampling) if runs.sampling else None
 
 
-def consolidate(path: Path) -> None:
+def consolidate(path: Path | UPath) -> None:
   """Copies all metadata into one file a group, where it is not there yet, and the root's file into `blocks`.
 
   Without it `xarray.open_zarr` warns and reads array by array.
   """
   root = parsed(path / "zarr.json")
-  found = {file: parsed(path / file) for file in metadata_files(root["attributes"])}
+  found = parsed_all(path, metadata_files(root["attributes"]))
   nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
   for node in nodes.values():
     node.pop("consolidated_metadata", None)
@@ -534,22 +586,29 @@ def consolidate(path: Path) -> None:
     _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": copies})
   # The root counts for readers; the copy is first, so that it is never the older one.
   whole = {**root, "consolidated_metadata": {**checks.INLINE, "metadata": nodes}}
-  if (path / blocks.FOLDER).is_dir():
+  if is_remote(path) or (path / blocks.FOLDER).is_dir():
     _rewrite(path / COPY, whole)
   _rewrite(path / "zarr.json", whole)
 
 
-def _rewrite(file: Path, node: dict[str, Any]) -> None:
+def _rewrite(file: Path | UPath, node: dict[str, Any]) -> None:
   if parsed(file) != node:
     blocks.replace(file, json.dumps(node, indent=2))
 
 
-def parsed(file: Path) -> Any:
+def parsed(file: Path | UPath) -> Any:
   """What a JSON file holds, None where it cannot be read."""
-  try:
-    return blocks.parse(blocks.read(file))
-  except (OSError, ValueError):
-    return None
+  return parsed_all(file.parent, [file.name])[file.name]
+
+
+def parsed_all(folder: Path | UPath, files: list[str]) -> dict[str, Any]:
+  """What JSON files hold, None for those that cannot be read."""
+
+  def value(text: bytes | None) -> Any:
+    with contextlib.suppress(ValueError):
+      return blocks.parse(text)
+
+  return {file: value(text) for file, text in blocks.read_all(folder, files).items()}
 
 
 def metadata_files(root: dict[str, Any]) -> list[str]:
@@ -571,14 +630,14 @@ def _outcomes(root: dict[str, Any]) -> list[str]:
   return ["diverged", *(f"{name}/{variable}" for name in _test_sets(root) for variable in of_tests), *of_networks]
 
 
-def metadata_faults(path: Path) -> list[tuple[str, str]]:
+def metadata_faults(path: Path | UPath) -> list[tuple[str, str]]:
   """Metadata files that are missing, cannot be read or differ from the root's copy of them, and what is wrong."""
   copies = parsed(path / "zarr.json")["consolidated_metadata"]["metadata"]
   found = []
-  for file in metadata_files(attributes(path)):
-    node, copy = parsed(path / file), copies[file.removesuffix("/zarr.json")]
+  for file, node in parsed_all(path, metadata_files(attributes(path))).items():
+    copy = copies[file.removesuffix("/zarr.json")]
     if not isinstance(node, dict):
-      found.append((file, "cannot be read" if (path / file).exists() else "is missing"))
+      found.append((file, "cannot be read" if blocks.exists(path / file) else "is missing"))
       continue
     # An extension that was interrupted leaves some arrays longer than the root says; the next one completes it.
     first = node["shape"][:1] if isinstance(node.get("shape"), list) else []
@@ -618,7 +677,7 @@ def root_fault(path: Path, file: str = "zarr.json") -> str | None:
 
 def checked(path: str | os.PathLike) -> dict[str, Any] | None:
   """The attributes of a results folder that is well formed, None where there is none. `Mistake` for a damaged one."""
-  path = Path(path)
+  path = place(path)
   stored = attributes(path)
   if stored is None:
     if attributes(path, COPY):
@@ -634,17 +693,37 @@ def checked(path: str | os.PathLike) -> dict[str, Any] | None:
 def check_folder(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is the results folder of a training, an empty folder, or can be made."""
   check_writable(path)
-  path = Path(path)
   stored = checked(path)
-  if path.is_dir() and any(path.iterdir()) and stored is None:
+  if stored is None and occupied(path):
     raise Mistake(f"{path} holds something else than results: give a new or empty folder")
   if stored and stored.get("device_kind") == IMPORTED:
     raise Mistake(f"{path} holds imported runs, which cannot be extended: give a new or empty folder")
 
 
+def occupied(path: str | os.PathLike) -> bool:
+  """Whether something lies in `path`, besides what a process left that ended while it made a folder behind a URL."""
+  path = place(path)
+  if not is_remote(path):
+    return path.is_dir() and any(path.iterdir())
+  there = blocks.names(path)
+  made = any(re.fullmatch(rf"zarr\.json|{blocks.FOLDER}/\d+\.json", name) for name in there)
+  return made or (BEGUN not in there and not all(map(_passing, there)))
+
+
 def check_writable(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is a writable folder or can be made."""
-  path = Path(path)
+  path = place(path)
+  if is_remote(path):
+    probe = path / blocks.FOLDER / f"{uuid.uuid4().hex}.partial"
+    try:
+      if not blocks.create(probe, "1") or blocks.create(probe, "2"):
+        raise Mistake(f"{path} is in a store without conditional writes, which claims need: give another folder")
+      blocks.remove(probe)
+    except FileNotFoundError:
+      raise Mistake(f"{path} cannot be written (there is no such bucket): make it, or give another folder") from None
+    except Failure as failure:
+      raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
+    return
   try:
     if path.exists() and not path.is_dir():
       raise Mistake(f"{path} is a file: give a folder for the results")
@@ -657,7 +736,7 @@ def check_writable(path: str | os.PathLike) -> None:
 
 def attributes(path: str | os.PathLike, file: str = "zarr.json") -> dict[str, Any] | None:
   """The attributes of a results folder, None where there is none."""
-  root = parsed(Path(path) / file)
+  root = parsed(place(path) / file)
   found = root.get("attributes") if isinstance(root, dict) else None
   return found if isinstance(found, dict) and found.get("format") == FORMAT else None
 
@@ -683,7 +762,7 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   Raises:
     Mistake: `path` is no results folder, or has no such test set.
   """
-  path = Path(path)
+  path = place(path)
   stored = checked(path)
   if stored is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
@@ -692,7 +771,7 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
     raise damaged(path, [f"{test_set}/zarr.json {UNLIKE}"])
   with readable(path):
     dataset = xr.merge(
-      [xr.open_zarr(path, group=group, zarr_format=3, decode_cf=False) for group in (None, test_set)],
+      [xr.open_zarr(zarr_store(path), group=g, zarr_format=3, decode_cf=False) for g in (None, test_set)],
       combine_attrs="override",
       join="exact",
       compat="no_conflicts",
@@ -703,26 +782,24 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   return dataset.isel(run=np.flatnonzero(done)).drop_vars("done")
 
 
-def missing(path: Path, stored: dict[str, Any], done: Bool[np.ndarray, " runs"]) -> list[str]:
+def missing(path: Path | UPath, stored: dict[str, Any], done: Bool[np.ndarray, " runs"]) -> list[str]:
   """The objects and records that should be there, given which runs are done, and are not: by names, nothing is read."""
   begun = np.unique(np.flatnonzero(done) // stored["block_runs"]).tolist()
+  there = blocks.names(path)
+  recorded = [k for k in range(-(-len(done) // stored["block_runs"])) if f"{blocks.FOLDER}/{k}.json" in there]
   ranks = {f"{VARIABLES}/{name}": 1 + len(shape) for name, shape in stored.get("variables", {}).items()}
-  records = {file.removesuffix(".json") for file in blocks.names(path / blocks.FOLDER)}
-  recorded = [block for block in range(-(-len(done) // stored["block_runs"])) if str(block) in records]
   lost = []
   for file in metadata_files(stored):
     name = file.removesuffix("/zarr.json")
     if name in groups(stored):
       continue
-    there = blocks.names(path / name / "c")
     variable = name.split("/")[-1]
     wanted = {"done": [*begun, *recorded], "labels": [0]}.get(variable, begun)
     rank = ranks.get(name) or len(DIMENSIONS.get(variable, ("run",)))
-    objects = (object_path(name, block, rank) for block in wanted)
-    lost += [object for object in objects if object.removeprefix(f"{name}/c/") not in there]
+    lost += [object_path(name, block, rank) for block in wanted]
   if stored["device_kind"] != IMPORTED:
-    lost += [f"{blocks.FOLDER}/{block}.json" for block in begun if str(block) not in records]
-  return lost
+    lost += [f"{blocks.FOLDER}/{block}.json" for block in begun]
+  return [file for file in lost if file not in there]
 
 
 def damaged(path: str | os.PathLike, faults: list[str]) -> Mistake:
@@ -736,7 +813,7 @@ def readable(path: str | os.PathLike) -> Iterator[None]:
   """Makes of an error a `Mistake` that says what is damaged, when something is."""
   try:
     yield
-  except (Mistake, FileExistsError):
+  except (Mistake, Failure, FileExistsError):
     raise
   except Exception as error:
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):

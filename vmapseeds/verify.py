@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from upath import UPath
 
 from vmapseeds import blocks, checks
 from vmapseeds.errors import Mistake
@@ -28,6 +29,7 @@ from vmapseeds.results import (
   said,
   test_sets,
 )
+from vmapseeds.stores import is_remote, place
 
 
 class Verdict(NamedTuple):
@@ -61,7 +63,7 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
   Raises:
     Mistake: `path` is no results folder.
   """
-  path = Path(path)
+  path = place(path)
   if attributes(path) is None and attributes(path, COPY) is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   look, repairs = _Look(path), []
@@ -79,7 +81,7 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
 class _Look:
   """One reading of a folder."""
 
-  def __init__(self, path: Path):
+  def __init__(self, path: Path | UPath):
     self.path, self.problems, self.notes = path, [], []
     self.runs = self.done = 0
     self.stored = attributes(path)
@@ -99,8 +101,8 @@ class _Look:
       fault = fault or f"differs from its copy {COPY}"
       self.problems.append(_Problem("zarr.json", fault, "root" if sound else "none"))
       return False
-    if not sound and (copy is not None or (self.path / COPY).exists() or "block_runs" in self.stored):
-      fault = "cannot be read" if (self.path / COPY).exists() else "is missing"
+    if not sound and (copy is not None or blocks.exists(self.path / COPY) or "block_runs" in self.stored):
+      fault = "cannot be read" if blocks.exists(self.path / COPY) else "is missing"
       self.problems.append(_Problem(COPY, fault, "copy"))
     for file, fault in metadata_faults(self.path):
       self.problems.append(_Problem(file, fault, "metadata"))
@@ -151,7 +153,7 @@ class _Look:
       else:
         names = results.columns if checked else []
         faults = {results.object(name, block): results.faulty(name, block) for name in names}
-        if str(block) in claims and any((self.path / o).exists() for o in outcomes):
+        if str(block) in claims and any(blocks.exists(self.path / o) for o in outcomes):
           self.notes.append(f"block {block} was left half written by a process that ended; train or work trains it")
           known |= outcomes
       for object, fault in faults.items():
@@ -191,9 +193,8 @@ class _Look:
     places = [file.removesuffix("/zarr.json") for file in metadata_files(self.stored)]
     begun = False
     tops = {place.split("/")[0] for place in places} | {blocks.FOLDER}
-    for top in sorted(tops):
-      for name in sorted(blocks.names(self.path / top)):
-        file = f"{top}/{name}"
+    for file in sorted(blocks.names(self.path)):
+      if file.split("/")[0] in tops and "/" in file:
         if file in known or re.fullmatch(rf"{blocks.FOLDER}/\w+\.\d+\.claim", file):
           continue
         if file.endswith(".partial"):
@@ -231,17 +232,18 @@ class _Look:
   def _cure(self, problem: _Problem) -> list[str]:
     match problem.cure:
       case "root":
-        blocks.replace(self.path / "zarr.json", (self.path / COPY).read_text())
+        blocks.replace(self.path / "zarr.json", blocks.read(self.path / COPY).decode())
         return [f"zarr.json was restored from {COPY}"]
       case "copy":
-        blocks.replace(self.path / COPY, (self.path / "zarr.json").read_text())
+        blocks.replace(self.path / COPY, blocks.read(self.path / "zarr.json").decode())
         return [f"{COPY} was written again"]
       case "group":
         consolidate(self.path)
         return [f"{problem.file} was written again"]
       case "metadata":
         copies = parsed(self.path / "zarr.json")["consolidated_metadata"]["metadata"]
-        (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
+        if not is_remote(self.path):
+          (self.path / problem.file).parent.mkdir(parents=True, exist_ok=True)
         copy = copies[problem.file.removesuffix("/zarr.json")]
         blocks.replace(self.path / problem.file, json.dumps(copy, indent=2))
         return [f"{problem.file} was restored from zarr.json"]
@@ -265,7 +267,7 @@ class _Look:
     results = Results(self.path)
     record, rows = self.path / blocks.FOLDER / f"{block}.json", results.rows(block)
     objects = [self.path / results.object(name, block) for name in results.outcomes]
-    if not record.exists() and not any(o.exists() for o in objects) and results.faulty("done", block) is None \
+    if not any(map(blocks.exists, (record, *objects))) and results.faulty("done", block) is None \
       and not results.array("done")[rows].any():  # fmt: skip
       return []  # another of its problems brought us here before
     if results.faulty("done", block):

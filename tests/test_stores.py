@@ -1,0 +1,491 @@
+"""Results folders in an object store: a server that speaks S3, run here, and several processes that talk to it."""
+
+import contextlib
+import multiprocessing
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.registry import _registry
+from test_cli import run
+
+import vmapseeds as vs
+from experiments.reliability import kills
+from vmapseeds import blocks, results
+from vmapseeds.checkpoints import Checkpoints
+from vmapseeds.results import Results
+from vmapseeds.stores import place
+
+pytest.importorskip("s3fs")
+server = pytest.importorskip("moto.moto_server.threaded_moto_server")
+
+LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
+RUNS = 12
+HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
+
+
+def train(out, n=RUNS, recipe=LINEAR, **options):
+  return vs.train(recipe, vs.Runs.independent(n), out, **{**HOW, **options})
+
+
+class Store:
+  """The server, what it was asked, and whether it refuses everything."""
+
+  def __init__(self):
+    self.requests, self.refuses, self._folders = [], False, 0
+    # Moto looks whether an object is there and writes it in two steps; a store does both in one.
+    lock, answer = threading.Lock(), server.DomainDispatcherApplication(server.create_backend_app)
+
+    def application(environment, start):
+      with lock:
+        self.requests.append((environment["REQUEST_METHOD"], environment["PATH_INFO"], environment["QUERY_STRING"]))
+        if self.refuses:
+          start("403 Forbidden", [("Content-Type", "application/xml")])
+          return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+        return answer(environment, start)
+
+    class Quiet(server.MotoRequestHandler):
+      def log(self, *_):
+        pass
+
+    self.server = server.make_server("127.0.0.1", 0, application, True, request_handler=Quiet)
+    self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
+    threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+  def folder(self) -> str:
+    self._folders += 1
+    return f"s3://bucket/campaigns/{self._folders}/r"
+
+  @contextlib.contextmanager
+  def refusing(self):
+    self.refuses = True
+    try:
+      yield
+    finally:
+      self.refuses = False
+
+
+@pytest.fixture(scope="module")
+def store():
+  with pytest.MonkeyPatch.context() as patch:
+    started = Store()
+    for name, value in environment(started.endpoint).items():
+      patch.setenv(name, value)
+    forget()
+    fsspec.filesystem("s3").mkdir("bucket")
+    yield started
+    forget()
+    started.server.shutdown()
+    started.server.server_close()
+
+
+def environment(endpoint):
+  return {
+    "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", "AWS_MAX_ATTEMPTS": "1",
+  }  # fmt: skip
+
+
+def forget():
+  """What fsspec keeps of an endpoint."""
+  fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+  """12 runs in 3 blocks, on the disk."""
+  train(tmp_path_factory.mktemp("stores") / "r")
+  return tmp_path_factory.getbasetemp() / "stores0" / "r"
+
+
+@pytest.fixture(scope="module")
+def campaign(store):
+  """The URL of the same 12 runs, written with few requests. Who damages it repairs it."""
+  url, counts, write = store.folder(), [], Results.write
+
+  def counted(*args):
+    begun = len(store.requests)
+    write(*args)
+    counts.append(len(store.requests) - begun)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Results, "write", counted)
+    train(url)
+  # Columns are read, values, record and marks written; the first one opens the arrays, too.
+  assert (len(counts), max(counts[1:])) == (3, 11)
+  return url
+
+
+def same(folder, reference, runs=RUNS):
+  """All objects but the records, which say when and how long, are the same bytes."""
+  there, wanted = (blocks.names(place(f)) for f in (folder, reference))
+  assert there == wanted
+  for file in wanted:
+    if not re.fullmatch(r"blocks/\d+\.json", file):
+      assert blocks.read(place(folder) / file) == blocks.read(reference / file), file
+  assert vs.verify(folder) == (runs, runs, [], [], [])
+
+
+def process(store, *args):
+  """A process of `worker`, forked from one that has imported everything and not yet started JAX."""
+  context = multiprocessing.get_context("forkserver")
+  context.set_forkserver_preload(["vmapseeds.campaign", "vmapseeds.cli"])
+  started = context.Process(target=worker, args=(environment(store.endpoint), *args))
+  started.start()
+  return started
+
+
+def worker(environment, url, log, killed=None, options=None):
+  """Trains, writes down which rows, and kills itself before the folder's root, or the second record, is put or after."""
+  os.environ.update(environment)
+  create, record = blocks.create, blocks.write_record
+  count = 0
+
+  def creates(path, text):
+    if killed == "at the root" and path.name == "zarr.json":
+      os.kill(os.getpid(), signal.SIGKILL)
+    return create(path, text)
+
+  def records(*args):
+    nonlocal count
+    count += 1
+    if killed == "before a record" and count == 2:
+      os.kill(os.getpid(), signal.SIGKILL)
+    record(*args)
+    if killed == "before marks" and count == 2:
+      os.kill(os.getpid(), signal.SIGKILL)
+
+  blocks.create, blocks.write_record = creates, records
+  write = Results.write
+
+  def logged(self, rows, *rest):
+    with open(log, "a") as file:
+      file.write(f"{rows.tolist()}\n")
+    write(self, rows, *rest)
+
+  Results.write = logged
+  train(url, **(options or {}))
+
+
+@pytest.fixture
+def trained(monkeypatch):
+  """The rows that are trained here, in their order."""
+  rows, write = [], Results.write
+  monkeypatch.setattr(Results, "write", lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)))
+  return rows
+
+
+# Campaigns
+
+
+@pytest.mark.parametrize("where", ["s3", "memory"])
+def test_a_campaign_is_the_same_bytes_as_on_a_disk(where, store, reference, trained):
+  url = store.folder() if where == "s3" else "memory://campaigns/r"
+  train(url, 6)
+  assert trained == list(range(6))
+  train(url)
+  assert trained == list(range(RUNS))
+  same(url, reference)
+  assert not os.path.exists(f"{where}:")
+
+
+@pytest.mark.parametrize("where", [pytest.param("s3", marks=pytest.mark.slow), "memory"])
+def test_every_command(where, store, reference, capsys):
+  url = store.folder() if where == "s3" else "memory://commands/r"
+  train(url)
+  assert run(capsys, "verify", url)[:2] == (0, f"sound: 12 of 12 runs are done in {url}\n")
+  assert run(capsys, "replay", url, "--run", 7)[0] == 0
+  status, out, err = run(capsys, "work", url)
+  assert (status, out.startswith(f"12 runs in {url}, mean accuracy")) == (0, True)
+  status, out, err = run(capsys, "compare", url, reference)
+  assert status == 0
+  assert "P(A > B) = 0.500" in out
+  status, out, err = run(capsys, "report", url)
+  assert (status, f"{url}/report/report.html\n" in out) == (0, True)
+  assert b"data:image/png" in blocks.read(place(url) / "report" / "report.html")
+  assert {"report/report.json", "report/split.png"} < blocks.names(place(url))
+
+
+def test_predictions_are_asked_for_when_they_are_read(store, campaign, reference):
+  begun = len(store.requests)
+  opened = vs.open_results(campaign)
+  assert len(store.requests) - begun <= 8
+  block = opened.predictions[5].values
+  asked = [path for _, path, _ in store.requests[begun:] if "/predictions/c/" in path]
+  assert asked == ["/" + campaign.removeprefix("s3://") + "/test/predictions/c/1/0"]
+  np.testing.assert_array_equal(block, vs.open_results(reference).predictions[5])
+
+
+def test_imported_runs(store, capsys, tmp_path):
+  url, rng = store.folder(), np.random.default_rng(0)
+  predictions, labels = rng.integers(0, 3, (6, 40)), rng.integers(0, 3, 40)
+  imported = vs.import_runs(url, predictions=predictions, labels=labels, block_runs=4, progress=False)
+  np.testing.assert_array_equal(imported.predictions, predictions)
+  assert vs.verify(url) == (6, 6, [], [], [])
+  with pytest.raises(vs.Mistake, match="is not empty"):
+    vs.import_runs(url, predictions=predictions, labels=labels, progress=False)
+  with pytest.raises(vs.Mistake, match="holds imported runs"):
+    train(url)
+
+
+@pytest.mark.slow
+def test_until_goes_on_behind_a_url(store, capsys):
+  url = store.folder()
+  argv = ["train", "digits_cnn", "--set", "epochs=1", "model=linear", "--runs", 4, "--most-runs", 8, "--out", url]
+  status, out, err = run(capsys, *argv, "--until", "mean_accuracy abs 0.0001%", "--seed-batch", 4, "--quiet")
+  assert (status, err) == (0, "")
+  assert out.startswith(f"8 runs in {url}, ")
+
+
+# Several processes, and their ends
+
+
+def test_two_processes_at_once_train_every_run_once(store, reference, tmp_path):
+  url, log = store.folder(), tmp_path / "log"
+  both = [process(store, url, str(log)) for _ in range(2)]
+  for one in both:
+    one.join()
+  assert [one.exitcode for one in both] == [0, 0]
+  assert sorted(kills.trained(log)) == list(range(RUNS))
+  same(url, reference)
+
+
+@pytest.mark.parametrize(("instant", "done"), [
+  ("at the root", 0), ("before marks", 8), pytest.param("before a record", 4, marks=pytest.mark.slow)
+])  # fmt: skip
+def test_a_killed_process_is_gone_on_from(instant, done, store, reference, trained, tmp_path, capsys):
+  url = store.folder()
+  # Half a folder of another campaign: what only that one has must go.
+  options = {"logits": True, "seed_batch": 3} if instant == "at the root" else {}
+  one = process(store, url, str(tmp_path / "log"), instant, options)
+  one.join()
+  assert one.exitcode == -signal.SIGKILL
+  assert any(name.endswith(".claim") for name in blocks.names(place(url)))
+  if instant == "at the root":
+    assert "test/logits/zarr.json" in blocks.names(place(url))
+    assert "is no results folder" in run(capsys, "verify", url, "--repair")[2]
+  else:
+    assert vs.verify(url).problems == []
+  train(url)
+  assert trained == list(range(done, RUNS))
+  same(url, reference)
+
+
+def test_of_many_one_creates(store):
+  path = place(store.folder())
+  with ThreadPoolExecutor(16) as pool:
+    for name in range(8):
+      made = list(pool.map(lambda i, name=name: blocks.create(path / f"{name}", f"{i}"), range(16)))
+      assert sum(made) == 1
+      assert blocks.read(path / f"{name}") == str(made.index(True)).encode()
+  assert blocks.create(path / "0", blocks.read(path / "0").decode()), "a request that was sent twice is ours"
+
+
+@pytest.mark.slow
+def test_claims_are_renewed_while_they_are_ours(store, monkeypatch):
+  url = store.folder()
+  monkeypatch.setattr(blocks, "LEASE", 5)
+  with blocks.Claims(url) as claims, blocks.Claims(url) as other:
+    assert claims.take(0)
+    path, text = claims._held["0"]
+    time.sleep(2.5)  # times of S3 are whole seconds
+    assert blocks.age(path) < 2
+    assert not other.take(0)
+    blocks.remove(path)
+    assert not claims.holds(0)
+    blocks.renew(path, text)
+    assert not blocks.exists(path)
+    assert other.take(0)
+    blocks.renew(path, text)
+    claims.release(0)
+    assert other.holds(0)
+  assert blocks.claimed(url) == {}
+
+
+def test_claims_of_other_machines_run_out(store, monkeypatch):
+  url = store.folder()
+  with blocks.Claims(url) as claims:
+    blocks.create(place(url) / "blocks" / "3.0.claim", '{"host": "elsewhere", "pid": 1, "started": null}')
+    assert not claims.take(3)
+    monkeypatch.setattr(blocks, "age", lambda path: blocks.LEASE + 1)
+    assert claims.take(3)
+    assert blocks.names(place(url)) == {"blocks/3.1.claim"}
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("where", [pytest.param("s3", marks=pytest.mark.slow), "memory"])
+def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
+  url = store.folder() if where == "s3" else "memory://checkpoints/r"
+  options = {"recipe": LINEAR.replace(epochs=6), "keep_params": True}
+  whole = train(tmp_path / "r", 4, **options).load()
+  save, saved = Checkpoints.save, []
+
+  def interrupted(self, rounds, state):
+    save(self, rounds, state)
+    saved.append(rounds)
+    if rounds == 4 and len(saved) == 2:
+      raise KeyboardInterrupt
+
+  monkeypatch.setattr(Checkpoints, "save", interrupted)
+  with pytest.raises(KeyboardInterrupt):
+    train(url, 4, checkpoint_every=2, **options)
+  path = place(url) / "checkpoints"
+  assert blocks.names(path) == {"0-3/4.zip"}
+  resumed = train(url, 4, checkpoint_every=1, **options)
+  assert saved == [2, 4, 5]
+  assert blocks.names(path) == set()
+  for name in whole:
+    np.testing.assert_array_equal(resumed[name], whole[name])
+  for name, leaf in vs.load_params(tmp_path / "r", 3)["params"]["Dense_0"].items():
+    np.testing.assert_array_equal(vs.load_params(url, 3)["params"]["Dense_0"][name], leaf)
+  assert capsys.readouterr().err == ""
+
+
+def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
+  url = "memory://torn/r"
+  train(url, 4)
+  assert vs.verify(url, repair=True).problems == []
+  path = place(url)
+  blocks.remove(path / "test/predictions/c/0/0")
+  vs.verify(url, repair=True)
+  (path / "checkpoints").fs.pipe_file((path / "checkpoints/0-3/1.zip").path, b"PK torn")
+  vs.work(url, checkpoint_every=1, progress=False)
+  assert capsys.readouterr().err == "the checkpoint 0-3/1 is ignored: it cannot be read\n"
+  assert not [name for name in blocks.names(path) if "checkpoints" in name]
+  assert vs.verify(url) == (4, 4, [], [], [])
+
+
+# Damage
+
+
+def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
+  url = campaign
+  path, lost, altered = place(url), "test/predictions/c/0/0", "test/accuracy/c/2"
+  blocks.remove(path / lost)
+  data = bytearray(blocks.read(path / altered))
+  data[len(data) // 2] ^= 16
+  path.fs.pipe_file((path / altered).path, bytes(data))
+  with pytest.raises(vs.Mistake, match=f"is damaged: {lost} is missing; `vmapseeds verify {url}` says what"):
+    vs.open_results(url)
+  status, out, err = run(capsys, "verify", url)
+  assert (status, err) == (1, "")
+  assert sorted(re.findall("problem: (.*/c/.*?) ", out)) == sorted([lost, altered])
+  assert run(capsys, "verify", url, "--repair")[0] == 0
+  assert run(capsys, "work", url, "--quiet")[0] == 0
+  assert trained == [*range(4), *range(8, 12)]
+  same(url, reference)
+
+
+def test_a_store_that_cannot_be_reached_is_no_damage(store, campaign, monkeypatch, capsys):
+  look = Results.faulty
+
+  def faulty(self, *args):
+    with store.refusing():
+      return look(self, *args)
+
+  before = blocks.names(place(campaign))
+  monkeypatch.setattr(Results, "faulty", faulty)
+  status, out, err = run(capsys, "verify", campaign, "--repair")
+  assert (status, out, err.count("\n")) == (1, "", 1)
+  assert re.match(f"error: {campaign}/[^ ]* cannot be reached .Forbidden|Access Denied", err)
+  assert blocks.names(place(campaign)) == before
+
+
+# Mistakes and failures are one line
+
+
+def test_credentials_that_run_out(store, reference, trained, capsys):
+  url = store.folder()
+  write = Results.write
+
+  def refused(self, rows, *rest):
+    store.refuses = rows[0] >= 4
+    write(self, rows, *rest)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Results, "write", refused)
+    try:
+      with pytest.raises(vs.Failure, match=r"s3://.* cannot be reached \(Access Denied\); what was written stays"):
+        train(url)
+    finally:
+      store.refuses = False
+  for block in blocks.claimed(url):
+    blocks.abandon(url, block)  # this process lives, and could not give them back
+  train(url)
+  assert trained == [*range(8), *range(4, RUNS)]
+  same(url, reference)
+
+
+def test_what_lies_there_is_left_alone(store, capsys):
+  url = store.folder()
+  path = place(url)
+  path.fs.pipe_file((path / "thesis.tex").path, b"mine")
+  path.fs.pipe_file(path.with_name("r2").path + "/x", b"a neighbour")
+  before = blocks.names(path.parent)
+  for argv in (["train", "digits_cnn", "--out", url], ["work", url], ["verify", url], ["report", url]):
+    status, out, err = run(capsys, *argv)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert f"{url} holds something else than results" in err or f"{url} is no results folder" in err
+  assert blocks.names(path.parent) == before
+  path.fs.rm_file((path / "thesis.tex").path)
+  path.fs.touch(path.path + "/")  # as consoles of stores make a folder
+  assert not results.occupied(url)
+
+
+def test_no_server_and_no_bucket(store, monkeypatch, capsys):
+  url = store.folder()
+  for argv in (["train", "digits_cnn", "--out"], ["report"], ["verify"]):
+    status, out, err = run(capsys, *argv, url.replace("bucket", "buckle"))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "there is no such bucket" in err or "is no results folder" in err
+  with socket.socket() as closed:
+    closed.bind(("127.0.0.1", 0))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+    forget()
+    for argv, expected in ((["train", "digits_cnn", "--out"], 2), (["report"], 1), (["verify"], 1), (["work"], 1)):
+      status, out, err = run(capsys, *argv, url)
+      assert (status, out, err.count("\n")) == (expected, "", 1)
+      assert "cannot be reached (Could not connect to the endpoint URL" in err
+  forget()
+
+
+@pytest.mark.parametrize(
+  ("url", "message"),
+  [
+    ("foo://bucket/r", "no results can be behind foo://: give a local folder, s3://, gs:// or another"),
+    ("https://example.org/r", "no results can be behind https://"),
+    ("simplecache::s3://bucket/r", "no results can be behind simplecache::s3://"),
+    ("abfs://container/r", "the package for abfs:// is not installed: Install adlfs"),
+    (Path("s3://bucket/r"), "s3:/bucket/r is no URL, which has two slashes: give it as text"),
+  ],
+)
+def test_other_urls_are_one_line(url, message, capsys):
+  with pytest.raises(vs.Mistake, match=re.escape(message)):
+    vs.open_results(url)
+  for argv in (["train", "digits_cnn", "--out", url], ["work", url], ["report", url], ["compare", url, url]):
+    status, out, err = run(capsys, *argv)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_without_the_package_it_says_which(monkeypatch, capsys):
+  monkeypatch.delitem(_registry, "s3", raising=False)
+  monkeypatch.setitem(sys.modules, "s3fs", None)
+  said = "error: s3://bucket/r: the package for s3:// is not installed: pip install 'vmapseeds[s3]'\n"
+  assert run(capsys, "verify", "s3://bucket/r") == (2, "", said)
+
+
+def test_a_file_url_is_a_path(reference):
+  assert place(f"file://{reference}") == reference
+  assert vs.open_results(f"file://{reference}").sizes["run"] == RUNS
