@@ -131,7 +131,7 @@ def begin(
           out, recipe, runs, task.data,
           chunk=batch,
           logits=logits,
-          variables=variables.named(task.variables()) if keep_params else {},
+          variables=task.kept_variables(),
           conditions=task.conditions(how),
           versions=versions(),
           force_mixed=force_mixed,
@@ -197,7 +197,7 @@ def resume(
   with writing(out), readable(out):
     conditions = task.conditions(how)
     mixed = results.check_same(recipe, runs, task.logits, task.keep_params, conditions, versions(), force_mixed)
-    results.check_task(task.data, task.num_classes)
+    results.check_task(task.data, task.num_classes, task.kept_variables())
     results.settle(conditions, versions(), mixed)
   batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
   return Begun(results, task, runs, how, batch, checkpoint_every)
@@ -308,6 +308,10 @@ class Task(NamedTuple):
   def variables(self) -> Any:
     """What one run's parameters and batch statistics look like."""
     return variables.shapes(self.recipe, self.data.train.images.shape[1:], self.num_classes)
+
+  def kept_variables(self) -> dict[str, jax.ShapeDtypeStruct]:
+    """Those that results keep, by their names there."""
+    return variables.named(self.variables()) if self.keep_params else {}
 
   def fitting_seed_batch(self, how: lanes.Choice, checkpoint_every: int | None) -> int:
     """See the function of that name."""

@@ -38,7 +38,7 @@ from upath import UPath
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from vmapseeds import blocks, checks
-from vmapseeds.checks import IMPORTED, MIXED, axes
+from vmapseeds.checks import IMPORTED, MIXED
 from vmapseeds.data import Dataset
 from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
@@ -99,7 +99,7 @@ class Results:
       results = cls(path)
       with readable(path):
         mixed = results.check_same(recipe, runs, logits, bool(variables), conditions, versions, force_mixed)
-        results.check_task(data, runs.num_classes(data.num_classes))
+        results.check_task(data, runs.num_classes(data.num_classes), variables)
         results.restore_labels(data)
         results.extend(runs)
         results.settle(conditions, versions, mixed)
@@ -177,14 +177,20 @@ class Results:
         raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
     return sorted(set(mixed))
 
-  def check_task(self, data: Dataset, num_classes: int) -> None:
-    """`Mistake` unless the arrays have as many examples and classes as the task."""
-    held = {name: self.array(f"{name}/labels").shape[0] for name in data.tests} | {"": self.group.attrs["num_classes"]}
-    given = {name: len(examples) for name, examples in data.tests.items()} | {"": num_classes}
-    for name in given:
-      if held[name] != given[name]:
-        what = f"examples of test set {name}" if name else "classes"
-        raise Mistake(f"{self.path} has {held[name]} {what}, the data {given[name]}: give the data of then")
+  def check_task(
+    self, data: Dataset, num_classes: int, variables: dict[str, jax.ShapeDtypeStruct] | None = None
+  ) -> None:
+    """`Mistake` unless the arrays have as many examples and classes as the task, and such variables where given."""
+    attrs = self.group.attrs
+    held = {f"{name}/labels": self.array(f"{name}/labels").shape for name in data.tests}
+    given = {f"{name}/labels": (len(examples),) for name, examples in data.tests.items()}
+    held["num_classes"], given["num_classes"] = attrs["num_classes"], num_classes
+    if variables:
+      held["variables"] = attrs["variables"]
+      given["variables"] = {name: list(leaf.shape) for name, leaf in variables.items()}
+    for name, now in given.items():
+      if held[name] != now:
+        raise Mistake(f"{self.path} has {name} {held[name]!s:.100}, the task {now!s:.100}: give what it was begun with")
 
   def settle(self, conditions: dict[str, Any], versions: dict[str, str], mixed: list[str]) -> None:
     """Writes under what runs are trained, where it is not as it was and no run is done or `mixed` allows it."""
@@ -523,10 +529,11 @@ def create_folder(
   if variables:
     of_runs = group.create_group(VARIABLES)
     for name, leaf in variables.items():
+      axes = [f"{name}.{axis}" for axis in range(len(leaf.shape))]
       # Not compressed: trained numbers are noise in all but their first bits.
       of_runs.create_array(
         name, shape=(runs, *leaf.shape), dtype=leaf.dtype, chunks=(max(1, chunk), *leaf.shape),
-        compressors=[Crc32cCodec()], dimension_names=("run", *axes(name, leaf.shape)), fill_value=np.nan,
+        compressors=[Crc32cCodec()], dimension_names=("run", *axes), fill_value=np.nan,
       )  # fmt: skip
   consolidate(path)
 
@@ -613,7 +620,7 @@ def parsed_all(folder: Path | UPath, files: list[str]) -> dict[str, Any]:
 
 def metadata_files(root: dict[str, Any]) -> list[str]:
   """The metadata files below the root that a folder with these attributes has."""
-  arrays = [*root["columns"], *(f"{name}/labels" for name in _test_sets(root)), *_outcomes(root), "done"]
+  arrays = [*root["columns"], *_outcomes(root), "done", *(f"{name}/labels" for name in _test_sets(root))]
   # Zarr takes consolidated nodes group by group.
   return [f"{name}/zarr.json" for name in sorted((*groups(root), *arrays), key=lambda name: name.rpartition("/")[0])]
 
@@ -656,18 +663,21 @@ def inside(nodes: dict[str, Any], group: str) -> dict[str, Any]:
 UNLIKE = "differs from the root's copy of its arrays"
 
 
-def group_is_whole(path: Path, group: str) -> bool:
+def group_is_whole(path: Path | UPath, group: str, root: dict[str, Any]) -> bool:
   """Whether a group's metadata, and its copies of those of its arrays, are as the root says."""
-  node, root = parsed(path / group / "zarr.json"), parsed(path / "zarr.json")
   copies = {**checks.INLINE, "metadata": inside(root["consolidated_metadata"]["metadata"], group)}
-  return checks.same(node, {**checks.GROUP, "consolidated_metadata": copies})
+  return checks.same(parsed(path / group / "zarr.json"), {**checks.GROUP, "consolidated_metadata": copies})
 
 
 def _dimensions(root: dict[str, Any]) -> dict[str, tuple[str, ...]]:
   """Those of each array, by its path, that a folder with these attributes has."""
   names = (file.removesuffix("/zarr.json") for file in metadata_files(root))
-  known = {f"{VARIABLES}/{name}": ("run", *axes(name, shape)) for name, shape in root.get("variables", {}).items()}
-  return {n: known.get(n) or DIMENSIONS.get(n.split("/")[-1], ("run",)) for n in names if n not in groups(root)}
+  of_networks = {
+    f"{VARIABLES}/{name}": ("run", *(f"{name}.{axis}" for axis in range(len(shape))))
+    for name, shape in root.get("variables", {}).items()
+  }
+  known = {name: DIMENSIONS.get(name.split("/")[-1], ("run",)) for name in names if name not in groups(root)}
+  return known | of_networks
 
 
 def root_fault(path: Path, file: str = "zarr.json") -> str | None:
@@ -677,17 +687,21 @@ def root_fault(path: Path, file: str = "zarr.json") -> str | None:
 
 def checked(path: str | os.PathLike) -> dict[str, Any] | None:
   """The attributes of a results folder that is well formed, None where there is none. `Mistake` for a damaged one."""
-  path = place(path)
-  stored = attributes(path)
-  if stored is None:
+  return _ours(_checked_root(place(path)))
+
+
+def _checked_root(path: Path | UPath) -> dict[str, Any] | None:
+  """What the `zarr.json` of such a folder holds."""
+  root = parsed(path / "zarr.json")
+  if _ours(root) is None:
     if attributes(path, COPY):
       raise damaged(path, ["zarr.json cannot be read"])
     return None
   for stray in checks.strays(path):
     raise damaged(path, [stray])
-  if fault := root_fault(path):
+  if fault := checks.root_fault(root, _dimensions):
     raise damaged(path, [f"zarr.json {fault}"])
-  return stored
+  return root
 
 
 def check_folder(path: str | os.PathLike) -> None:
@@ -736,7 +750,11 @@ def check_writable(path: str | os.PathLike) -> None:
 
 def attributes(path: str | os.PathLike, file: str = "zarr.json") -> dict[str, Any] | None:
   """The attributes of a results folder, None where there is none."""
-  root = parsed(place(path) / file)
+  return _ours(parsed(place(path) / file))
+
+
+def _ours(root: Any) -> dict[str, Any] | None:
+  """The attributes in a root's metadata, None where these are not of results."""
   found = root.get("attributes") if isinstance(root, dict) else None
   return found if isinstance(found, dict) and found.get("format") == FORMAT else None
 
@@ -763,11 +781,12 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
     Mistake: `path` is no results folder, or has no such test set.
   """
   path = place(path)
-  stored = checked(path)
+  root = _checked_root(path)
+  stored = _ours(root)
   if stored is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   one_of("test set", test_set, _test_sets(stored))
-  if not group_is_whole(path, test_set):
+  if not group_is_whole(path, test_set, root):
     raise damaged(path, [f"{test_set}/zarr.json {UNLIKE}"])
   with readable(path):
     dataset = xr.merge(
@@ -787,16 +806,10 @@ def missing(path: Path | UPath, stored: dict[str, Any], done: Bool[np.ndarray, "
   begun = np.unique(np.flatnonzero(done) // stored["block_runs"]).tolist()
   there = blocks.names(path)
   recorded = [k for k in range(-(-len(done) // stored["block_runs"])) if f"{blocks.FOLDER}/{k}.json" in there]
-  ranks = {f"{VARIABLES}/{name}": 1 + len(shape) for name, shape in stored.get("variables", {}).items()}
   lost = []
-  for file in metadata_files(stored):
-    name = file.removesuffix("/zarr.json")
-    if name in groups(stored):
-      continue
-    variable = name.split("/")[-1]
-    wanted = {"done": [*begun, *recorded], "labels": [0]}.get(variable, begun)
-    rank = ranks.get(name) or len(DIMENSIONS.get(variable, ("run",)))
-    lost += [object_path(name, block, rank) for block in wanted]
+  for name, dimensions in _dimensions(stored).items():
+    wanted = {"done": [*begun, *recorded], "labels": [0]}.get(name.split("/")[-1], begun)
+    lost += [object_path(name, block, len(dimensions)) for block in wanted]
   if stored["device_kind"] != IMPORTED:
     lost += [f"{blocks.FOLDER}/{block}.json" for block in begun]
   return [file for file in lost if file not in there]

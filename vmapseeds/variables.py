@@ -14,7 +14,7 @@ from jaxtyping import Float, PyTree
 
 from vmapseeds.errors import Mistake, at_least
 from vmapseeds.recipe import Recipe
-from vmapseeds.results import VARIABLES, Results, attributes, readable
+from vmapseeds.results import VARIABLES, Results, checked, readable
 from vmapseeds.train import network
 
 
@@ -55,7 +55,7 @@ def load_params(path: str | os.PathLike, run: int) -> dict[str, PyTree[Float[jax
   Raises:
     Mistake: there is no such run, it is not trained yet, its parameters were not kept, or they are damaged.
   """
-  stored = attributes(path)
+  stored = checked(path)
   if stored is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train --keep-params` made")
   if not stored.get("variables"):

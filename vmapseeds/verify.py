@@ -109,7 +109,7 @@ class _Look:
     if self.problems:
       return False
     for name in groups(self.stored):
-      if not group_is_whole(self.path, name):
+      if not group_is_whole(self.path, name, root):
         self.problems.append(_Problem(f"{name}/zarr.json", UNLIKE, "group"))
     return True
 
