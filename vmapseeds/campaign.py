@@ -349,6 +349,7 @@ def train_blocks(
   """
   out, shared = results.path, task.shared()
   mine: list[int] = []
+  pause = POLL
   with readable(out):
     done = results.done[: len(runs)]
     accuracy = results.array(f"{task.recipe.test_sets[0]}/accuracy")[: len(runs)]
@@ -379,8 +380,11 @@ def train_blocks(
           continue
         if not wait:
           return held
-        time.sleep(POLL)
+        time.sleep(pause)
+        looked = time.perf_counter()
         done = results.done[: len(runs)]
+        # Marks in a store take a while to read, and each is a request.
+        pause = max(POLL, 10 * (time.perf_counter() - looked))
         bar.others(int(done.sum()))
         continue
 
