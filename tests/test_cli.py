@@ -36,6 +36,7 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no.npz"], "no.npz"),
     (["train", "digits_cnn", "--out", "{}", "--set", "test_sets=exam"], "unknown test set 'exam'"),
     (["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"], "seed batch is 0"),
+    (["train", "digits_cnn", "--out", "{}", "--checkpoint-every", "0"], "checkpoint_every is 0: give a whole number"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "0"], "lane width is 0"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "300"], "lane width 300 with 256 runs"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "9", "--seed-batch", "8"], "lane width 9 with seed batch 8"),
@@ -67,7 +68,7 @@ def test_help_says_what_every_flag_does(capsys):
     assert f"vmapseeds {command}" in out
     assert "Args" not in out
   status, out, err = run(capsys, "train", "--help")
-  for flag in ("--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--lowering", "--logits", "--quiet"):
+  for flag in ("--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--lowering", "--logits", "--checkpoint-every", "--keep-params", "--quiet"):
     assert flag in out
 
 

@@ -481,6 +481,9 @@ def test_data_sets(case, files, refused):
     "a\nb",
     "seed_init",
     "zarr.json",
+    "blocks",
+    "checkpoints",
+    "variables",
     "x" * 200,
   ],
 )
@@ -821,7 +824,7 @@ FOLDERS = {
   "predictions of dates": (metadata("test/predictions", data_type="numpy.datetime64"), "its data_type is"),
   "predictions transposed": (values("test/predictions", np.zeros((6, 4), np.int8), ("example", "run")), "says of test/predictions that its dimension_names"),
   "predictions of fewer runs": (values("test/predictions", np.zeros((3, 6), np.int8)), "of run"),
-  "predictions of 10^12 examples": (metadata("test/predictions", shape=[4, 10**12]), "where others have"),
+  "predictions of 10^12 examples": (metadata("test/predictions", shape=[4, 10**12]), "says of test/predictions that its chunks are"),
   "predictions missing": (lambda: (remove("test/predictions")(), everywhere()), "lacks test/predictions"),
   "logits of other classes": (values("test/logits", np.zeros((4, 6, 5), np.float32)), "it has 5 of class, where others have 3"),
   "a codec of pickles": (metadata("test/accuracy", codecs=[{"name": "numcodecs.pickle", "configuration": {}}]), "its codecs are"),

@@ -9,6 +9,7 @@ from vmapseeds.lanes import conv_general_dilated
 from vmapseeds.recipe import Recipe, recipe
 from vmapseeds.results import errors, open_results, prediction_blocks
 from vmapseeds.runs import Runs
+from vmapseeds.variables import load_params
 from vmapseeds.verify import verify
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
   "conv_general_dilated",
   "errors",
   "import_runs",
+  "load_params",
   "open_results",
   "prediction_blocks",
   "recipe",

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from vmapseeds import augment, bench, lanes, models
+from vmapseeds import augment, bench, checkpoints, lanes, models, variables
 from vmapseeds import blocks as records
 from vmapseeds.data import Dataset, load
 from vmapseeds.errors import Failure, Mistake, at_least, one_of
@@ -36,8 +36,7 @@ from vmapseeds.results import (
   test_sets,
 )
 from vmapseeds.runs import Run, Runs
-from vmapseeds.train import DeviceExamples
-from vmapseeds.train import train as train_one
+from vmapseeds.train import DeviceExamples, advance, finish, start
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
@@ -52,6 +51,8 @@ def train(
   lane_width: int | None = None,
   lowering: str | None = None,
   logits: bool = False,
+  keep_params: bool = False,
+  checkpoint_every: int | None = None,
   force_mixed: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
@@ -72,6 +73,10 @@ def train(
       does not hold so many, and the folder has no finished runs, it is halved until it does.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
+    keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_params`.
+    checkpoint_every: after so many epochs each, the runs of the seed batch are saved in the folder's `checkpoints`, so
+      that an interruption loses at most these; removed when the runs are written. Given none, nothing is saved.
+      Results do not depend on it.
     force_mixed: whether to go on with a folder whose recipe, package versions, device kind, lane width, lowering or
       precision are others. Its attributes then say so, and the records of its blocks what each run was trained with.
     progress: whether to say on stderr what was chosen and how far it is.
@@ -81,9 +86,9 @@ def train(
       out of memory and nothing can be halved.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
-  begun = start(
+  begun = begin(
     recipe, runs, out, seed_batch=seed_batch, lane_width=lane_width, lowering=lowering, logits=logits,
-    force_mixed=force_mixed, progress=progress,
+    keep_params=keep_params, checkpoint_every=checkpoint_every, force_mixed=force_mixed, progress=progress,
   )  # fmt: skip
   train_blocks(*begun, wait=True, force_mixed=force_mixed, progress=progress)
   return open_results(out, recipe.test_sets[0])
@@ -97,11 +102,13 @@ class Begun(NamedTuple):
   runs: Runs
   how: lanes.Choice
   seed_batch: int
+  checkpoint_every: int | None
 
 
-def start(
+def begin(
   recipe: Recipe, runs: Runs, out: str | os.PathLike, *, seed_batch: int | None = None, lane_width: int | None = None,
-  lowering: str | None = None, logits: bool = False, force_mixed: bool = False, progress: bool = True,
+  lowering: str | None = None, logits: bool = False, keep_params: bool = False, checkpoint_every: int | None = None,
+  force_mixed: bool = False, progress: bool = True,
 ) -> Begun:  # fmt: skip
   """What `train` does before it trains: checks everything and makes the folder, or extends it."""
   if seed_batch is not None:
@@ -111,24 +118,27 @@ def start(
     raise Mistake(f"lane width {lane_width} with {limit}: give at most as many")
   if lowering is not None:
     one_of("lowering", lowering, lanes.LOWERINGS)
+  if checkpoint_every is not None:
+    at_least("checkpoint_every", checkpoint_every, 1)
   check_folder(out)
-  task = prepared(recipe, runs, logits)
+  task = prepared(recipe, runs, logits, keep_params)
   while True:
     how = task.choose(runs, seed_batch, lowering, lane_width, attributes(out) or {}, progress)
-    batch = seed_batch or task.fitting_seed_batch(how)
+    batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
     try:
       with writing(out):
         results = Results.open_or_create(
           out, recipe, runs, task.data,
           chunk=batch,
           logits=logits,
+          variables=task.kept_variables(),
           conditions=task.conditions(how),
           versions=versions(),
           force_mixed=force_mixed,
         )  # fmt: skip
     except FileExistsError:
       continue  # another process has made the folder since we looked: what it chose counts
-    return Begun(results, task, runs, how, batch)
+    return Begun(results, task, runs, how, batch, checkpoint_every)
 
 
 def work(
@@ -136,6 +146,7 @@ def work(
   blocks: tuple[int | None, int | None] | None = None,
   *,
   seed_batch: int | None = None,
+  checkpoint_every: int | None = None,
   force_mixed: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
@@ -147,12 +158,14 @@ def work(
   Args:
     out: a results folder that `train` made.
     blocks: (first, one past the last) of the blocks to train, either None for the end there is; None for all.
-    seed_batch, force_mixed, progress: as for `train`.
+    seed_batch, checkpoint_every, force_mixed, progress: as for `train`.
 
   Raises:
     Mistake: as `train`; or there are no such blocks.
   """
-  begun = resume(out, seed_batch=seed_batch, force_mixed=force_mixed, progress=progress)
+  begun = resume(
+    out, seed_batch=seed_batch, checkpoint_every=checkpoint_every, force_mixed=force_mixed, progress=progress
+  )
   count = -(-len(begun.runs) // begun.results.block_runs)
   first, last = blocks or (None, None)
   first, last = first or 0, count if last is None else last
@@ -168,22 +181,26 @@ def work(
 
 
 def resume(
-  out: str | os.PathLike, *, seed_batch: int | None = None, force_mixed: bool = False, progress: bool = True
-) -> Begun:
+  out: str | os.PathLike, *, seed_batch: int | None = None, checkpoint_every: int | None = None,
+  force_mixed: bool = False, progress: bool = True,
+) -> Begun:  # fmt: skip
   """What `work` does before it trains: opens the folder and loads what its recipe needs."""
   if seed_batch is not None:
     at_least("seed batch", seed_batch, 1)
+  if checkpoint_every is not None:
+    at_least("checkpoint_every", checkpoint_every, 1)
   recipe, runs, stored = campaign_of(out)
   with readable(out):
     results = Results(out)
-  task = prepared(recipe, runs, stored["logits"])
+  task = prepared(recipe, runs, stored["logits"], bool(stored.get("variables")))
   how = task.choose(runs, seed_batch, None, None, stored, progress)
   with writing(out), readable(out):
     conditions = task.conditions(how)
-    mixed = results.check_same(recipe, runs, stored["logits"], conditions, versions(), force_mixed)
-    results.check_task(task.data, task.num_classes)
+    mixed = results.check_same(recipe, runs, task.logits, task.keep_params, conditions, versions(), force_mixed)
+    results.check_task(task.data, task.num_classes, task.kept_variables())
     results.settle(conditions, versions(), mixed)
-  return Begun(results, task, runs, how, seed_batch or task.fitting_seed_batch(how))
+  batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
+  return Begun(results, task, runs, how, batch, checkpoint_every)
 
 
 class Replay(NamedTuple):
@@ -223,12 +240,12 @@ def replay(out: str | os.PathLike, run: int) -> Replay:
   recipe = Recipe.from_json(write["recipe"])
   # What `auto` came to on the device of then is what counts.
   recipe = recipe.replace(precision=write.get("precision", recipe.precision))
-  task = prepared(recipe, runs, False)
+  task = prepared(recipe, runs, logits=False, keep_params=False)
   if task.data_digest != stored["data_digest"]:
     raise Mistake(f"the data {recipe.dataset} are not those that {out} was trained on")
   results.check_task(task.data, task.num_classes)
-  run_lanes = spread_run(recipe, task.num_classes, False, write["lowering"], write["lane_width"])
-  ((_, (_, evaluations)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(task.data.train)))
+  run_lanes = spread_run(recipe, task.num_classes, False, False, write["lowering"], write["lane_width"])
+  ((_, (_, evaluations, _)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(task.data.train)))
   differing = {name: int((evaluations[name].predictions[0] != theirs[name]).sum()) for name in theirs}
   return Replay(run, {name: len(row) for name, row in theirs.items()}, differing)
 
@@ -263,6 +280,7 @@ class Task(NamedTuple):
   data_digest: str
   num_classes: int
   logits: bool
+  keep_params: bool
 
   def choose(
     self, runs: Runs, seed_batch: int | None, lowering: str | None, lane_width: int | None, stored: dict[str, Any],
@@ -287,27 +305,38 @@ class Task(NamedTuple):
       "precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest,
     }  # fmt: skip
 
-  def fitting_seed_batch(self, how: lanes.Choice) -> int:
+  def variables(self) -> Any:
+    """What one run's parameters and batch statistics look like."""
+    return variables.shapes(self.recipe, self.data.train.images.shape[1:], self.num_classes)
+
+  def kept_variables(self) -> dict[str, jax.ShapeDtypeStruct]:
+    """Those that results keep, by their names there."""
+    return variables.named(self.variables()) if self.keep_params else {}
+
+  def fitting_seed_batch(self, how: lanes.Choice, checkpoint_every: int | None) -> int:
     """See the function of that name."""
-    return fitting_seed_batch(self.data, self.num_classes * self.logits, how.width * len(lanes.devices()))
+    # What is in training has the optimiser's state besides, at most twice as large.
+    copies = self.keep_params + 3 * bool(checkpoint_every)
+    step, more = how.width * len(lanes.devices()), copies * variables.size(self.variables())
+    return fitting_seed_batch(self.data, self.num_classes * self.logits, step, more)
 
   def shared(self) -> Any:
     """The examples on every device."""
     return lanes.replicate(self.examples, lanes.devices())
 
 
-def prepared(recipe: Recipe, runs: Runs, logits: bool) -> Task:
+def prepared(recipe: Recipe, runs: Runs, logits: bool, keep_params: bool) -> Task:
   """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
   lanes.devices()  # before JAX starts
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
   examples = on_device(recipe, data)
   runs.check(len(data.train), data.num_classes, recipe.batch_size)
-  return Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits)
+  return Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits, keep_params)
 
 
 def train_blocks(
-  results: Results, task: Task, runs: Runs, how: lanes.Choice, seed_batch: int, blocks: range | None = None, *,
-  wait: bool, force_mixed: bool, progress: bool,
+  results: Results, task: Task, runs: Runs, how: lanes.Choice, seed_batch: int, checkpoint_every: int | None,
+  blocks: range | None = None, *, wait: bool, force_mixed: bool, progress: bool,
 ) -> list[int]:  # fmt: skip
   """Trains the runs that are left in some blocks, as many at a time as the seed batch has, and writes them.
 
@@ -357,38 +386,45 @@ def train_blocks(
 
       batch = left[:seed_batch]
       how = agreed(results, how, force_mixed, progress)
-      run_lanes = spread_run(task.recipe, task.num_classes, task.logits, how.lowering, how.width)
+      run_lanes = spread_run(
+        task.recipe, task.num_classes, task.logits, task.keep_params, how.lowering, how.width
+      )  # fmt: skip
+      table = runs[batch].lanes(task.recipe, len(task.data.train))
+      of_training = {"recipe": task.recipe.to_json(), **task.conditions(how), "versions": versions()}
+      keeper = checkpoint_every and checkpoints.Checkpoints(out, batch, table, checkpoint_every, fits=of_training)
       finished = []
       begun, compiled = time.perf_counter(), compile_seconds()
       try:
-        for _, out_lanes in run_lanes(shared, runs[batch].lanes(task.recipe, len(task.data.train))):
+        for _, out_lanes in run_lanes(shared, table, keeper):
           finished.append(out_lanes)
-          diverged, evaluations = out_lanes
+          diverged, evaluations, _ = out_lanes
           accuracies = evaluations[task.recipe.test_sets[0]].correct / len(task.data.tests[task.recipe.test_sets[0]])
           bar.trained_more(len(diverged), accuracies[~diverged])
       except jax.errors.JaxRuntimeError as error:
-        bar.forget(sum(len(diverged) for diverged, _ in finished))
+        bar.forget(sum(len(diverged) for diverged, *_ in finished))
         width = narrower(how.width, error, results, lanes.devices()[0])
         how = lanes.Choice(how.lowering, width)
         results.set_attributes(lane_width=width)
         continue
       provenance = {
-        "recipe": task.recipe.to_json(), **task.conditions(how), "platform": lanes.devices()[0].platform,
-        "versions": versions(), "commit": commit(), "seconds": round(time.perf_counter() - begun, 3),
-        "compile_seconds": round(compile_seconds() - compiled, 3),
+        **of_training, "platform": lanes.devices()[0].platform, "commit": commit(),
+        "seconds": round(time.perf_counter() - begun, 3), "compile_seconds": round(compile_seconds() - compiled, 3),
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
       }  # fmt: skip
-      diverged, evaluations = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
+      outcome = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
       # A process that slept for longer than the lease has lost its blocks, and others may be writing them.
       kept = np.isin(batch // results.block_runs, [b for b in mine if claims.holds(b)])
       if agreed(results, how, force_mixed, progress) != how or not kept.any():
         mine = [b for b in mine if claims.release(b)]
         continue
       with uninterrupted():
-        batch, diverged, evaluations = jax.tree.map(lambda a: a[kept], (batch, diverged, evaluations))
-        results.write(batch, diverged, evaluations, provenance)
+        batch, (diverged, evaluations, trained) = jax.tree.map(lambda a: a[kept], (batch, outcome))
+        results.write(batch, diverged, evaluations, variables.named(trained), provenance)
         done[batch] = True
+        if keeper:
+          keeper.remove()
       mine = [b for b in mine if claims.holds(b) or claims.release(b)]
+  checkpoints.clear(results)
   return []
 
 
@@ -436,30 +472,39 @@ def writing(out: str | os.PathLike) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=16)
-def spread_run(recipe: Recipe, num_classes: int, logits: bool, lowering: str, lane_width: int):
+def spread_run(recipe: Recipe, num_classes: int, logits: bool, keep_params: bool, lowering: str, lane_width: int):
   """Training and evaluation of one run, spread over lanes: compiled once a process, whatever the runs' values."""
 
-  def one_run(shared, run: Run):
-    train_set, test_sets = shared
+  def first_state(shared, run: Run):
     with lanes.lowering(lowering):
-      trained = train_one(recipe, train_set, run, num_classes)
-      evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in test_sets.items()}
+      return start(recipe, shared[0], run, num_classes)
+
+  def some_epochs(shared, run: Run, state, first, last):
+    with lanes.lowering(lowering):
+      return advance(recipe, shared[0], run, num_classes, state, first, last)
+
+  def outcome(shared, run: Run, state):
+    trained = finish(state)
+    with lanes.lowering(lowering):
+      evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in shared[1].items()}
     if not logits:
       evaluations = {n: e._replace(logits=None) for n, e in evaluations.items()}
-    return trained.diverged, evaluations
+    return trained.diverged, evaluations, trained.variables if keep_params else None
 
-  return lanes.spread(one_run, width=lane_width, devices=lanes.devices())
+  stages = lanes.Stages(first_state, some_epochs, outcome, recipe.epochs)
+  return lanes.spread_stages(stages, width=lane_width, devices=lanes.devices())
 
 
-def fitting_seed_batch(data: Dataset, logits: int, step: int) -> int:
+def fitting_seed_batch(data: Dataset, logits: int, step: int, more: int) -> int:
   """How many runs' outputs fit comfortably in the host's memory: whole steps of `step` lanes, at most 256 but one step.
 
   Args:
     logits: how many are kept of an example.
+    more: bytes that are kept of a run besides.
   """
   examples = sum(len(e) for e in data.tests.values())
   # An eighth, because outputs exist a few times over while they are brought together and written.
-  fitting = free_host_memory() / 8 // (examples * (2 + 4 * logits))
+  fitting = free_host_memory() / 8 // (examples * (2 + 4 * logits) + more)
   return int(max(1, min(SEED_BATCH, fitting) // step)) * step
 
 

@@ -7,6 +7,7 @@ from elsewhere or made room for that should not be. Nothing here reads what is k
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,16 @@ def _sampling(value: Any) -> bool:
   return value[0] in ("subset", "bootstrap") and (value == ["bootstrap", None] or _whole(2**31)(value[1]))
 
 
+def _variables(value: Any) -> bool:
+  """Whether it gives shapes of the leaves of a tree, by names that are their paths with dots."""
+  return (
+    isinstance(value, dict)
+    and all(len(name) <= 200 and re.fullmatch(r"\w+(\.\w+)+", name, re.ASCII) for name in value)
+    and all(isinstance(shape, list) and all(map(_whole(2**40), shape)) for shape in value.values())
+    and not any(other.startswith(f"{name}.") for name in value for other in value)
+  )
+
+
 COLUMNS = (*(f"seed_{source}" for source in SOURCES), *HYPERPARAMETERS, *OPTIONAL)
 ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
   "num_classes": _whole(MOST_CLASSES),
@@ -71,8 +82,9 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
   "block_runs": _whole(MOST_RUNS),
   "label_digests": _words,
   "mixed": _texts,
+  "variables": _variables,
 }
-OF_NOW = ("precision", "test_sets", "block_runs", "label_digests", "mixed")  # not there from the first
+OF_NOW = ("precision", "test_sets", "block_runs", "label_digests", "mixed", "variables")  # not there from the first
 SEEDS = {f"seed_{source}" for source in SOURCES}
 
 # Arrays: kinds of numbers, and fill values as JSON has them.
@@ -145,6 +157,7 @@ def _check_nodes(root: dict[str, Any], stored: dict[str, Any], arrays: dict[str,
     if not same(nodes[name] | {"consolidated_metadata": None}, {**GROUP, "consolidated_metadata": None}):
       raise Mistake(f"says of {name} what is not of a group")
   sizes = {"class": stored["num_classes"]}
+  sizes |= {f"{name}.{i}": n for name, shape in stored.get("variables", {}).items() for i, n in enumerate(shape)}
   if "block_runs" in stored:
     sizes["block"] = stored["block_runs"]
   for name, dimensions in arrays.items():

@@ -26,8 +26,8 @@ Flag = tyro.conf.FlagCreatePairsOff[bool]
 Folder = Annotated[Path, arg(metavar="DIR")]
 
 
-def _count(default: str) -> Any:
-  return Annotated[int | None, arg(metavar="N", help_behavior_hint=f"(default: {default})")]
+def _count(default: str, metavar: str = "N") -> Any:
+  return Annotated[int | None, arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
 
 
 def _word(default: str) -> Any:
@@ -100,6 +100,12 @@ class Train:
   logits: Flag = False
   """keep logits beside predictions"""
 
+  keep_params: Flag = False
+  """keep the trained parameters of all runs, for vs.load_params"""
+
+  checkpoint_every: _count("none", "EPOCHS") = None
+  """save the runs in training every so many epochs; an interruption loses at most these"""
+
   force_mixed: Flag = False
   """go on although recipe, versions, device kind, lane width, lowering or precision are others than the folder's"""
 
@@ -142,7 +148,8 @@ class Train:
     what = recipe(self.recipe, **overrides(self.set)), runs, self.out
     how = dict(
       seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,
-      force_mixed=self.force_mixed, progress=not self.quiet,
+      keep_params=self.keep_params, checkpoint_every=self.checkpoint_every, force_mixed=self.force_mixed,
+      progress=not self.quiet,
     )  # fmt: skip
     if self.coordinator is not None:
       hosts.join(self.coordinator, self.processes, self.process)
@@ -172,6 +179,9 @@ class Work:
   seed_batch: _count("256, or what fits in memory") = None
   """runs trained between two writes; an interruption loses at most these"""
 
+  checkpoint_every: _count("none", "EPOCHS") = None
+  """save the runs in training every so many epochs; an interruption loses at most these"""
+
   force_mixed: Flag = False
   """go on although versions, device kind or precision are others than the folder's"""
 
@@ -186,8 +196,9 @@ class Work:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
     ends = tuple(int(end) if end else None for end in found.groups())
     results = campaign.work(
-      self.folder, ends, seed_batch=self.seed_batch, force_mixed=self.force_mixed, progress=not self.quiet
-    )
+      self.folder, ends, seed_batch=self.seed_batch, checkpoint_every=self.checkpoint_every,
+      force_mixed=self.force_mixed, progress=not self.quiet,
+    )  # fmt: skip
     print(f"{held(results, self.folder)}; next: vmapseeds report {self.folder}")
 
 

@@ -27,9 +27,9 @@ class Worker:
 
   begun: campaign.Begun | None = None
 
-  def start(self, recipe: str, runs: Runs, out: str, how: dict[str, Any]) -> None:
+  def begin(self, recipe: str, runs: Runs, out: str, how: dict[str, Any]) -> None:
     """Makes the folder, or extends it, here, where the devices are."""
-    self.begun = campaign.start(Recipe.from_json(recipe), runs, out, progress=False, **how)
+    self.begun = campaign.begin(Recipe.from_json(recipe), runs, out, progress=False, **how)
 
   def work(self, out: str, block: int, how: dict[str, Any]) -> None:
     """Trains what is left of a block."""
@@ -77,10 +77,10 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
   options, count = _placement(ray, workers)
   idle = collections.deque(actor.options(**options).remote() for _ in range(count))
   try:
-    ray.get(idle[0].start.remote(recipe.to_json(), runs, out, how))
+    ray.get(idle[0].begin.remote(recipe.to_json(), runs, out, how))
   except ray.exceptions.RayTaskError as error:
     raise _cause(error) from None
-  of_work = {name: how[name] for name in ("seed_batch", "force_mixed") if name in how}
+  of_work = {name: how[name] for name in ("seed_batch", "checkpoint_every", "force_mixed") if name in how}
   results = Results(out)
   pending = collections.deque(_left(results, len(runs)))
   running: dict[Any, tuple[Any, int]] = {}

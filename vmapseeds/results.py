@@ -3,6 +3,8 @@
 The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`, and `done`, which is written last and says that a run's row is complete. Each test set is a group
 with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request, `logits(run, example, class)`.
+The group `variables` is there on request, with an array a leaf (`vmapseeds.variables`); the folder `checkpoints`, which
+is no group, while runs are in training (`vmapseeds.checkpoints`).
 The root's attributes hold the recipe as JSON, the names of the test sets and what the results depend on: device kind,
 lane width, lowering, precision (what `auto` came to), data.
 
@@ -24,6 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 import zarr
@@ -45,6 +48,7 @@ DIMENSIONS = {
   "label_map": ("run", "original_class"), "subset": ("run", "train_example"), "labels": ("example",),
   "predictions": ("run", "example"), "logits": ("run", "example", "class"),
 }  # fmt: skip
+VARIABLES = "variables"
 FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, "diverged": False}
 
 
@@ -60,18 +64,19 @@ class Results:
       self._arrays: dict[str, zarr.Array] = {}
       self.block_runs = self.array("done").chunks[0]
     self.columns = list(self.group.attrs["columns"])
-    variables = ["predictions", "accuracy"] + ["logits"] * self.group.attrs["logits"]
-    self.outcomes = ["diverged", *(f"{name}/{v}" for name in test_sets(self.path) for v in variables)]
+    self.outcomes = _outcomes(self.group.attrs)
 
   @classmethod
   def open_or_create(
     cls, path: str | os.PathLike, recipe: Recipe, runs: Runs, data: Dataset, *, chunk: int, logits: bool,
-    conditions: dict[str, Any], versions: dict[str, str], force_mixed: bool = False,
+    variables: dict[str, jax.ShapeDtypeStruct], conditions: dict[str, Any], versions: dict[str, str],
+    force_mixed: bool = False,
   ) -> "Results":  # fmt: skip
     """The campaign's folder, made if there is none, extended if it has fewer runs.
 
     Args:
       chunk: runs a block of a new folder.
+      variables: those of one run, by their names; none where they are not kept.
       conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering,
         precision, data.
       versions: of Python and of packages.
@@ -87,8 +92,8 @@ class Results:
     if path.is_dir() and any(path.iterdir()):
       results = cls(path)
       with readable(path):
-        mixed = results.check_same(recipe, runs, logits, conditions, versions, force_mixed)
-        results.check_task(data, runs.num_classes(data.num_classes))
+        mixed = results.check_same(recipe, runs, logits, bool(variables), conditions, versions, force_mixed)
+        results.check_task(data, runs.num_classes(data.num_classes), variables)
         results.restore_labels(data)
         results.extend(runs)
         results.settle(conditions, versions, mixed)
@@ -104,7 +109,7 @@ class Results:
             "sampling": _sampling(runs), "block_runs": chunk, **conditions, "versions": versions,
           },
           runs=len(runs), columns=runs.columns(), labels={name: e.labels for name, e in data.tests.items()},
-          chunk=chunk, logits=np.dtype(np.float32) if logits else None,
+          chunk=chunk, logits=np.dtype(np.float32) if logits else None, variables=variables,
         )  # fmt: skip
     except Mistake:
       if attributes(path) is None:
@@ -113,8 +118,8 @@ class Results:
     return cls(path)
 
   def check_same(
-    self, recipe: Recipe, runs: Runs, logits: bool, conditions: dict[str, Any], versions: dict[str, str],
-    force_mixed: bool = False,
+    self, recipe: Recipe, runs: Runs, logits: bool, keep_params: bool, conditions: dict[str, Any],
+    versions: dict[str, str], force_mixed: bool = False,
   ) -> list[str]:  # fmt: skip
     """`Mistake`, naming the first difference, unless the folder is of this recipe, these runs and these conditions.
 
@@ -151,6 +156,8 @@ class Results:
         mixed.append("versions")
     if stored["logits"] != logits:
       raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
+    if bool(stored.get("variables")) != keep_params:
+      raise Mistake(f"{other}: trained parameters are {'not ' if keep_params else ''}kept there; {use}")
     columns = runs.columns()
     if stored["columns"] != list(columns) or stored["sampling"] != _sampling(runs):
       theirs, ours = (", ".join(names) for names in (stored["columns"], columns))
@@ -164,14 +171,20 @@ class Results:
         raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
     return sorted(set(mixed))
 
-  def check_task(self, data: Dataset, num_classes: int) -> None:
-    """`Mistake` unless the arrays have as many examples and classes as the task."""
-    held = {name: self.array(f"{name}/labels").shape[0] for name in data.tests} | {"": self.group.attrs["num_classes"]}
-    given = {name: len(examples) for name, examples in data.tests.items()} | {"": num_classes}
-    for name in given:
-      if held[name] != given[name]:
-        what = f"examples of test set {name}" if name else "classes"
-        raise Mistake(f"{self.path} has {held[name]} {what}, the data {given[name]}: give the data of then")
+  def check_task(
+    self, data: Dataset, num_classes: int, variables: dict[str, jax.ShapeDtypeStruct] | None = None
+  ) -> None:
+    """`Mistake` unless the arrays have as many examples and classes as the task, and such variables where given."""
+    attrs = self.group.attrs
+    held = {f"{name}/labels": self.array(f"{name}/labels").shape for name in data.tests}
+    given = {f"{name}/labels": (len(examples),) for name, examples in data.tests.items()}
+    held["num_classes"], given["num_classes"] = attrs["num_classes"], num_classes
+    if variables:
+      held["variables"] = attrs["variables"]
+      given["variables"] = {name: list(leaf.shape) for name, leaf in variables.items()}
+    for name, now in given.items():
+      if held[name] != now:
+        raise Mistake(f"{self.path} has {name} {held[name]!s:.100}, the task {now!s:.100}: give what it was begun with")
 
   def settle(self, conditions: dict[str, Any], versions: dict[str, str], mixed: list[str]) -> None:
     """Writes under what runs are trained, where it is not as it was and no run is done or `mixed` allows it."""
@@ -330,14 +343,15 @@ class Results:
 
   def write(
     self, rows: Int[np.ndarray, " rows"], diverged: Bool[np.ndarray, " rows"], evaluations: dict[str, Evaluation],
-    provenance: dict[str, Any] | None = None,
+    variables: dict[str, np.ndarray], provenance: dict[str, Any] | None = None,
   ) -> None:  # fmt: skip
     """Writes what became of some runs, block by block: the values, then the block's record, and only then the marks.
 
     Args:
+      variables: the trained ones by their names, where they are kept.
       provenance: what the record says of these runs besides digests of their values.
     """
-    outcomes = {"diverged": diverged}
+    outcomes = {"diverged": diverged, **{f"{VARIABLES}/{name}": leaf for name, leaf in variables.items()}}
     for name, evaluation in evaluations.items():
       outcomes[f"{name}/predictions"] = evaluation.predictions
       outcomes[f"{name}/accuracy"] = evaluation.correct / evaluation.predictions.shape[1]
@@ -424,7 +438,7 @@ def _remove(folder: Path) -> None:
 
 def create_folder(
   path: Path, attributes: dict[str, Any], *, runs: int, columns: dict[str, np.ndarray], labels: dict[str, np.ndarray],
-  chunk: int, logits: np.dtype | None,
+  chunk: int, logits: np.dtype | None, variables: dict[str, jax.ShapeDtypeStruct] | None = None,
 ) -> None:  # fmt: skip
   """A results folder in which no run is done.
 
@@ -435,10 +449,13 @@ def create_folder(
     labels: those of each test set.
     chunk: runs a chunk of the arrays.
     logits: of which dtype they are kept, None where they are not.
+    variables: those of one run, by their names, where they are kept.
   """
   num_classes = attributes["num_classes"]
+  variables = variables or {}
   root = {
     "format": FORMAT, "logits": logits is not None, "columns": list(columns),
+    "variables": {name: leaf.shape for name, leaf in variables.items()},
     "label_digests": {name: blocks.digest(of_examples) for name, of_examples in labels.items()}, **attributes,
   }  # fmt: skip
   group = zarr.create_group(path, attributes=root)
@@ -457,6 +474,15 @@ def create_folder(
     if logits is not None:
       empty = np.broadcast_to(logits.type(np.nan), (*shape, num_classes))
       _create(test_set, "logits", empty, chunk)
+  if variables:
+    of_runs = group.create_group(VARIABLES)
+    for name, leaf in variables.items():
+      axes = [f"{name}.{axis}" for axis in range(len(leaf.shape))]
+      # Not compressed: trained numbers are noise in all but their first bits.
+      of_runs.create_array(
+        name, shape=(runs, *leaf.shape), dtype=leaf.dtype, chunks=(max(1, chunk), *leaf.shape),
+        compressors=[Crc32cCodec()], dimension_names=("run", *axes), fill_value=np.nan,
+      )  # fmt: skip
   consolidate(path)
 
 
@@ -503,7 +529,6 @@ def consolidate(path: Path) -> None:
   Without it `xarray.open_zarr` warns and reads array by array.
   """
   root = parsed(path / "zarr.json")
-  sets = test_sets(path)
   found = {file: parsed(path / file) for file in metadata_files(root["attributes"])}
   nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
   for node in nodes.values():
@@ -511,7 +536,7 @@ def consolidate(path: Path) -> None:
     # An extension that was interrupted left some arrays longer.
     if node.get("dimension_names", [""])[0] == "run":
       node["shape"][0] = min(node["shape"][0], nodes["done"]["shape"][0])
-  for name in sets:
+  for name in groups(root["attributes"]):
     copies = {**checks.INLINE, "metadata": inside(nodes, name)}
     _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": copies})
   # The root counts for readers; the copy is first, so that it is never the older one.
@@ -536,10 +561,21 @@ def parsed(file: Path) -> Any:
 
 def metadata_files(root: dict[str, Any]) -> list[str]:
   """The metadata files below the root that a folder with these attributes has."""
-  sets = _test_sets(root)
-  variables = ["labels", "predictions", "accuracy"] + ["logits"] * root["logits"]
-  arrays = [*root["columns"], "diverged", "done", *(f"{name}/{v}" for name in sets for v in variables)]
-  return [f"{name}/zarr.json" for name in (*sets, *arrays)]
+  arrays = [*root["columns"], *_outcomes(root), "done", *(f"{name}/labels" for name in _test_sets(root))]
+  # Zarr takes consolidated nodes group by group.
+  return [f"{name}/zarr.json" for name in sorted((*groups(root), *arrays), key=lambda name: name.rpartition("/")[0])]
+
+
+def groups(root: dict[str, Any]) -> list[str]:
+  """The groups that a folder with these attributes has."""
+  return [*_test_sets(root), *[VARIABLES] * bool(root.get("variables"))]
+
+
+def _outcomes(root: dict[str, Any]) -> list[str]:
+  """The arrays of what became of each run, but for `done`."""
+  of_tests = ["predictions", "accuracy"] + ["logits"] * root["logits"]
+  of_networks = [f"{VARIABLES}/{name}" for name in root.get("variables", {})]
+  return ["diverged", *(f"{name}/{variable}" for name in _test_sets(root) for variable in of_tests), *of_networks]
 
 
 def metadata_faults(path: Path) -> list[tuple[str, str]]:
@@ -578,7 +614,12 @@ def group_is_whole(path: Path, group: str) -> bool:
 def _dimensions(root: dict[str, Any]) -> dict[str, tuple[str, ...]]:
   """Those of each array, by its path, that a folder with these attributes has."""
   names = (file.removesuffix("/zarr.json") for file in metadata_files(root))
-  return {name: DIMENSIONS.get(name.split("/")[-1], ("run",)) for name in names if name not in _test_sets(root)}
+  of_networks = {
+    f"{VARIABLES}/{name}": ("run", *(f"{name}.{axis}" for axis in range(len(shape))))
+    for name, shape in root.get("variables", {}).items()
+  }
+  known = {name: DIMENSIONS.get(name.split("/")[-1], ("run",)) for name in names if name not in groups(root)}
+  return known | of_networks
 
 
 def root_fault(path: Path, file: str = "zarr.json") -> str | None:
@@ -679,14 +720,10 @@ def missing(path: Path, stored: dict[str, Any], done: Bool[np.ndarray, " runs"])
   records = {file.removesuffix(".json") for file in blocks.names(path / blocks.FOLDER)}
   recorded = [block for block in range(-(-len(done) // stored["block_runs"])) if str(block) in records]
   lost = []
-  for file in metadata_files(stored):
-    name = file.removesuffix("/zarr.json")
-    if name in _test_sets(stored):
-      continue
+  for name, dimensions in _dimensions(stored).items():
     there = blocks.names(path / name / "c")
-    variable = name.split("/")[-1]
-    wanted = {"done": [*begun, *recorded], "labels": [0]}.get(variable, begun)
-    objects = (object_path(name, block, len(DIMENSIONS.get(variable, ("run",)))) for block in wanted)
+    wanted = {"done": [*begun, *recorded], "labels": [0]}.get(name.split("/")[-1], begun)
+    objects = (object_path(name, block, len(dimensions)) for block in wanted)
     lost += [object for object in objects if object.removeprefix(f"{name}/c/") not in there]
   if stored["device_kind"] != IMPORTED:
     lost += [f"{blocks.FOLDER}/{block}.json" for block in begun if str(block) not in records]

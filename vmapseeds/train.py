@@ -106,19 +106,38 @@ def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Flo
   return jax.tree.unflatten(structure, leaves)
 
 
-def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> Trained:
-  """Trains one network from its run's seeds.
+class State(NamedTuple):
+  """A network in training, between two epochs."""
 
-  Args:
-    recipe: static; everything but the randomness.
-    data: the training set on the device.
-    run: one row of the runs table, traced.
-    num_classes: how many classes the network tells apart.
-  """
+  params: PyTree[Float[Array, "..."]]
+  batch_stats: PyTree[Float[Array, "..."]]
+  opt_state: PyTree[Array]
+  diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
+
+
+def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
+  """How many whole batches the run's training examples make."""
+  return (len(data.labels) if run.subset is None else len(run.subset)) // recipe.batch_size
+
+
+def start(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> State:
+  """The network before its first epoch."""
+  variables = initialize(recipe, data, run, num_classes)
+  params, batch_stats = variables.pop("params"), variables
+  optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
+  return State(params, batch_stats, optimizer.init(params), jnp.array(False))
+
+
+def advance(
+  recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int, state: State, first: Int[Array, ""] | int,
+  last: Int[Array, ""] | int,
+) -> State:  # fmt: skip
+  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included."""
   model = network(recipe, num_classes)
   size = len(data.labels) if run.subset is None else len(run.subset)
-  epoch_steps = size // recipe.batch_size
+  epoch_steps = steps_per_epoch(recipe, data, run)
   optimizer = make_optimizer(recipe, run, recipe.epochs * epoch_steps)
+  poked = poke_place(state.params, jax.random.fold_in(run.key("init"), 1))
 
   def loss(params, batch_stats, images, labels, key):
     logits, updates = model.apply(
@@ -138,20 +157,33 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> T
       params, batch_stats, images, labels, dropout_key
     )
     updates, opt_state = optimizer.update(gradient, opt_state, params)
-    return (optax.apply_updates(params, updates), batch_stats, opt_state, diverged | ~jnp.isfinite(value)), None
+    return State(optax.apply_updates(params, updates), batch_stats, opt_state, diverged | ~jnp.isfinite(value)), None
 
-  def one_epoch(state, epoch):
+  def one_epoch(epoch, state):
     order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
     examples = (order if run.subset is None else run.subset[order]).reshape(epoch_steps, recipe.batch_size)
     drawn = draw_augmentation(recipe, data, run, epoch, examples)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
-    return jax.lax.scan(step, state, (numbers, examples, drawn))
+    return jax.lax.scan(step, state, (numbers, examples, drawn))[0]
 
-  variables = initialize(recipe, data, run, num_classes)
-  params, batch_stats = variables.pop("params"), variables
-  poked = poke_place(params, jax.random.fold_in(run.key("init"), 1))
-  state = (params, batch_stats, optimizer.init(params), jnp.array(False))
-  (params, batch_stats, _, diverged), _ = jax.lax.scan(one_epoch, state, jnp.arange(recipe.epochs))
+  return jax.lax.fori_loop(first, last, one_epoch, state)
 
-  finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((params, batch_stats))])
-  return Trained({"params": params, **batch_stats}, diverged | ~finite.all())
+
+def finish(state: State) -> Trained:
+  """What a state is when nothing more is trained."""
+  variables = {"params": state.params, **state.batch_stats}
+  finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
+  return Trained(variables, state.diverged | ~finite.all())
+
+
+def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> Trained:
+  """Trains one network from its run's seeds.
+
+  Args:
+    recipe: static; everything but the randomness.
+    data: the training set on the device.
+    run: one row of the runs table, traced.
+    num_classes: how many classes the network tells apart.
+  """
+  state = start(recipe, data, run, num_classes)
+  return finish(advance(recipe, data, run, num_classes, state, 0, recipe.epochs))

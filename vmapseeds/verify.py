@@ -19,6 +19,7 @@ from vmapseeds.results import (
   attributes,
   consolidate,
   group_is_whole,
+  groups,
   metadata_faults,
   metadata_files,
   object_path,
@@ -105,7 +106,7 @@ class _Look:
       self.problems.append(_Problem(file, fault, "metadata"))
     if self.problems:
       return False
-    for name in test_sets(self.path):
+    for name in groups(self.stored):
       if not group_is_whole(self.path, name):
         self.problems.append(_Problem(f"{name}/zarr.json", UNLIKE, "group"))
     return True

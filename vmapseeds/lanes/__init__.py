@@ -2,6 +2,17 @@
 
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering
-from vmapseeds.lanes.spread import compiled, devices, replicate, spread
+from vmapseeds.lanes.spread import Stages, compiled, devices, replicate, spread, spread_stages
 
-__all__ = ["LOWERINGS", "Choice", "compiled", "conv_general_dilated", "devices", "lowering", "replicate", "spread"]
+__all__ = [
+  "LOWERINGS",
+  "Choice",
+  "Stages",
+  "compiled",
+  "conv_general_dilated",
+  "devices",
+  "lowering",
+  "replicate",
+  "spread",
+  "spread_stages",
+]

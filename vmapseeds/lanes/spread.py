@@ -3,19 +3,45 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from vmapseeds.lanes.choice import cache_folder
 
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
 Out = TypeVar("Out")
+
+
+class Stages(NamedTuple):
+  """A function of one lane that goes on for `length` rounds, in three parts.
+
+  Each is a program of its own, and the one in the middle learns its rounds when it runs. So it makes no difference, not
+  in the last bit, how many rounds it is given at once: in one program for all of them, Adam rounds differently.
+  """
+
+  start: Callable[[Any, Any], Any]  # (shared, lane) -> state
+  advance: Callable[[Any, Any, Any, Int[Array, ""], Int[Array, ""]], Any]  # (..., state, first, last) -> state
+  finish: Callable[[Any, Any, Any], Any]  # (shared, lane, state) -> what comes out
+  length: int
+
+
+@runtime_checkable
+class Keeper(Protocol):
+  """Where the states of lanes are kept while they go on."""
+
+  every: int  # rounds between two savings
+
+  def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
+    """The rounds that are behind the lanes and their states; None where there are none such as `like`."""
+
+  def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
+    """Keeps the states of the lanes after so many rounds."""
 
 
 def devices() -> list[jax.Device]:
@@ -48,14 +74,19 @@ def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
-def _step(function: Callable[[Shared, Lane], Out], mesh: Mesh) -> jax.stages.Wrapped:
-  """`function` over as many lanes as it is given, an equal share on each device."""
+def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate: tuple[int, ...] = ()) -> Any:
+  """`function` over as many lanes as it is given, an equal share on each device.
 
-  def share(shared, lanes):
-    return jax.vmap(function, in_axes=(None, 0))(shared, lanes)
+  Args:
+    of_lanes: how many arguments, after the shared one, have an axis of lanes.
+    donate: which arguments' memory may be used for what comes out.
+  """
 
-  specs = dict(in_specs=(P(), P("lanes")), out_specs=P("lanes"))
-  return jax.jit(jax.shard_map(share, mesh=mesh, check_vma=False, **specs))
+  def share(shared, *lanes):
+    return jax.vmap(function, in_axes=(None, *(0,) * of_lanes))(shared, *lanes)
+
+  specs = dict(in_specs=(P(), *(P("lanes"),) * of_lanes), out_specs=P("lanes"))
+  return jax.jit(jax.shard_map(share, mesh=mesh, check_vma=False, **specs), donate_argnums=donate)
 
 
 def compiled(
@@ -87,25 +118,87 @@ def spread(
     by step. A step is started before the one before it is yielded, so that devices do not wait for whoever reads.
   """
   devices = jax.local_devices() if devices is None else devices
-  mesh = _mesh(devices)
-  step_size = width * len(devices)
-  step = _step(function, mesh)
+  step = _step(function, _mesh(devices))
 
   def spread_function(shared, lanes: PyTree):
     shared = replicate(shared, devices)  # copies nothing that is there already
-    count = len(jax.tree.leaves(lanes)[0])
-    started = None
-    for start in range(0, count, step_size):
-      rows = np.minimum(np.arange(start, start + step_size), count - 1)
-      lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
-      out = step(shared, jax.device_put(lane_step, NamedSharding(mesh, P("lanes"))))
-      if started:
-        yield fetched(*started)
-      started = slice(start, min(start + step_size, count)), out
-    if started:
-      yield fetched(*started)
-
-  def fetched(rows: slice, out):
-    return rows, jax.tree.map(lambda a: np.asarray(a)[: rows.stop - rows.start], out)
+    return _step_by_step(lambda lanes: step(shared, lanes), lanes, width, devices)
 
   return spread_function
+
+
+def spread_stages(
+  stages: Stages, *, width: int, devices: Sequence[jax.Device] | None = None
+) -> Callable[..., Iterator[tuple[slice, Any]]]:
+  """The same for a function in stages.
+
+  Returns:
+    `spread_function(shared, lanes, keeper=None)`: given a `Keeper`, the lanes go on from the states that it has. Then
+    all of them advance so many rounds, before any goes further, and it is given their states.
+  """
+  devices = jax.local_devices() if devices is None else devices
+  mesh = _mesh(devices)
+  start = _step(stages.start, mesh)
+  finish = _step(stages.finish, mesh, of_lanes=2)
+
+  def some_rounds(shared, lane, state):
+    shared, first, last = shared
+    return stages.advance(shared, lane, state, first, last)
+
+  # The old state's memory becomes the new one's.
+  advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,))
+
+  def spread_function(shared, lanes: PyTree, keeper: Keeper | None = None):
+    shared = replicate(shared, devices)
+    every = keeper.every if keeper else stages.length
+    rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
+
+    def step(given, last):
+      lanes, state = given
+      state = start(shared, lanes) if state is None else state
+      return advance((shared, np.int32(rounds), np.int32(last)), lanes, state)
+
+    while rounds + every < stages.length:
+      last = rounds + every
+      parts = [part for _, part in _step_by_step(lambda given: step(given, last), (lanes, state), width, devices)]
+      rounds, state = last, jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+      keeper.save(rounds, state)
+
+    def to_the_end(given):
+      return finish(shared, given[0], step(given, stages.length))
+
+    return _step_by_step(to_the_end, (lanes, state), width, devices)
+
+  def like(shared, lanes):
+    """What the states of all lanes look like."""
+
+    def of_lanes(tree, count):
+      return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree)
+
+    states = start.eval_shape(shared, of_lanes(jax.tree.map(np.asarray, lanes), width * len(devices)))
+    return of_lanes(states, len(jax.tree.leaves(lanes)[0]))
+
+  return spread_function
+
+
+def _step_by_step(
+  step: Callable[[Lane], Out], lanes: Lane, width: int, devices: Sequence[jax.Device]
+) -> Iterator[tuple[slice, Out]]:
+  """What `spread` and `spread_stages` yield, given what a step does."""
+  step_size = width * len(devices)
+  count = len(jax.tree.leaves(lanes)[0])
+  started = None
+  for first in range(0, count, step_size):
+    which = slice(first, min(first + step_size, count))
+    rows = np.minimum(np.arange(first, first + step_size), count - 1)
+    lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
+    out = step(jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes"))))
+    if started:
+      yield _fetched(*started)
+    started = which, out
+  if started:
+    yield _fetched(*started)
+
+
+def _fetched(rows: slice, out: Out) -> tuple[slice, Out]:
+  return rows, jax.tree.map(lambda a: np.asarray(a)[: rows.stop - rows.start], out)

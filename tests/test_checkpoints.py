@@ -1,0 +1,262 @@
+"""Trainings that go on in the middle, and trained parameters that are kept."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds import campaign, checkpoints
+from vmapseeds.checkpoints import Checkpoints
+from vmapseeds.data import load
+from vmapseeds.train import network, normalize
+
+# Adam in one program for all epochs rounds differently from one that is stopped in between.
+ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", lr=1e-3, epochs=6)
+
+
+def train(out, n=6, recipe=ADAM, runs=None, **options):
+  options = {"progress": False, "lane_width": 2, **options}
+  return vs.train(recipe, runs or vs.Runs.independent(n), out, **options)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+  """Six runs on two devices, two lanes each: a full step and half a step, without checkpoints."""
+  out = tmp_path_factory.mktemp("undisturbed") / "r"
+  return out, train(out, logits=True, keep_params=True).load()
+
+
+def same(results, reference, names=("predictions", "accuracy", "diverged")):
+  for name in names:
+    np.testing.assert_array_equal(results[name], reference[name])
+
+
+def interrupt(out, monkeypatch, after, **options):
+  """Trains until so many checkpoints are saved."""
+  save, saved = Checkpoints.save, []
+
+  def interrupted(self, *args):
+    save(self, *args)
+    saved.append(args)
+    if len(saved) == after:
+      raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(Checkpoints, "save", interrupted)
+    train(out, **{"checkpoint_every": 2, **options})
+
+
+@pytest.fixture
+def saved(monkeypatch):
+  """(first row, epochs) of every checkpoint that is saved."""
+  save, saved = Checkpoints.save, []
+  monkeypatch.setattr(
+    Checkpoints, "save", lambda self, rounds, state: saved.append((self.rows[0], rounds)) or save(self, rounds, state)
+  )
+  return saved
+
+
+def test_checkpoints_change_no_bit(tmp_path, undisturbed, saved):
+  folder, reference = undisturbed
+  results = train(tmp_path / "r", checkpoint_every=4, logits=True, keep_params=True)
+  assert saved == [(0, 4)], "not at the end, where the results are written"
+  same(results, reference, ("predictions", "accuracy", "diverged", "logits"))
+  for run in (0, 5):
+    for a, b in zip(*(jax.tree.leaves(vs.load_params(f, run)) for f in (folder, tmp_path / "r")), strict=True):
+      np.testing.assert_array_equal(a, b)
+  assert not (tmp_path / "r" / "checkpoints").exists()
+  cnn = vs.recipe("digits_cnn", epochs=2)
+  same(train(tmp_path / "a", 3, cnn, checkpoint_every=1), train(tmp_path / "b", 3, cnn))
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_an_interrupted_training_goes_on_in_the_middle(tmp_path, undisturbed, monkeypatch, saved, after):
+  interrupt(tmp_path / "r", monkeypatch, after, logits=True, keep_params=True, seed_batch=4)
+  interrupted_at = saved[-1]
+  assert vs.open_results(tmp_path / "r").sizes["run"] == interrupted_at[0]
+  del saved[:]
+  # At another interval: it is no condition.
+  results = train(tmp_path / "r", checkpoint_every=1, logits=True, keep_params=True, seed_batch=4)
+  whole = [(0, epoch) for epoch in range(1, 6)] + [(4, epoch) for epoch in range(1, 6)]
+  assert saved == whole[whole.index(interrupted_at) + 1 :], "nothing that was saved is trained again"
+  same(results, undisturbed[1], ("predictions", "accuracy", "diverged", "logits"))
+  assert not (tmp_path / "r" / "checkpoints").exists()
+
+
+def test_sigkill_amid_checkpoints(tmp_path, capsys):
+  recipe, out = ADAM.replace(epochs=150), tmp_path / "r"
+  command = [sys.executable, "-m", "vmapseeds.cli", "train", "digits_cnn", "--out", str(out), "--runs", "4", "--quiet",
+             "--set", "model=linear", "optimizer=adam", "lr=0.001", "epochs=150", "--checkpoint-every", "1"]  # fmt: skip
+  process = subprocess.Popen(command, env=os.environ)
+  deadline = time.time() + 60
+  while time.time() < deadline and not any(f.name.isdigit() and int(f.name) > 9 for f in out.glob("checkpoints/*/*")):
+    time.sleep(0.01)
+  os.kill(process.pid, signal.SIGKILL)
+  assert process.wait() == -signal.SIGKILL
+  assert vs.open_results(out).sizes["run"] == 0
+  going_on = train(out, 4, recipe, lane_width=None, checkpoint_every=100)
+  assert capsys.readouterr().err == "", "what a kill leaves behind is no fault"
+  same(going_on, train(tmp_path / "whole", 4, recipe, lane_width=None))
+  assert not (out / "checkpoints").exists()
+
+
+def largest(folder):
+  return max((f for f in folder.rglob("*") if f.is_file()), key=lambda f: f.stat().st_size)
+
+
+def torn(folder):
+  largest(folder).write_bytes(largest(folder).read_bytes()[:1000])
+
+
+def flipped(folder):
+  content = bytearray(largest(folder).read_bytes())
+  content[len(content) // 2] ^= 1
+  largest(folder).write_bytes(content)
+
+
+def says(**other):
+  def change(folder):
+    about = json.loads((folder / "about" / "metadata").read_text())
+    (folder / "about" / "metadata").write_text(json.dumps(about | other))
+
+  return change
+
+
+@pytest.mark.parametrize(
+  ("harm", "message"),
+  [
+    (torn, "it cannot be read"),
+    (flipped, "it (cannot be read|is not as it was written)"),
+    (says(versions={}), "it is of other versions"),
+    (says(lane_width=1), "it is of other lane width"),
+    (says(recipe="{}"), "it is of other recipe"),
+    (says(rows=[0, 1, 2, 3, 4, 6]), "it is of other rows"),
+    (says(runs="0"), "it is of other runs"),
+    (says(digest="0"), "it is not as it was written"),
+    (says(epochs=3), "it is not as it was written"),
+    (lambda folder: shutil.rmtree(folder / "leaf_0"), "it cannot be read"),
+    (lambda folder: (folder / "about" / "metadata").write_text("[" * 9999), "it cannot be read"),
+    (lambda folder: folder.rename(folder.with_name("4")), "it is not as it was written"),
+  ],
+)
+def test_a_checkpoint_that_does_not_fit_is_ignored(tmp_path, undisturbed, monkeypatch, capfd, harm, message):
+  interrupt(tmp_path / "r", monkeypatch, 1, logits=True, keep_params=True)
+  harm(tmp_path / "r" / "checkpoints" / "0-5" / "2")
+  results = train(tmp_path / "r", checkpoint_every=2, logits=True, keep_params=True)
+  (said,) = capfd.readouterr().err.splitlines()
+  assert said.startswith("the checkpoint 0-5/")
+  assert re.search(f"is ignored: {message}", said)
+  same(results, undisturbed[1], ("predictions", "accuracy", "diverged", "logits"))
+
+
+def test_other_seed_batches_and_the_flag_left_out(tmp_path, undisturbed, monkeypatch, capsys):
+  interrupt(tmp_path / "r", monkeypatch, 1, logits=True, keep_params=True)
+  results = train(tmp_path / "r", checkpoint_every=2, seed_batch=2, logits=True, keep_params=True)
+  assert capsys.readouterr().err == "the checkpoint 0-5/2 is ignored: it is of other runs than runs 0 to 1 together\n"
+  same(results, undisturbed[1])
+  interrupt(tmp_path / "s", monkeypatch, 1, logits=True, keep_params=True)
+  same(train(tmp_path / "s", logits=True, keep_params=True), undisturbed[1])
+  assert not (tmp_path / "s" / "checkpoints").exists()
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_nothing(tmp_path, undisturbed, monkeypatch, capsys):
+  def full(*args, **options):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(checkpoints.ocp.Checkpointer, "save", full)
+  same(train(tmp_path / "r", checkpoint_every=4), undisturbed[1])
+  first, *_ = capsys.readouterr().err.splitlines()
+  assert first == "no checkpoint of runs 0 to 5 after epoch 4: [Errno 28] No space left on device"
+
+
+# Trained parameters.
+
+
+def test_kept_parameters_give_the_stored_predictions(tmp_path):
+  """Extended twice, with label maps, and with a network that has batch statistics."""
+  data = load("digits")
+  rng = np.random.default_rng(0)
+  large = np.repeat(np.repeat(data.train.images, 4, 1), 4, 2)
+  np.savez(
+    tmp_path / "d.npz", x_train=large[:40], y_train=np.arange(40) % 10, x_test=large[40:60], y_test=np.arange(20) % 10
+  )  # fmt: skip
+  recipe = vs.recipe("resnet9_cifar10", dataset=str(tmp_path / "d.npz"), width=1 / 16, batch_size=20, epochs=1,
+                     mean=None, std=None, augment="flip")  # fmt: skip
+  runs = vs.Runs.independent(5).with_label_map(rng.integers(0, 3, (5, 10)))
+  for n in (2, 5):
+    results = train(tmp_path / "r", recipe=recipe, runs=runs[slice(n)], seed_batch=2, lane_width=1, keep_params=True)
+  images, moments = np.load(tmp_path / "d.npz")["x_test"], campaign.on_device(recipe, load(recipe.dataset))[0]
+  shown = normalize(*map(jax.numpy.asarray, (images, moments.mean, moments.std)))
+  apply = jax.jit(lambda variables: network(recipe, 3).apply(variables, shown, train=False).argmax(-1))
+  seen = set()
+  for run in range(5):
+    variables = vs.load_params(tmp_path / "r", run=run)
+    assert set(variables) == {"params", "batch_stats"}
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(variables))
+    predictions = np.asarray(apply(variables))
+    np.testing.assert_array_equal(predictions, results.predictions[run])
+    seen.add(predictions.tobytes())
+  assert len(seen) > 1, "the runs differ"
+
+
+@pytest.mark.parametrize(
+  ("run", "message"),
+  [(6, "run 6 of a folder with 6: the last is 5"), (-1, "run is -1: give a whole number"), ("x", "run is 'x'")],
+)
+def test_runs_that_are_not_there(undisturbed, run, message):
+  with pytest.raises(vs.Mistake, match=message):
+    vs.load_params(undisturbed[0], run)
+
+
+def test_parameters_that_were_not_kept(tmp_path, undisturbed):
+  train(tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1)
+  vs.import_runs(tmp_path / "i", predictions=np.zeros((2, 3), int), labels=np.zeros(3, int), progress=False)
+  for folder in ("r", "i"):
+    with pytest.raises(vs.Mistake, match=f"{folder} holds no trained parameters: `vmapseeds train --keep-params`"):
+      vs.load_params(tmp_path / folder, 0)
+  with pytest.raises(vs.Mistake, match="is no results folder"):
+    vs.load_params(tmp_path / "none", 0)
+  with pytest.raises(vs.Mistake, match="trained parameters are not kept there"):
+    train(tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1, keep_params=True)
+  with pytest.raises(vs.Mistake, match="trained parameters are kept there"):
+    train(undisturbed[0], logits=True)
+  with pytest.raises(vs.Mistake, match="imported runs, which cannot be extended"):
+    train(tmp_path / "i", keep_params=True)
+  with pytest.raises(vs.Mistake, match="checkpoint_every is 0: give a whole number of at least 1"):
+    train(tmp_path / "n", checkpoint_every=0)
+  assert not (tmp_path / "n").exists()
+
+
+def test_a_run_that_is_not_trained_yet(tmp_path, monkeypatch):
+  interrupt(tmp_path / "r", monkeypatch, 1, keep_params=True)
+  with pytest.raises(vs.Mistake, match="run 3 of .* is not trained yet"):
+    vs.load_params(tmp_path / "r", 3)
+
+
+def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
+  folder, reference = tmp_path / "r", undisturbed[0]
+  shutil.copytree(reference, folder)
+  (name, *_) = json.loads((folder / "zarr.json").read_text())["attributes"]["variables"]
+  objects = sorted((folder / "variables" / name / "c").rglob("*"), key=lambda f: len(f.parts))
+  whole = objects[-1].read_bytes()
+  flipped(folder / "variables" / name)
+  with pytest.raises(vs.Mistake, match=rf"damaged: variables/{name}/c/0/.* cannot be read .*checksum"):
+    vs.load_params(folder, 0)
+  assert len(vs.verify(folder).problems) == 1
+  objects[-1].unlink()
+  with pytest.raises(vs.Mistake, match=rf"damaged: variables/{name}/c/0/.* is missing"):
+    vs.open_results(folder)
+  verdict = vs.verify(folder, repair=True)
+  assert (verdict.problems, verdict.done) == ([], 0)
+  train(folder, logits=True, keep_params=True)
+  assert objects[-1].read_bytes() == whole
+  assert vs.verify(folder).problems == []
