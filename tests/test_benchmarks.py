@@ -17,7 +17,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from test_train import examples
 
 import vmapseeds as vs
-from experiments.benchmarks import common, contenders, overheads, precision, training_step
+from experiments.benchmarks import common, contenders, opening, overheads, precision, throughput, training_step
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
 from vmapseeds.errors import Mistake
@@ -385,3 +385,25 @@ def test_convolutions_are_timed_in_every_form(tmp_path, monkeypatch, capsys):
   assert [(t["network"], t["part"]) for t in timed] == [(l.network, p) for l in layers for p in convolutions.PARTS]
   assert all(set(t["seconds"]) == set(convolutions.FORMS) and min(t["seconds"].values()) > 0 for t in timed)
   assert "microseconds" in capsys.readouterr().out
+
+
+def test_opening_reads_no_run_that_is_not_asked_for(tmp_path, capsys):
+  argv = ["--runs", "20", "--examples", "30", "--seed-batch", "8", "--keep", str(tmp_path / "r")]
+  opening.main(argv)
+  assert "20 runs × 30 examples" in capsys.readouterr().out
+  assert vs.verify(tmp_path / "r").problems == []
+  (tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0").write_bytes(b"no predictions")
+  results = vs.open_results(tmp_path / "r")
+  whole = results.predictions[[0, 7, 16, 19]].values
+  assert (whole == results.labels.values).mean() > 0.5
+  with pytest.raises(Exception, match="checksum"):
+    results.predictions[8].load()
+
+
+def test_throughput_of_all_ways(tmp_path, capfd):
+  small = ["--set", "width=0.25", "epochs=2", "--runs", "6", "--seed-batch", "4", "--checkpoint-every", "1"]
+  throughput.main([*small, "--rounds", "1", "--out", str(tmp_path)])
+  table = json.loads((tmp_path / "throughput.json").read_text())["numbers"]["seconds"]
+  assert list(table) == ["bare", "campaign", "parameters", "checkpoints"]
+  assert all(time > 0 for rounds in table.values() for time, _ in rounds)
+  assert capfd.readouterr().err.count("6/6 runs") == 3

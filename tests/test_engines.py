@@ -29,7 +29,7 @@ TRAIN = (
     ("--workers 2", "--workers 2 without --engine ray"),
     ("--engine ray --workers 0", "workers is 0: give a whole number of at least 1"),
     ("--engine ray --coordinator a:1", "give one of them"),
-    ("--coordinator a:1 --until sd_accuracy", "--coordinator with --until"),
+    ("--coordinator a:1 --until sd_accuracy", "--until 'sd_accuracy': write STATISTIC rel X%"),
     ("--processes 2", "without --coordinator HOST:PORT"),
     ("--coordinator here", "--coordinator 'here': give HOST:PORT"),
     ("--coordinator a:1 --processes 2", "--coordinator needs --processes N and --process I"),
@@ -55,12 +55,13 @@ def start(out, *flags):
   )
 
 
-def hosts(out):
+def hosts(out, *flags):
   """Two processes under one coordinator."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     coordinator = f"127.0.0.1:{free.getsockname()[1]}"
-  return [start(out, "--coordinator", coordinator, "--processes", "2", "--process", str(i)) for i in range(2)]
+  each = ("--coordinator", coordinator, "--processes", "2", "--process")
+  return [start(out, *each, str(i), *flags) for i in range(2)]
 
 
 def first_claim(out):
@@ -98,6 +99,25 @@ def test_two_hosts_train_every_run_once(tmp_path, alone):
   said = [p.communicate(timeout=120)[0] for p in processes]
   assert [p.returncode for p in processes] == [0, 0], said
   check(tmp_path / "out", alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["hosts", "ray"])
+def test_several_processes_end_at_the_same_number_of_runs(tmp_path, engine):
+  """At that at which one process alone does."""
+  how = ("--runs", "8", "--until", "sd_accuracy rel 50%")
+  if engine == "ray":
+    pytest.importorskip("ray")
+    processes = [start(tmp_path / "out", "--engine", "ray", "--workers", "2", *how)]
+  else:
+    processes = hosts(tmp_path / "out", *how)
+  said = [p.communicate(timeout=180)[0] for p in processes]
+  assert [p.returncode for p in processes] == [0] * len(processes), said
+  alone = start(tmp_path / "alone", *how)
+  assert alone.communicate(timeout=120)[0]
+  one, other = (vs.open_results(tmp_path / name) for name in ("out", "alone"))
+  assert 8 < one.sizes["run"] < 32
+  np.testing.assert_array_equal(one.predictions.values, other.predictions.values)
 
 
 @pytest.mark.slow

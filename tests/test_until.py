@@ -52,15 +52,15 @@ def test_how_far_it_is():
 
 @pytest.fixture
 def train(tmp_path):
-  def train(text, most=40, first=3):
+  def train(text, most=40, first=3, progress=False):
     recipe = vs.recipe("digits_cnn", epochs=0, width=0.25)
     runs = vs.Runs.independent(most)
-    return until.train(recipe, runs, tmp_path / "out", Until.parse(text), first=first, progress=False, lane_width=1)
+    return until.train(recipe, runs, tmp_path / "out", Until.parse(text), first=first, progress=progress, lane_width=1)
 
   return train
 
 
-def test_trains_until_the_interval_is_narrow_and_no_more(train):
+def test_trains_until_the_interval_is_narrow_and_no_more(train, tmp_path, capsys):
   results = train("sd_accuracy rel 50%")
   runs = results.sizes["run"]
   assert 3 < runs < 40
@@ -70,6 +70,11 @@ def test_trains_until_the_interval_is_narrow_and_no_more(train):
   before = summarize(results.isel(run=slice(8)))["statistics"]["sd_accuracy"]
   assert (before["high"] - before["low"]) / 2 > 0.5 * before["value"]
   assert train("sd_accuracy rel 50%").sizes["run"] == runs
+  # What others have trained beyond does not count.
+  recipe = vs.recipe("digits_cnn", epochs=0, width=0.25)
+  vs.train(recipe, vs.Runs.independent(runs + 5), tmp_path / "out", progress=False)
+  train("sd_accuracy rel 50%", progress=True)
+  assert f"\n{runs} runs: " in capsys.readouterr().err
 
 
 def test_stops_at_the_most(train):

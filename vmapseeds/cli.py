@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import io
 import os
 import re
@@ -131,14 +132,13 @@ class Train:
     from vmapseeds import campaign, hosts, until
 
     one_of("engine", self.engine, ("local", "ray"))
-    if self.engine == "ray" and (self.until or self.coordinator):
-      raise Mistake("--engine ray with --until or --coordinator: give one of them")
+    if self.engine == "ray" and self.coordinator:
+      raise Mistake("--engine ray with --coordinator: give one of them")
     if self.workers is not None and self.engine != "ray":
       raise Mistake(f"--workers {self.workers} without --engine ray: it says how many workers Ray has")
     if self.coordinator is None and (self.processes is not None or self.process is not None):
       raise Mistake("--processes and --process without --coordinator HOST:PORT: give all three")
-    if self.coordinator is not None and self.until:
-      raise Mistake("--coordinator with --until: train with one process until then, or give --runs")
+    wanted = until.Until.parse(self.until) if self.until is not None else None
     if self.coordinator is not None:
       hosts.check(self.coordinator, self.processes, self.process)
       if not hosts.is_child():
@@ -153,14 +153,15 @@ class Train:
     )  # fmt: skip
     if self.coordinator is not None:
       hosts.join(self.coordinator, self.processes, self.process)
+    trains = campaign.train
     if self.engine == "ray":
       from vmapseeds import ray_engine
 
-      results = ray_engine.train(*what, workers=self.workers, **how)
-    elif self.until is None:
-      results = campaign.train(*what, **how)
+      trains = functools.partial(ray_engine.train, workers=self.workers)
+    if wanted is None:
+      results = trains(*what, **how)
     else:
-      results = until.train(*what, until.Until.parse(self.until), first=self.runs, **how)
+      results = until.train(*what, wanted, first=self.runs, trains=trains, **how)
     if self.coordinator is not None:
       hosts.leave()
     print(f"{held(results, self.out)}; next: vmapseeds report {self.out}")

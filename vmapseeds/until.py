@@ -5,6 +5,7 @@ import math
 import os
 import re
 import sys
+from collections.abc import Callable
 
 import xarray as xr
 
@@ -62,13 +63,17 @@ class Until:
 
 
 def train(
-  recipe: Recipe, runs: Runs, out: str | os.PathLike, until: Until, *, first: int, progress: bool = True, **how
-) -> xr.Dataset:
+  recipe: Recipe, runs: Runs, out: str | os.PathLike, until: Until, *, first: int, progress: bool = True,
+  trains: Callable[..., xr.Dataset] = campaign.train, **how,
+) -> xr.Dataset:  # fmt: skip
   """`vs.train`, of as many of the runs as it takes until a statistic's interval is narrow enough.
 
   After each stage the number of runs is estimated anew, from an interval that narrows as 1/√R, and trained, four times
-  as many at most. Runs that the folder holds already count. Looking at an interval and going on until it is narrow
-  makes it a little too narrow: the last few per cent are not worth fighting for.
+  as many at most. Looking at an interval and going on until it is narrow makes it a little too narrow: the last few per
+  cent are not worth fighting for.
+
+  Each stage looks at the first runs of the folder alone, as many as it wanted, so that processes which share the folder
+  agree on when to end, and the same call gives the same number again.
 
   Args:
     recipe: what to train.
@@ -76,7 +81,8 @@ def train(
     out: the results folder, made if absent.
     until: what is wanted.
     first: how many runs to begin with.
-    progress: whether to say on stderr how far it is, and to draw bars.
+    progress: whether to say on stderr how far it is.
+    trains: what trains, called as `vs.train` is.
     how: as `vs.train` takes it.
 
   Raises:
@@ -84,14 +90,13 @@ def train(
   """
   count = min(first, len(runs))
   while True:
-    results = campaign.train(recipe, runs[slice(count)], out, progress=progress, **how)
-    held = results.sizes["run"]
-    statistic = summarize(results)["statistics"][until.statistic]
+    results = trains(recipe, runs[slice(count)], out, progress=progress, **how)
+    statistic = summarize(results.isel(run=slice(count)))["statistics"][until.statistic]
     reached = until.reached(statistic)
     if progress:
       known = f"{show(statistic['value'], statistic['se'], statistic['unit'])}, {reached:.2f} of the width wanted"
-      print(f"{held} runs: {statistic['label']} {known}", file=sys.stderr)
-    if reached <= 1 or held >= len(runs):
+      print(f"{count} runs: {statistic['label']} {known}", file=sys.stderr)
+    if reached <= 1 or count >= len(runs):
       return results
-    needed = math.ceil(held * min(GROWTH, 1.05 * reached**2))
-    count = min(len(runs), max(needed, held + 1))
+    needed = math.ceil(count * min(GROWTH, 1.05 * reached**2))
+    count = min(len(runs), max(needed, count + 1))

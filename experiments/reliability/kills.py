@@ -4,7 +4,8 @@
 
 Every other kill is by the clock, mostly while networks train; the others are just before the n-th time that the process
 opens a file for writing, renames or removes one, so that they fall between any two steps of creating the folder,
-claiming, writing, recording and marking. After each kill the folder must be sound; no run that was marked done may be
+extending it, claiming, saving checkpoints, writing, recording and marking. Each process wants more runs than the one
+before, and every third one checkpoints. After each kill the folder must be sound; no run that was marked done may be
 trained again.
 """
 
@@ -54,7 +55,10 @@ class Outcome(NamedTuple):
   same: bool  # as the undisturbed campaign
 
 
-def train(out: str, recipe: vs.Recipe, runs: int, log: str | None = None, operation: int | None = None) -> None:
+def train(
+  out: str, recipe: vs.Recipe, runs: int, log: str | None = None, operation: int | None = None,
+  checkpoint_every: int | None = None,
+) -> None:  # fmt: skip
   """What a process does: trains, writes down which rows, and kills itself before its n-th change of a file."""
   count, place = 0, str(Path(out).parent)
 
@@ -78,7 +82,7 @@ def train(out: str, recipe: vs.Recipe, runs: int, log: str | None = None, operat
     Results.write = logged
   if operation:
     sys.addaudithook(watch)
-  vs.train(recipe, vs.Runs.independent(runs), out, **HOW)
+  vs.train(recipe, vs.Runs.independent(runs), out, checkpoint_every=checkpoint_every, **HOW)
 
 
 def process(*args) -> multiprocessing.Process:
@@ -107,8 +111,10 @@ def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0
     nonlocal again
     done = Results(out).done if attributes(out) else np.zeros(0, bool)
     before = len(trained(log))
-    operation = int(rng.integers(1, min(300, 2 * runs))) if left and not clock else None
-    run = process(str(out), recipe, runs, str(log), operation)
+    # The first changes are those of an extension.
+    operation = int(rng.integers(1, min(300, 2 * runs) if left % 4 else 60)) if left and not clock else None
+    wanted = runs * (kills // 8 + kills - left + 1) // (kills // 8 + kills + 1)
+    run = process(str(out), recipe, wanted, str(log), operation, 1 if left % 3 == 0 else None)
     if clock and left:
       begun = len(os.listdir(out / "blocks")) if attributes(out) else 0
       while run.is_alive() and not (attributes(out) and len(os.listdir(out / "blocks")) > begun):

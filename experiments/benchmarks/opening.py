@@ -1,0 +1,119 @@
+"""How long it takes to open results of very many runs, and what a slice of them reads.
+
+    python -m experiments.benchmarks.opening [--keep DIR]
+
+The store is synthetic: written as a campaign writes it, block by block with checksums and records, but with random
+predictions, most of them right. Bytes read are those that the process asked the system for (Linux).
+"""
+
+import dataclasses
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from tyro.conf import arg
+
+import vmapseeds as vs
+from vmapseeds.cli import mistakes, parse
+from vmapseeds.errors import at_least
+from vmapseeds.evaluate import Evaluation
+from vmapseeds.results import Results, create_folder
+
+CLASSES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """Sizes."""
+
+  runs: Annotated[int, arg(metavar="R")] = 1_000_000
+  """runs"""
+
+  examples: Annotated[int, arg(metavar="n")] = 10_000
+  """test examples"""
+
+  seed_batch: Annotated[int, arg(metavar="N")] = 256
+  """runs a block"""
+
+  keep: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: a temporary folder)")] = None
+  """where the store is made and left; one that is there is measured as it is"""
+
+
+def make(path: Path, runs: int, examples: int, block: int) -> None:
+  """The store."""
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, CLASSES, examples)
+  recipe = vs.recipe("digits_cnn")
+  attributes = {
+    "recipe": recipe.to_json(), "test_sets": ["test"], "num_classes": CLASSES, "sampling": None, "block_runs": block,
+    "device_kind": "cpu", "lane_width": 1, "lowering": "im2col", "precision": "float32", "data_digest": "",
+    "versions": {},
+  }  # fmt: skip
+  columns = vs.Runs.independent(runs).columns()
+  create_folder(path, attributes, runs=runs, columns=columns, labels={"test": labels}, chunk=block, logits=None)
+  results = Results(path)
+  for first in track(range(0, runs, block), "writing"):
+    rows = np.arange(first, min(first + block, runs))
+    predictions = np.broadcast_to(labels, (len(rows), examples)).astype(np.int8)
+    wrong = rng.integers(0, predictions.size, predictions.size // 15)
+    predictions.flat[wrong] = rng.integers(0, CLASSES, len(wrong))
+    correct = (predictions == labels).sum(1)
+    results.begin(first // block)
+    results.write(rows, np.zeros(len(rows), bool), {"test": Evaluation(predictions, correct, None)}, {})
+
+
+def bytes_read() -> int:
+  """By this process up to now, from files that the system holds in memory too."""
+  return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def main(argv: list[str] | None = None) -> None:
+  """Prints a table."""
+  with mistakes():
+    flags = parse(Flags, argv, prog="python -m experiments.benchmarks.opening")
+    for name in ("runs", "examples", "seed_batch"):
+      at_least(f"--{name.replace('_', '-')}", getattr(flags, name), 1)
+    with tempfile.TemporaryDirectory() as folder:
+      path = flags.keep or Path(folder, "results")
+      if not path.exists():
+        make(path, flags.runs, flags.examples, flags.seed_batch)
+      measure(path)
+
+
+def measure(path: Path) -> None:
+  """Opens it, and reads a little."""
+  table = Table("", "seconds", "MB read")
+
+  @contextmanager
+  def row(name: str) -> Iterator[None]:
+    before, begun = bytes_read(), time.perf_counter()
+    yield
+    seconds, read = time.perf_counter() - begun, bytes_read() - before
+    table.add_row(name, f"{seconds:.2f}", f"{read / 1e6:.1f}")
+
+  size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+  with row("open_results"):
+    results = vs.open_results(path)
+  with row("accuracy of all runs"):
+    results.accuracy.values.mean()
+  with row("predictions of one run"):
+    results.predictions[results.sizes["run"] // 2].values.sum()
+  with row("predictions of 100 runs apart from each other"):
+    results.predictions[:: max(1, results.sizes["run"] // 100)].values.sum()
+  console = Console()
+  console.print(f"{results.sizes['run']} runs × {results.sizes['example']} examples, {size / 1e9:.3g} GB on disk")
+  console.print(table)
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+  console.print(f"peak memory of the process: {peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+  main()

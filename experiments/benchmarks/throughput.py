@@ -1,0 +1,110 @@
+"""Runs a second of a campaign with all that makes it safe, beside the bare loop that only trains. The bar: 97 %.
+
+    python -m experiments.benchmarks.throughput                                            (12 minutes on two CPU cores)
+
+    bare         training and evaluation of all runs in one program, lanes step by step; nothing is written
+    campaign     the same runs by `vs.train` into a folder: blocks, claims, checksums, records, syncing, progress
+    parameters   with --keep-params
+    checkpoints  with --checkpoint-every
+
+Compiled before, data loaded before, timed in turn, round after round; the folder is new each time. Where other programs
+run, processor time says more than time.
+"""
+
+import dataclasses
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import jax
+from tyro.conf import arg
+
+import vmapseeds as vs
+from experiments.benchmarks import common
+from experiments.benchmarks.common import Table, significant
+from experiments.common import duration
+from vmapseeds import campaign, lanes
+from vmapseeds.cli import mistakes, overrides
+from vmapseeds.errors import at_least
+from vmapseeds.evaluate import evaluate
+from vmapseeds.train import train
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(common.RecipeFlags):
+  runs: Annotated[int, arg(metavar="N")] = 256
+  """runs of the campaign"""
+
+  seed_batch: Annotated[int, arg(metavar="N")] = 64
+  """runs a block"""
+
+  checkpoint_every: Annotated[int, arg(metavar="EPOCHS")] = 8
+  """epochs between two checkpoints"""
+
+
+def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tuple[float, float]]]:
+  """(seconds, seconds of processors) of each round."""
+  table = vs.Runs.independent(flags.runs)
+  ways = {
+    "campaign": {},
+    "parameters": {"keep_params": True},
+    "checkpoints": {"checkpoint_every": flags.checkpoint_every},
+  }
+  first = campaign.begin(recipe, table, folder / "first", seed_batch=flags.seed_batch)
+  shared, num_classes, how = first.task.shared(), first.task.num_classes, first.how
+
+  def bare(shared, run):
+    with lanes.lowering(how.lowering):
+      trained = train(recipe, shared[0], run, num_classes)
+      found = {name: evaluate(recipe, test, run, trained, num_classes) for name, test in shared[1].items()}
+    return trained.diverged, {name: evaluation._replace(logits=None) for name, evaluation in found.items()}
+
+  loop = lanes.spread(bare, width=how.width, devices=lanes.devices())
+  rows = table.lanes(recipe, len(first.task.data.train))
+  seconds = {name: [] for name in ("bare", *ways)}
+  for i in range(-1, flags.rounds):
+    for name in seconds:
+      if name != "bare":
+        begun = campaign.begin(
+          recipe, table, folder / f"{name}{i}", seed_batch=flags.seed_batch, lane_width=how.width,
+          lowering=how.lowering, progress=False, **ways[name],
+        )  # fmt: skip
+      began = time.perf_counter(), time.process_time()
+      if name == "bare":
+        list(loop(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows) if i < 0 else rows))
+      else:
+        few = range(1) if i < 0 else None  # to compile
+        campaign.train_blocks(*begun, few, wait=False, force_mixed=False, progress=i >= 0)
+      if i >= 0:
+        seconds[name].append((time.perf_counter() - began[0], time.process_time() - began[1]))
+  return seconds
+
+
+def main(argv: list[str] | None = None) -> None:
+  flags, command = common.arguments(Flags, __doc__, "throughput", argv)
+  recipe = vs.recipe(flags.recipe, **overrides(flags.set))
+  for name in ("runs", "seed_batch", "checkpoint_every"):
+    at_least(f"--{name.replace('_', '-')}", getattr(flags, name), 1)
+  where = common.elsewhere(common.machine)
+  with tempfile.TemporaryDirectory() as folder:
+    seconds = measure(recipe, flags, Path(folder))
+  medians = {name: [statistics.median(column) for column in zip(*of, strict=True)] for name, of in seconds.items()}
+  rows = [
+    (name, *(f"{significant(s)} s" for s in of), *(f"{b / s:.1%}" for b, s in zip(medians["bare"], of, strict=True)))
+    for name, of in medians.items()
+  ]
+  head = ("", "time", "processor time", "speed, of the bare loop's", "in processor time")
+  title = (
+    f"{recipe.name}: {flags.runs} runs of {duration(recipe.epochs)} in blocks of {flags.seed_batch}, checkpoints every "
+    f"{duration(flags.checkpoint_every)}, medians of {flags.rounds} rounds"
+  )
+  table = Table(title, head, rows)
+  common.show(table)
+  common.write(flags, command, where, [table], {"seconds": seconds})
+
+
+if __name__ == "__main__":
+  with mistakes():
+    main()
