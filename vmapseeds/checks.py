@@ -8,7 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,20 +49,20 @@ def _words(value: Any) -> bool:
   return isinstance(value, dict) and all(map(_text, (*value, *value.values())))
 
 
+def _shapes(value: Any) -> bool:
+  """Of variables, the leaves of a tree, by their paths with dots: names that stay in their folder."""
+  return (
+    isinstance(value, dict)
+    and all(len(name) <= 200 and re.fullmatch(r"\w+(\.\w+)+", name, re.ASCII) for name in value)
+    and all(isinstance(shape, list) and all(map(_whole(2**31), shape)) for shape in value.values())
+    and not any(leaf.startswith(f"{name}.") for name in value for leaf in value)
+  )
+
+
 def _sampling(value: Any) -> bool:
   if not (isinstance(value, list) and len(value) == 2):
     return value is None
   return value[0] in ("subset", "bootstrap") and (value == ["bootstrap", None] or _whole(2**31)(value[1]))
-
-
-def _variables(value: Any) -> bool:
-  """Whether it gives shapes of the leaves of a tree, by names that are their paths with dots."""
-  return (
-    isinstance(value, dict)
-    and all(len(name) <= 200 and re.fullmatch(r"\w+(\.\w+)+", name, re.ASCII) for name in value)
-    and all(isinstance(shape, list) and all(map(_whole(2**40), shape)) for shape in value.values())
-    and not any(other.startswith(f"{name}.") for name in value for other in value)
-  )
 
 
 COLUMNS = (*(f"seed_{source}" for source in SOURCES), *HYPERPARAMETERS, *OPTIONAL)
@@ -82,7 +82,7 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
   "block_runs": _whole(MOST_RUNS),
   "label_digests": _words,
   "mixed": _texts,
-  "variables": _variables,
+  "variables": _shapes,
 }
 OF_NOW = ("precision", "test_sets", "block_runs", "label_digests", "mixed", "variables")  # not there from the first
 SEEDS = {f"seed_{source}" for source in SOURCES}
@@ -157,7 +157,8 @@ def _check_nodes(root: dict[str, Any], stored: dict[str, Any], arrays: dict[str,
     if not same(nodes[name] | {"consolidated_metadata": None}, {**GROUP, "consolidated_metadata": None}):
       raise Mistake(f"says of {name} what is not of a group")
   sizes = {"class": stored["num_classes"]}
-  sizes |= {f"{name}.{i}": n for name, shape in stored.get("variables", {}).items() for i, n in enumerate(shape)}
+  for name, shape in stored.get("variables", {}).items():
+    sizes |= dict(zip(axes(name, shape), shape, strict=True))
   if "block_runs" in stored:
     sizes["block"] = stored["block_runs"]
   for name, dimensions in arrays.items():
@@ -167,6 +168,11 @@ def _check_nodes(root: dict[str, Any], stored: dict[str, Any], arrays: dict[str,
       raise Mistake(f"says of {name} that {mistake}") from None
   if sum(_bytes(nodes[name]) for name in stored["columns"]) > free_host_memory():
     raise Mistake("says of its runs table that it is larger than free memory")
+
+
+def axes(name: str, shape: Sequence[int]) -> list[str]:
+  """The names of a variable's axes."""
+  return [f"{name}.{axis}" for axis in range(len(shape))]
 
 
 def _bytes(node: dict[str, Any]) -> int:

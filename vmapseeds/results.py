@@ -34,7 +34,7 @@ from jaxtyping import Bool, Int
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from vmapseeds import blocks, checks
-from vmapseeds.checks import IMPORTED, MIXED
+from vmapseeds.checks import IMPORTED, MIXED, axes
 from vmapseeds.data import Dataset
 from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
@@ -477,11 +477,10 @@ def create_folder(
   if variables:
     of_runs = group.create_group(VARIABLES)
     for name, leaf in variables.items():
-      axes = [f"{name}.{axis}" for axis in range(len(leaf.shape))]
       # Not compressed: trained numbers are noise in all but their first bits.
       of_runs.create_array(
         name, shape=(runs, *leaf.shape), dtype=leaf.dtype, chunks=(max(1, chunk), *leaf.shape),
-        compressors=[Crc32cCodec()], dimension_names=("run", *axes), fill_value=np.nan,
+        compressors=[Crc32cCodec()], dimension_names=("run", *axes(name, leaf.shape)), fill_value=np.nan,
       )  # fmt: skip
   consolidate(path)
 
@@ -561,7 +560,7 @@ def parsed(file: Path) -> Any:
 
 def metadata_files(root: dict[str, Any]) -> list[str]:
   """The metadata files below the root that a folder with these attributes has."""
-  arrays = [*root["columns"], *_outcomes(root), "done", *(f"{name}/labels" for name in _test_sets(root))]
+  arrays = [*root["columns"], *(f"{name}/labels" for name in _test_sets(root)), *_outcomes(root), "done"]
   # Zarr takes consolidated nodes group by group.
   return [f"{name}/zarr.json" for name in sorted((*groups(root), *arrays), key=lambda name: name.rpartition("/")[0])]
 
@@ -614,12 +613,8 @@ def group_is_whole(path: Path, group: str) -> bool:
 def _dimensions(root: dict[str, Any]) -> dict[str, tuple[str, ...]]:
   """Those of each array, by its path, that a folder with these attributes has."""
   names = (file.removesuffix("/zarr.json") for file in metadata_files(root))
-  of_networks = {
-    f"{VARIABLES}/{name}": ("run", *(f"{name}.{axis}" for axis in range(len(shape))))
-    for name, shape in root.get("variables", {}).items()
-  }
-  known = {name: DIMENSIONS.get(name.split("/")[-1], ("run",)) for name in names if name not in groups(root)}
-  return known | of_networks
+  known = {f"{VARIABLES}/{name}": ("run", *axes(name, shape)) for name, shape in root.get("variables", {}).items()}
+  return {n: known.get(n) or DIMENSIONS.get(n.split("/")[-1], ("run",)) for n in names if n not in groups(root)}
 
 
 def root_fault(path: Path, file: str = "zarr.json") -> str | None:
