@@ -266,7 +266,6 @@ def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
 def test_test_sets_named_as_something_else(tmp_path, name):
   images, labels = np.random.default_rng(0).integers(0, 255, (8, 8, 8, 1), np.uint8), np.arange(8) % 2
   np.savez(tmp_path / "d.npz", x_train=images, y_train=labels, **{f"x_{name}": images, f"y_{name}": labels})
-  recipe = ADAM.replace(dataset=str(tmp_path / "d.npz"), test_sets=(name,), batch_size=4)
   with pytest.raises(vs.Mistake, match=f"test set '{name}': results have something else of that name"):
-    train(tmp_path / "r", recipe=recipe)
+    train(tmp_path / "r", recipe=ADAM.replace(dataset=str(tmp_path / "d.npz"), test_sets=(name,), batch_size=4))
   assert not (tmp_path / "r").exists()

@@ -11,7 +11,7 @@ from rich.console import Console
 import vmapseeds as vs
 from vmapseeds import cli, compare, stats
 from vmapseeds.errors import Mistake
-from vmapseeds.results import create_folder
+from vmapseeds.results import IMPORTED, create_folder
 from vmapseeds.runs import SOURCES
 
 EXAMPLES = 20
@@ -21,7 +21,11 @@ def folder(path, accuracies, seeds=None, diverged=(), labels=None):
   """A results folder of runs with these accuracies; without seeds, as imported runs are."""
   labels = np.arange(EXAMPLES, dtype=np.int32) % 3 if labels is None else labels
   columns = {} if seeds is None else {f"seed_{s}": np.asarray(seeds, np.uint32) for s in SOURCES}
-  attributes = {"recipe": vs.recipe("digits_cnn").to_json(), "test_sets": ["test"], "num_classes": 3}
+  attributes = {
+    "recipe": vs.recipe("digits_cnn").to_json(), "test_sets": ["test"], "num_classes": 3, "sampling": None,
+    "device_kind": "cpu" if columns else IMPORTED, "lane_width": 1, "lowering": "im2col", "precision": "float32",
+    "data_digest": "", "versions": {},
+  }  # fmt: skip
   create_folder(path, attributes, runs=len(accuracies), columns=columns, labels={"test": labels}, chunk=4, logits=None)
   group = zarr.open_group(path, mode="r+", use_consolidated=False)
   group["test/accuracy"][:] = np.asarray(accuracies, float)

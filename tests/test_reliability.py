@@ -292,6 +292,20 @@ def test_damage_is_named_and_repaired(damage, file, rows, silent, tmp_path, refe
   same(folder, reference)
 
 
+def test_metadata_that_are_hit_twice_are_restored(tmp_path, reference):
+  """What is still wrong in one file is not copied while another is restored."""
+  folder = tmp_path / "r"
+  shutil.copytree(reference, folder)
+  deleted(folder / "test/accuracy/zarr.json")
+  deleted(folder / "test/zarr.json")
+  other_chunks(folder / "seed_init/zarr.json")
+  deleted(folder / "blocks/folder.json")
+  assert len(vs.verify(folder).problems) == 4
+  assert vs.verify(folder, repair=True).problems == []
+  same(folder, reference)
+  assert (folder / "zarr.json").read_text() == (reference / "zarr.json").read_text()
+
+
 def test_what_one_byte_anywhere_does_is_seen(tmp_path, reference):
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
@@ -376,6 +390,7 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch):
     assert (verdict.problems, verdict.done) == ([], 6)
     assert verdict.notes == ["more runs were to be added, and the process ended; train adds them"] * (calls > 4)
     assert vs.open_results(tmp_path / "r").sizes["run"] == 6
+    assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 6
   train(tmp_path / "r")
   assert vs.verify(tmp_path / "r").problems == []
   same(tmp_path / "r", reference)
@@ -389,6 +404,7 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch):
 )
 def test_signals_finish_the_write_in_hand(number, status, word, tmp_path, trained, monkeypatch, capsys):
   record = blocks.write_record
+  signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
   with monkeypatch.context() as patch:
     patch.setattr(blocks, "write_record", lambda *args: (os.kill(os.getpid(), number), record(*args)))
     before = signal.getsignal(signal.SIGTERM)
