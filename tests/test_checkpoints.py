@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import campaign, checkpoints
+from vmapseeds import campaign, checkpoints, progress
 from vmapseeds.checkpoints import Checkpoints
 from vmapseeds.data import load
 from vmapseeds.train import network, normalize
@@ -92,6 +92,18 @@ def test_an_interrupted_training_goes_on_in_the_middle(tmp_path, undisturbed, mo
   assert not (tmp_path / "r" / "checkpoints").exists()
 
 
+def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(progress, "INTERVAL", 0)
+  interrupt(tmp_path / "r", monkeypatch, 1, progress=True)
+  assert capsys.readouterr().err.splitlines()[-2:] == ["0/6 runs, 6 at epoch 2"] * 2, "when it is saved, and at the end"
+  train(tmp_path / "r", checkpoint_every=2, progress=True)
+  said = capsys.readouterr().err.splitlines()
+  assert said[0] == "6 runs go on after epoch 2"
+  assert said[1] == "0/6 runs, 6 at epoch 4"
+  assert said[-1].startswith("6/6 runs, ")
+  assert "epoch" not in said[-1]
+
+
 def test_sigkill_amid_checkpoints(tmp_path, capsys):
   recipe, out = ADAM.replace(epochs=150), tmp_path / "r"
   command = [sys.executable, "-m", "vmapseeds.cli", "train", "digits_cnn", "--out", str(out), "--runs", "4", "--quiet",
@@ -143,7 +155,7 @@ def says(**other):
     (says(runs="0"), "it is of other runs"),
     (says(digest="0"), "it is not as it was written"),
     (says(epochs=3), "it is not as it was written"),
-    (lambda folder: shutil.rmtree(folder / "leaf_0"), "it cannot be read"),
+    (lambda folder: shutil.rmtree(folder / "float32"), "it cannot be read"),
     (lambda folder: (folder / "about" / "metadata").write_text("[" * 9999), "it cannot be read"),
     (lambda folder: folder.rename(folder.with_name("4")), "it is not as it was written"),
   ],

@@ -395,7 +395,9 @@ def train_blocks(
       )  # fmt: skip
       table = runs[batch].lanes(task.recipe, len(task.data.train))
       of_training = {"recipe": task.recipe.to_json(), **task.conditions(how), "versions": versions()}
-      keeper = checkpoint_every and checkpoints.Checkpoints(out, batch, table, checkpoint_every, fits=of_training)
+      keeper = checkpoint_every and checkpoints.Checkpoints(
+        out, batch, table, checkpoint_every, fits=of_training, reached=functools.partial(bar.at_epoch, len(batch))
+      )
       finished = []
       begun, compiled = time.perf_counter(), compile_seconds()
       try:

@@ -26,6 +26,7 @@ class Progress:
 
   def __init__(self, total: int, done: int, accuracies: Sequence[float], shown: bool):
     self.total, self.done, self.trained = total, done, 0
+    self.training: str | None = None
     self.count, self.mean, self.squares = 0, 0.0, 0.0
     self.begun, self.first, self.before = time.monotonic(), None, 0
     self.add(accuracies)
@@ -53,13 +54,25 @@ class Progress:
         self.mean += difference / self.count
         self.squares += difference * (accuracy - self.mean)
 
+  def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
+    """So many runs in training are after so many epochs; `resumed` says that they go on there."""
+    self.training = f"{runs} at epoch {epochs}"
+    if resumed and (self.live or self.plain):
+      print(f"{runs} runs go on after epoch {epochs}", file=sys.stderr)
+    else:
+      self._print()
+
   def trained_more(self, runs: int, accuracies: Sequence[float]) -> None:
     """This process has trained so many more runs."""
+    self.training = None
     self.trained += runs
     self.done += runs
     self.add(accuracies)
     if self.first is None:
       self.first, self.before = time.monotonic(), self.trained
+    self._print()
+
+  def _print(self) -> None:
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
       self.printed = time.monotonic()
       print(self.line(), file=sys.stderr)
@@ -70,6 +83,7 @@ class Progress:
 
   def forget(self, runs: int) -> None:
     """So many runs that were trained last count for nothing."""
+    self.training = None
     self.done -= runs
     self.trained -= runs
 
@@ -85,10 +99,12 @@ class Progress:
   def line(self) -> str:
     """All of it in one line."""
     parts = [f"{self.done}/{self.total} runs"]
+    if self.training:
+      parts.append(self.training)
     speed = self.speed()
     if speed:
       parts.append(f"{speed:.3g} runs/s")
-    elif self.done < self.total:
+    elif self.done < self.total and not self.training:
       parts.append("compiling")
     if self.count:
       sd = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else math.nan
