@@ -30,7 +30,7 @@ import vmapseeds as vs
 from vmapseeds import lanes, models, stats, stores
 from vmapseeds.cli import overrides, parse
 from vmapseeds.errors import Mistake, at_least, one_of
-from vmapseeds.results import check_writable
+from vmapseeds.folders import check_writable
 
 QUICK_RUNS = 16
 

@@ -10,8 +10,9 @@ from rich.console import Console
 
 import vmapseeds as vs
 from vmapseeds import cli, compare, stats
+from vmapseeds.checks import IMPORTED
 from vmapseeds.errors import Mistake
-from vmapseeds.results import IMPORTED, create_folder
+from vmapseeds.folders import create_folder
 from vmapseeds.runs import SOURCES
 
 EXAMPLES = 20

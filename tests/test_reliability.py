@@ -18,7 +18,8 @@ from test_cli import run
 import vmapseeds as vs
 from experiments.reliability import kills
 from vmapseeds import blocks, campaign
-from vmapseeds.results import Results, attributes, readable
+from vmapseeds.metadata import attributes
+from vmapseeds.results import Results, readable
 
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 RUNS = 24

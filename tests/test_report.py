@@ -20,7 +20,7 @@ from zarr.errors import ZarrUserWarning
 import vmapseeds as vs
 from vmapseeds import report
 from vmapseeds.errors import Mistake
-from vmapseeds.results import whole_chunks
+from vmapseeds.folders import whole_chunks
 
 NAMES = [
   "mean_accuracy", "sd_accuracy", "min_accuracy", "max_accuracy", "normality", "ensemble_accuracy",

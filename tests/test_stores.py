@@ -20,7 +20,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import kills
-from vmapseeds import blocks, results
+from vmapseeds import blocks, folders
 from vmapseeds.checkpoints import Checkpoints
 from vmapseeds.results import Results
 from vmapseeds.stores import place
@@ -439,7 +439,7 @@ def test_what_lies_there_is_left_alone(store, capsys):
   assert blocks.names(path.parent) == before
   path.fs.rm_file((path / "thesis.tex").path)
   path.fs.touch(path.path + "/")  # as consoles of stores make a folder
-  assert not results.occupied(url)
+  assert not folders.occupied(url)
 
 
 def test_no_server_and_no_bucket(store, monkeypatch, capsys):

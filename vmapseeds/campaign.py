@@ -18,23 +18,17 @@ import xarray as xr
 
 from vmapseeds import augment, bench, checkpoints, lanes, models, variables
 from vmapseeds import blocks as records
+from vmapseeds.checks import MIXED
 from vmapseeds.data import Dataset, load
 from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.evaluate import evaluate
+from vmapseeds.folders import check_folder
 from vmapseeds.lanes.choice import free_host_memory, is_out_of_memory
+from vmapseeds.metadata import attributes, checked, test_sets
 from vmapseeds.progress import Progress
 from vmapseeds.provenance import commit, compile_seconds, versions
 from vmapseeds.recipe import Recipe
-from vmapseeds.results import (
-  MIXED,
-  Results,
-  attributes,
-  check_folder,
-  checked,
-  open_results,
-  readable,
-  test_sets,
-)
+from vmapseeds.results import Results, open_results, readable
 from vmapseeds.runs import Run, Runs
 from vmapseeds.train import DeviceExamples, advance, finish, start
 

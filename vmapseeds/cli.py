@@ -52,7 +52,7 @@ class Demo:
 
   def run(self) -> None:
     from vmapseeds import campaign, report
-    from vmapseeds.results import check_writable
+    from vmapseeds.folders import check_writable
 
     runs = Runs.independent(self.runs)
     check_writable(self.out)

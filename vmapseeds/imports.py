@@ -24,8 +24,10 @@ from jaxtyping import Float, Int, Shaped
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vmapseeds.checks import IMPORTED
 from vmapseeds.errors import Mistake, at_least
-from vmapseeds.results import IMPORTED, check_writable, create_folder, made_whole, occupied, open_results, whole_chunks
+from vmapseeds.folders import check_writable, create_folder, made_whole, occupied, whole_chunks
+from vmapseeds.results import open_results
 from vmapseeds.stores import place
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}

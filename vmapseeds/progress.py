@@ -57,6 +57,8 @@ class Progress:
   def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
     """So many runs in training are after so many epochs; `resumed` says that they go on there."""
     self.training = f"{runs} at epoch {epochs}"
+    if self.first is None:  # from here on runs come out faster than they are trained
+      self.first, self.before = self.begun, 0
     if resumed and (self.live or self.plain):
       print(f"{runs} runs go on after epoch {epochs}", file=sys.stderr)
     else:

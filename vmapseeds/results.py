@@ -1,32 +1,10 @@
-"""Results on disk: one campaign's folder, a Zarr v3 group.
-
-The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
-`subset`, `diverged`, and `done`, which is written last and says that a run's row is complete. Each test set is a group
-with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request, `logits(run, example, class)`.
-The group `variables` is there on request, with an array a leaf (`vmapseeds.variables`); the folder `checkpoints`, which
-is no group, while runs are in training (`vmapseeds.checkpoints`).
-The root's attributes hold the recipe as JSON, the names of the test sets and what the results depend on: device kind,
-lane width, lowering, precision (what `auto` came to), data.
-
-Arrays are cut into blocks of `block_runs` runs (an attribute), one object each, with a checksum at its end; all of a
-block's objects are there when one of its runs is done. See `vmapseeds.blocks` for what the folder `blocks` holds.
-Folders of before have neither that attribute nor that folder nor checksums.
-
-Runs that were imported (`vmapseeds.imports`) are in the same format. They have no seed and none diverged; `device_kind`
-is "imported", `lane_width`, `lowering`, `precision` and `data_digest` are None, and `recipe` is the JSON not of a
-`Recipe` but of `name`, `dataset` (None), `test_sets` and `imported`: file, shape and dtype of each array that came.
-"""
+"""The results of a campaign, written block by block and opened as xarray; `vmapseeds.metadata` has the format."""
 
 import contextlib
 import json
 import os
-import re
-import shutil
-import tempfile
 import time
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -34,28 +12,32 @@ import numpy as np
 import xarray as xr
 import zarr
 from jaxtyping import Bool, Int
-from upath import UPath
-from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from vmapseeds import blocks, checks
-from vmapseeds.checks import IMPORTED, MIXED
+from vmapseeds import blocks
+from vmapseeds.checks import MIXED
 from vmapseeds.data import Dataset
 from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.evaluate import Evaluation
+from vmapseeds.folders import check_folder, create_folder, fill, made_whole, whole_chunks
+from vmapseeds.metadata import (
+  UNLIKE,
+  VARIABLES,
+  attributes,
+  checked_root,
+  consolidate,
+  damaged,
+  group_is_whole,
+  metadata_faults,
+  missing,
+  object_path,
+  ours,
+  outcomes,
+  said,
+  test_sets_of,
+)
 from vmapseeds.recipe import Recipe
-from vmapseeds.runs import MOST_RUNS, Runs
-from vmapseeds.stores import is_remote, place, reached, zarr_store
-
-FORMAT = "vmapseeds results 1"
-COPY = f"{blocks.FOLDER}/folder.json"  # of the root's zarr.json
-BEGUN = f"{blocks.FOLDER}/folder.partial"  # there while a folder behind a URL is being made
-# Of variables that have more than a number a run.
-DIMENSIONS = {
-  "label_map": ("run", "original_class"), "subset": ("run", "train_example"), "labels": ("example",),
-  "predictions": ("run", "example"), "logits": ("run", "example", "class"),
-}  # fmt: skip
-VARIABLES = "variables"
-FILL = {"predictions": -1, "accuracy": np.nan, "logits": np.nan, "done": False, "diverged": False}
+from vmapseeds.runs import Runs
+from vmapseeds.stores import place, zarr_store
 
 
 class Results:
@@ -70,7 +52,7 @@ class Results:
       self._arrays: dict[str, zarr.Array] = {}
       self.block_runs = self.array("done").chunks[0]
     self.columns = list(self.group.attrs["columns"])
-    self.outcomes = _outcomes(self.group.attrs)
+    self.outcomes = outcomes(self.group.attrs)
 
   @classmethod
   def open_or_create(
@@ -229,7 +211,7 @@ class Results:
           array = self.group[name]
           array.resize((len(runs), *array.shape[1:]))
           if name in columns:
-            _fill(array, columns[name], before)
+            fill(array, columns[name], before)
         self._arrays.clear()
         consolidate(self.path)
 
@@ -412,361 +394,8 @@ class Results:
       blocks.remove(self.path / object)
 
 
-@contextlib.contextmanager
-def made_whole(path: Path | UPath) -> Iterator[Path]:
-  """A place beside `path` to make a folder in, moved to `path` at the end: it is there whole or not at all.
-
-  Where `path` is a URL the place is in the folder of temporary files.
-
-  Raises:
-    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it on a disk.
-  """
-  if is_remote(path):
-    with tempfile.TemporaryDirectory(prefix="vmapseeds-") as temporary:
-      draft = Path(temporary, "results")
-      yield draft
-      _upload(draft, path)
-    return
-  final = path.resolve()
-  draft = final.with_name(f".{final.name}.{os.getpid()}.new")
-  new_parents = [parent for parent in final.parents if not parent.exists()]
-  _remove(draft)
-  try:
-    yield draft
-    if final.is_dir():
-      final.rmdir()
-    draft.rename(final)
-  except BaseException as error:
-    _remove(draft)
-    with contextlib.suppress(OSError):
-      for parent in new_parents:
-        parent.rmdir()
-    if isinstance(error, OSError):
-      raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
-    raise
-
-
-def _upload(draft: Path, path: UPath) -> None:
-  """Puts a folder into a store. The root's `zarr.json`, put after the rest and only if there is none, makes it exist.
-
-  Who puts it has a claim, and `BEGUN` says that what lies there without a root is no one else's: when this fails or the
-  process dies, the next one clears it away.
-  """
-  made = Mistake(f"{path} was made by another process meanwhile: give another folder")
-  with blocks.Claims(path) as claims:
-    while not claims.take("folder"):
-      if attributes(path):
-        raise made
-      time.sleep(1)
-    if occupied(path):
-      raise made
-    blocks.replace(path / BEGUN, "")
-    for name in blocks.names(path):
-      if not _passing(name):
-        blocks.remove(path / name)
-    files = sorted(blocks.names(draft) - {"zarr.json", COPY})
-    with reached(path):
-      path.fs.put([str(draft / file) for file in files], [(path / file).path for file in files])
-    root = (draft / "zarr.json").read_text()
-    if not claims.holds("folder") or not blocks.create(path / "zarr.json", root):
-      raise made
-    blocks.replace(path / COPY, root)  # before, `verify --repair` would take half a folder for one that lost its root
-    blocks.remove(path / BEGUN)
-
-
-def _passing(name: str) -> bool:
-  """Whether a file in a results folder is there only while something is being done."""
-  return name.startswith(f"{blocks.FOLDER}/") and name.endswith((".claim", ".partial"))
-
-
-def _remove(folder: Path) -> None:
-  """Removes a folder, if there is one. Zarr's threads, interrupted, still write what they had begun: hence again."""
-  for _ in range(20):
-    if not folder.exists():
-      return
-    shutil.rmtree(folder, ignore_errors=True)
-    time.sleep(0.1)
-
-
-def create_folder(
-  path: Path, attributes: dict[str, Any], *, runs: int, columns: dict[str, np.ndarray], labels: dict[str, np.ndarray],
-  chunk: int, logits: np.dtype | None, variables: dict[str, jax.ShapeDtypeStruct] | None = None,
-) -> None:  # fmt: skip
-  """A results folder in which no run is done.
-
-  Args:
-    attributes: those of the root; `recipe`, `test_sets` and `num_classes` must be there. `block_runs` promises that
-      all objects of a block are there when one of its runs is done.
-    columns: what is known of each run.
-    labels: those of each test set.
-    chunk: runs a chunk of the arrays.
-    logits: of which dtype they are kept, None where they are not.
-    variables: those of one run, by their names, where they are kept.
-  """
-  num_classes = attributes["num_classes"]
-  variables = variables or {}
-  root = {
-    "format": FORMAT, "logits": logits is not None, "columns": list(columns),
-    "variables": {name: leaf.shape for name, leaf in variables.items()},
-    "label_digests": {name: blocks.digest(of_examples) for name, of_examples in labels.items()}, **attributes,
-  }  # fmt: skip
-  group = zarr.create_group(path, attributes=root)
-  (path / blocks.FOLDER).mkdir()
-  for name, column in columns.items():
-    _create(group, name, column, chunk)
-  for name in ("diverged", "done"):
-    _create(group, name, np.zeros(runs, bool), chunk)
-  for name, of_examples in labels.items():
-    test_set = group.create_group(name)
-    _create(test_set, "labels", of_examples, len(of_examples))
-    shape = (runs, len(of_examples))
-    none = np.int8(-1) if num_classes <= 127 else np.int16(-1)
-    _create(test_set, "predictions", np.broadcast_to(none, shape), chunk)
-    _create(test_set, "accuracy", np.full(runs, np.nan), chunk)
-    if logits is not None:
-      empty = np.broadcast_to(logits.type(np.nan), (*shape, num_classes))
-      _create(test_set, "logits", empty, chunk)
-  if variables:
-    of_runs = group.create_group(VARIABLES)
-    for name, leaf in variables.items():
-      axes = [f"{name}.{axis}" for axis in range(len(leaf.shape))]
-      # Not compressed: trained numbers are noise in all but their first bits.
-      of_runs.create_array(
-        name, shape=(runs, *leaf.shape), dtype=leaf.dtype, chunks=(max(1, chunk), *leaf.shape),
-        compressors=[Crc32cCodec()], dimension_names=("run", *axes), fill_value=np.nan,
-      )  # fmt: skip
-  consolidate(path)
-
-
-def _create(group: zarr.Group, name: str, values: np.ndarray, chunk: int) -> None:
-  with whole_chunks():
-    array = group.create_array(
-      name,
-      shape=values.shape,
-      dtype=values.dtype,
-      chunks=(max(1, chunk), *values.shape[1:]),
-      compressors=[ZstdCodec(level=0), Crc32cCodec()],
-      dimension_names=DIMENSIONS.get(name, ("run",)),
-      fill_value=FILL.get(name, 0),
-    )
-    if name not in FILL:
-      _fill(array, values)
-
-
-def _fill(array: zarr.Array, values: np.ndarray, start: int = 0) -> None:
-  """Writes rows from `start` on, object by object: where one fails, Zarr would go on with others beside it."""
-  size = array.chunks[0]
-  for first in range(start // size * size, len(values), size):
-    rows = slice(max(first, start), first + size)
-    array[rows] = values[rows]
-
-
-def whole_chunks() -> contextlib.AbstractContextManager:
-  """Arrays opened within write every object, also where all values are the fill value: one that is absent is lost."""
-  return zarr.config.set({"array.write_empty_chunks": True})
-
-
-def object_path(name: str, block: int, ndim: int) -> str:
-  """The path in a results folder of the object that holds an array's block."""
-  return "/".join((name, "c", str(block), *["0"] * (ndim - 1)))
-
-
 def _sampling(runs: Runs) -> list | None:
   return list(runs.sampling) if runs.sampling else None
-
-
-def consolidate(path: Path | UPath) -> None:
-  """Copies all metadata into one file a group, where it is not there yet, and the root's file into `blocks`.
-
-  Without it `xarray.open_zarr` warns and reads array by array.
-  """
-  root = parsed(path / "zarr.json")
-  found = parsed_all(path, metadata_files(root["attributes"]))
-  nodes = {file.removesuffix("/zarr.json"): node for file, node in found.items()}
-  for node in nodes.values():
-    node.pop("consolidated_metadata", None)
-    # An extension that was interrupted left some arrays longer.
-    if node.get("dimension_names", [""])[0] == "run":
-      node["shape"][0] = min(node["shape"][0], nodes["done"]["shape"][0])
-  for name in groups(root["attributes"]):
-    copies = {**checks.INLINE, "metadata": inside(nodes, name)}
-    _rewrite(path / name / "zarr.json", {**nodes[name], "consolidated_metadata": copies})
-  # The root counts for readers; the copy is first, so that it is never the older one.
-  whole = {**root, "consolidated_metadata": {**checks.INLINE, "metadata": nodes}}
-  if is_remote(path) or (path / blocks.FOLDER).is_dir():
-    _rewrite(path / COPY, whole)
-  _rewrite(path / "zarr.json", whole)
-
-
-def _rewrite(file: Path | UPath, node: dict[str, Any]) -> None:
-  if parsed(file) != node:
-    blocks.replace(file, json.dumps(node, indent=2))
-
-
-def parsed(file: Path | UPath) -> Any:
-  """What a JSON file holds, None where it cannot be read."""
-  return parsed_all(file.parent, [file.name])[file.name]
-
-
-def parsed_all(folder: Path | UPath, files: list[str]) -> dict[str, Any]:
-  """What JSON files hold, None for those that cannot be read."""
-
-  def value(text: bytes | None) -> Any:
-    with contextlib.suppress(ValueError):
-      return blocks.parse(text)
-
-  return {file: value(text) for file, text in blocks.read_all(folder, files).items()}
-
-
-def metadata_files(root: dict[str, Any]) -> list[str]:
-  """The metadata files below the root that a folder with these attributes has."""
-  arrays = [*root["columns"], *_outcomes(root), "done", *(f"{name}/labels" for name in _test_sets(root))]
-  # Zarr takes consolidated nodes group by group.
-  return [f"{name}/zarr.json" for name in sorted((*groups(root), *arrays), key=lambda name: name.rpartition("/")[0])]
-
-
-def groups(root: dict[str, Any]) -> list[str]:
-  """The groups that a folder with these attributes has."""
-  return [*_test_sets(root), *[VARIABLES] * bool(root.get("variables"))]
-
-
-def _outcomes(root: dict[str, Any]) -> list[str]:
-  """The arrays of what became of each run, but for `done`."""
-  of_tests = ["predictions", "accuracy"] + ["logits"] * root["logits"]
-  of_networks = [f"{VARIABLES}/{name}" for name in root.get("variables", {})]
-  return ["diverged", *(f"{name}/{variable}" for name in _test_sets(root) for variable in of_tests), *of_networks]
-
-
-def metadata_faults(path: Path | UPath) -> list[tuple[str, str]]:
-  """Metadata files that are missing, cannot be read or differ from the root's copy of them, and what is wrong."""
-  copies = parsed(path / "zarr.json")["consolidated_metadata"]["metadata"]
-  found = []
-  for file, node in parsed_all(path, metadata_files(attributes(path))).items():
-    copy = copies[file.removesuffix("/zarr.json")]
-    if not isinstance(node, dict):
-      found.append((file, "cannot be read" if blocks.exists(path / file) else "is missing"))
-      continue
-    # An extension that was interrupted leaves some arrays longer than the root says; the next one completes it.
-    first = node["shape"][:1] if isinstance(node.get("shape"), list) else []
-    if first and type(first[0]) is int and copy.get("shape", first)[0] < first[0] <= MOST_RUNS:
-      copy = {**copy, "shape": [*first, *copy["shape"][1:]]}
-    if not checks.same(node | {"consolidated_metadata": None}, copy | {"consolidated_metadata": None}):
-      found.append((file, "differs from the root's copy of it"))
-  return found
-
-
-def inside(nodes: dict[str, Any], group: str) -> dict[str, Any]:
-  """Those of the root's nodes that lie in a group, by their names there."""
-  return {name.removeprefix(f"{group}/"): node for name, node in nodes.items() if name.startswith(f"{group}/")}
-
-
-UNLIKE = "differs from the root's copy of its arrays"
-
-
-def group_is_whole(path: Path | UPath, group: str, root: dict[str, Any]) -> bool:
-  """Whether a group's metadata, and its copies of those of its arrays, are as the root says."""
-  copies = {**checks.INLINE, "metadata": inside(root["consolidated_metadata"]["metadata"], group)}
-  return checks.same(parsed(path / group / "zarr.json"), {**checks.GROUP, "consolidated_metadata": copies})
-
-
-def _dimensions(root: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-  """Those of each array, by its path, that a folder with these attributes has."""
-  names = (file.removesuffix("/zarr.json") for file in metadata_files(root))
-  of_networks = {
-    f"{VARIABLES}/{name}": ("run", *(f"{name}.{axis}" for axis in range(len(shape))))
-    for name, shape in root.get("variables", {}).items()
-  }
-  known = {name: DIMENSIONS.get(name.split("/")[-1], ("run",)) for name in names if name not in groups(root)}
-  return known | of_networks
-
-
-def root_fault(path: Path, file: str = "zarr.json") -> str | None:
-  """What is wrong with the root's metadata, or with a copy of them."""
-  return checks.root_fault(parsed(path / file), _dimensions)
-
-
-def checked(path: str | os.PathLike) -> dict[str, Any] | None:
-  """The attributes of a results folder that is well formed, None where there is none. `Mistake` for a damaged one."""
-  return _ours(_checked_root(place(path)))
-
-
-def _checked_root(path: Path | UPath) -> dict[str, Any] | None:
-  """What the `zarr.json` of such a folder holds."""
-  root = parsed(path / "zarr.json")
-  if _ours(root) is None:
-    if attributes(path, COPY):
-      raise damaged(path, ["zarr.json cannot be read"])
-    return None
-  for stray in checks.strays(path):
-    raise damaged(path, [stray])
-  if fault := checks.root_fault(root, _dimensions):
-    raise damaged(path, [f"zarr.json {fault}"])
-  return root
-
-
-def check_folder(path: str | os.PathLike) -> None:
-  """`Mistake` unless `path` is the results folder of a training, an empty folder, or can be made."""
-  check_writable(path)
-  stored = checked(path)
-  if stored is None and occupied(path):
-    raise Mistake(f"{path} holds something else than results: give a new or empty folder")
-  if stored and stored.get("device_kind") == IMPORTED:
-    raise Mistake(f"{path} holds imported runs, which cannot be extended: give a new or empty folder")
-
-
-def occupied(path: str | os.PathLike) -> bool:
-  """Whether something lies in `path`, besides what a process left that ended while it made a folder behind a URL."""
-  path = place(path)
-  if not is_remote(path):
-    return path.is_dir() and any(path.iterdir())
-  there = blocks.names(path)
-  made = any(re.fullmatch(rf"zarr\.json|{blocks.FOLDER}/\d+\.json", name) for name in there)
-  return made or (BEGUN not in there and not all(map(_passing, there)))
-
-
-def check_writable(path: str | os.PathLike) -> None:
-  """`Mistake` unless `path` is a writable folder or can be made."""
-  path = place(path)
-  if is_remote(path):
-    probe = path / blocks.FOLDER / f"{uuid.uuid4().hex}.partial"
-    try:
-      if not blocks.create(probe, "1") or blocks.create(probe, "2"):
-        raise Mistake(f"{path} is in a store without conditional writes, which claims need: give another folder")
-      blocks.remove(probe)
-    except FileNotFoundError:
-      raise Mistake(f"{path} cannot be written (there is no such bucket): make it, or give another folder") from None
-    except Failure as failure:
-      raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
-    return
-  try:
-    if path.exists() and not path.is_dir():
-      raise Mistake(f"{path} is a file: give a folder for the results")
-    parent = next(p for p in (path, *path.absolute().parents) if p.exists())
-  except OSError as error:
-    raise Mistake(f"{path} cannot be a folder ({error.strerror}): give another") from None
-  if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-    raise Mistake(f"{path} cannot be written ({parent} is not writable): give another folder")
-
-
-def attributes(path: str | os.PathLike, file: str = "zarr.json") -> dict[str, Any] | None:
-  """The attributes of a results folder, None where there is none."""
-  return _ours(parsed(place(path) / file))
-
-
-def _ours(root: Any) -> dict[str, Any] | None:
-  """The attributes in a root's metadata, None where these are not of results."""
-  found = root.get("attributes") if isinstance(root, dict) else None
-  return found if isinstance(found, dict) and found.get("format") == FORMAT else None
-
-
-def test_sets(path: str | os.PathLike) -> tuple[str, ...]:
-  """The names of the test sets of a results folder, the default first."""
-  return _test_sets(attributes(path))
-
-
-def _test_sets(stored: dict[str, Any]) -> tuple[str, ...]:
-  # The first release wrote them into the recipe only.
-  return tuple(stored["test_sets"]) if "test_sets" in stored else Recipe.from_json(stored["recipe"]).test_sets
 
 
 def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
@@ -781,11 +410,11 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
     Mistake: `path` is no results folder, or has no such test set.
   """
   path = place(path)
-  root = _checked_root(path)
-  stored = _ours(root)
+  root = checked_root(path)
+  stored = ours(root)
   if stored is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
-  one_of("test set", test_set, _test_sets(stored))
+  one_of("test set", test_set, test_sets_of(stored))
   if not group_is_whole(path, test_set, root):
     raise damaged(path, [f"{test_set}/zarr.json {UNLIKE}"])
   with readable(path):
@@ -799,26 +428,6 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   if "block_runs" in stored and (lost := missing(path, stored, done)):
     raise damaged(path, [f"{file} is missing" for file in lost])
   return dataset.isel(run=np.flatnonzero(done)).drop_vars("done")
-
-
-def missing(path: Path | UPath, stored: dict[str, Any], done: Bool[np.ndarray, " runs"]) -> list[str]:
-  """The objects and records that should be there, given which runs are done, and are not: by names, nothing is read."""
-  begun = np.unique(np.flatnonzero(done) // stored["block_runs"]).tolist()
-  there = blocks.names(path)
-  recorded = [k for k in range(-(-len(done) // stored["block_runs"])) if f"{blocks.FOLDER}/{k}.json" in there]
-  lost = []
-  for name, dimensions in _dimensions(stored).items():
-    wanted = {"done": [*begun, *recorded], "labels": [0]}.get(name.split("/")[-1], begun)
-    lost += [object_path(name, block, len(dimensions)) for block in wanted]
-  if stored["device_kind"] != IMPORTED:
-    lost += [f"{blocks.FOLDER}/{block}.json" for block in begun]
-  return [file for file in lost if file not in there]
-
-
-def damaged(path: str | os.PathLike, faults: list[str]) -> Mistake:
-  """What is said of a folder that cannot be trusted."""
-  more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
-  return Mistake(f"{path} is damaged: {faults[0]}{more}; `vmapseeds verify {path}` says what, and --repair helps")
 
 
 @contextlib.contextmanager
@@ -837,11 +446,6 @@ def readable(path: str | os.PathLike) -> Iterator[None]:
     if not faults:
       raise
     raise damaged(path, faults) from error
-
-
-def said(error: BaseException) -> str:
-  """An error's text in one line."""
-  return " ".join(str(error).split())[:120] or type(error).__name__
 
 
 def errors(results: xr.Dataset) -> Bool[np.ndarray, "runs examples"]:

@@ -13,8 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Float, PyTree
 
 from vmapseeds.errors import Mistake, at_least
+from vmapseeds.metadata import VARIABLES, checked
 from vmapseeds.recipe import Recipe
-from vmapseeds.results import VARIABLES, Results, checked, readable
+from vmapseeds.results import Results, readable
 from vmapseeds.train import network
 
 

@@ -11,12 +11,11 @@ import numpy as np
 from upath import UPath
 
 from vmapseeds import blocks, checks
+from vmapseeds.checks import IMPORTED
 from vmapseeds.errors import Mistake
-from vmapseeds.results import (
+from vmapseeds.metadata import (
   COPY,
-  IMPORTED,
   UNLIKE,
-  Results,
   attributes,
   consolidate,
   group_is_whole,
@@ -29,6 +28,7 @@ from vmapseeds.results import (
   said,
   test_sets,
 )
+from vmapseeds.results import Results
 from vmapseeds.stores import is_remote, place
 
 

@@ -28,7 +28,7 @@ from experiments.common import plain
 from vmapseeds import lanes
 from vmapseeds.cli import parse
 from vmapseeds.errors import at_least
-from vmapseeds.results import check_writable
+from vmapseeds.folders import check_writable
 
 PACKAGES = ("vmapseeds", "jax", "flax", "torch", "numpy")
 

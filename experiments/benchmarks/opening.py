@@ -25,7 +25,8 @@ import vmapseeds as vs
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.errors import at_least
 from vmapseeds.evaluate import Evaluation
-from vmapseeds.results import Results, create_folder
+from vmapseeds.folders import create_folder
+from vmapseeds.results import Results
 
 CLASSES = 10
 
