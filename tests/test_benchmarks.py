@@ -308,10 +308,6 @@ def test_the_race_as_a_command(tmp_path):
   assert "| ours sequential, width 1, 64 lanes |" in text
   assert record["machine"]["versions"]["jax"] == jax.__version__
 
-  wrong = subprocess.run([*command, "--skip", "f"], cwd=Path(__file__).parents[1], capture_output=True, text=True)
-  assert wrong.returncode == 2
-  assert wrong.stderr == "error: unknown name in --skip 'f': choose one of ours, a, b, c, d, e\n"
-
 
 @pytest.mark.parametrize(
   ("argv", "said"),
@@ -322,6 +318,7 @@ def test_the_race_as_a_command(tmp_path):
     (["--widths", "0"], "lane width is 0"),
     (["--limit", "0"], "--limit is 0"),
     (["--lowerings", "fast"], "unknown name in --lowerings 'fast'"),
+    (["--skip", "f"], "^unknown name in --skip 'f': choose one of ours, a, b, c, d, e$"),
     (["--only", "a", "--skip", "a"], "leave no contender"),
     (["--round", "1"], "--rounds"),
   ],
@@ -401,7 +398,7 @@ def test_opening_reads_no_run_that_is_not_asked_for(tmp_path, capsys):
 
 
 def test_throughput_of_all_ways(tmp_path, capfd):
-  small = ["--set", "width=0.25", "epochs=2", "--runs", "6", "--seed-batch", "4", "--checkpoint-every", "1"]
+  small = ["--set", "model=linear", "epochs=2", "--runs", "6", "--seed-batch", "4", "--checkpoint-every", "1"]
   throughput.main([*small, "--rounds", "1", "--out", str(tmp_path)])
   table = json.loads((tmp_path / "throughput.json").read_text())["numbers"]["seconds"]
   assert list(table) == ["bare", "campaign", "parameters", "checkpoints"]

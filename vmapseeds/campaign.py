@@ -299,6 +299,18 @@ class Task(NamedTuple):
       "precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest,
     }  # fmt: skip
 
+  def provenance(self, how: lanes.Choice) -> dict[str, Any]:
+    """All that results depend on, as records and checkpoints have it."""
+    return {"recipe": self.recipe.to_json(), **self.conditions(how), "versions": versions()}
+
+  def keeper(
+    self, results: Results, runs: Runs, rows: np.ndarray, how: lanes.Choice, every: int, bar: Progress
+  ) -> checkpoints.Checkpoints:
+    """Where these rows of the runs table are saved while they train."""
+    table = runs[rows].lanes(self.recipe, len(self.data.train))
+    reached = functools.partial(bar.at_epoch, len(rows))
+    return checkpoints.Checkpoints(results.path, rows, table, every, fits=self.provenance(how), reached=reached)
+
   def variables(self) -> Any:
     """What one run's parameters and batch statistics look like."""
     return variables.shapes(self.recipe, self.data.train.images.shape[1:], self.num_classes)
@@ -384,48 +396,53 @@ def train_blocks(
 
       batch = left[:seed_batch]
       how = agreed(results, how, force_mixed, progress)
-      run_lanes = spread_run(
-        task.recipe, task.num_classes, task.logits, task.keep_params, how.lowering, how.width
-      )  # fmt: skip
-      table = runs[batch].lanes(task.recipe, len(task.data.train))
-      of_training = {"recipe": task.recipe.to_json(), **task.conditions(how), "versions": versions()}
-      keeper = checkpoint_every and checkpoints.Checkpoints(
-        out, batch, table, checkpoint_every, fits=of_training, reached=functools.partial(bar.at_epoch, len(batch))
-      )
-      finished = []
-      begun, compiled = time.perf_counter(), compile_seconds()
+      keeper = checkpoint_every and task.keeper(results, runs, batch, how, checkpoint_every, bar)
       try:
-        for _, out_lanes in run_lanes(shared, table, keeper):
-          finished.append(out_lanes)
-          diverged, evaluations, _ = out_lanes
-          accuracies = evaluations[task.recipe.test_sets[0]].correct / len(task.data.tests[task.recipe.test_sets[0]])
-          bar.trained_more(len(diverged), accuracies[~diverged])
+        outcome, provenance = trained(task, shared, runs[batch], how, keeper, bar)
       except jax.errors.JaxRuntimeError as error:
-        bar.forget(sum(len(diverged) for diverged, *_ in finished))
         width = narrower(how.width, error, results, lanes.devices()[0])
         how = lanes.Choice(how.lowering, width)
         results.set_attributes(lane_width=width)
         continue
-      provenance = {
-        **of_training, "platform": lanes.devices()[0].platform, "commit": commit(),
-        "seconds": round(time.perf_counter() - begun, 3), "compile_seconds": round(compile_seconds() - compiled, 3),
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-      }  # fmt: skip
-      outcome = jax.tree.map(lambda *parts: np.concatenate(parts), *finished)
       # A process that slept for longer than the lease has lost its blocks, and others may be writing them.
       kept = np.isin(batch // results.block_runs, [b for b in mine if claims.holds(b)])
       if agreed(results, how, force_mixed, progress) != how or not kept.any():
         mine = [b for b in mine if claims.release(b)]
         continue
       with uninterrupted():
-        batch, (diverged, evaluations, trained) = jax.tree.map(lambda a: a[kept], (batch, outcome))
-        results.write(batch, diverged, evaluations, variables.named(trained), provenance)
+        batch, (diverged, evaluations, learned) = jax.tree.map(lambda a: a[kept], (batch, outcome))
+        results.write(batch, diverged, evaluations, variables.named(learned), provenance)
         done[batch] = True
         if keeper:
           keeper.remove()
       mine = [b for b in mine if claims.holds(b) or claims.release(b)]
   checkpoints.clear(results)
   return []
+
+
+def trained(
+  task: Task, shared: Any, runs: Runs, how: lanes.Choice, keeper: checkpoints.Checkpoints | None, bar: Progress
+) -> tuple[Any, dict[str, Any]]:
+  """What becomes of runs that are trained together, the first axis the run, and what their record says of it."""
+  recipe = task.recipe
+  run_lanes = spread_run(recipe, task.num_classes, task.logits, task.keep_params, how.lowering, how.width)
+  finished: list[Any] = []
+  begun, compiled = time.perf_counter(), compile_seconds()
+  try:
+    for _, out_lanes in run_lanes(shared, runs.lanes(recipe, len(task.data.train)), keeper):
+      finished.append(out_lanes)
+      diverged, evaluations, _ = out_lanes
+      accuracies = evaluations[recipe.test_sets[0]].correct / len(task.data.tests[recipe.test_sets[0]])
+      bar.trained_more(len(diverged), accuracies[~diverged])
+  except jax.errors.JaxRuntimeError:
+    bar.forget(sum(len(diverged) for diverged, *_ in finished))
+    raise
+  provenance = {
+    **task.provenance(how), "platform": lanes.devices()[0].platform, "commit": commit(),
+    "seconds": round(time.perf_counter() - begun, 3), "compile_seconds": round(compile_seconds() - compiled, 3),
+    "when": datetime.now(UTC).isoformat(timespec="seconds"),
+  }  # fmt: skip
+  return jax.tree.map(lambda *parts: np.concatenate(parts), *finished), provenance
 
 
 def agreed(results: Results, how: lanes.Choice, force_mixed: bool, progress: bool) -> lanes.Choice:
