@@ -293,6 +293,7 @@ def test_flops_of_a_step_by_hand():
   assert flops(WORKLOADS["resnet_quarter"]) == 100 * image
 
 
+@pytest.mark.slow
 def test_the_race_as_a_command(tmp_path):
   command = [sys.executable, "-m", "experiments.benchmarks.training_step", "--workloads", "digits", "--steps", "1"]
   command += ["--rounds", "1", "--only", "ours", "--lowerings", "sequential", "--out", str(tmp_path)]
@@ -397,7 +398,8 @@ def test_opening_reads_no_run_that_is_not_asked_for(tmp_path, capsys):
     results.predictions[8].load()
 
 
-def test_throughput_of_all_ways(tmp_path, capfd):
+def test_throughput_of_all_ways(tmp_path, capfd, monkeypatch):
+  monkeypatch.setattr(common, "elsewhere", lambda function: function())
   small = ["--set", "model=linear", "epochs=2", "--runs", "6", "--seed-batch", "4", "--checkpoint-every", "1"]
   throughput.main([*small, "--rounds", "1", "--out", str(tmp_path)])
   table = json.loads((tmp_path / "throughput.json").read_text())["numbers"]["seconds"]

@@ -11,7 +11,11 @@ from vmapseeds.train import DeviceExamples, train
 
 
 def collected(function, shared, stacked, **options):
-  parts = list(lanes.spread(function, **options)(shared, stacked))
+  return brought_together(lanes.spread(function, **options), shared, stacked)
+
+
+def brought_together(step, shared, stacked):
+  parts = list(step(shared, stacked))
   return np.concatenate([np.arange(rows.start, rows.stop) for rows, _ in parts]), jax.tree.map(
     lambda *p: np.concatenate(p), *(out for _, out in parts)
   )
@@ -61,13 +65,14 @@ def test_a_run_depends_on_its_row_alone(training, lowering):
     with lanes.lowering(lowering):
       return train_one(data, run)
 
+  order = np.array([5, 0, 7, 3, 2])
+  some = jax.tree.map(lambda a: np.asarray(a)[order], runs)
   for width in (1, 2):
-    _, reference = collected(function, data, runs, width=width)
-    order = np.array([5, 0, 7, 3, 2])
-    some = jax.tree.map(lambda a, o=order: np.asarray(a)[o], runs)
-    for devices in (jax.devices()[:1], jax.devices()):
-      _, out = collected(function, data, some, width=width, devices=devices)
-      jax.tree.map(lambda a, b, o=order: np.testing.assert_array_equal(a, b[o]), out, reference)
+    on_one, on_all = (lanes.spread(function, width=width, devices=jax.devices()[:n]) for n in (1, 2))
+    _, reference = brought_together(on_all, data, runs)
+    for step in (on_one, on_all):
+      _, out = brought_together(step, data, some)
+      jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[order]), out, reference)
 
 
 def test_no_value_of_a_run_compiles_again(training, caplog):
