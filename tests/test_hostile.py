@@ -42,7 +42,9 @@ def snapshot(folder, times_of_folders=True):
   def of(path):
     status = path.lstat()
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else None
-    time = status.st_mtime_ns if times_of_folders or not path.is_dir() else None
+    # Python itself tries out TMPDIR with a file that it removes.
+    timed = path != Path(os.environ["TMPDIR"]) if times_of_folders else not path.is_dir()
+    time = status.st_mtime_ns if timed else None
     return status.st_mode, status.st_size, time, os.readlink(path) if path.is_symlink() else content
 
   return {str(path): of(path) for path in sorted(folder.rglob("*"))}
@@ -248,16 +250,20 @@ def test_recipe_fields(setting, message, refused):
 
 @pytest.mark.parametrize("model", models.NAMES)
 def test_the_smallest_images(model):
-  def run(pixels):
+  def sees(pixels):
+    """Whether something is left of an image before the last layer; JAX before 0.12 has no weights for nothing."""
     model_of = models.build(model, num_classes=3, width=1.0, precision="float32")
     images = jnp.zeros((1, pixels, pixels, 1))
-    return jax.eval_shape(lambda: model_of.init_with_output(jax.random.key(0), images, train=False))
+    try:
+      out, variables = jax.eval_shape(lambda: model_of.init_with_output(jax.random.key(0), images, train=False))
+    except (ValueError, ZeroDivisionError):
+      return False
+    assert out.shape == (1, 3)
+    return all(leaf.size for leaf in jax.tree.leaves(variables))
 
   least = models.LEAST_PIXELS[model]
-  assert run(least)[0].shape == (1, 3)
-  if least > 1:
-    with pytest.raises((ValueError, ZeroDivisionError)):
-      run(least - 1)
+  assert sees(least)
+  assert least == 1 or not sees(least - 1)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.registry import _registry
+from moto.moto_server import threaded_moto_server as server
 from test_cli import run
 
 import vmapseeds as vs
@@ -24,9 +25,6 @@ from vmapseeds import blocks, folders
 from vmapseeds.checkpoints import Checkpoints
 from vmapseeds.results import Results
 from vmapseeds.stores import place
-
-pytest.importorskip("s3fs")
-server = pytest.importorskip("moto.moto_server.threaded_moto_server")
 
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 RUNS = 12

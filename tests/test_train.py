@@ -39,9 +39,10 @@ def lane(tree, i):
   return jax.tree.map(lambda a: a[i], tree)
 
 
+# Rounding grows with every step, at ResNet-9's own learning rate of 0.5 fast: hence a smaller one.
 CASES = {
   "digits_cnn": (plain.SmallCNN(), {}, 8, 1, [("cutout", 2)]),
-  "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
+  "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8, "lr": 0.1}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
   "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
   "linear_cifar10": (plain.Linear(), {}, 32, 3, []),
 }  # fmt: skip
@@ -100,8 +101,8 @@ def test_a_lane_is_the_plain_script(name):
     )  # fmt: skip
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), theirs, start)
     assert min(jax.tree.leaves(moved)) > 1e-4, "a test on parameters that do not move could not fail"
-    # Rounding grows with every step, at learning rate 0.5 fast; a wrong draw of any kind is far above.
-    close = 1e-3 if "resnet9" in name else 1e-4
+    # Equal to 1e-7, unless rounding tips a maximum over to another pixel; a wrong draw of any kind is far above.
+    close = 5e-4 if "resnet9" in name else 1e-4
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=close, rtol=1e-3), ours.variables, theirs)
 
 
@@ -133,7 +134,8 @@ def test_zero_epochs_is_initialisation():
   ours = trained(recipe, data, runs)
   for i in range(2):
     start = initialize(recipe, data, lane(runs.lanes(recipe, 40), i), 10)
-    jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b), ours.variables, start)
+    # Compiled by itself, the last bits may differ.
+    jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-6), ours.variables, start)
 
 
 # The sources of randomness, on the arrays themselves.
