@@ -48,7 +48,8 @@ class Store:
         self.requests.append((environment["REQUEST_METHOD"], environment["PATH_INFO"], environment["QUERY_STRING"]))
         if self.refuses:
           start("403 Forbidden", [("Content-Type", "application/xml")])
-          return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+          body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+          return [body] * (environment["REQUEST_METHOD"] != "HEAD")
         return answer(environment, start)
 
     class Quiet(server.MotoRequestHandler):
@@ -395,7 +396,7 @@ def test_a_store_that_cannot_be_reached_is_no_damage(store, campaign, monkeypatc
   monkeypatch.setattr(Results, "faulty", faulty)
   status, out, err = run(capsys, "verify", campaign, "--repair")
   assert (status, out, err.count("\n")) == (1, "", 1)
-  assert re.match(f"error: {campaign}/[^ ]* cannot be reached .Forbidden|Access Denied", err)
+  assert re.match(f"error: {campaign}/[^ ]* cannot be reached .(Forbidden|Access Denied)", err)
   assert blocks.names(place(campaign)) == before
 
 
