@@ -1,5 +1,7 @@
 """A plain training of one network with Flax and optax, as a single-run script has it: no code of vmapseeds."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -91,6 +93,15 @@ def augmented(image, steps, image_key, fill):
   return image
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def gradient(model, params, stats, x, y):
+  def loss(params):
+    logits, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
+    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), new.get("batch_stats", {})
+
+  return jax.grad(loss, has_aux=True)(params)
+
+
 def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, weight_decay, mean, std,
           augmentation=(), adam=False, linear=True, variables=None):  # fmt: skip
   """The variables after `steps` steps, in a Python loop."""
@@ -105,14 +116,6 @@ def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, we
   optimizer = optax.chain(optax.add_decayed_weights(weight_decay), inner)
   state = optimizer.init(params)
 
-  @jax.jit
-  def gradient(params, stats, x, y):
-    def loss(params):
-      logits, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
-      return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), new.get("batch_stats", {})
-
-    return jax.grad(loss, has_aux=True)(params)
-
   for step in range(steps):
     epoch, position = divmod(step, epoch_steps)
     order = jax.random.permutation(jax.random.fold_in(key("order", seed), epoch), len(images))
@@ -120,7 +123,7 @@ def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, we
     epoch_key = jax.random.fold_in(key("augment", seed), epoch)
     x = [augmented(images[i], augmentation, jax.random.fold_in(epoch_key, i), fill) for i in chosen]
     x = (np.stack(x) - np.array(mean, np.float32)) / np.array(std, np.float32)
-    grads, stats = gradient(params, stats, jnp.asarray(x), jnp.asarray(labels[chosen]))
+    grads, stats = gradient(model, params, stats, jnp.asarray(x), jnp.asarray(labels[chosen]))
     updates, state = optimizer.update(grads, state, params)
     params = optax.apply_updates(params, updates)
   return {"params": params, **({"batch_stats": stats} if stats else {})}

@@ -259,6 +259,7 @@ def killed(way, workload, data):
   os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_race_times_in_turn_skips_slow_ones_and_reports_failures():
   starts = (quick, slow, failing, without_torch, killed)
   ways = [Way("b", start.__name__, start, lanes=3, processes=1 + (start is quick)) for start in starts]

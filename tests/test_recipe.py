@@ -44,8 +44,8 @@ def test_precision_is_the_platforms_unless_said(monkeypatch):
 def test_parameters_and_batch_statistics_are_float32_whatever_the_precision(model):
   network = models.build(model, num_classes=3, width=0.25 if model != "linear" else 1.0, precision="bfloat16")
   images = jnp.zeros((2, 16, 16, 3))
-  variables = network.init(jax.random.key(0), images, train=False)
-  logits, updates = network.apply(variables, images, train=True, mutable=["batch_stats"])
+  variables = jax.eval_shape(lambda: network.init(jax.random.key(0), images, train=False))
+  logits, updates = jax.eval_shape(lambda v: network.apply(v, images, train=True, mutable=["batch_stats"]), variables)
   assert logits.dtype == jnp.bfloat16
   assert {leaf.dtype for leaf in jax.tree.leaves((variables, updates))} == {jnp.dtype("float32")}
 

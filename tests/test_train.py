@@ -1,5 +1,7 @@
 """One training against a plain Flax + optax script, and each source of randomness on the arrays themselves."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,9 +30,14 @@ def examples(height=8, channels=1, n=24, classes=10, seed=0):
   return jax.tree.map(jnp.asarray, DeviceExamples(images, labels, mean, images.std((0, 1, 2)).astype(np.float32)))
 
 
+@functools.cache
+def training(recipe, classes, width):
+  return lanes.spread(lambda data, run: train(recipe, data, run, classes), width=width)
+
+
 def trained(recipe, data, runs, classes=10, width=2):
   """Every run trained through lanes, stacked."""
-  step = lanes.spread(lambda data, run: train(recipe, data, run, classes), width=width)
+  step = training(recipe, classes, width)
   parts = [out for _, out in step(data, runs.lanes(recipe, len(data.labels)))]
   return jax.tree.map(lambda *p: np.concatenate(p), *parts)
 
@@ -141,28 +148,27 @@ def test_zero_epochs_is_initialisation():
 # The sources of randomness, on the arrays themselves.
 
 
-def arrays_of(runs, recipe, data):
+@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.vmap, in_axes=(None, None, 0))
+def arrays_of(recipe, data, run):
   """Initial parameters, the orders of two epochs, and the augmented images of two epochs by example."""
-
-  def of(run):
-    order = jnp.stack([epoch_order(run, jnp.array(e), len(data.labels)) for e in (0, 1)])
-    images = jnp.stack([augmented_images(recipe, data, run, e, jnp.arange(len(data.labels))) for e in (0, 1)])
-    return {"init": initialize(recipe, data, run, 10), "order": order, "augment": images}
-
-  return jax.vmap(of)(runs.lanes(recipe, len(data.labels)))
+  order = jnp.stack([epoch_order(run, jnp.array(e), len(data.labels)) for e in (0, 1)])
+  images = jnp.stack([augmented_images(recipe, data, run, e, jnp.arange(len(data.labels))) for e in (0, 1)])
+  return {"init": initialize(recipe, data, run, 10), "order": order, "augment": images}
 
 
 @pytest.mark.parametrize("source", ["init", "order", "augment"])
 def test_varying_one_source_changes_that_source_alone(source):
   recipe, data = vs.recipe("digits_cnn"), examples()
-  arrays = arrays_of(vs.Runs.vary(source, 3, fixed=5), recipe, data)
+  arrays = arrays_of(recipe, data, vs.Runs.vary(source, 3, fixed=5).lanes(recipe, 24))
   for name, tree in arrays.items():
     equal = [np.array_equal(leaf[0], leaf[1]) for leaf in jax.tree.leaves(tree) if leaf[0].any()]
     assert equal == [name != source] * len(equal), name
 
 
 def test_epochs_differ_in_order_and_augmentation():
-  arrays = arrays_of(vs.Runs.independent(1), vs.recipe("digits_cnn"), examples())
+  recipe = vs.recipe("digits_cnn")
+  arrays = arrays_of(recipe, examples(), vs.Runs.independent(3).lanes(recipe, 24))
   for name in ("order", "augment"):
     assert not np.array_equal(arrays[name][0, 0], arrays[name][0, 1])
   assert sorted(arrays["order"][0, 1].tolist()) == list(range(24))
@@ -192,7 +198,7 @@ def test_the_data_seed_draws_the_training_examples():
 
 def test_a_run_sees_its_subset_alone():
   # Examples outside the subset are poisoned: a single one of them in a batch would make the loss NaN.
-  recipe = vs.recipe("digits_cnn", epochs=2, batch_size=4, augment="")
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=4, augment="")
   data = examples(n=20)
   data = data._replace(images=data.images.astype(jnp.float32).at[12:].set(jnp.nan))
   inside, outside = np.arange(12), np.arange(4, 16)
@@ -201,7 +207,7 @@ def test_a_run_sees_its_subset_alone():
 
 
 def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
-  recipe, data = vs.recipe("digits_cnn", epochs=1, batch_size=6), examples()
+  recipe, data = vs.recipe("digits_cnn", model="linear", epochs=1, batch_size=6), examples()
   runs = vs.Runs.sweep(lr=[0.0, 0.1], seeds=2)
   traces = []
 
@@ -236,7 +242,8 @@ def test_a_poke_changes_one_weight():
 
 
 def test_poke_happens_at_its_step():
-  recipe, data = vs.recipe("digits_cnn", epochs=1, batch_size=6, lr=0.0, momentum=0.0), examples()
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=1, batch_size=6, lr=0.0, momentum=0.0)
+  data = examples()
   runs = vs.Runs.concat([vs.Runs.vary("order", 1).poke(s, factor=2.0) for s in (-1, 0, 3, 4)])
   out = trained(recipe, data, runs)
   flat = np.concatenate([a.reshape(4, -1) for a in jax.tree.leaves(out.variables)], axis=1)
@@ -245,7 +252,7 @@ def test_poke_happens_at_its_step():
 
 
 def test_label_maps_are_trained_a_run():
-  recipe, data = vs.recipe("digits_cnn", epochs=2, batch_size=6), examples()
+  recipe, data = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=6), examples()
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
   ours = trained(recipe, data, vs.Runs.independent(2).with_label_map(maps), classes=2)
   for i in range(2):
