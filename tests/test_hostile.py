@@ -42,9 +42,7 @@ def snapshot(folder, times_of_folders=True):
   def of(path):
     status = path.lstat()
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else None
-    # Python itself tries out TMPDIR with a file that it removes.
-    timed = path != Path(os.environ["TMPDIR"]) if times_of_folders else not path.is_dir()
-    time = status.st_mtime_ns if timed else None
+    time = status.st_mtime_ns if times_of_folders or not path.is_dir() else None
     return status.st_mode, status.st_size, time, os.readlink(path) if path.is_symlink() else content
 
   return {str(path): of(path) for path in sorted(folder.rglob("*"))}
@@ -1156,6 +1154,8 @@ def test_flags_of_experiments(argv, message, main, refused):
 def test_as_programs(make, argv, message, work, tmp_path, tmp_path_factory, monkeypatch):
   """With the warnings that a user would see."""
   monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))  # where it caches fonts
+  temporary = tmp_path_factory.mktemp("temporary")  # which Python tries out with a file that it removes
+  monkeypatch.setenv("TMPDIR", str(temporary))
   make()
   before = snapshot(tmp_path)
   program = [sys.executable, "-m", "vmapseeds.cli", *argv]
@@ -1165,6 +1165,7 @@ def test_as_programs(make, argv, message, work, tmp_path, tmp_path_factory, monk
   assert message in ended.stderr
   assert ended.stderr.count("\n") == 1
   assert snapshot(tmp_path) == before
+  assert not list(temporary.iterdir())
 
 
 # At random

@@ -12,11 +12,14 @@ import vmapseeds as vs
 from vmapseeds import lanes
 from vmapseeds.train import (
   DeviceExamples,
+  advance,
   draw_augmentation,
   epoch_order,
+  finish,
   initialize,
   poke,
   poke_place,
+  start,
   train,
   training_images,
 )
@@ -49,7 +52,7 @@ def lane(tree, i):
 # Rounding grows with every step, at ResNet-9's own learning rate of 0.5 fast: hence a smaller one.
 CASES = {
   "digits_cnn": (plain.SmallCNN(), {}, 8, 1, [("cutout", 2)]),
-  "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8, "lr": 0.1}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
+  "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8, "lr": 0.2}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
   "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
   "linear_cifar10": (plain.Linear(), {}, 32, 3, []),
 }  # fmt: skip
@@ -109,7 +112,7 @@ def test_a_lane_is_the_plain_script(name):
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), theirs, start)
     assert min(jax.tree.leaves(moved)) > 1e-4, "a test on parameters that do not move could not fail"
     # Equal to 1e-7, unless rounding tips a maximum over to another pixel; a wrong draw of any kind is far above.
-    close = 5e-4 if "resnet9" in name else 1e-4
+    close = 4e-4 if "resnet9" in name else 1e-4
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=close, rtol=1e-3), ours.variables, theirs)
 
 
@@ -138,11 +141,24 @@ def test_banerjee_cnn_has_71250_parameters():
 def test_zero_epochs_is_initialisation():
   recipe = vs.recipe("digits_cnn", epochs=0)
   data, runs = examples(n=40), vs.Runs.independent(2)
-  ours = trained(recipe, data, runs)
-  for i in range(2):
-    start = initialize(recipe, data, lane(runs.lanes(recipe, 40), i), 10)
-    # Compiled by itself, the last bits may differ.
-    jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-6), ours.variables, start)
+  table = runs.lanes(recipe, 40)
+
+  def begin(data, run):
+    return start(recipe, data, run, 10)
+
+  def go_on(data, run, state, first, last):
+    return advance(recipe, data, run, 10, state, first, last)
+
+  # As campaigns run it, in programs of their own: bit for bit.
+  stages = lanes.Stages(begin, go_on, lambda data, run, state: finish(state), recipe.epochs)
+  ((_, ours),) = lanes.spread_stages(stages, width=2)(data, table)
+  ((_, begun),) = lanes.spread(begin, width=2)(data, table)
+  jax.tree.map(np.testing.assert_array_equal, ours.variables["params"], begun.params)
+  # In one program some versions of JAX round the last bit of a weight otherwise than by itself.
+  for variables in (ours.variables, trained(recipe, data, runs).variables):
+    for i in range(2):
+      by_itself = initialize(recipe, data, lane(table, i), 10)
+      jax.tree.map(lambda a, b, i=i: np.testing.assert_array_max_ulp(a[i], b, maxulp=4), variables, by_itself)
 
 
 # The sources of randomness, on the arrays themselves.

@@ -303,14 +303,6 @@ class Task(NamedTuple):
     """All that results depend on, as records and checkpoints have it."""
     return {"recipe": self.recipe.to_json(), **self.conditions(how), "versions": versions()}
 
-  def keeper(
-    self, results: Results, runs: Runs, rows: np.ndarray, how: lanes.Choice, every: int, bar: Progress
-  ) -> checkpoints.Checkpoints:
-    """Where these rows of the runs table are saved while they train."""
-    table = runs[rows].lanes(self.recipe, len(self.data.train))
-    reached = functools.partial(bar.at_epoch, len(rows))
-    return checkpoints.Checkpoints(results.path, rows, table, every, fits=self.provenance(how), reached=reached)
-
   def variables(self) -> Any:
     """What one run's parameters and batch statistics look like."""
     return variables.shapes(self.recipe, self.data.train.images.shape[1:], self.num_classes)
@@ -396,9 +388,13 @@ def train_blocks(
 
       batch = left[:seed_batch]
       how = agreed(results, how, force_mixed, progress)
-      keeper = checkpoint_every and task.keeper(results, runs, batch, how, checkpoint_every, bar)
+      table = runs[batch].lanes(task.recipe, len(task.data.train))
+      keeper = checkpoint_every and checkpoints.Checkpoints(
+        out, batch, table, checkpoint_every, fits=task.provenance(how),
+        reached=functools.partial(bar.at_epoch, len(batch)),
+      )  # fmt: skip
       try:
-        outcome, provenance = trained(task, shared, runs[batch], how, keeper, bar)
+        outcome, provenance = trained(task, shared, table, how, keeper, bar)
       except jax.errors.JaxRuntimeError as error:
         width = narrower(how.width, error, results, lanes.devices()[0])
         how = lanes.Choice(how.lowering, width)
@@ -421,7 +417,7 @@ def train_blocks(
 
 
 def trained(
-  task: Task, shared: Any, runs: Runs, how: lanes.Choice, keeper: checkpoints.Checkpoints | None, bar: Progress
+  task: Task, shared: Any, table: Run, how: lanes.Choice, keeper: checkpoints.Checkpoints | None, bar: Progress
 ) -> tuple[Any, dict[str, Any]]:
   """What becomes of runs that are trained together, the first axis the run, and what their record says of it."""
   recipe = task.recipe
@@ -429,7 +425,7 @@ def trained(
   finished: list[Any] = []
   begun, compiled = time.perf_counter(), compile_seconds()
   try:
-    for _, out_lanes in run_lanes(shared, runs.lanes(recipe, len(task.data.train)), keeper):
+    for _, out_lanes in run_lanes(shared, table, keeper):
       finished.append(out_lanes)
       diverged, evaluations, _ = out_lanes
       accuracies = evaluations[recipe.test_sets[0]].correct / len(task.data.tests[recipe.test_sets[0]])

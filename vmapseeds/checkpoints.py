@@ -153,7 +153,8 @@ class Checkpoints:
       if about.get(name) != value:
         return _ignored(folder, f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
-    empty = _packed([np.empty(leaf.shape, leaf.dtype) for leaf in leaves])
+    # Of no memory until orbax fills them.
+    empty = {name: np.empty((len(self.rows), width), name) for name, width in _widths(leaves).items()}
     items = {name: ocp.args.StandardRestore({"values": values}) for name, values in empty.items()}
     try:
       with _checkpointer() as checkpointer:
@@ -203,6 +204,14 @@ def _packed(leaves: list[np.ndarray]) -> dict[str, Shaped[np.ndarray, "runs numb
   """
   rows = [(str(leaf.dtype), np.asarray(leaf).reshape(len(leaf), -1)) for leaf in leaves]
   return {name: np.concatenate([row for of, row in rows if of == name], axis=1) for name, _ in rows}
+
+
+def _widths(like: list[jax.ShapeDtypeStruct]) -> dict[str, int]:
+  """How many numbers of each dtype a run has there."""
+  widths: dict[str, int] = {}
+  for leaf in like:
+    widths[str(leaf.dtype)] = widths.get(str(leaf.dtype), 0) + math.prod(leaf.shape[1:])
+  return widths
 
 
 def _unpacked(packed: dict[str, np.ndarray], like: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:

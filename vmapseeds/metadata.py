@@ -61,6 +61,7 @@ def test_sets(path: str | os.PathLike) -> tuple[str, ...]:
 
 
 def test_sets_of(stored: dict[str, Any]) -> tuple[str, ...]:
+  """The same, of the folder with these attributes."""
   # The first release wrote them into the recipe only.
   return tuple(stored["test_sets"]) if "test_sets" in stored else Recipe.from_json(stored["recipe"]).test_sets
 
