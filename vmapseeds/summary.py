@@ -150,7 +150,7 @@ def error_statistics(
     "sd_accuracy": _statistic(
       "accuracy", "standard deviation of accuracy", "fraction",
       "On this test set accuracy scatters about its mean by {} from run to run.",
-      "Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2023, section 3.1); error: sd/√(2(R - 1)); "
+      "Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2023, section 3.3); error: sd/√(2(R - 1)); "
       "interval: chi-square.",
       np.sqrt(test_set), _ratio(np.sqrt(test_set), math.sqrt(2 * (runs - 1))), _root(test_set_ends), over="runs",
     ),
@@ -207,7 +207,7 @@ def error_statistics(
     ),
     "binomial_sd": _root_of(
       "variance", "binomial sd", "With all examples equally hard, chance alone would give {}.",
-      "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, figure 14).",
+      "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, figure 13).",
       stats.binomial_variance(1 - mean.value, n), _nan(mean.se) * abs(2 * mean.value - 1) / n,
     ),
     "calibration_sd": _calibration(1 - mean.value, mean.se, n, num_classes),
@@ -215,7 +215,7 @@ def error_statistics(
       "halves", "correlation between halves", "correlation",
       f"Accuracy on one half explains {show(_plain(correlation**2), None, 'fraction')} of the variance of that on the "
       f"other: their correlation is {{}}, p {_p(p_value)}.",
-      "Pearson correlation over runs of the accuracies on even and odd test examples (Jordan 2023, section 3.2); "
+      "Pearson correlation over runs of the accuracies on even and odd test examples (Jordan 2023, section 3.1); "
       "two-sided p from the t test with R - 2 degrees of freedom; interval: Fisher's.",
       correlation, _ratio(1 - correlation**2, math.sqrt(runs - 1)), stats.correlation_interval(correlation, runs),
       over="runs",
@@ -224,7 +224,7 @@ def error_statistics(
       "halves", "gain of the top quarter", "fraction",
       "Picking the best quarter of runs on half of the examples gains {} on the other half.",
       "Mean accuracy on one half of the quarter of runs best on the other half, minus that of all runs; mean of both "
-      "directions (Jordan 2023, section 3.2); error: bootstrap of the runs.",
+      "directions (Jordan 2023, section 3.1); error: bootstrap of the runs.",
       gain, of_gain and of_gain.se, of_gain and Interval(of_gain.low, of_gain.high), over="runs",
     ),
   }  # fmt: skip
@@ -311,7 +311,7 @@ def pair_statistics(tallies: stats.Tallies) -> dict[str, Statistic]:
       "pairs", "dependent pairs of examples", "count",
       f"{{}} pairs of examples are right together more than 2 points more or less often than independent ones; noise "
       f"alone would show {show(_plain(by_chance), None, 'count')}.",
-      "Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2023, section 3.3); by chance: normal "
+      "Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2023, section 3.2); by chance: normal "
       "noise of independent pairs with these error rates.",
       found,
     ) | {"by_chance": _plain(by_chance)},

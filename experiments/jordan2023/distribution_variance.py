@@ -2,7 +2,7 @@
 
 Jordan 2023/24, figure 5 and section 3.3: equation 3 takes from the test-set variance what a finite test set
 adds. For 60,000 ResNet-9s on CIFAR-10 it leaves a standard deviation of 0.52 % at 4 epochs and of 0.033 %
-at 64, where the test set has 0.149 %: 20 times less variance.
+at 64, where the test set has 0.149 %: some 20 times less variance.
 
     python -m experiments.jordan2023.distribution_variance
     python -m experiments.jordan2023.distribution_variance --recipe resnet9_cifar10 --runs 10000
@@ -33,9 +33,9 @@ from vmapseeds.cli import mistakes
 
 PAPER = {
   "runs": 60_000,
-  "test_set_sd": {0: 0.0187, 4: 0.0056, 16: 0.0019, 64: 0.00149},  # figure 1; section 3.2 for 64 epochs
+  "test_set_sd": {0: 0.0187, 4: 0.0056, 16: 0.0019, 64: 0.00149},  # figure 1; section 3.3 for 64 epochs
   "distribution_sd": {0: None, 4: 0.0052, 16: None, 64: 0.00033},  # section 3.3
-  "test_over_distribution": {0: None, 4: None, 16: None, 64: "20 (the preprint: 22)"},  # figure 5, variances
+  "test_over_distribution": {0: None, 4: None, 16: None, 64: "22 (arXiv v4: 20)"},  # figure 5, variances
 }
 PATTERN = "the distribution-wise deviation falls by more than the test-set deviation"
 
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     setting = common.settings(__file__, __doc__, argv, DEFAULTS, quick=(0, 1))
     numbers = compute({e: vs.errors(setting.train(e)) for e in setting.epochs})
     table = [
-      *rows(setting, numbers, "sd on the test set", "figure 1, section 3.2", PAPER["test_set_sd"],
+      *rows(setting, numbers, "sd on the test set", "figure 1, section 3.3", PAPER["test_set_sd"],
             lambda n: percent(n.test_set_sd, n.test_set_sd_se)),
       *rows(setting, numbers, "sd on the distribution", "section 3.3", PAPER["distribution_sd"],
             deviation_text),
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             PAPER["test_over_distribution"], ratio_text),
     ]  # fmt: skip
     notes = (
-      f"{common.note(setting, PATTERN)} The preprint's 22 cannot follow from 0.149 and 0.033 %, which give "
+      f"{common.note(setting, PATTERN)} The paper's 22 cannot follow from 0.149 and 0.033 %, which give "
       "20. In brackets, 95 % intervals over runs; the sampling of the one test set comes on top of them."
     )
     common.write(setting, numbers, PAPER, table, notes, plot, panels=2)

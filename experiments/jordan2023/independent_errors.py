@@ -32,7 +32,7 @@ from vmapseeds.cli import mistakes
 
 PAPER = {
   "runs": 60_000,
-  "sd": {0: 0.0187, 4: 0.0056, 16: 0.0019, 64: 0.00149},  # figure 1; section 3.2 for 64 epochs
+  "sd": {0: 0.0187, 4: 0.0056, 16: 0.0019, 64: 0.00149},  # figure 1; section 3.3 for 64 epochs
   "independent_sd": {0: None, 4: 0.0022, 16: None, 64: 0.00145},  # sections 3.3, 3.2
 }
 PATTERN = "the variance is far above the prediction after a short training and comes near it after a long one"
@@ -113,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     independent = PAPER["independent_sd"]
     ratios = {e: sd and f"{PAPER['sd'][e] ** 2 / sd**2:.3g}" for e, sd in independent.items()}
     table = [
-      *rows(setting, numbers, "sd of accuracy", "figure 1, section 3.2", PAPER["sd"],
+      *rows(setting, numbers, "sd of accuracy", "figure 1, section 3.3", PAPER["sd"],
             lambda n: percent(n.accuracy.sd, n.accuracy.sd_se)),
       *rows(setting, numbers, "sd if errors were independent", "sections 3.2, 3.3", independent,
             lambda n: percent(n.independent_sd, n.independent_sd_se)),

@@ -1,6 +1,6 @@
 """How far apart training ends when one weight is changed by a thousandth.
 
-Jordan 2023/24, appendix D.2, figure 12 (figure 11 of the preprint): two runs have the same seeds, and in
+Jordan 2023/24, appendix D.2, figure 11: two runs have the same seeds, and in
 one of them a single random weight is multiplied by 1.001 before some training step. After 128 epochs, pairs
 of ResNets on CIFAR-10 then disagree on 5.14 % of the test set and pairs of distinct seeds on 5.19 %; after
 a short training on 7.0 to 7.5 % and on about 8.5 %.
@@ -46,7 +46,7 @@ PAPER = {  # it says neither how long its short training is nor how many pairs t
   "distinct seeds": {"short": "about 8.5 %", "long": 0.0519},
   "ratio of these": {"short": "0.82 to 0.88", "long": "0.99"},
 }
-WHERE = "figure 12"
+WHERE = "figure 11"
 PATTERN = (
   "the longer the training, the nearer is the disagreement of poked pairs to that of distinct seeds; the "
   "later the poke, the smaller it is"

@@ -1,6 +1,6 @@
 """What each source of randomness contributes to the variance: initialisation, data order, augmentation.
 
-Jordan 2023/24, appendix D.1, figure 11 (figure 10 of the preprint): two seeds are fixed and one varies.
+Jordan 2023/24, appendix D.1, figure 10: two seeds are fixed and one varies.
 After a short training one source alone gives less variance than all together, after a long one it gives as
 much. 4,000 ResNets on CIFAR-10: a standard deviation of 0.45 % with all and of 0.38 % with initialisation
 alone at 4 epochs, of 0.160 % and 0.158 % at 64.
@@ -44,7 +44,7 @@ PAPER = {
     "order": {1: None, 4: None, 64: None},
     "augment": {1: None, 4: None, 64: None},
   },
-  "less_variance": {  # than with all sources: figure 11, appendix D.1
+  "less_variance": {  # than with all sources: figure 10, appendix D.1
     "init": {1: "25 to 40 % less", 4: "26 % less", 64: "as much"},
     "order": {1: "25 to 40 % less", 4: None, 64: "as much"},
     "augment": {1: "25 to 40 % less", 4: None, 64: "as much"},
@@ -98,12 +98,12 @@ def main(argv: Sequence[str] | None = None) -> None:
       table += rows(setting, n, f"sd of accuracy, varying {source}", "appendix D.1", PAPER["sd"][source],
                     lambda n: percent(n.accuracy.sd, n.accuracy.sd_se))  # fmt: skip
     for source in SOURCES:
-      table += rows(setting, by_source[source], f"variance, {source} alone over all", "figure 11",
+      table += rows(setting, by_source[source], f"variance, {source} alone over all", "figure 10",
                     PAPER["less_variance"][source], lambda n: number(n.ratio, n.ratio_se))  # fmt: skip
     notes = (
       f"{common.note(setting, PATTERN)} What is fixed has seed 0: another choice may give another variance. "
       "The paper measured this with another code base than its other figures: all sources give 0.45 % here "
-      "and 0.56 % in its figure 1, both at 4 epochs. The preprint's text says 8,000 runs, its caption 4,000."
+      "and 0.56 % in its figure 1, both at 4 epochs. The text says 8,000 runs, the caption 4,000."
     )
     common.write(setting, numbers, PAPER, table, notes, plot, panels=len(numbers))
 

@@ -87,7 +87,7 @@ def variance_interval(variance: Given["..."], runs: int, level: float = 0.95) ->
   Raises:
     Mistake: variance is negative, or level out of range.
 
-  Source: ours, from the law of S² of normal values; jordan2023, section 3.1, finds accuracies normal.
+  Source: ours, from the law of S² of normal values.
 
   >>> low, high = variance_interval(1.0, runs=201)
   >>> print(low.round(3), high.round(3))

@@ -1,4 +1,4 @@
-"""Pairs of examples: which two do runs tend to get right, or wrong, together (Jordan 2023, section 3.3)?"""
+"""Pairs of examples: which two do runs tend to get right, or wrong, together (Jordan 2023, section 3.2)?"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -54,7 +54,7 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
   Raises:
     Mistake: errors is not (runs, examples), holds other values, is traced, or has 2^24 runs or more.
 
-  Source: jordan2023, section 3.3, figures 4 and 13 (4 and 14 of the preprint).
+  Source: jordan2023, section 3.2, figures 4 and 14.
 
   >>> pairs = dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
@@ -85,7 +85,7 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
   Raises:
     Mistake: as `dependent_pairs` does; k is no whole number of at least 1.
 
-  Source: jordan2023, section 3.3, figures 4 and 13 (4 and 14 of the preprint), which show all pairs beyond a threshold.
+  Source: jordan2023, section 3.2, figures 4 and 14, which show all pairs beyond a threshold.
 
   >>> pairs = most_dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]], k=1)
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)

@@ -50,7 +50,7 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   Raises:
     Mistake: an error outside 0 to 1, or n not above 0.
 
-  Source: jordan2023, section 3.2 and figure 14 (figure 13 of the preprint).
+  Source: jordan2023, section 3.2 and figure 13.
 
   >>> print(binomial_variance(0.5, 100))
   0.0025
@@ -132,7 +132,7 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
   Raises:
     Mistake: shapes that do not fit, a number that is not finite, or one below 0.
 
-  Source: jordan2023, section 3.4 and figure 6, which has R² = 0.996 and a ratio of 70.
+  Source: jordan2023, section 3.4 and figure 6, which has R² = 0.996 and a ratio of 70.5.
 
   >>> observed, predicted = [0.01, 0.02, 0.04], [0.02, 0.04, 0.08]
   >>> fit = variance_fit(observed, predicted)
@@ -174,7 +174,7 @@ def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
   Raises:
     Mistake: rates is not (examples,), or a rate is NaN or outside 0 to 1.
 
-  Source: jordan2023, section 3.3, which simulates it; this is exact.
+  Source: jordan2023, section 3.2, which simulates it; this is exact.
 
   >>> poisson_binomial_pmf([0.5, 0.5, 1.0])
   array([0.  , 0.25, 0.5 , 0.25])

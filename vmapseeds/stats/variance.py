@@ -79,7 +79,7 @@ def example_error_rates(errors: Given["runs examples"]) -> Float[Array, "example
   Raises:
     Mistake: errors is not (runs, examples), or holds other values.
 
-  Source: jordan2023, section 3.3, where the mean is over the law of h; the mean over runs is unbiased for it.
+  Source: jordan2023, section 3.2, where the mean is over the law of h; the mean over runs is unbiased for it.
 
   >>> example_error_rates([[True, False, False], [True, True, False]])
   array([1. , 0.5, 0. ])
@@ -104,7 +104,7 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   Raises:
     Mistake: errors is not (runs, examples), or holds other values.
 
-  Source: jordan2023, section 3.1 (which leaves ddof open).
+  Source: jordan2023, section 3.3 (which leaves ddof open).
 
   >>> print(test_set_variance([[True, False, False, False], [True, True, True, False]]))
   0.125
@@ -146,7 +146,7 @@ def independent_errors_variance(errors: Given["runs examples"], unbiased: bool =
   Raises:
     Mistake: errors is not (runs, examples), or holds other values.
 
-  Source: jordan2023, section 3.3 (the plug-in).
+  Source: jordan2023, section 3.2 (the plug-in).
 
   >>> E = [[True, False, False, False], [True, True, True, False]]
   >>> print(independent_errors_variance(E), independent_errors_variance(E, unbiased=False))
@@ -250,7 +250,7 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
   Raises:
     Mistake: errors is not (runs, examples), or holds other values.
 
-  Source: jordan2023, section 3.2, figure 2 (whose R² is the square).
+  Source: jordan2023, section 3.1, figure 2 (whose R² is the square).
 
   >>> print(split_correlation([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]).round(6))
   0.866025
@@ -280,7 +280,7 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   Raises:
     Mistake: r is not between -1 and 1.
 
-  Source: jordan2023, figure 10 (figure 12 of the preprint); no correction for the number of pairs compared.
+  Source: jordan2023, figure 12; no correction for the number of pairs compared.
 
   >>> print(correlation_p_value(0.5, runs=20).round(4))
   0.0248
@@ -313,7 +313,7 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
   Raises:
     Mistake: errors is not (runs, examples) on each set, holds other values, or the numbers of runs differ.
 
-  Source: jordan2023, appendix E and figure 10 (figure 12 of the preprint): 5 test sets, not corrected for 10 pairs.
+  Source: jordan2023, appendix C and figure 12: 5 test sets, not corrected for 10 pairs.
 
   >>> found = test_set_correlations({"photo": [[1, 0], [0, 0], [1, 1]], "sketch": [[0, 1, 1], [0, 0, 1], [0, 1, 1]]})
   >>> print(found.r_squared.round(2)[0, 1], found.p_value.round(2)[0, 1])
@@ -354,7 +354,7 @@ def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
   Raises:
     Mistake: errors is not (runs, examples), or holds other values.
 
-  Source: jordan2023, section 3.2.
+  Source: jordan2023, section 3.1.
 
   >>> print(split_covariance([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]))
   0.125
@@ -383,7 +383,7 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
   Raises:
     Mistake: errors is not (runs, examples), or holds other values; fraction out of range.
 
-  Source: jordan2023, section 3.2 (the top quarter).
+  Source: jordan2023, section 3.1 (the top quarter).
 
   >>> gain = top_fraction_gain([[0, 0, 0, 1], [1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
   >>> print(gain.even_to_odd, gain.odd_to_even, gain.mean)
