@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vmapseeds.errors import Mistake
-from vmapseeds.lanes import LOWERINGS, conv_general_dilated, im2col, lowering
+from vmapseeds.lanes import LOWERINGS, compiling_for, conv_general_dilated, im2col, lowering
 
 NHWC = ("NHWC", "HWIO", "NHWC")
 
@@ -198,3 +198,18 @@ def test_flax_layers_take_it():
 def test_unknown_lowering():
   with pytest.raises(Mistake, match="unknown lowering 'im2row': choose one of im2col, grouped, sequential"), lowering("im2row"):
     pass
+
+
+def test_what_is_traced_is_made_for_the_platform_that_is_said():
+  x, w = random(0, 2, 1, 6, 6, 8), random(1, 2, 3, 3, 8, 4)
+
+  def loops(platform):
+    # A function of its own each time: what is traced once is not traced again.
+    convolve = jax.vmap(lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC))
+    with compiling_for(platform):
+      return "scan[" in str(jax.make_jaxpr(convolve)(x, w))
+
+  assert loops("cpu"), "one lane after another"
+  assert not loops("tpu")
+  with pytest.raises(Mistake, match="unknown platform 'gpus': choose one of cpu, gpu, tpu; did you mean 'gpu'"):
+    compiling_for("gpus").__enter__()

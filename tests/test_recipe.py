@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import models
+from vmapseeds import lanes, models
 from vmapseeds.recipe import FIELDS, RECIPES, from_text
 
 
@@ -28,16 +28,17 @@ def test_resnet9_cifar10_is_jordans_core_recipe():
   assert vs.recipe("resnet9_cifar10_published").augment == "flip cutout=12 reflect=2"
 
 
-def test_precision_is_the_platforms_unless_said(monkeypatch):
+def test_precision_is_the_platforms_unless_said():
   assert vs.recipe("digits_cnn").precision == "auto"
   stored = vs.recipe("digits_cnn").to_json().replace('"auto"', '"float32"')
   assert vs.Recipe.from_json(stored).precision == "float32"
   for backend, precision in (("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")):
-    monkeypatch.setattr(jax, "default_backend", lambda b=backend: b)
-    assert models.resolved("auto") == precision
-    assert models.build("linear", num_classes=2, width=1.0, precision="auto").dtype == precision
-    assert models.resolved("float32") == "float32"
-    assert models.resolved("bfloat16") == "bfloat16"
+    with lanes.compiling_for(backend):
+      assert models.resolved("auto") == precision
+      assert models.build("linear", num_classes=2, width=1.0, precision="auto").dtype == precision
+      assert models.resolved("float32") == "float32"
+      assert models.resolved("bfloat16") == "bfloat16"
+  assert lanes.platform() == jax.default_backend()
 
 
 @pytest.mark.parametrize("model", models.NAMES)

@@ -21,14 +21,15 @@ from jaxtyping import Array, Float
 
 from vmapseeds.errors import one_of
 from vmapseeds.lanes import forward, im2col
+from vmapseeds.lanes.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")
 _lowering = contextvars.ContextVar("lowering", default=None)
 
 
 def default_lowering() -> str:
-  """What is fastest where JAX runs, as far as measured."""
-  return "sequential" if jax.default_backend() == "cpu" else "im2col"
+  """What is fastest on the platform, as far as measured."""
+  return "sequential" if platform() == "cpu" else "im2col"
 
 
 @contextlib.contextmanager
@@ -132,7 +133,7 @@ _conv.defvjp(_conv_fwd, _conv_bwd)
 
 def _lanes(part, window):
   """One part of a convolution's arithmetic for one network, and under `vmap` for the lanes of a step."""
-  one = functools.partial(getattr(forward, part) if jax.default_backend() == "cpu" else XLA[part], window)
+  one = functools.partial(getattr(forward, part) if platform() == "cpu" else XLA[part], window)
 
   @custom_vmap
   def call(*args):

@@ -10,6 +10,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from vmapseeds.lanes.target import platform
+
 # Patches of one block: on a CPU what a core's second-level cache holds; elsewhere enough for a large product.
 BLOCK_BYTES = {"cpu": 512 * 1024}
 LARGE_BLOCK_BYTES = 256 * 1024 * 1024
@@ -128,7 +130,7 @@ def _product(equation, a, b, window):
 def _blocks(x, w, window):
   """How many blocks of images: the fewest that divide the batch and keep a block's patches in cache."""
   a_image = math.prod(window.out_spatial(x, w)) * math.prod(w.shape[:-1]) * window.groups * x.dtype.itemsize
-  return blocks(len(x), BLOCK_BYTES.get(jax.default_backend(), LARGE_BLOCK_BYTES) // max(1, a_image))
+  return blocks(len(x), BLOCK_BYTES.get(platform(), LARGE_BLOCK_BYTES) // max(1, a_image))
 
 
 def blocks(images, most):

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from vmapseeds.errors import Mistake
+from vmapseeds.lanes.target import platform
 from vmapseeds.models.linear import Linear
 from vmapseeds.models.resnet9 import ResNet9
 from vmapseeds.models.small import BanerjeeCNN, SmallCNN
@@ -33,7 +33,7 @@ def resolved(precision: str) -> str:
   """What a recipe's precision means here: `auto` is bfloat16 where matrix units have it, float32 on a CPU."""
   if precision != "auto":
     return precision
-  return "bfloat16" if jax.default_backend() in ("gpu", "tpu") else "float32"
+  return "bfloat16" if platform() in ("gpu", "tpu") else "float32"
 
 
 def build(name: str, *, num_classes: int, width: float, precision: str) -> nn.Module:
