@@ -194,7 +194,7 @@ def disagreement_histogram(
 def sd_by_source(groups: Mapping[str, tuple[Scalar, Scalar]], ax: Axes) -> Axes:
   """Standard deviation of accuracy where only some sources of randomness vary: a point and an interval each.
 
-  Jordan 2023, figure 12.
+  Jordan 2023, figure 10.
 
   Args:
     groups: what varies -> (standard deviation, its standard error), fractions, first on top. A NaN deviation
