@@ -436,6 +436,30 @@ def test_figures_are_images(folder, reported):
   assert all((folder / "report" / f).read_bytes().startswith(b"\x89PNG") for f in found)
 
 
+def equal_accuracies(results):
+  results["predictions"][:] = (results.labels.values + np.eye(2, 61, dtype=int)) % 3
+
+
+def all_right(results):
+  results["predictions"][:] = results.labels.values
+
+
+def one_class(results):
+  results["labels"][:], results["predictions"][:] = 0, 0
+  results.attrs["num_classes"] = 1
+
+
+@pytest.mark.parametrize("made", [equal_accuracies, all_right, one_class])
+def test_a_page_of_runs_that_do_not_differ(made):
+  results = dataset(runs=2)
+  made(results)
+  summary = report.summarize(results)
+  mean = summary["statistics"]["mean_accuracy"]
+  assert (mean["se"], summary["statistics"]["sd_accuracy"]["value"]) == (0, 0)
+  text = Page(report.html(summary, [])).text.replace("\N{NO-BREAK SPACE}", " ")
+  assert report.show(mean["value"], 0, "fraction") in text
+
+
 def test_names_are_escaped_in_the_page():
   results = dataset()
   settings = json.loads(results.attrs["recipe"]) | {"dataset": "<b>&.npz"}

@@ -24,7 +24,7 @@ from vmapseeds.checks import check_memory, check_values
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results, readable
 from vmapseeds.stores import is_remote, place, write
-from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
+from vmapseeds.summary import GROUPS, gaps, run_count, show, show_error, show_interval, summarize, votes
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 # Short enough for a terminal of 80 columns.
@@ -242,6 +242,7 @@ def html(summary: dict[str, Any], drawn: Sequence[dict[str, str]]) -> str:
   page = environment.from_string(TEMPLATE.read_text("utf-8")).render(
     title=_title(summary),
     show=show,
+    show_error=show_error,
     show_interval=show_interval,
     groups=GROUPS,
     figures=drawn,

@@ -488,8 +488,8 @@ SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")} | dict.fromkeys(
 def show(value: float | None, se: float | None, unit: str) -> str:
   """A number with its standard error: fractions in percent, variances in squared percentage points (%²).
 
-  The error has two significant digits and the value as many places; a value alone has three digits and, in percent, at
-  least two places.
+  The error has two significant digits and the value as many places; a value without an error, or with one of 0, has
+  three digits and, in percent, at least two places.
 
   >>> show(0.97531, 0.00041, "fraction"), show(-1.2e-6, 3.4e-6, "variance"), show(None, None, "fraction")
   ('97.531 ± 0.041 %', '-0.012 ± 0.034 %²', 'n/a')
@@ -497,13 +497,24 @@ def show(value: float | None, se: float | None, unit: str) -> str:
   if value is None:
     return "n/a"
   scale, sign = SCALES[unit]
-  value, se = scale * value, scale * (se or 0)
+  value *= scale
   if unit == "count":
     return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
   if se:
-    places = _places(se, 2)
-    return f"{value:.{places}f} ± {se:.{places}f}{sign}"
+    return f"{value:.{_places(scale * se, 2)}f} {show_error(se, unit)}"
   return f"{value:.{max(_places(value, 3), 2 if unit == 'fraction' else 0)}f}{sign}"
+
+
+def show_error(se: float | None, unit: str) -> str:
+  """A standard error alone, to two digits; nothing where it is 0 or unknown.
+
+  >>> show_error(0.00041, "fraction"), show_error(0.0, "fraction")
+  ('± 0.041 %', '')
+  """
+  if not se:
+    return ""
+  scale, sign = SCALES[unit]
+  return f"± {scale * se:.{_places(scale * se, 2)}f}{sign}"
 
 
 def show_interval(low: float | None, high: float | None, unit: str) -> str:
