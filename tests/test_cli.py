@@ -41,6 +41,10 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "300"], "lane width 300 with 256 runs"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "9", "--seed-batch", "8"], "lane width 9 with seed batch 8"),
     (["train", "digits_cnn", "--out", "{}", "--lowering", "im2row"], "unknown lowering 'im2row'"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "--set", "lr=2"], "--set gives lr twice, 1 and 2: give it once"),
+    (["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "lr=2"], "--set gives lr twice, 1 and 2: give it once"),
+    (["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"], "--runs is given 2 times: give it once"),
+    (["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"], "--lane-width is given 2 times"),
     (["report"], "no DIR given: give one or more results folders"),
     (["report", "{}"], "is no results folder"),
     (["compare", "{}", "{}"], "is no results folder"),
@@ -59,6 +63,20 @@ def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
   assert out == ""
   assert [line for line in err.splitlines() if "epoch, 0 runs" not in line] == [err.splitlines()[-1]]
   assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+  ("argv", "once"),
+  [
+    (["--set", "lr=0.1", "--set", "epochs=2"], ["--set", "lr=0.1", "epochs=2"]),
+    (["--set=lr=0.1", "--runs", "3", "--set", "epochs=2", "lr=0.1", "--quiet"], ["--set", "lr=0.1", "epochs=2", "lr=0.1", "--runs", "3", "--quiet"]),
+    (["--vary", "init", "--quiet", "--vary=order", "--vary", "data", "--quiet"], ["--vary", "init", "order", "data", "--quiet"]),
+  ],
+)  # fmt: skip
+def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
+  train = ["digits_cnn", "--out", "r"]
+  assert cli.parse(cli.Train, train + argv) == cli.parse(cli.Train, train + once)
+  assert cli.parse(cli.Train, [*argv, "--out", "r", "digits_cnn"]).recipe == "digits_cnn"
 
 
 def test_help_says_what_every_flag_does(capsys):

@@ -1,5 +1,6 @@
 """The command line: `vmapseeds demo | train | work | verify | replay | import | report | compare | recipes | bench`."""
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -383,21 +384,56 @@ def held(results: Any, folder: str) -> str:
 
 def overrides(settings: Sequence[str]) -> dict[str, Any]:
   """The recipe fields of `--set field=value ...`."""
+  texts: dict[str, str] = {}
   for setting in settings:
-    if "=" not in setting:
+    field, equals, text = setting.partition("=")
+    if not equals:
       raise Mistake(f"--set {setting}: write FIELD=VALUE, e.g. --set epochs=4")
-  pairs = (setting.split("=", 1) for setting in settings)
-  return {field: from_text(field, text) for field, text in pairs}
+    if texts.setdefault(field, text) != text:
+      raise Mistake(f"--set gives {field} twice, {texts[field]} and {text}: give it once")
+  return {field: from_text(field, text) for field, text in texts.items()}
 
 
 def parse(target: Any, argv: Sequence[str] | None = None, *, prog: str | None = None) -> Any:
-  """`argv` parsed as `target`, a dataclass or a union of some; a flag that does not fit becomes a `Mistake`."""
-  said = io.StringIO()
-  argv = sys.argv[1:] if argv is None else argv
+  """`argv` parsed as `target`, a dataclass or a union of some; a flag that does not fit becomes a `Mistake`.
+
+  A flag of several values may be given several times. tyro would take the last and drop the others.
+  """
+  argv = list(sys.argv[1:] if argv is None else argv)
   for given in argv:
     # A file name has no null character, and what is no UTF-8 cannot be written into results.
     if "\0" in given or (not given.isascii() and given != given.encode(errors="replace").decode()):
       raise Mistake(f"argument {given!r} holds a null character or is no UTF-8: rename it")
+  parsed = _parsed(target, argv, prog)
+  flags = collections.Counter(_flag(word) for word in argv if word.startswith("--"))
+  repeated = [flag for flag, times in flags.items() if times > 1]
+  for flag in repeated:
+    if not isinstance(getattr(parsed, flag[2:].replace("-", "_"), None), tuple | bool):
+      raise Mistake(f"{flag} is given {flags[flag]} times: give it once")
+  return _parsed(target, _collected(argv, repeated), prog) if repeated else parsed
+
+
+def _flag(word: str) -> str:
+  return word.partition("=")[0].replace("_", "-")
+
+
+def _collected(argv: list[str], flags: Sequence[str]) -> list[str]:
+  """`argv` with all values of each of these flags behind the first of it."""
+  groups = {"": []}
+  current = groups[""]
+  for i, word in enumerate(argv):
+    if not word.startswith("--"):
+      current.append(word)
+    elif (flag := _flag(word)) in flags:
+      current = groups.setdefault(flag, [flag])
+      current += word.partition("=")[2:] if "=" in word else []
+    else:
+      current = groups[i] = [word]
+  return [word for group in groups.values() for word in group]
+
+
+def _parsed(target: Any, argv: list[str], prog: str | None) -> Any:
+  said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
   try:
