@@ -50,7 +50,7 @@ def test_numbers_equal_loops_over_the_stored_runs(folder):
   written = json.loads((folder / f"out{RUNS}" / "binary_tasks.json").read_text())
   n = written["numbers"]["1"]
   maps = binary_tasks.label_maps()[::16]
-  predictions, labels = results.predictions.values, results.labels.values
+  predictions, labels = results.predictions.values, results.original_labels.values
   observed, error = np.zeros(TASKS), np.zeros(TASKS)
   for task, groups in enumerate(maps):
     wrong = predictions[task::TASKS] != groups[labels]

@@ -136,12 +136,22 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
   results = train(tmp_path / "map", 2, runs=vs.Runs.independent(2).with_label_map(maps), logits=True)
   assert results.sizes["class"] == 2
-  mapped = maps[:, results.labels.values]
-  np.testing.assert_allclose(results.accuracy, (results.predictions.values == mapped).mean(1))
-  np.testing.assert_array_equal(vs.errors(results), results.predictions.values != mapped)
+  labels = load("digits").tests["test"].labels
+  np.testing.assert_array_equal(results.original_labels, labels)
+  np.testing.assert_array_equal(results.labels, maps[:, labels])
+  np.testing.assert_allclose(results.accuracy, (results.predictions == results.labels).mean("example"))
+  np.testing.assert_array_equal(vs.errors(results), results.predictions.values != maps[:, labels])
   assert 0.6 < results.accuracy.mean() < 1, "two classes are learned, not ten"
   with pytest.raises(vs.Mistake, match="label map each"):
     next(vs.prediction_blocks(results))
+
+  results = train(tmp_path / "one map", 2, runs=vs.Runs.independent(2).with_label_map(maps[0]))
+  predictions, mapped = results.predictions.values, results.labels.values
+  np.testing.assert_array_equal(mapped, maps[0][labels])
+  np.testing.assert_allclose(results.accuracy, (predictions == mapped).mean(1))
+  # Of two voters the lower class wins a tie, so that one vote for class 0 is enough.
+  assert vs.stats.ensemble_accuracy(predictions, mapped, 2) == pytest.approx((predictions.min(0) == mapped).mean())
+  np.testing.assert_array_equal(next(vs.prediction_blocks(results)), predictions)
 
 
 def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):

@@ -250,7 +250,8 @@ def check_values(results: xr.Dataset, where: str | os.PathLike) -> None:
   if "label_map" in results:
     original = results.sizes["original_class"]
     _check_within(f"{where}: label_map", results.label_map.values, 0, classes - 1)
-  _check_within(f"{where}: labels", results.labels.values, 0, original - 1)
+  labels = results.get("original_labels", results.labels)
+  _check_within(f"{where}: labels", labels.values, 0, original - 1)
   if "predictions" in results:
     _check_within(f"{where}: predictions", results.predictions.values, -1, classes - 1)
   _check_within(f"{where}: accuracy", results.accuracy.values[~results.diverged.values], 0, 1)

@@ -39,7 +39,7 @@ def compare(
       numbers of runs.
   """
   results = [_loaded(folder, test_set) for folder in (a, b)]
-  if results[0].labels.shape != results[1].labels.shape or (results[0].labels != results[1].labels).any():
+  if not np.array_equal(*(r.get("original_labels", r.labels).values for r in results)):
     raise Mistake(f"{a} and {b} were tested on different examples: compare results of one test set")
   if paired:
     matching = "rows of the same number"

@@ -406,6 +406,10 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   their names and, where kept, `logits(run, example, class)`. Attributes: the recipe as JSON (`recipe`), `versions`,
   `device_kind`, `lane_width`, `lowering`, `precision`.
 
+  `labels` are the classes that the predictions are of. Under a label map they are mapped, and the data set's own are
+  `original_labels(example)`. Where label maps differ between runs there is no one label of an example: `labels` is
+  then `(run, example)`, and `predictions == labels` still says who is right, but votes cannot be pooled.
+
   Raises:
     Mistake: `path` is no results folder, or has no such test set.
   """
@@ -427,7 +431,19 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
     done = dataset.done.values
   if "block_runs" in stored and (lost := missing(path, stored, done)):
     raise damaged(path, [f"{file} is missing" for file in lost])
-  return dataset.isel(run=np.flatnonzero(done)).drop_vars("done")
+  with readable(path):
+    return _mapped(dataset.isel(run=np.flatnonzero(done)).drop_vars("done"))
+
+
+def _mapped(results: xr.Dataset) -> xr.Dataset:
+  """Results whose labels fit the predictions."""
+  if "label_map" not in results:
+    return results
+  # Read from a copy: what is read is kept, and labels of many runs are only made when they are asked for.
+  maps, original = results.label_map[:].values, results.labels.load()
+  labels = results.label_map.isel(original_class=original.drop_attrs())
+  shared = len(maps) > 0 and (maps == maps[0]).all()
+  return results.assign(labels=labels[0] if shared else labels, original_labels=original)
 
 
 @contextlib.contextmanager
@@ -449,22 +465,20 @@ def readable(path: str | os.PathLike) -> Iterator[None]:
 
 
 def errors(results: xr.Dataset) -> Bool[np.ndarray, "runs examples"]:
-  """predictions != labels of the runs that did not diverge, labels through each run's label map where it has one."""
+  """predictions != labels of the runs that did not diverge."""
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  labels = kept.labels.values
-  if "label_map" in kept:
-    labels = kept.label_map.values[:, labels]
-  return kept.predictions.values != labels
+  # Of one type: comparing two is many times slower.
+  return kept.predictions.values != kept.labels.values.astype(kept.predictions.dtype)
 
 
 def prediction_blocks(results: xr.Dataset, runs: int = 4096) -> Iterator[Int[np.ndarray, "runs examples"]]:
   """The predictions of the runs that did not diverge, so many runs at a time, for `stats.tally_blocks`.
 
   Raises:
-    Mistake: runs have label maps, so that no labels fit all of them.
+    Mistake: label maps differ between runs, so that no labels fit all of them.
   """
   at_least("runs of a block", runs, 1)
-  if "label_map" in results:
+  if "run" in results.labels.dims:
     raise Mistake("these runs have a label map each, and no labels fit all of them: take vs.errors(results)")
   kept = np.flatnonzero(~results.diverged.values)
   for start in range(0, len(kept), runs):

@@ -102,11 +102,10 @@ class Votes(NamedTuple):
 def votes(kept: xr.Dataset) -> Votes:
   """Predictions and labels; where runs have label maps of their own, errors as predictions of 1 where 0 is right."""
   predictions, labels = kept.predictions.values, kept.labels.values
-  maps = kept.label_map.values if "label_map" in kept else None
-  if maps is not None and not (maps == maps[0]).all():
-    return Votes(results_on_disk.errors(kept).astype(np.int8), np.zeros(len(labels), np.int8), False)
+  if labels.ndim == 2 and (labels != labels[0]).any():
+    return Votes(results_on_disk.errors(kept).astype(np.int8), np.zeros(labels.shape[1], np.int8), False)
   # Of one type: comparing two is many times slower.
-  return Votes(predictions, (labels if maps is None else maps[0][labels]).astype(predictions.dtype), True)
+  return Votes(predictions, labels.reshape(-1, predictions.shape[1])[0].astype(predictions.dtype), True)
 
 
 def gaps(kept: xr.Dataset) -> np.ndarray:
