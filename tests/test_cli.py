@@ -45,6 +45,7 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "lr=2"], "--set gives lr twice, 1 and 2: give it once"),
     (["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"], "--runs is given 2 times: give it once"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"], "--lane-width is given 2 times"),
+    (["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"], "seed is -1: give a whole number of at least 0"),
     (["report"], "no DIR given: give one or more results folders"),
     (["report", "{}"], "is no results folder"),
     (["compare", "{}", "{}"], "is no results folder"),
@@ -119,9 +120,10 @@ def test_train_report_compare(tmp_path, capsys):
 
 
 def test_vary_from_the_command_line(tmp_path, capsys):
-  run(capsys, "train", "digits_cnn", "--runs", 2, "--set", "epochs=1", "--vary", "init", "order", "--out", tmp_path / "r")
+  run(capsys, "train", "digits_cnn", "--runs", 2, "--set", "epochs=1", "--vary", "init", "order", "--first-seed", 4,
+      "--out", tmp_path / "r")  # fmt: skip
   results = vs.open_results(tmp_path / "r")
-  assert results.seed_order.values.tolist() == [0, 1]
+  assert results.seed_order.values.tolist() == [4, 5]
   assert results.seed_augment.values.tolist() == [0, 0]
 
 

@@ -19,6 +19,16 @@ def test_more_runs_extend_the_table():
     assert all((many[name][: len(few[name])] == few[name]).all() for name in few)
 
 
+def test_runs_from_a_later_seed_on_are_the_later_rows():
+  for make in (
+    Runs.independent,
+    lambda n, start=0: Runs.vary(["init", "order"], n, start=start, fixed=9),
+    lambda n, start=0: Runs.sweep(lr=[0.1], seeds=n, start=start),
+  ):
+    later, all_of_them = make(2, start=3).columns(), make(5).columns()
+    assert {name: c.tolist() for name, c in later.items()} == {name: c[3:].tolist() for name, c in all_of_them.items()}
+
+
 def test_vary_fixes_the_others():
   runs = Runs.vary(["init", "order"], 3, fixed=8)
   for source in SOURCES:
@@ -66,6 +76,7 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.independent(2.5), "runs is 2.5: give a whole number"),
     (lambda: Runs.independent(1, start=-1), "seed is -1: give a whole number of at least 0"),
     (lambda: Runs.independent(2, start=2**32 - 1), r"seeds up to 4294967296: give numbers below 2\*\*32"),
+    (lambda: Runs.vary("init", 2, start=-1), "seed is -1: give a whole number of at least 0"),
     (lambda: Runs.vary("batches", 2), "unknown source of randomness 'batches': choose one of init, order, augment"),
     (lambda: Runs.vary([], 2), "no source of randomness to vary"),
     (lambda: Runs.vary("init", 0), "runs is 0"),

@@ -78,6 +78,9 @@ class Train:
   runs: Annotated[int, arg(metavar="N")] = 256
   """how many runs the results shall have"""
 
+  first_seed: Annotated[int, arg(metavar="N")] = 0
+  """seed of the first run, from which the others count on; folders of different seeds can be merged"""
+
   until: Annotated[str | None, arg(metavar="'NAME rel X%'", help_behavior_hint="(default: no more than --runs)")] = None
   """goes on after --runs until the 95 % interval of a statistic reaches at most so far to either side, e.g.
   'distribution_variance rel 10%' or 'mean_accuracy abs 0.02%'"""
@@ -146,7 +149,8 @@ class Train:
       if not hosts.is_child():
         return hosts.train_as_child(sys.argv[1:], self.coordinator)
     count = self.runs if self.until is None else at_least("most runs", self.most_runs, at_least("runs", self.runs, 1))
-    runs = Runs.vary(self.vary, count) if self.vary else Runs.independent(count)
+    start = self.first_seed
+    runs = Runs.vary(self.vary, count, start=start) if self.vary else Runs.independent(count, start=start)
     what = recipe(self.recipe, **overrides(self.set)), runs, self.out
     how = dict(
       seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,

@@ -79,8 +79,8 @@ class Runs:
     return cls(dict.fromkeys(SOURCES, seeds))
 
   @classmethod
-  def vary(cls, sources: str | Sequence[str], n: int, *, fixed: int = 0) -> "Runs":
-    """`n` runs in which only `sources` vary (seeds 0 to n-1); all others have the seed `fixed`.
+  def vary(cls, sources: str | Sequence[str], n: int, *, start: int = 0, fixed: int = 0) -> "Runs":
+    """`n` runs in which only `sources` vary, with seeds from `start` on; all others have the seed `fixed`.
 
     >>> Runs.vary("order", 3, fixed=7).seeds["order"], Runs.vary("order", 3, fixed=7).seeds["init"]
     (array([0, 1, 2], dtype=uint32), array([7, 7, 7], dtype=uint32))
@@ -93,11 +93,11 @@ class Runs:
     if not varied:
       raise Mistake(f"no source of randomness to vary: choose some of {', '.join(SOURCES)}")
     at_least("runs", n, 1)
-    return cls({s: _seeds(0, n) if s in varied else np.repeat(_seeds(fixed, 1), n) for s in SOURCES})
+    return cls({s: _seeds(start, n) if s in varied else np.repeat(_seeds(fixed, 1), n) for s in SOURCES})
 
   @classmethod
-  def sweep(cls, *, seeds: int, **values: Sequence[float]) -> "Runs":
-    """Every combination of hyperparameters, `seeds` times each: the same seeds for each combination.
+  def sweep(cls, *, seeds: int, start: int = 0, **values: Sequence[float]) -> "Runs":
+    """Every combination of hyperparameters, `seeds` times each: the same seeds, from `start` on, for each combination.
 
     Rows go seed by seed, so that more seeds extend the table. Hyperparameters are `lr`, `momentum`, `weight_decay`.
 
@@ -116,7 +116,7 @@ class Runs:
       name: np.tile(np.array([hyperparameter(name, float(c[i])) for c in combinations], np.float32), seeds)
       for i, name in enumerate(values)
     }
-    numbers = np.repeat(_seeds(0, seeds), len(combinations))
+    numbers = np.repeat(_seeds(start, seeds), len(combinations))
     return cls(dict.fromkeys(SOURCES, numbers), columns)
 
   @classmethod
