@@ -1,10 +1,19 @@
 """The command line: what it prints, and one line with status 2 for a mistake."""
 
+import ast
+import importlib
+import importlib.metadata
+import io
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import test_campaign
 
 import vmapseeds as vs
 from vmapseeds import cli
+from vmapseeds.recipe import RECIPES
 
 
 def run(capsys, *argv):
@@ -91,11 +100,68 @@ def test_help_says_what_every_flag_does(capsys):
     assert flag in out
 
 
-def test_recipes(capsys):
-  status, out, err = run(capsys, "recipes")
-  assert status == 0
-  for name in ("digits_cnn", "resnet9_cifar10", "cnn_cifar10_binary", "linear_cifar10"):
-    assert name in out
+@pytest.mark.parametrize("columns", [30, 80, None])
+def test_recipes_are_never_cut(columns, monkeypatch):
+  """On terminals of several widths, and in a pipe, where each is a line."""
+  monkeypatch.setenv("COLUMNS", str(columns or 80))
+  said = io.StringIO()
+  said.isatty = lambda: columns is not None
+  monkeypatch.setattr(sys, "stdout", said)
+  cli.main(["recipes"])
+  lines = said.getvalue().splitlines()
+  words = " ".join(lines).split()
+  for name, (recipe, summary) in RECIPES.items():
+    assert {name, recipe.dataset + ",", recipe.model + ",", *summary.split()} <= {*words}
+  if columns is None:
+    assert [line.split()[0] for line in lines] == list(RECIPES)
+  else:
+    assert len(lines) > len(RECIPES)
+    assert max(map(len, lines)) <= max(columns, 27 + max(map(len, words)))
+
+
+def test_version_and_module(capsys):
+  version = importlib.metadata.version("vmapseeds")
+  assert run(capsys, "--version") == (0, f"vmapseeds {version}\n", "")
+  assert vs.__version__ == version
+  out = subprocess.run([sys.executable, "-m", "vmapseeds", "--version"], capture_output=True, text=True, check=True)
+  assert out.stdout == f"vmapseeds {version}\n"
+
+
+def test_what_trains_nothing_imports_nothing_large():
+  program = """
+import contextlib, io, sys
+import vmapseeds, vmapseeds.recipe, vmapseeds.errors
+from vmapseeds import cli
+with contextlib.redirect_stdout(io.StringIO()):
+  for argv in (["--help"], ["--version"], ["recipes"], ["train", "--help"]):
+    with contextlib.suppress(SystemExit):
+      cli.main(argv)
+assert type(vmapseeds.recipe) is type(vmapseeds.Recipe.replace), "the module hides the function"
+print(*sys.modules)
+"""
+  out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+  large = {"jax", "flax", "numpy", "scipy", "xarray", "zarr", "fsspec", "matplotlib", "rich.console"}
+  assert large & {*out.split()} == set()
+
+
+def test_names_are_functions_whoever_imported_the_modules_of_that_name():
+  for name in ("errors", "recipe", "train", "verify"):
+    module = importlib.import_module(f"vmapseeds.{name}")
+    vs.__setattr__(name, module)  # as importing it for the first time does
+    assert callable(getattr(vs, name))
+  assert {*vs.__all__} <= {*dir(vs)}
+  with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+    vs.trian  # noqa: B018
+
+
+def test_type_checkers_see_the_names_that_there_are():
+  source = ast.parse(Path(vs.__file__).read_text())
+  (block,) = (node for node in source.body if isinstance(node, ast.If))
+  seen = {name.name: node.module for node in block.body for name in node.names}
+  assert seen.keys() == {*vs.__all__}
+  assert seen == {name: f"vmapseeds.{vs._HOME[name]}" if name in vs._HOME else "vmapseeds" for name in vs.__all__}
+  for name in vs.__all__:
+    assert getattr(vs, name) is not None
 
 
 def test_train_report_compare(tmp_path, capsys):

@@ -1,16 +1,21 @@
 """Train hundreds of small networks at once and read their variance off the runs × examples tensor."""
 
-# Modules first: `recipe` and `train` are also the names of modules, and the functions must win.
-from vmapseeds import campaign, stats
-from vmapseeds.campaign import replay, train, work
-from vmapseeds.errors import Failure, Mistake, UnknownField
-from vmapseeds.imports import import_runs
-from vmapseeds.lanes import conv_general_dilated
-from vmapseeds.recipe import Recipe, recipe
-from vmapseeds.results import errors, open_results, prediction_blocks
-from vmapseeds.runs import Runs
-from vmapseeds.variables import load_params
-from vmapseeds.verify import verify
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from vmapseeds import campaign, stats
+  from vmapseeds.campaign import replay, train, work
+  from vmapseeds.errors import Failure, Mistake, UnknownField
+  from vmapseeds.imports import import_runs
+  from vmapseeds.lanes import conv_general_dilated
+  from vmapseeds.recipe import Recipe, recipe
+  from vmapseeds.results import errors, open_results, prediction_blocks
+  from vmapseeds.runs import Runs
+  from vmapseeds.variables import load_params
+  from vmapseeds.verify import verify
 
 __all__ = [
   "Failure",
@@ -32,3 +37,45 @@ __all__ = [
   "verify",
   "work",
 ]
+
+# Imported on first use: JAX, SciPy and xarray take seconds, and a command that trains nothing needs none of them.
+_HOMES = {
+  "campaign": ("replay", "train", "work"),
+  "errors": ("Failure", "Mistake", "UnknownField"),
+  "imports": ("import_runs",),
+  "lanes": ("conv_general_dilated",),
+  "recipe": ("Recipe", "recipe"),
+  "results": ("errors", "open_results", "prediction_blocks"),
+  "runs": ("Runs",),
+  "variables": ("load_params",),
+  "verify": ("verify",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+  if name == "__version__":
+    from importlib.metadata import version
+
+    return version("vmapseeds")
+  if name not in __all__:
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  module = importlib.import_module(f"{__name__}.{_HOME.get(name, name)}")
+  globals()[name] = found = getattr(module, name) if name in _HOME else module
+  return found
+
+
+def __dir__() -> list[str]:
+  return sorted({*globals(), *__all__})
+
+
+class _Package(types.ModuleType):
+  """In which `train`, `recipe` and others are functions, though the modules that hold them have the same names."""
+
+  def __setattr__(self, name: str, value: Any) -> None:
+    # Whoever imports a submodule makes it an attribute of the package.
+    if not (name in _HOME and isinstance(value, types.ModuleType)):
+      super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.errors import Mistake
+from vmapseeds.recipe import augmentation
 
 Image = Float[Array, "height width channels"]
 Fill = Float[Array, " channels"]
@@ -61,7 +62,6 @@ def cutout(size: int) -> Step:
   return Step(draw, apply)
 
 
-MOST_STEPS = 20
 STEPS: dict[str, Callable[..., Step]] = {
   "flip": flip,
   "translate": translate,
@@ -72,18 +72,8 @@ STEPS: dict[str, Callable[..., Step]] = {
 
 @functools.cache
 def parse(text: str) -> tuple[Step, ...]:
-  """The steps of e.g. "flip translate=2 cutout=12". `Mistake` for an unknown step or a missing size."""
-  steps = []
-  words = text.split()
-  if len(words) > MOST_STEPS:
-    raise Mistake(f"augmentation of {len(words)} steps: give at most {MOST_STEPS}")
-  for word in words:
-    name, _, size = word.partition("=")
-    one_of("augmentation", name, STEPS)
-    if (name == "flip") == bool(size) or not (size or "1").isdecimal() or len(size) > 9:
-      raise Mistake(f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS")
-    steps.append(STEPS[name](at_least(f"augmentation {name}", int(size), 1)) if size else STEPS[name]())
-  return tuple(steps)
+  """The steps of e.g. "flip translate=2 cutout=12"."""
+  return tuple(STEPS[name]() if size is None else STEPS[name](size) for name, size in augmentation(text))
 
 
 def draws(text: str, key: Key[Array, ""], height: int, width: int) -> tuple[Draw, ...]:
@@ -100,8 +90,7 @@ def apply(text: str, image: Image, drawn: tuple[Draw, ...], fill: Fill) -> Image
 
 def check_size(text: str, height: int, width: int) -> None:
   """`Mistake` when a step of `text` is larger than the images."""
-  for word in text.split():
-    name, _, size = word.partition("=")
+  for name, size in augmentation(text):
     limit = min(height, width) - (name == "reflect")
-    if size and int(size) > limit:
-      raise Mistake(f"augmentation {word!r} on images of {height}×{width} pixels: at most {name}={limit}")
+    if size and size > limit:
+      raise Mistake(f"augmentation '{name}={size}' on images of {height}×{width} pixels: at most {name}={limit}")

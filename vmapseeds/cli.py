@@ -7,8 +7,10 @@ import functools
 import io
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,14 +18,11 @@ from typing import Annotated, Any
 from unittest import mock
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional, arg
 
+import vmapseeds
 from vmapseeds.errors import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.recipe import RECIPES, from_text, recipe
-from vmapseeds.runs import Runs
-from vmapseeds.stores import place
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 Folder = Annotated[str, arg(metavar="DIR")]
@@ -54,6 +53,8 @@ class Demo:
   def run(self) -> None:
     from vmapseeds import campaign, report
     from vmapseeds.folders import check_writable
+    from vmapseeds.runs import Runs
+    from vmapseeds.stores import place
 
     runs = Runs.independent(self.runs)
     check_writable(self.out)
@@ -135,6 +136,7 @@ class Train:
 
   def run(self) -> None:
     from vmapseeds import campaign, hosts, until
+    from vmapseeds.runs import Runs
 
     one_of("engine", self.engine, ("local", "ray"))
     if self.engine == "ray" and self.coordinator:
@@ -350,10 +352,12 @@ class Recipes:
   """Lists the recipes."""
 
   def run(self) -> None:
-    table = Table("recipe", "data set", "model", "epochs", "what it is")
+    # A file or another program gets a line a recipe.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    column = max(map(len, RECIPES)) + 2
     for name, (r, summary) in RECIPES.items():
-      table.add_row(name, r.dataset, r.model, str(r.epochs), summary)
-    Console().print(table)
+      line = f"{name:<{column}}{r.dataset}, {r.model}, {r.epochs} epochs: {summary}"
+      print(textwrap.fill(line, width, subsequent_indent=" " * column, break_long_words=False, break_on_hyphens=False))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,23 +402,24 @@ def overrides(settings: Sequence[str]) -> dict[str, Any]:
   return {field: from_text(field, text) for field, text in texts.items()}
 
 
-def parse(target: Any, argv: Sequence[str] | None = None, *, prog: str | None = None) -> Any:
+def parse(target: Any, argv: Sequence[str] | None = None, **words: str) -> Any:
   """`argv` parsed as `target`, a dataclass or a union of some; a flag that does not fit becomes a `Mistake`.
 
-  A flag of several values may be given several times. tyro would take the last and drop the others.
+  A flag of several values may be given several times. tyro would take the last and drop the others. `words` are `prog`
+  and `description` of the help.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   for given in argv:
     # A file name has no null character, and what is no UTF-8 cannot be written into results.
     if "\0" in given or (not given.isascii() and given != given.encode(errors="replace").decode()):
       raise Mistake(f"argument {given!r} holds a null character or is no UTF-8: rename it")
-  parsed = _parsed(target, argv, prog)
+  parsed = _parsed(target, argv, **words)
   flags = collections.Counter(_flag(word) for word in argv if word.startswith("--"))
   repeated = [flag for flag, times in flags.items() if times > 1]
   for flag in repeated:
     if not isinstance(getattr(parsed, flag[2:].replace("-", "_"), None), tuple | bool):
       raise Mistake(f"{flag} is given {flags[flag]} times: give it once")
-  return _parsed(target, _collected(argv, repeated), prog) if repeated else parsed
+  return _parsed(target, _collected(argv, repeated), **words) if repeated else parsed
 
 
 def _flag(word: str) -> str:
@@ -436,13 +441,13 @@ def _collected(argv: list[str], flags: Sequence[str]) -> list[str]:
   return [word for group in groups.values() for word in group]
 
 
-def _parsed(target: Any, argv: list[str], prog: str | None) -> Any:
+def _parsed(target: Any, argv: list[str], **words: str) -> Any:
   said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
   try:
     with contextlib.redirect_stderr(said), mock.patch.dict(os.environ, wide):
-      return tyro.cli(target, args=argv, prog=prog)
+      return tyro.cli(target, args=argv, **words)
   except SystemExit as end:
     if not end.code:
       raise
@@ -482,8 +487,11 @@ def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     if threading.current_thread() is threading.main_thread():
       signal.signal(signal.SIGTERM, _terminate)
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if argv == ["--version"]:
+      return print(f"vmapseeds {vmapseeds.__version__}")
     commands = Demo | Train | Work | Verify | Replay | Import | Report | Compare | Recipes | Bench
-    parse(commands, argv, prog="vmapseeds").run()
+    parse(commands, argv, prog="vmapseeds", description=f"{vmapseeds.__doc__} --version says which this is.").run()
 
 
 if __name__ == "__main__":

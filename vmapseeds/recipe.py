@@ -1,13 +1,14 @@
 """Recipes: everything about a training but its randomness (the papers' 𝒜), frozen and named."""
 
 import dataclasses
+import functools
 import json
 import types
 import typing
 from collections.abc import Sequence
 from typing import Any
 
-from vmapseeds import augment, models
+from vmapseeds import models
 from vmapseeds.errors import Mistake, UnknownField, at_least, one_of, safe_name
 
 OPTIMIZERS = ("sgd", "adam")
@@ -17,6 +18,8 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 LEAST, MOST = 1.2e-38, 3.4e38
 MOST_EPOCHS = 10**6  # steps are counted in 32 bits
 MOST_WIDTH = 1000
+AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")  # what they are: `vmapseeds.augment`
+MOST_STEPS = 20
 # What else a results folder holds beside its test sets.
 RESERVED = (
   "done", "diverged", "label_map", "subset", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "report",
@@ -66,7 +69,7 @@ class Recipe:
     if self.std is not None and not all(LEAST <= s <= MOST for s in self.std):
       raise Mistake(f"std is {self.std!r}: give finite numbers above 0, one a channel")
     check_test_sets(self.test_sets)
-    augment.parse(self.augment)
+    augmentation(self.augment)
 
   def replace(self, **changes: Any) -> "Recipe":
     """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that is no field."""
@@ -117,6 +120,22 @@ def check_test_sets(names: Sequence[str]) -> None:
     safe_name("test set", name)
     if name in RESERVED or name.startswith("seed_"):
       raise Mistake(f"test set {name!r}: results have something else of that name, rename the set")
+
+
+@functools.cache
+def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
+  """The steps, and their sizes in pixels, of e.g. "flip translate=2". `Mistake` for an unknown step or no size."""
+  words = text.split()
+  if len(words) > MOST_STEPS:
+    raise Mistake(f"augmentation of {len(words)} steps: give at most {MOST_STEPS}")
+  steps = []
+  for word in words:
+    name, _, size = word.partition("=")
+    one_of("augmentation", name, AUGMENTATIONS)
+    if (name == "flip") == bool(size) or not (size or "1").isdecimal() or len(size) > 9:
+      raise Mistake(f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS")
+    steps.append((name, at_least(f"augmentation {name}", int(size), 1) if size else None))
+  return tuple(steps)
 
 
 def hyperparameter(name: str, value: object) -> float:
