@@ -12,6 +12,7 @@ import itertools
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -231,7 +232,7 @@ def percent(value: float, se: float | None = None) -> str:
   if se is None or not math.isfinite(se):
     return f"{100 * value:.4g} %"
   digits = max(0, 1 - math.floor(math.log10(100 * se))) if se > 0 else 2
-  return f"{100 * value:.{digits}f} ± {100 * se:.{digits}f} %"
+  return f"{100 * value:z.{digits}f} ± {100 * se:.{digits}f} %"
 
 
 def number(value: float, se: float) -> str:
@@ -239,7 +240,7 @@ def number(value: float, se: float) -> str:
   if not (math.isfinite(value) and math.isfinite(se)):
     return "—"
   digits = max(0, 1 - math.floor(math.log10(se))) if se > 0 else 2
-  return f"{value:.{digits}f} ± {se:.{digits}f}"
+  return f"{value:z.{digits}f} ± {se:.{digits}f}"
 
 
 def duration(epochs: int) -> str:
@@ -306,7 +307,7 @@ def legend_above(ax: Axes) -> None:
 
 def write(
   setting: Setting, numbers: Any, paper: Any, table: Sequence[Row], notes: str,
-  plot: Callable[[Any, np.ndarray], None], panels: int,
+  plot: Callable[[Any, np.ndarray], None], panels: int, quoted: str | tuple[str, ...] = "",
 ) -> None:  # fmt: skip
   """Saves numbers, then figure and table drawn from them, into the output folder, and prints the table.
 
@@ -315,6 +316,7 @@ def write(
     paper: the paper's numbers.
     plot: draws `numbers` on an array of axes.
     panels: how many axes.
+    quoted: how the quantities begin whose values in the paper stand below the figure.
   """
   if not stores.is_remote(setting.out):
     setting.out.mkdir(parents=True, exist_ok=True)
@@ -331,8 +333,10 @@ def write(
   }
   stores.write(stem.with_suffix(".json"), (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
 
-  figure = Figure(figsize=(4.4 * panels, 3.9), layout="constrained")
+  said = textwrap.wrap(of_paper([row for row in table if row.quantity.startswith(quoted)]), 62 * panels)
+  figure = Figure(figsize=(4.4 * panels, 3.9 + 0.16 * len(said)), layout="constrained")
   plot(numbers, figure.subplots(1, panels, squeeze=False)[0])
+  figure.supxlabel("\n".join(said), fontsize="small", x=0.01, ha="left")
   figure.suptitle(f"{setting.recipe.name}, {setting.runs} runs each", fontsize="medium")
   drawn = io.BytesIO()
   figure.savefig(drawn, dpi=120)
@@ -345,13 +349,37 @@ def write(
 
   shown = Table(title=title, caption=notes, caption_justify="left")
   for name in HEAD:
-    shown.add_column(name, overflow="fold")
+    shown.add_column(name)
   for quantity, group in itertools.groupby(table, lambda row: row.quantity):
     for i, row in enumerate(group):
       shown.add_row("" if i else quantity, *map(str, row[1:]))
     shown.add_section()
-  Console().print(shown)
+  show(shown)
   print(f"wrote {stem}.json, .png and .md")
+
+
+def of_paper(table: Sequence[Row]) -> str:
+  """The paper's values in a sentence, each with its duration; empty where it gives none."""
+  given = dict.fromkeys((row.quantity, row.epochs.split(" / ")[0], row.paper) for row in table)
+  given = [entry for entry in given if entry[2] not in ("—", "not given", "figure only")]
+  durations = {e: duration(int(e)) if e.isdigit() else e for _, e, _ in given}
+  one = len(durations) == 1
+  quantities = [
+    f"{quantity}: " + ", ".join(value if one else f"{value} ({durations[e]})" for _, e, value in values)
+    for quantity, values in itertools.groupby(given, key=lambda entry: entry[0])
+  ]
+  when = f", {durations.popitem()[1]}" if one and "—" not in durations else ""
+  text = f"The paper{when}. {'; '.join(quantities)}." if given else ""
+  return text.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def show(table: Table) -> None:
+  """Prints a table whose words and numbers stay whole: wider than a narrow terminal if it must be."""
+  for column in table.columns:
+    cells = (str(cell) for cell in (column.header, *column.cells))
+    column.min_width = max((len(word) for cell in cells for word in cell.split()), default=1)
+  words = sum(column.min_width + 3 for column in table.columns) + 1
+  Console(width=max(words, Console().width if sys.stdout.isatty() else 160)).print(table)
 
 
 def plain(value: Any) -> Any:

@@ -99,8 +99,17 @@ def test_compute_simulates_with_the_correlations_found():
   axes = common.Figure().subplots(1, 4)
   comparison.plot({4: n, 16: n}, axes)
   drawn = [line.get_ydata() for line in axes[0].lines if len(line.get_ydata()) == 60]
-  assert len(drawn) == 7
+  assert len(drawn) == 5
   np.testing.assert_allclose(drawn[0], n.exact["ideal"].single_point)
+  assert not any(np.allclose(x, y) for i, x in enumerate(drawn) for y in drawn[:i])  # one over the other
+  of_paper = {x: set() for x in (0.5, 0.75)}
+  for line in axes[0].lines:
+    if line.get_marker() == "D":
+      for x, y in line.get_xydata():
+        of_paper[x].add(round(y, 9))
+  assert of_paper == {0.5: {0.1, 0.05}, 0.75: {0.25, 0.1, 0.7}}
+  (legend,) = ([text.get_text() for text in ax.get_legend().texts] for ax in axes[:1])
+  assert f"init varies: ρ = {n.biased['init'].correlation:.2f}" in legend
   assert sum(p.get_height() for p in axes[3].patches[:-1]) == 30
   rows = comparison.rows_of(4, n)
   assert {row.epochs for row in rows} == {"— / 4"}

@@ -179,10 +179,7 @@ def test_mean_disagreement_is_that_of_all_pairs():
 
 
 def test_stored_runs_serve_fewer_and_are_not_trained_again(quick, tmp_path, monkeypatch):
-  def no_training(function, **_):
-    return lambda *_: pytest.fail("trained again")
-
-  monkeypatch.setattr(campaign.lanes, "spread", no_training)
+  monkeypatch.setattr(campaign, "spread_run", lambda *_: pytest.fail("trained again"))
   flags = ("--epochs", "1", "--runs", "10", "--out", str(tmp_path), "--campaigns", str(quick / "campaigns"))
   run("accuracy_distributions", *flags)
   written = json.loads((tmp_path / "accuracy_distributions.json").read_text())
@@ -277,6 +274,34 @@ def test_durations_stand_beside_each_other(tmp_path):
   ]
 
 
+ROWS = [
+  common.Row("variance of initialisation over that of the training set", "4 / 1", "0.45 %", "figure 1", "0.00123", 16),
+  common.Row("variance of initialisation over that of the training set", "64 / 16", "0.16 %", "figure 1", "∞", 16),
+  common.Row("correlation", "64 / 16", "not given", "appendix D.1", "0.123456789 ± 0.000000012", 16),
+]
+
+
+@pytest.mark.parametrize("columns", ["20", "80", "300"])
+def test_words_and_numbers_stay_whole_in_a_pipe_and_the_papers_stand_below_the_figure(
+  columns, tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setenv("COLUMNS", columns)
+  drawn = []
+  common.write(setting(vs.recipe("digits_cnn"), tmp_path), {}, {}, ROWS, "", lambda _, axes: drawn.extend(axes), panels=1)
+  words = capsys.readouterr().out.replace("│", " ").replace("┃", " ").split()
+  assert not {word for row in (common.HEAD, *ROWS) for cell in row for word in str(cell).split()} - {*words}
+  said = drawn[0].figure.get_supxlabel().replace("\N{NO-BREAK SPACE}", " ").replace("\n", " ")
+  assert said == f"The paper. {ROWS[0].quantity}: 0.45 % (4 epochs), 0.16 % (64 epochs)."
+
+
+def test_the_papers_values_of_one_duration():
+  rows = [ROWS[1], ROWS[1], common.Row("sd", "64 / —", "22", "", "", 2), ROWS[2]]
+  expected = f"The paper, 64 epochs. {ROWS[0].quantity}: 0.16 %; sd: 22."
+  assert common.of_paper(rows).replace("\N{NO-BREAK SPACE}", " ") == expected
+  assert common.of_paper(ROWS[2:]) == common.of_paper([]) == ""
+  assert common.of_paper([common.Row("ρ", "— / 1", "0.5", "", "", 2)]) == "The paper. ρ: 0.5."
+
+
 @pytest.mark.parametrize(
   ("name", "changes", "papers"),
   [
@@ -299,6 +324,7 @@ def test_only_the_papers_recipe_promises_values(name, changes, papers, tmp_path)
     (0.5, None, "50 %"),
     (np.nan, 0.1, "—"),
     (0.25, 0.0, "25.00 ± 0.00 %"),
+    (-0.0001, 0.01, "0.0 ± 1.0 %"),
   ],
 )
 def test_percent(value, se, text):

@@ -149,7 +149,8 @@ def variance_against_duration(
   below = np.isnan(distribution)
   bars = np.full(len(x), np.nan) if distribution_se is None else 100 * np.asarray(distribution_se, np.float64)
   if independent_sd is not None:
-    ax.plot(x, 100 * np.asarray(independent_sd), color=VERMILION, linestyle="--", label="errors independent")
+    independent = 100 * np.asarray(independent_sd)
+    ax.plot(x, independent, color=VERMILION, linestyle="--", marker=".", label="errors independent")
   ax.errorbar(
     x, 100 * np.asarray(test_set_sd), None if test_set_se is None else 100 * np.asarray(test_set_se),
     color=BLUE, marker="o", capsize=3, label="test set",

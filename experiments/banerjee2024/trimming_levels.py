@@ -235,12 +235,13 @@ def plot(numbers: Mapping[int, Numbers], axes: np.ndarray) -> None:
         x, known = 100 * of(source), ~np.isnan(source.level)
         ax.scatter(x[known], source.level[known], s=14, color=color, alpha=0.6, linewidths=0, label=name)
         ax.scatter(x[~known], np.ones((~known).sum()), s=14, color=color, marker="x", linewidths=0.8)
-      ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":")
+      ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":", label=f"α̂ = {SMALL}")
       ax.set(xlabel=label, ylabel="trimming level α̂ (×: none)", ylim=(-0.04, 1.04))
       ax.spines[["top", "right"]].set_visible(False)
       ax.grid(alpha=0.25, linewidth=0.7)
     three[1].set_title(common.duration(epochs))
-    three[0].legend(frameon=False, fontsize="small", loc="center left")
+    above = dict(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=4, columnspacing=1)
+    three[0].legend(frameon=False, fontsize="small", **above)
 
 
 def span(of: Sequence[float], examples: int | None = None) -> str:
@@ -359,7 +360,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         gaps[name] = gaps_of(results)
       numbers[epochs] = compute(gaps, results.labels.values)
     lines, text = table(setting, numbers), notes(setting, results.sizes["example"])
-    common.write(setting, numbers, PAPER, lines, text, plot, panels=3 * len(numbers))
+    common.write(setting, numbers, PAPER, lines, text, plot, panels=3 * len(numbers),
+                 quoted=tuple(f"{name}: accuracies" for name in SOURCES))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ from typing import Annotated, Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 from tyro.conf import arg
 
 from experiments.common import plain
+from experiments.common import show as show_whole
 from vmapseeds import lanes
 from vmapseeds.cli import parse
 from vmapseeds.errors import at_least
@@ -142,10 +142,10 @@ def show(table: Table) -> None:
   """Prints a table."""
   shown = RichTable(title=escape(table.title), caption=escape("\n".join(table.notes)), caption_justify="left")
   for i, head in enumerate(table.head):
-    shown.add_column(escape(head), justify="right" if i else "left", overflow="fold")
+    shown.add_column(escape(head), justify="right" if i else "left")
   for row in table.rows:
     shown.add_row(*map(escape, row))
-  Console(width=None if sys.stdout.isatty() else 160).print(shown)
+  show_whole(shown)
 
 
 def write(flags: Flags, command: str, where: dict[str, Any], tables: Sequence[Table], numbers: Any) -> None:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from tyro.conf import arg
 
 import vmapseeds as vs
+from experiments.common import show
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.errors import at_least
 from vmapseeds.evaluate import Evaluation
@@ -109,11 +109,10 @@ def measure(path: Path) -> None:
     results.predictions[results.sizes["run"] // 2].values.sum()
   with row("predictions of 100 runs apart from each other"):
     results.predictions[:: max(1, results.sizes["run"] // 100)].values.sum()
-  console = Console()
-  console.print(f"{results.sizes['run']} runs × {results.sizes['example']} examples, {size / 1e9:.3g} GB on disk")
-  console.print(table)
+  print(f"{results.sizes['run']} runs × {results.sizes['example']} examples, {size / 1e9:.3g} GB on disk")
+  show(table)
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-  console.print(f"peak memory of the process: {peak:.0f} MiB")
+  print(f"peak memory of the process: {peak:.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from jaxtyping import Int
-from rich.console import Console
 from rich.table import Table
 
+from experiments.common import show
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.errors import at_least, one_of
@@ -193,7 +193,7 @@ def main(argv: list[str] | None = None) -> None:
     at_least(f"--{name}", getattr(flags, name), 1)
   for way in flags.ways:
     one_of("way", way, ways(1))
-  Console().print(table(measure(flags), flags))
+  show(table(measure(flags), flags))
 
 
 if __name__ == "__main__":

@@ -198,27 +198,40 @@ def _plot_rates(n: Comparison, ax) -> None:
     ("outperforming", "P(A > B)", plots.PURPLE),
   )
   every = slice(None, None, 5)
+  shared = {varied for varied, b in n.biased.items() if b.correlation > 0}  # the others' curves are the ideal ones
   for name, label, color in criteria:
     for estimator, style in STYLES.items():
-      if name == "single_point" and estimator != "ideal":
+      if estimator != "ideal" and (name == "single_point" or estimator not in shared):
         continue  # one run has nothing to share
       ax.plot(
         GRID, getattr(n.exact[estimator], name), style, color=color, linewidth=1.3,
         label=label if estimator == "ideal" else None,
       )  # fmt: skip
       ax.plot(GRID[every], getattr(n.rates[estimator], name)[every], ".", color=color, markersize=4)
+    places = [(p, y) for p, y in zip((0.5, GAMMA), paper_rates(name), strict=True) if y is not None]
+    ax.plot(*zip(*places, strict=True), "D", color=color, markerfacecolor="white", markersize=6, zorder=3)
+  ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
   for varied, b in n.biased.items():
-    ax.plot([], [], STYLES[varied], color=plots.INK, label=f"{varied} varies: ρ = {b.correlation:.2f}")
-  ax.set(xlabel="true P(A > B)", ylabel="rate of “A is better”", xlim=(0.4, 1), ylim=(-0.02, 1.02))
-  ax.legend(frameon=False, fontsize="x-small", loc="upper left")
+    style = STYLES[varied if varied in shared else "ideal"]
+    ax.plot([], [], style, color=plots.INK, label=f"{varied} varies: ρ = {b.correlation:z.2f}")
+  ax.set(xlabel="true P(A > B); grey: from 1/2 to γ", ylabel="rate of “A is better”", xlim=(0.4, 1), ylim=(-0.02, 1.4))
+  ax.set_yticks(np.linspace(0, 1, 6))
+  ax.legend(frameon=False, fontsize="small", loc="upper left", ncols=2)
+
+
+def paper_rates(criterion: str) -> tuple[float | None, float]:
+  """The paper's rates of "A is better" at P(A > B) of 1/2, where it gives a number, and of γ."""
+  positives, negatives = PAPER["detection"][criterion]
+  return None if isinstance(positives, str) else positives, 1 - negatives
 
 
 def _plot_differences(n: Comparison, ax) -> None:
   ax.hist(100 * n.differences, bins=100 * plots.bin_edges([n.differences], n.examples), color=plots.SKY, alpha=0.6)
-  ax.axvline(0, color=plots.INK, linewidth=0.8)
+  clear = 1 / 1.35  # of the legend
+  ax.axvline(0, ymax=clear, color=plots.INK, linewidth=0.8)
   low, high = 100 * n.difference.low, 100 * n.difference.high
-  ax.axvspan(low, high, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval")
-  ax.axvline(100 * n.average.threshold, color=plots.ORANGE, linestyle="--", label="1.9952 σ")
+  ax.axvspan(low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval")
+  ax.axvline(100 * n.average.threshold, ymax=clear, color=plots.ORANGE, linestyle="--", label="1.9952 σ")
   ax.set(xlabel="accuracy of A less that of B (percentage points)", ylabel="pairs")
   common.legend_above(ax)
 
@@ -297,7 +310,9 @@ def main(argv: Sequence[str] | None = None) -> None:
       f"{HELD['init']}. The paper's rates are of whole regions, ours of one point, and its 30 % of false negatives of "
       "P(A > B) are not what its own rule gives."
     )
-    common.write(setting, numbers, PAPER | {"against": changes}, table, notes, plot, panels=2 * len(numbers))
+    quoted = ("independent measures", "variance of init", "false positives at P = 0.5, averages")
+    papers = PAPER | {"against": changes}
+    common.write(setting, numbers, papers, table, notes, plot, panels=2 * len(numbers), quoted=quoted)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ DiffOrder it is 0.098 ± 0.002, and would be 0.036.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -213,9 +214,14 @@ def agreement(groups: Mapping[int, Mapping[str, Group]]) -> stats.ScatterAgreeme
   return stats.scatter_agreement([g.error for g in every], [g.disagreement for g in every])
 
 
+def table_of(dataset: str) -> str:
+  """The paper's table beside which ours stands."""
+  return "table 3" if dataset == "cifar100" else "table 1"
+
+
 def table(numbers: Numbers, dataset: str) -> list[Row]:
   """The paper's table beside the longest training."""
-  where = "table 3" if dataset == "cifar100" else "table 1"
+  where = table_of(dataset)
   paper = PAPER[where]
   epochs = max(numbers.groups)
   groups = numbers.groups[epochs]
@@ -253,8 +259,9 @@ def of_ensemble(e: Ensemble) -> str:
   return f"{number(e.cace, e.cace_se)}; calibrated {e.calibrated:.3f}"
 
 
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
+def plot(numbers: Numbers, axes: np.ndarray, dataset: str) -> None:
   """Error against disagreement, the calibration curves of the longest training, and CACE by the number of runs."""
+  paper = PAPER[table_of(dataset)]["cace"]
   scatter, curves, sizes = axes
   longest = numbers.groups[max(numbers.groups)]
   colors = dict(zip(GROUPS, plots.PALETTE, strict=False))
@@ -268,9 +275,8 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     last = groups["AllDiff"]
     scatter.annotate(common.duration(epochs), (100 * last.disagreement, 100 * last.error), (8, -4), fontsize="small",
                      textcoords="offset points", zorder=3)  # fmt: skip
-  diagonal(
-    scatter, min(scatter.get_xlim()[0], scatter.get_ylim()[0]), max(scatter.get_xlim()[1], scatter.get_ylim()[1])
-  )
+  low, high = zip(scatter.get_xlim(), scatter.get_ylim(), strict=True)
+  diagonal(scatter, min(low), max(high), "error = disagreement")
   finish(scatter, "disagreement (%)", "test error (%)", "pairs of runs, and means of all")
   scatter.legend(frameon=False, fontsize="small")
 
@@ -278,7 +284,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     # A little aside, so that error bars can be told apart.
     curves.errorbar(n.curve.confidence + 0.008 * (i - 1.5), n.curve.accuracy, n.curve_se, color=colors[name],
                     marker="o", markersize=4, linewidth=1.2, capsize=2, label=name)  # fmt: skip
-  diagonal(curves, 0, 1)
+  diagonal(curves, 0, 1, "if calibrated")
   finish(curves, "confidence: fraction of the votes", "accuracy", "class-aggregated calibration")
   curves.legend(frameon=False, fontsize="small")
 
@@ -287,17 +293,20 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     sizes.errorbar(list(n.cace), [e.cace for e in of], [e.cace_se for e in of], color=colors[name], marker="o",
                    markersize=4, capsize=2, label=name)  # fmt: skip
     sizes.plot(list(n.cace), [e.calibrated for e in of], color=colors[name], linestyle=":", marker=".")
+    given = paper[name]
+    sizes.plot(list(given), list(given.values()), "D", color=colors[name], markerfacecolor="white", markersize=6)
   sizes.plot([], [], color=plots.INK, linestyle=":", marker=".", label="if calibrated")
+  sizes.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
   sizes.set(xscale="log", ylim=(0, 1.45 * sizes.get_ylim()[1]))
-  shown = sorted({size for n in longest.values() for size in n.cace})
+  shown = sorted({size for name, n in longest.items() for size in (*n.cace, *paper[name])})
   sizes.set_xticks(shown, map(str, shown))
   sizes.minorticks_off()
   finish(sizes, "runs in the ensemble", "CACE", "calibration error, and if calibrated")
   sizes.legend(frameon=False, fontsize="small", loc="upper left", ncols=2)
 
 
-def diagonal(ax: Axes, low: float, high: float) -> None:
-  ax.plot((low, high), (low, high), color=plots.INK, linestyle="--", linewidth=1, zorder=0)
+def diagonal(ax: Axes, low: float, high: float, label: str) -> None:
+  ax.plot((low, high), (low, high), color=plots.INK, linestyle="--", linewidth=1, zorder=0, label=label)
 
 
 def finish(ax: Axes, xlabel: str, ylabel: str, title: str) -> None:
@@ -341,7 +350,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     groups = {e: {name: group(e, name) for name in GROUPS} for e in setting.epochs}
     numbers = Numbers(size, groups, agreement(groups))
     rows = table(numbers, recipe.dataset)
-    common.write(setting, numbers, PAPER, rows, note(setting, size, numbers), plot, panels=3)
+    common.write(setting, numbers, PAPER, rows, note(setting, size, numbers),
+                 functools.partial(plot, dataset=recipe.dataset), panels=3,
+                 quoted=("test error", "disagreement"))  # fmt: skip
 
 
 if __name__ == "__main__":

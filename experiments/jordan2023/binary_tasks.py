@@ -259,7 +259,8 @@ def main(argv: Sequence[str] | None = None) -> None:
       "the independent-errors variance, and free of the noise of the observed variance: its fit flatters. Pearson's R² "
       "hardly tells equation 6 from the binomial, which is twice as much at small errors; the other numbers do."
     )
-    common.write(setting, numbers, PAPER, lines, notes, plot, panels=2 * len(numbers))
+    common.write(setting, numbers, PAPER, lines, notes, plot, panels=2 * len(numbers),
+                 quoted=("R², equation 6", "mean squared error"))  # fmt: skip
 
 
 if __name__ == "__main__":

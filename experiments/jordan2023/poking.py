@@ -111,7 +111,7 @@ def plot(numbers: Sequence[Poked], axes: np.ndarray) -> None:
   *left, right = axes
   first = [n for n in numbers if n.step == 0]
   for ax, n in zip(left, first, strict=True):
-    groups = {"one poked": n.matched_pairs, "distinct seeds": n.distinct_pairs}
+    groups = {"one poked": n.matched_pairs, "each run and the next": n.distinct_pairs}
     plots.disagreement_histogram(groups, ax, examples=n.examples)
     ax.set_title(f"poked before the first of {n.steps} steps")
     common.legend_above(ax)
@@ -120,12 +120,13 @@ def plot(numbers: Sequence[Poked], axes: np.ndarray) -> None:
     [n.step for n in last], [100 * n.matched for n in last], [100 * n.matched_se for n in last],
     color=plots.BLUE, marker="o", capsize=3, label="one poked",
   )  # fmt: skip
-  right.axhline(100 * last[0].distinct, color=plots.ORANGE, linestyle="--", label="distinct seeds")
+  right.axhline(100 * last[0].distinct, color=plots.ORANGE, linestyle="--", label="distinct seeds, all pairs")
   right.set_title(f"poked later, {last[0].steps} steps")
   right.set(xlabel="training step before which one is poked", ylabel="mean disagreement (%)", ylim=(0, None))
   right.spines[["top", "right"]].set_visible(False)
   right.grid(alpha=0.25, linewidth=0.7)
-  right.legend(frameon=False, fontsize="small")
+  right.xaxis.get_major_locator().set_params(integer=True)
+  common.legend_above(right)
 
 
 def poke(setting: common.Setting, epochs: int, step: int, steps: int) -> Poked:

@@ -80,7 +80,8 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
     plots.sd_by_source({name: (s.accuracy.sd, s.accuracy.sd_se) for name, s in sources.items()}, ax)
     ax.set_title(common.duration(epochs))
     ax.set_ylim(top=-0.9)  # room for the legend
-    ax.set_ylabel("")
+    if ax is not axes[0]:
+      ax.set_ylabel("")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

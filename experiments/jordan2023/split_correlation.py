@@ -92,7 +92,9 @@ def plot(numbers: Mapping[int, Split], axes: np.ndarray) -> None:
   """One scatter of runs a duration."""
   for ax, (epochs, n) in zip(axes, numbers.items(), strict=True):
     plots.split_scatter(n.first, n.second, ax)
-    ax.get_legend().remove()
+    for line in ax.lines[:1]:
+      line.set_label("mean")
+    ax.legend(frameon=False, fontsize="small", loc="upper left")
     ax.set(xlabel="accuracy on the first half (%)", ylabel="accuracy on the second half (%)")
     ax.set_title(f"{common.duration(epochs)}: r = {number(n.correlation, n.correlation_se)}")
 
