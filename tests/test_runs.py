@@ -6,6 +6,8 @@ import pytest
 import vmapseeds as vs
 from vmapseeds.runs import SOURCES, Runs
 
+RECIPE = vs.recipe("digits_cnn", epochs=2, batch_size=2)  # four steps an epoch of nine examples
+
 
 def test_independent_runs_vary_in_every_source():
   runs = Runs.independent(4, start=3)
@@ -33,6 +35,14 @@ def test_vary_fixes_the_others():
   runs = Runs.vary(["init", "order"], 3, fixed=8)
   for source in SOURCES:
     assert runs.seeds[source].tolist() == ([0, 1, 2] if source in ("init", "order") else [8, 8, 8])
+
+
+def test_what_was_chosen_to_vary():
+  assert Runs.vary(["data", "order"], 3).varying() == ["order", "data"]
+  assert Runs.concat([Runs.vary("order", 2), Runs.vary("init", 2)]).varying() == ["init", "order"]
+  for runs in (Runs.vary("order", 1), Runs.independent(3), Runs.vary(SOURCES, 3), Runs.sweep(lr=[1, 2], seeds=2)):
+    assert runs.varying() == []
+  Runs.independent(2).poke([-1, 7]).check(RECIPE, 9, 3)
 
 
 def test_a_sweep_crosses_values_with_seeds():
@@ -64,7 +74,7 @@ def test_subsets_and_label_maps_are_a_run():
   assert runs.lanes(vs.recipe("digits_cnn"), 6).subset.tolist() == [[0, 1], [2, 5]]
   assert runs.label_map.tolist() == [[0, 1, 1]] * 2
   assert (runs.num_classes(3), runs.num_train(6)) == (2, 2)
-  runs.check(6, 3, 2)
+  runs.check(RECIPE, 6, 3)
   assert Runs.independent(1).bootstrap().num_train(6) == 6
   assert Runs.independent(1).bootstrap(9).num_train(6) == 9
 
@@ -96,10 +106,13 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.independent(1).bootstrap(0), "bootstrap size is 0"),
     (lambda: Runs.independent(1).with_label_map([0, -1]), "label map of shape .*: give whole numbers from 0"),
     (lambda: Runs.independent(1).with_label_map([[0], [1]]), "label maps for 2 runs in a table of 1"),
-    (lambda: Runs.independent(1).with_label_map([0, 1]).check(9, 3, 1), "label map of 2 classes for data with 3"),
-    (lambda: Runs.independent(1).subset([9]).check(9, 3, 1), "training index 9 in data with 9 examples: the last is 8"),
-    (lambda: Runs.independent(1).subset(10).check(9, 3, 1), "training subset of 10 of 9 examples: give at most 9"),
-    (lambda: Runs.independent(1).check(9, 3, 10), "batch_size 10 with 9 training examples: give at most as many"),
+    (lambda: Runs.independent(1).with_label_map([0, 1]).check(RECIPE, 9, 3), "label map of 2 classes for data with 3"),
+    (lambda: Runs.independent(1).subset([9]).check(RECIPE, 9, 3), "training index 9 in data with 9 examples: the last is 8"),
+    (lambda: Runs.independent(1).subset(10).check(RECIPE, 9, 3), "training subset of 10 of 9 examples: give at most 9"),
+    (lambda: Runs.independent(1).check(RECIPE.replace(batch_size=10), 9, 3), "batch_size 10 with 9 training examples: give at most as many"),
+    (lambda: Runs.independent(2).poke([7, 8]).check(RECIPE, 9, 3), "poke step 8 in trainings of 8 steps, counted from 0"),
+    (lambda: Runs.independent(2).poke(0).check(RECIPE.replace(epochs=0), 9, 3), "poke step 0 in trainings of 0 steps"),
+    (lambda: Runs.independent(2).subset(4).poke(4).check(RECIPE, 9, 3), "poke step 4 in trainings of 4 steps"),
   ],
 )  # fmt: skip
 def test_mistakes(make, message):

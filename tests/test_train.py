@@ -1,7 +1,9 @@
 """One training against a plain Flax + optax script, and each source of randomness on the arrays themselves."""
 
 import functools
+import sys
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
+from vmapseeds.runs import SOURCES
 from vmapseeds.train import (
   DeviceExamples,
   advance,
@@ -19,6 +22,7 @@ from vmapseeds.train import (
   initialize,
   poke,
   poke_place,
+  reads,
   start,
   train,
   training_images,
@@ -180,6 +184,42 @@ def test_varying_one_source_changes_that_source_alone(source):
   for name, tree in arrays.items():
     equal = [np.array_equal(leaf[0], leaf[1]) for leaf in jax.tree.leaves(tree) if leaf[0].any()]
     assert equal == [name != source] * len(equal), name
+
+
+class Dropping(nn.Module):
+  @nn.compact
+  def __call__(self, x, train):
+    return nn.Dense(10)(nn.Dropout(0.5, deterministic=not train)(x.reshape(len(x), -1)))
+
+
+LINEAR = vs.recipe("digits_cnn", name="linear", model="linear", batch_size=8, epochs=1, augment="")
+
+
+@pytest.mark.parametrize(
+  ("recipe", "network", "bootstrap", "read"),
+  [
+    (LINEAR.replace(augment="cutout=2"), None, False, ["init", "order", "augment"]),
+    (LINEAR.replace(epochs=0), None, False, ["init"]),
+    (LINEAR.replace(name="dropping"), Dropping(), True, ["init", "order", "dropout", "data"]),
+  ],
+)
+def test_what_a_training_reads_is_what_changes_its_network(recipe, network, bootstrap, read, monkeypatch):
+  if network:
+    monkeypatch.setattr(sys.modules[train.__module__], "network", lambda recipe, num_classes: network)
+  data = examples()
+  runs = vs.Runs.concat([vs.Runs.vary(source, 2) for source in SOURCES])
+  runs = runs.bootstrap() if bootstrap else runs
+  kernels = trained(recipe, data, runs).variables["params"]["Dense_0"]["kernel"].reshape(len(SOURCES), 2, -1)
+  assert [source for source, (one, other) in zip(SOURCES, kernels, strict=True) if (one != other).any()] == read
+  run = lane(runs.lanes(recipe, 24), 0)
+  columns = [["data", "subset"] if bootstrap and source == "data" else [source] for source in SOURCES]
+  assert [of[0] for of in columns if reads(recipe, data, run, 10, of)] == read
+
+
+def test_the_order_of_a_full_batch_is_read():
+  """It changes roundings, and a training makes these grow."""
+  recipe, run = LINEAR.replace(batch_size=24), lane(vs.Runs.independent(1).lanes(LINEAR, 24), 0)
+  assert reads(recipe, examples(), run, 10, ["order"])
 
 
 def test_epochs_differ_in_order_and_augmentation():

@@ -29,8 +29,8 @@ from vmapseeds.progress import Progress
 from vmapseeds.provenance import commit, compile_seconds, versions
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import Results, open_results, readable
-from vmapseeds.runs import Run, Runs
-from vmapseeds.train import DeviceExamples, advance, finish, start
+from vmapseeds.runs import SOURCES, Run, Runs
+from vmapseeds.train import DeviceExamples, advance, finish, reads, start
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
@@ -116,6 +116,7 @@ def begin(
     at_least("checkpoint_every", checkpoint_every, 1)
   check_folder(out)
   task = prepared(recipe, runs, logits, keep_params)
+  task.check_varying(runs)
   while True:
     how = task.choose(runs, seed_batch, lowering, lane_width, attributes(out) or {}, progress)
     batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
@@ -276,6 +277,24 @@ class Task(NamedTuple):
   logits: bool
   keep_params: bool
 
+  def check_varying(self, runs: Runs) -> None:
+    """`Mistake` where a source was chosen to vary that no network depends on."""
+    varying = runs.varying()
+    if not varying:
+      return
+    run = jax.tree.map(lambda column: column[0], runs[:1].lanes(self.recipe, len(self.data.train)))
+
+    def is_read(source: str) -> bool:
+      # The data seed is not read itself: it draws the training examples, or numbers those that were given.
+      drawn = ["subset"] if source == "data" and run.subset is not None else []
+      return reads(self.recipe, self.examples[0], run, self.num_classes, [source, *drawn])
+
+    unread = [source for source in varying if not is_read(source)]
+    if unread:
+      others = ", ".join(source for source in SOURCES if source not in unread and is_read(source))
+      drawn = " (data only after Runs.subset or Runs.bootstrap)" * ("data" in unread)
+      raise Mistake(f"{self.recipe.name} reads no seed of {', '.join(unread)}: vary some of {others}{drawn}")
+
   def choose(
     self, runs: Runs, seed_batch: int | None, lowering: str | None, lane_width: int | None, stored: dict[str, Any],
     progress: bool,
@@ -328,7 +347,7 @@ def prepared(recipe: Recipe, runs: Runs, logits: bool, keep_params: bool) -> Tas
   lanes.devices()  # before JAX starts
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
   examples = on_device(recipe, data)
-  runs.check(len(data.train), data.num_classes, recipe.batch_size)
+  runs.check(recipe, len(data.train), data.num_classes)
   return Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits, keep_params)
 
 

@@ -99,7 +99,8 @@ class Train:
   """how convolutions run their lanes: im2col, grouped or sequential"""
 
   vary: _words("SOURCE", "all vary") = ()
-  """sources of randomness that vary, the others fixed: init order augment dropout data"""
+  """sources of randomness that vary, the others fixed: init order augment dropout data, as far as the recipe reads
+  them"""
 
   set: _words("FIELD=VALUE", "none") = ()
   """recipe fields to change, e.g. epochs=4 lr=0.25 dataset=cifar10"""

@@ -82,6 +82,8 @@ class Runs:
   def vary(cls, sources: str | Sequence[str], n: int, *, start: int = 0, fixed: int = 0) -> "Runs":
     """`n` runs in which only `sources` vary, with seeds from `start` on; all others have the seed `fixed`.
 
+    `vs.train` refuses a source that the recipe's training does not read: its runs would be the same.
+
     >>> Runs.vary("order", 3, fixed=7).seeds["order"], Runs.vary("order", 3, fixed=7).seeds["init"]
     (array([0, 1, 2], dtype=uint32), array([7, 7, 7], dtype=uint32))
     """
@@ -151,7 +153,8 @@ class Runs:
   def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> "Runs":
     """The same runs with one random weight multiplied by `factor` before training step `step` (-1: never).
 
-    Which weight is a function of the init seed. Jordan 2023, appendix D.2; Summers & Dinneen 2021.
+    Steps are counted from 0. Which weight is a function of the init seed. Jordan 2023, appendix D.2; Summers &
+    Dinneen 2021.
     """
     steps = np.broadcast_to(np.asarray(step), (len(self),))
     if steps.dtype.kind not in "iu" or steps.min() < NEVER:
@@ -196,6 +199,11 @@ class Runs:
 
   # What others read.
 
+  def varying(self) -> list[str]:
+    """The sources that were chosen to vary: none where no source is fixed, as in `independent`."""
+    varying = [source for source in SOURCES if np.ptp(self.seeds[source])]
+    return varying if len(varying) < len(SOURCES) else []
+
   def columns(self) -> dict[str, np.ndarray]:
     """The table by the names that results use: `seed_<source>`, swept hyperparameters, pokes, maps and subsets."""
     optional = dict(zip(OPTIONAL, (self.poke_step, self.poke_factor, self.label_map, self.subset_indices), strict=True))
@@ -205,8 +213,8 @@ class Runs:
       **{name: column for name, column in optional.items() if column is not None},
     }
 
-  def check(self, num_train: int, num_classes: int, batch_size: int) -> None:
-    """`Mistake` when this table does not fit a data set of that many training examples and classes."""
+  def check(self, recipe: Recipe, num_train: int, num_classes: int) -> None:
+    """`Mistake` when this table does not fit a recipe and its data set of that many training examples and classes."""
     if self.label_map is not None and self.label_map.shape[1] != num_classes:
       given = f"label map of {self.label_map.shape[1]} classes"
       raise Mistake(f"{given} for data with {num_classes}: give a column a class")
@@ -215,8 +223,14 @@ class Runs:
       raise Mistake(f"{given} in data with {num_train} examples: the last is {num_train - 1}")
     if self.sampling and self.sampling[0] == "subset" and self.sampling[1] > num_train:
       raise Mistake(f"training subset of {self.sampling[1]} of {num_train} examples: give at most {num_train}")
-    if self.num_train(num_train) < batch_size:
-      raise Mistake(f"batch_size {batch_size} with {self.num_train(num_train)} training examples: give at most as many")
+    epoch_steps = self.num_train(num_train) // recipe.batch_size
+    if not epoch_steps:
+      given = f"batch_size {recipe.batch_size} with {self.num_train(num_train)} training examples"
+      raise Mistake(f"{given}: give at most as many")
+    steps = recipe.epochs * epoch_steps
+    if self.poke_step is not None and (last := self.poke_step.max()) >= steps:
+      given = f"poke step {last} in trainings of {steps} steps, counted from 0"
+      raise Mistake(f"{given}: give an earlier one, or -1 for never")
 
   def num_train(self, num_train: int) -> int:
     """How many examples each run is trained on, of a training set of `num_train`."""

@@ -1,5 +1,6 @@
 """One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and jit-able."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -187,3 +188,28 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> T
   """
   state = start(recipe, data, run, num_classes)
   return finish(advance(recipe, data, run, num_classes, state, 0, recipe.epochs))
+
+
+def reads(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int, columns: Sequence[str]) -> bool:
+  """Whether a network depends on some columns of the runs table. The training is traced, and nothing computed.
+
+  Args:
+    recipe: static.
+    data: the training set, of which the shapes count.
+    run: one row of the runs table, of which the shapes count.
+    num_classes: how many classes the network tells apart.
+    columns: fields of `Run`.
+  """
+
+  def network(data, run):
+    state = start(recipe, data, run, num_classes)
+    return advance(recipe, data, run, num_classes, state, 0, recipe.epochs).params if recipe.epochs else state.params
+
+  # What a batch axis does not reach does not depend on what has one.
+  axes = Run(**{name: 0 if name in columns else None for name in Run._fields})
+  batched = run._replace(**{name: jax.tree.map(lambda a: a[None], getattr(run, name)) for name in columns})
+  try:
+    jax.eval_shape(jax.vmap(network, in_axes=(None, axes), out_axes=None), data, batched)
+  except ValueError:
+    return True
+  return False
