@@ -78,9 +78,8 @@ def test_no_outputs_are_stored():
       assert cell.execution_count is None
 
 
-@pytest.mark.parametrize("installed", [False, True])
-def test_installing_keeps_what_is_there(installed, monkeypatch, capsys):
-  """The install cell gives pip what is here as constraints, and does nothing once vmapseeds is here."""
+def install(monkeypatch, installed: bool) -> list[tuple[list[str], list[str]]]:
+  """The commands that the install cell gives pip, each with its constraints."""
   version, commands = importlib.metadata.version, []
 
   def absent(package):
@@ -92,18 +91,40 @@ def test_installing_keeps_what_is_there(installed, monkeypatch, capsys):
     constraints = Path(command[command.index("-c") + 1]).read_text().splitlines()
     commands.append((command, constraints))
 
-  monkeypatch.setattr(importlib.metadata, "version", absent)
-  monkeypatch.setattr(subprocess, "run", pip)
-  monkeypatch.chdir(NOTEBOOK.parent)
-  monkeypatch.delenv("VMAPSEEDS_SOURCE", raising=False)
   cell = next(cell for cell in read().cells if cell.cell_type == "code")
-  exec(cell.source, {})
-  if installed:
-    assert not commands
-    return
-  ((command, constraints),) = commands
+  with monkeypatch.context() as here:
+    here.setattr(importlib.metadata, "version", absent)
+    here.setattr(subprocess, "run", pip)
+    here.delenv("VMAPSEEDS_SOURCE", raising=False)
+    exec(cell.source, {})
+  return commands
+
+
+def test_installing_keeps_what_is_there(monkeypatch):
+  """The install cell gives pip what is here as constraints, and does nothing once vmapseeds is here."""
+  monkeypatch.chdir(NOTEBOOK.parent)
+  version = importlib.metadata.version
+  ((command, constraints),) = install(monkeypatch, installed=False)
   assert command[:4] == [sys.executable, "-m", "pip", "install"]
   assert command[-1] == str(ROOT)
   for package in ("jax", "jaxlib", "flax", "optax", "numpy"):
     assert f"{package}=={version(package)}" in constraints
   assert not [line for line in constraints if line.startswith("vmapseeds")]
+  assert not install(monkeypatch, installed=True)
+
+
+def test_installing_what_was_uploaded(tmp_path, monkeypatch):
+  """Beside the notebook: a zip file, rather a wheel, rather a clone. With none of them pip is not asked for what no
+  index has."""
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "vmapseeds-results").mkdir()
+  with pytest.raises(SystemExit, match=r"upload vmapseeds\.zip, or set SOURCE"):
+    install(monkeypatch, installed=False)
+  assert not install(monkeypatch, installed=True)
+  clone = ("vmapseeds-main/pyproject.toml", "vmapseeds-main/vmapseeds/__init__.py")
+  for files in (("vmapseeds.zip",), ("vmapseeds-0.1.0-py3-none-any.whl",), clone):
+    for file in (tmp_path / name for name in files):
+      file.parent.mkdir(parents=True, exist_ok=True)
+      file.touch()
+    ((command, _),) = install(monkeypatch, installed=False)
+    assert command[-1] == str(tmp_path / files[0].split("/")[0])
