@@ -257,7 +257,10 @@ def rows(
   are as many as the paper's, they stand beside those in their order, shortest to longest.
 
   Args:
+    setting: whose recipe tells whether durations are the paper's.
     numbers: by duration, each with `runs`.
+    quantity: what the values are of.
+    where: where in the paper it stands.
     paper: by duration; a fraction, words, or None where the paper has the duration but not the value.
     ours: the text of one of `numbers`.
   """
@@ -312,8 +315,11 @@ def write(
   """Saves numbers, then figure and table drawn from them, into the output folder, and prints the table.
 
   Args:
+    setting: where to, and of which recipe and runs.
     numbers: what `compute` returned, with dataclasses and dicts around arrays and numbers.
     paper: the paper's numbers.
+    table: its lines.
+    notes: what stands below the table.
     plot: draws `numbers` on an array of axes.
     panels: how many axes.
     quoted: how the quantities begin whose values in the paper stand below the figure.

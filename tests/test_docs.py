@@ -1,12 +1,23 @@
-"""docs/statistics.md: its examples run and say what stands there, and no statistic is missing."""
+"""Documentation: examples run and say what stands there, no statistic and no parameter is missing."""
 
+import ast
 import doctest
+import importlib
 import re
 from pathlib import Path
 
+import pytest
+
 from vmapseeds import stats
 
-PAGE = Path(__file__).parents[1] / "docs" / "statistics.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "statistics.md"
+SOURCES = {
+  str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+  for package in ("vmapseeds", "experiments")
+  for path in sorted((ROOT / package).rglob("*.py"))
+}
+EXAMPLE = re.compile(r"^ *>>> (?!.*\+SKIP)", re.MULTILINE)
 
 
 def test_the_examples_of_the_statistics_page_run():
@@ -22,3 +33,32 @@ def test_the_examples_of_the_statistics_page_run():
 def test_every_public_statistic_is_on_the_page():
   named = set(re.findall(r"\w+", PAGE.read_text(encoding="utf-8")))
   assert not set(stats.__all__) - named
+
+
+# Those of the statistics: tests/stats/test_contract.py and test_tallies.py.
+@pytest.mark.parametrize("source", [s for s in SOURCES if EXAMPLE.search(SOURCES[s]) and "/stats/" not in s])
+def test_examples_in_docstrings_run(source):
+  module = importlib.import_module(source.removesuffix(".py").replace("/", "."))
+  assert doctest.testmod(module) == (0, len(EXAMPLE.findall(SOURCES[source])))
+
+
+def documented(docstring: str) -> list[str]:
+  """The parameters that a docstring's section Args names."""
+  (section,) = re.findall(r"^Args:\n((?:  .*\n|\n)+)", docstring + "\n", re.MULTILINE)
+  names = re.findall(r"^  (\*{0,2}\w+(?:, \*{0,2}\w+)*):\s", section, re.MULTILINE)
+  return [name.strip("*") for line in names for name in line.split(", ")]
+
+
+def test_sections_of_parameters_name_them_all():
+  sections = 0
+  for source, text in SOURCES.items():
+    for function in ast.walk(ast.parse(text)):
+      docstring = isinstance(function, ast.FunctionDef) and ast.get_docstring(function)
+      if docstring and "Args:" in docstring:
+        given = function.args
+        star, stars = ([a] if a else [] for a in (given.vararg, given.kwarg))
+        parameters = [a.arg for a in (*given.posonlyargs, *given.args, *star, *given.kwonlyargs, *stars)]
+        expected = [p for p in parameters if p not in ("self", "cls")]
+        assert documented(docstring) == expected, f"{source}: {function.name}"
+        sections += 1
+  assert sections > 100

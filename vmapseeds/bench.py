@@ -105,6 +105,8 @@ def choose(
   """The lowering and the lane width to train with: the fastest of what was or now is measured, as far as it pays.
 
   Args:
+    recipe: what is to be trained.
+    shapes: those of its data.
     model_steps: training steps of the campaign, over all its runs.
     most: the widest lanes that it has runs for.
     lowering: given, only the width is chosen.
@@ -147,6 +149,7 @@ def bench(
     recipe: whose training step to time.
     widths: lane widths; those that campaigns try, if none.
     lowerings: all, if none.
+    console: where the table is printed; standard output if None.
 
   Returns:
     A dict for each lowering and width: `lowering`, `width`, `model_steps_per_second` (the median of repetitions, all

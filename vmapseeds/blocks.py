@@ -44,6 +44,7 @@ def names(folder: Path | UPath, prefix: str = "") -> set[str]:
   """The files below a folder, by their paths in it; none where there is no such folder.
 
   Args:
+    folder: a local one or one behind a URL.
     prefix: where the folder is behind a URL, those alone that begin so are asked for.
   """
   if is_remote(folder):

@@ -358,8 +358,16 @@ def train_blocks(
   """Trains the runs that are left in some blocks, as many at a time as the seed batch has, and writes them.
 
   Args:
+    results: the campaign's folder.
+    task: what is trained.
+    runs: the campaign's runs.
+    how: lowering and lane width.
+    seed_batch: runs that are trained before they are written; None for as many as fit.
+    checkpoint_every: epochs between two checkpoints; None for no checkpoints.
     blocks: which; None for those of `runs`.
     wait: whether to go on until the blocks that other processes train are done.
+    force_mixed: whether to go on although software or hardware have changed, and to note it.
+    progress: whether to show a progress line.
 
   Returns:
     The blocks that other processes are still training.
@@ -531,7 +539,9 @@ def fitting_seed_batch(data: Dataset, logits: int, step: int, more: int) -> int:
   """How many runs' outputs fit comfortably in the host's memory: whole steps of `step` lanes, at most 256 but one step.
 
   Args:
+    data: what the runs are evaluated on.
     logits: how many are kept of an example.
+    step: lanes of one step, over all devices.
     more: bytes that are kept of a run besides.
   """
   examples = sum(len(e) for e in data.tests.values())

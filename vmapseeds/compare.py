@@ -68,6 +68,9 @@ def sentences(
   """What accuracies say of A and B, a sentence each.
 
   Args:
+    a, b: (runs,), accuracies of A and of B.
+    decision: what `stats.decide` says of them.
+    gamma: from which P(A > B) on A is meaningfully better.
     matching: what pairs of runs have in common; empty where all are compared with all.
   """
   paired = bool(matching)

@@ -154,8 +154,10 @@ def create_folder(
   """A results folder in which no run is done.
 
   Args:
+    path: where.
     attributes: those of the root; `recipe`, `test_sets` and `num_classes` must be there. `block_runs` promises that
       all objects of a block are there when one of its runs is done.
+    runs: how many.
     columns: what is known of each run.
     labels: those of each test set.
     chunk: runs a chunk of the arrays.

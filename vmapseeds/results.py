@@ -63,7 +63,12 @@ class Results:
     """The campaign's folder, made if there is none, extended if it has fewer runs.
 
     Args:
+      path: the folder.
+      recipe: what its runs train.
+      runs: all that it is to have.
+      data: whose labels it keeps.
       chunk: runs a block of a new folder.
+      logits: whether it keeps them.
       variables: those of one run, by their names; none where they are not kept.
       conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering,
         precision, data.
@@ -338,6 +343,9 @@ class Results:
     """Writes what became of some runs, block by block: the values, then the block's record, and only then the marks.
 
     Args:
+      rows: which runs.
+      diverged: those whose training did.
+      evaluations: of each test set, of these runs.
       variables: the trained ones by their names, where they are kept.
       provenance: what the record says of these runs besides digests of their values.
     """

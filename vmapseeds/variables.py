@@ -23,7 +23,9 @@ def shapes(recipe: Recipe, image: Sequence[int], num_classes: int) -> PyTree[jax
   """What one run's variables look like.
 
   Args:
+    recipe: whose network.
     image: height, width and channels.
+    num_classes: K.
   """
   model = network(recipe, num_classes)
   return jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *image)), train=False))

@@ -262,6 +262,9 @@ def race(
   """Every way started and timed, then timed in turn until it has `rounds` timings.
 
   Args:
+    ways: what to time.
+    workload: the training steps that they take.
+    rounds: timings of each.
     slow: a way that is so many times slower than the fastest so far, of ours or of the others, has one timing only.
     together: whether all processes live until the end. Otherwise each way has all its timings before the next starts:
       for accelerators, whose memory programs do not give back.

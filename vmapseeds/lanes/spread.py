@@ -78,6 +78,8 @@ def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate
   """`function` over as many lanes as it is given, an equal share on each device.
 
   Args:
+    function: takes what all lanes share, and then a lane.
+    mesh: the devices.
     of_lanes: how many arguments, after the shared one, have an axis of lanes.
     donate: which arguments' memory may be used for what comes out.
   """

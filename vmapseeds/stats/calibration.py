@@ -425,8 +425,9 @@ def gde_gap(
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error, and one class more in the disagreement.
-    labels: (examples,), class indices. num_classes: K. self_pairs: as in `expected_disagreement`; False is
-    the reported gap, True the one theorem 4.2 bounds by the
+    labels: (examples,), class indices.
+    num_classes: K.
+    self_pairs: as in `expected_disagreement`; False is the reported gap, True the one that theorem 4.2 bounds by the
       exact-level CACE of the same runs.
 
   Returns:

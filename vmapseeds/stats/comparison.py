@@ -110,8 +110,9 @@ def probability_of_outperforming(
   ties none, as equation 9 is printed, and leans to B; `"drop"` leaves tied pairs out.
 
   Args:
-    a: (pairs,) performances of A, higher is better; give risks with their sign changed. b: (pairs,)
-    performances of B, run i under the same splits and seeds as a's run i. ties: "half", "strict" or "drop".
+    a: (pairs,) performances of A, higher is better; give risks with their sign changed.
+    b: (pairs,) performances of B, run i under the same splits and seeds as a's run i.
+    ties: "half", "strict" or "drop".
     paired: False compares every run of A with every run of B, U/(n m), where runs do not belong together;
       their numbers may then differ.
 

@@ -160,6 +160,9 @@ def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, thresho
 
   Args:
     both_right: the counts of all pairs of an example of one slice and one of another.
+    right: (examples,), how many runs have each right.
+    runs: how many there are.
+    threshold: as in `dependent_pairs`.
   """
   least, found = _threshold(threshold) * runs**2, [_NONE]
   for rows, columns, both, expected in _blocks(both_right, right, runs):
