@@ -397,6 +397,27 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch):
   same(tmp_path / "r", reference)
 
 
+@pytest.mark.parametrize("written", [0, 1, 2])
+def test_an_extension_that_ended_between_two_copies_of_its_metadata(tmp_path, reference, monkeypatch, written):
+  train(tmp_path / "r", 6)
+  replace, left = blocks.replace, [written]
+
+  def interrupted(*args):
+    left[0] -= 1
+    if left[0] < 0:
+      raise OSError(errno.ENOSPC, "No space left on device")
+    replace(*args)
+
+  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
+    patch.setattr(blocks, "replace", interrupted)
+    train(tmp_path / "r")
+  assert vs.open_results(tmp_path / "r").sizes["run"] == 6
+  assert vs.verify(tmp_path / "r").problems == []
+  train(tmp_path / "r")
+  assert vs.verify(tmp_path / "r").problems == []
+  same(tmp_path / "r", reference)
+
+
 # Stopping
 
 

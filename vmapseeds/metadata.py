@@ -137,13 +137,31 @@ def metadata_faults(path: Path | UPath) -> list[tuple[str, str]]:
     if not isinstance(node, dict):
       found.append((file, "cannot be read" if blocks.exists(path / file) else "is missing"))
       continue
-    # An extension that was interrupted leaves some arrays longer than the root says; the next one completes it.
-    first = node["shape"][:1] if isinstance(node.get("shape"), list) else []
-    if first and type(first[0]) is int and copy.get("shape", first)[0] < first[0] <= MOST_RUNS:
-      copy = {**copy, "shape": [*first, *copy["shape"][1:]]}
-    if not checks.same(node | {"consolidated_metadata": None}, copy | {"consolidated_metadata": None}):
+    if not checks.same(node | {"consolidated_metadata": None}, _as_long(copy, node) | {"consolidated_metadata": None}):
       found.append((file, "differs from the root's copy of it"))
   return found
+
+
+def _as_long(copy: dict[str, Any], node: Any) -> dict[str, Any]:
+  """The root's copy of an array's metadata, as long as the array.
+
+  An extension that was interrupted leaves some arrays longer than the root says; the next one completes it.
+  """
+  shape = node.get("shape") if isinstance(node, dict) else None
+  first = shape[:1] if isinstance(shape, list) else []
+  if first and type(first[0]) is int and copy.get("shape", first)[0] < first[0] <= MOST_RUNS:
+    return {**copy, "shape": [*first, *copy["shape"][1:]]}
+  return copy
+
+
+def same_copies(group: Any, copies: dict[str, Any], attributes: dict[str, Any]) -> bool:
+  """Whether what a group's file holds is these attributes and these copies, but for arrays that became longer."""
+  held = group.get("consolidated_metadata") if isinstance(group, dict) else None
+  held = held.get("metadata") if isinstance(held, dict) else None
+  held = held if isinstance(held, dict) else {}
+  copies = {name: _as_long(copy, held.get(name)) for name, copy in copies.items()}
+  whole = {**checks.GROUP, "attributes": attributes, "consolidated_metadata": {**checks.INLINE, "metadata": copies}}
+  return checks.same(group, whole)
 
 
 def inside(nodes: dict[str, Any], group: str) -> dict[str, Any]:
@@ -156,8 +174,8 @@ UNLIKE = "differs from the root's copy of its arrays"
 
 def group_is_whole(path: Path | UPath, group: str, root: dict[str, Any]) -> bool:
   """Whether a group's metadata, and its copies of those of its arrays, are as the root says."""
-  copies = {**checks.INLINE, "metadata": inside(root["consolidated_metadata"]["metadata"], group)}
-  return checks.same(parsed(path / group / "zarr.json"), {**checks.GROUP, "consolidated_metadata": copies})
+  copies = inside(root["consolidated_metadata"]["metadata"], group)
+  return same_copies(parsed(path / group / "zarr.json"), copies, checks.GROUP["attributes"])
 
 
 def dimensions(root: dict[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -430,12 +430,11 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   if not group_is_whole(path, test_set, root):
     raise damaged(path, [f"{test_set}/zarr.json {UNLIKE}"])
   with readable(path):
-    dataset = xr.merge(
-      [xr.open_zarr(zarr_store(path), group=g, zarr_format=3, decode_cf=False) for g in (None, test_set)],
-      combine_attrs="override",
-      join="exact",
-      compat="no_conflicts",
-    )
+    groups = (None, test_set)
+    of_runs, of_test = (xr.open_zarr(zarr_store(path), group=g, zarr_format=3, decode_cf=False) for g in groups)
+    # An extension that was interrupted may have left the test set's arrays longer.
+    of_test = of_test.isel(run=slice(of_runs.sizes["run"]))
+    dataset = xr.merge([of_runs, of_test], combine_attrs="override", join="exact", compat="no_conflicts")
     done = dataset.done.values
   if "block_runs" in stored and (lost := missing(path, stored, done)):
     raise damaged(path, [f"{file} is missing" for file in lost])
