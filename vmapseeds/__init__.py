@@ -14,7 +14,7 @@ if TYPE_CHECKING:
   from vmapseeds.recipe import Recipe, recipe
   from vmapseeds.results import errors, open_results, prediction_blocks
   from vmapseeds.runs import Runs
-  from vmapseeds.variables import load_params
+  from vmapseeds.variables import load_networks
   from vmapseeds.verify import verify
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
   "conv_general_dilated",
   "errors",
   "import_runs",
-  "load_params",
+  "load_networks",
   "open_results",
   "prediction_blocks",
   "recipe",
@@ -47,7 +47,7 @@ _HOMES = {
   "recipe": ("Recipe", "recipe"),
   "results": ("errors", "open_results", "prediction_blocks"),
   "runs": ("Runs",),
-  "variables": ("load_params",),
+  "variables": ("load_networks",),
   "verify": ("verify",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -67,7 +67,7 @@ def train(
       does not hold so many, and the folder has no finished runs, it is halved until it does.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
-    keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_params`.
+    keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_networks`.
     checkpoint_every: after so many epochs each, the runs of the seed batch are saved in the folder's `checkpoints`, so
       that an interruption loses at most these; removed when the runs are written. Given none, nothing is saved.
       Results do not depend on it.
@@ -313,9 +313,11 @@ class Task(NamedTuple):
 
   def conditions(self, how: lanes.Choice) -> dict[str, Any]:
     """What bit-for-bit equal results need besides the recipe."""
+    train = self.examples[0]
     return {
       "device_kind": lanes.devices()[0].device_kind, "lane_width": how.width, "lowering": how.lowering,
       "precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest,
+      "mean": train.mean.tolist(), "std": train.std.tolist(),
     }  # fmt: skip
 
   def provenance(self, how: lanes.Choice) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Train:
   """keep logits beside predictions"""
 
   keep_params: Flag = False
-  """keep the trained parameters of all runs, for vs.load_params"""
+  """keep the trained parameters of all runs, for vs.load_networks"""
 
   checkpoint_every: _count("none", "EPOCHS") = None
   """save the runs in training every so many epochs; an interruption loses at most these"""
