@@ -293,6 +293,28 @@ def test_damage_is_named_and_repaired(damage, file, rows, silent, tmp_path, refe
   same(folder, reference)
 
 
+def test_foreign_files_are_named_and_left_alone(tmp_path, reference, capsys):
+  folder = tmp_path / "r"
+  shutil.copytree(reference, folder)
+  for file in ("report/figures/a.png", "checkpoints/0-3/1.zip", "zarr.json.0123.partial"):
+    added(folder / file)
+  status, out, err = run(capsys, "verify", folder)
+  assert (status, out.splitlines()[0]) == (0, "note: zarr.json.0123.partial was left by a process that ended while it wrote")
+  foreign = ("notes.txt", "figures/1.png", "figures/2.png", "report", "0.json")
+  shutil.rmtree(folder / "report")
+  for file in foreign:
+    added(folder / file)
+  for repair in ((), ("--repair",)):
+    status, out, err = run(capsys, "verify", folder, *repair)
+    assert status == 1
+    assert [line for line in out.splitlines() if not line.startswith("note: ")] == [
+      f"problem: {name} is not of these results: move it elsewhere" for name in ("0.json", "figures/", "notes.txt", "report")
+    ]  # fmt: skip
+  assert all((folder / file).read_bytes() == b"mine" for file in foreign)
+  with pytest.raises(ZeroDivisionError), readable(folder):  # they do no harm
+    _ = 1 / 0
+
+
 def test_metadata_that_are_hit_twice_are_restored(tmp_path, reference):
   """What is still wrong in one file is not copied while another is restored."""
   folder = tmp_path / "r"
