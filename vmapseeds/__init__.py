@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from vmapseeds import campaign, stats
   from vmapseeds.campaign import replay, train, work
+  from vmapseeds.compare import compare
   from vmapseeds.errors import Failure, Mistake, UnknownField
   from vmapseeds.imports import import_runs
   from vmapseeds.lanes import conv_general_dilated
   from vmapseeds.recipe import Recipe, recipe
+  from vmapseeds.report import report
   from vmapseeds.results import errors, open_results, prediction_blocks
   from vmapseeds.runs import Runs
-  from vmapseeds.variables import load_networks
+  from vmapseeds.variables import load_params
   from vmapseeds.verify import verify
 
 __all__ = [
@@ -24,14 +26,16 @@ __all__ = [
   "Runs",
   "UnknownField",
   "campaign",
+  "compare",
   "conv_general_dilated",
   "errors",
   "import_runs",
-  "load_networks",
+  "load_params",
   "open_results",
   "prediction_blocks",
   "recipe",
   "replay",
+  "report",
   "stats",
   "train",
   "verify",
@@ -41,13 +45,15 @@ __all__ = [
 # Imported on first use: JAX, SciPy and xarray take seconds, and a command that trains nothing needs none of them.
 _HOMES = {
   "campaign": ("replay", "train", "work"),
+  "compare": ("compare",),
   "errors": ("Failure", "Mistake", "UnknownField"),
   "imports": ("import_runs",),
   "lanes": ("conv_general_dilated",),
   "recipe": ("Recipe", "recipe"),
+  "report": ("report",),
   "results": ("errors", "open_results", "prediction_blocks"),
   "runs": ("Runs",),
-  "variables": ("load_networks",),
+  "variables": ("load_params",),
   "verify": ("verify",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -27,8 +27,6 @@ from vmapseeds.recipe import RECIPES, from_text, recipe
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 Folder = Annotated[str, arg(metavar="DIR")]
 
-Dataset = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: where they were)")]
-
 
 def _count(default: str, metavar: str = "N") -> Any:
   return Annotated[int | None, arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
@@ -42,6 +40,10 @@ def _words(metavar: str, default: str) -> Any:
   return Annotated[tuple[str, ...], arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
 
 
+def _place(default: str) -> Any:
+  return Annotated[str | None, arg(metavar="DIR", help_behavior_hint=f"(default: {default})")]
+
+
 @dataclasses.dataclass(frozen=True)
 class Demo:
   """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute on two CPU cores."""
@@ -53,8 +55,9 @@ class Demo:
   """runs of each duration"""
 
   def run(self) -> None:
-    from vmapseeds import campaign, report
+    from vmapseeds import campaign
     from vmapseeds.folders import check_writable
+    from vmapseeds.report import report
     from vmapseeds.runs import Runs
     from vmapseeds.stores import place
 
@@ -65,7 +68,7 @@ class Demo:
       folders.append(place(self.out) / f"{epochs}_epochs")
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
       campaign.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
-    report.report(folders)
+    report(folders, out=place(self.out) / "report")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +114,7 @@ class Train:
   """keep logits beside predictions"""
 
   keep_params: Flag = False
-  """keep the trained parameters of all runs, for vs.load_networks"""
+  """keep the trained parameters of all runs, for vs.load_params"""
 
   checkpoint_every: _count("none", "EPOCHS") = None
   """save the runs in training every so many epochs; an interruption loses at most these"""
@@ -188,9 +191,6 @@ class Work:
   blocks: Annotated[str, arg(metavar="A:B", help_behavior_hint="(default: all)")] = ":"
   """which blocks: from A on, up to but without B"""
 
-  dataset: Dataset = None
-  """where the data are now, when no longer where they were; they must be the same"""
-
   seed_batch: _count("256, or what fits in memory") = None
   """runs trained between two writes; an interruption loses at most these"""
 
@@ -211,7 +211,7 @@ class Work:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
     ends = tuple(int(end) if end else None for end in found.groups())
     results = campaign.work(
-      self.folder, ends, dataset=self.dataset, seed_batch=self.seed_batch, checkpoint_every=self.checkpoint_every,
+      self.folder, ends, seed_batch=self.seed_batch, checkpoint_every=self.checkpoint_every,
       force_mixed=self.force_mixed, progress=not self.quiet,
     )  # fmt: skip
     print(f"{held(results, self.folder)}; next: vmapseeds report {self.folder}")
@@ -252,13 +252,10 @@ class Replay:
   run_: Annotated[int, arg(name="run", metavar="N")]
   """which run, from 0"""
 
-  dataset: Dataset = None
-  """where the data are now, when no longer where they were; they must be the same"""
-
   def run(self) -> None:
     from vmapseeds import campaign
 
-    replay = campaign.replay(self.folder, self.run_, dataset=self.dataset)
+    replay = campaign.replay(self.folder, self.run_)
     for name, differing in replay.differing.items():
       agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
       print(f"run {replay.run}, test set {name}: predictions {agree} {replay.examples[name]} examples")
@@ -315,31 +312,55 @@ class Import:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """Prints the statistics of results and writes report.html, report.json and figures beside them."""
+  """Prints the statistics of results and writes pages with every number and figure.
+
+  Runs of different swept values are reported apart, a row and a page each. Several folders are set side by side too.
+  """
 
   folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
   """results folders"""
 
+  by: _words("COLUMN", "all that are swept") = ()
+  """columns of the runs table by which runs are grouped, e.g. lr, or seed_init; swept columns that are not named are
+  pooled"""
+
+  where: _words("COLUMN=NUMBER", "all runs") = ()
+  """take the runs that have this value only, e.g. lr=0.02 momentum=0.9; of one column several values may be given"""
+
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
-  def run(self) -> None:
-    from vmapseeds import report
+  out: _place("report in each DIR; side by side: report/side_by_side in the first") = None
+  """folder for the pages"""
 
+  def run(self) -> None:
+    from vmapseeds import groups
+    from vmapseeds.report import report
+
+    where = groups.parsed(self.where, "--where")
     if not self.folders:
       raise Mistake("no DIR given: give one or more results folders that `vmapseeds train` or `import` made")
-    report.report(self.folders, test_set=self.test_set)
+    report(self.folders, by=self.by or None, where=where, test_set=self.test_set, out=self.out)
 
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-  """Says whether recipe A outperforms recipe B: P(A > B), its interval and the decision."""
+  """Says whether runs A outperform runs B: P(A > B), its interval and the decision; writes a page of it.
+
+  Runs of one folder are compared so: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
+  """
 
   a: Annotated[Positional[str], arg(metavar="DIR_A")]
   """results of A"""
 
-  b: Annotated[Positional[str], arg(metavar="DIR_B")]
+  b: Annotated[Positional[str | None], arg(metavar="DIR_B", help_behavior_hint="(default: DIR_A)")] = None
   """results of B"""
+
+  where: _words("COLUMN=NUMBER", "all runs of DIR_A") = ()
+  """take the runs of A that have this value only, e.g. lr=0.02 momentum=0.9"""
+
+  against: _words("COLUMN=NUMBER", "all runs of DIR_B") = ()
+  """take the runs of B that have this value only"""
 
   gamma: float = 0.75
   """P(A > B) from which a difference is meaningful"""
@@ -350,10 +371,17 @@ class Compare:
   paired: Flag = False
   """pair the runs row by row; without it runs of the same seeds are pairs"""
 
-  def run(self) -> None:
-    from vmapseeds import compare
+  out: _place("report/against_<B> in DIR_A") = None
+  """folder for the page"""
 
-    compare.compare(self.a, self.b, gamma=self.gamma, test_set=self.test_set, paired=self.paired or None)
+  def run(self) -> None:
+    from vmapseeds import groups
+    from vmapseeds.compare import compare
+
+    compare(
+      self.a, self.b, where=groups.parsed(self.where, "--where"), against=groups.parsed(self.against, "--against"),
+      gamma=self.gamma, test_set=self.test_set, paired=self.paired or None, out=self.out,
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
