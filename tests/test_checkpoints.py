@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import campaign, checkpoints, progress
+from vmapseeds import checkpoints, progress
 from vmapseeds.checkpoints import Checkpoints
 from vmapseeds.data import load
-from vmapseeds.train import network, normalize
+from vmapseeds.train import network
 
 # Adam in one program for all epochs rounds differently from one that is stopped in between.
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", lr=1e-3, epochs=6)
@@ -71,7 +71,7 @@ def test_checkpoints_change_no_bit(tmp_path, undisturbed, saved):
   assert saved == [(0, 4)], "not at the end, where the results are written"
   same(results, reference, ("predictions", "accuracy", "diverged", "logits"))
   for run in (0, 5):
-    for a, b in zip(*(jax.tree.leaves(vs.load_params(f, run)) for f in (folder, tmp_path / "r")), strict=True):
+    for a, b in zip(*(jax.tree.leaves(vs.load_networks(f, run).variables) for f in (folder, tmp_path / "r")), strict=True):
       np.testing.assert_array_equal(a, b)
   assert not (tmp_path / "r" / "checkpoints").exists()
   cnn = vs.recipe("digits_cnn", epochs=2)
@@ -205,28 +205,44 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
                      mean=None, std=None, augment="flip")  # fmt: skip
   runs = vs.Runs.independent(5).with_label_map(rng.integers(0, 3, (5, 10)))
   for n in (2, 5):
-    results = train(tmp_path / "r", recipe=recipe, runs=runs[slice(n)], seed_batch=2, lane_width=1, keep_params=True)
-  images, moments = np.load(tmp_path / "d.npz")["x_test"], campaign.on_device(recipe, load(recipe.dataset))[0]
-  shown = normalize(*map(jax.numpy.asarray, (images, moments.mean, moments.std)))
-  apply = jax.jit(lambda variables: network(recipe, 3).apply(variables, shown, train=False).argmax(-1))
-  seen = set()
-  for run in range(5):
-    variables = vs.load_params(tmp_path / "r", run=run)
-    assert set(variables) == {"params", "batch_stats"}
-    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(variables))
-    predictions = np.asarray(apply(variables))
-    np.testing.assert_array_equal(predictions, results.predictions[run])
-    seen.add(predictions.tobytes())
-  assert len(seen) > 1, "the runs differ"
+    results = train(
+      tmp_path / "r", recipe=recipe, runs=runs[slice(n)], seed_batch=2, lane_width=1, keep_params=True, logits=True
+    )
+  images, networks = np.load(tmp_path / "d.npz")["x_test"], vs.load_networks(tmp_path / "r")
+  (tmp_path / "d.npz").unlink()  # the folder has what normalising takes
+  assert set(networks.variables) == {"params", "batch_stats"}
+  assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(networks.variables))
+  logits = jax.vmap(networks.apply, (0, None))(networks.variables, images)
+  np.testing.assert_array_equal(logits.argmax(-1), results.predictions)
+  np.testing.assert_allclose(logits, results.logits, rtol=1e-4, atol=1e-5)
+  assert len(np.unique(logits, axis=0)) == 5, "the runs differ"
+  # The network by itself, normalised by hand.
+  shown = jax.numpy.asarray((images - large[:40].mean()) / large[:40].std(), "float32")
+  plain = jax.jit(network(recipe, 3).apply, static_argnames="train")(
+    vs.load_networks(tmp_path / "r", 4).variables, shown, train=False
+  )
+  np.testing.assert_allclose(plain, results.logits[4], rtol=1e-4, atol=1e-4)
+  some = vs.load_networks(tmp_path / "r", [4, 1])
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[4, 1]]), some.variables, networks.variables)
 
 
 @pytest.mark.parametrize(
   ("run", "message"),
-  [(6, "run 6 of a folder with 6: the last is 5"), (-1, "run is -1: give a whole number"), ("x", "run is 'x'")],
-)
+  [
+    (6, "run 6 of a folder with 6: the last is 5"), ([0, 7], "run 7 of a folder"), (-1, "runs is -1: give the number of"),
+    ("x", "runs is 'x'"), ([], r"runs is \[\]: give"), (1.0, "runs is 1.0"), (slice(2), "runs is slice"),
+  ],
+)  # fmt: skip
 def test_runs_that_are_not_there(undisturbed, run, message):
   with pytest.raises(vs.Mistake, match=message):
-    vs.load_params(undisturbed[0], run)
+    vs.load_networks(undisturbed[0], run)
+
+
+def test_images_that_networks_cannot_take(undisturbed):
+  networks = vs.load_networks(undisturbed[0], 0)
+  for shape in ((8, 8, 1), (2, 8, 8, 2), (2, 9, 12, 1)):
+    with pytest.raises(vs.Mistake, match=r"images have shape .*: give \(examples, height, width, 1\), pixels as in digits"):
+      networks.apply(networks.variables, np.zeros(shape, np.uint8))
 
 
 def test_parameters_that_were_not_kept(tmp_path, undisturbed):
@@ -234,9 +250,9 @@ def test_parameters_that_were_not_kept(tmp_path, undisturbed):
   vs.import_runs(tmp_path / "i", predictions=np.zeros((2, 3), int), labels=np.zeros(3, int), progress=False)
   for folder in ("r", "i"):
     with pytest.raises(vs.Mistake, match=f"{folder} holds no trained parameters: `vmapseeds train --keep-params`"):
-      vs.load_params(tmp_path / folder, 0)
+      vs.load_networks(tmp_path / folder, 0)
   with pytest.raises(vs.Mistake, match="is no results folder"):
-    vs.load_params(tmp_path / "none", 0)
+    vs.load_networks(tmp_path / "none", 0)
   with pytest.raises(vs.Mistake, match="trained parameters are not kept there"):
     train(tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1, keep_params=True)
   with pytest.raises(vs.Mistake, match="trained parameters are kept there"):
@@ -251,7 +267,7 @@ def test_parameters_that_were_not_kept(tmp_path, undisturbed):
 def test_a_run_that_is_not_trained_yet(tmp_path, monkeypatch):
   interrupt(tmp_path / "r", monkeypatch, 1, keep_params=True)
   with pytest.raises(vs.Mistake, match="run 3 of .* is not trained yet"):
-    vs.load_params(tmp_path / "r", 3)
+    vs.load_networks(tmp_path / "r", 3)
 
 
 def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
@@ -262,7 +278,7 @@ def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   whole = objects[-1].read_bytes()
   flipped(folder / "variables" / name)
   with pytest.raises(vs.Mistake, match=rf"damaged: variables/{name}/c/0/.* cannot be read .*checksum"):
-    vs.load_params(folder, 0)
+    vs.load_networks(folder, 0)
   assert len(vs.verify(folder).problems) == 1
   objects[-1].unlink()
   with pytest.raises(vs.Mistake, match=rf"damaged: variables/{name}/c/0/.* is missing"):

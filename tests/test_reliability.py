@@ -18,6 +18,7 @@ from test_cli import run
 import vmapseeds as vs
 from experiments.reliability import kills
 from vmapseeds import blocks, campaign
+from vmapseeds.data import load
 from vmapseeds.metadata import attributes
 from vmapseeds.results import Results, readable
 
@@ -187,6 +188,67 @@ def test_replay(tmp_path, reference, capsys):
   assert (status, out) == (1, "run 13, test set test: predictions differ in 3 of 797 examples\n")
 
 
+@pytest.fixture
+def moved(tmp_path, monkeypatch, reference):
+  """A folder `r` begun on `x.npz` beside it, its second block not done; the data are now in `there`."""
+  (tmp_path / "there").mkdir()
+  monkeypatch.chdir(tmp_path)
+  digits = load("digits")
+  arrays = {"x_train": digits.train.images, "y_train": digits.train.labels}
+  arrays |= {"x_test": digits.tests["test"].images, "y_test": digits.tests["test"].labels}
+  np.savez("x.npz", **arrays)
+  np.savez("there/other.npz", **{**arrays, "y_test": arrays["y_test"][::-1]})
+  train("r", recipe=LINEAR.replace(dataset="x.npz"))
+  vs_repair(tmp_path / "r", "test/predictions/c/1/0")
+  monkeypatch.chdir("there")
+  return tmp_path
+
+
+def test_a_campaign_on_a_file_goes_on_from_elsewhere(moved, reference, trained, capsys):
+  assert run(capsys, "work", "../r", "--quiet")[0] == 0
+  assert trained == [4, 5, 6, 7]
+  same(moved / "r", reference)
+  assert vs.replay("../r", 5).same
+
+
+def test_data_that_were_moved_are_known_by_their_digest(moved, reference, trained, capsys):
+  (moved / "x.npz").rename("x.npz")
+  before = tree(moved / "r")
+  for argv in (["work", "../r"], ["replay", "../r", "--run", "0"]):
+    said = f"error: no such file '{moved}/x.npz', the data of ../r: say where they are with --dataset PATH\n"
+    assert run(capsys, *argv) == (2, "", said)
+    said = f"error: the data {moved}/there/other.npz are not those of ../r: say where those are with --dataset PATH\n"
+    assert run(capsys, *argv, "--dataset", "other.npz") == (2, "", said)
+  with pytest.raises(vs.Mistake, match="its recipe and this one differ in dataset"):
+    train("../r", recipe=LINEAR.replace(dataset="other.npz"))
+  assert tree(moved / "r") == before
+  assert trained == []
+  status, out, err = run(capsys, "replay", "../r", "--run", "0", "--dataset", "x.npz")
+  assert (status, out) == (0, "run 0, test set test: predictions agree bit for bit on all 797 examples\n")
+  assert run(capsys, "work", "../r", "--quiet", "--dataset", "x.npz")[0] == 0
+  assert trained == [4, 5, 6, 7]
+  same(moved / "r", reference)
+  train("../r", 28, LINEAR.replace(dataset="x.npz"))
+  assert trained == [4, 5, 6, 7, *range(24, 28)]
+  assert vs.verify("../r") == (28, 28, [], [], [])
+  for stored in (attributes("../r"), *(blocks.record("../r", block)[0] for block in (0, 1, 6))):
+    assert json.loads(stored["recipe"])["dataset"] == f"{moved}/x.npz", "where it was begun"
+  assert vs.replay("../r", 25, dataset="x.npz").same
+
+
+def tree(folder):
+  return {file: (file.stat().st_mtime_ns, file.is_file() and file.read_bytes()) for file in folder.rglob("*")}
+
+
+def test_replay_writes_nothing(tmp_path, reference, monkeypatch):
+  before = tree(reference)
+  monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # as of a folder that is read-only
+  with pytest.raises(vs.Mistake, match="cannot be written"):
+    vs.work(reference, progress=False)
+  assert vs.replay(reference, 3).same
+  assert tree(reference) == before
+
+
 # Damage
 
 
@@ -291,6 +353,28 @@ def test_damage_is_named_and_repaired(damage, file, rows, silent, tmp_path, refe
   assert trained == list(rows)
   assert run(capsys, "verify", folder)[:2] == (0, f"sound: 24 of 24 runs are done in {folder}\n")
   same(folder, reference)
+
+
+def test_foreign_files_are_named_and_left_alone(tmp_path, reference, capsys):
+  folder = tmp_path / "r"
+  shutil.copytree(reference, folder)
+  for file in ("report/figures/a.png", "checkpoints/0-3/1.zip", "zarr.json.0123.partial"):
+    added(folder / file)
+  status, out, err = run(capsys, "verify", folder)
+  assert (status, out.splitlines()[0]) == (0, "note: zarr.json.0123.partial was left by a process that ended while it wrote")
+  foreign = ("notes.txt", "figures/1.png", "figures/2.png", "report", "0.json")
+  shutil.rmtree(folder / "report")
+  for file in foreign:
+    added(folder / file)
+  for repair in ((), ("--repair",)):
+    status, out, err = run(capsys, "verify", folder, *repair)
+    assert status == 1
+    assert [line for line in out.splitlines() if not line.startswith("note: ")] == [
+      f"problem: {name} is not of these results: move it elsewhere" for name in ("0.json", "figures/", "notes.txt", "report")
+    ]  # fmt: skip
+  assert all((folder / file).read_bytes() == b"mine" for file in foreign)
+  with pytest.raises(ZeroDivisionError), readable(folder):  # they do no harm
+    _ = 1 / 0
 
 
 def test_metadata_that_are_hit_twice_are_restored(tmp_path, reference):

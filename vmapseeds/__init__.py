@@ -16,7 +16,7 @@ if TYPE_CHECKING:
   from vmapseeds.report import report
   from vmapseeds.results import errors, open_results, prediction_blocks
   from vmapseeds.runs import Runs
-  from vmapseeds.variables import load_params
+  from vmapseeds.variables import load_networks
   from vmapseeds.verify import verify
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
   "conv_general_dilated",
   "errors",
   "import_runs",
-  "load_params",
+  "load_networks",
   "open_results",
   "prediction_blocks",
   "recipe",
@@ -53,7 +53,7 @@ _HOMES = {
   "report": ("report",),
   "results": ("errors", "open_results", "prediction_blocks"),
   "runs": ("Runs",),
-  "variables": ("load_params",),
+  "variables": ("load_networks",),
   "verify": ("verify",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

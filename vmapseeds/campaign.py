@@ -18,7 +18,7 @@ import xarray as xr
 
 from vmapseeds import augment, bench, checkpoints, lanes, models, variables
 from vmapseeds import blocks as records
-from vmapseeds.checks import MIXED
+from vmapseeds.checks import IMPORTED, MIXED
 from vmapseeds.data import Dataset, load
 from vmapseeds.errors import Failure, Mistake, at_least, one_of
 from vmapseeds.evaluate import evaluate
@@ -67,7 +67,7 @@ def train(
       does not hold so many, and the folder has no finished runs, it is halved until it does.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
-    keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_params`.
+    keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_networks`.
     checkpoint_every: after so many epochs each, the runs of the seed batch are saved in the folder's `checkpoints`, so
       that an interruption loses at most these; removed when the runs are written. Given none, nothing is saved.
       Results do not depend on it.
@@ -118,7 +118,11 @@ def begin(
   task = prepared(recipe, runs, logits, keep_params)
   task.check_varying(runs)
   while True:
-    how = task.choose(runs, seed_batch, lowering, lane_width, attributes(out) or {}, progress)
+    stored = attributes(out) or {}
+    if stored.get("data_digest") == task.data_digest:  # the same data may lie elsewhere now
+      recipe = recipe.replace(dataset=Recipe.from_json(stored["recipe"]).dataset)
+      task = task._replace(recipe=recipe)
+    how = task.choose(runs, seed_batch, lowering, lane_width, stored, progress)
     batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
     try:
       with writing(out):
@@ -140,6 +144,7 @@ def work(
   out: str | os.PathLike,
   blocks: tuple[int | None, int | None] | None = None,
   *,
+  dataset: str | os.PathLike | None = None,
   seed_batch: int | None = None,
   checkpoint_every: int | None = None,
   force_mixed: bool = False,
@@ -153,14 +158,16 @@ def work(
   Args:
     out: a results folder that `train` made.
     blocks: (first, one past the last) of the blocks to train, either None for the end there is; None for all.
+    dataset: where the data are, when they are no longer where they were; their digest must be the same.
     seed_batch, checkpoint_every, force_mixed, progress: as for `train`.
 
   Raises:
     Mistake: as `train`; or there are no such blocks.
   """
   begun = resume(
-    out, seed_batch=seed_batch, checkpoint_every=checkpoint_every, force_mixed=force_mixed, progress=progress
-  )
+    out, dataset=dataset, seed_batch=seed_batch, checkpoint_every=checkpoint_every, force_mixed=force_mixed,
+    progress=progress,
+  )  # fmt: skip
   count = -(-len(begun.runs) // begun.results.block_runs)
   first, last = blocks or (None, None)
   first, last = first or 0, count if last is None else last
@@ -176,8 +183,8 @@ def work(
 
 
 def resume(
-  out: str | os.PathLike, *, seed_batch: int | None = None, checkpoint_every: int | None = None,
-  force_mixed: bool = False, progress: bool = True,
+  out: str | os.PathLike, *, dataset: str | os.PathLike | None = None, seed_batch: int | None = None,
+  checkpoint_every: int | None = None, force_mixed: bool = False, progress: bool = True,
 ) -> Begun:  # fmt: skip
   """What `work` does before it trains: opens the folder and loads what its recipe needs."""
   if seed_batch is not None:
@@ -185,9 +192,10 @@ def resume(
   if checkpoint_every is not None:
     at_least("checkpoint_every", checkpoint_every, 1)
   recipe, runs, stored = campaign_of(out)
+  check_folder(out)
   with readable(out):
     results = Results(out)
-  task = prepared(recipe, runs, stored["logits"], bool(stored.get("variables")))
+  task = prepared_again(out, recipe, runs, dataset, stored, stored["logits"], bool(stored.get("variables")))
   how = task.choose(runs, seed_batch, None, None, stored, progress)
   with writing(out), readable(out):
     conditions = task.conditions(how)
@@ -211,12 +219,13 @@ class Replay(NamedTuple):
     return not any(self.differing.values())
 
 
-def replay(out: str | os.PathLike, run: int) -> Replay:
-  """Trains one run of a results folder again, as it was trained, and compares the predictions.
+def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None) -> Replay:
+  """Trains one run of a results folder again, as it was trained, and compares the predictions. Nothing is written.
 
   Args:
     out: a results folder that `train` made.
     run: the run's row in the folder.
+    dataset: where the data are, as for `work`.
 
   Raises:
     Mistake: there is no such run, it is not done, or its data are others now.
@@ -235,9 +244,7 @@ def replay(out: str | os.PathLike, run: int) -> Replay:
   recipe = Recipe.from_json(write["recipe"])
   # What `auto` came to on the device of then is what counts.
   recipe = recipe.replace(precision=write.get("precision", recipe.precision))
-  task = prepared(recipe, runs, logits=False, keep_params=False)
-  if task.data_digest != stored["data_digest"]:
-    raise Mistake(f"the data {recipe.dataset} are not those that {out} was trained on")
+  task = prepared_again(out, recipe, runs, dataset, stored, logits=False, keep_params=False)
   results.check_task(task.data, task.num_classes)
   run_lanes = spread_run(recipe, task.num_classes, False, False, write["lowering"], write["lane_width"])
   ((_, (_, evaluations, _)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(task.data.train)))
@@ -259,7 +266,8 @@ def campaign_of(out: str | os.PathLike) -> tuple[Recipe, Runs, dict[str, Any]]:
   stored = checked(out)
   if stored is None:
     raise Mistake(f"{out} is no results folder: give one that `vmapseeds train` made")
-  check_folder(out)
+  if stored["device_kind"] == IMPORTED:
+    raise Mistake(f"{out} holds imported runs, whose training is not known: give a folder that `vmapseeds train` made")
   with readable(out):
     results = Results(out)
     runs = results.runs()
@@ -313,9 +321,11 @@ class Task(NamedTuple):
 
   def conditions(self, how: lanes.Choice) -> dict[str, Any]:
     """What bit-for-bit equal results need besides the recipe."""
+    train = self.examples[0]
     return {
       "device_kind": lanes.devices()[0].device_kind, "lane_width": how.width, "lowering": how.lowering,
       "precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest,
+      "mean": train.mean.tolist(), "std": train.std.tolist(),
     }  # fmt: skip
 
   def provenance(self, how: lanes.Choice) -> dict[str, Any]:
@@ -349,6 +359,20 @@ def prepared(recipe: Recipe, runs: Runs, logits: bool, keep_params: bool) -> Tas
   examples = on_device(recipe, data)
   runs.check(recipe, len(data.train), data.num_classes)
   return Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits, keep_params)
+
+
+def prepared_again(
+  out: str | os.PathLike, recipe: Recipe, runs: Runs, dataset: str | os.PathLike | None, stored: dict[str, Any],
+  logits: bool, keep_params: bool,
+) -> Task:  # fmt: skip
+  """What a folder's campaign trains, its data read from `dataset` where given. `Mistake` where they are other data."""
+  found = recipe if dataset is None else recipe.replace(dataset=os.fspath(dataset))
+  if found.dataset.endswith(".npz") and not os.path.exists(found.dataset):
+    raise Mistake(f"no such file {found.dataset!r}, the data of {out}: say where they are with --dataset PATH")
+  task = prepared(found, runs, logits, keep_params)
+  if task.data_digest != stored["data_digest"]:
+    raise Mistake(f"the data {found.dataset} are not those of {out}: say where those are with --dataset PATH")
+  return task._replace(recipe=recipe)
 
 
 def train_blocks(

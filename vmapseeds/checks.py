@@ -67,6 +67,11 @@ def _variables(value: Any) -> bool:
   )
 
 
+def _pixels(value: Any) -> bool:
+  """Whether it is a number a channel."""
+  return value == MIXED or (isinstance(value, list) and all(type(n) is float and math.isfinite(n) for n in value))
+
+
 COLUMNS = (*(f"seed_{source}" for source in SOURCES), *HYPERPARAMETERS, *OPTIONAL)
 ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
   "num_classes": _whole(MOST_CLASSES),
@@ -78,6 +83,8 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
   "lowering": lambda value: value in (None, MIXED, *LOWERINGS),
   "precision": lambda value: value is None or _text(value),
   "data_digest": lambda value: value is None or _text(value),
+  "mean": _pixels,
+  "std": _pixels,
   "versions": _words,
   "recipe": lambda value: isinstance(value, str),
   "test_sets": _texts,
@@ -86,7 +93,8 @@ ATTRIBUTES: dict[str, Callable[[Any], bool]] = {
   "mixed": _texts,
   "variables": _variables,
 }
-OF_NOW = ("precision", "test_sets", "block_runs", "label_digests", "mixed", "variables")  # not there from the first
+# Not there from the first.
+OF_NOW = ("precision", "mean", "std", "test_sets", "block_runs", "label_digests", "mixed", "variables")
 SEEDS = {f"seed_{source}" for source in SOURCES}
 
 # Arrays: kinds of numbers, and fill values as JSON has them.

@@ -27,6 +27,8 @@ from vmapseeds.recipe import RECIPES, from_text, recipe
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 Folder = Annotated[str, arg(metavar="DIR")]
 
+Dataset = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: where they were)")]
+
 
 def _count(default: str, metavar: str = "N") -> Any:
   return Annotated[int | None, arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
@@ -114,7 +116,7 @@ class Train:
   """keep logits beside predictions"""
 
   keep_params: Flag = False
-  """keep the trained parameters of all runs, for vs.load_params"""
+  """keep the trained parameters of all runs, for vs.load_networks"""
 
   checkpoint_every: _count("none", "EPOCHS") = None
   """save the runs in training every so many epochs; an interruption loses at most these"""
@@ -191,6 +193,9 @@ class Work:
   blocks: Annotated[str, arg(metavar="A:B", help_behavior_hint="(default: all)")] = ":"
   """which blocks: from A on, up to but without B"""
 
+  dataset: Dataset = None
+  """where the data are now, when no longer where they were; they must be the same"""
+
   seed_batch: _count("256, or what fits in memory") = None
   """runs trained between two writes; an interruption loses at most these"""
 
@@ -211,7 +216,7 @@ class Work:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
     ends = tuple(int(end) if end else None for end in found.groups())
     results = campaign.work(
-      self.folder, ends, seed_batch=self.seed_batch, checkpoint_every=self.checkpoint_every,
+      self.folder, ends, dataset=self.dataset, seed_batch=self.seed_batch, checkpoint_every=self.checkpoint_every,
       force_mixed=self.force_mixed, progress=not self.quiet,
     )  # fmt: skip
     print(f"{held(results, self.folder)}; next: vmapseeds report {self.folder}")
@@ -252,10 +257,13 @@ class Replay:
   run_: Annotated[int, arg(name="run", metavar="N")]
   """which run, from 0"""
 
+  dataset: Dataset = None
+  """where the data are now, when no longer where they were; they must be the same"""
+
   def run(self) -> None:
     from vmapseeds import campaign
 
-    replay = campaign.replay(self.folder, self.run_)
+    replay = campaign.replay(self.folder, self.run_, dataset=self.dataset)
     for name, differing in replay.differing.items():
       agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
       print(f"run {replay.run}, test set {name}: predictions {agree} {replay.examples[name]} examples")

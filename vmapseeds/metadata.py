@@ -6,7 +6,7 @@ with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on req
 The group `variables` is there on request, with an array a leaf (`vmapseeds.variables`); the folder `checkpoints`, which
 is no group, while runs are in training (`vmapseeds.checkpoints`).
 The root's attributes hold the recipe as JSON, the names of the test sets and what the results depend on: device kind,
-lane width, lowering, precision (what `auto` came to), data.
+lane width, lowering, precision (what `auto` came to), data, the mean and deviation of its pixels.
 
 Arrays are cut into blocks of `block_runs` runs (an attribute), one object each, with a checksum at its end; all of a
 block's objects are there when one of its runs is done. See `vmapseeds.blocks` for what the folder `blocks` holds.

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import os
 import types
 import typing
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ class Recipe:
   """A training configuration without its randomness. Raises `Mistake` when a field's value is not allowed."""
 
   name: str
-  dataset: str  # `digits`, a tensorflow-datasets name, or the path of an .npz
+  dataset: str  # `digits`, a tensorflow-datasets name, or the path of an .npz, which becomes absolute
   model: str
   epochs: int  # 0: evaluated at initialisation
   batch_size: int  # the last, smaller batch of an epoch is dropped
@@ -53,6 +54,9 @@ class Recipe:
   def __post_init__(self):
     for field in dataclasses.fields(self):
       object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
+    if self.dataset.endswith(".npz"):
+      # Whoever goes on with a campaign may do so from elsewhere.
+      object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
     for field, allowed in CHOICES.items():
       one_of(f"{field} of recipe {self.name!r}:", getattr(self, field), allowed)
     safe_name("recipe name", self.name)

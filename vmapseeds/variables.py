@@ -6,17 +6,22 @@ path with dots: `params.Conv_0.kernel`, `batch_stats.BatchNorm_0.mean`.
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import flax
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree, Real
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.checks import MIXED
+from vmapseeds.errors import Mistake
+from vmapseeds.lanes.choice import free_host_memory
 from vmapseeds.metadata import VARIABLES, checked
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import Results, readable
-from vmapseeds.train import network
+from vmapseeds.train import network, normalize
 
 
 def shapes(recipe: Recipe, image: Sequence[int], num_classes: int) -> PyTree[jax.ShapeDtypeStruct]:
@@ -41,40 +46,90 @@ def named(variables: PyTree) -> dict:
   return {jax.tree_util.keystr(path, simple=True, separator="."): a for path, a in jax.tree.leaves_with_path(variables)}
 
 
-def load_params(path: str | os.PathLike, run: int) -> dict[str, PyTree[Float[jax.Array, "..."]]]:
-  """The trained variables of one run, as `network.apply` takes them: `params` and, where there are some, `batch_stats`.
+class Networks(NamedTuple):
+  """Trained networks of a results folder.
 
-  >>> variables = vs.load_params("results/mine", run=17)  # doctest: +SKIP
-  >>> model = vmapseeds.train.network(recipe, num_classes=10)  # doctest: +SKIP
-  >>> logits = model.apply(variables, normalized_images, train=False)  # doctest: +SKIP
+  `apply(variables, images)` gives the logits (examples, classes), float32, of one network for images as the data set
+  has them (examples, height, width, channels): it normalises them as the training did. Under `jax.vmap` it is many
+  networks': `jax.vmap(networks.apply, (0, None))(networks.variables, images)`.
+  """
+
+  variables: PyTree[Float[np.ndarray, "..."]]  # `params` and, where there are some, `batch_stats`; first axis the run
+  apply: Callable[[PyTree[Float[Array, "..."]], Real[Array, "examples height width channels"]], Float[Array, "..."]]
+
+
+def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = None) -> Networks:
+  """The trained networks of a results folder, to be applied to any images.
+
+  >>> networks = vs.load_networks("results/mine", runs=[0, 17])  # doctest: +SKIP
+  >>> jax.vmap(networks.apply, (0, None))(networks.variables, images).argmax(-1)  # doctest: +SKIP
 
   Args:
     path: a results folder that was trained with `keep_params=True`, or `--keep-params`.
-    run: the run's row in the folder.
+    runs: which rows of the folder. Given none, all that are trained, as `open_results` has them; given one number, that
+      network without an axis of runs.
 
   Returns:
-    NumPy arrays, in dictionaries as Flax names them.
+    `Networks`: their variables, in dictionaries as Flax names them, and the function that applies them.
 
   Raises:
-    Mistake: there is no such run, it is not trained yet, its parameters were not kept, or they are damaged.
+    Mistake: there are no such runs, they are not trained yet, their parameters were not kept, do not fit in memory or
+      are damaged. From `apply`: images that the networks cannot take.
   """
   stored = checked(path)
   if stored is None:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train --keep-params` made")
   if not stored.get("variables"):
     raise Mistake(f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them")
+  if not all(isinstance(stored.get(name), list) for name in ("mean", "std")):
+    raise Mistake(f"{path} has no one mean and std of pixels: its networks were trained with different ones")
   with readable(path):
     results = Results(path)
-    done = results.done
-    if at_least("run", run, 0) >= len(done):
-      raise Mistake(f"run {run} of a folder with {len(done)}: the last is {len(done) - 1}")
-    if not done[run]:
-      raise Mistake(f"run {run} of {path} is not trained yet: `vmapseeds train` with the same --out goes on")
+    rows = _rows(path, runs, results.done)
+    arrays = {name: results.array(f"{VARIABLES}/{name}") for name in stored["variables"]}
+    needed = rows.size * sum(math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values())
+    if needed > free_host_memory():
+      raise Mistake(f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs")
     variables = {}
-    for name in stored["variables"]:
+    for name, array in arrays.items():
       *parents, leaf = name.split(".")
       inner = variables
       for parent in parents:
         inner = inner.setdefault(parent, {})
-      inner[leaf] = results.array(f"{VARIABLES}/{name}")[run]
-  return variables
+      inner[leaf] = array.oindex[rows if rows.ndim else int(rows)]
+  return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
+
+
+def _rows(path: str | os.PathLike, runs: int | Sequence[int] | None, done: Bool[np.ndarray, " runs"]) -> np.ndarray:
+  """The rows that are meant. `Mistake` where one is not there or not trained."""
+  if runs is None:
+    return np.flatnonzero(done)
+  rows = np.asarray(runs)
+  if rows.dtype.kind not in "iu" or rows.ndim > 1 or not rows.size or rows.min() < 0:
+    raise Mistake(f"runs is {runs!r:.100}: give the number of a run, from 0, or a list of such")
+  if rows.max() >= len(done):
+    raise Mistake(f"run {rows.max()} of a folder with {len(done)}: the last is {len(done) - 1}")
+  if not done[rows].all():
+    run = rows[~done[rows]][0]
+    raise Mistake(f"run {run} of {path} is not trained yet: `vmapseeds train` with the same --out goes on")
+  return rows
+
+
+def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
+  """What `Networks.apply` is for a folder of these attributes."""
+  precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
+  model = network(recipe.replace(precision=precision), stored["num_classes"])
+  mean, std = (np.asarray(stored[name], np.float32) for name in ("mean", "std"))
+
+  @jax.jit
+  def apply(variables, images):
+    remedy = f"give (examples, height, width, {len(mean)}), pixels as in {recipe.dataset}"
+    if images.ndim != 4 or images.shape[-1] != len(mean):
+      raise Mistake(f"images have shape {images.shape}: {remedy}")
+    try:
+      logits = model.apply(variables, normalize(images, *map(jnp.asarray, (mean, std))), train=False)
+    except flax.errors.ScopeParamShapeError:
+      raise Mistake(f"images have shape {images.shape}, which these networks cannot take: {remedy}") from None
+    return logits.astype(jnp.float32)
+
+  return apply

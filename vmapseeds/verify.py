@@ -32,6 +32,9 @@ from vmapseeds.metadata import (
 from vmapseeds.results import Results
 from vmapseeds.stores import is_remote, place
 
+BESIDE = ("checkpoints", "report")  # folders of files that are not looked at
+FOREIGN = "is not of these results: move it elsewhere"
+
 
 class Verdict(NamedTuple):
   """What `verify` found: each problem, note and repair in a line."""
@@ -55,8 +58,9 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
 
   Args:
     path: the folder.
-    repair: whether to restore what there is a copy of, to remove what does not belong there, and to mark the runs of
-      blocks that are hit as not done, so that `vmapseeds train` or `work` trains these again.
+    repair: whether to restore what there is a copy of, to remove what does not belong among the arrays, and to mark the
+      runs of blocks that are hit as not done, so that `vmapseeds train` or `work` trains these again. Nothing else is
+      removed: what lies in the folder's root may be somebody's.
 
   Returns:
     A `Verdict`, of the folder after the repair.
@@ -189,28 +193,35 @@ class _Look:
     return {object: fault for object, fault in found.items() if fault and fault != "is missing"}
 
   def _foreign(self, known: set[str]) -> None:
-    """Looks for files where there should be none. Reports and what lies in the root are the user's."""
+    """Looks for files where there should be none. What else lies in the root may be dear to somebody: it is named."""
     known |= set(metadata_files(self.stored))
     places = [file.removesuffix("/zarr.json") for file in metadata_files(self.stored)]
     begun = False
     tops = {place.split("/")[0] for place in places} | {blocks.FOLDER}
+    others = {}
     for file in sorted(blocks.names(self.path)):
-      if file.split("/")[0] in tops and "/" in file:
-        if file in known or re.fullmatch(rf"{blocks.FOLDER}/\w+\.\d+\.claim", file):
-          continue
-        if file.endswith(".partial"):
-          self.notes.append(f"{file} was left by a process that ended while it wrote")
-          continue
-        beyond = re.match(rf"({'|'.join(map(re.escape, places))})/c/(\d+)|{blocks.FOLDER}/(\d+)\.json", file)
-        first = int(beyond[2] or beyond[3]) * self.results.block_runs if beyond else 0
-        extra = beyond and first >= self.runs
-        if extra and beyond[1] in self.results.columns and first < self.results.array(beyond[1]).shape[0]:
-          begun = True
-          continue
-        fault = "is of a block that the folder does not have" if extra else "is foreign: no record knows it"
-        self.problems.append(_Problem(file, fault, "remove"))
+      top, inside, _ = file.partition("/")
+      if file.endswith(".partial") and top not in BESIDE:
+        self.notes.append(f"{file} was left by a process that ended while it wrote")
+        continue
+      if not inside or top not in tops:
+        if file != "zarr.json" and not (inside and top in BESIDE):
+          others[top + inside] = None
+        continue
+      if file in known or re.fullmatch(rf"{blocks.FOLDER}/\w+\.\d+\.claim", file):
+        continue
+      beyond = re.match(rf"({'|'.join(map(re.escape, places))})/c/(\d+)|{blocks.FOLDER}/(\d+)\.json", file)
+      first = int(beyond[2] or beyond[3]) * self.results.block_runs if beyond else 0
+      extra = beyond and first >= self.runs
+      if extra and beyond[1] in self.results.columns and first < self.results.array(beyond[1]).shape[0]:
+        begun = True
+        continue
+      fault = "is of a block that the folder does not have" if extra else "is foreign: no record knows it"
+      self.problems.append(_Problem(file, fault, "remove"))
     if begun:
       self.notes.append("more runs were to be added, and the process ended; train adds them")
+    for name in others:
+      self.problems.append(_Problem(name, FOREIGN, "none"))
 
   # Repair.
 
