@@ -198,8 +198,8 @@ def test_demo_trains_and_reports(tmp_path, capsys):
   assert status == 0
   assert "6/6" in err
   assert vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"]) == test_campaign.RECIPE
-  for page in ("", "1_epochs", "16_epochs"):
-    assert (tmp_path / "demo" / "report" / page / "report.html").exists()
+  for epochs in (1, 16):
+    assert (tmp_path / "demo" / f"{epochs}_epochs" / "report" / "report.html").exists()
   assert "distribution" in out.lower()
 
 
@@ -227,7 +227,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
   (chosen,) = (row for row in rows if row["chosen"])
   assert chosen["model_steps_per_second"] == max(row["model_steps_per_second"] for row in rows)
   out, _ = capsys.readouterr()
-  assert "model-steps a second" in out
+  assert "model-steps/s" in out
   assert f"campaigns take {chosen['lowering']}, lane width 1" in " ".join(out.split())
 
   # Campaigns find it, and what does not fit in memory is a row too.
@@ -237,4 +237,4 @@ def test_bench(capsys, monkeypatch, tmp_path):
   status, out, err = run(
     capsys, "bench", "digits_cnn", "--lowerings", "grouped", "--widths", 1, 2, "--set", "model=linear", "batch_size=4"
   )
-  assert (status, out.count("does not fit"), err) == (0, 2, "")
+  assert (status, out.split().count("no"), err) == (0, 2, "")

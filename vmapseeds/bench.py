@@ -1,26 +1,32 @@
-"""How fast this machine trains a recipe, for each lowering of the convolution and each lane width; which it takes."""
+"""How fast lanes train a recipe, here or on a target, for each lowering and each lane width; which a campaign takes."""
 
+import functools
 import importlib.metadata
 import itertools
 import math
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict
+from jaxtyping import PyTree
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from vmapseeds import lanes, models
 from vmapseeds.data import load
 from vmapseeds.errors import Mistake, at_least, one_of
-from vmapseeds.lanes import Choice, choice
+from vmapseeds.evaluate import stages
+from vmapseeds.lanes import Choice, Estimate, choice
 from vmapseeds.recipe import Recipe
-from vmapseeds.runs import MOST_RUNS, Runs
-from vmapseeds.train import DeviceExamples, train
+from vmapseeds.runs import MOST_RUNS, Run, Runs
+from vmapseeds.train import DeviceExamples, network, train
 
 # A measurement is the median of so many trainings, or of as many as begin in so many seconds.
 REPETITIONS = 5
@@ -28,6 +34,8 @@ SECONDS = 2.0
 # A training has so many steps, for what is done once not to count, or fewer (at least two) of so many pixels in all.
 STEPS = 100
 PIXELS = 2**21
+# Of the best estimates so many are timed.
+MEASURED = 3
 
 
 class Shapes(NamedTuple):
@@ -42,6 +50,7 @@ class Speed(NamedTuple):
 
   seconds: float
   compile_seconds: float
+  memory_bytes: float | None = None  # on each device
 
 
 def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
@@ -72,7 +81,7 @@ def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
     if choice.is_out_of_memory(error):
       return None
     raise
-  return Speed(statistics.median(taken) / (steps * how.width * len(devices)), compile_seconds)
+  return Speed(statistics.median(taken) / (steps * how.width * len(devices)), compile_seconds, needed)
 
 
 def random_examples(shapes: Shapes, n: int) -> DeviceExamples:
@@ -98,11 +107,44 @@ def _conditions(recipe: Recipe, shapes: Shapes) -> dict[str, object]:
   }
 
 
+def asking(
+  recipe: Recipe, examples: tuple[PyTree, dict[str, PyTree]], num_classes: int, run: Run, *, target: str | None = None,
+  logits: bool = False, keep_params: bool = False,
+) -> Callable[[Choice], Estimate]:  # fmt: skip
+  """What asks the compiler, for a way to run lanes, what training and evaluation need and a model-step takes.
+
+  Args:
+    recipe: what is trained.
+    examples: the training set and the test sets, or what they look like.
+    num_classes: how many classes the networks tell apart.
+    run: a runs table of any length, for what its rows look like.
+    target: one of `lanes.TARGETS`; None for the devices that are here.
+    logits, keep_params: what is kept of each run.
+  """
+  devices = [] if target else lanes.devices()
+  steps = max(1, (len(examples[0].labels) if run.subset is None else run.subset.shape[1]) // recipe.batch_size)
+
+  @functools.cache
+  def ask(how: Choice) -> Estimate:
+    count = how.width * max(1, len(devices))
+    runs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), run)
+    one_run = stages(recipe, num_classes, how.lowering, logits=logits, keep_params=keep_params)
+    said = lanes.estimate(one_run, examples, runs, target=target, devices=devices)
+    if said.seconds is None:
+      return said
+    parts = ("seconds", "traffic_bytes", "launches")
+    return said._replace(**{part: getattr(said, part) / steps for part in parts})
+
+  return ask
+
+
 def choose(
   recipe: Recipe, shapes: Shapes, *, model_steps: int, most: int, lowering: str | None = None, width: int | None = None,
-  shown: bool = True,
+  ask: Callable[[Choice], Estimate] | None = None, platform: str | None = None, shown: bool = True,
 ) -> Choice:  # fmt: skip
   """The lowering and the lane width to train with: the fastest of what was or now is measured, as far as it pays.
+
+  Where the compiler is asked first, what does not fit in memory is left out, and the best estimates are measured.
 
   Args:
     recipe: what is to be trained.
@@ -111,9 +153,11 @@ def choose(
     most: the widest lanes that it has runs for.
     lowering: given, only the width is chosen.
     width: given, only the lowering is chosen.
+    ask: what the compiler says of a choice, see `asking`; None not to ask.
+    platform: of the devices, where they are not those here.
     shown: whether to say on stderr what was chosen.
   """
-  platform = lanes.devices()[0].platform
+  platform = platform or lanes.devices()[0].platform
   most = width or most
   wanted = choice.candidates(platform, lowering=lowering, width=width, most=most)
   conditions = _conditions(recipe, shapes)
@@ -129,77 +173,216 @@ def choose(
       speed = measure(recipe, shapes, how)
       return speed and speed.seconds
 
+    def estimated(how: Choice) -> Estimate:
+      status.update(f"compiling {how.lowering}, lane width {how.width}")
+      return ask(how)
+
+    why = f"the default for {platform}"
+    if ask:
+      # What is known to be the fastest need only fit.
+      fastest = sorted((how for how in known if known[how]), key=known.get)[:1]
+      said = lanes.asked([*fastest, *wanted], estimated, model_steps, narrow=width is None)
+      if not (fits := lanes.ranked(said)):
+        raise Mistake(_too_large(recipe, lowering, width, said.values()))
+      wanted, known = fits[:MEASURED], {how: taken for how, taken in known.items() if how in fits}
+      why = f"the best estimate of {len(fits)} that fit in memory" if len(fits) > 1 else "it fits in memory"
     timings = choice.time_candidates(wanted, known, seconds, model_steps)
   if timings != known:
     choice.write_timings(conditions, timings)
   chosen = choice.best(wanted, timings)
   if shown:
     tried = sum(t is not None for t in timings.values())
-    why = f"the fastest of {tried} measured" if tried > 1 else f"the default for {platform}"
+    why = f"the fastest of {tried} measured" if tried > 1 else why
     print(f"lanes: {chosen.lowering}, width {chosen.width} ({why}; --lowering, --lane-width override)", file=sys.stderr)
   return chosen
 
 
+def _too_large(recipe: Recipe, lowering: str | None, width: int | None, said: Iterable[Estimate]) -> str:
+  least = min(said, key=lambda e: e.memory_bytes or math.inf)
+  needs = f"needs {_size(least.memory_bytes)} of {_size(least.available_bytes)}"
+  asked = " ".join(f"--{name} {given}" for name, given in (("lowering", lowering), ("lane-width", width)) if given)
+  return f"{recipe.name} {asked} {needs} of memory: give a smaller {'lane width, ' * bool(width)}batch_size or width"
+
+
 def bench(
-  recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = (), console: Console | None = None
-) -> list[dict]:
-  """Times training steps on random images of the recipe's shape, prints a table, and keeps it for campaigns.
+  recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = (), console: Console | None = None, *,
+  target: str | None = None,
+) -> list[dict]:  # fmt: skip
+  """Says how fast lanes train a recipe, for each lowering and lane width, prints a table, and keeps it for campaigns.
+
+  On the devices that are here, training steps on random images are timed. For a target, which need not be here, and
+  before timing on an accelerator, the compiler is asked: what it says is an estimate.
 
   Args:
-    recipe: whose training step to time.
+    recipe: whose training step it is.
     widths: lane widths; those that campaigns try, if none.
-    lowerings: all, if none.
+    lowerings: all, if none; for a target those that campaigns try.
     console: where the table is printed; standard output if None.
+    target: one of `lanes.TARGETS`; None for the devices that are here.
 
   Returns:
-    A dict for each lowering and width: `lowering`, `width`, `model_steps_per_second` (the median of repetitions, all
-    devices together; None where it does not fit in memory), `compile_seconds` and whether it is `chosen` by campaigns.
+    A dict for each lowering and width; None is what is not known. `lowering`, `width`; `fits`, `memory_bytes` on each
+    device; `estimate_us`, `traffic_us`, `roofline_us` of a model-step: what the compiler expects, what the bytes take,
+    and what the products of the network take at the device's roofs; `launches`: operations of a step of all lanes;
+    `model_steps_per_second` (the median of repetitions, all devices together), `compile_seconds`; whether it is
+    `chosen`: by campaigns, or for a target as the best estimate.
+
+  Raises:
+    Mistake: there is no such target, or its compiler is not installed.
   """
   for width in widths:
     if at_least("lane width", width, 1) > MOST_RUNS:
       raise Mistake(f"lane width is {width}: give at most {MOST_RUNS}")
   for lowering in lowerings:
     one_of("lowering", lowering, lanes.LOWERINGS)
-  devices = lanes.devices()
-  shapes = shapes_of(recipe)
+  if target:
+    lanes.absent(target)
+    known, devices = lanes.TARGETS[target], []
+    platform, kind = known.platform, target
+  else:
+    devices = lanes.devices()
+    known, platform, kind = lanes.target_of(devices[0].device_kind), devices[0].platform, devices[0].device_kind
+  examples, num_classes = examples_of(recipe)
+  shapes = Shapes(examples[0].images.shape[1:], num_classes)
   models.check_size(recipe.model, *shapes.image[:2])
-  tried = choice.candidates(devices[0].platform)
-  pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
-  speeds = {Choice(*pair): measure(recipe, shapes, Choice(*pair)) for pair in pairs}
-  conditions = _conditions(recipe, shapes)
-  choice.write_timings(conditions, {how: speed and speed.seconds for how, speed in speeds.items()})
-  chosen = choice.best(tried, choice.read_timings(conditions))
-  rows = [
-    {
+  wanted = tried = choice.candidates(platform)
+  if lowerings or widths or not target:
+    pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
+    wanted = [Choice(*pair) for pair in pairs]
+  said = {}
+  if platform != "cpu":
+    run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
+    ask = asking(recipe, examples, num_classes, run, target=target)
+    said = lanes.asked(wanted, ask, math.inf, narrow=not widths)
+    wanted = list(said)
+  if target:
+    speeds, chosen = {}, next(iter(lanes.ranked(said)), None)
+  else:
+    speeds = {how: measure(recipe, shapes, how) for how in wanted if how not in said or said[how].fits}
+    conditions = _conditions(recipe, shapes)
+    choice.write_timings(conditions, {how: (s := speeds.get(how)) and s.seconds for how in wanted})
+    chosen = choice.best(tried, choice.read_timings(conditions))
+  roofline = 1e6 * product_flops(recipe, shapes) / known.flops if known else None
+  rows = []
+  for how in wanted:
+    speed, e = speeds.get(how), said.get(how)
+    rows.append({
       "lowering": how.lowering,
       "width": how.width,
+      "fits": e.fits if target else speed is not None,
+      "memory_bytes": e.memory_bytes if e else speed and speed.memory_bytes,
+      "estimate_us": e and e.seconds and 1e6 * e.seconds,
+      "traffic_us": e and e.seconds and 1e6 * e.traffic_bytes / known.bandwidth,
+      "roofline_us": roofline,
+      "launches": e and e.launches,
       "model_steps_per_second": speed and 1 / speed.seconds,
-      "compile_seconds": speed and speed.compile_seconds,
+      "compile_seconds": e.compile_seconds if target else speed and speed.compile_seconds,
       "chosen": how == chosen,
-    }
-    for how, speed in speeds.items()
-  ]
-  _print(rows, recipe, chosen, devices, console or Console())
+    })  # fmt: skip
+  precision = resolved(recipe, platform)
+  title = f"{recipe.name}, batch {recipe.batch_size}, {precision}, {f'{len(devices)} × ' * bool(devices)}{kind}"
+  if target:
+    which = f"the best estimate: {chosen.lowering}, lane width {chosen.width}" if chosen else "none fits"
+    kept = (
+      f"a model-step by the compiler's estimate, its bytes at the device's roof; products: {_microseconds(roofline)}\n"
+      f"{which}; a campaign would time the best {MEASURED}"
+    )
+  else:
+    kept = f"campaigns take {chosen.lowering}, lane width {chosen.width}: kept in {choice.timings_file()}"
+  (console or Console()).print(_table(rows, title, kept))
   return rows
 
 
-def shapes_of(recipe: Recipe) -> Shapes:
-  """The shapes of the recipe's data. `Mistake` where there is no such data."""
-  data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
-  return Shapes(data.train.images.shape[1:], data.num_classes)
+def resolved(recipe: Recipe, platform: str) -> str:
+  """The precision that a recipe's comes to on a platform."""
+  with lanes.compiling_for(platform):
+    return models.resolved(recipe.precision)
 
 
-def _print(rows: list[dict], recipe: Recipe, chosen: Choice, devices: list[jax.Device], console: Console) -> None:
-  best = max((row["model_steps_per_second"] or 0 for row in rows), default=0)
-  precision = models.resolved(recipe.precision)
-  title = f"{recipe.name}, batch {recipe.batch_size}, {precision}, {len(devices)} × {devices[0].device_kind}"
-  kept = f"campaigns take {chosen.lowering}, lane width {chosen.width}: kept in {choice.timings_file()}"
-  head = ("lowering", "lane width", "model-steps a second", "of the best", "compilation")
-  table = Table(*head, title=title, caption=kept)
+def product_flops(recipe: Recipe, shapes: Shapes) -> int:
+  """Floating-point operations of a training step of one network: those of its convolutions and dense layers.
+
+  A layer's forward pass takes 2 · |output| · |kernel| / features; its kernel gradient and its input gradient as many
+  each, except that the first layer needs no input gradient. Padding counts as if it were multiplied.
+  """
+  model = network(recipe, shapes.num_classes)
+
+  def is_product(module: nn.Module, method: str) -> bool:
+    return isinstance(module, nn.Conv | nn.Dense)
+
+  forward = functools.partial(model.init_with_output, train=True, capture_intermediates=is_product)
+  images = jax.ShapeDtypeStruct((recipe.batch_size, *shapes.image), np.float32)
+  found = jax.eval_shape(lambda images: forward(jax.random.key(0), images)[1], images)
+  params, outputs = (flatten_dict(found[kind]) for kind in ("params", "intermediates"))
+  kernels = {path[:-1]: kernel for path, kernel in params.items() if path[-1] == "kernel"}
+  layers = {p: 2 * outputs[*p, "__call__"][0].size * k.size // k.shape[-1] for p, k in kernels.items()}
+  return 3 * sum(layers.values()) - layers[min(layers)]  # the first is Conv_0, or that of ConvBlock_0
+
+
+# Height, width and channels, classes, training and test examples, of which each class has as many: what a program
+# depends on, known without the data.
+BALANCED = {"cifar10": ((32, 32, 3), 10, 50_000, 10_000)}
+
+
+def examples_of(recipe: Recipe) -> tuple[tuple[DeviceExamples, dict[str, DeviceExamples]], int]:
+  """What the training set and the test sets of a recipe look like, and how many classes they have.
+
+  Raises:
+    Mistake: there is no such data.
+  """
+  if recipe.dataset in BALANCED and set(recipe.test_sets) <= {"train", "test"}:
+    image, num_classes, *counts = BALANCED[recipe.dataset]
+    if recipe.classes:
+      counts = [n * sum(c >= 0 for c in recipe.classes) // num_classes for n in counts]
+      num_classes = max(recipe.classes) + 1
+    sizes, dtype = dict(zip(("train", "test"), counts, strict=True)), np.uint8
+  else:
+    data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
+    image, num_classes, dtype = data.train.images.shape[1:], data.num_classes, data.train.images.dtype
+    sizes = {"train": len(data.train), **{name: len(e) for name, e in data.tests.items()}}
+
+  def alike(n: int) -> DeviceExamples:
+    moment = jax.ShapeDtypeStruct(image[-1:], np.float32)
+    return DeviceExamples(
+      jax.ShapeDtypeStruct((n, *image), dtype), jax.ShapeDtypeStruct((n,), np.int32), moment, moment
+    )
+
+  return (alike(sizes["train"]), {name: alike(sizes[name]) for name in recipe.test_sets}), num_classes
+
+
+def significant(value: float, digits: int = 3) -> str:
+  """A number to some significant digits, thousands apart, never in powers of ten; a dash for NaN."""
+  if not math.isfinite(value):
+    return "—"
+  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  return f"{value:,.{places}f}"
+
+
+def _microseconds(value: float) -> str:
+  return f"{significant(value)} µs"
+
+
+def _size(bytes: float) -> str:
+  return f"{bytes / 1e6:,.0f} MB"
+
+
+def _table(rows: list[dict], title: str, caption: str) -> Table:
+  """The rows, without the columns of which nothing is known."""
+  best = max((row["model_steps_per_second"] or 0.0 for row in rows), default=0.0)
+  columns = [
+    ("memory", "memory_bytes", _size),
+    ("estimate", "estimate_us", _microseconds),
+    ("traffic", "traffic_us", _microseconds),
+    ("launches", "launches", lambda n: f"{n:,.0f}"),
+    ("model-steps/s", "model_steps_per_second", lambda speed: f"{speed:,.0f}"),
+    ("of best", "model_steps_per_second", lambda speed: f"{speed / best:.0%}"),
+    ("compiled", "compile_seconds", lambda seconds: f"{seconds:.0f} s"),
+  ]
+  columns = [column for column in columns if any(row[column[1]] is not None for row in rows)]
+  head = ("lowering", "width", "fits", *(head for head, *_ in columns))
+  table = Table(*head, title=title, caption=caption, box=box.SIMPLE)
   for row in rows:
-    speed, name = row["model_steps_per_second"], row["lowering"] + " ←" * row["chosen"]
-    if speed is None:
-      table.add_row(name, str(row["width"]), "does not fit", "", "")
-    else:
-      table.add_row(name, str(row["width"]), f"{speed:,.0f}", f"{speed / best:.0%}", f"{row['compile_seconds']:.1f} s")
-  console.print(table)
+    name, fits = row["lowering"] + " ←" * row["chosen"], "yes" if row["fits"] else "no"
+    cells = ("" if row[field] is None else text(row[field]) for _, field, text in columns)
+    table.add_row(name, str(row["width"]), fits, *cells)
+  return table

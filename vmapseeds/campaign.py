@@ -21,7 +21,7 @@ from vmapseeds import blocks as records
 from vmapseeds.checks import IMPORTED, MIXED
 from vmapseeds.data import Dataset, load
 from vmapseeds.errors import Failure, Mistake, at_least, one_of
-from vmapseeds.evaluate import evaluate
+from vmapseeds.evaluate import stages
 from vmapseeds.folders import check_folder
 from vmapseeds.lanes.choice import free_host_memory, is_out_of_memory
 from vmapseeds.metadata import attributes, checked, test_sets
@@ -30,7 +30,7 @@ from vmapseeds.provenance import commit, compile_seconds, versions
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import Results, open_results, readable
 from vmapseeds.runs import SOURCES, Run, Runs
-from vmapseeds.train import DeviceExamples, advance, finish, reads, start
+from vmapseeds.train import DeviceExamples, reads
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
@@ -64,7 +64,7 @@ def train(
       how many runs a block has.
     lane_width: how many lanes a device advances together, at most the seed batch. Given none, that of the folder,
       else chosen, see `bench.choose`. Results depend on it by rounding, so a folder keeps one. When the devices' memory
-      does not hold so many, and the folder has no finished runs, it is halved until it does.
+      does not hold so many, and the folder has no finished runs, a narrower one is taken.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
     keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_networks`.
@@ -311,11 +311,16 @@ class Task(NamedTuple):
     kept = {name: stored.get(name) for name in ("lowering", "lane_width") if stored.get(name) != MIXED}
     lowering, lane_width = lowering or kept.get("lowering"), lane_width or kept.get("lane_width")
     if lowering is None or lane_width is None:
+      # A CPU's programs fit, and what it does not measure it need not compile.
+      ask = None if lanes.devices()[0].platform == "cpu" else bench.asking(
+        self.recipe, self.examples, self.num_classes, runs[slice(0, 1)].lanes(self.recipe, len(self.data.train)),
+        logits=self.logits, keep_params=self.keep_params,
+      )  # fmt: skip
       lowering, lane_width = bench.choose(
         self.recipe, bench.Shapes(self.data.train.images.shape[1:], self.num_classes),
         model_steps=len(runs) * self.recipe.epochs * (runs.num_train(len(self.data.train)) // self.recipe.batch_size),
         most=-(-min(len(runs), seed_batch or len(runs)) // len(lanes.devices())),
-        lowering=lowering, width=lane_width, shown=progress,
+        lowering=lowering, width=lane_width, ask=ask, shown=progress,
       )  # fmt: skip
     return lanes.Choice(lowering, lane_width)
 
@@ -538,25 +543,8 @@ def writing(out: str | os.PathLike) -> Iterator[None]:
 @functools.lru_cache(maxsize=16)
 def spread_run(recipe: Recipe, num_classes: int, logits: bool, keep_params: bool, lowering: str, lane_width: int):
   """Training and evaluation of one run, spread over lanes: compiled once a process, whatever the runs' values."""
-
-  def first_state(shared, run: Run):
-    with lanes.lowering(lowering):
-      return start(recipe, shared[0], run, num_classes)
-
-  def some_epochs(shared, run: Run, state, first, last):
-    with lanes.lowering(lowering):
-      return advance(recipe, shared[0], run, num_classes, state, first, last)
-
-  def outcome(shared, run: Run, state):
-    trained = finish(state)
-    with lanes.lowering(lowering):
-      evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in shared[1].items()}
-    if not logits:
-      evaluations = {n: e._replace(logits=None) for n, e in evaluations.items()}
-    return trained.diverged, evaluations, trained.variables if keep_params else None
-
-  stages = lanes.Stages(first_state, some_epochs, outcome, recipe.epochs)
-  return lanes.spread_stages(stages, width=lane_width, devices=lanes.devices())
+  one_run = stages(recipe, num_classes, lowering, logits=logits, keep_params=keep_params)
+  return lanes.spread_stages(one_run, width=lane_width, devices=lanes.devices())
 
 
 def fitting_seed_batch(data: Dataset, logits: int, step: int, more: int) -> int:
@@ -575,18 +563,19 @@ def fitting_seed_batch(data: Dataset, logits: int, step: int, more: int) -> int:
 
 
 def narrower(lane_width: int, error: Exception, results: Results, device: jax.Device) -> int:
-  """Half the lane width, when the error is that the devices ran out of memory. `Mistake` where that is no way out."""
+  """A narrower lane width, when the error is that the devices ran out of memory. `Mistake` where that is no way out."""
   if not is_out_of_memory(error):
     raise error
   said = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")
+  width = lanes.narrower(lane_width, *lanes.said(error))
   full = f"lane width {lane_width} does not fit in the memory of {device.device_kind} ({said[:120]})"
   if lane_width == 1:
     raise Mistake(f"{full}: give a smaller width or batch_size") from None
   if results.done.any():
-    other = f"give another --out with --lane-width {lane_width // 2}"
+    other = f"give another --out with --lane-width {width}"
     raise Mistake(f"{full}, and the finished runs of {results.path} keep it: free memory, or {other}") from None
-  print(f"{full}: going on with {lane_width // 2}", file=sys.stderr)
-  return lane_width // 2
+  print(f"{full}: going on with {width}", file=sys.stderr)
+  return width
 
 
 def on_device(recipe: Recipe, data: Dataset) -> tuple[DeviceExamples, dict[str, DeviceExamples]]:

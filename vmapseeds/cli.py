@@ -42,10 +42,6 @@ def _words(metavar: str, default: str) -> Any:
   return Annotated[tuple[str, ...], arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
 
 
-def _place(default: str) -> Any:
-  return Annotated[str | None, arg(metavar="DIR", help_behavior_hint=f"(default: {default})")]
-
-
 @dataclasses.dataclass(frozen=True)
 class Demo:
   """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute on two CPU cores."""
@@ -57,9 +53,8 @@ class Demo:
   """runs of each duration"""
 
   def run(self) -> None:
-    from vmapseeds import campaign
+    from vmapseeds import campaign, report
     from vmapseeds.folders import check_writable
-    from vmapseeds.report import report
     from vmapseeds.runs import Runs
     from vmapseeds.stores import place
 
@@ -70,7 +65,7 @@ class Demo:
       folders.append(place(self.out) / f"{epochs}_epochs")
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
       campaign.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
-    report(folders, out=place(self.out) / "report")
+    report.report(folders)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,55 +315,31 @@ class Import:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """Prints the statistics of results and writes pages with every number and figure.
-
-  Runs of different swept values are reported apart, a row and a page each. Several folders are set side by side too.
-  """
+  """Prints the statistics of results and writes report.html, report.json and figures beside them."""
 
   folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
   """results folders"""
 
-  by: _words("COLUMN", "all that are swept") = ()
-  """columns of the runs table by which runs are grouped, e.g. lr, or seed_init; swept columns that are not named are
-  pooled"""
-
-  where: _words("COLUMN=NUMBER", "all runs") = ()
-  """take the runs that have this value only, e.g. lr=0.02 momentum=0.9; of one column several values may be given"""
-
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
-  out: _place("report in each DIR; side by side: report/side_by_side in the first") = None
-  """folder for the pages"""
-
   def run(self) -> None:
-    from vmapseeds import groups
-    from vmapseeds.report import report
+    from vmapseeds import report
 
-    where = groups.parsed(self.where, "--where")
     if not self.folders:
       raise Mistake("no DIR given: give one or more results folders that `vmapseeds train` or `import` made")
-    report(self.folders, by=self.by or None, where=where, test_set=self.test_set, out=self.out)
+    report.report(self.folders, test_set=self.test_set)
 
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-  """Says whether runs A outperform runs B: P(A > B), its interval and the decision; writes a page of it.
-
-  Runs of one folder are compared so: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
-  """
+  """Says whether recipe A outperforms recipe B: P(A > B), its interval and the decision."""
 
   a: Annotated[Positional[str], arg(metavar="DIR_A")]
   """results of A"""
 
-  b: Annotated[Positional[str | None], arg(metavar="DIR_B", help_behavior_hint="(default: DIR_A)")] = None
+  b: Annotated[Positional[str], arg(metavar="DIR_B")]
   """results of B"""
-
-  where: _words("COLUMN=NUMBER", "all runs of DIR_A") = ()
-  """take the runs of A that have this value only, e.g. lr=0.02 momentum=0.9"""
-
-  against: _words("COLUMN=NUMBER", "all runs of DIR_B") = ()
-  """take the runs of B that have this value only"""
 
   gamma: float = 0.75
   """P(A > B) from which a difference is meaningful"""
@@ -379,17 +350,10 @@ class Compare:
   paired: Flag = False
   """pair the runs row by row; without it runs of the same seeds are pairs"""
 
-  out: _place("report/against_<B> in DIR_A") = None
-  """folder for the page"""
-
   def run(self) -> None:
-    from vmapseeds import groups
-    from vmapseeds.compare import compare
+    from vmapseeds import compare
 
-    compare(
-      self.a, self.b, where=groups.parsed(self.where, "--where"), against=groups.parsed(self.against, "--against"),
-      gamma=self.gamma, test_set=self.test_set, paired=self.paired or None, out=self.out,
-    )  # fmt: skip
+    compare.compare(self.a, self.b, gamma=self.gamma, test_set=self.test_set, paired=self.paired or None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -407,7 +371,9 @@ class Recipes:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-  """Measures model-steps a second on this machine, for each lowering and lane width; campaigns take the fastest."""
+  """Measures model-steps a second on this machine, for each lowering and lane width; campaigns take the fastest.
+
+  With --target it compiles for a device that need not be here, and shows what its compiler estimates."""
 
   recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "digits_cnn"
   """whose training step to time, on random images"""
@@ -418,13 +384,35 @@ class Bench:
   widths: Annotated[tuple[int, ...], arg(metavar="W", help_behavior_hint="(default: those that campaigns try)")] = ()
   """lane widths"""
 
+  target: _word("the devices that are here") = None
+  """what to compile for: v5e, v6e, v4, v3, v2 or h100; takes minutes, and `pip install 'vmapseeds[aot]'`"""
+
+  json: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
+  """where to write the table too, as the `candidates` of a JSON object"""
+
   set: _words("FIELD=VALUE", "none") = ()
   """recipe fields to change"""
 
   def run(self) -> None:
+    import json
+
+    import jax
+
     from vmapseeds import bench
 
-    bench.bench(recipe(self.recipe, **overrides(self.set)), self.widths, self.lowerings)
+    what = recipe(self.recipe, **overrides(self.set))
+    if self.json is not None:
+      try:
+        self.json.open("a").close()
+      except OSError as error:
+        raise Mistake(f"--json {self.json} cannot be written ({error.strerror}): give another file") from None
+    if self.target is not None:
+      # Nothing runs: a device that is here need not start.
+      jax.config.update("jax_platforms", "cpu")
+    rows = bench.bench(what, self.widths, self.lowerings, target=self.target)
+    if self.json is not None:
+      record = {"recipe": what.name, "target": self.target or "here", "candidates": rows}
+      self.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
 def held(results: Any, folder: str) -> str:

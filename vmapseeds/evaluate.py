@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from vmapseeds import lanes
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Run
-from vmapseeds.train import DeviceExamples, Trained, network, normalize
+from vmapseeds.train import DeviceExamples, Trained, advance, finish, network, normalize, start
 
 BATCH = 500  # images a step; the last step is padded, and the padding dropped
 
@@ -45,3 +46,30 @@ def evaluate(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, n
   labels = data.labels if run.label_map is None else run.label_map[data.labels]
   dtype = jnp.int8 if num_classes <= 127 else jnp.int16
   return Evaluation(predictions.astype(dtype), (predictions == labels).sum(), outputs)
+
+
+def stages(
+  recipe: Recipe, num_classes: int, lowering: str, *, logits: bool = False, keep_params: bool = False
+) -> lanes.Stages:
+  """Training and evaluation of one run, given (training set, test sets by name): what a campaign spreads over lanes.
+
+  It ends with whether the run diverged, an `Evaluation` of each test set, and the variables, where they are kept.
+  """
+
+  def first_state(shared, run: Run):
+    with lanes.lowering(lowering):
+      return start(recipe, shared[0], run, num_classes)
+
+  def some_epochs(shared, run: Run, state, first, last):
+    with lanes.lowering(lowering):
+      return advance(recipe, shared[0], run, num_classes, state, first, last)
+
+  def outcome(shared, run: Run, state):
+    trained = finish(state)
+    with lanes.lowering(lowering):
+      evaluations = {n: evaluate(recipe, s, run, trained, num_classes) for n, s in shared[1].items()}
+    if not logits:
+      evaluations = {n: e._replace(logits=None) for n, e in evaluations.items()}
+    return trained.diverged, evaluations, trained.variables if keep_params else None
+
+  return lanes.Stages(first_state, some_epochs, outcome, recipe.epochs)

@@ -4,7 +4,6 @@ import dataclasses
 import datetime
 import importlib.metadata
 import json
-import math
 import multiprocessing
 import os
 import platform
@@ -26,6 +25,7 @@ from tyro.conf import arg
 from experiments.common import plain
 from experiments.common import show as show_whole
 from vmapseeds import lanes
+from vmapseeds.bench import significant as significant
 from vmapseeds.cli import parse
 from vmapseeds.errors import at_least
 from vmapseeds.folders import check_writable
@@ -158,11 +158,3 @@ def write(flags: Flags, command: str, where: dict[str, Any], tables: Sequence[Ta
   text = "\n".join((conditions(where, command), "", *map(markdown, tables)))
   stem.with_suffix(".md").write_text(text, "utf-8")
   print(f"wrote {stem}.json and .md", file=sys.stderr)
-
-
-def significant(value: float, digits: int = 3) -> str:
-  """A number to some significant digits, thousands apart, never in powers of ten; a dash for NaN."""
-  if not math.isfinite(value):
-    return "—"
-  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-  return f"{value:,.{places}f}"

@@ -6,7 +6,6 @@ can be timed in turn, round after round, under the same conditions.
 
 import contextlib
 import dataclasses
-import functools
 import math
 import multiprocessing
 import os
@@ -17,16 +16,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import flax.linen as nn
 import jax
-import numpy as np
-from flax.traverse_util import flatten_dict
 
 import vmapseeds as vs
 from experiments.benchmarks.common import significant
 from vmapseeds import lanes
-from vmapseeds.bench import Shapes, random_examples
-from vmapseeds.train import DeviceExamples, network, train
+from vmapseeds.bench import Shapes, product_flops, random_examples
+from vmapseeds.train import DeviceExamples, train
 
 SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once
 LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
@@ -66,24 +62,8 @@ def placed(name: str, platform: str, steps: int | None = None) -> Workload:
 
 
 def flops(workload: Workload) -> int:
-  """Floating-point operations of a training step of one network: those of its convolutions and dense layers.
-
-  A layer's forward pass takes 2 · |output| · |kernel| / features; its kernel gradient and its input gradient as many
-  each, except that the first layer needs no input gradient. Padding counts as if it were multiplied.
-  """
-  model = network(workload.recipe, workload.classes)
-
-  forward = functools.partial(model.init_with_output, train=True, capture_intermediates=_is_product)
-  images = jax.ShapeDtypeStruct((workload.recipe.batch_size, *workload.shape), np.float32)
-  shapes = jax.eval_shape(lambda images: forward(jax.random.key(0), images)[1], images)
-  params, outputs = (flatten_dict(shapes[kind]) for kind in ("params", "intermediates"))
-  kernels = {path[:-1]: kernel for path, kernel in params.items() if path[-1] == "kernel"}
-  layers = {p: 2 * outputs[*p, "__call__"][0].size * k.size // k.shape[-1] for p, k in kernels.items()}
-  return 3 * sum(layers.values()) - layers[min(layers)]  # the first is Conv_0, or that of ConvBlock_0
-
-
-def _is_product(module: nn.Module, method: str) -> bool:
-  return isinstance(module, nn.Conv | nn.Dense)
+  """Floating-point operations of a training step of one network, see `product_flops`."""
+  return product_flops(workload.recipe, Shapes(workload.shape, workload.classes))
 
 
 # Ways to train.

@@ -1,21 +1,32 @@
-"""How one-lane code runs as many: lanes over devices, lane width and its choice, the seed-batched convolution."""
+"""How one-lane code runs as many: lanes over devices, lane width and its choice, what compilers say of them, the
+seed-batched convolution."""
 
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering
+from vmapseeds.lanes.estimate import Estimate, asked, estimate, narrower, ranked, said
 from vmapseeds.lanes.spread import Stages, compiled, devices, replicate, spread, spread_stages
-from vmapseeds.lanes.target import compiling_for, platform
+from vmapseeds.lanes.target import TARGETS, absent, compiling_for, platform, target_of
 
 __all__ = [
   "LOWERINGS",
+  "TARGETS",
   "Choice",
+  "Estimate",
   "Stages",
+  "absent",
+  "asked",
   "compiled",
   "compiling_for",
   "conv_general_dilated",
   "devices",
+  "estimate",
   "lowering",
+  "narrower",
   "platform",
+  "ranked",
   "replicate",
+  "said",
   "spread",
   "spread_stages",
+  "target_of",
 ]

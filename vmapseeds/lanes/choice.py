@@ -27,11 +27,13 @@ class Choice(NamedTuple):
 Timings = dict[Choice, float | None]
 
 # The most promising first: it is what campaigns get that are too short to measure. On a CPU a lane's arrays fill the
-# cache, elsewhere many lanes are needed to fill the device.
-CANDIDATES = {"cpu": (("sequential", 1), ("im2col", 1), ("sequential", 2), ("sequential", 4))}
-ELSEWHERE = (
-  ("im2col", 64), ("grouped", 64), ("im2col", 256), ("im2col", 16), ("sequential", 16), ("sequential", 1),
-)  # fmt: skip
+# cache, elsewhere many small networks are needed to fill the device, or one large one. XLA makes one convolution of a
+# TPU's groups, and many small ones of a GPU's.
+CANDIDATES = {
+  "cpu": (("sequential", 1), ("im2col", 1), ("sequential", 2), ("sequential", 4)),
+  "tpu": (("grouped", 64), ("sequential", 1), ("sequential", 64), ("im2col", 64), ("grouped", 8), ("grouped", 256)),
+  "gpu": (("im2col", 64), ("grouped", 64), ("im2col", 256), ("im2col", 16), ("sequential", 16), ("sequential", 1)),
+}
 
 FEW_MODEL_STEPS = 20_000  # a campaign of fewer is over before anything is measured
 SHORT_CAMPAIGN = 60.0  # seconds with the first candidate, below which no other is tried
@@ -50,7 +52,7 @@ def candidates(
     width: given, only this one, with the platform's lowerings.
     most: the widest that there are lanes for; wider candidates are cut to it.
   """
-  pairs = CANDIDATES.get(platform, ELSEWHERE)
+  pairs = CANDIDATES[platform]
   if lowering or width:
     lowerings, widths = zip(*pairs, strict=True)
     pairs = [(one, w) for w in ([width] if width else widths) for one in ([lowering] if lowering else lowerings)]

@@ -69,6 +69,12 @@ def _mesh(devices: Sequence[jax.Device]) -> Mesh:
   return Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
 
 
+def shapes(tree: PyTree, devices: Sequence[jax.Device], *, of_lanes: bool) -> PyTree[jax.ShapeDtypeStruct]:
+  """What `tree` looks like on devices, spread over them by its leading lane axis or whole on each."""
+  sharding = NamedSharding(_mesh(devices), P("lanes") if of_lanes else P())
+  return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
+
+
 def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
   """`shared` on every device, to be put there once and given to `spread` functions many times."""
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
@@ -129,6 +135,20 @@ def spread(
   return spread_function
 
 
+def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, Any]:
+  """The three parts of `stages` for all lanes of a step: start(shared, lanes) -> state; advance((shared, first, last),
+  lanes, state) -> state; finish(shared, lanes, state) -> what comes out."""
+
+  def some_rounds(shared, lane, state):
+    shared, first, last = shared
+    return stages.advance(shared, lane, state, first, last)
+
+  mesh = _mesh(devices)
+  # The old state's memory becomes the new one's.
+  advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,))
+  return _step(stages.start, mesh), advance, _step(stages.finish, mesh, of_lanes=2)
+
+
 def spread_stages(
   stages: Stages, *, width: int, devices: Sequence[jax.Device] | None = None
 ) -> Callable[..., Iterator[tuple[slice, Any]]]:
@@ -139,16 +159,7 @@ def spread_stages(
     all of them advance so many rounds, before any goes further, and it is given their states.
   """
   devices = jax.local_devices() if devices is None else devices
-  mesh = _mesh(devices)
-  start = _step(stages.start, mesh)
-  finish = _step(stages.finish, mesh, of_lanes=2)
-
-  def some_rounds(shared, lane, state):
-    shared, first, last = shared
-    return stages.advance(shared, lane, state, first, last)
-
-  # The old state's memory becomes the new one's.
-  advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,))
+  start, advance, finish = programs(stages, devices)
 
   def spread_function(shared, lanes: PyTree, keeper: Keeper | None = None):
     shared = replicate(shared, devices)

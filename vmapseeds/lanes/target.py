@@ -1,12 +1,15 @@
-"""What is compiled for: the platform of the devices that are here, unless another is said."""
+"""What is compiled for: the devices that are here, or one that is not."""
 
 import contextlib
 import contextvars
+import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import jax
+from jax.experimental import topologies
 
-from vmapseeds.errors import one_of
+from vmapseeds.errors import Mistake, one_of
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 _platform = contextvars.ContextVar("platform", default=None)
@@ -26,3 +29,70 @@ def compiling_for(name: str) -> Iterator[None]:
     yield
   finally:
     _platform.reset(token)
+
+
+class Target(NamedTuple):
+  """A device that programs are compiled for, as its maker describes it."""
+
+  platform: str
+  kinds: tuple[str, ...]  # what its `device_kind` contains
+  topology: str
+  clock: float  # cycles a second
+  flops: float  # bfloat16 products and sums a second
+  bandwidth: float  # bytes a second to and from the main memory
+  memory: float  # bytes that a program can have, as the compiler says or JAX takes
+  launch: float = 0.0  # seconds of a kernel that does nothing, where the compiler does not count them
+
+
+_TPU = "tpu", 2.0**30
+TARGETS = {
+  "v5e": Target("tpu", ("TPU v5 lite", "TPU v5e"), "v5e:1x1", 1.5e9, 197e12, 819e9, 15.75 * 2**30),
+  "v6e": Target("tpu", ("TPU v6 lite", "TPU v6e"), "v6e:1x1", 1.75e9, 918e12, 1640e9, 31.25 * 2**30),
+  # One core of the two of a chip.
+  "v4": Target("tpu", ("TPU v4",), "v4:1x1x1", 1.05e9, 137.5e12, 614e9, 15.25 * 2**30),
+  "v3": Target("tpu", ("TPU v3",), "v3:1x1", 0.94e9, 61.5e12, 450e9, 15.48 * 2**30),
+  "v2": Target("tpu", ("TPU v2",), "v2:1x1", 0.7e9, 22.5e12, 350e9, 7.48 * 2**30),
+  # Three quarters of 80 GB are what JAX takes. A launch is taken to last two microseconds: nothing was measured.
+  "h100": Target("gpu", ("H100",), "1x1x1", 1.98e9, 989e12, 3352e9, 0.75 * 84929347584, 2e-6),
+}
+_H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128 block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535 block_dim_limit_z: 65535 memory_bandwidth: 3352320000000 l2_cache_size: 52428800
+  clock_rate_ghz: 1.98 device_memory_size: 84929347584 shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 } registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+runtime_version { major: 12 minor: 8 patch: 0 } platform_name: "CUDA" dnn_version_info { major: 9 minor: 7 }
+device_description_str: "NVIDIA H100 80GB HBM3"
+"""
+
+
+def absent(name: str) -> jax.Device:
+  """A device of the target `name` to compile for, which nothing can run on.
+
+  Raises:
+    Mistake: there is no such target, or its compiler is not installed.
+  """
+  one_of("target", name, TARGETS)
+  target = TARGETS[name]
+  try:
+    if target.platform == "gpu":
+      options = dict(target_config=_H100, topology=target.topology)
+      return topologies.get_topology_desc(name, "cuda", **options).devices[0]
+    # The compiler would ask the machine which chip it has; several processes may compile at once.
+    for variable, value in (
+      ("TPU_SKIP_MDS_QUERY", "1"), ("TPU_ACCELERATOR_TYPE", "v5litepod-1"), ("TPU_WORKER_HOSTNAMES", "localhost"),
+      ("TPU_STDERR_LOG_LEVEL", "3"), ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
+    ):  # fmt: skip
+      os.environ.setdefault(variable, value)
+    return topologies.get_topology_desc(target.topology, "tpu", chips_per_host_bounds=(1, 1, 1)).devices[0]
+  except (RuntimeError, KeyError, ValueError, AssertionError, NotImplementedError) as error:
+    said = " ".join(str(error).split())[:120]
+    do = "pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu"
+    raise Mistake(f"target {name}: its compiler did not start ({said}): {do}") from error
+
+
+def target_of(device_kind: str) -> Target | None:
+  """What is known of a kind of device; None where `TARGETS` does not have it."""
+  return next((t for t in TARGETS.values() if any(kind in device_kind for kind in t.kinds)), None)

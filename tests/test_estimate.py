@@ -1,0 +1,313 @@
+"""What compilers say of lanes: read right, for devices that are not here, and heeded by campaigns."""
+
+import math
+import re
+import textwrap
+
+import jax
+import pytest
+
+import vmapseeds as vs
+from vmapseeds import bench, lanes
+from vmapseeds.lanes import TARGETS, Choice, Estimate, choice, narrower, target
+from vmapseeds.lanes.estimate import said
+from vmapseeds.lanes.hlo import Program, size
+from vmapseeds.runs import Runs
+
+CHIP = TARGETS["v5e"]._replace(clock=1e9, flops=1e12, bandwidth=1e9)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+# Reading programs.
+
+
+@pytest.mark.parametrize(
+  ("shape", "bytes", "main"),
+  [
+    ("f32[3,4]", 48, 48),
+    ("(pred[8], bf16[2,2]{1,0}, u32[])", 8 + 8 + 4, 20),
+    ("f32[64,10]{1,0:T(8,128)}", 64 * 128 * 4, 64 * 128 * 4),
+    ("f32[64,10]{0,1:T(8,128)}", 16 * 128 * 4, 16 * 128 * 4),
+    ("u8[2,32,32,3]{3,2,1,0:T(8,128)(4,1)S(1)}", 2 * 32 * 32 * 128, 0),
+    ("f32[5,3,3,1,16]{4,3,0,2,1:T(1,128)}", 5 * 9 * 128 * 4, 5 * 9 * 128 * 4),
+    ("s4[16]", 8, 8),
+    ("()", 0, 0),
+  ],
+)
+def test_arrays_take_the_bytes_of_their_tiles(shape, bytes, main):
+  assert (size(shape), size(shape, main=True)) == (bytes, main)
+
+
+def program(body, others="", chip=CHIP):
+  """The cost of an entry computation of these lines, and of others that they call."""
+  entry = "ENTRY %main (a: f32[1000]) -> f32[1000] {\n  %a = f32[1000]{0} parameter(0)\n" + textwrap.indent(body, "  ")
+  return Program(f"HloModule m\n\n{others}\n{entry}\n}}\n", chip).total()
+
+
+ESTIMATED = 'backend_config={"window_config":{"estimated_cycles":"500"}}'
+FUSED = """
+%scale (p: f32[1000]) -> f32[1000] {
+  %p = f32[1000]{0} parameter(0)
+  ROOT %twice = f32[1000]{0} add(%p, %p)
+}
+
+%row (p: f32[100,1000], i: s32[]) -> f32[1,1000] {
+  %p = f32[100,1000]{1,0} parameter(0)
+  %i = s32[] parameter(1)
+  ROOT %slice = f32[1,1000]{1,0} dynamic-slice(%p, %i, %i), dynamic_slice_sizes={1,1000}
+}
+
+%put (p: f32[100,1000], r: f32[1,1000], i: s32[]) -> f32[100,1000] {
+  %p = f32[100,1000]{1,0} parameter(0)
+  %r = f32[1,1000]{1,0} parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %update = f32[100,1000]{1,0} dynamic-update-slice(%p, %r, %i, %i)
+}
+"""
+
+
+def test_estimated_operations_take_their_cycles_and_others_are_charged():
+  cost = program(f"%f = f32[1000]{{0}} fusion(%a), kind=kLoop, calls=%scale, {ESTIMATED}", FUSED)
+  assert cost == (500 / 1e9, 8000, 1)
+  cost = program("%f = f32[1000]{0} fusion(%a), kind=kLoop, calls=%scale", FUSED)
+  assert cost == (pytest.approx(2 * 8000 / 1e9), 8000, 1)
+  # Twice the larger of bytes and products, and a launch at least.
+  product = "%b = f32[1000,1000]{1,0} parameter(1)\n%c = f32[1000,1000]{1,0} dot(%b, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+  assert program(product).seconds == pytest.approx(2 * 12e6 / 1e9)
+  assert program(product, chip=CHIP._replace(flops=1e9)).seconds == pytest.approx(2 * 2e9 / 1e9)
+  assert program(product, chip=CHIP._replace(launch=9.0)).seconds == 9.0
+  assert program("%g = (f32[1000]{0}) tuple(%a)") == (0, 0, 0)
+
+
+@pytest.mark.parametrize("target", ["tpu_custom_call", "Sharding"])
+def test_what_the_compiler_does_not_know_is_never_free(target):
+  cost = program(f'%c = f32[10]{{0}} custom-call(%a), custom_call_target="{target}"')
+  assert cost == (pytest.approx(2 * 4040 / 1e9), 4040, 1)
+  sort = program("%s = f32[1000]{0} sort(%a), dimensions={0}, to_apply=%less")
+  assert sort.seconds == pytest.approx(2 * 8000 / 1e9)
+
+
+def test_slices_gathers_and_updates_move_what_they_take():
+  many = "%m = f32[100,1000]{1,0} parameter(1)\n%i = s32[] parameter(2)\n"
+  row = program(many + "%r = f32[1,1000]{1,0} fusion(%m, %i), kind=kLoop, calls=%row", FUSED)
+  assert row.traffic == 4000 + 4000 + 4
+  put = program(many + "%n = f32[1,1000]{1,0} parameter(3)\n%u = f32[100,1000]{1,0} fusion(%m, %n, %i), kind=kLoop, calls=%put", FUSED)
+  assert put.traffic == 4000 + 4000 + 4
+  gather = program(many + "%g = f32[7,1000]{1,0} gather(%m, %i), slice_sizes={1,1000}")
+  assert gather.traffic == 2 * 28000
+  # A copy that runs beside the rest moves bytes, once of the two memories.
+  start = "%s = (f32[1000]{0:T(128)S(1)}, f32[1000]{0:T(128)}, u32[]) copy-start(%a)\n%d = f32[1000]{0:T(128)S(1)} copy-done(%s)"
+  assert program(start) == (0, 4096, 0)
+
+
+LOOP = """
+%body (p: (s32[], f32[1000])) -> (s32[], f32[1000]) {{
+  %p = (s32[], f32[1000]{{0}}) parameter(0)
+  %x = f32[1000]{{0}} get-tuple-element(%p), index=1
+  %f = f32[1000]{{0}} fusion(%x), kind=kLoop, calls=%scale, {estimated}
+  ROOT %t = (s32[], f32[1000]{{0}}) tuple(%x, %f)
+}}
+
+%condition (p: (s32[], f32[1000])) -> pred[] {{
+  %p = (s32[], f32[1000]{{0}}) parameter(0)
+  {limit}
+  ROOT %l = pred[] constant(true)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+  ("limit", "known", "times"),
+  [
+    ("%c = s32[] constant(7)", "", 7),
+    ("%c = s32[] constant(7)", ', backend_config={"known_trip_count":{"n":"12"}}', 12),
+    ("", "", 1),
+  ],
+)
+def test_loops_count_as_often_as_they_run(limit, known, times):
+  others = FUSED + LOOP.format(limit=limit, estimated=ESTIMATED)
+  loop = f"%w = (s32[], f32[1000]{{0}}) while(%a), condition=%condition, body=%body{known}"
+  assert program(loop, others) == pytest.approx((times * 500 / 1e9, times * 8000, times))
+
+
+@pytest.mark.parametrize(
+  ("kind", "operands", "output"),
+  [
+    ("convolution", ("x", "w"), "y"),
+    ("__cudnn$convForward", ("x", "w"), "y"),
+    ("__cudnn$convBackwardInput", ("y", "w"), "x"),
+    ("__cudnn$convBackwardFilter", ("x", "y"), "w"),
+  ],
+)
+def test_convolutions_cost_their_products_in_each_direction(kind, operands, output):
+  shapes = {"x": "bf16[5,8,8,16]{3,2,1,0}", "w": "bf16[3,3,16,32]{3,2,1,0}", "y": "bf16[5,8,8,32]{3,2,1,0}"}
+  given = "\n".join(f"%{o} = {shapes[o]} parameter({i})" for i, o in enumerate(operands, 1))
+  call = "convolution" if kind == "convolution" else "custom-call"
+  line = f"%c = {shapes[output]} {call}(%{operands[0]}, %{operands[1]}), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f, custom_call_target=\"{kind}\""
+  cost = program(f"{given}\n{line}", chip=CHIP._replace(bandwidth=math.inf))
+  assert cost.seconds == pytest.approx(2 * (2 * 5 * 8 * 8 * 32 * 3 * 3 * 16) / 1e12)
+
+
+# Memory.
+
+
+def test_the_compiler_says_how_much_it_needs():
+  used = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 74.21G of 15.75G hbm. Exceeded hbm capacity by 58.46G."
+  assert said(ValueError(used)) == (74.21 * 2**30, 15.75 * 2**30)
+  total = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (64.00G) exceeds available HBM (512.5M)."
+  assert said(ValueError(total)) == (64 * 2**30, 512.5 * 2**20)
+  assert said(ValueError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")) == (None, None)
+
+
+def test_the_next_width_ought_to_fit():
+  assert narrower(64, 74e9, 16e9) == 8, "64 * 16 / 74 is 13.8"
+  assert narrower(64, 17e9, 16e9) == 32
+  assert narrower(2, 17e9, 16e9) == narrower(2, 1e15, 16e9) == 1
+  assert (narrower(64, None, None), narrower(5, None, None)) == (32, 2)
+
+
+def speaking(bytes_a_lane, seconds, available=100.0):
+  """A compiler that says what it needs, and which choices it was asked about."""
+  asked = []
+
+  def ask(how):
+    asked.append(how)
+    needed = bytes_a_lane * how.width
+    return Estimate(needed <= available, needed, available, seconds[how.lowering] if needed <= available else None, None, None, 0.0)
+
+  return asked, ask
+
+
+WANTED = [Choice("grouped", 64), Choice("sequential", 1), Choice("im2col", 64)]
+SECONDS = {"grouped": 3.0, "sequential": 1.0, "im2col": 2.0}
+
+
+def test_a_short_campaign_asks_until_something_fits():
+  asked, ask = speaking(1.0, SECONDS)
+  assert list(lanes.asked(WANTED, ask, 1)) == asked == WANTED[:1]
+  asked, ask = speaking(10.0, SECONDS)
+  assert lanes.ranked(lanes.asked(WANTED, ask, 1)) == [Choice("grouped", 8)]
+  assert asked == [Choice("grouped", 64), Choice("grouped", 8)], "no width between them was compiled"
+
+
+def test_a_long_campaign_asks_about_all_and_about_none_twice():
+  asked, ask = speaking(10.0, SECONDS)
+  wanted = [*WANTED, Choice("grouped", 8), WANTED[0]]
+  ranked = lanes.ranked(lanes.asked(wanted, ask, 10**9))
+  assert ranked == [Choice("sequential", 1), Choice("im2col", 8), Choice("grouped", 8)]
+  assert len(asked) == len(set(asked)) == 5
+  asked, ask = speaking(1000.0, SECONDS)
+  assert lanes.ranked(lanes.asked(WANTED, ask, 10**9)) == []
+  assert Choice("grouped", 1) in asked
+  asked, ask = speaking(10.0, SECONDS)
+  assert lanes.asked(WANTED[:1], ask, 10**9, narrow=False).keys() == {WANTED[0]}
+
+
+def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
+  monkeypatch.setattr(bench, "MEASURED", 2)
+  measured, speeds = [], {Choice("sequential", 1): 4.0, Choice("im2col", 8): 3.0}
+  monkeypatch.setattr(bench, "measure", lambda recipe, shapes, how: measured.append(how) or bench.Speed(speeds[how], 0.0))
+  monkeypatch.setitem(choice.CANDIDATES, "tpu", tuple(WANTED))
+  asked, ask = speaking(10.0, SECONDS)
+  arguments, how = (vs.recipe("digits_cnn"), bench.Shapes((8, 8, 1), 10)), dict(ask=ask, platform="tpu")
+  assert bench.choose(*arguments, model_steps=10**9, most=64, **how) == ("im2col", 8)
+  assert measured == list(speeds)
+  assert "lanes: im2col, width 8 (the fastest of 2 measured" in capsys.readouterr().err
+  # What is known to be fast is taken again when it fits, and a short campaign asks no more.
+  asked.clear()
+  assert bench.choose(*arguments, model_steps=1, most=64, **how) == ("im2col", 8)
+  assert asked == [Choice("im2col", 8)]
+  # A given width is kept, or said to be too large.
+  assert bench.choose(*arguments, model_steps=1, most=64, width=10, **how, shown=False).width == 10
+  with pytest.raises(vs.Mistake, match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch"):
+    bench.choose(*arguments, model_steps=1, most=64, width=11, **how)
+
+
+# Targets.
+
+
+def test_a_target_that_cannot_be_compiled_for_is_a_mistake(monkeypatch):
+  with pytest.raises(vs.Mistake, match="unknown target 'v7': choose one of v5e, v6e, v4, v3, v2, h100"):
+    lanes.absent("v7")
+
+  def missing(*_, **__):
+    raise RuntimeError("JAX TPU support not installed;\ncannot generate TPU topology.")
+
+  monkeypatch.setattr(target.topologies, "get_topology_desc", missing)
+  with pytest.raises(vs.Mistake, match=re.escape("topology.): pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu")) as raised:
+    lanes.absent("v5e")
+  assert "\n" not in str(raised.value)
+
+
+def test_devices_are_known_by_their_kind():
+  kinds = {"TPU v5 lite": "v5e", "TPU v6 lite": "v6e", "NVIDIA H100 80GB HBM3": "h100", "TPU v2": "v2"}
+  assert {kind: lanes.target_of(kind) for kind in kinds} == {kind: TARGETS[name] for kind, name in kinds.items()}
+  assert lanes.target_of(jax.devices("cpu")[0].device_kind) is None
+
+
+def test_what_examples_look_like_is_known_without_the_data():
+  (train, tests), classes = bench.examples_of(vs.recipe("cnn_cifar10_binary"))
+  assert (train.images.shape, train.images.dtype, tests["test"].labels.shape, classes) == ((40_000, 32, 32, 3), "uint8", (8_000,), 2)
+  (train, tests), classes = bench.examples_of(vs.recipe("digits_cnn", test_sets=("train", "test")))
+  assert (train.images.shape, tests["test"].images.shape, tests["train"].labels.shape, classes) == ((1000, 8, 8, 1), (797, 8, 8, 1), (1000,), 10)
+
+
+def test_products_of_the_flagship():
+  assert bench.product_flops(vs.recipe("resnet9_cifar10"), bench.Shapes((32, 32, 3), 10)) == pytest.approx(796e9, rel=0.1), "XLA leaves out padding"
+
+
+LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)
+
+
+def asking(recipe, name):
+  examples, classes = bench.examples_of(recipe)
+  return bench.asking(recipe, examples, classes, Runs.independent(1).lanes(recipe, 1000), target=name)
+
+
+@pytest.fixture(scope="module")
+def tpu():
+  pytest.importorskip("libtpu", reason="needs vmapseeds[aot]")
+
+
+def test_a_tpu_that_is_not_here_is_compiled_for(tpu):
+  few = asking(LINEAR, "v5e")(Choice("grouped", 4))
+  assert few.fits
+  # Images, of which rows of 8 pixels are tiles of 128; parameters and momentum.
+  assert 2e5 < few.memory_bytes < 5e6
+  assert 0 < few.traffic_bytes / TARGETS["v5e"].bandwidth < few.seconds < 1e-3
+  # By its count of products the program cannot be faster than the roof.
+  assert few.seconds > bench.product_flops(LINEAR, bench.Shapes((8, 8, 1), 10)) / TARGETS["v5e"].flops
+
+
+def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, capsys):
+  monkeypatch.setitem(choice.CANDIDATES, "tpu", (("grouped", 65536), ("sequential", 65536)))
+  recipe = LINEAR.replace(batch_size=1000)
+  asked, compiler = [], asking(recipe, "v2")
+
+  def ask(how):
+    asked.append((how, compiler(how)))
+    return asked[-1][1]
+
+  how = bench.choose(recipe, bench.Shapes((8, 8, 1), 10), model_steps=1, most=10**5, ask=ask, platform="tpu")
+  (first, large), (second, fitting) = asked
+  assert (first.width, how) == (65536, second)
+  assert 7.48 * 2**30 < large.memory_bytes < 1e12
+  assert not large.fits
+  assert fitting.fits
+  assert fitting.memory_bytes < 7.48 * 2**30
+  # As wide as the memory allows, but for the factor of two that powers of two may cost.
+  assert how.width > 0.95 * 65536 * 7.48 * 2**30 / large.memory_bytes / 2
+  assert f"lanes: grouped, width {how.width} (it fits in memory;" in capsys.readouterr().err
+
+
+def test_an_h100_that_is_not_here_is_compiled_for():
+  pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
+  if jax.config.jax_platforms != "cpu":
+    pytest.skip("JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu")
+  said = asking(LINEAR, "h100")(Choice("grouped", 4))
+  assert said.fits
+  assert said.launches * TARGETS["h100"].launch <= 4 * said.seconds < 1e-2

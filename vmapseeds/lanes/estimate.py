@@ -1,0 +1,135 @@
+"""What a step of lanes needs and takes on a device that need not be here, as its compiler says."""
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from vmapseeds.lanes import choice
+from vmapseeds.lanes.choice import Choice
+from vmapseeds.lanes.hlo import Program
+from vmapseeds.lanes.spread import Stages, programs, shapes
+from vmapseeds.lanes.target import TARGETS, absent, compiling_for, target_of
+
+MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+class Estimate(NamedTuple):
+  """What a compiler says of lanes that advance together. None: it says nothing, or there is no program."""
+
+  fits: bool
+  memory_bytes: float | None  # of the larger of the programs that advance and finish, on each device
+  available_bytes: float  # that a program can have there
+  seconds: float | None  # of a round of one lane; an estimate
+  traffic_bytes: float | None  # to and from the device's main memory, for a round of one lane
+  launches: float | None  # operations of a round of all lanes
+  compile_seconds: float
+
+
+def estimate(
+  stages: Stages, shared: PyTree, lanes: PyTree, *, target: str | None = None, devices: Sequence[jax.Device] = (),
+) -> Estimate:  # fmt: skip
+  """Compiles lanes for a device, and reads off what they need and take there; nothing runs.
+
+  Each operation takes as long as the compiler for TPUs estimates. What it does not estimate (gathers, sorts, custom
+  calls), and every operation on a GPU, is charged by its bytes and its products at the device's roofs, times two.
+
+  Args:
+    stages: what a lane does.
+    shared: what all lanes read, or what it looks like: arrays or `jax.ShapeDtypeStruct`s.
+    lanes: what each lane has of its own, with a leading axis of as many lanes as advance together.
+    target: a name in `TARGETS`, to compile for without the device.
+    devices: those to compile for, where they are here.
+
+  Raises:
+    Mistake: there is no such target, or its compiler is not installed.
+  """
+  devices = devices or [absent(target)]
+  known = TARGETS[target] if target else target_of(devices[0].device_kind)
+  available = known.memory if target else choice.free_memory(devices[0])
+  shared, lanes = shapes(shared, devices, of_lanes=False), shapes(lanes, devices, of_lanes=True)
+  begun = time.perf_counter()
+
+  def failed(needed: float | None) -> Estimate:
+    return Estimate(False, needed, available, None, None, None, time.perf_counter() - begun)
+
+  with compiling_for(known.platform if known else devices[0].platform):
+    start, advance, finish = programs(stages, devices)
+    state = shapes(start.eval_shape(shared, lanes), devices, of_lanes=True)
+    number = shapes(np.int32(0), devices, of_lanes=False)
+    try:
+      program = advance.lower((shared, number, number), lanes, state).compile()
+      needed = max(memory(program), memory(finish.lower(shared, lanes, state).compile()))
+    except jax.errors.JaxRuntimeError as error:
+      if not choice.is_out_of_memory(error):
+        raise
+      return failed(said(error)[0])
+  if needed > available:
+    return failed(needed)
+  taken = time.perf_counter() - begun
+  if known is None:
+    return Estimate(True, needed, available, None, None, None, taken)
+  cost = Program(program.as_text(), known).total()
+  here = len(jax.tree.leaves(lanes)[0]) // len(devices)
+  return Estimate(True, needed, available, cost.seconds / here, cost.traffic / here, cost.launches, taken)
+
+
+def memory(program: Any) -> float:
+  """Bytes that a compiled program needs on each device, its arguments among them."""
+  analysis = program.memory_analysis()
+  return float(sum(getattr(analysis, part, 0) for part in MEMORY) - getattr(analysis, "alias_size_in_bytes", 0))
+
+
+def said(error: Exception) -> tuple[float | None, float | None]:
+  """The bytes that a program needs and those there are, as a compiler's out-of-memory message has them."""
+  sizes = r"([\d.]+)([KMGT]?)"
+  for message in (rf"Used {sizes} of {sizes} hbm", rf"temporaries \({sizes}\) exceeds available HBM \({sizes}\)"):
+    if found := re.search(message, str(error)):
+      return float(found[1]) * UNITS[found[2]], float(found[3]) * UNITS[found[4]]
+  return None, None
+
+
+def narrower(width: int, needed: float | None, available: float | None) -> int:
+  """The lane width to go on with where `width` needs too much: half, or a power of two that ought to fit."""
+  if not needed or not available:
+    return width // 2
+  return 2 ** math.floor(math.log2(max(1.0, min(width / 2, 0.95 * width * available / needed))))
+
+
+def asked(
+  wanted: Sequence[Choice], ask: Callable[[Choice], Estimate], model_steps: float | int, *, narrow: bool = True
+) -> dict[Choice, Estimate]:
+  """What the compiler says of the wanted candidates, each compiled once, as many as a campaign is worth.
+
+  After one that does not fit in memory comes a narrower one that ought to. Of a short campaign, no more are asked about
+  than it takes to find one that fits.
+
+  Args:
+    wanted: the most promising first.
+    ask: what the compiler says of a choice, its seconds those of a model-step.
+    model_steps: how many the campaign has, over all its runs.
+    narrow: whether another width may be taken.
+  """
+  begun, said = time.monotonic(), {}
+  for how in wanted:
+    if first := next((e for e in said.values() if e.fits), None):
+      expected = first.seconds and first.seconds * model_steps
+      short = model_steps < choice.FEW_MODEL_STEPS or (expected and expected < choice.SHORT_CAMPAIGN)
+      if short or time.monotonic() > begun + max(choice.BUDGET, choice.SHARE * (expected or 0.0)):
+        break
+    while how not in said:
+      said[how] = found = ask(how)
+      if not found.fits and narrow and how.width > 1:
+        how = Choice(how.lowering, narrower(how.width, found.memory_bytes, found.available_bytes))
+  return said
+
+
+def ranked(said: Mapping[Choice, Estimate]) -> list[Choice]:
+  """What fits in memory, the best estimate first."""
+  return sorted((how for how, e in said.items() if e.fits), key=lambda how: said[how].seconds or math.inf)

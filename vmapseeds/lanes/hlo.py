@@ -1,0 +1,211 @@
+"""What an optimised XLA program costs: the compiler's own estimate where it makes one, else bytes and products."""
+
+import functools
+import math
+import re
+from typing import NamedTuple
+
+from vmapseeds.lanes.target import Target
+
+FREE = {
+  "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota", "opt-barrier",
+  "copy-done", "slice-done", "async-done", "custom-call-done",
+}  # fmt: skip
+# Copies that run beside the rest: they move bytes and take nobody's time.
+BESIDE = {"copy-start", "slice-start", "async-start"}
+SLICES = {"gather", "dynamic-slice", "slice"}
+# What the compiler does not estimate is charged so many times what the roofs allow.
+CHARGE = 2.0
+ARRAY = re.compile(r"\b(pred|[a-z]+\d\w*)\[([\d,]*)\](?:\{([\d,]*)(?::([^}]*))?\})?")
+
+
+class Cost(NamedTuple):
+  """What a program, or a part of it, costs when it runs once."""
+
+  seconds: float = 0.0  # of its operations, one after another
+  traffic: float = 0.0  # bytes to and from the device's main memory
+  launches: float = 0.0  # operations, each a kernel on a GPU
+
+  def __add__(self, other: "Cost") -> "Cost":
+    return Cost(*map(sum, zip(self, other, strict=True)))
+
+  def __mul__(self, times: int) -> "Cost":
+    return Cost(*(times * part for part in self))
+
+
+class Operation(NamedTuple):
+  """One line of a computation."""
+
+  name: str
+  shape: str
+  kind: str
+  operands: list[str]
+  rest: str  # everything from the operands on
+  root: bool
+
+  def attribute(self, name: str) -> str | None:
+    """The computation that `name` says, as in `calls=%fused`."""
+    found = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
+    return found and found[1]
+
+
+def dimensions(text: str) -> list[int]:
+  """The sizes in e.g. `64,8,8`."""
+  return [int(d) for d in text.split(",") if d]
+
+
+def elements(shape: str) -> int:
+  """How many numbers the first array of a shape has."""
+  return math.prod(dimensions(ARRAY.search(shape)[2]))
+
+
+def size(shape: str, *, main: bool = False) -> float:
+  """Bytes of the arrays of a shape as they are stored, padded to their tiles.
+
+  Args:
+    shape: as programs have it, of one array or of several.
+    main: whether to leave out what is in another memory than the main one.
+  """
+  total = 0.0
+  for kind, sizes, order, tiles in ARRAY.findall(shape):
+    if main and "S(" in tiles:
+      continue
+    sizes = dimensions(sizes)
+    tile = re.match(r"T\(([\d,]+)\)", tiles)
+    if tile and sizes:
+      for axis, step in zip(dimensions(order), reversed(dimensions(tile[1])), strict=False):
+        sizes[axis] = -(-sizes[axis] // step) * step
+    bits = 8 if kind == "pred" else int(re.search(r"\d+", kind)[0])
+    total += math.prod(sizes) * bits / 8
+  return total
+
+
+class Program:
+  """An optimised program, as `compiled.as_text()` has it, on a target."""
+
+  def __init__(self, text: str, target: Target):
+    self.target = target
+    self.computations: dict[str, dict[str, Operation]] = {}
+    operations = {}
+    for line in text.splitlines():
+      if begun := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line):
+        operations = self.computations[begun[2]] = {}
+        if begun[1]:
+          self.entry = begun[2]
+      elif found := re.match(r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)", line):
+        root, name, shape, kind, rest = found.groups()
+        operands = re.findall(r"%([\w.\-]+)", re.split(r"\)(?:, |$)", rest, maxsplit=1)[0])
+        operations[name] = Operation(name, shape, kind, operands, rest, bool(root))
+    self.cost = functools.cache(self.cost)
+    self.read = functools.cache(self.read)
+
+  def total(self) -> Cost:
+    """What it costs to run the program; a loop whose length only the run knows counts once."""
+    return self.cost(self.entry)
+
+  def cost(self, computation: str) -> Cost:
+    return sum((self.of(computation, op) for op in self.computations[computation].values()), Cost())
+
+  def of(self, computation: str, op: Operation) -> Cost:
+    """What one operation costs."""
+    if op.kind == "while":
+      return self.cost(op.attribute("body")) * self.trips(op)
+    if op.kind == "call":
+      return self.cost(op.attribute("to_apply"))
+    if op.kind == "conditional":
+      names = re.findall(r"[\w.\-]+", op.rest)
+      names = [name for name in names if name in self.computations]
+      return max(self.cost(name) for name in names)
+    if op.kind in FREE:
+      return Cost()
+    traffic = self.moved(computation, op, main=True)
+    if op.kind in BESIDE:
+      return Cost(0.0, traffic, 0.0)
+    estimated = re.search(r'"estimated_cycles":"([1-9]\d*)"', op.rest)
+    if estimated:
+      return Cost(int(estimated[1]) / self.target.clock, traffic, 1.0)
+    moved = self.moved(computation, op) / self.target.bandwidth
+    products = self.flops(computation, op) / self.target.flops
+    return Cost(max(CHARGE * moved, CHARGE * products, self.target.launch), traffic, 1.0)
+
+  def trips(self, loop: Operation) -> int:
+    """How often a loop runs: what the compiler says, else the one constant that its condition compares with."""
+    if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest):
+      return int(known[1])
+    condition = self.computations[loop.attribute("condition")].values()
+    constants = [int(n[1]) for op in condition if op.kind == "constant" and (n := re.match(r"(-?\d+)\)", op.rest))]
+    return max(1, constants[0]) if len(constants) == 1 else 1
+
+  # Bytes.
+
+  def moved(self, computation: str, op: Operation, main: bool = False) -> float:
+    """Bytes that an operation reads and writes; of what it slices or gathers from, as many as it takes."""
+    operations = self.computations[computation]
+    shapes = [operations[o].shape if o in operations else "" for o in op.operands]
+    if op.kind in SLICES:
+      return size(op.shape, main=main) + size(op.shape, main=main and "S(" in shapes[0])
+    if op.kind == "dynamic-update-slice":
+      return 2 * size(shapes[1], main=main)
+    if op.kind in BESIDE:  # what is copied, where from, a mark; what is sliced is the smaller
+      return min(size(array[0]) for array in list(ARRAY.finditer(op.shape))[:-1])
+    called = op.attribute("calls") if op.kind == "fusion" else None
+    reads = [size(shape, main=main) for shape in shapes]
+    if not called:
+      return size(op.shape, main=main) + sum(reads)
+    reads = [min(whole, self.read(called, n)) for n, whole in enumerate(reads)]
+    root = next(o for o in self.computations[called].values() if o.root)
+    return min(size(op.shape, main=main), self.written(called, root)) + sum(reads)
+
+  def read(self, computation: str, parameter: int) -> float:
+    """Bytes that a fused computation reads of its n-th operand."""
+    operations = self.computations[computation].values()
+    names = [op.name for op in operations if op.kind == "parameter" and op.rest.startswith(f"{parameter})")]
+    return sum((self.used(computation, name) for name in names), 0.0)
+
+  def used(self, computation: str, name: str) -> float:
+    total = 0.0
+    for op in self.computations[computation].values():
+      if name not in op.operands:
+        continue
+      place, called = op.operands.index(name), op.attribute("calls")
+      if op.kind in SLICES and place == 0:
+        total += size(op.shape)
+      elif op.kind == "bitcast" and not op.root:
+        total += self.used(computation, op.name)
+      elif op.kind == "fusion" and called:
+        total += self.read(called, place)
+      elif op.kind != "dynamic-update-slice" or place:  # which changes its first operand in place
+        return math.inf
+    return total
+
+  def written(self, computation: str, op: Operation) -> float:
+    """Bytes that a fused computation writes for an operation at its end."""
+    operations = self.computations[computation]
+    if op.kind == "dynamic-update-slice":
+      return size(operations[op.operands[1]].shape)
+    if op.kind in ("bitcast", "tuple"):
+      return sum((self.written(computation, operations[o]) for o in op.operands), 0.0)
+    return size(op.shape)
+
+  # Products.
+
+  def flops(self, computation: str, op: Operation) -> float:
+    """Floating-point operations of the matrix products and convolutions of an operation."""
+    called = op.attribute("calls") if op.kind == "fusion" else None
+    if called:
+      return sum((self.flops(called, inner) for inner in self.computations[called].values()), 0.0)
+    operations = self.computations[computation]
+    shapes = [operations[o].shape if o in operations else "" for o in op.operands]
+    if contracted := re.search(r'lhs_contracting_dim\w*"?[=:][{\[]([^}\]]*)', op.rest):
+      sizes = dimensions(ARRAY.search(shapes[0])[2])
+      axes = map(int, re.findall(r"\d+", contracted[1]))
+      return 2.0 * elements(op.shape) * math.prod(sizes[axis] for axis in axes)
+    if labels := re.search(r"dim_labels=\w+_(\w+)->", op.rest):
+      output, kernel = op.shape, shapes[1]
+      if "convBackwardInput" in op.rest:
+        output = shapes[0]
+      elif "convBackwardFilter" in op.rest:
+        output, kernel = shapes[1], op.shape
+      features = dimensions(ARRAY.search(kernel)[2])[labels[1].index("o")]
+      return 2.0 * elements(output) * elements(kernel) / features
+    return 0.0
