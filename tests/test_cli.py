@@ -198,8 +198,8 @@ def test_demo_trains_and_reports(tmp_path, capsys):
   assert status == 0
   assert "6/6" in err
   assert vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"]) == test_campaign.RECIPE
-  for epochs in (1, 16):
-    assert (tmp_path / "demo" / f"{epochs}_epochs" / "report" / "report.html").exists()
+  for page in ("", "1_epochs", "16_epochs"):
+    assert (tmp_path / "demo" / "report" / page / "report.html").exists()
   assert "distribution" in out.lower()
 
 

@@ -1,6 +1,8 @@
 """What `compare` says of two results folders, without training: accuracies are written as they are wanted."""
 
+import html
 import io
+import json
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import zarr
 from rich.console import Console
 
 import vmapseeds as vs
-from vmapseeds import cli, compare, stats
+from vmapseeds import cli, stats
 from vmapseeds.checks import IMPORTED
 from vmapseeds.errors import Mistake
 from vmapseeds.folders import create_folder
@@ -18,10 +20,11 @@ from vmapseeds.runs import SOURCES
 EXAMPLES = 20
 
 
-def folder(path, accuracies, seeds=None, diverged=(), labels=None):
+def folder(path, accuracies, seeds=None, diverged=(), labels=None, **swept):
   """A results folder of runs with these accuracies; without seeds, as imported runs are."""
   labels = np.arange(EXAMPLES, dtype=np.int32) % 3 if labels is None else labels
   columns = {} if seeds is None else {f"seed_{s}": np.asarray(seeds, np.uint32) for s in SOURCES}
+  columns |= {name: np.asarray(values, np.float32) for name, values in swept.items()}
   attributes = {
     "recipe": vs.recipe("digits_cnn").to_json(), "test_sets": ["test"], "num_classes": 3, "sampling": None,
     "device_kind": "cpu" if columns else IMPORTED, "lane_width": 1, "lowering": "im2col", "precision": "float32",
@@ -37,7 +40,7 @@ def folder(path, accuracies, seeds=None, diverged=(), labels=None):
 
 def said(*args, **options):
   text = io.StringIO()
-  return compare.compare(*args, **options, console=Console(width=300, file=text)), text.getvalue()
+  return vs.compare(*args, **options, console=Console(width=300, file=text)), text.getvalue()
 
 
 A = np.array([0.95, 0.9, 0.85, 0.95, 0.8, 0.75, 0.9, 1.0])
@@ -92,6 +95,41 @@ def test_paired_row_by_row_and_not_at_all(tmp_path):
     said(a, folder(tmp_path / "short", B[:3]), paired=True)
   with pytest.raises(Mistake, match="have no row that is finished and diverged in neither"):
     said(folder(tmp_path / "e", [0.5], diverged=[0]), folder(tmp_path / "f", [0.5]), paired=True)
+
+
+def test_two_values_of_a_sweep(tmp_path, capsys):
+  """The runs of one folder, paired by seeds, as if each value had its own folder."""
+  sweep = folder(tmp_path / "sweep", [*A, *B, *A - 0.3], seeds=[*range(8)] * 3, lr=np.repeat([0.01, 0.02, 0.05], 8))
+  decision, text = said(sweep, where={"lr": 0.01}, against={"lr": 0.02})
+  assert tuple(decision) == tuple(stats.decide(A, B))
+  assert "with the same seeds" in text
+  page = sweep / "report" / "lr=0.01" / "against_lr=0.02" / "compare.html"
+  assert text.endswith(f"{page}\n")
+  written = json.loads(page.with_suffix(".json").read_text())
+  assert (written["probability"], written["low"]) == (float(decision.probability), float(decision.low))
+  assert written["a"] == {
+    "folder": str(sweep), "where": {"lr": [0.01]}, "runs": 8, "mean_accuracy": pytest.approx(A.mean()),
+    "sd_accuracy": pytest.approx(A.std(ddof=1)),
+  }  # fmt: skip
+  shown = html.unescape(page.read_text("utf-8")).replace("\N{NO-BREAK SPACE}", " ")
+  for part in (*written["sentences"], f"{sweep}, lr=0.01", f"{A.mean():.3%}", "data:image/png"):
+    assert part in shown
+  assert page.with_name("accuracies.png").exists()
+
+  for pooled in ({"where": {"lr": 0.01}, "b": sweep}, {"against": {"lr": 0.01}}):
+    with pytest.raises(Mistake, match=r"sweep: lr takes 0\.01, 0\.02, 0\.05: choose, such as --\w+ lr=0.01"):
+      said(sweep, **pooled)
+  with pytest.raises(Mistake, match="sweep: no run has lr=0.03: lr takes"):
+    said(sweep, where={"lr": 0.03}, against={"lr": 0.02})
+  with pytest.raises(Mistake, match="one results folder, and nothing to compare it with: .* --against"):
+    said(sweep, where={"lr": 0.01})
+
+  decision, text = said(sweep, where={"lr": [0.01, 0.02]}, against={"lr": 0.05}, out=tmp_path / "out")
+  assert decision.probability == stats.probability_of_outperforming(np.r_[A, B], A - 0.3, paired=False)
+  assert "lr=0.01 or 0.02" in text
+  assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["accuracies.png", "compare.html", "compare.json"]
+  cli.main(["compare", str(sweep), "--where", "lr=0.01", "--against", "lr=0.02", "--out", str(tmp_path / "cli")])
+  assert "P(A > B) = 0.812" in capsys.readouterr().out
 
 
 def test_the_flag(tmp_path, capsys):

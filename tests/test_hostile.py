@@ -23,7 +23,7 @@ import zarr
 
 import vmapseeds as vs
 from experiments.jordan2023 import independent_errors, poking
-from vmapseeds import bench, blocks, campaign, cli, models, report
+from vmapseeds import bench, blocks, campaign, cli, models, pages
 
 
 def tiny(*argv):
@@ -1226,7 +1226,7 @@ MANY = pytest.mark.parametrize("mutations", [25, pytest.param(1000, marks=pytest
 @MANY
 def test_mutated_metadata(mutations, work, capsys, monkeypatch):
   """Whatever is changed in the metadata: read as results, or refused in one line."""
-  monkeypatch.setattr(report, "figures", lambda *args: {})
+  monkeypatch.setattr(pages, "_save_figure", lambda *args: "")
   rng = random.Random(mutations)
   accepted = 0
   for i in range(mutations):
@@ -1243,7 +1243,7 @@ def test_mutated_metadata(mutations, work, capsys, monkeypatch):
 @MANY
 def test_mutated_bytes(mutations, work, capsys, monkeypatch):
   """Whatever bytes are changed in any file, chunks included."""
-  monkeypatch.setattr(report, "figures", lambda *args: {})
+  monkeypatch.setattr(pages, "_save_figure", lambda *args: "")
   rng = random.Random(mutations)
   files = sorted(f for f in Path("r").rglob("*") if f.is_file())
   accepted = 0
@@ -1267,7 +1267,7 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
   def accepted(*args, **kwargs):
     raise Accepted
 
-  for module, name in ((campaign.Results, "open_or_create"), (report, "_write")):
+  for module, name in ((campaign.Results, "open_or_create"), (pages, "write_page")):
     monkeypatch.setattr(module, name, accepted)
   good = [
     tiny("test_sets=test,extra", "--runs", "4", "--seed-batch", "2", "--lane-width", "1", "--out", "new", "--quiet"),

@@ -242,3 +242,30 @@ def test_everything_can_be_saved(tmp_path):
     draw(ax)
     figure.savefig(tmp_path / f"{i}.png")
     assert (tmp_path / f"{i}.png").stat().st_size > 1000
+
+
+def test_accuracies_side_by_side(ax):
+  groups = {"lr=0.1": [0.5, 0.6, 0.7, 0.8, 1.0], "lr=0.2": [0.25]}
+  plots.accuracies_side_by_side(groups, ax)
+  for box, values, y in zip(ax.patches, groups.values(), (0, 1), strict=True):
+    first, third = 100 * np.percentile(values, [25, 75])
+    extents = box.get_path().get_extents()
+    assert (extents.x0, extents.x1) == pytest.approx((first, third))
+    assert (extents.y0 + extents.y1) / 2 == pytest.approx(y)
+  drawn = {tuple(sorted(np.round(line.get_xdata(), 6))) for line in ax.lines}
+  assert {(72.0,), (70.0, 70.0), (50.0, 60.0), (80.0, 100.0), (25.0,)} <= drawn
+  assert [t.get_text() for t in ax.get_yticklabels()] == ["lr=0.1\n5 runs", "lr=0.2\n1 run"]
+  assert ax.get_ylim() == (1.5, -0.5), "the first on top"
+
+
+def test_standard_deviations_side_by_side(ax):
+  series = {"seen": [(0.01, 0.005, 0.02), (0.02, None, None)], "root": [(0.004, 0.0, 0.01), (None, None, None)]}
+  plots.sds_side_by_side(["a", "b"], series, ax, below=[False, True])
+  seen, root = (container.lines for container in ax.containers)
+  np.testing.assert_allclose(seen[0].get_xdata(), [1, 2])
+  np.testing.assert_allclose(root[0].get_xdata(), [0.4, np.nan])
+  assert (seen[0].get_ydata() < root[0].get_ydata()).all()
+  np.testing.assert_allclose(seen[2][0].get_segments()[0][:, 0], [0.5, 2.0])
+  (marker,) = (line for line in ax.lines if line.get_markerfacecolor() == "white")
+  np.testing.assert_allclose(marker.get_xydata(), [[0, root[0].get_ydata()[1]]])
+  assert sorted(legend(ax)) == ["root", "root: variance estimate below 0", "seen"]

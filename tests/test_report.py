@@ -1,6 +1,7 @@
 """Reports: the numbers against plain NumPy, what is left out and said, the files, the page."""
 
 import html.parser
+import io
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import warnings
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +20,13 @@ from rich.console import Console
 from zarr.errors import ZarrUserWarning
 
 import vmapseeds as vs
-from vmapseeds import report
+from vmapseeds import cli, pages, plots
 from vmapseeds.errors import Mistake
-from vmapseeds.folders import whole_chunks
+from vmapseeds.folders import create_folder, whole_chunks
+from vmapseeds.report import figures
+from vmapseeds.report import html as page_of
+from vmapseeds.runs import SOURCES
+from vmapseeds.summary import show, summarize
 
 NAMES = [
   "mean_accuracy", "sd_accuracy", "min_accuracy", "max_accuracy", "normality", "ensemble_accuracy",
@@ -103,7 +109,7 @@ def by_hand(predictions, labels, classes):
 @pytest.mark.parametrize("classes", [2, 3])
 def test_numbers_agree_with_numpy(classes):
   results = dataset(classes=classes)
-  summary = report.summarize(results)
+  summary = summarize(results)
   expected = by_hand(results.predictions.values, results.labels.values, classes)
   found = values(summary)
   assert list(found) == NAMES
@@ -121,7 +127,7 @@ def test_numbers_agree_with_numpy(classes):
 
 def test_standard_errors():
   results = dataset()
-  statistics = report.summarize(results)["statistics"]
+  statistics = summarize(results)["statistics"]
   accuracy = results.accuracy.values
   sd, n = accuracy.std(ddof=1), 61
   variance_se = n / (n - 1) * sd**2 * np.sqrt(2 / 39)
@@ -134,7 +140,7 @@ def test_standard_errors():
 
 
 def test_every_number_has_an_interval_or_an_error():
-  statistics = report.summarize(dataset())["statistics"]
+  statistics = summarize(dataset())["statistics"]
   without = {name for name, s in statistics.items() if s["low"] is None and s["se"] is None}
   # A probability, a plan, and a count beside which stands what chance gives.
   assert without == {"normality", "runs_for_precision", "dependent_pairs"}
@@ -160,7 +166,7 @@ def test_pairs_are_those_farthest_from_independence():
   errors[:, 7], errors[:, 21] = errors[:, 3], ~errors[:, 20]
   results = dataset(400, 30, 2)
   results["labels"][:], results["predictions"][:] = 0, errors.astype(np.int8)
-  pairs = report.summarize(results)["pairs"]
+  pairs = summarize(results)["pairs"]
   assert {(p["i"], p["j"]) for p in pairs[:2]} == {(3, 7), (20, 21)}
   first = next(p for p in pairs if p["i"] == 3)
   assert first["joint"] == pytest.approx((~errors[:, 3]).mean())
@@ -174,13 +180,13 @@ def test_logit_gaps_of_two_classes():
   logits = np.random.default_rng(1).normal(size=(6, 50, 2)).astype(np.float32)
   logits[5, :, 1] += 9
   results["logits"] = (("run", "example", "class"), logits)
-  summary = report.summarize(results)
+  summary = summarize(results)
   gaps = logits[..., 1].astype(float) - logits[..., 0]
   distances = [scipy.stats.ks_2samp(gaps.ravel(), g).statistic for g in gaps]
   assert values(summary)["gap_distance"] == pytest.approx(np.mean(distances))
   # δ_a is 0.46 of 50 examples; the run that is far off, and it alone, is beyond.
   assert values(summary)["gap_accepted"] == pytest.approx(5 / 6)
-  assert "logit_gaps" in report.figures(results, summary)
+  assert "logit_gaps" in figures(results, summary)
 
 
 def test_top_quarter_gain_without_ties():
@@ -190,7 +196,7 @@ def test_top_quarter_gain_without_ties():
   results = dataset(8, 80, 2)
   results["labels"][:], results["predictions"][:] = labels, errors.astype(np.int8)
   right = 1 - errors.mean(1)
-  assert values(report.summarize(results))["top_quarter_gain"] == pytest.approx(
+  assert values(summarize(results))["top_quarter_gain"] == pytest.approx(
     right[:2].mean() - right.mean()
   )
 
@@ -199,15 +205,15 @@ def test_diverged_runs_are_counted_and_left_out():
   clean = dataset(runs=41)
   broken = clean.copy(deep=True)
   broken.predictions[7], broken.accuracy[7], broken.diverged[7] = -1, np.nan, True
-  summary = report.summarize(broken)
+  summary = summarize(broken)
   assert (summary["runs"], summary["diverged"]) == (40, 1)
-  assert values(summary) == values(report.summarize(clean.drop_isel(run=7)))
+  assert values(summary) == values(summarize(clean.drop_isel(run=7)))
   assert "1 run diverged and is left out of every statistic." in summary["warnings"]
 
 
 def test_one_run_has_an_accuracy_and_no_variance():
   results = dataset(runs=1)
-  summary = report.summarize(results)
+  summary = summarize(results)
   found = values(summary)
   assert found["mean_accuracy"] == found["ensemble_accuracy"] == pytest.approx(results.accuracy.values[0])
   undefined = {name for name, value in found.items() if value is None}
@@ -216,14 +222,14 @@ def test_one_run_has_an_accuracy_and_no_variance():
     "runs_for_precision", "split_correlation", "top_quarter_gain", "expected_disagreement", "gde_gap", "dependent_pairs",
   }  # fmt: skip
   assert summary["warnings"] == ["One run says nothing about variance between runs: train more with --runs."]
-  assert report.figures(results, summary) == {}
-  assert "n/a" in report.html(summary, [])
+  assert figures(results, summary) == {}
+  assert "n/a" in page_of(summary)
   assert "negative" not in summary["statistics"]["distribution_sd"]["reading"]
 
 
 def test_two_runs():
   results = dataset(runs=2)
-  summary = report.summarize(results)
+  summary = summarize(results)
   expected = by_hand(results.predictions.values, results.labels.values, 3)
   found = values(summary)
   for name in ("sd_accuracy", "distribution_variance", "expected_disagreement"):
@@ -237,7 +243,7 @@ def test_a_negative_variance_is_signed_and_has_no_root():
   """Each run is wrong on exactly one example: accuracy does not vary at all, independent errors would."""
   results = dataset(runs=40, n=40, classes=2)
   results["labels"][:], results["predictions"][:] = 0, np.eye(40, dtype=np.int8)
-  summary = report.summarize(results)
+  summary = summarize(results)
   found = summary["statistics"]
   # -n/(n - 1) (1/n²) Σ ε (1 - ε) R/(R - 1) with R = n = 40 and ε = 1/40.
   assert found["distribution_variance"]["value"] == pytest.approx(-1 / 39 / 40)
@@ -250,21 +256,21 @@ def test_a_negative_variance_is_signed_and_has_no_root():
 def test_all_right_everywhere():
   results = dataset(runs=3)
   results["predictions"][:] = results.labels.values.astype(np.int8)
-  summary = report.summarize(results)
+  summary = summarize(results)
   found = values(summary)
   assert found["mean_accuracy"] == found["ensemble_accuracy"] == 1
   assert found["sd_accuracy"] == found["distribution_variance"] == found["expected_disagreement"] == 0
   assert found["split_correlation"] is None
   assert found["cace"] == found["ece"] == found["dependent_pairs"] == 0
-  for _, _, draw in report.figures(results, summary).values():
-    draw(report.plots.figure()[1])
+  for drawn in figures(results, summary).values():
+    drawn.draw(plots.figure()[1])
 
 
 @pytest.mark.parametrize(
   ("spread", "seen"), [(0.3, False), (0.0, True)], ids=["runs differ", "errors independent"]
 )
 def test_warns_where_no_distribution_wise_variance_is_seen(spread, seen):
-  summary = report.summarize(dataset(spread=spread))
+  summary = summarize(dataset(spread=spread))
   s = summary["statistics"]["distribution_variance"]
   assert (abs(s["value"]) <= 2 * s["se"]) is seen
   assert any("not different from 0" in w for w in summary["warnings"]) is seen
@@ -277,33 +283,33 @@ def test_differing_label_maps_leave_out_statistics_over_predictions():
   results["labels"] = (("run", "example"), maps[:, results.labels.values])
   results.attrs["num_classes"] = 2
   results["predictions"][:] = (results.predictions.values > 0).astype(np.int8)
-  summary = report.summarize(results)
+  summary = summarize(results)
   assert list(values(summary)) == [name for name in NAMES if name not in OVER_PREDICTIONS]
   assert any("Label maps differ" in w for w in summary["warnings"])
   assert values(summary)["mean_accuracy"] == pytest.approx((results.predictions.values == results.labels.values).mean())
   assert summary["classes"] == 2
   assert "equation 6" in summary["statistics"]["calibration_sd"]["definition"]
-  assert "ensemble accuracy" not in report.html(summary, [])
+  assert "ensemble accuracy" not in page_of(summary)
 
 
 def test_warns_of_swept_hyperparameters_and_shared_seeds():
   results = dataset(lr=("run", np.repeat([0.1, 0.2], 20)), momentum=("run", np.full(40, 0.9)))
-  assert not any("share" in w for w in report.summarize(results)["warnings"])
+  assert not any("share" in w for w in summarize(results)["warnings"])
   for source in ("init", "order"):
     results[f"seed_{source}"][1] = 0
-  said = " ".join(report.summarize(results)["warnings"])
+  said = " ".join(summarize(results)["warnings"])
   assert "the effect of lr, varied" in said
   assert "share all their seeds" in said
 
 
 def test_summaries_are_json_without_nan():
   for runs in (1, 2, 40):
-    summary = report.summarize(dataset(runs=runs))
+    summary = summarize(dataset(runs=runs))
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
 
 
 def test_every_statistic_has_its_definition_and_reading():
-  for name, s in report.summarize(dataset())["statistics"].items():
+  for name, s in summarize(dataset())["statistics"].items():
     known = {"group", "label", "value", "se", "low", "high", "over", "unit", "definition", "reading"}
     assert set(s) - {"p_value", "by_chance"} == known, name
     assert s["unit"] in ("fraction", "variance", "correlation", "number", "count")
@@ -316,11 +322,11 @@ def test_every_statistic_has_its_definition_and_reading():
 
 def test_no_run_and_only_diverged_runs_are_mistakes():
   with pytest.raises(Mistake, match="no run is finished: start `vmapseeds train` again"):
-    report.summarize(dataset().isel(run=slice(0)))
+    summarize(dataset().isel(run=slice(0)))
   results = dataset(runs=2)
   results.diverged[:] = True
   with pytest.raises(Mistake, match="all 2 finished runs diverged"):
-    report.summarize(results)
+    summarize(results)
 
 
 SHOWN = {
@@ -340,7 +346,7 @@ SHOWN = {
 
 @pytest.mark.parametrize(("given", "text"), SHOWN.items())
 def test_show(given, text):
-  assert report.show(*given) == text
+  assert show(*given) == text
 
 
 # The page and the folder.
@@ -372,7 +378,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reported(folder):
   console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
-  summaries = report.report([folder, str(folder)], console=console)
+  summaries = vs.report([folder, str(folder)], console=console)
   console.file.close()
   return summaries, console.export_text()
 
@@ -391,9 +397,10 @@ def test_terminal_tables(folder, reported):
   summaries, text = reported
   assert all(len(line.rstrip()) <= 80 for line in text.splitlines() if str(folder) not in line)
   for s in summaries[0]["statistics"].values():
-    assert re.search(
-      rf"{re.escape(s['label'])} +│ +{re.escape(report.show(s['value'], s['se'], s['unit']))} │", text
-    )
+    mark = r"\* ?" if s["over"] == "examples" else r"[^*]*"
+    value = re.escape(show(s["value"], s["se"], s["unit"]))
+    assert re.search(rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to]* │", text)
+  assert text.count("± and intervals: what other runs would give; *: these runs on other examples") == 2
   assert text.count("digits_cnn, 0 epochs: 4 runs, 797 examples of test") == 2
   assert "side by side" in text
   assert len(re.findall("untrained +│ +4 │", text)) == 2
@@ -411,7 +418,7 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
   text = page.text.replace("\N{NO-BREAK SPACE}", " ")
   summary = reported[0][0]
   for s in summary["statistics"].values():
-    for part in (s["label"], s["definition"], s["reading"], report.show(s["value"], s["se"], s["unit"])):
+    for part in (s["label"], s["definition"], s["reading"], show(s["value"], s["se"], s["unit"])):
       assert part in text
   for part in (*summary["warnings"], summary["summary"], "4 runs", "batch_size", "lane width", summary["lowering"]):
     assert part in text
@@ -442,18 +449,18 @@ def one_class(results):
 def test_a_page_of_runs_that_do_not_differ(made):
   results = dataset(runs=2)
   made(results)
-  summary = report.summarize(results)
+  summary = summarize(results)
   mean = summary["statistics"]["mean_accuracy"]
   assert (mean["se"], summary["statistics"]["sd_accuracy"]["value"]) == (0, 0)
-  text = Page(report.html(summary, [])).text.replace("\N{NO-BREAK SPACE}", " ")
-  assert report.show(mean["value"], 0, "fraction") in text
+  text = Page(page_of(summary)).text.replace("\N{NO-BREAK SPACE}", " ")
+  assert show(mean["value"], 0, "fraction") in text
 
 
 def test_names_are_escaped_in_the_page():
   results = dataset()
   settings = json.loads(results.attrs["recipe"]) | {"dataset": "<b>&.npz"}
   results.attrs["recipe"] = json.dumps(settings)
-  page = report.html(report.summarize(results), [])
+  page = page_of(summarize(results))
   assert "<b>" not in page
   assert "&lt;b&gt;&amp;.npz" in page
 
@@ -483,17 +490,179 @@ def test_unfinished_results_are_a_mistake_that_writes_nothing(folder, tmp_path):
   with whole_chunks():
     zarr.open_group(empty, use_consolidated=False)["done"][:] = False
   with pytest.raises(Mistake, match=r"empty: no run is finished"):
-    report.report([empty])
+    vs.report([empty])
   assert not (empty / "report").exists()
   with pytest.raises(Mistake, match="is no results folder"):
-    report.report([tmp_path / "nowhere"])
+    vs.report([tmp_path / "nowhere"])
   with pytest.raises(Mistake, match=r"unknown test set 'tset'.*did you mean 'test'"):
-    report.report([folder], test_set="tset")
+    vs.report([folder], test_set="tset")
 
 
 def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path):
   full = tmp_path / "full"
   shutil.copytree(folder, full, ignore=shutil.ignore_patterns("report"))
   (full / "report").write_text("in the way")
-  with pytest.raises(Mistake, match=r"report cannot be written .*: make it writable"):
-    report.report([full], console=Console(quiet=True))
+  with pytest.raises(Mistake, match=r"report cannot be written .*: make it writable, or give another .* --out"):
+    vs.report([full], console=Console(quiet=True))
+  assert vs.report(full, out=tmp_path / "elsewhere", console=Console(quiet=True))[0]["runs"] == 4
+  assert (tmp_path / "elsewhere" / "report.html").exists()
+
+
+# Groups of runs, and several folders.
+
+
+def saved(path, results):
+  """A results folder of what `dataset` made, as `vs.train` would leave it."""
+  columns = {f"seed_{s}": np.zeros(results.sizes["run"], np.uint32) for s in SOURCES}
+  columns |= {name: results[name].values for name in results if results[name].dims == ("run",)}
+  outcomes = {name: columns.pop(name) for name in ("accuracy", "diverged")}
+  attributes = {**results.attrs, "test_sets": ["test"], "sampling": None, "precision": "float32", "data_digest": ""}
+  create_folder(
+    path, attributes, runs=results.sizes["run"], columns=columns, labels={"test": results.labels.values}, chunk=16,
+    logits=None,
+  )  # fmt: skip
+  group = zarr.open_group(path, mode="r+", use_consolidated=False)
+  group["test/predictions"][:], group["test/accuracy"][:] = results.predictions.values, outcomes["accuracy"]
+  group["diverged"][:], group["done"][:] = outcomes["diverged"], True
+  return path
+
+
+LR = [0.01, 0.02, 0.05, 1e5]
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+  """Runs of four lr, whose accuracies differ far more between them than within; at the last all diverge."""
+  lr = np.tile(np.float32(LR), 12)
+  seeds = {f"seed_{s}": ("run", np.repeat(np.arange(12, dtype=np.uint32), 4)) for s in SOURCES}
+  momentum = ("run", np.full(48, 0.9, np.float32))
+  results = dataset(48, spread=0.03, lr=("run", lr), momentum=momentum, **seeds)
+  for i, value in enumerate(LR[:2]):
+    results["predictions"][lr == np.float32(value), : 20 + 20 * i] = results.labels.values[: 20 + 20 * i]
+  results["accuracy"] = (results.predictions == results.labels).mean("example")
+  results["diverged"][:] = lr == np.float32(1e5)
+  return saved(tmp_path_factory.mktemp("swept") / "sweep", results)
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+  """Pages without drawing their figures."""
+  monkeypatch.setattr(pages, "_save_figure", lambda *args: "data:")
+
+
+def quietly(report, *args, **options):
+  console = Console(width=80, record=True, file=io.StringIO())
+  return report(*args, **options, console=console), console.export_text()
+
+
+def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
+  summaries, text = quietly(vs.report, sweep, out=tmp_path / "out")
+  results = vs.open_results(sweep)
+  assert [s["values"] for s in summaries] == [{"lr": value} for value in LR[:3]]
+  for summary in summaries:
+    value = summary["values"]["lr"]
+    of = results.isel(run=np.flatnonzero(np.isclose(results.lr, value)))
+    assert values(summary) == values(summarize(of))
+    assert summary["settings"]["lr"] == value
+    page = Path(tmp_path / "out" / f"lr={value}" / "report.html")
+    assert f"lr={value}" in Page(page.read_text()).text
+    sd = show(values(summary)["distribution_sd"], None, "fraction").removesuffix(" %")
+    assert re.search(rf"│ lr={value} +│ +12 │.* {sd} │", text)
+  pooled = summarize(results)
+  assert values(pooled)["sd_accuracy"] > 1.5 * max(values(s)["sd_accuracy"] for s in summaries)
+  said = show(values(pooled)["sd_accuracy"], None, "fraction").removesuffix(" %")
+  overview = Page((tmp_path / "out" / "report.html").read_text("utf-8"))
+  assert said not in text
+  assert said not in overview.text
+  assert "note: lr=100000: all 12 runs diverged." in text
+  assert "lr=100000: all 12 runs diverged." in overview.text
+  assert overview.tags["img"] == 2
+  links = [load for load in overview.loads if not load.startswith("data:")]
+  assert links == [f"lr%3D{value}/report.html" for value in LR[:3]]
+  assert json.loads((tmp_path / "out" / "report.json").read_text())["reports"] == summaries
+  assert not (sweep / "report").exists()
+
+
+def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
+  (chosen,), text = quietly(vs.report, sweep, where={"lr": 0.02, "seed_init": [3, 4, 5]}, out=tmp_path)
+  assert (chosen["values"], chosen["runs"], chosen["pooled"]) == ({"lr": 0.02}, 3, [])
+  assert "digits_cnn, 16 epochs, lr=0.02: 3 runs" in text
+  assert (tmp_path / "lr=0.02" / "report.html").exists()
+  (pooled,), text = quietly(vs.report, sweep, where={"lr": LR[:2]}, by="momentum", out=tmp_path)
+  assert (pooled["values"], pooled["runs"], pooled["pooled"]) == ({"momentum": 0.9}, 24, ["lr"])
+  assert "digits_cnn, 16 epochs, momentum=0.9, lr pooled: 24 runs" in text
+  assert "includes the effect of lr" in text
+  assert pooled["settings"]["lr"] == LR[:2]
+  nested, _ = quietly(vs.report, sweep, where={"lr": 0.01}, by=["seed_init"], out=tmp_path)
+  assert [s["values"] for s in nested] == [{"seed_init": seed, "lr": 0.01} for seed in range(12)]
+
+
+def test_the_command_chooses_runs(sweep, tmp_path, capsys):
+  cli.main(["report", str(sweep), "--where", "lr=0.02", "lr=0.05", "--where", "seed_init=3", "--out", str(tmp_path)])
+  assert re.findall(r"│ (lr=\S+) +│ +(\d+) │", capsys.readouterr().out) == [("lr=0.02", "1"), ("lr=0.05", "1")]
+  with pytest.raises(SystemExit):
+    cli.main(["report", str(sweep), "--where", "lr"])
+  assert capsys.readouterr().err == "error: --where 'lr': write COLUMN=NUMBER, such as --where lr=0.02; folders come first\n"
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"where": {"rl": 1}}, r"sweep: unknown column 'rl': choose one of lr, momentum, .*seed_data$"),
+    ({"where": {"lr": 0.03}}, r"sweep: no run has lr=0\.03: lr takes 0\.01, 0\.02, 0\.05, 100000$"),
+    ({"where": {"seed_init": 12}}, "seed_init takes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more values"),
+    ({"where": {"lr": "fast"}}, "lr is 'fast': give a number"),
+    ({"by": ["momentun"]}, "unknown column 'momentun'.* did you mean 'momentum'"),
+    ({"by": ["accuracy"]}, "unknown column 'accuracy'"),
+    ({"where": {"lr": 1e5}}, "sweep: all 12 finished runs diverged: train with a lower lr"),
+  ],
+)
+def test_mistakes_in_choosing_runs(options, message, sweep, tmp_path):
+  with pytest.raises(Mistake, match=message):
+    vs.report(sweep, **options, out=tmp_path / "out")
+  assert not (tmp_path / "out").exists()
+
+
+def test_imported_runs_have_no_columns(tmp_path):
+  labels = np.arange(6) % 2
+  vs.import_runs(tmp_path / "i", predictions=np.stack([labels, 1 - labels]), labels=labels, progress=False)
+  with pytest.raises(Mistake, match="unknown column 'lr': these runs have no runs table, as they were imported"):
+    vs.report(tmp_path / "i", where={"lr": 0.1})
+
+
+def test_folders_side_by_side_are_written(sweep, tmp_path):
+  a = saved(tmp_path / "x" / "a", dataset(5))
+  b = saved(tmp_path / "y" / "a", dataset(2, seed=1))
+  summaries, text = quietly(vs.report, [a, b])
+  top = a / "report" / "side_by_side"
+  written = json.loads((top / "report.json").read_text())
+  assert written["reports"] == summaries == [json.loads((f / "report" / "report.json").read_text()) for f in (a, b)]
+  assert "With only 2 runs" in " ".join(written["warnings"])
+  page = Page((top / "report.html").read_text("utf-8"))
+  for link, folder in zip([load for load in page.loads if not load.startswith("data:")], (a, b), strict=True):
+    assert (top / link).resolve() == folder / "report" / "report.html"
+  for s in summaries:
+    accuracy = s["statistics"]["mean_accuracy"]
+    assert show(accuracy["value"], accuracy["se"], "fraction") in page.text.replace("\N{NO-BREAK SPACE}", " ")
+  assert [name for name in ("x/a", "y/a") if re.search(rf"│ {name} +│", text)] == ["x/a", "y/a"]
+  assert (top / "standard_deviations.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
+  a, b = (saved(tmp_path / parent / "a", dataset(2)) for parent in "xy")
+  before = sorted(p for f in (a, b, sweep) for p in f.rglob("*"))
+  summaries, text = quietly(vs.report, [a, b, sweep], out=tmp_path / "out")
+  assert len(summaries) == 5
+  assert sorted(p for f in (a, b, sweep) for p in f.rglob("*")) == before
+  written = {str(p.relative_to(tmp_path / "out").parent) for p in (tmp_path / "out").rglob("report.html")}
+  ends = ("x/a", "y/a", "/".join(sweep.parts[-2:]))
+  assert written == {".", *ends, *(f"{ends[2]}/lr={value}" for value in LR[:3])}
+
+
+def test_public_functions_win_over_modules():
+  import vmapseeds.compare
+  import vmapseeds.report
+
+  assert vmapseeds.report is vs.report
+  assert callable(vs.report)
+  assert callable(vs.compare)

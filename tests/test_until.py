@@ -6,7 +6,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import until
 from vmapseeds.errors import Mistake
-from vmapseeds.report import summarize
+from vmapseeds.summary import summarize
 from vmapseeds.until import Until
 
 

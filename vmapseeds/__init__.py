@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from vmapseeds import campaign, stats
   from vmapseeds.campaign import replay, train, work
+  from vmapseeds.compare import compare
   from vmapseeds.errors import Failure, Mistake, UnknownField
   from vmapseeds.imports import import_runs
   from vmapseeds.lanes import conv_general_dilated
   from vmapseeds.recipe import Recipe, recipe
+  from vmapseeds.report import report
   from vmapseeds.results import errors, open_results, prediction_blocks
   from vmapseeds.runs import Runs
   from vmapseeds.variables import load_networks
@@ -24,6 +26,7 @@ __all__ = [
   "Runs",
   "UnknownField",
   "campaign",
+  "compare",
   "conv_general_dilated",
   "errors",
   "import_runs",
@@ -32,6 +35,7 @@ __all__ = [
   "prediction_blocks",
   "recipe",
   "replay",
+  "report",
   "stats",
   "train",
   "verify",
@@ -41,10 +45,12 @@ __all__ = [
 # Imported on first use: JAX, SciPy and xarray take seconds, and a command that trains nothing needs none of them.
 _HOMES = {
   "campaign": ("replay", "train", "work"),
+  "compare": ("compare",),
   "errors": ("Failure", "Mistake", "UnknownField"),
   "imports": ("import_runs",),
   "lanes": ("conv_general_dilated",),
   "recipe": ("Recipe", "recipe"),
+  "report": ("report",),
   "results": ("errors", "open_results", "prediction_blocks"),
   "runs": ("Runs",),
   "variables": ("load_networks",),

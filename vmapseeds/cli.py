@@ -42,6 +42,10 @@ def _words(metavar: str, default: str) -> Any:
   return Annotated[tuple[str, ...], arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
 
 
+def _place(default: str) -> Any:
+  return Annotated[str | None, arg(metavar="DIR", help_behavior_hint=f"(default: {default})")]
+
+
 @dataclasses.dataclass(frozen=True)
 class Demo:
   """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute on two CPU cores."""
@@ -53,8 +57,9 @@ class Demo:
   """runs of each duration"""
 
   def run(self) -> None:
-    from vmapseeds import campaign, report
+    from vmapseeds import campaign
     from vmapseeds.folders import check_writable
+    from vmapseeds.report import report
     from vmapseeds.runs import Runs
     from vmapseeds.stores import place
 
@@ -65,7 +70,7 @@ class Demo:
       folders.append(place(self.out) / f"{epochs}_epochs")
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
       campaign.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
-    report.report(folders)
+    report(folders, out=place(self.out) / "report")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,31 +320,55 @@ class Import:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """Prints the statistics of results and writes report.html, report.json and figures beside them."""
+  """Prints the statistics of results and writes pages with every number and figure.
+
+  Runs of different swept values are reported apart, a row and a page each. Several folders are set side by side too.
+  """
 
   folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
   """results folders"""
 
+  by: _words("COLUMN", "all that are swept") = ()
+  """columns of the runs table by which runs are grouped, e.g. lr, or seed_init; swept columns that are not named are
+  pooled"""
+
+  where: _words("COLUMN=NUMBER", "all runs") = ()
+  """take the runs that have this value only, e.g. lr=0.02 momentum=0.9; of one column several values may be given"""
+
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
-  def run(self) -> None:
-    from vmapseeds import report
+  out: _place("report in each DIR; side by side: report/side_by_side in the first") = None
+  """folder for the pages"""
 
+  def run(self) -> None:
+    from vmapseeds import groups
+    from vmapseeds.report import report
+
+    where = groups.parsed(self.where, "--where")
     if not self.folders:
       raise Mistake("no DIR given: give one or more results folders that `vmapseeds train` or `import` made")
-    report.report(self.folders, test_set=self.test_set)
+    report(self.folders, by=self.by or None, where=where, test_set=self.test_set, out=self.out)
 
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-  """Says whether recipe A outperforms recipe B: P(A > B), its interval and the decision."""
+  """Says whether runs A outperform runs B: P(A > B), its interval and the decision; writes a page of it.
+
+  Runs of one folder are compared so: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
+  """
 
   a: Annotated[Positional[str], arg(metavar="DIR_A")]
   """results of A"""
 
-  b: Annotated[Positional[str], arg(metavar="DIR_B")]
+  b: Annotated[Positional[str | None], arg(metavar="DIR_B", help_behavior_hint="(default: DIR_A)")] = None
   """results of B"""
+
+  where: _words("COLUMN=NUMBER", "all runs of DIR_A") = ()
+  """take the runs of A that have this value only, e.g. lr=0.02 momentum=0.9"""
+
+  against: _words("COLUMN=NUMBER", "all runs of DIR_B") = ()
+  """take the runs of B that have this value only"""
 
   gamma: float = 0.75
   """P(A > B) from which a difference is meaningful"""
@@ -350,10 +379,17 @@ class Compare:
   paired: Flag = False
   """pair the runs row by row; without it runs of the same seeds are pairs"""
 
-  def run(self) -> None:
-    from vmapseeds import compare
+  out: _place("report/against_<B> in DIR_A") = None
+  """folder for the page"""
 
-    compare.compare(self.a, self.b, gamma=self.gamma, test_set=self.test_set, paired=self.paired or None)
+  def run(self) -> None:
+    from vmapseeds import groups
+    from vmapseeds.compare import compare
+
+    compare(
+      self.a, self.b, where=groups.parsed(self.where, "--where"), against=groups.parsed(self.against, "--against"),
+      gamma=self.gamma, test_set=self.test_set, paired=self.paired or None, out=self.out,
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

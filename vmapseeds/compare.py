@@ -1,64 +1,98 @@
 """Whether one recipe outperforms another: P(A > B) of their runs (Bouthillier et al. 2021, appendix C)."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from vmapseeds import stats
+from vmapseeds import groups, pages, plots, stats
 from vmapseeds.checks import check_values
 from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results, readable
 from vmapseeds.runs import SOURCES
+from vmapseeds.stores import place
+from vmapseeds.summary import run_count
 
 
 def compare(
-  a: str | os.PathLike, b: str | os.PathLike, *, gamma: float = 0.75, test_set: str = "test",
-  paired: bool | None = None, console: Console | None = None,
+  a: str | os.PathLike, b: str | os.PathLike | None = None, *,
+  where: Mapping[str, float | Sequence[float]] | None = None,
+  against: Mapping[str, float | Sequence[float]] | None = None, gamma: float = 0.75, test_set: str = "test",
+  paired: bool | None = None, out: str | os.PathLike | None = None, console: Console | None = None,
 ) -> stats.Decision:  # fmt: skip
   """Prints P(A > B) of accuracies, its 95 % interval and the decision, returns them, and says what else the runs show.
 
-  Diverged runs are left out.
+  Diverged runs are left out. `compare.html`, `compare.json` and a figure are written into the folder `report` of A's
+  results, in `against_<B>` therein.
 
   Args:
     a: results folder of A.
-    b: results folder of B.
+    b: results folder of B; that of A by default.
+    where: column -> value, or several values, of the runs of A that are taken. Swept columns must be named.
+    against: likewise for B.
     gamma: P(A > B) from which a difference is meaningful.
     test_set: which test set.
     paired: None pairs the runs that have the same seeds in both and compares only these, or all against all where there
       are none (imported runs have no seeds). True pairs the finished runs row by row, False compares all against all.
+    out: where the page goes instead.
     console: where to print.
 
   Raises:
-    Mistake: a folder without finished runs, other test examples, a gamma outside (1/2, 1], or paired=True with unequal
-      numbers of runs.
+    Mistake: a folder without finished runs, other test examples, unknown columns or values, swept values that would be
+      pooled, a gamma outside (1/2, 1], paired=True with unequal numbers of runs, or a page that cannot be written.
   """
-  results = [_loaded(folder, test_set) for folder in (a, b)]
+  if b is None and not against:
+    raise Mistake("one results folder, and nothing to compare it with: give a second one, or e.g. --against lr=0.05")
+  sides = ((a, where, "--where"), (a if b is None else b, against, "--against"))
+  results = [_loaded(folder, test_set, values, flag) for folder, values, flag in sides]
+  names = tuple(", ".join(filter(None, [str(folder), groups.named(values or {})])) for folder, values, _ in sides)
   if not np.array_equal(*(r.get("original_labels", r.labels).values for r in results)):
-    raise Mistake(f"{a} and {b} were tested on different examples: compare results of one test set")
+    raise Mistake(f"{names[0]} and {names[1]} were tested on different examples: compare results of one test set")
   if paired:
     matching = "rows of the same number"
-    accuracies = _rows(results, (a, b))
+    accuracies = _rows(results, names)
   else:
-    accuracies, matching = _by_seeds([_finished(r, f) for r, f in zip(results, (a, b), strict=True)], paired)
+    accuracies, matching = _by_seeds([_finished(r, f) for r, f in zip(results, names, strict=True)], paired)
   key = None if matching else jax.random.key(0)
   decision = stats.decide(*accuracies, gamma=gamma, paired=bool(matching), key=key)
 
+  rows = [
+    ("results", *names),
+    ("runs compared", *(f"{len(x)}" for x in accuracies)),
+    ("mean accuracy", *(f"{x.mean():.3%}" for x in accuracies)),
+    ("standard deviation", *(_sd(x) for x in accuracies)),
+  ]
   table = Table("", "A", "B")
-  table.add_row("results", str(a), str(b))
-  table.add_row("runs compared", *(f"{len(x)}" for x in accuracies))
-  table.add_row("mean accuracy", *(f"{x.mean():.3%}" for x in accuracies))
-  table.add_row("standard deviation", *(_sd(x) for x in accuracies))
+  for row in rows:
+    table.add_row(*map(escape, row))
   console = console or Console()
   console.print(table)
-  for sentence in sentences(*accuracies, decision, gamma, matching):
+  said = list(sentences(*accuracies, decision, gamma, matching))
+  for sentence in said:
     # Left to the terminal to wrap, so that they can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False)
+  if out is None:
+    of_b = ", ".join(filter(None, ["" if b is None else pages.path_parts(b)[-1], groups.named(against or {})]))
+    out = place(a).joinpath(*filter(None, ["report", groups.named(where or {}), f"against_{of_b}"]))
+  page = pages.write_page(
+    place(out), "compare", "compare", {"accuracies": _figure(accuracies, results[0].sizes["example"])},
+    {
+      "a": _record(accuracies[0], a, where), "b": _record(accuracies[1], sides[1][0], against),
+      "test_set": test_set, "gamma": gamma, "matching": matching or None,
+      "probability": float(decision.probability), "low": float(decision.low), "high": float(decision.high),
+      "decision": decision.decision, "sentences": said,
+    },
+    title=f"{names[0]} against {names[1]}", rows=rows, lead=said[0], sentences=said[1:], warnings=[], test_set=test_set,
+  )  # fmt: skip
+  console.print(page, highlight=False, markup=False, soft_wrap=True)
   return decision
 
 
@@ -148,12 +182,35 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
       yield f"All runs of {name} have the same accuracy: were they given the same seeds?"
 
 
-def _loaded(folder: str | os.PathLike, test_set: str) -> xr.Dataset:
-  """The results of a folder without what is of examples and runs."""
+def _loaded(folder: str | os.PathLike, test_set: str, where: Mapping[str, Any] | None, flag: str) -> xr.Dataset:
+  """The chosen results of a folder without what is of examples and runs."""
   with readable(folder):
     results = open_results(folder, test_set).drop_vars(["predictions", "logits"], errors="ignore").load()
   check_values(results, folder)
+  try:
+    results = groups.chosen(results, where)
+    groups.check_not_pooled(results, where, flag)
+  except Mistake as mistake:
+    raise Mistake(f"{folder}: {mistake}") from None
   return results
+
+
+def _figure(accuracies: Sequence[np.ndarray], examples: int) -> pages.Figure:
+  def draw(ax: Axes) -> Axes:
+    for name, x in zip("AB", accuracies, strict=True):
+      plots.accuracy_histogram(x, ax, examples=examples, label=f"{name}: {run_count(len(x))}, mean {x.mean():.2%}")
+    return ax
+
+  return pages.Figure("Test accuracy over runs", "The accuracies that are compared.", draw)
+
+
+def _record(accuracy: np.ndarray, folder: str | os.PathLike, where: Mapping[str, Any] | None) -> dict[str, Any]:
+  sd = float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None
+  where = {name: np.atleast_1d(values).tolist() for name, values in (where or {}).items()}
+  return {
+    "folder": str(folder), "where": where, "runs": len(accuracy), "mean_accuracy": float(accuracy.mean()),
+    "sd_accuracy": sd,
+  }  # fmt: skip
 
 
 def _rows(results: Sequence[xr.Dataset], folders: Sequence[str | os.PathLike]) -> list[np.ndarray]:

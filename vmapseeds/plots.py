@@ -221,6 +221,61 @@ def sd_by_source(groups: Mapping[str, tuple[Scalar, Scalar]], ax: Axes) -> Axes:
   return _finish(ax, "standard deviation of accuracy (%)", "what varies between runs")
 
 
+def accuracies_side_by_side(groups: Mapping[str, Real[np.ndarray, " runs"] | Sequence[float]], ax: Axes) -> Axes:
+  """Box plots of the accuracies of groups of runs, the first on top: quartiles, mean, lowest and highest.
+
+  Args:
+    groups: name -> (runs,), fractions; at least one run each.
+    ax: where to draw.
+  """
+  y = np.arange(len(groups))
+  values = [100 * np.asarray(v, np.float64) for v in groups.values()]
+  names = [f"{name}\n{len(v)} run{'s' * (len(v) != 1)}" for name, v in zip(groups, values, strict=True)]
+  for i, v in enumerate(values):
+    low, first, median, third, high = np.percentile(v, [0, 25, 50, 75, 100])
+    box = {"med": median, "q1": first, "q3": third, "whislo": low, "whishi": high, "mean": v.mean(), "fliers": []}
+    ax.bxp(
+      [box], positions=[i], orientation="horizontal", widths=0.5, showmeans=True, patch_artist=True,
+      boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE}, medianprops={"color": BLUE},
+      meanprops={"marker": "D", "markersize": 5, "markerfacecolor": VERMILION, "markeredgecolor": VERMILION},
+      whiskerprops={"color": BLUE}, capprops={"color": BLUE}, manage_ticks=False,
+    )  # fmt: skip
+  ax.set_yticks(y, names)
+  ax.set_ylim(len(groups) - 0.5, -0.5)
+  return _finish(ax, "test accuracy (%)", "")
+
+
+def sds_side_by_side(
+  names: Sequence[str], series: Mapping[str, Sequence[tuple[float | None, float | None, float | None]]], ax: Axes,
+  *, below: Sequence[bool] = (),
+) -> Axes:  # fmt: skip
+  """Standard deviations of groups of runs, one above the other for each group, the first on top.
+
+  Args:
+    names: of the groups.
+    series: what each is -> (standard deviation, low, high) of each group, fractions; low and high are the ends of an
+      interval. None is not drawn.
+    ax: where to draw.
+    below: whether the variance that the last of the series is the root of is estimated below 0 in a group: an open
+      marker at 0.
+  """
+  y = np.arange(len(names))
+  for k, (label, rows) in enumerate(series.items()):
+    sd, low, high = 100 * np.array(rows, np.float64).reshape(-1, 3).T
+    at = y + (k - (len(series) - 1) / 2) * 0.22
+    style = {"color": (BLUE, VERMILION, GREEN)[k % 3], "marker": "oDs"[k % 3], "linestyle": "none", "markersize": 6}
+    ax.errorbar(sd, at, xerr=np.nan_to_num(np.stack([sd - low, high - sd])), capsize=3, label=label, **style)
+  if any(below):
+    label = f"{label}: variance estimate below 0"
+    ax.plot(np.zeros(sum(below)), at[np.array(below)], markerfacecolor="white", clip_on=False, label=label, **style)
+  ax.set_yticks(y, list(names))
+  ax.set_ylim(len(names) - 0.5, -0.5)
+  ax.set_xlim(left=0)
+  _finish(ax, "standard deviation of accuracy (%)", "")
+  ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
+  return ax
+
+
 def error_rate_histogram(example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes) -> Axes:
   """How many test examples have which error rate over the runs.
 

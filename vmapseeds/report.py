@@ -1,32 +1,27 @@
-"""What a campaign's results say: numbers with their standard errors, figures, one self-contained page."""
+"""What a campaign's results say: numbers with their standard errors, figures, self-contained pages."""
 
-import base64
-import io
-import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import jinja2
 import numpy as np
 import xarray as xr
 from jaxtyping import Integer
-from matplotlib.axes import Axes
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from upath import UPath
 
-from vmapseeds import plots, stats
+from vmapseeds import groups, pages, plots, stats
 from vmapseeds.checks import check_memory, check_values
 from vmapseeds.errors import Mistake
+from vmapseeds.pages import Figure
 from vmapseeds.results import open_results, readable
-from vmapseeds.stores import is_remote, place, write
-from vmapseeds.summary import GROUPS, gaps, run_count, show, show_error, show_interval, summarize, votes
+from vmapseeds.stores import place
+from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
 
-TEMPLATE = Path(__file__).with_name("report.html.j2")
 # Short enough for a terminal of 80 columns.
 COMPARED = {
   "mean_accuracy": "mean",
@@ -39,44 +34,123 @@ COMPARED = {
 MOST_PAIRED = 50  # runs whose pairs are drawn
 
 
+class Part(NamedTuple):
+  """Runs that have a page of their own: all of a folder, or a group of its runs."""
+
+  name: str
+  out: Path | UPath
+  results: xr.Dataset
+  summary: dict[str, Any]
+
+
 def report(
-  folders: Sequence[str | os.PathLike], *, test_set: str = "test", console: Console | None = None
-) -> list[dict[str, Any]]:
+  folders: str | os.PathLike | Sequence[str | os.PathLike], *, by: Sequence[str] | None = None,
+  where: Mapping[str, float | Sequence[float]] | None = None, test_set: str = "test",
+  out: str | os.PathLike | None = None, console: Console | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
   """Prints the statistics of results folders and writes `report.html`, `report.json` and PNG figures.
 
-  They go into the folder `report` of each results folder, or `report/<test set>` for another than the
-  recipe's first test set. Several folders are compared in one more table on the terminal.
+  Runs of different swept values are never taken together unless `by` asks for it: each combination of values has its
+  own row in a table, and its own page. Each page is in a folder: `report` in the results folder, `report/<test set>`
+  for another than the recipe's first test set, and therein `lr=0.02` for a group of runs. What sets groups side by side
+  is in the folder above them; what sets several results folders side by side in `report/side_by_side` of the first.
+
+  Args:
+    folders: results folders, or one.
+    by: columns of the runs table, such as "lr" or "seed_init", by whose values runs are grouped. None: all that are
+      swept. Swept columns that are not named are pooled, and the page says so.
+    where: column -> value, or several values, of the runs that are taken.
+    test_set: which test set.
+    out: where the pages go instead: those of several results folders into folders of their names therein.
+    console: where to print.
 
   Returns:
-    what `summarize` says of each folder, with its `folder`.
+    what `summarize` says of each group of each folder, with its `folder` and `values`, column -> value.
 
   Raises:
-    Mistake: a folder holds no results or no finished run, has no such test set, or cannot be written. No
-      folder is written to then, unless writing itself fails.
+    Mistake: a folder holds no results or no finished run, has no such test set, columns or values, or a page cannot be
+      written. Nothing is written then, unless writing itself fails.
   """
   console = console or Console()
-  opened = [_open(folder, test_set) for folder in folders]
-  summaries = [summary for _, summary in opened]
-  for results, summary in opened:
-    page = _write(results, summary, place(summary["folder"]))
-    console.print(terminal_table(summary))
-    for warning in summary["warnings"]:
-      console.print(f"[yellow]note:[/] {warning}", highlight=False)
-    console.print(f"{page}\n", highlight=False, markup=False, soft_wrap=True)
-  if len(summaries) > 1:
-    console.print(comparison_table(summaries))
-  return summaries
+  folders = [folders] if isinstance(folders, str | os.PathLike | UPath) else list(folders)
+  if not folders:
+    raise Mistake("no results folder given: give one or more that `vmapseeds train` or `import` made")
+  names = _names(folders)
+  alone = len(folders) == 1
+  reported = []
+  for folder, name in zip(folders, names, strict=True):
+    results = _open(folder, test_set)
+    above = place(folder) / "report" if out is None else place(out) / ("" if alone else name)
+    reported.append(_parts(results, folder, "" if alone else name, above, by, where, test_set))
+  for parts, lost in reported:
+    written = [_write(part) for part in parts]
+    if len(parts) > 1 or lost:
+      _side_by_side(parts, lost, written, parts[0].out.parent, console)
+    else:
+      console.print(terminal_table(parts[0].summary))
+      _print_notes(parts[0].summary["warnings"], written[0], console)
+  parts = [part for parts, _ in reported for part in parts]
+  if not alone:
+    top = place(folders[0]) / "report" / "side_by_side" if out is None else place(out)
+    written = [part.out / "report.html" for part in parts]
+    _side_by_side(parts, [note for _, lost in reported for note in lost], written, top, console)
+  return [part.summary for part in parts]
+
+
+def _names(folders: Sequence[str | os.PathLike]) -> list[str]:
+  """The shortest ends of their paths that tell folders apart."""
+  parts = [pages.path_parts(folder) for folder in folders]
+  ends = (["/".join(p[-n:]) for p in parts] for n in range(1, max(map(len, parts)) + 1))
+  return next(names for names in ends if len(set(names)) == len(set(parts)))
+
+
+def _parts(
+  results: xr.Dataset, folder: str | os.PathLike, name: str, above: Path | UPath, by: Sequence[str] | None,
+  where: Mapping[str, Any] | None, test_set: str,
+) -> tuple[list[Part], list[str]]:  # fmt: skip
+  """The groups of a folder, and a sentence for each that has no run to report."""
+  try:
+    found = groups.grouped(results, by, where)
+    # With nothing but diverged runs the first group says so.
+    alive = [g for g in found if not g.results.diverged.all()] or found[:1]
+    parts = []
+    for values, of in alive:
+      summary = {"folder": str(folder), "values": values, **summarize(of, test_set=test_set)}
+      out = above if test_set == summary["settings"]["test_sets"][0] else above / test_set
+      said = ", ".join(filter(None, [name, _group_name(summary)]))
+      parts.append(Part(said, out / groups.named(values) if values else out, of, summary))
+  except Mistake as mistake:
+    raise Mistake(f"{folder}: {mistake}") from None
+  kept = [g.values for g in alive]
+  lost = [g for g in found if g.values not in kept]
+  in_words = ", ".join(filter(None, [name, "{}"]))
+  return parts, [
+    f"{in_words.format(groups.named(g.values))}: all {run_count(g.results.sizes['run'])} diverged." for g in lost
+  ]
+
+
+def _group_name(summary: dict[str, Any]) -> str:
+  named = groups.named(summary.get("values", {}))
+  return ", ".join([*filter(None, [named]), *(f"{name} pooled" for name in summary["pooled"])])
+
+
+def _print_notes(notes: Sequence[str], page: Path | UPath, console: Console) -> None:
+  for note in notes:
+    console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+  console.print(f"{page}\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def _title(summary: dict[str, Any]) -> str:
   epochs = summary["settings"].get("epochs")
-  return summary["recipe"] if epochs is None else f"{summary['recipe']}, {epochs} epoch{'s' * (epochs != 1)}"
+  duration = "" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
+  return ", ".join(filter(None, [summary["recipe"], duration, _group_name(summary)]))
 
 
 def terminal_table(summary: dict[str, Any]) -> Table:
   """The statistics of one campaign in their groups, each with its standard error and 95 % interval."""
   title = f"{_title(summary)}: {run_count(summary['runs'])}, {summary['examples']} examples of {summary['test_set']}"
-  table = Table("statistic", title=escape(title), title_justify="left")
+  caption = "± and intervals: what other runs would give; *: these runs on other examples"
+  table = Table("statistic", title=escape(title), title_justify="left", caption=caption, caption_justify="left")
   table.add_column("value ± std. error", justify="right", no_wrap=True)
   table.add_column("95 % interval", justify="right", no_wrap=True)
   group = None
@@ -86,24 +160,29 @@ def terminal_table(summary: dict[str, Any]) -> Table:
       table.add_section()
       table.add_row(f"[bold]{GROUPS[group]}")
     interval = show_interval(s["low"], s["high"], s["unit"]).removesuffix(" %").removesuffix(" %²")
-    table.add_row(s["label"], show(s["value"], s["se"], s["unit"]), interval)
+    mark = "* " * (s["over"] == "examples")
+    table.add_row(s["label"], show(s["value"], s["se"], s["unit"]), mark + interval)
   return table
 
 
-def comparison_table(summaries: Sequence[dict[str, Any]]) -> Table:
-  """Campaigns side by side, a row each."""
-  table = Table("folder", title="test accuracy side by side, in %", title_justify="left")
+def side_by_side_table(parts: Sequence[Part]) -> Table:
+  """Campaigns or groups of runs side by side, a row each."""
+  heading = "group" if any(part.summary["values"] for part in parts) else "folder"
+  table = Table(title="test accuracy side by side, in %", title_justify="left")
+  names = _in_lines(parts)
+  longest = max(len(line) for name in names for line in name.split("\n"))
+  table.add_column(heading, overflow="fold", min_width=min(longest, 13))
   for heading in ("runs", *COMPARED.values()):
     table.add_column(heading, justify="right")
-  for summary in summaries:
-    found = (summary["statistics"].get(name) for name in COMPARED)
+  for name, part in zip(names, parts, strict=True):
+    found = map(part.summary["statistics"].get, COMPARED)
     cells = ("–" if s is None else show(s["value"], None, s["unit"]).removesuffix(" %") for s in found)
-    table.add_row(escape(Path(summary["folder"]).name), str(summary["runs"]), *cells)
+    table.add_row(escape(name), str(part.summary["runs"]), *cells)
   return table
 
 
-def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, tuple[str, str, Callable[[Axes], Axes]]]:
-  """The figures of a report: name -> title, caption and what draws it on axes. None for a single run."""
+def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, Figure]:
+  """The figures of a report, by name. None for a single run."""
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
   predictions, labels, pooled = votes(kept)
   if len(predictions) < 2:
@@ -113,7 +192,7 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, tuple[str
   text = {name: show(s["value"], None, s["unit"]) for name, s in numbers.items()}
   rates = stats.example_error_rates(errors)
   found = {
-    "accuracy_distribution": (
+    "accuracy_distribution": Figure(
       "Test accuracy over runs",
       f"Accuracies have a standard deviation of {text['sd_accuracy']} over the {len(errors)} runs. The solid line is "
       "what would be seen if every example kept its error rate but were right or wrong independently of the others "
@@ -125,7 +204,7 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, tuple[str
         independent_sd=numbers["independent_errors_sd"]["value"], binomial_sd=numbers["binomial_sd"]["value"],
       ),
     ),
-    "error_rates": (
+    "error_rates": Figure(
       "How often each example is wrong",
       "Examples at the far left are right in nearly every run, those at the far right wrong in nearly every run. Runs "
       "differ on the ones between, and these make up the independent-errors prediction. The count is on a logarithmic "
@@ -135,7 +214,7 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, tuple[str
   }  # fmt: skip
   if n > 1:
     even, odd = (1 - errors[:, start::2].mean(1) for start in (0, 1))
-    found["split"] = (
+    found["split"] = Figure(
       "One half of the test examples against the other",
       f"Each point is a run, or several, by its colour. If some runs were better than others, those good on the even "
       f"examples would be good on the odd ones. {numbers['split_correlation']['reading']} "
@@ -145,7 +224,7 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, tuple[str
   if pooled:
     found |= _vote_figures(predictions, labels, classes, numbers)
   if "gap_distance" in numbers:
-    found["logit_gaps"] = (
+    found["logit_gaps"] = Figure(
       "Distribution functions of the logit gaps",
       f"Each thin line is a run's eCDF of m(x) on the test examples, the thick one that of all runs together, and the "
       f"band its ± δ_a. {numbers['gap_accepted']['reading']}",
@@ -157,7 +236,7 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, tuple[str
 def _vote_figures(
   predictions: Integer[np.ndarray, "runs examples"], labels: Integer[np.ndarray, " examples"], classes: int,
   numbers: dict[str, Any],
-) -> dict[str, tuple[str, str, Callable[[Axes], Axes]]]:  # fmt: skip
+) -> dict[str, Figure]:  # fmt: skip
   tallies = stats.tally(predictions, labels, classes)
   curve, band = tallies.calibration_curve(), tallies.calibration_band(jax.random.key(0))
   shown = predictions[:MOST_PAIRED]
@@ -165,13 +244,13 @@ def _vote_figures(
   first, second = np.triu_indices(len(shown), 1)
   disagreement = stats.disagreement_matrix(shown)[first, second]
   return {
-    "calibration": (
+    "calibration": Figure(
       "Calibration of the votes",
       "Each point is a tenth of the range of vote fractions, over all examples and classes: how often the class was "
       f"right, with 95 % of the bootstrap over examples. {numbers['cace']['reading']}",
       lambda ax: plots.calibration_curve(curve.confidence, curve.accuracy, ax, low=band.low, high=band.high),
     ),
-    "disagreement": (
+    "disagreement": Figure(
       "Disagreement against error",
       f"Each point is a pair of {'the first ' * (len(predictions) > len(shown))}{run_count(len(shown))}: how "
       "often they disagree against how often they are wrong, on average of the two. Where the votes are calibrated the "
@@ -181,10 +260,48 @@ def _vote_figures(
   }
 
 
+def side_by_side_figures(parts: Sequence[Part]) -> dict[str, Figure]:
+  """The figures of groups of runs side by side, by name."""
+  names = _in_lines(parts)
+  lines = 1 + max(name.count("\n") + 1 for name in names)
+  height = min(30.0, 1.6 + len(parts) * max(0.45, 0.1 + 0.16 * lines))
+  accuracies = {
+    name: part.results.accuracy.values[~part.results.diverged.values] for name, part in zip(names, parts, strict=True)
+  }
+  found = {
+    "accuracies": Figure(
+      "Test accuracy of the runs",
+      "The box is the middle half of the runs, the line in it their median, the diamond their mean; the whiskers reach "
+      "to the lowest and the highest.",
+      lambda ax: plots.accuracies_side_by_side(accuracies, ax), height,
+    )
+  }  # fmt: skip
+  numbers = [part.summary["statistics"] for part in parts]
+  drawn = {"sd_accuracy": "test set", "independent_errors_sd": "errors independent", "distribution_sd": "distribution"}
+  series = {
+    label: [tuple(s[name][k] for k in ("value", "low", "high")) for s in numbers] for name, label in drawn.items()
+  }
+  below = [(s["distribution_variance"]["value"] or 0) < 0 for s in numbers]
+  if any(s["sd_accuracy"]["value"] is not None for s in numbers):
+    found["standard_deviations"] = Figure(
+      "Standard deviations of accuracy between runs",
+      "What is seen on this test set; what it would be if every example kept its error rate but were right or wrong "
+      "independently of the others; and what would remain on an endless test set. Bars are 95 % intervals, of what "
+      "other runs would give.",
+      lambda ax: plots.sds_side_by_side(names, series, ax, below=below), height,
+    )  # fmt: skip
+  return found
+
+
+def _in_lines(parts: Sequence[Part]) -> list[str]:
+  """The names of parts, a line for each thing that they say."""
+  return [part.name.replace(", ", "\n") for part in parts]
+
+
 # Files.
 
 
-def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[str, Any]]:
+def _open(folder: str | os.PathLike, test_set: str) -> xr.Dataset:
   results = open_results(folder, test_set)
   with readable(folder):
     # Read from disk once; logits, where kept, are not needed.
@@ -192,61 +309,42 @@ def _open(folder: str | os.PathLike, test_set: str) -> tuple[xr.Dataset, dict[st
     check_memory(small, folder)
     results = results.assign(small.load().data_vars)
     check_values(results, folder)
-    try:
-      return results, {"folder": str(folder), **summarize(results, test_set=test_set)}
-    except Mistake as mistake:
-      raise Mistake(f"{folder}: {mistake}") from None
+  return results
 
 
-def _write(results: xr.Dataset, summary: dict[str, Any], folder: Path | UPath) -> Path | UPath:
-  """Writes figures, report.json and report.html, and returns the path of the page."""
-  out = folder / "report"
-  if summary["test_set"] != summary["settings"]["test_sets"][0]:
-    out /= summary["test_set"]
-  try:
-    if not is_remote(out):
-      out.mkdir(parents=True, exist_ok=True)
-    drawn = [
-      {"title": title, "caption": caption, "source": _save_figure(draw, out / f"{name}.png")}
-      for name, (title, caption, draw) in figures(results, summary).items()
-    ]
-    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
-    write(out / "report.json", f"{text}\n".encode())
-    page = out / "report.html"
-    write(page, html(summary, drawn).encode())
-  except OSError as error:
-    raise Mistake(f"{out} cannot be written ({error.strerror}): make it writable, or copy the results") from error
-  return page
-
-
-def _save_figure(draw: Callable[[Axes], Axes], path: Path | UPath) -> str:
-  """Saves a figure as PNG and returns it as a data URI."""
-  figure, ax = plots.figure()
-  draw(ax)
-  drawn = io.BytesIO()
-  figure.savefig(drawn, dpi=160)
-  write(path, drawn.getvalue())
-  return f"data:image/png;base64,{base64.b64encode(drawn.getvalue()).decode()}"
-
-
-def html(summary: dict[str, Any], drawn: Sequence[dict[str, str]]) -> str:
-  """The report as one page that loads nothing else.
-
-  Args:
-    summary: what `summarize` gives.
-    drawn: figures, each with `title`, `caption` and `source`, a data URI.
-  """
-  environment = jinja2.Environment(
-    autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+def _write(part: Part) -> Path | UPath:
+  """Writes the page of some runs and what belongs to it, and returns its path."""
+  return pages.write_page(
+    part.out, "report", "report", figures(part.results, part.summary), part.summary, **_context(part.summary)
   )
-  page = environment.from_string(TEMPLATE.read_text("utf-8")).render(
-    title=_title(summary),
-    show=show,
-    show_error=show_error,
-    show_interval=show_interval,
-    groups=GROUPS,
-    figures=drawn,
-    **summary | {"runs": run_count(summary["runs"])},
-  )
-  # No line may break between a number and its unit.
-  return page.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def _side_by_side(
+  parts: Sequence[Part], lost: Sequence[str], written: Sequence[Path | UPath], out: Path | UPath, console: Console
+) -> None:
+  """Prints the table of groups side by side and writes their page."""
+  said: dict[str, list[str]] = {}
+  for part in parts:
+    for warning in part.summary["warnings"]:
+      said.setdefault(warning, []).append(part.name)
+  shared = [warning for warning, names in said.items() if len(names) == len(parts)]
+  of_some = [f"{'; '.join(names)}: {warning}" for warning, names in said.items() if len(names) < len(parts)]
+  notes = [*lost, *shared, *of_some]
+  page = pages.write_page(
+    out, "report", "side_by_side", side_by_side_figures(parts),
+    {"warnings": notes, "reports": [part.summary for part in parts]},
+    title=f"{', '.join(dict.fromkeys(_title(part.summary | {'values': {}}) for part in parts))}: side by side",
+    compared=COMPARED, warnings=notes, test_set=parts[0].summary["test_set"],
+    rows=[(part.name, part.summary, pages.link(page, out)) for part, page in zip(parts, written, strict=True)],
+  )  # fmt: skip
+  console.print(side_by_side_table(parts))
+  _print_notes(notes, page, console)
+
+
+def html(summary: dict[str, Any]) -> str:
+  """The page of one `summarize`, without figures."""
+  return pages.html("report", figures=[], **_context(summary))
+
+
+def _context(summary: dict[str, Any]) -> dict[str, Any]:
+  return {**summary, "title": _title(summary), "runs": run_count(summary["runs"])}

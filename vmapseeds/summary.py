@@ -10,8 +10,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Integer
 
+from vmapseeds import groups, stats
 from vmapseeds import results as results_on_disk
-from vmapseeds import stats
 from vmapseeds.errors import Mistake
 from vmapseeds.runs import HYPERPARAMETERS
 from vmapseeds.stats import Interval
@@ -48,7 +48,8 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
 
   Returns:
     `recipe`, `settings`, `test_set`, `device_kind`, `lane_width`, `lowering`, `versions`; `varied`, the sources of
-    randomness whose seeds differ between runs; `runs`, `diverged`, `examples`, `classes`; `summary`, a few sentences;
+    randomness whose seeds differ between runs; `pooled`, what else differs between them: swept columns, or "label_map";
+    `runs`, `diverged`, `examples`, `classes`; `summary`, a few sentences;
     `warnings`, a sentence each; `pairs`, the pairs of examples farthest from independence; and `statistics`: name ->
     `label`, `group`, `value`, `se` (standard error, or None), `low` and `high` (95 % interval, or None), `over` (what
     the uncertainty is about: other "runs", or other "examples"), `unit` (fraction; variance: squared fraction;
@@ -74,12 +75,15 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     numbers |= gap_statistics(gaps(kept))
   order = list(GROUPS)
   settings = json.loads(results.attrs["recipe"])
+  values = {name: groups.values_of(kept, name) for name in HYPERPARAMETERS if name in kept}
+  settings |= {name: taken[0] if len(taken) == 1 else taken for name, taken in values.items()}
   return {
     "recipe": settings["name"],
     "settings": settings,
     "test_set": test_set,
     **{name: results.attrs[name] for name in ("device_kind", "lane_width", "lowering", "versions")},
     "varied": _varied(kept),
+    "pooled": [*groups.swept(kept), *["label_map"] * (not pooled)],
     "runs": len(predictions),
     "diverged": diverged,
     "examples": len(labels),
@@ -430,7 +434,7 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
   """What a reader must know before believing the numbers, a sentence each."""
   runs = kept.sizes["run"]
   variance = numbers["distribution_variance"]
-  swept = [name for name in HYPERPARAMETERS if name in kept and np.ptp(kept[name].values) > 0]
+  swept = groups.swept(kept)
   seeds = [kept[name].values for name in kept if name.startswith("seed_")]
   found = []
   if diverged:

@@ -30,11 +30,12 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from experiments.common import duration
-from vmapseeds import campaign, lanes, report, results
+from vmapseeds import campaign, lanes, results
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.data import load
 from vmapseeds.errors import at_least
 from vmapseeds.evaluate import evaluate
+from vmapseeds.summary import summarize
 from vmapseeds.train import normalize, train
 
 BAR = 0.10
@@ -120,7 +121,7 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
     with timed("campaign"), mock.patch.object(results.Results, "write", timed_write):
       vs.train(recipe, table, folder / str(i), lane_width=width, lowering=lowering, progress=False)
     with timed("statistics"):
-      report.summarize(vs.open_results(folder / str(i), recipe.test_sets[0]), test_set=recipe.test_sets[0])
+      summarize(vs.open_results(folder / str(i), recipe.test_sets[0]), test_set=recipe.test_sets[0])
   return seconds | {"first": [first]}
 
 

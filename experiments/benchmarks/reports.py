@@ -21,9 +21,10 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks.bootstraps import CLASSES, some_votes
-from vmapseeds import plots, report, stats, summary
+from vmapseeds import plots, stats, summary
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.errors import at_least
+from vmapseeds.report import figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +65,8 @@ def results(runs: int, examples: int) -> xr.Dataset:
 
 
 def draw_all(of: xr.Dataset, numbers: dict) -> None:
-  for _, _, draw in report.figures(of, numbers).values():
-    draw(plots.figure()[1])
+  for figure in figures(of, numbers).values():
+    figure.draw(plots.figure()[1])
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,0 +1,142 @@
+"""Runs chosen and grouped by the numbers that the runs table has of them: swept hyperparameters, pokes, seeds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from vmapseeds.errors import Mistake, one_of
+
+Value = int | float
+MOST_SHOWN = 8  # values of a column, in a line
+
+
+class Group(NamedTuple):
+  """Runs that agree in some columns of the runs table."""
+
+  values: dict[str, Value]
+  results: xr.Dataset
+
+
+def columns(results: xr.Dataset) -> list[str]:
+  """The columns of the runs table with a number a run, seeds last."""
+  found = [name for name, c in results.items() if c.dims == ("run",) and name not in ("accuracy", "diverged")]
+  return sorted(found, key=lambda name: name.startswith("seed_"))
+
+
+def values_of(results: xr.Dataset, name: str) -> list[Value]:
+  """The values of a column, ascending."""
+  return [_number(value) for value in np.unique(results[name].values)]
+
+
+def swept(results: xr.Dataset) -> dict[str, list[Value]]:
+  """The columns besides seeds that take several values, with these, ascending."""
+  found = {name: values_of(results, name) for name in columns(results) if not name.startswith("seed_")}
+  return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def parsed(conditions: Sequence[str], flag: str) -> dict[str, list[Value]]:
+  """What `--where lr=0.02 momentum=0.9` asks for: column -> values."""
+  found: dict[str, list[Value]] = {}
+  for condition in conditions:
+    name, equals, text = condition.partition("=")
+    try:
+      value = float(text)
+    except ValueError:
+      equals = ""
+    if not equals:
+      raise Mistake(f"{flag} {condition!r}: write COLUMN=NUMBER, such as {flag} lr=0.02; folders come first")
+    found.setdefault(name, []).append(value)
+  return found
+
+
+def chosen(results: xr.Dataset, where: Mapping[str, Value | Sequence[Value]] | None) -> xr.Dataset:
+  """The runs that have these values, or one of several, in each of these columns.
+
+  Raises:
+    Mistake: there is no such column, or no run has a value.
+  """
+  kept = np.ones(results.sizes["run"], bool)
+  for name, wanted in (where or {}).items():
+    _check_column(results, name)
+    column = results[name].values
+    try:
+      # A hyperparameter is kept in single precision: 0.1 means the number next to it.
+      with np.errstate(over="ignore"):
+        wanted = np.atleast_1d(wanted).astype(column.dtype if column.dtype.kind == "f" else np.float64)
+    except (TypeError, ValueError):
+      raise Mistake(f"{name} is {wanted!r}: give a number or several") from None
+    for value in wanted:
+      if value not in column:
+        raise Mistake(f"no run has {name}={_text(value)}: {_listed(name, values_of(results, name))}")
+    kept &= np.isin(column, wanted)
+  if where and not kept.any():
+    raise Mistake(f"no run has {' and '.join(where)} as given: each value occurs, but not together")
+  return results.isel(run=np.flatnonzero(kept))
+
+
+def grouped(
+  results: xr.Dataset, by: str | Sequence[str] | None = None, where: Mapping[str, Value | Sequence[Value]] | None = None
+) -> list[Group]:
+  """The chosen runs, apart by each combination of values: of all swept columns, or of those in `by` alone.
+
+  Args:
+    results: what `open_results` gives.
+    by: columns of the runs table.
+    where: as `chosen` takes it. A column that is left with one value names the group too.
+
+  Raises:
+    Mistake: as `chosen`; or there is no such column in `by`.
+  """
+  by = [by] if isinstance(by, str) else by
+  for name in by or ():
+    _check_column(results, name)
+  results = chosen(results, where)
+  keys = swept(results) if by is None else by
+  names = list(dict.fromkeys([*keys, *(name for name in where or () if len(values_of(results, name)) == 1)]))
+  if not names or not results.sizes["run"]:
+    return [Group({}, results)]
+  rows = np.stack([results[name].values.astype(np.float64) for name in names], axis=1)
+  _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+  return [
+    Group({name: _number(results[name].values[i]) for name in names}, results.isel(run=np.flatnonzero(group == g)))
+    for g, i in enumerate(first)
+  ]
+
+
+def named(values: Mapping[str, Any]) -> str:
+  """The values of a group as a name: "lr=0.02, momentum=0.9"; of several, "lr=0.01 or 0.02".
+
+  >>> named({"lr": 0.02, "momentum": [0.9, 0.95]})
+  'lr=0.02, momentum=0.9 or 0.95'
+  """
+  return ", ".join(f"{name}={' or '.join(map(_text, np.atleast_1d(value)))}" for name, value in values.items())
+
+
+def check_not_pooled(results: xr.Dataset, where: Mapping[str, Any] | None, flag: str) -> None:
+  """`Mistake` where swept values that nobody chose would be taken together."""
+  for name, values in swept(results).items():
+    if name not in (where or {}):
+      raise Mistake(f"{_listed(name, values)}: choose, such as {flag} {name}={_text(values[0])}")
+
+
+def _check_column(results: xr.Dataset, name: str) -> None:
+  there = columns(results)
+  if not there:
+    raise Mistake(f"unknown column {name!r}: these runs have no runs table, as they were imported")
+  one_of("column", name, there)
+
+
+def _number(value: np.generic) -> Value:
+  """The shortest number that means the same in its type: 0.1 for the single that is nearest to it."""
+  return int(value) if value.dtype.kind in "iu" else float(str(value))
+
+
+def _text(value: Any) -> str:
+  return str(value).removesuffix(".0")
+
+
+def _listed(name: str, values: Sequence[Value]) -> str:
+  shown = ", ".join(map(_text, values[:MOST_SHOWN]))
+  return f"{name} takes {shown}{f' and {len(values) - MOST_SHOWN} more values' * (len(values) > MOST_SHOWN)}"

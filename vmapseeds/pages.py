@@ -1,0 +1,92 @@
+"""Pages: self-contained HTML, with its figures as PNG and its numbers as JSON beside it."""
+
+import base64
+import io
+import json
+import os
+import urllib.parse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+from matplotlib.axes import Axes
+from upath import UPath
+
+from vmapseeds import plots
+from vmapseeds.errors import Mistake
+from vmapseeds.stores import is_remote, place, write
+from vmapseeds.summary import GROUPS, run_count, show, show_error, show_interval
+
+TEMPLATES = jinja2.Environment(
+  loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+  undefined=jinja2.StrictUndefined,
+)  # fmt: skip
+TEMPLATES.globals |= {
+  "groups": GROUPS, "run_count": run_count, "show": show, "show_error": show_error, "show_interval": show_interval,
+}  # fmt: skip
+
+
+class Figure(NamedTuple):
+  """A figure of a page and what draws it on axes of some height, in inches."""
+
+  title: str
+  caption: str
+  draw: Callable[[Axes], Axes]
+  height: float = 4.0
+
+
+def html(template: str, **context: Any) -> str:
+  """A page that loads nothing else."""
+  page = TEMPLATES.get_template(f"{template}.html.j2").render(**context)
+  # No line may break between a number and its unit.
+  return page.replace(" %", "\N{NO-BREAK SPACE}%")
+
+
+def write_page(
+  out: Path | UPath, name: str, template: str, figures: Mapping[str, Figure], record: Any, **context: Any
+) -> Path | UPath:
+  """Writes NAME.html, NAME.json with the `record` and the figures into a folder, and returns the page's path.
+
+  Raises:
+    Mistake: the folder cannot be written.
+  """
+  page = out / f"{name}.html"
+  try:
+    if not is_remote(out):
+      out.mkdir(parents=True, exist_ok=True)
+    drawn = [
+      {"title": f.title, "caption": f.caption, "source": _save_figure(f, out / f"{key}.png")}
+      for key, f in figures.items()
+    ]
+    text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+    write(out / f"{name}.json", f"{text}\n".encode())
+    write(page, html(template, figures=drawn, **context).encode())
+  except OSError as error:
+    raise Mistake(
+      f"{out} cannot be written ({error.strerror}): make it writable, or give another place with --out"
+    ) from error
+  return page
+
+
+def path_parts(folder: str | os.PathLike) -> tuple[str, ...]:
+  """The parts of a folder's path, of which the last is its name."""
+  path = place(folder)
+  return tuple((str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/"))
+
+
+def link(page: Path | UPath, out: Path | UPath) -> str:
+  """The address of a page as seen from a page in `out`."""
+  if is_remote(page) != is_remote(out):
+    return str(page)
+  return urllib.parse.quote(os.path.relpath(str(page), str(out)))
+
+
+def _save_figure(figure: Figure, path: Path | UPath) -> str:
+  """Saves a figure as PNG and returns it as a data URI."""
+  drawing, ax = plots.figure(height=figure.height)
+  figure.draw(ax)
+  drawn = io.BytesIO()
+  drawing.savefig(drawn, dpi=160)
+  write(path, drawn.getvalue())
+  return f"data:image/png;base64,{base64.b64encode(drawn.getvalue()).decode()}"
