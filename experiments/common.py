@@ -163,7 +163,7 @@ def settings(
   for e in epochs:
     recipe.replace(epochs=e)
   runs = default.runs if flags.runs is None else at_least("--runs", flags.runs, 2)
-  vs.Runs.independent(runs)  # so many can be
+  vs.Runs.independent(runs)  # refuses too many
   out = flags.out or Path("results", paper, experiment, flags.recipe + "-quick" * flags.quick)
   for folder in (out, flags.campaigns):
     check_writable(folder)

@@ -74,7 +74,7 @@ def test_numbers_equal_loops_over_the_stored_runs(quick, group):
   assert n["ensemble_error"] == pytest.approx(np.mean(votes.argmax(1) != y))
   self_pairs = 1 - (votes**2).sum(1).mean()
   assert abs(error.mean() - self_pairs) <= n["cace_bound"] + 1e-12
-  # The law is calibrated, and so much is owed to few runs: the more runs, the less.
+  # The law is calibrated: what is left comes from few runs, the less the more there are.
   calibrated = [e["calibrated"] for e in n["cace"].values()]
   assert calibrated == sorted(calibrated, reverse=True)
   assert calibrated[0] > self_pairs / 2

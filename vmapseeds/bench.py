@@ -28,10 +28,10 @@ from vmapseeds.recipe import Recipe
 from vmapseeds.runs import MOST_RUNS, Run, Runs
 from vmapseeds.train import DeviceExamples, network, train
 
-# A measurement is the median of so many trainings, or of as many as begin in so many seconds.
+# A measurement is the median of REPETITIONS trainings, or of as many as begin within SECONDS.
 REPETITIONS = 5
 SECONDS = 2.0
-# A training has so many steps, for what is done once not to count, or fewer (at least two) of so many pixels in all.
+# A training has STEPS steps, so that what is done once does not count, or fewer (at least two) with PIXELS in all.
 STEPS = 100
 PIXELS = 2**21
 # Of the best estimates so many are timed.

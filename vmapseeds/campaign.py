@@ -253,10 +253,10 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
 
 
 def as_trained(write: dict[str, Any], recipe: Recipe, runs: int, run: int) -> None:
-  """`Mistake` where what is said of how a run was trained cannot be."""
+  """`Mistake` where a record says of a run's training what is impossible."""
   lowering, width = write.get("lowering"), write.get("lane_width")
   if lowering not in lanes.LOWERINGS or type(width) is not int or not 1 <= width <= runs:
-    raise Mistake(f"run {run} was trained with lowering {lowering!r:.100}, lane width {width!r:.100}: no such can be")
+    raise Mistake(f"run {run} was trained with lowering {lowering!r:.100}, lane width {width!r:.100}: impossible")
   if not Recipe.from_json(write.get("recipe")).same_task(recipe):
     raise Mistake(f"run {run} was trained on another task than the folder's")
 
@@ -504,7 +504,7 @@ def agreed(results: Results, how: lanes.Choice, force_mixed: bool, progress: boo
   if force_mixed or MIXED in theirs or theirs == how:
     return how
   if progress:
-    print(f"another process went on with {theirs.lowering}, width {theirs.width}: so do we", file=sys.stderr)
+    print(f"another process went on with {theirs.lowering}, width {theirs.width}; this one does too", file=sys.stderr)
   return theirs
 
 

@@ -162,7 +162,7 @@ def _check_nodes(root: dict[str, Any], stored: dict[str, Any], arrays: dict[str,
     raise Mistake("is not a group's of Zarr format 3 with consolidated metadata")
   groups = {name.split("/")[0] for name in arrays if "/" in name}
   for name in sorted({*nodes} ^ {*arrays, *groups}):
-    raise Mistake(f"describes {name!r:.100}, which is none of its arrays" if name in nodes else f"lacks {name}")
+    raise Mistake(f"describes {name!r:.100}, which is not one of its arrays" if name in nodes else f"lacks {name}")
   for name in groups:
     if not same(nodes[name] | {"consolidated_metadata": None}, {**GROUP, "consolidated_metadata": None}):
       raise Mistake(f"says of {name} what is not of a group")

@@ -40,8 +40,8 @@ def compare(
     against: likewise for B.
     gamma: P(A > B) from which a difference is meaningful.
     test_set: which test set.
-    paired: None pairs the runs that have the same seeds in both and compares only these, or all against all where there
-      are none (imported runs have no seeds). True pairs the finished runs row by row, False compares all against all.
+    paired: None compares the runs that have the same seeds in both, in pairs; all against all where there are no such
+      pairs (imported runs have no seeds). True pairs the finished runs row by row, False compares all against all.
     out: where the page goes instead.
     console: where to print.
 
@@ -97,12 +97,13 @@ def compare(
 
 
 def sentences(
-  a: Float[np.ndarray, " runs"], b: Float[np.ndarray, " runs"], decision: stats.Decision, gamma: float, matching: str
-) -> Iterator[str]:
+  a: Float[np.ndarray, " runs_a"], b: Float[np.ndarray, " runs_b"],
+  decision: stats.Decision, gamma: float, matching: str,
+) -> Iterator[str]:  # fmt: skip
   """What accuracies say of A and B, a sentence each.
 
   Args:
-    a, b: (runs,), accuracies of A and of B.
+    a, b: (runs_a,) and (runs_b,), accuracies of A and of B.
     decision: what `stats.decide` says of them.
     gamma: from which P(A > B) on A is meaningfully better.
     matching: what pairs of runs have in common; empty where all are compared with all.

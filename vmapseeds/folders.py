@@ -139,7 +139,7 @@ def _passing(name: str) -> bool:
 
 
 def _remove(folder: Path) -> None:
-  """Removes a folder, if there is one. Zarr's threads, interrupted, still write what they had begun: hence again."""
+  """Removes a folder, if there is one. Tries again, because Zarr's threads may still write after an interruption."""
   for _ in range(20):
     if not folder.exists():
       return

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 import zarr
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Integer, Shaped
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -37,7 +37,7 @@ BLOCK_BYTES = 2**25
 # In Fortran order a run lies all over the file, and every block would read nearly all of it.
 FORTRAN_BYTES = 2**31
 
-# What NumPy raises for headers that are none.
+# What NumPy raises for broken headers.
 BROKEN = (
   ArithmeticError, EOFError, MemoryError, RecursionError, SyntaxError, TypeError, ValueError, tokenize.TokenError,
 )  # fmt: skip
@@ -232,7 +232,7 @@ def classes_of(runs: Source, num_classes: int | None) -> int | None:
   return num_classes
 
 
-def check_classes(what: str, indices: Int[np.ndarray, "..."], num_classes: int | None, first: int = 0) -> int:
+def check_classes(what: str, indices: Integer[np.ndarray, "..."], num_classes: int | None, first: int = 0) -> int:
   """The highest class. `Mistake`, with the place of the first, for classes out of range."""
   least, most = (-1 if what == "predictions" else 0), (num_classes or MOST_CLASSES) - 1
   low, high = int(indices.min()), int(indices.max())

@@ -10,7 +10,7 @@ lane width, lowering, precision (what `auto` came to), data, the mean and deviat
 
 Arrays are cut into blocks of `block_runs` runs (an attribute), one object each, with a checksum at its end; all of a
 block's objects are there when one of its runs is done. See `vmapseeds.blocks` for what the folder `blocks` holds.
-Folders of before have neither that attribute nor that folder nor checksums.
+Folders of early versions have no blocks: neither that attribute nor that folder nor checksums.
 
 Runs that were imported (`vmapseeds.imports`) are in the same format. They have no seed and none diverged; `device_kind`
 is "imported", `lane_width`, `lowering`, `precision` and `data_digest` are None, and `recipe` is the JSON not of a

@@ -55,7 +55,7 @@ class Progress:
         self.squares += difference * (accuracy - self.mean)
 
   def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
-    """So many runs in training are after so many epochs; `resumed` says that they go on there."""
+    """Shows that `runs` runs have trained for `epochs` epochs; `resumed` where they go on from there."""
     self.training = f"{runs} at epoch {epochs}"
     if self.first is None:  # from here on runs come out faster than they are trained
       self.first, self.before = self.begun, 0
@@ -65,7 +65,7 @@ class Progress:
       self._print()
 
   def trained_more(self, runs: int, accuracies: Sequence[float]) -> None:
-    """This process has trained so many more runs."""
+    """Counts `runs` more runs that this process has trained."""
     self.training = None
     self.trained += runs
     self.done += runs
@@ -80,11 +80,11 @@ class Progress:
       print(self.line(), file=sys.stderr)
 
   def others(self, done: int) -> None:
-    """So many runs are done, some of them by other processes, whose accuracies are not known here."""
+    """Sets how many runs are done. Other processes trained some of them; their accuracies are not known here."""
     self.done = done
 
   def forget(self, runs: int) -> None:
-    """So many runs that were trained last count for nothing."""
+    """Takes back the last `runs` runs."""
     self.training = None
     self.done -= runs
     self.trained -= runs

@@ -223,7 +223,7 @@ class Results:
   def restore(self, columns: dict[str, np.ndarray]) -> None:
     """Writes objects of the runs table again that are lost or damaged, when it is the table they were of."""
     if "block_runs" not in self.group.attrs:
-      return  # in folders of before an object of zeros alone was not written
+      return  # a folder without blocks has no object for zeros alone
     count = -(-len(self) // self.block_runs)
     for name, column in columns.items():
       with contextlib.suppress(Exception):

@@ -20,7 +20,7 @@ MOST_RUNS = 10**7  # of a table
 NEVER = -1  # the poke step of a run that is not poked
 
 
-def source_key(source: str, seed: UInt32[Array, ""]) -> Key[Array, ""]:
+def source_key(source: str, seed: np.uint32 | UInt32[Array, ""]) -> Key[Array, ""]:
   """The key that a seed means for a source of randomness: different sources never share a stream."""
   # Threefry whatever the default is: with other generators vmapped draws depend on a lane's neighbours.
   return jax.random.fold_in(jax.random.key(SOURCES.index(source), impl="threefry2x32"), seed)
@@ -164,7 +164,7 @@ class Runs:
     factors = np.full(len(self), factor, np.float32)
     return dataclasses.replace(self, poke_step=steps.astype(np.int32), poke_factor=factors)
 
-  def subset(self, size_or_indices: int | Integer[np.ndarray, "*runs train"]) -> "Runs":
+  def subset(self, size_or_indices: int | Sequence | Integer[np.ndarray, "*runs train"]) -> "Runs":
     """The same runs, each on some training examples: `size` drawn without replacement by the data seed, or indices.
 
     Indices are an int array (train,) for all runs or (runs, train) for each.
@@ -187,7 +187,7 @@ class Runs:
       at_least("bootstrap size", size, 1)
     return dataclasses.replace(self, sampling=("bootstrap", size), subset_indices=None)
 
-  def with_label_map(self, label_map: Integer[np.ndarray, "*runs classes"]) -> "Runs":
+  def with_label_map(self, label_map: Sequence | Integer[np.ndarray, "*runs classes"]) -> "Runs":
     """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0."""
     maps = np.asarray(label_map)
     if maps.dtype.kind not in "iu" or maps.ndim not in (1, 2) or not maps.size or maps.min() < 0:

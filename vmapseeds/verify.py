@@ -73,7 +73,7 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
     raise Mistake(f"{path} is no results folder: give one that `vmapseeds train` or `import` made")
   look, repairs = _Look(path), []
   while repair and look.problems:
-    # What is wrong with metadata hides what is wrong with values: hence again, as long as something is cured.
+    # Damaged metadata hide damaged values: look again as long as something is cured.
     earlier, failed = look.problems, []
     repairs += look.mend(failed)
     look = _Look(path)
@@ -187,7 +187,7 @@ class _Look:
     return {rows.start + i for i in np.flatnonzero(self.results.array("done")[rows]).tolist()}
 
   def _unreadable(self, block: int) -> dict[str, str]:
-    """Objects of a folder of before that cannot be read; those of fill values alone were not written there."""
+    """Objects of a folder without blocks that cannot be read; it has none for fill values alone."""
     names = (*self.results.columns, *self.results.outcomes)
     found = {self.results.object(name, block): self.results.faulty(name, block) for name in names}
     return {object: fault for object, fault in found.items() if fault and fault != "is missing"}

@@ -331,7 +331,7 @@ def notes(setting: common.Setting, examples: int) -> str:
 
 
 def with_two_classes(setting: common.Setting) -> common.Setting:
-  """The setting with a recipe of two classes. `Mistake` where that is not known or not so."""
+  """The setting with a recipe of two classes. `Mistake` where its classes cannot be two."""
   recipe = setting.recipe
   if recipe.classes is None:
     recipe = recipe.replace(classes=CLASSES.get(recipe.dataset))

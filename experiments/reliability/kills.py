@@ -48,7 +48,7 @@ class Flags:
 class Outcome(NamedTuple):
   """What became of a campaign."""
 
-  kills: int  # that hit; a process that is done before its instant is none
+  kills: int  # that hit: the process was not done before
   by_clock: int
   done_at_kills: list[int]
   trained_again: int  # runs that were marked done and trained once more
@@ -101,7 +101,7 @@ def trained(log: Path) -> list[int]:
 
 
 def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0, said: bool = False) -> Outcome:
-  """A campaign that is killed so many times, and then left alone, beside another that never is."""
+  """A campaign that is killed again and again, and then left alone, beside one that is never killed."""
   rng = np.random.default_rng(seed)
   out, log = folder / "killed" / "r", folder / "log"
   out.parent.mkdir()

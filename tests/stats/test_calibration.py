@@ -286,7 +286,7 @@ def test_calibrated_law_has_errors_at_few_runs():
   assert given.cace == pytest.approx((fractions * (1 - fractions)).sum(1).mean() + abs(of_one), abs=0.004)
 
 
-def test_nothing_is_owed_to_runs_of_a_certain_law():
+def test_runs_of_a_certain_law_have_no_calibration_error():
   certain = np.eye(3)[[0, 2, 1, 1]]
   assert all(x == 0 for x in stats.finite_ensemble_calibration(certain, 4, jax.random.key(0)))
   assert np.isnan(stats.finite_ensemble_calibration(np.zeros((0, 3)), 2, jax.random.key(0)).cace)

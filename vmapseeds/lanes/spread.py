@@ -38,10 +38,10 @@ class Keeper(Protocol):
   every: int  # rounds between two savings
 
   def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
-    """The rounds that are behind the lanes and their states; None where there are none such as `like`."""
+    """How many rounds the lanes have done, and their states; None unless stored states have the shapes of `like`."""
 
   def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
-    """Keeps the states of the lanes after so many rounds."""
+    """Keeps the states of the lanes after `rounds` rounds."""
 
 
 def devices() -> list[jax.Device]:

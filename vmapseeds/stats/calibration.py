@@ -369,7 +369,7 @@ class FiniteEnsemble(NamedTuple):
 def finite_ensemble_calibration(
   fractions: Given["examples classes"], runs: int, key: jax.Array, bins: int = 10, replicates: int = 100
 ) -> FiniteEnsemble:
-  """CACE and ECE that R runs on n examples have if their law is perfectly calibrated: what is owed to R and n alone.
+  """CACE and ECE that R runs on n examples have if their law is perfectly calibrated: the part that comes from R and n.
 
   The law is given by the vote fractions h~_k of endlessly many of its runs; those of all runs that there are stand for
   them. In each simulation an example's label and the R votes on it are drawn independently from its fractions. Quote

@@ -509,7 +509,7 @@ def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..
   r = within("correlation", correlation, -1, 1)
   xp = namespace(sd_a, sd_b, r)
   # Rounding may leave a hair below 0 at r = 1.
-  return xp.sqrt(xp.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0))
+  return xp.asarray(xp.sqrt(xp.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
 
 
 def least_significant_difference(
@@ -535,8 +535,9 @@ def least_significant_difference(
   1.6449
   """
   k, alpha = positive("k", k), _open("alpha", alpha)
-  xp = namespace(k, alpha)
-  return -_normal(xp).ndtri(alpha) * difference_sd(sd_a, sd_b) / namespace(k).sqrt(k)
+  sd = difference_sd(sd_a, sd_b)
+  xp = namespace(k, alpha, sd)
+  return xp.asarray(-_normal(xp).ndtri(alpha) * sd / xp.sqrt(k))
 
 
 def _open(what: str, x: Given["..."]) -> Array:
@@ -569,7 +570,8 @@ def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Floa
   array([0.954, 1.997])
   """
   gamma, sigma = _open("gamma", gamma), positive("sigma", sigma)
-  return np.sqrt(2) * _normal(namespace(gamma)).ndtri(gamma) * sigma
+  xp = namespace(gamma, sigma)
+  return xp.asarray(np.sqrt(2) * _normal(xp).ndtri(gamma) * sigma)
 
 
 def single_point_comparison(

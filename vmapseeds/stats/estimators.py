@@ -118,7 +118,8 @@ def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..
   """
   k, rho = positive("k", k), checked_correlation(correlation)
   variance = within("variance", variance, 0, np.inf)
-  return namespace(k, variance, rho).sqrt(_of_mean(k, variance, rho))
+  xp = namespace(k, variance, rho)
+  return xp.asarray(xp.sqrt(_of_mean(k, variance, rho)))
 
 
 def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[Array, "..."]:

@@ -242,7 +242,7 @@ def ks_test(sample: Given["points"], candidate_gaps: Given["*candidates examples
   """Two-sample Kolmogorov-Smirnov test: distance of the eCDFs and its p-value, from SciPy's `ks_2samp`.
 
   Exact up to 10,000 numbers a sample, then asymptotic. The p-value is that of independent samples: two runs on
-  the same test set are none, nor are a run and a pooled reference, and it is then too high. Not under `jit`.
+  the same test set are not independent, nor are a run and a pooled reference; it is then too high. Not under `jit`.
 
   Args:
     sample: (points,), for example the gaps of one run.
