@@ -957,7 +957,7 @@ RECORDS = {
   "a recipe of test sets that climb": (record(recipe=recipe_of(test_sets=["../../etc"])), "cannot be the name"),
   "a recipe with a field too many": (record(recipe=recipe_of(hook="os.system")), "unknown recipe field 'hook'"),
   "lanes of 10^9": (record(lane_width=10**9), "lane width 1000000000: impossible"),
-  "no lanes": (record(lane_width=0), "lane width 0: no such"),
+  "no lanes": (record(lane_width=0), "lane width 0: impossible"),
   "lanes in words": (record(lane_width="wide"), "lane width 'wide': no such"),
   "lanes true": (record(lane_width=True), "lane width True: no such"),
   "lowering that climbs": (record(lowering="../im2col"), "lowering '../im2col'"),
