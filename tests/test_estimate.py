@@ -260,6 +260,14 @@ def test_products_of_the_flagship():
   assert bench.product_flops(vs.recipe("resnet9_cifar10"), bench.Shapes((32, 32, 3), 10)) == pytest.approx(796e9, rel=0.1), "XLA leaves out padding"
 
 
+def test_large_networks_need_few_lanes():
+  # So the flagship's default fits into 16 GB, and nothing is compiled that does not.
+  shapes = bench.Shapes((32, 32, 3), 10)
+  assert bench.filling(vs.recipe("resnet9_cifar10"), shapes, "tpu") == 2
+  assert bench.filling(vs.recipe("cnn_cifar10_binary"), shapes, "gpu") > 256
+  assert bench.filling(vs.recipe("resnet9_cifar10"), shapes, "cpu") > 10**6
+
+
 LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)
 
 

@@ -36,6 +36,8 @@ STEPS = 100
 PIXELS = 2**21
 # Of the best estimates so many are timed.
 MEASURED = 3
+# Products in a step of all lanes that fill any accelerator: wider lanes would only take memory.
+FILLING = 1e12
 
 
 class Shapes(NamedTuple):
@@ -158,7 +160,7 @@ def choose(
     shown: whether to say on stderr what was chosen.
   """
   platform = platform or lanes.devices()[0].platform
-  most = width or most
+  most = width or min(most, filling(recipe, shapes, platform))
   wanted = choice.candidates(platform, lowering=lowering, width=width, most=most)
   conditions = _conditions(recipe, shapes)
   known = {
@@ -245,7 +247,7 @@ def bench(
   examples, num_classes = examples_of(recipe)
   shapes = Shapes(examples[0].images.shape[1:], num_classes)
   models.check_size(recipe.model, *shapes.image[:2])
-  wanted = tried = choice.candidates(platform)
+  wanted = tried = choice.candidates(platform, most=filling(recipe, shapes, platform))
   if lowerings or widths or not target:
     pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
     wanted = [Choice(*pair) for pair in pairs]
@@ -317,6 +319,11 @@ def product_flops(recipe: Recipe, shapes: Shapes) -> int:
   kernels = {path[:-1]: kernel for path, kernel in params.items() if path[-1] == "kernel"}
   layers = {p: 2 * outputs[*p, "__call__"][0].size * k.size // k.shape[-1] for p, k in kernels.items()}
   return 3 * sum(layers.values()) - layers[min(layers)]  # the first is Conv_0, or that of ConvBlock_0
+
+
+def filling(recipe: Recipe, shapes: Shapes, platform: str) -> int:
+  """The lane width beyond which lanes do not fill a device any better: on a CPU there is no need of a limit."""
+  return MOST_RUNS if platform == "cpu" else math.ceil(FILLING / product_flops(recipe, shapes))
 
 
 # Height, width and channels, classes, training and test examples, of which each class has as many: what a program

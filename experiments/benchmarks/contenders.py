@@ -19,9 +19,8 @@ from typing import Any
 import jax
 
 import vmapseeds as vs
-from experiments.benchmarks.common import significant
 from vmapseeds import lanes
-from vmapseeds.bench import Shapes, product_flops, random_examples
+from vmapseeds.bench import Shapes, product_flops, random_examples, significant
 from vmapseeds.train import DeviceExamples, train
 
 SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once

@@ -1,0 +1,142 @@
+"""What campaigns cost: device-hours of each recipe here, on accelerators, and in the papers. Writes docs/cost.md.
+
+    JAX_PLATFORMS=cpu python -m experiments.benchmarks.cost                         (an hour or two on two CPU cores)
+
+Here training steps are timed; for accelerators they are compiled, with `pip install 'vmapseeds[aot]'`, and what their
+compilers say is an estimate. What is in the folder already is neither timed nor compiled again.
+"""
+
+import dataclasses
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import jax
+from tyro.conf import arg
+
+import vmapseeds as vs
+from experiments.benchmarks import common
+from experiments.benchmarks.common import Table, significant
+from vmapseeds import bench
+from vmapseeds.cli import mistakes
+from vmapseeds.errors import one_of
+from vmapseeds.lanes import TARGETS, choice
+from vmapseeds.recipe import RECIPES
+
+RUNS = (1_000, 60_000)
+# A100-seconds a run, as quoted: neither version of jordan2024 that was read prints them.
+PAPERS = {"resnet9_cifar10": 58.5, "resnet9_cifar10_published": 58.5}
+HERE = "here"
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags(common.Flags):
+  recipes: Annotated[tuple[str, ...], arg(metavar="RECIPE", help_behavior_hint="(default: all)")] = tuple(RECIPES)
+  """recipes, as `vmapseeds recipes` lists them"""
+
+  targets: Annotated[tuple[str, ...], arg(metavar="NAME")] = ("v5e", "v6e", "h100")
+  """accelerators that `vmapseeds bench --target` knows"""
+
+  doc: Annotated[Path, arg(metavar="FILE")] = Path("docs/cost.md")
+  """the document to write"""
+
+
+def seconds_here(recipe: vs.Recipe) -> dict:
+  """Seconds of a model-step on all cores, as a campaign would run it that is too short to measure."""
+  examples, num_classes = bench.examples_of(recipe)
+  how = choice.candidates("cpu")[0]
+  speed = bench.measure(recipe, bench.Shapes(examples[0].images.shape[1:], num_classes), how)
+  return {"seconds": speed.seconds, "lowering": how.lowering, "width": how.width, "load": os.getloadavg()[0]}
+
+
+def seconds_on(recipe: vs.Recipe, target: str) -> dict:
+  """The best estimate of a model-step on a target."""
+  best = next(row for row in bench.bench(recipe, target=target) if row["chosen"])
+  return {"seconds": best["estimate_us"] / 1e6, "lowering": best["lowering"], "width": best["width"]}
+
+
+def model_steps(recipe: vs.Recipe) -> int:
+  """Training steps of a run."""
+  return recipe.epochs * (len(bench.examples_of(recipe)[0][0].labels) // recipe.batch_size)
+
+
+def hours(seconds: float, runs: int) -> str:
+  """Device-hours of runs of so many seconds each."""
+  return significant(seconds * runs / 3600)
+
+
+def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> str:
+  """The document, given the seconds of a model-step of each recipe on each device."""
+  places = list(dict.fromkeys(place for of in found.values() for place in of))
+  head = (
+    "recipe",
+    "a run",
+    *(f"{where['cores']} CPU cores" if p == HERE else f"{p}, estimated" for p in places),
+    "paper, A100",
+  )
+  tables = []
+  for runs in RUNS:
+    rows = []
+    for name, of in found.items():
+      steps = model_steps(vs.recipe(name))
+      cells = [hours(of[p]["seconds"] * steps, runs) if p in of else "—" for p in places]
+      paper = hours(PAPERS[name], runs) if name in PAPERS else "—"
+      rows.append((name, f"{steps:,} steps", *cells, paper))
+    tables.append(common.markdown(Table(f"Device-hours of {runs:,} runs", head, rows)))
+  ways = [
+    (
+      name,
+      *(
+        f"{of[p]['lowering']} {of[p]['width']}: {significant(1e6 * of[p]['seconds'])} µs" if p in of else "—"
+        for p in places
+      ),
+    )
+    for name, of in found.items()
+  ]
+  tables.append(common.markdown(Table("Lowering, lane width and time of a model-step", (head[0], *head[2:-1]), ways)))
+  loads = [of[HERE]["load"] for of in found.values() if HERE in of]
+  loaded = (
+    f" Other programs ran beside (load average up to {max(loads):.1f})."
+    if max(loads, default=0) > where["cores"]
+    else ""
+  )
+  return "\n".join((
+    "# What campaigns cost\n",
+    f"Training alone: evaluation, compilation and writing come on top. The CPU's column is measured.{loaded}",
+    "An accelerator's is what its compiler estimates for a program that never ran there, right within a factor of 3 or",
+    "so. For the H100, whose compiler estimates nothing, it is bytes and products at its roofs, times two, and 2 µs a",
+    "launch. The paper's is 58.5 A100-seconds a run, as quoted.\n",
+    *tables,
+    f"{common.conditions(where, command)}\n",
+  ))  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> None:
+  flags, command = common.arguments(Flags, __doc__, "cost", argv)
+  for name in flags.recipes:
+    one_of("recipe", name, RECIPES)
+  for target in flags.targets:
+    one_of("target", target, TARGETS)
+  # Nothing runs but on the CPU.
+  jax.config.update("jax_platforms", "cpu")
+  where = common.machine()
+  kept = flags.out / "cost"
+  kept.mkdir(parents=True, exist_ok=True)
+  found: dict[str, dict[str, dict]] = {name: {} for name in flags.recipes}
+  for place in (HERE, *flags.targets):
+    for name in flags.recipes:
+      file = kept / f"{name}-{place}.json"
+      if not file.exists():
+        recipe = vs.recipe(name)
+        said = seconds_here(recipe) if place == HERE else seconds_on(recipe, place)
+        file.write_text(json.dumps(said | {"date": datetime.date.today().isoformat()}) + "\n", "utf-8")
+      found[name][place] = json.loads(file.read_text("utf-8"))
+      # Whole after each part, so that it can be stopped.
+      flags.doc.write_text(document(found, where, command), "utf-8")
+
+
+if __name__ == "__main__":
+  with mistakes():
+    main()

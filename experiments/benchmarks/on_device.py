@@ -1,0 +1,241 @@
+"""What half an hour on a borrowed accelerator is for. Needs no Zarr and no tensorflow-datasets; PyTorch for the race.
+
+    python -m experiments.benchmarks.on_device --data cifar10.npz --out results/on_device
+    python -m experiments.benchmarks.on_device --write experiments/benchmarks/RESULTS.md      (what --out has, anywhere)
+
+    estimates  what the compiler says of each lowering and width of three recipes, beside what is measured: the factor
+               between them calibrates the estimates
+    training   ResNet-9 on CIFAR-10, 4 and 16 epochs × 100 runs: accuracy and its deviations beside the paper's
+    race       training steps: ours, plain jax.vmap, PyTorch one at a time (channels_last, compiled), torch.func.vmap
+    tallies    joint errors of all pairs of 10,000 examples, counted on the device
+
+Each part is written as soon as it is done, and not run again: stop it anywhere. Lanes are driven directly, without
+results folders. The data are an .npz with x_train, y_train, x_test, y_test.
+"""
+
+import argparse
+import datetime
+import itertools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import vmapseeds as vs
+from experiments.benchmarks.contenders import WORKLOADS, Way, Workload, our_way, placed, plain_jax, plain_torch, race
+from vmapseeds import bench, lanes, stats
+from vmapseeds.bench import Shapes, significant
+from vmapseeds.evaluate import stages
+from vmapseeds.lanes import Choice, choice
+from vmapseeds.runs import Runs
+from vmapseeds.train import DeviceExamples
+
+RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
+# Standard deviations on the test set and of the distribution. jordan2024_iclr, figure 1 and section 3.3.
+PAPER = {4: (0.0056, 0.0052), 16: (0.0019, None)}
+BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
+
+
+def estimates(flags: argparse.Namespace) -> dict:
+  """Estimate beside measurement for every candidate."""
+  device, rows = lanes.devices()[0], []
+  for name in flags.recipes:
+    recipe = vs.recipe(name, **flags.set)
+    examples, num_classes = bench.examples_of(recipe)
+    shapes = Shapes(examples[0].images.shape[1:], num_classes)
+    run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
+    ask = bench.asking(recipe, examples, num_classes, run)
+    most = min(flags.most, bench.filling(recipe, shapes, device.platform))
+    for how, said in lanes.asked(choice.candidates(device.platform, most=most), ask, 1e18).items():
+      speed = bench.measure(recipe, shapes, how) if said.fits else None
+      rows.append({
+        "recipe": name, "lowering": how.lowering, "width": how.width, "memory_bytes": said.memory_bytes,
+        "estimate_us": said.seconds and 1e6 * said.seconds, "measured_us": speed and 1e6 * speed.seconds,
+      })  # fmt: skip
+  return {"rows": rows}
+
+
+def training(flags: argparse.Namespace) -> dict:
+  """Runs of the flagship by whole lanes, from initialisation to predictions."""
+  if flags.data is None:
+    raise FileNotFoundError("no --data cifar10.npz was given")
+  with np.load(flags.data) as file:
+    sets = {name: (file[f"x_{name}"], file[f"y_{name}"].astype(np.int32)) for name in ("train", "test")}
+  recipe = vs.recipe("resnet9_cifar10", **flags.set)
+  moments = [np.asarray(m, np.float32) for m in (recipe.mean, recipe.std)]
+  examples = {name: DeviceExamples(*arrays, *moments) for name, arrays in sets.items()}
+  shared, num_classes = (examples["train"], {"test": examples["test"]}), int(sets["train"][1].max()) + 1
+  shapes, devices = Shapes(sets["train"][0].shape[1:], num_classes), lanes.devices()
+  rows = []
+  for epochs in flags.epochs:
+    recipe = recipe.replace(epochs=epochs)
+    runs = Runs.independent(flags.runs).lanes(recipe, len(sets["train"][1]))
+    ask = bench.asking(recipe, shared, num_classes, runs)
+    how = bench.choose(recipe, shapes, model_steps=10**9, most=flags.most, ask=ask)
+    spread = lanes.spread_stages(stages(recipe, num_classes, how.lowering), width=how.width, devices=devices)
+    began = time.perf_counter()
+    diverged, predictions = [], []
+    for _, (bad, evaluations, _) in spread(lanes.replicate(shared, devices), runs):
+      diverged.append(bad)
+      predictions.append(evaluations["test"].predictions)
+    seconds = time.perf_counter() - began
+    wrong = (np.concatenate(predictions) != sets["test"][1])[~np.concatenate(diverged)]
+    rows.append({
+      "epochs": epochs, "runs": len(wrong), "lowering": how.lowering, "width": how.width, "seconds": seconds,
+      "accuracy": 1 - wrong.mean(), "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
+      "distribution_sd": float(np.sqrt(max(0.0, float(stats.distribution_variance(wrong))))),
+    })  # fmt: skip
+  return {"rows": rows, "data": flags.data.name}
+
+
+def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
+  """Ours as a campaign would choose it, and the others in their forms that are known to be fast."""
+  many = workload.stacked if platform == "cpu" else 64
+  ours = our_way(workload, lanes=max(workload.lanes, how.width), width=how.width, lowering=how.lowering, devices=1)
+  found = [ours, Way("jax.vmap", f"{many} lanes", plain_jax, {"scan": True}, lanes=many)]
+  modes = (None,) if platform == "cpu" else (None, "default", "reduce-overhead")
+  for last, mode in itertools.product((False, True), modes):
+    label = f"one at a time{', channels_last' * last}{f', compiled ({mode})' if mode else ''}"
+    found.append(Way("PyTorch", label, plain_torch, {"channels_last": last, "mode": mode, "threads": 1}))
+  return [*found, Way("PyTorch", f"torch.func.vmap, {many} lanes", plain_torch, {"threads": 1}, lanes=many)]
+
+
+def run_race(flags: argparse.Namespace) -> dict:
+  """Model-steps a second of each contender."""
+  platform, rows = lanes.devices()[0].platform, []
+  for name in flags.workloads:
+    workload = placed(name, platform, flags.steps)
+    shapes = Shapes(workload.shape, workload.classes)
+    speeds = {}
+    for how in choice.candidates(platform, most=min(flags.most, bench.filling(workload.recipe, shapes, platform))):
+      if speed := bench.measure(workload.recipe, shapes, how):
+        speeds[how] = speed.seconds
+    found = race(contenders(workload, platform, min(speeds, key=speeds.get)), workload, flags.rounds, together=False)
+    rows += [{"workload": name, **contender.numbers()} for contender in found]
+  return {"rows": rows}
+
+
+def tallies(flags: argparse.Namespace) -> dict:
+  """Seconds of a tally of random predictions with the joint errors of all pairs, the second time."""
+  rng = np.random.default_rng(0)
+  predictions = rng.integers(0, 10, (flags.runs, flags.examples), np.int8)
+  labels = rng.integers(0, 10, flags.examples)
+  for _ in range(2):
+    began = time.perf_counter()
+    stats.tally(predictions, labels, 10, pairs=True)
+  return {"rows": [{"runs": flags.runs, "examples": flags.examples, "seconds": time.perf_counter() - began}]}
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict]] = {
+  "estimates": estimates, "training": training, "race": run_race, "tallies": tallies,
+}  # fmt: skip
+
+
+# Tables.
+
+
+def percent(value: float | None) -> str:
+  return "—" if value is None else f"{100 * value:.2f} %"
+
+
+def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
+  """What a table shows of a row, by its columns."""
+  if part == "estimates":
+    said, measured = row["estimate_us"], row["measured_us"]
+    return {
+      "recipe": row["recipe"], "lowering, width": f"{row['lowering']} {row['width']}",
+      "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}", "estimate, µs": significant(said) if said else "—",
+      "measured, µs": significant(measured) if measured else "does not fit",
+      "measured ÷ estimate": f"{measured / said:.2f}" if said and measured else "—",
+    }  # fmt: skip
+  if part == "training":
+    test_set, distribution = PAPER.get(row["epochs"], (None, None))
+    return {
+      "epochs": str(row["epochs"]), "runs": str(row["runs"]), "lowering, width": f"{row['lowering']} {row['width']}",
+      "minutes": f"{row['seconds'] / 60:.1f}", "accuracy": percent(row["accuracy"]),
+      "sd on the test set": percent(row["test_set_sd"]), "the paper's": percent(test_set),
+      "sd of the distribution": percent(row["distribution_sd"]), "the paper's ": percent(distribution),
+    }  # fmt: skip
+  if part == "race":
+    ours = next((r["speed"] for r in rows if r["workload"] == row["workload"] and r["kind"] == "ours"), None)
+    shown = row["speed"] if row["speeds"] else None
+    return {
+      "workload": row["workload"], "contender": f"{row['kind']}: {row['label']}",
+      "model-steps/s": significant(shown) if shown else row["error"],
+      "ours ÷ it": f"{ours / shown:.2f}" if shown and ours else "—",
+      "memory, MB": f"{row['device_bytes'] / 1e6:,.0f}" if row["device_bytes"] else "—",
+    }  # fmt: skip
+  return {"runs": f"{row['runs']:,}", "examples": f"{row['examples']:,}", "seconds": significant(row["seconds"])}
+
+
+def section(out: Path) -> str:
+  """What the finished parts found, in Markdown."""
+  lines = [BEGIN]
+  for part in PARTS:
+    file = out / f"{part}.json"
+    if not file.exists():
+      continue
+    found = json.loads(file.read_text("utf-8"))
+    table = [cells(part, row, found["rows"]) for row in found["rows"]]
+    data = f", data {found['data']}" if "data" in found else ""
+    lines += [f"### On a device: {part}", "", f"{found['device']}, JAX {found['jax']}, {found['date']}{data}.", ""]
+    texts = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
+    lines += ["| " + " | ".join(row) + " |" for row in texts] + [""]
+  return "\n".join((*lines, END)) + "\n"
+
+
+def write(file: Path, text: str) -> None:
+  """Puts the section into a Markdown file, in place of the one that is there or at its end."""
+  old = file.read_text("utf-8") if file.exists() else ""
+  before, begun, rest = old.partition(BEGIN)
+  _, _, after = rest.partition(END + "\n")
+  file.write_text(f"{before}{text}{after}" if begun else f"{old.rstrip()}\n\n{text}".lstrip(), "utf-8")
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+  # By argparse: a borrowed machine may have no tyro.
+  what = __doc__.partition("\n")[0]
+  parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks.on_device", description=what)
+  parser.add_argument("--out", type=Path, default=Path("results/on_device"), help="folder for the parts' numbers")
+  parser.add_argument("--data", type=Path, help="an .npz of CIFAR-10")
+  parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to run, in this order")
+  parser.add_argument("--write", type=Path, metavar="FILE", help="run nothing; put the tables into a Markdown file")
+  parser.add_argument("--recipes", nargs="+", default=list(RECIPES), help="of the estimates")
+  parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["digits", "binary", "resnet"], help="races")
+  parser.add_argument("--epochs", nargs="+", type=int, default=[4, 16], help="of the training")
+  parser.add_argument("--runs", type=int, default=100, help="of the training and the tallies")
+  parser.add_argument("--examples", type=int, default=10_000, help="of the tallies")
+  parser.add_argument("--most", type=int, default=256, help="widest lanes")
+  parser.add_argument("--rounds", type=int, default=3, help="timings of each contender")
+  parser.add_argument("--steps", type=int, help="of an epoch of the race")
+  parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="recipe fields to change")
+  return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+  flags = parse(argv)
+  if flags.write:
+    return write(flags.write, section(flags.out))
+  flags.out.mkdir(parents=True, exist_ok=True)
+  for part in flags.parts:
+    file = flags.out / f"{part}.json"
+    if file.exists():
+      continue
+    began = time.perf_counter()
+    try:
+      found = PARTS[part](flags)
+    except Exception as error:  # The other parts are worth their minutes all the same.
+      print(f"{part}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
+      continue
+    device = lanes.devices()[0]
+    found |= {"device": device.device_kind, "jax": jax.__version__, "date": datetime.date.today().isoformat()}
+    file.write_text(json.dumps(found, default=float) + "\n", "utf-8")
+    write(flags.out / "on_device.md", section(flags.out))
+    print(f"{part}: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+  main()

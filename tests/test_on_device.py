@@ -1,0 +1,103 @@
+"""The session on a borrowed accelerator, in small on the CPU; and what campaigns cost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from experiments.benchmarks import contenders, cost, on_device
+from vmapseeds import bench
+from vmapseeds.lanes import Choice
+
+
+@pytest.fixture
+def data(tmp_path):
+  rng = np.random.default_rng(0)
+  arrays = {f"x_{name}": rng.integers(0, 256, (n, 12, 12, 3), np.uint8) for name, n in (("train", 8), ("test", 6))}
+  arrays |= {f"y_{name}": np.arange(n) % 2 for name, n in (("train", 8), ("test", 6))}
+  np.savez(tmp_path / "images.npz", **arrays)
+  return tmp_path / "images.npz"
+
+
+def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeypatch, capsys):
+  monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+  monkeypatch.setattr(bench, "REPETITIONS", 1)
+  monkeypatch.setattr(bench, "STEPS", 2)
+  chosen = []
+  monkeypatch.setattr(bench, "choose", lambda *args, **options: chosen.append(options) or Choice("sequential", 2))
+  small = ["--out", str(tmp_path / "out"), "--data", str(data), "--most", "1", "--runs", "3", "--examples", "20"]
+  what = ["--recipes", "digits_cnn", "--epochs", "1", "--set", '{"model": "linear", "batch_size": 4, "augment": ""}']
+  on_device.main([*small, *what, "--parts", "estimates", "training", "tallies"])
+  said = capsys.readouterr().out
+  assert [line.partition(":")[0] for line in said.splitlines()] == ["estimates", "training", "tallies"]
+  rows = json.loads((tmp_path / "out" / "estimates.json").read_text())["rows"]
+  assert {(row["lowering"], row["width"]) for row in rows} == {("sequential", 1), ("im2col", 1)}
+  assert all(row["measured_us"] > 0 and row["memory_bytes"] > 0 and row["estimate_us"] is None for row in rows)
+  (row,) = json.loads((tmp_path / "out" / "training.json").read_text())["rows"]
+  assert (row["runs"], row["width"], len(chosen)) == (3, 2, 1)
+  assert 0 <= row["accuracy"] <= 1
+  # One seed each, as a campaign's runs have.
+  options = dict(dataset=str(data), epochs=1, model="linear", batch_size=4, augment="")
+  results = vs.train(
+    vs.recipe("resnet9_cifar10", **options), vs.Runs.independent(3), tmp_path / "r", lane_width=2, lowering="sequential",
+    progress=False,
+  )  # fmt: skip
+  assert row["accuracy"] == pytest.approx(results.accuracy.values.mean())
+  on_device.main([*small, "--parts", "estimates", "training"])
+  assert capsys.readouterr().out == ""
+  # The tables go where they belong, once.
+  document = tmp_path / "RESULTS.md"
+  document.write_text("# Results\n\nMeasured.\n")
+  for _ in range(2):
+    on_device.main([*small, "--write", str(document)])
+  text = document.read_text()
+  assert text.startswith("# Results\n\nMeasured.\n\n<!-- on_device -->\n### On a device: estimates\n")
+  assert text.count("### On a device: ") == 3
+  assert text.count("| sequential 2 |") == 1
+
+
+def test_a_part_that_fails_does_not_stop_the_others(tmp_path, capsys):
+  on_device.main(["--out", str(tmp_path), "--parts", "training", "tallies", "--runs", "2", "--examples", "5"])
+  failed, done = capsys.readouterr().out.splitlines()
+  assert failed == "training: FileNotFoundError: no --data cifar10.npz was given"
+  assert done.startswith("tallies: ")
+  assert [path.name for path in sorted(tmp_path.glob("*.json"))] == ["tallies.json"]
+
+
+def test_the_race_is_told_with_those_that_failed(tmp_path, monkeypatch):
+  ways = on_device.contenders(contenders.WORKLOADS["digits"], "gpu", Choice("im2col", 64))
+  assert [way.kind for way in ways] == ["ours", "jax.vmap", *["PyTorch"] * 7]
+  assert {way.options.get("mode") for way in ways} == {None, "default", "reduce-overhead"}
+  row = dict(workload="digits", device_bytes=None, error=None, speeds=[2.0], speed=2.0, kind="ours", label="im2col")
+  other = row | dict(kind="PyTorch", label="one at a time", speeds=[0.5], speed=0.5, device_bytes=3e6)
+  failed = other | dict(speeds=[], speed=float("nan"), error="torch is not installed", device_bytes=None)
+  shown = [list(on_device.cells("race", r, [row, other, failed]).values())[2:] for r in (row, other, failed)]
+  assert shown == [["2.00", "1.00", "—"], ["0.500", "4.00", "3"], ["torch is not installed", "—", "—"]]
+
+
+def test_it_runs_without_zarr_tensorflow_datasets_and_tyro():
+  hidden = "import sys; sys.modules.update(dict.fromkeys(('zarr', 'tensorflow_datasets', 'tyro', 'upath')));"
+  code = f"{hidden} from experiments.benchmarks import on_device; on_device.parse([])"
+  subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1])
+
+
+def test_costs_are_seconds_times_steps(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(cost, "seconds_here", lambda recipe: {"seconds": 1e-3, "lowering": "sequential", "width": 1, "load": 0.5})
+  asked = []
+  monkeypatch.setattr(cost, "seconds_on", lambda recipe, target: asked.append(target) or {"seconds": 1e-6, "lowering": "grouped", "width": 8})
+  monkeypatch.setattr(cost.jax.config, "update", lambda *args: None)
+  arguments = ["--out", str(tmp_path), "--doc", str(tmp_path / "cost.md"), "--recipes", "resnet9_cifar10", "--targets", "v5e"]
+  for _ in range(2):
+    cost.main(arguments)
+  assert asked == ["v5e"]
+  lines = (tmp_path / "cost.md").read_text().splitlines()
+  # 64 epochs of 100 steps: 6.4 s a run here; the paper's 58.5 s.
+  assert [line for line in lines if line.startswith("| resnet9")] == [
+    "| resnet9_cifar10 | 6,400 steps | 1.78 | 0.00178 | 16.2 |",
+    "| resnet9_cifar10 | 6,400 steps | 107 | 0.107 | 975 |",
+    "| resnet9_cifar10 | sequential 1: 1,000 µs | grouped 8: 1.00 µs |",
+  ]
