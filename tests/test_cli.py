@@ -29,7 +29,7 @@ def run(capsys, *argv):
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    ([], "Expected one of {demo, train, work, verify, replay, import, report, compare, recipes, bench}"),
+    ([], "Expected one of {demo, train, work, verify, replay, merge, import, report, compare, recipes, bench}"),
     (["trian"], "Unrecognized options: trian"),
     (["train"], "Missing from vmapseeds train: RECIPE"),
     (["train", "digits_cnn"], "--out DIR"),
@@ -90,7 +90,7 @@ def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
 
 
 def test_help_says_what_every_flag_does(capsys):
-  for command in ("demo", "train", "work", "verify", "replay", "import", "report", "compare", "recipes", "bench"):
+  for command in ("demo", "train", "work", "verify", "replay", "merge", "import", "report", "compare", "recipes", "bench"):
     status, out, err = run(capsys, command, "--help")
     assert status == 0
     assert f"vmapseeds {command}" in out

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
   from vmapseeds.errors import Failure, Mistake, UnknownField
   from vmapseeds.imports import import_runs
   from vmapseeds.lanes import conv_general_dilated
+  from vmapseeds.merge import merge
   from vmapseeds.recipe import Recipe, recipe
   from vmapseeds.report import report
   from vmapseeds.results import errors, open_results, prediction_blocks
@@ -31,6 +32,7 @@ __all__ = [
   "errors",
   "import_runs",
   "load_networks",
+  "merge",
   "open_results",
   "prediction_blocks",
   "recipe",
@@ -49,6 +51,7 @@ _HOMES = {
   "errors": ("Failure", "Mistake", "UnknownField"),
   "imports": ("import_runs",),
   "lanes": ("conv_general_dilated",),
+  "merge": ("merge",),
   "recipe": ("Recipe", "recipe"),
   "report": ("report",),
   "results": ("errors", "open_results", "prediction_blocks"),

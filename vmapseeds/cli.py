@@ -1,4 +1,4 @@
-"""The command line: `vmapseeds demo | train | work | verify | replay | import | report | compare | recipes | bench`."""
+"""The command line: `vmapseeds demo`, `train`, `work`, `verify` and the others that `vmapseeds --help` lists."""
 
 import collections
 import contextlib
@@ -269,6 +269,35 @@ class Replay:
       print(f"run {replay.run}, test set {name}: predictions {agree} {replay.examples[name]} examples")
     if not replay.same:
       sys.exit(1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Merge:
+  """Makes one results folder of several whose runs were trained apart, in the order in which they are given."""
+
+  folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
+  """results folders of one recipe"""
+
+  out: Folder
+  """folder for all the runs, new or empty; a run that several folders hold is taken once"""
+
+  force_mixed: Flag = False
+  """although recipe, versions, device kind, lane width, lowering or precision are not the same in all"""
+
+  quiet: Flag = False
+  """no progress bar"""
+
+  def run(self) -> None:
+    from vmapseeds.merge import merge
+    from vmapseeds.results import Results
+
+    try:
+      results = merge(self.folders, self.out, force_mixed=self.force_mixed, progress=not self.quiet)
+    except KeyboardInterrupt:
+      raise KeyboardInterrupt("nothing was written") from None
+    left = len(Results(self.out)) - results.sizes["run"]
+    following = f"{left} are left: vmapseeds work" if left else "next: vmapseeds report"
+    print(f"{held(results, self.out)}; {following} {self.out}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -559,7 +588,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv == ["--version"]:
       return print(f"vmapseeds {vmapseeds.__version__}")
-    commands = Demo | Train | Work | Verify | Replay | Import | Report | Compare | Recipes | Bench
+    commands = Demo | Train | Work | Verify | Replay | Merge | Import | Report | Compare | Recipes | Bench
     parse(commands, argv, prog="vmapseeds", description=f"{vmapseeds.__doc__} --version says which this is.").run()
 
 

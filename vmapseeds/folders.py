@@ -37,6 +37,13 @@ def check_folder(path: str | os.PathLike) -> None:
     raise Mistake(f"{path} holds imported runs, which cannot be extended: give a new or empty folder")
 
 
+def check_empty(path: str | os.PathLike) -> None:
+  """`Mistake` unless `path` is an empty folder, or can be made."""
+  check_writable(path)
+  if occupied(path):
+    raise Mistake(f"{path} is not empty: give a new or empty folder")
+
+
 def occupied(path: str | os.PathLike) -> bool:
   """Whether something lies in `path`, besides what a process left that ended while it made a folder behind a URL."""
   path = place(path)

@@ -26,7 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vmapseeds.checks import IMPORTED
 from vmapseeds.errors import Mistake, at_least
-from vmapseeds.folders import check_writable, create_folder, made_whole, occupied, whole_chunks
+from vmapseeds.folders import check_empty, create_folder, made_whole, whole_chunks
 from vmapseeds.results import open_results
 from vmapseeds.stores import place
 
@@ -116,13 +116,6 @@ def import_runs(
       group["diverged"][:] = False
       group["done"][:] = True
   return open_results(out)
-
-
-def check_empty(out: str | os.PathLike) -> None:
-  """`Mistake` unless `out` is an empty folder, or can be made."""
-  check_writable(out)
-  if occupied(out):
-    raise Mistake(f"{out} is not empty, and runs are not imported into others: give a new or empty folder")
 
 
 class Source:

@@ -119,12 +119,28 @@ class Results:
     Returns:
       What differs though runs are done, which only `force_mixed` allows: names of conditions, `versions`, `recipe`.
     """
+    other, use = f"{self.path} belongs to another campaign", "give another --out, or what it was started with"
+    mixed = self.check_alike(recipe, runs, logits, keep_params, conditions, versions, force_mixed, other, use)
+    columns = runs.columns()
+    self.restore(columns)
+    shared = min(len(runs), len(self))
+    for name, column in columns.items():
+      theirs = self.array(name)[:shared]
+      if theirs.shape != column[:shared].shape or not np.array_equal(theirs, column[:shared]):
+        raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
+    return mixed
+
+  def check_alike(
+    self, recipe: Recipe, runs: Runs, logits: bool, keep_params: bool, conditions: dict[str, Any],
+    versions: dict[str, str], force_mixed: bool, other: str, use: str,
+  ) -> list[str]:  # fmt: skip
+    """The same, whatever the runs' seeds and values are. A mistake begins with `other` and ends with `use`."""
     stored = attributes(self.path)
-    other = f"{self.path} belongs to another campaign"
-    use = "give another --out, or what it was started with"
     force = f"{use}, or --force-mixed"
     begun, mixed = self.done.any(), []
-    ours, theirs = recipe.replace(precision=conditions["precision"]), Recipe.from_json(stored["recipe"])
+    ours, theirs = recipe, Recipe.from_json(stored["recipe"])
+    if conditions["precision"] != MIXED:
+      ours = ours.replace(precision=conditions["precision"])
     # `auto` is no precision of its own; what it came to is a condition, which the first release did not write.
     if theirs.precision == "auto":
       theirs = theirs.replace(precision=ours.precision)
@@ -156,12 +172,6 @@ class Results:
       theirs, ours = (", ".join(names) for names in (stored["columns"], columns))
       theirs, ours = f"{theirs} and sampling {stored['sampling']}", f"{ours} and {_sampling(runs)}"
       raise Mistake(f"{other}: its runs have {theirs}, these {ours}; {use}")
-    self.restore(columns)
-    shared = min(len(runs), len(self))
-    for name, column in columns.items():
-      theirs = self.array(name)[:shared]
-      if theirs.shape != column[:shared].shape or not np.array_equal(theirs, column[:shared]):
-        raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
     return sorted(set(mixed))
 
   def check_task(
@@ -358,16 +368,17 @@ class Results:
     for block in np.unique(rows // self.block_runs).tolist():
       here = rows // self.block_runs == block
       try:
-        self._write(block, rows[here], {name: v[here] for name, v in outcomes.items()}, provenance or {})
+        self.write_block(block, rows[here], {name: v[here] for name, v in outcomes.items()}, provenance or {})
       except OSError:
         with contextlib.suppress(ValueError):
           if not self.record(block):
             self.forget(block)
         raise
 
-  def _write(
-    self, block: int, rows: Int[np.ndarray, " rows"], outcomes: dict[str, np.ndarray], provenance: dict
+  def write_block(
+    self, block: int, rows: Int[np.ndarray, " rows"], outcomes: dict[str, np.ndarray], provenance: dict[str, Any]
   ) -> None:
+    """`write` of rows that lie in one block, their outcomes by the names of the arrays."""
     # Whole objects are written without being read before.
     span = range(rows[0], rows[0] + len(rows))
     here = slice(span.start, span.stop) if np.array_equal(rows, span) else rows
