@@ -4,6 +4,7 @@ import io
 import json
 import socket
 import struct
+import threading
 import time
 
 import numpy as np
@@ -209,6 +210,35 @@ def test_no_network(cifar10, monkeypatch, capfd):
   assert time.monotonic() - start < 10
   out, err = capfd.readouterr()
   assert out == err == ""
+
+
+@pytest.mark.parametrize("there", [(), ("data/downloads/mine.tar.gz", "data/mnist/empty/")])
+def test_a_failed_download_leaves_what_was_there(there, cifar10, monkeypatch, tmp_path):
+  """No half download, no empty folder of its own, whether the server is gone at once or midway."""
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "new" / "data"))
+  for path in there:
+    file = tmp_path / "new" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.mkdir() if path.endswith("/") else file.write_text("mine")
+  before = sorted(tmp_path.rglob("*"))
+
+  def half(connection):
+    connection.recv(2**16)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 500)
+    connection.close()
+
+  original = cifar.Cifar10._cifar_info.fget
+  with socket.create_server(("127.0.0.1", 0)) as server:
+    point_to(monkeypatch, cifar.Cifar10, original, cifar.CifarInfo, f"http://127.0.0.1:{server.getsockname()[1]}/c.tar.gz")
+    answering = threading.Thread(target=lambda: half(server.accept()[0]))
+    answering.start()
+    with pytest.raises(Mistake, match="cannot be prepared there"):
+      load("cifar10")
+    answering.join()
+  assert sorted(tmp_path.rglob("*")) == before
+  with pytest.raises(Mistake, match="no connection to 127.0.0.1"):
+    load("cifar10")
+  assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_server_that_never_answers(cifar10, monkeypatch):

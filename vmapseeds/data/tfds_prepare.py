@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 from urllib.parse import urlsplit
@@ -41,7 +42,8 @@ def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
   """
   config = tfds.download.DownloadConfig(try_download_gcs=False)
   try:
-    with quietly(), progress() as bars, without_tensorflow(), impatient_downloads(bars), counted_images(bars):
+    stand_ins = without_tensorflow()
+    with tidied(folder), quietly(), progress() as bars, stand_ins, impatient_downloads(bars), counted_images(bars):
       builder.download_and_prepare(download_config=config, file_format="array_record")
   except Exception as error:  # Builders are third-party code that meets the network, archives and the disk.
     if is_prepared(builder):
@@ -74,6 +76,35 @@ def progress(shown: bool = True) -> Progress:
   """Progress bars on standard error, if that is watched by someone."""
   console = Console(stderr=True)
   return Progress(console=console, transient=True, disable=not (shown and console.is_interactive))
+
+
+@contextlib.contextmanager
+def tidied(folder: str) -> Iterator[None]:
+  """Removes, where it ends with an exception, half a download and the empty folders that were not there before."""
+  before = set(folders(folder))
+  destinations, download = [], downloader._Downloader.download
+
+  def noted(self, url, destination, *args, **kwargs):
+    destinations.append(destination)
+    return download(self, url, destination, *args, **kwargs)
+
+  try:
+    with mock.patch.object(downloader._Downloader, "download", noted):
+      yield
+  except BaseException:
+    for destination in destinations:
+      shutil.rmtree(destination, ignore_errors=True)
+    for made in folders(folder):
+      if made not in before:
+        with contextlib.suppress(OSError):  # it holds something, maybe of another process
+          os.rmdir(made)
+    raise
+
+
+def folders(folder: str) -> list[str]:
+  """A folder's folders, itself and those that it lies in, the deepest first; only those that there are."""
+  inside = [path for path, _, _ in os.walk(folder, topdown=False)]
+  return inside + [str(parent) for parent in Path(folder).absolute().parents if parent.exists()]
 
 
 @contextlib.contextmanager
