@@ -4,6 +4,7 @@ import ast
 import importlib
 import importlib.metadata
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +126,15 @@ def test_version_and_module(capsys):
   assert vs.__version__ == version
   out = subprocess.run([sys.executable, "-m", "vmapseeds", "--version"], capture_output=True, text=True, check=True)
   assert out.stdout == f"vmapseeds {version}\n"
+
+
+@pytest.mark.parametrize("argv", ["recipes", "--help"])
+def test_a_reader_that_has_gone_is_no_error(argv):
+  reader, writer = os.pipe()
+  os.close(reader)
+  ended = subprocess.run([sys.executable, "-m", "vmapseeds", argv], stdout=writer, stderr=subprocess.PIPE)
+  os.close(writer)
+  assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_what_trains_nothing_imports_nothing_large():

@@ -567,6 +567,10 @@ def mistakes() -> Iterator[None]:
   """Prints a user's mistake as one line on stderr and ends with status 2; so for other ends that need no traceback."""
   try:
     yield
+    sys.stdout.flush()
+  except BrokenPipeError:  # `vmapseeds recipes | head -1`
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would speak of it when it ends
+    sys.exit(141)
   except Mistake as mistake:
     print(f"error: {one_line(mistake)}", file=sys.stderr)
     sys.exit(2)
