@@ -61,6 +61,8 @@ def run(capsys, *argv):
     (["compare", "{}", "{}"], "is no results folder"),
     (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
     (["bench", "digits_cnn", "--lowerings", "fast"], "unknown lowering 'fast'"),
+    (["bench", "digits_cnn", "--target", "v9"], "unknown target 'v9': choose one of v5e, v6e, v4, v3, v2, h100"),
+    (["bench", "digits_cnn", "--json", "no/such/folder/t.json"], "--json no/such/folder/t.json cannot be written (No such"),
     (["demo", "--runs", "0"], "runs is 0"),
   ],
 )

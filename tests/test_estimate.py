@@ -207,6 +207,22 @@ def test_a_long_campaign_asks_about_all_and_about_none_twice():
   assert lanes.asked(WANTED[:1], ask, 10**9, narrow=False).keys() == {WANTED[0]}
 
 
+@pytest.mark.parametrize(("speed", "model_steps", "asks"), [(1e-3, 10**6, 1), (1.0, 10**6, 3), (None, 10**9, 1), (None, math.inf, 3)])
+def test_asking_ends_with_the_budget(monkeypatch, speed, model_steps, asks):
+  monkeypatch.setattr(choice, "SHORT_CAMPAIGN", 0.0)
+  now = [0.0]
+  monkeypatch.setattr(choice.time, "monotonic", lambda: now[0])
+  asked, ask = speaking(1.0, dict.fromkeys(SECONDS, speed))
+
+  def slow(how):
+    now[0] += 25.0
+    return ask(how)
+
+  monkeypatch.setattr(choice, "BUDGET", 20.0)
+  lanes.asked(WANTED, slow, model_steps)
+  assert len(asked) == asks
+
+
 def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
   monkeypatch.setattr(bench, "MEASURED", 2)
   measured, speeds = [], {Choice("sequential", 1): 4.0, Choice("im2col", 8): 3.0}

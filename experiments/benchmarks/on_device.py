@@ -17,6 +17,7 @@ import argparse
 import datetime
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,7 @@ def estimates(flags: argparse.Namespace) -> dict:
     run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
     ask = bench.asking(recipe, examples, num_classes, run)
     most = min(flags.most, bench.filling(recipe, shapes, device.platform))
-    for how, said in lanes.asked(choice.candidates(device.platform, most=most), ask, 1e18).items():
+    for how, said in lanes.asked(choice.candidates(device.platform, most=most), ask, math.inf).items():
       speed = bench.measure(recipe, shapes, how) if said.fits else None
       rows.append({
         "recipe": name, "lowering": how.lowering, "width": how.width, "memory_bytes": said.memory_bytes,

@@ -113,15 +113,16 @@ def asked(
   Args:
     wanted: the most promising first.
     ask: what the compiler says of a choice, its seconds those of a model-step.
-    model_steps: how many the campaign has, over all its runs.
+    model_steps: how many the campaign has, over all its runs; infinite, to ask about all.
     narrow: whether another width may be taken.
   """
   begun, said = time.monotonic(), {}
   for how in wanted:
     if first := next((e for e in said.values() if e.fits), None):
-      expected = first.seconds and first.seconds * model_steps
-      short = model_steps < choice.FEW_MODEL_STEPS or (expected and expected < choice.SHORT_CAMPAIGN)
-      if short or time.monotonic() > begun + max(choice.BUDGET, choice.SHARE * (expected or 0.0)):
+      # Where nothing is known of its speed, a campaign is taken to be over soon, unless it never ends.
+      expected = (first.seconds or 1e-12) * model_steps
+      short = model_steps < choice.FEW_MODEL_STEPS or (first.seconds and expected < choice.SHORT_CAMPAIGN)
+      if short or time.monotonic() > begun + max(choice.BUDGET, choice.SHARE * expected):
         break
     while how not in said:
       said[how] = found = ask(how)
