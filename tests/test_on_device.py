@@ -27,17 +27,18 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
   monkeypatch.setattr(bench, "REPETITIONS", 1)
   monkeypatch.setattr(bench, "STEPS", 2)
+  monkeypatch.setattr(on_device, "elsewhere", lambda function, *args: function(*args))
   chosen = []
   monkeypatch.setattr(bench, "choose", lambda *args, **options: chosen.append(options) or Choice("sequential", 2))
   small = ["--out", str(tmp_path / "out"), "--data", str(data), "--most", "1", "--runs", "3", "--examples", "20"]
   what = ["--recipes", "digits_cnn", "--epochs", "1", "--set", '{"model": "linear", "batch_size": 4, "augment": ""}']
   on_device.main([*small, *what, "--parts", "estimates", "training", "tallies"])
   said = capsys.readouterr().out
-  assert [line.partition(":")[0] for line in said.splitlines()] == ["estimates", "training", "tallies"]
-  rows = json.loads((tmp_path / "out" / "estimates.json").read_text())["rows"]
+  assert [line.partition(":")[0] for line in said.splitlines()] == ["estimates digits_cnn", "training 1", "tallies errors", "tallies pairs"]
+  rows = json.loads((tmp_path / "out" / "estimates-digits_cnn.json").read_text())["rows"]
   assert {(row["lowering"], row["width"]) for row in rows} == {("sequential", 1), ("im2col", 1)}
   assert all(row["measured_us"] > 0 and row["memory_bytes"] > 0 and row["estimate_us"] is None for row in rows)
-  (row,) = json.loads((tmp_path / "out" / "training.json").read_text())["rows"]
+  (row,) = json.loads((tmp_path / "out" / "training-1.json").read_text())["rows"]
   assert (row["runs"], row["width"], len(chosen)) == (3, 2, 1)
   assert 0 <= row["accuracy"] <= 1
   # One seed each, as a campaign's runs have.
@@ -47,7 +48,7 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
     progress=False,
   )  # fmt: skip
   assert row["accuracy"] == pytest.approx(results.accuracy.values.mean())
-  on_device.main([*small, "--parts", "estimates", "training"])
+  on_device.main([*small, *what, "--parts", "estimates", "training"])
   assert capsys.readouterr().out == ""
   # The tables go where they belong, once.
   document = tmp_path / "RESULTS.md"
@@ -61,11 +62,11 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
 
 
 def test_a_part_that_fails_does_not_stop_the_others(tmp_path, capsys):
-  on_device.main(["--out", str(tmp_path), "--parts", "training", "tallies", "--runs", "2", "--examples", "5"])
+  on_device.main(["--out", str(tmp_path), "--parts", "training", "tallies", "--epochs", "4", "--counts", "pairs", "--runs", "2", "--examples", "5"])
   failed, done = capsys.readouterr().out.splitlines()
-  assert failed == "training: FileNotFoundError: no --data cifar10.npz was given"
-  assert done.startswith("tallies: ")
-  assert [path.name for path in sorted(tmp_path.glob("*.json"))] == ["tallies.json"]
+  assert failed == "training 4: FileNotFoundError: no --data cifar10.npz was given"
+  assert done.startswith("tallies pairs: ")
+  assert [path.name for path in sorted(tmp_path.glob("*.json"))] == ["tallies-pairs.json"]
 
 
 def test_the_race_is_told_with_those_that_failed(tmp_path, monkeypatch):

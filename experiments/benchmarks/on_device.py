@@ -9,8 +9,8 @@
     race       training steps: ours, plain jax.vmap, PyTorch one at a time (channels_last, compiled), torch.func.vmap
     tallies    joint errors of all pairs of 10,000 examples, counted on the device
 
-Each part is written as soon as it is done, and not run again: stop it anywhere. Lanes are driven directly, without
-results folders. The data are an .npz with x_train, y_train, x_test, y_test.
+Each line of a part is written as soon as it is done, and not run again: stop it anywhere. Lanes are driven directly,
+without results folders. The data are an .npz with x_train, y_train, x_test, y_test.
 """
 
 import argparse
@@ -18,9 +18,13 @@ import datetime
 import itertools
 import json
 import math
+import multiprocessing
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -40,56 +44,55 @@ PAPER = {4: (0.0056, 0.0052), 16: (0.0019, None)}
 BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 
 
-def estimates(flags: argparse.Namespace) -> dict:
-  """Estimate beside measurement for every candidate."""
+def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
+  """Estimate beside measurement for every candidate of a recipe."""
   device, rows = lanes.devices()[0], []
-  for name in flags.recipes:
-    recipe = vs.recipe(name, **flags.set)
-    examples, num_classes = bench.examples_of(recipe)
-    shapes = Shapes(examples[0].images.shape[1:], num_classes)
-    run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
-    ask = bench.asking(recipe, examples, num_classes, run)
-    most = min(flags.most, bench.filling(recipe, shapes, device.platform))
-    for how, said in lanes.asked(choice.candidates(device.platform, most=most), ask, math.inf).items():
-      speed = bench.measure(recipe, shapes, how) if said.fits else None
-      rows.append({
-        "recipe": name, "lowering": how.lowering, "width": how.width, "memory_bytes": said.memory_bytes,
-        "estimate_us": said.seconds and 1e6 * said.seconds, "measured_us": speed and 1e6 * speed.seconds,
-      })  # fmt: skip
-  return {"rows": rows}
+  recipe = vs.recipe(name, **flags.set)
+  examples, num_classes = bench.examples_of(recipe)
+  shapes = Shapes(examples[0].images.shape[1:], num_classes)
+  run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
+  ask = bench.asking(recipe, examples, num_classes, run)
+  for how, said in lanes.asked(candidates(flags, recipe, shapes), ask, math.inf).items():
+    speed = bench.measure(recipe, shapes, how) if said.fits else None
+    rows.append({
+      "recipe": name, "lowering": how.lowering, "width": how.width, "memory_bytes": said.memory_bytes,
+      "estimate_us": said.seconds and 1e6 * said.seconds, "measured_us": speed and 1e6 * speed.seconds,
+    })  # fmt: skip
+    print(f"{device.device_kind}: {rows[-1]}", file=sys.stderr, flush=True)
+  return rows
 
 
-def training(flags: argparse.Namespace) -> dict:
+def candidates(flags: argparse.Namespace, recipe: vs.Recipe, shapes: Shapes) -> list[Choice]:
+  """What a campaign would choose from."""
+  platform = lanes.devices()[0].platform
+  return choice.candidates(platform, most=min(flags.most, bench.filling(recipe, shapes, platform)))
+
+
+def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   """Runs of the flagship by whole lanes, from initialisation to predictions."""
   if flags.data is None:
     raise FileNotFoundError("no --data cifar10.npz was given")
   with np.load(flags.data) as file:
     sets = {name: (file[f"x_{name}"], file[f"y_{name}"].astype(np.int32)) for name in ("train", "test")}
-  recipe = vs.recipe("resnet9_cifar10", **flags.set)
+  recipe = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs)
   moments = [np.asarray(m, np.float32) for m in (recipe.mean, recipe.std)]
   examples = {name: DeviceExamples(*arrays, *moments) for name, arrays in sets.items()}
   shared, num_classes = (examples["train"], {"test": examples["test"]}), int(sets["train"][1].max()) + 1
   shapes, devices = Shapes(sets["train"][0].shape[1:], num_classes), lanes.devices()
-  rows = []
-  for epochs in flags.epochs:
-    recipe = recipe.replace(epochs=epochs)
-    runs = Runs.independent(flags.runs).lanes(recipe, len(sets["train"][1]))
-    ask = bench.asking(recipe, shared, num_classes, runs)
-    how = bench.choose(recipe, shapes, model_steps=10**9, most=flags.most, ask=ask)
-    spread = lanes.spread_stages(stages(recipe, num_classes, how.lowering), width=how.width, devices=devices)
-    began = time.perf_counter()
-    diverged, predictions = [], []
-    for _, (bad, evaluations, _) in spread(lanes.replicate(shared, devices), runs):
-      diverged.append(bad)
-      predictions.append(evaluations["test"].predictions)
-    seconds = time.perf_counter() - began
-    wrong = (np.concatenate(predictions) != sets["test"][1])[~np.concatenate(diverged)]
-    rows.append({
-      "epochs": epochs, "runs": len(wrong), "lowering": how.lowering, "width": how.width, "seconds": seconds,
-      "accuracy": 1 - wrong.mean(), "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
-      "distribution_sd": float(np.sqrt(max(0.0, float(stats.distribution_variance(wrong))))),
-    })  # fmt: skip
-  return {"rows": rows, "data": flags.data.name}
+  runs = Runs.independent(flags.runs).lanes(recipe, len(sets["train"][1]))
+  ask = bench.asking(recipe, shared, num_classes, runs)
+  how = bench.choose(recipe, shapes, model_steps=10**9, most=flags.most, ask=ask)
+  spread = lanes.spread_stages(stages(recipe, num_classes, how.lowering), width=how.width, devices=devices)
+  began = time.perf_counter()
+  parts = [out for _, out in spread(lanes.replicate(shared, devices), runs)]
+  seconds = time.perf_counter() - began
+  diverged = np.concatenate([part[0] for part in parts])
+  wrong = (np.concatenate([part[1]["test"].predictions for part in parts]) != sets["test"][1])[~diverged]
+  return [{
+    "epochs": epochs, "runs": len(wrong), "lowering": how.lowering, "width": how.width, "seconds": seconds,
+    "accuracy": 1 - wrong.mean(), "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
+    "distribution_sd": float(np.sqrt(max(0.0, float(stats.distribution_variance(wrong))))), "data": flags.data.name,
+  }]  # fmt: skip
 
 
 def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
@@ -104,34 +107,50 @@ def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
   return [*found, Way("PyTorch", f"torch.func.vmap, {many} lanes", plain_torch, {"threads": 1}, lanes=many)]
 
 
-def run_race(flags: argparse.Namespace) -> dict:
+def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
+  """The platform, and the fastest way of ours to run a workload."""
+  platform = lanes.devices()[0].platform
+  workload = placed(name, platform, flags.steps)
+  shapes, speeds = Shapes(workload.shape, workload.classes), {}
+  for how in candidates(flags, workload.recipe, shapes):
+    if speed := bench.measure(workload.recipe, shapes, how):
+      speeds[how] = speed.seconds
+  return platform, min(speeds, key=speeds.get)
+
+
+def run_race(flags: argparse.Namespace, name: str) -> list[dict]:
   """Model-steps a second of each contender."""
-  platform, rows = lanes.devices()[0].platform, []
-  for name in flags.workloads:
-    workload = placed(name, platform, flags.steps)
-    shapes = Shapes(workload.shape, workload.classes)
-    speeds = {}
-    for how in choice.candidates(platform, most=min(flags.most, bench.filling(workload.recipe, shapes, platform))):
-      if speed := bench.measure(workload.recipe, shapes, how):
-        speeds[how] = speed.seconds
-    found = race(contenders(workload, platform, min(speeds, key=speeds.get)), workload, flags.rounds, together=False)
-    rows += [{"workload": name, **contender.numbers()} for contender in found]
-  return {"rows": rows}
+  platform, how = elsewhere(fastest, flags, name)
+  workload = placed(name, platform, flags.steps)
+  found = race(contenders(workload, platform, how), workload, flags.rounds, together=False)
+  return [{"workload": name, **contender.numbers()} for contender in found]
 
 
-def tallies(flags: argparse.Namespace) -> dict:
-  """Seconds of a tally of random predictions with the joint errors of all pairs, the second time."""
+def tallies(flags: argparse.Namespace, pairs: str) -> list[dict]:
+  """Seconds of a tally of random predictions, the second time."""
   rng = np.random.default_rng(0)
-  predictions = rng.integers(0, 10, (flags.runs, flags.examples), np.int8)
+  predictions = jax.device_put(rng.integers(0, 10, (flags.runs, flags.examples), np.int8), lanes.devices()[0])
   labels = rng.integers(0, 10, flags.examples)
   for _ in range(2):
     began = time.perf_counter()
-    stats.tally(predictions, labels, 10, pairs=True)
-  return {"rows": [{"runs": flags.runs, "examples": flags.examples, "seconds": time.perf_counter() - began}]}
+    stats.tally(predictions, labels, 10, pairs=pairs == "pairs")
+  return [{"runs": flags.runs, "examples": flags.examples, "of": pairs, "seconds": time.perf_counter() - began}]
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], dict]] = {
-  "estimates": estimates, "training": training, "race": run_race, "tallies": tallies,
+def elsewhere(function: Callable, *args: Any) -> Any:
+  """`function(*args)` in a process of its own: this one never starts JAX, which keeps the memory it once took."""
+  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    return pool.submit(function, *args).result()
+
+
+def device_kind() -> str:
+  return lanes.devices()[0].device_kind
+
+
+# What each part does, and for each of what.
+PARTS: dict[str, tuple[Callable, str]] = {
+  "estimates": (estimates, "recipes"), "training": (training, "epochs"), "race": (run_race, "workloads"),
+  "tallies": (tallies, "counts"),
 }  # fmt: skip
 
 
@@ -155,7 +174,8 @@ def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
   if part == "training":
     test_set, distribution = PAPER.get(row["epochs"], (None, None))
     return {
-      "epochs": str(row["epochs"]), "runs": str(row["runs"]), "lowering, width": f"{row['lowering']} {row['width']}",
+      "data": row["data"], "epochs": str(row["epochs"]), "runs": str(row["runs"]),
+      "lowering, width": f"{row['lowering']} {row['width']}",
       "minutes": f"{row['seconds'] / 60:.1f}", "accuracy": percent(row["accuracy"]),
       "sd on the test set": percent(row["test_set_sd"]), "the paper's": percent(test_set),
       "sd of the distribution": percent(row["distribution_sd"]), "the paper's ": percent(distribution),
@@ -169,20 +189,22 @@ def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
       "ours ÷ it": f"{ours / shown:.2f}" if shown and ours else "—",
       "memory, MB": f"{row['device_bytes'] / 1e6:,.0f}" if row["device_bytes"] else "—",
     }  # fmt: skip
-  return {"runs": f"{row['runs']:,}", "examples": f"{row['examples']:,}", "seconds": significant(row["seconds"])}
+  return {
+    "runs": f"{row['runs']:,}", "examples": f"{row['examples']:,}", "of": row["of"],
+    "seconds": significant(row["seconds"]),
+  }  # fmt: skip
 
 
 def section(out: Path) -> str:
-  """What the finished parts found, in Markdown."""
+  """What is finished, in Markdown."""
   lines = [BEGIN]
   for part in PARTS:
-    file = out / f"{part}.json"
-    if not file.exists():
+    found = [json.loads(file.read_text("utf-8")) for file in sorted(out.glob(f"{part}-*.json"))]
+    if not found:
       continue
-    found = json.loads(file.read_text("utf-8"))
-    table = [cells(part, row, found["rows"]) for row in found["rows"]]
-    data = f", data {found['data']}" if "data" in found else ""
-    lines += [f"### On a device: {part}", "", f"{found['device']}, JAX {found['jax']}, {found['date']}{data}.", ""]
+    where = dict.fromkeys(f"{f['device']}, JAX {f['jax']}, {f['date']}" for f in found)
+    lines += [f"### On a device: {part}", "", "; ".join(where) + ".", ""]
+    table = [cells(part, row, of["rows"]) for of in found for row in of["rows"]]
     texts = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
     lines += ["| " + " | ".join(row) + " |" for row in texts] + [""]
   return "\n".join((*lines, END)) + "\n"
@@ -207,6 +229,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   parser.add_argument("--recipes", nargs="+", default=list(RECIPES), help="of the estimates")
   parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["digits", "binary", "resnet"], help="races")
   parser.add_argument("--epochs", nargs="+", type=int, default=[4, 16], help="of the training")
+  parser.add_argument("--counts", nargs="+", choices=("errors", "pairs"), default=["errors", "pairs"], help="tallies")
   parser.add_argument("--runs", type=int, default=100, help="of the training and the tallies")
   parser.add_argument("--examples", type=int, default=10_000, help="of the tallies")
   parser.add_argument("--most", type=int, default=256, help="widest lanes")
@@ -222,20 +245,20 @@ def main(argv: list[str] | None = None) -> None:
     return write(flags.write, section(flags.out))
   flags.out.mkdir(parents=True, exist_ok=True)
   for part in flags.parts:
-    file = flags.out / f"{part}.json"
-    if file.exists():
-      continue
-    began = time.perf_counter()
-    try:
-      found = PARTS[part](flags)
-    except Exception as error:  # The other parts are worth their minutes all the same.
-      print(f"{part}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
-      continue
-    device = lanes.devices()[0]
-    found |= {"device": device.device_kind, "jax": jax.__version__, "date": datetime.date.today().isoformat()}
-    file.write_text(json.dumps(found, default=float) + "\n", "utf-8")
-    write(flags.out / "on_device.md", section(flags.out))
-    print(f"{part}: {time.perf_counter() - began:.0f} s", flush=True)
+    function, items = PARTS[part]
+    for item in getattr(flags, items):
+      file, began = flags.out / f"{part}-{item}.json", time.perf_counter()
+      if file.exists():
+        continue
+      try:
+        rows = run_race(flags, item) if part == "race" else elsewhere(function, flags, item)
+      except Exception as error:  # The others are worth their minutes all the same.
+        print(f"{part} {item}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
+        continue
+      where = {"device": elsewhere(device_kind), "jax": jax.__version__, "date": datetime.date.today().isoformat()}
+      file.write_text(json.dumps({"rows": rows, **where}, default=float) + "\n", "utf-8")
+      write(flags.out / "on_device.md", section(flags.out))
+      print(f"{part} {item}: {time.perf_counter() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":
