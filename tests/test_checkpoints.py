@@ -71,7 +71,7 @@ def test_checkpoints_change_no_bit(tmp_path, undisturbed, saved):
   assert saved == [(0, 4)], "not at the end, where the results are written"
   same(results, reference, ("predictions", "accuracy", "diverged", "logits"))
   for run in (0, 5):
-    for a, b in zip(*(jax.tree.leaves(vs.load_networks(f, run).variables) for f in (folder, tmp_path / "r")), strict=True):
+    for a, b in zip(*(jax.tree.leaves(vs.load_params(f, run)) for f in (folder, tmp_path / "r")), strict=True):
       np.testing.assert_array_equal(a, b)
   assert not (tmp_path / "r" / "checkpoints").exists()
   cnn = vs.recipe("digits_cnn", epochs=2)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
   from vmapseeds.report import report
   from vmapseeds.results import errors, open_results, prediction_blocks
   from vmapseeds.runs import Runs
-  from vmapseeds.variables import load_networks
+  from vmapseeds.variables import load_networks, load_params
   from vmapseeds.verify import verify
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
   "errors",
   "import_runs",
   "load_networks",
+  "load_params",
   "merge",
   "open_results",
   "prediction_blocks",
@@ -56,7 +57,7 @@ _HOMES = {
   "report": ("report",),
   "results": ("errors", "open_results", "prediction_blocks"),
   "runs": ("Runs",),
-  "variables": ("load_networks",),
+  "variables": ("load_networks", "load_params"),
   "verify": ("verify",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -100,6 +100,11 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
   return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
 
 
+def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "..."]]:
+  """The trained variables of one run: `load_networks(path, run).variables`."""
+  return load_networks(path, run).variables
+
+
 def _rows(path: str | os.PathLike, runs: int | Sequence[int] | None, done: Bool[np.ndarray, " runs"]) -> np.ndarray:
   """The rows that are meant. `Mistake` where one is not there or not trained."""
   if runs is None:
