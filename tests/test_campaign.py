@@ -18,6 +18,7 @@ import vmapseeds as vs
 from vmapseeds import bench, campaign
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
+from vmapseeds.recipe import RECIPES
 from vmapseeds.results import Results
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
@@ -56,6 +57,53 @@ def test_schema(reference, tmp_path):
   assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(results.attrs["versions"])
   assert results.predictions.std("run").max() > 0, "the runs differ"
   same(results, reference)
+
+
+def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch):
+  monkeypatch.setitem(RECIPES, "digits_cnn", (RECIPE, "one epoch"))
+  results = vs.train("digits_cnn", 2, str(tmp_path / "r"), progress=False)
+  assert results.sizes["run"] == 2
+  same(results, reference)
+  for folder in (tmp_path / "r", str(tmp_path / "r")):
+    np.testing.assert_array_equal(vs.errors(folder), results.predictions.values != results.labels.values)
+    np.testing.assert_array_equal(next(vs.prediction_blocks(folder)), results.predictions)
+
+
+@pytest.mark.parametrize(
+  ("call", "message"),
+  [
+    (lambda out: vs.train("digits_cnn"), "out is not given: say which folder shall hold the results"),
+    (lambda out: vs.train(RECIPE, 3, 4), "4 is no folder: give its path or its URL"),
+    (lambda out: vs.train(RECIPE, 3, out.encode()), "is no folder: give its path or its URL"),
+    (lambda out: vs.train("digit_cnn", 3, out), "unknown recipe 'digit_cnn'"),
+    (lambda out: vs.train(vs.Runs.independent(2), RECIPE, out), "unknown recipe Runs"),
+    (lambda out: vs.train({"model": "linear"}, 3, out), "unknown recipe {'model': 'linear'}"),
+    (lambda out: vs.train(RECIPE, None, out), "runs is None: give how many, or a table as vs.Runs.independent makes it"),
+    (lambda out: vs.train(RECIPE, [1, 2], out), r"runs is \[1, 2\]: give how many"),
+    (lambda out: vs.train(RECIPE, 0, out), "runs is 0: give a whole number of at least 1"),
+    (lambda out: vs.train(RECIPE, vs.Runs.independent(2)[:0], out), "runs is 0: give a whole number of at least 1"),
+    (lambda out: vs.train(RECIPE, 2, out, logits="no"), "logits is 'no': give True or False"),
+    (lambda out: vs.train(RECIPE.replace(width=1000), 2, out), "has 4,609,472,010 parameters, in training 55.3 GB: more"),
+    (lambda out: vs.work(None), "None is no folder"),
+    (lambda out: vs.work(out, 3), r"blocks is 3: give \(first, one past the last\), e.g. \(0, 10\)"),
+    (lambda out: vs.work(out, "0:1"), "blocks is '0:1': give"),
+    (lambda out: vs.work(out, (0, 1.5)), r"blocks is \(0, 1.5\): give"),
+    (lambda out: vs.work(out, (0, 1)), "is no results folder"),
+    (lambda out: vs.replay(None, 0), "None is no folder"),
+    (lambda out: vs.verify(3), "3 is no folder"),
+    (lambda out: vs.open_results(123), "123 is no folder"),
+    (lambda out: vs.load_networks(123), "123 is no folder"),
+    (lambda out: vs.import_runs(None, labels=[0], predictions=[[0]]), "None is no folder"),
+    (lambda out: vs.errors(out), "is no results folder"),
+    (lambda out: vs.errors(np.zeros((2, 3))), "results is ndarray: give what vs.open_results returns, or the path"),
+    (lambda out: next(vs.prediction_blocks(None)), "results is NoneType: give"),
+  ],
+)  # fmt: skip
+def test_wrong_kinds_of_things(call, message, tmp_path):
+  with pytest.raises(vs.Mistake, match=message) as raised:
+    call(str(tmp_path / "r"))
+  assert "\n" not in str(raised.value)
+  assert list(tmp_path.iterdir()) == []
 
 
 def test_xarray_opens_it_without_warning(reference, tmp_path):
@@ -264,8 +312,12 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
 def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_memory):
   small_memory(0)
   with pytest.raises(vs.Mistake, match="lane width 1 does not fit .*99 bytes.*: give a smaller width or batch_size"):
-    train(tmp_path / "none", 4, LINEAR, lane_width=2)
-  # Nothing was trained, so another width may still be chosen for the same folder.
+    train(tmp_path / "new" / "none", 4, LINEAR, lane_width=2)
+  assert list(tmp_path.iterdir()) == [], "nothing was trained"
+  (tmp_path / "none").mkdir()
+  with pytest.raises(vs.Mistake, match="lane width 1 does not fit"):
+    train(tmp_path / "none", 4, LINEAR)
+  assert list((tmp_path / "none").iterdir()) == []
   small_memory(2)
   assert train(tmp_path / "none", 4, LINEAR, lane_width=2).attrs["lane_width"] == 2
   small_memory(1)

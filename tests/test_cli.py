@@ -56,6 +56,8 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"], "--runs is given 2 times: give it once"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"], "--lane-width is given 2 times"),
     (["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"], "seed is -1: give a whole number of at least 0"),
+    (["train", "digits_cnn", "--out", "{}/a/b", "--set", "width=1000"], "small_cnn of width 1000 has 4,609,"),
+    (["bench", "digits_cnn", "--set", "width=1000"], "more than there is memory for, give a smaller width"),
     (["report"], "no DIR given: give one or more results folders"),
     (["report", "{}"], "is no results folder"),
     (["compare", "{}", "{}"], "is no results folder"),

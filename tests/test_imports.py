@@ -87,9 +87,25 @@ def test_tensors(arrays, tmp_path):
   torch = pytest.importorskip("torch")
   labels, logits = torch.tensor(arrays["labels"]), torch.tensor(arrays["logits"])
   check(import_runs(tmp_path / "r", labels, logits=logits), arrays)
-  for wrong in (logits.bfloat16(), logits.float().requires_grad_()):
-    with pytest.raises(vs.Mistake, match=r"logits cannot be read as a NumPy array \("):
-      import_runs(tmp_path / "no", labels, logits=wrong)
+  halved = import_runs(tmp_path / "h", labels, logits=logits.bfloat16(), keep_logits=True)
+  np.testing.assert_array_equal(halved.logits, logits.bfloat16().float())
+  np.testing.assert_array_equal(halved.predictions, logits.bfloat16().float().argmax(-1))
+  with pytest.raises(vs.Mistake, match=r"logits cannot be read as a NumPy array \("):
+    import_runs(tmp_path / "no", labels, logits=logits.float().requires_grad_())
+
+
+def test_bfloat16(arrays, tmp_path):
+  logits = jnp.asarray(arrays["logits"], jnp.bfloat16)
+  for i, given in enumerate((logits, np.asarray(logits))):
+    results = import_runs(tmp_path / str(i), arrays["labels"], logits=given, keep_logits=True)
+    assert results.logits.dtype == np.float32
+    np.testing.assert_array_equal(results.logits, logits.astype(jnp.float32))
+    np.testing.assert_array_equal(results.predictions, logits.argmax(-1))
+
+
+def test_a_mask_that_hides_nothing(tmp_path):
+  results = import_runs(tmp_path / "r", np.ma.masked_array(LABELS), predictions=np.ma.masked_array(GOOD))
+  np.testing.assert_array_equal(results.predictions, GOOD)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -214,8 +230,12 @@ def with_class(value, dtype=int):
     ({"logits": with_nan(np.nan)}, "logits is nan at run 4, example 2, class 1: leave that run out"),
     ({"logits": with_nan(np.inf)}, "logits is inf at run 4, example 2, class 1"),
     ({"logits": with_nan(-np.inf)}, "logits is -inf at run 4, example 2, class 1"),
-    ({"logits": np.zeros((6, 4, 3), int)}, "logits has dtype int64: give float16, float32 or float64"),
-    ({"logits": jnp.zeros((6, 4, 3), jnp.bfloat16)}, "logits has dtype bfloat16: give float16"),
+    ({"logits": np.zeros((6, 4, 3), int)}, "logits has dtype int64: give float16, bfloat16, float32 or float64"),
+    ({"logits": np.ma.masked_equal(with_nan(9.0), 9)}, "logits has masked entries: fill them, or leave"),
+    ({"predictions": np.ma.masked_equal(with_class(7), 7)}, "predictions has masked entries: fill them, -1 for none"),
+    ({"predictions": GOOD, "labels": np.ma.masked_equal(LABELS, 1)}, "labels has masked entries: fill them, or leave"),
+    ({"predictions": xr.Dataset()}, "predictions is a Dataset: give (runs, examples)"),
+    ({"predictions": GOOD, "name": 3}, "the name is 3: give text"),
     ({"logits": np.zeros((6, 4, 1))}, "(runs, examples, classes), axis 0 runs, axis 1 examples, axis 2 classes: give at least two"),
     ({"logits": np.zeros((6, 4, 3)), "num_classes": 4}, "logits has 3 classes, not 4"),
     ({"logits": np.zeros((6, 4, 2))}, "labels has 2 at example 2: give class indices from 0 to 1"),

@@ -1,6 +1,9 @@
 """Spreading a function over lanes: any count, any number of devices, no communication, one compilation."""
 
 import importlib
+import os
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -105,3 +108,20 @@ def test_training_lanes_do_not_communicate(training):
   assert len(devices) == 2
   assert communication(lambda _, run: jax.lax.psum(run.init, "lanes")) == ["all-reduce"]
   assert communication(train_one) == []
+
+
+@pytest.mark.parametrize(("begin", "cores", "said"), [("jax.devices()", 3, 1), ("jax.devices()", 1, 0), ("", 3, 0)])
+def test_a_jax_that_started_with_too_few_devices_is_told(begin, cores, said):
+  program = f"""
+import os, jax
+os.sched_getaffinity = lambda process: set(range({cores}))
+{begin}
+from vmapseeds import lanes
+print(len(lanes.devices()), len(lanes.devices()))
+"""
+  unset = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
+  done = subprocess.run([sys.executable, "-c", program], env=unset, capture_output=True, text=True)
+  devices = 1 if begin else cores
+  assert done.stdout.split() == [str(devices)] * 2
+  line = "JAX has already started, with 1 CPU device(s) for 3 cores: call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES=3, to use all"
+  assert done.stderr.splitlines() == [line] * said

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import vmapseeds as vs
@@ -72,6 +73,22 @@ def test_every_field_can_be_overridden():
   assert vs.recipe("digits_cnn").differences(vs.recipe("digits_cnn", lr=0.5)) == "lr: 0.05, 0.5"
 
 
+def test_numbers_and_names_of_other_libraries_become_plain_ones(tmp_path):
+  recipe = vs.recipe(
+    vs.recipe("digits_cnn"), epochs=np.int64(3), lr=np.float32(0.5), width=jnp.float32(2), momentum=np.array(0.25),
+    weight_decay=np.int8(1), mean=np.array([1, 2]), std=jnp.ones(2), classes=range(2), model=np.str_("linear"),
+    dataset=tmp_path / "d.npz",
+  )  # fmt: skip
+  plain = vs.recipe(
+    "digits_cnn", epochs=3, lr=0.5, width=2.0, momentum=0.25, weight_decay=1.0, mean=(1.0, 2.0), std=(1.0, 1.0),
+    classes=(0, 1), model="linear", dataset=str(tmp_path / "d.npz"),
+  )  # fmt: skip
+  assert recipe == plain
+  for field in FIELDS:
+    assert repr(getattr(recipe, field)) == repr(getattr(plain, field))
+  assert vs.Recipe.from_json(recipe.to_json()) == plain
+
+
 def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
   with pytest.raises(TypeError, match=r"unknown recipe field 'epoch': choose one of .*; did you mean 'epochs'\?"):
     vs.recipe("digits_cnn", epoch=3)
@@ -86,6 +103,13 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"epochs": 1.5}, "epochs is 1.5: give a whole number"),
     ({"epochs": True}, "epochs is True: give a whole number"),
     ({"batch_size": 0}, "batch_size is 0: give a whole number of at least 1"),
+    ({"epochs": np.bool_(True)}, "epochs is np.True_: give a whole number"),
+    ({"epochs": np.array([1, 2])}, r"epochs is array\(\[1, 2\]\): give a whole number"),
+    ({"lr": np.zeros((2, 2))}, "lr is array.*: give a number"),
+    ({"lr": 10**400}, "lr is 1000.*: give a number"),
+    ({"lr": 1j}, "lr is 1j: give a number"),
+    ({"mean": "a"}, "mean is 'a': give a list"),
+    ({"model": ["linear"]}, r"model is \['linear'\]: give a name"),
     ({"lr": "fast"}, "lr is 'fast': give a number"),
     ({"lr": -0.1}, "lr is -0.1: give a finite number of at least 0"),
     ({"lr": float("nan")}, "lr is nan: give a finite number"),
@@ -116,6 +140,8 @@ def test_mistakes_name_what_is_allowed(changes, message):
 def test_an_unknown_recipe():
   with pytest.raises(vs.Mistake, match="unknown recipe 'digit_cnn': choose one of digits_cnn, .* did you mean 'digits_cnn'"):
     vs.recipe("digit_cnn")
+  with pytest.raises(vs.Mistake, match="unknown recipe 1: choose one of"):
+    vs.recipe(1)
 
 
 @pytest.mark.parametrize(

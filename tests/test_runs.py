@@ -69,6 +69,22 @@ def test_concatenation_keeps_rows_in_order():
   assert runs[1:3].poke_step.tolist() == [-1, 0]
 
 
+def test_one_value_and_any_values_are_swept():
+  for values in ((0.1, 0.2), np.array([0.1, 0.2]), (v for v in (0.1, 0.2))):
+    assert Runs.sweep(lr=values, seeds=2).values["lr"].tolist() == [np.float32(v) for v in (0.1, 0.2, 0.1, 0.2)]
+  assert Runs.sweep(lr=0.1, seeds=2).values["lr"].tolist() == [np.float32(0.1)] * 2
+  assert Runs.sweep(lr=np.array(0.1), seeds=1).values["lr"].tolist() == [np.float32(0.1)]
+
+
+def test_rows_of_a_table():
+  runs = Runs.independent(4).poke([0, 1, 2, 3])
+  for rows, expected in ((2, [2]), (-1, [3]), ([3, 1], [3, 1]), (slice(0), []), (np.array([True, False, True, False]), [0, 2])):
+    assert runs[rows].poke_step.tolist() == expected
+  assert [len(row) for row in runs] == [1] * 4
+  with pytest.raises(IndexError):
+    runs[4]
+
+
 def test_subsets_and_label_maps_are_a_run():
   runs = Runs.independent(2).subset([[0, 1], [2, 5]]).with_label_map([0, 1, 1])
   assert runs.lanes(vs.recipe("digits_cnn"), 6).subset.tolist() == [[0, 1], [2, 5]]
@@ -95,17 +111,40 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.sweep(lr=[-1.0], seeds=2), "lr is -1.0: give a finite number of at least 0"),
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),
     (lambda: Runs.sweep(lr=[1.0], seeds=0), "seeds is 0"),
-    (lambda: Runs.concat([]), "no tables to concatenate"),
+    (lambda: Runs.sweep(lr=0.1), "seeds is None: give a whole number of at least 1"),
+    (lambda: Runs.sweep(lr="0.1", seeds=2), "lr is '0.1': give a number"),
+    (lambda: Runs.sweep(lr=[None], seeds=2), "lr is None: give a number"),
+    (lambda: Runs.sweep(lr=[[0.1]], seeds=2), r"lr is \[0.1\]: give a number"),
+    (lambda: Runs.sweep(lr=[True], seeds=2), "lr is True: give a number"),
+    (lambda: Runs.sweep(lr=[0.1, 0.2, 0.1], seeds=2), "lr is swept over 0.1, 0.2, 0.1: give each value once"),
+    (lambda: Runs.sweep(lr=np.linspace(0, 1, 5000), momentum=np.linspace(0, 0.9, 5000), seeds=9), "runs is 225000000: give"),
+    (lambda: Runs.vary(None, 2), "unknown source of randomness None"),
+    (lambda: Runs.vary(3, "init"), "unknown source of randomness 3"),
+    (lambda: Runs.independent(np.True_), "runs is np.True_: give a whole number"),
+    (lambda: Runs.independent(np.array([1, 2])), r"runs is array\(\[1, 2\]\): give a whole number"),
+    (lambda: Runs.concat([]), r"tables is \[\]: give a list of at least one table"),
+    (lambda: Runs.concat(Runs.independent(2)), "tables is Runs.*: give a list of at least one table"),
+    (lambda: Runs.concat([Runs.independent(2), 1]), "give a list of at least one table"),
     (lambda: Runs.concat([Runs.independent(1), Runs.sweep(lr=[1], seeds=1)]), "these tables have different columns"),
     (lambda: Runs.independent(1).poke(-2), "poke step is -2: give whole numbers of at least 0, or -1 for never"),
     (lambda: Runs.independent(1).poke(0.5), "poke step is 0.5"),
     (lambda: Runs.independent(1).poke(0, factor=float("nan")), "poke factor is nan: give a finite number"),
+    (lambda: Runs.independent(1).poke("a"), "poke step is 'a'"),
+    (lambda: Runs.independent(1).poke(2**40), "poke step is 1099511627776: give whole numbers"),
+    (lambda: Runs.independent(2).poke([1, 2, 3]), "poke steps for 3 runs in a table of 2: give one, or one a run"),
+    (lambda: Runs.independent(2).poke([[1], [2]]), "poke step is .*: give whole numbers"),
+    (lambda: Runs.independent(1).poke(0, factor="a"), "poke factor is 'a': give a number"),
+    (lambda: Runs.independent(1).poke(0, factor=1e300), r"poke factor is 1e\+300: give a finite number"),
+    (lambda: Runs.independent(1).subset(None), "training subset is None"),
+    (lambda: Runs.independent(1).subset("a"), "training indices is 'a': give whole numbers from 0"),
+    (lambda: Runs.independent(2).subset([[1], [2, 3]]), "training indices is .*: give whole numbers from 0"),
+    (lambda: Runs.independent(1).subset([2**40]), "training indices is .*: give whole numbers from 0"),
     (lambda: Runs.independent(1).subset(0), "training subset is 0"),
     (lambda: Runs.independent(1).subset([[0], [1]]), "training indices for 2 runs in a table of 1: give a row a run"),
-    (lambda: Runs.independent(1).subset([0.5]), "training indices of shape .* float64: give whole numbers"),
+    (lambda: Runs.independent(1).subset([0.5]), r"training indices is \[0.5\]: give whole numbers from 0, \(train,\) or \(runs, train\)"),
     (lambda: Runs.independent(1).bootstrap(0), "bootstrap size is 0"),
-    (lambda: Runs.independent(1).with_label_map([0, -1]), "label map of shape .*: give whole numbers from 0"),
-    (lambda: Runs.independent(1).with_label_map([[0], [1]]), "label maps for 2 runs in a table of 1"),
+    (lambda: Runs.independent(1).with_label_map([0, -1]), r"label map is \[0, -1\]: give whole numbers from 0"),
+    (lambda: Runs.independent(1).with_label_map([[0], [1]]), "label map for 2 runs in a table of 1"),
     (lambda: Runs.independent(1).with_label_map([0, 1]).check(RECIPE, 9, 3), "label map of 2 classes for data with 3"),
     (lambda: Runs.independent(1).subset([9]).check(RECIPE, 9, 3), "training index 9 in data with 9 examples: the last is 8"),
     (lambda: Runs.independent(1).subset(10).check(RECIPE, 9, 3), "training subset of 10 of 9 examples: give at most 9"),

@@ -26,7 +26,7 @@ from vmapseeds.evaluate import stages
 from vmapseeds.lanes import Choice, Estimate, choice
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import MOST_RUNS, Run, Runs
-from vmapseeds.train import DeviceExamples, network, train
+from vmapseeds.train import DeviceExamples, check_size, network, train
 
 # A measurement is the median of REPETITIONS trainings, or of as many as begin within SECONDS.
 REPETITIONS = 5
@@ -247,6 +247,7 @@ def bench(
   examples, num_classes = examples_of(recipe)
   shapes = Shapes(examples[0].images.shape[1:], num_classes)
   models.check_size(recipe.model, *shapes.image[:2])
+  check_size(recipe, shapes.image, num_classes, choice.free_memory(devices[0]) if devices else math.inf)
   wanted = tried = choice.candidates(platform, most=filling(recipe, shapes, platform))
   if lowerings or widths or not target:
     pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))

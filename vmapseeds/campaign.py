@@ -20,26 +20,27 @@ from vmapseeds import augment, bench, checkpoints, lanes, models, variables
 from vmapseeds import blocks as records
 from vmapseeds.checks import IMPORTED, MIXED
 from vmapseeds.data import Dataset, load
-from vmapseeds.errors import Failure, Mistake, at_least, one_of
+from vmapseeds.errors import Failure, Mistake, at_least, one_of, whole_number
 from vmapseeds.evaluate import stages
-from vmapseeds.folders import check_folder
-from vmapseeds.lanes.choice import free_host_memory, is_out_of_memory
+from vmapseeds.folders import check_folder, removed_if_unused
+from vmapseeds.lanes.choice import free_host_memory, free_memory, is_out_of_memory
 from vmapseeds.metadata import attributes, checked, test_sets
 from vmapseeds.progress import Progress
 from vmapseeds.provenance import commit, compile_seconds, versions
 from vmapseeds.recipe import Recipe
+from vmapseeds.recipe import recipe as named
 from vmapseeds.results import Results, open_results, readable
-from vmapseeds.runs import SOURCES, Run, Runs
-from vmapseeds.train import DeviceExamples, reads
+from vmapseeds.runs import SOURCES, Run, Runs, as_runs
+from vmapseeds.train import DeviceExamples, check_size, reads
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
 
 
 def train(
-  recipe: Recipe,
-  runs: Runs,
-  out: str | os.PathLike,
+  recipe: Recipe | str,
+  runs: Runs | int = 256,
+  out: str | os.PathLike | None = None,
   *,
   seed_batch: int | None = None,
   lane_width: int | None = None,
@@ -56,9 +57,9 @@ def train(
   that no other is training, and all return when every run is done.
 
   Args:
-    recipe: what to train.
-    runs: the runs table; a longer one than last time extends the results.
-    out: the results folder, made if absent.
+    recipe: what to train, or its name.
+    runs: the runs table, or how many independent runs; more than last time extend the results.
+    out: the results folder, made if absent. It must be given.
     seed_batch: how many runs are trained between two writes: an interruption loses at most these. Given none, 256 or
       what fits in the host's memory, in whole steps of all lanes. Results do not depend on it. That of a new folder is
       how many runs a block has.
@@ -80,12 +81,15 @@ def train(
       out of memory and nothing can be halved.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
-  begun = begin(
-    recipe, runs, out, seed_batch=seed_batch, lane_width=lane_width, lowering=lowering, logits=logits,
-    keep_params=keep_params, checkpoint_every=checkpoint_every, force_mixed=force_mixed, progress=progress,
-  )  # fmt: skip
-  train_blocks(*begun, wait=True, force_mixed=force_mixed, progress=progress)
-  return open_results(out, recipe.test_sets[0])
+  if out is None:
+    raise Mistake("out is not given: say which folder shall hold the results, e.g. out='results/mine'")
+  with removed_if_unused(out):
+    begun = begin(
+      recipe, runs, out, seed_batch=seed_batch, lane_width=lane_width, lowering=lowering, logits=logits,
+      keep_params=keep_params, checkpoint_every=checkpoint_every, force_mixed=force_mixed, progress=progress,
+    )  # fmt: skip
+    train_blocks(*begun, wait=True, force_mixed=force_mixed, progress=progress)
+  return open_results(out, begun.task.recipe.test_sets[0])
 
 
 class Begun(NamedTuple):
@@ -100,11 +104,12 @@ class Begun(NamedTuple):
 
 
 def begin(
-  recipe: Recipe, runs: Runs, out: str | os.PathLike, *, seed_batch: int | None = None, lane_width: int | None = None,
-  lowering: str | None = None, logits: bool = False, keep_params: bool = False, checkpoint_every: int | None = None,
-  force_mixed: bool = False, progress: bool = True,
+  recipe: Recipe | str, runs: Runs | int, out: str | os.PathLike, *, seed_batch: int | None = None,
+  lane_width: int | None = None, lowering: str | None = None, logits: bool = False, keep_params: bool = False,
+  checkpoint_every: int | None = None, force_mixed: bool = False, progress: bool = True,
 ) -> Begun:  # fmt: skip
   """What `train` does before it trains: checks everything and makes the folder, or extends it."""
+  recipe, runs = named(recipe), as_runs(runs)
   if seed_batch is not None:
     at_least("seed batch", seed_batch, 1)
   if lane_width is not None and at_least("lane width", lane_width, 1) > (seed_batch or len(runs)):
@@ -114,6 +119,9 @@ def begin(
     one_of("lowering", lowering, lanes.LOWERINGS)
   if checkpoint_every is not None:
     at_least("checkpoint_every", checkpoint_every, 1)
+  for name, given in (("logits", logits), ("keep_params", keep_params), ("force_mixed", force_mixed)):
+    if given not in (True, False):
+      raise Mistake(f"{name} is {given!r:.100}: give True or False")
   check_folder(out)
   task = prepared(recipe, runs, logits, keep_params)
   task.check_varying(runs)
@@ -164,12 +172,15 @@ def work(
   Raises:
     Mistake: as `train`; or there are no such blocks.
   """
+  ends = (None, None) if blocks is None else blocks
+  if not isinstance(ends, tuple) or len(ends) != 2 or any(e is not None and whole_number(e) is None for e in ends):
+    raise Mistake(f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)")
   begun = resume(
     out, dataset=dataset, seed_batch=seed_batch, checkpoint_every=checkpoint_every, force_mixed=force_mixed,
     progress=progress,
   )  # fmt: skip
   count = -(-len(begun.runs) // begun.results.block_runs)
-  first, last = blocks or (None, None)
+  first, last = ends
   first, last = first or 0, count if last is None else last
   if not 0 <= first < last <= count:
     raise Mistake(f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}")
@@ -353,16 +364,23 @@ class Task(NamedTuple):
     return fitting_seed_batch(self.data, self.num_classes * self.logits, step, more)
 
   def shared(self) -> Any:
-    """The examples on every device."""
-    return lanes.replicate(self.examples, lanes.devices())
+    """The examples on every device. `Mistake` where they do not fit there."""
+    try:
+      return lanes.replicate(self.examples, lanes.devices())
+    except jax.errors.JaxRuntimeError as error:
+      if not is_out_of_memory(error):
+        raise
+      kind = lanes.devices()[0].device_kind
+      raise Mistake(f"the examples of {self.data.name} do not fit in the memory of {kind}: give fewer") from None
 
 
 def prepared(recipe: Recipe, runs: Runs, logits: bool, keep_params: bool) -> Task:
   """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
-  lanes.devices()  # before JAX starts
+  device = lanes.devices()[0]  # before JAX starts
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
   examples = on_device(recipe, data)
   runs.check(recipe, len(data.train), data.num_classes)
+  check_size(recipe, data.train.images.shape[1:], runs.num_classes(data.num_classes), free_memory(device))
   return Task(recipe, data, examples, digest(data), runs.num_classes(data.num_classes), logits, keep_params)
 
 

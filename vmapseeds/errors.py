@@ -1,6 +1,7 @@
 """What a user's mistake becomes: one line that says what was given, what is allowed and what to do."""
 
 import difflib
+import operator
 from collections.abc import Iterable
 
 MOST_LETTERS = 60  # of a name: file systems allow 255 bytes, and a letter may take four
@@ -8,7 +9,10 @@ MOST_SHOWN = 2000  # letters of a line
 
 
 class Mistake(ValueError):
-  """A mistake of the user's. The command line prints it as one line and exits with status 2."""
+  """A mistake of the user's, said in one line. The command line prints it and exits with status 2."""
+
+  def __init__(self, said: object = ""):
+    super().__init__(one_line(said))
 
 
 class UnknownField(Mistake, TypeError):
@@ -26,7 +30,7 @@ def one_of(what: str, given: object, allowed: Iterable[str], error: type[Mistake
     return
   near = difflib.get_close_matches(str(given), allowed, n=1)
   hint = f"; did you mean {near[0]!r}?" if near else ""
-  raise error(f"unknown {what} {given!r}: choose one of {', '.join(allowed)}{hint}")
+  raise error(f"unknown {what} {given!r:.200}: choose one of {', '.join(allowed)}{hint}")
 
 
 def safe_name(what: str, given: str) -> str:
@@ -45,6 +49,29 @@ def one_line(text: object) -> str:
 
 def at_least(what: str, given: object, least: int) -> int:
   """`given` as an int, or a `Mistake` when it is no whole number of at least `least`."""
-  if isinstance(given, bool) or not hasattr(given, "__index__") or given.__index__() < least:
-    raise Mistake(f"{what} is {given!r}: give a whole number of at least {least}")
-  return given.__index__()
+  whole = whole_number(given)
+  if whole is None or whole < least:
+    raise Mistake(f"{what} is {given!r:.200}: give a whole number of at least {least}")
+  return whole
+
+
+def whole_number(given: object) -> int | None:
+  """`given`, of Python, NumPy or another array library, as an int; None where it is no whole number."""
+  try:
+    return None if _is_bool(given) else operator.index(given)
+  except TypeError:
+    return None
+
+
+def number(what: str, given: object) -> float:
+  """`given`, of Python, NumPy or another array library, as a float, or a `Mistake` when it is no real number."""
+  try:
+    if hasattr(given, "__float__") and not _is_bool(given):
+      return float(given)
+  except (TypeError, ValueError, OverflowError):
+    pass  # an array of several numbers, or an int beyond all floats
+  raise Mistake(f"{what} is {given!r:.200}: give a number")
+
+
+def _is_bool(given: object) -> bool:
+  return isinstance(given, bool) or getattr(getattr(given, "dtype", None), "kind", "") == "b"

@@ -112,6 +112,32 @@ def made_whole(path: Path | UPath) -> Iterator[Path]:
     raise
 
 
+@contextlib.contextmanager
+def removed_if_unused(path: str | os.PathLike) -> Iterator[None]:
+  """Removes a results folder that was made inside, when what is inside fails before a block of runs is written.
+
+  A `Failure` leaves it, because the same command shall go on, and so does an interruption. So is a folder behind a URL.
+  """
+  path = place(path)
+  if is_remote(path) or attributes(path) is not None:
+    yield
+    return
+  absent = [folder for folder in (path.absolute(), *path.absolute().parents) if not os.path.exists(folder)]
+  try:
+    yield
+  except Failure:
+    raise
+  except Exception:
+    written = any(re.fullmatch(r"\d+\.json", name) for name in blocks.names(path / blocks.FOLDER))
+    if attributes(path) is not None and not written and not any(blocks.claimed(path).values()):
+      _remove(path)
+      for parent in absent[1:]:
+        parent.rmdir()
+      if not absent:
+        path.mkdir()
+    raise
+
+
 def _upload(draft: Path, path: UPath) -> None:
   """Puts a folder into a store. The root's `zarr.json`, put after the rest and only if there is none, makes it exist.
 

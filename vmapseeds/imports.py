@@ -64,8 +64,8 @@ def import_runs(
     labels: (examples,), class indices. Like the next two the path of a `.npy` file or an array: of NumPy, JAX, PyTorch
       or Zarr, nested lists, or what else has a `shape` and slices that NumPy reads.
     predictions: (runs, examples), class indices, -1 where a run has none: an error, whatever the label.
-    logits: (runs, examples, classes), float16, float32 or float64, instead of predictions. A run predicts the class of
-      its largest logit, the lowest of equal ones.
+    logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of predictions. A run predicts the
+      class of its largest logit, the lowest of equal ones. bfloat16 is kept as float32, which holds the same numbers.
     num_classes: of the task. Given none, as many as logits have, or one more than the highest class that occurs.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs. Given none, the name of the file of predictions or logits.
@@ -73,7 +73,8 @@ def import_runs(
     progress: whether to draw a progress bar on stderr.
 
   Raises:
-    Mistake: something does not fit or cannot be read or written, a class is out of range, a logit NaN or infinite.
+    Mistake: something does not fit or cannot be read or written, a class is out of range, a logit NaN or infinite, an
+      entry masked.
       Nothing is changed on disk then.
   """
   check_empty(out)
@@ -132,6 +133,8 @@ class Source:
         given = np.asarray(given)
       except ValueError:
         raise Mistake(f"{what} has rows of unequal length: give {layout(what)}") from None
+      except TypeError:
+        raise Mistake(f"{what} is a {type(given).__name__}: give {layout(what)}") from None
     self._array = given
     array = self._open()
     self.shape = tuple(array.shape)
@@ -141,7 +144,7 @@ class Source:
       raise Mistake(f"{what} has shape {self.shape}, {layout(what)}: give at least one of each")
     self.dtype = self[:0].dtype
     if what == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
-      raise Mistake(f"logits has dtype {self.dtype}: give float16, float32 or float64")
+      raise Mistake(f"logits has dtype {self.dtype}: give float16, bfloat16, float32 or float64")
     if what != "logits" and self.dtype.kind not in "iu":
       raise Mistake(f"{what} has dtype {self.dtype}: give class indices, integers")
     in_file = self.file and not array.flags.c_contiguous and array.nbytes
@@ -149,9 +152,15 @@ class Source:
       raise Mistake(f"{self.file} is in Fortran order, which is slow to read by runs: save np.ascontiguousarray of it")
 
   def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
+    block = self._open()[rows]
+    if np.ma.is_masked(block):
+      fill = "-1 for none" if self.what == "predictions" else "or leave their runs or examples out"
+      raise Mistake(f"{self.what} has masked entries: fill them, {fill}")
     try:
-      block = np.asarray(self._open()[rows])
-    except (TypeError, RuntimeError) as error:  # PyTorch, of tensors with gradients, on other devices or in bfloat16
+      if str(getattr(block, "dtype", "")).endswith("bfloat16"):  # PyTorch has a method of its own
+        block = block.float() if hasattr(block, "float") else block.astype(np.float32)
+      block = np.asarray(block)
+    except (TypeError, RuntimeError) as error:  # PyTorch, of tensors with gradients or on other devices
       raise Mistake(f"{self.what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
@@ -245,6 +254,8 @@ def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
     source.what: {"file": source.file and source.file.name, "shape": list(source.shape), "dtype": str(source.dtype)}
     for source in (runs, labels)
   }
+  if name is not None and not isinstance(name, str):
+    raise Mistake(f"the name is {name!r:.100}: give text")
   name = name or (runs.file.stem if runs.file else IMPORTED)
   if not name.isprintable():
     raise Mistake(f"the name {name!r} has characters that cannot be printed: give another")

@@ -13,6 +13,7 @@ import xarray as xr
 
 from vmapseeds import blocks, campaign
 from vmapseeds.errors import Failure, Mistake, at_least
+from vmapseeds.folders import removed_if_unused
 from vmapseeds.progress import Progress
 from vmapseeds.recipe import Recipe
 from vmapseeds.results import Results, open_results
@@ -68,7 +69,8 @@ def train(
   if ours:
     ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
   try:
-    return _train(ray, recipe, runs, out, workers, progress, how)
+    with removed_if_unused(out):
+      return _train(ray, recipe, runs, out, workers, progress, how)
   finally:
     if ours:
       ray.shutdown()

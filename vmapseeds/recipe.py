@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vmapseeds import models
-from vmapseeds.errors import Mistake, UnknownField, at_least, one_of, safe_name
+from vmapseeds.errors import Mistake, UnknownField, at_least, number, one_of, safe_name, whole_number
 
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("linear", "constant")
@@ -144,35 +144,41 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
 
 def hyperparameter(name: str, value: object) -> float:
   """`value` as a float, or a `Mistake` when no training can have it as its `name`."""
-  if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+  value = number(name, value)
+  if not 0 <= value <= MOST:
     raise Mistake(f"{name} is {value!r}: give a finite number of at least 0")
   if name == "momentum" and value >= 1:
     raise Mistake(f"momentum is {value!r}: give a number of at least 0 and below 1")
-  return float(value)
+  return value
 
 
 def _coerced(name: str, value: Any) -> Any:
-  """`value` as the field's type: lists become tuples and whole numbers floats, as JSON and flags need."""
+  """`value` as the field's type in plain Python, as JSON needs: lists become tuples and whole numbers floats."""
   hint = _HINTS[name]
   if isinstance(hint, types.UnionType):
     if value is None:
       return None
     hint = typing.get_args(hint)[0]
   if typing.get_origin(hint) is tuple:
-    if isinstance(value, list | tuple):
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
       item = typing.get_args(hint)[0]
       return tuple(_as(name, item, v) for v in value)
-    raise Mistake(f"{name} is {value!r}: give a list")
+    raise Mistake(f"{name} is {value!r:.200}: give a list")
   return _as(name, hint, value)
 
 
 def _as(name: str, kind: type, value: Any) -> Any:
-  if kind is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST:
-    return float(value)
-  if not isinstance(value, kind) or isinstance(value, bool):
-    what = {int: "a whole number", float: "a number", str: "a name"}[kind]
-    raise Mistake(f"{name} is {value!r}: give {what}")
-  return value
+  if kind is float:
+    return number(name, value)
+  if kind is str:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    found = str(value) if isinstance(value, str) else None
+  else:
+    found = whole_number(value)
+  if found is None:
+    raise Mistake(f"{name} is {value!r:.200}: give {'a name' if kind is str else 'a whole number'}")
+  return found
 
 
 def from_text(field: str, text: str) -> Any:
@@ -275,11 +281,11 @@ RECIPES: dict[str, tuple[Recipe, str]] = {
 }
 
 
-def recipe(name: str, /, **overrides: Any) -> Recipe:
+def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   """The named recipe with some fields overridden.
 
   Args:
-    name: one of `vmapseeds recipes`.
+    name: one of `vmapseeds recipes`; or a recipe.
     **overrides: any field of `Recipe`.
 
   Raises:
@@ -289,5 +295,7 @@ def recipe(name: str, /, **overrides: Any) -> Recipe:
   >>> recipe("digits_cnn", epochs=4).epochs
   4
   """
+  if isinstance(name, Recipe):
+    return name.replace(**overrides)
   one_of("recipe", name, RECIPES)
   return RECIPES[name][0].replace(**overrides)

@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 import zarr
 from jaxtyping import Bool, Int
+from upath import UPath
 
 from vmapseeds import blocks
 from vmapseeds.checks import MIXED
@@ -482,20 +483,33 @@ def readable(path: str | os.PathLike) -> Iterator[None]:
     raise damaged(path, faults) from error
 
 
-def errors(results: xr.Dataset) -> Bool[np.ndarray, "runs examples"]:
-  """predictions != labels of the runs that did not diverge."""
+def opened(results: xr.Dataset | str | os.PathLike) -> xr.Dataset:
+  """Results as `open_results` gives them, opened where they are a folder's path. `Mistake` for anything else."""
+  if isinstance(results, xr.Dataset) and {"predictions", "labels", "diverged"} <= {*results.variables}:
+    return results
+  if isinstance(results, str | os.PathLike | UPath):
+    return open_results(results)
+  raise Mistake(f"results is {type(results).__name__}: give what vs.open_results returns, or the path of a folder")
+
+
+def errors(results: xr.Dataset | str | os.PathLike) -> Bool[np.ndarray, "runs examples"]:
+  """predictions != labels of the runs that did not diverge, of opened results or of the folder at a path."""
+  results = opened(results)
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
   # Of one type: comparing two is many times slower.
   return kept.predictions.values != kept.labels.values.astype(kept.predictions.dtype)
 
 
-def prediction_blocks(results: xr.Dataset, runs: int = 4096) -> Iterator[Int[np.ndarray, "runs examples"]]:
+def prediction_blocks(
+  results: xr.Dataset | str | os.PathLike, runs: int = 4096
+) -> Iterator[Int[np.ndarray, "runs examples"]]:
   """The predictions of the runs that did not diverge, so many runs at a time, for `stats.tally_blocks`.
 
   Raises:
     Mistake: label maps differ between runs, so that no labels fit all of them.
   """
   at_least("runs of a block", runs, 1)
+  results = opened(results)
   if "run" in results.labels.dims:
     raise Mistake("these runs have a label map each, and no labels fit all of them: take vs.errors(results)")
   kept = np.flatnonzero(~results.diverged.values)

@@ -1,17 +1,17 @@
 """The runs table: everything that differs between repeats. A struct of arrays whose leading axis is the run."""
 
 import dataclasses
-import itertools
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Integer, Key, UInt32
 
 from vmapseeds.data import splits
-from vmapseeds.errors import Mistake, UnknownField, at_least, one_of
-from vmapseeds.recipe import Recipe, hyperparameter
+from vmapseeds.errors import Mistake, UnknownField, at_least, number, one_of, whole_number
+from vmapseeds.recipe import MOST, Recipe, hyperparameter
 
 SOURCES = ("init", "order", "augment", "dropout", "data")
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay")
@@ -66,8 +66,9 @@ class Runs:
   def __len__(self) -> int:
     return len(self.seeds["init"])
 
-  def __getitem__(self, rows: slice) -> "Runs":
-    """Some rows of the table, in their order."""
+  def __getitem__(self, rows: int | slice | Sequence[int]) -> "Runs":
+    """Some rows of the table, in the order given."""
+    rows = np.atleast_1d(np.arange(len(self))[rows])
     return jax.tree.map(lambda column: column[rows], self)
 
   # Tables from nothing.
@@ -75,8 +76,7 @@ class Runs:
   @classmethod
   def independent(cls, n: int, *, start: int = 0) -> "Runs":
     """`n` runs in which every source varies: run i has seed `start` + i for each."""
-    seeds = _seeds(start, at_least("runs", n, 1))
-    return cls(dict.fromkeys(SOURCES, seeds))
+    return cls(dict.fromkeys(SOURCES, _seeds(start, n)))
 
   @classmethod
   def vary(cls, sources: str | Sequence[str], n: int, *, start: int = 0, fixed: int = 0) -> "Runs":
@@ -87,18 +87,18 @@ class Runs:
     >>> Runs.vary("order", 3, fixed=7).seeds["order"], Runs.vary("order", 3, fixed=7).seeds["init"]
     (array([0, 1, 2], dtype=uint32), array([7, 7, 7], dtype=uint32))
     """
-    varied = (sources,) if isinstance(sources, str) else tuple(sources)
+    varied = _listed(sources)
     for source in varied:
       one_of("source of randomness", source, SOURCES, UnknownField)
     if len(set(varied)) < len(varied):
       raise Mistake(f"sources that vary are {', '.join(varied)}: name each once")
     if not varied:
       raise Mistake(f"no source of randomness to vary: choose some of {', '.join(SOURCES)}")
-    at_least("runs", n, 1)
-    return cls({s: _seeds(start, n) if s in varied else np.repeat(_seeds(fixed, 1), n) for s in SOURCES})
+    columns = _seeds(start, n), np.repeat(_seeds(fixed, 1), n)
+    return cls({source: columns[source not in varied] for source in SOURCES})
 
   @classmethod
-  def sweep(cls, *, seeds: int, start: int = 0, **values: Sequence[float]) -> "Runs":
+  def sweep(cls, *, seeds: int | None = None, start: int = 0, **values: float | Sequence[float]) -> "Runs":
     """Every combination of hyperparameters, `seeds` times each: the same seeds, from `start` on, for each combination.
 
     Rows go seed by seed, so that more seeds extend the table. Hyperparameters are `lr`, `momentum`, `weight_decay`.
@@ -106,20 +106,21 @@ class Runs:
     >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
     [0.10000000149011612, 0.20000000298023224, 0.10000000149011612, 0.20000000298023224]
     """
-    at_least("seeds", seeds, 1)
+    swept = {}
     for name, column in values.items():
       one_of("hyperparameter", name, HYPERPARAMETERS, UnknownField)
-      if not len(column):
+      swept[name] = np.array([hyperparameter(name, value) for value in _listed(column)], np.float32)
+      if not len(swept[name]):
         raise Mistake(f"{name} is swept over no values: give at least one")
-    if not values:
+      if len(np.unique(swept[name])) < len(swept[name]):
+        raise Mistake(f"{name} is swept over {', '.join(f'{v:g}' for v in swept[name])}: give each value once")
+    if not swept:
       raise Mistake(f"nothing to sweep: give values for some of {', '.join(HYPERPARAMETERS)}")
-    combinations = list(itertools.product(*values.values()))
-    columns = {
-      name: np.tile(np.array([hyperparameter(name, float(c[i])) for c in combinations], np.float32), seeds)
-      for i, name in enumerate(values)
-    }
-    numbers = np.repeat(_seeds(start, seeds), len(combinations))
-    return cls(dict.fromkeys(SOURCES, numbers), columns)
+    each = math.prod(map(len, swept.values()))
+    _checked_count(at_least("seeds", seeds, 1) * each)
+    grids = np.meshgrid(*swept.values(), indexing="ij")
+    columns = {name: np.tile(grid.ravel(), seeds) for name, grid in zip(swept, grids, strict=True)}
+    return cls(dict.fromkeys(SOURCES, np.repeat(_seeds(start, seeds), each)), columns)
 
   @classmethod
   def concat(cls, tables: Sequence["Runs"]) -> "Runs":
@@ -128,8 +129,8 @@ class Runs:
     Tables must agree in what is swept and in how training examples are chosen; a poke or a label map may stand in
     some of them only if every table has one (`Runs.poke(step=-1)` never pokes).
     """
-    if not tables:
-      raise Mistake("no tables to concatenate: give at least one")
+    if not isinstance(tables, Sequence) or not tables or not all(isinstance(table, Runs) for table in tables):
+      raise Mistake(f"tables is {tables!r:.100}: give a list of at least one table to concatenate")
     shapes = [(jax.tree.structure(t), [c.shape[1:] for c in jax.tree.leaves(t)]) for t in tables]
     if any(s != shapes[0] for s in shapes):
       raise Mistake(
@@ -156,29 +157,25 @@ class Runs:
     Steps are counted from 0. Which weight is a function of the init seed. Jordan 2023, appendix D.2; Summers &
     Dinneen 2021.
     """
-    steps = np.broadcast_to(np.asarray(step), (len(self),))
-    if steps.dtype.kind not in "iu" or steps.min() < NEVER:
-      raise Mistake(f"poke step is {step!r}: give whole numbers of at least 0, or -1 for never")
-    if not np.isfinite(factor):
+    steps = _whole_numbers(step, NEVER)
+    if steps is None or steps.ndim > 1:
+      raise Mistake(f"poke step is {step!r:.200}: give whole numbers of at least 0, or -1 for never")
+    if steps.ndim and len(steps) != len(self):
+      raise Mistake(f"poke steps for {len(steps)} runs in a table of {len(self)}: give one, or one a run")
+    if not abs(number("poke factor", factor)) <= MOST:
       raise Mistake(f"poke factor is {factor!r}: give a finite number")
-    factors = np.full(len(self), factor, np.float32)
-    return dataclasses.replace(self, poke_step=steps.astype(np.int32), poke_factor=factors)
+    steps, factors = np.array(np.broadcast_to(steps, len(self))), np.full(len(self), factor, np.float32)
+    return dataclasses.replace(self, poke_step=steps, poke_factor=factors)
 
   def subset(self, size_or_indices: int | Sequence | Integer[np.ndarray, "*runs train"]) -> "Runs":
     """The same runs, each on some training examples: `size` drawn without replacement by the data seed, or indices.
 
     Indices are an int array (train,) for all runs or (runs, train) for each.
     """
-    if np.ndim(size_or_indices) == 0:
+    if whole_number(size_or_indices) is not None or not hasattr(size_or_indices, "__len__"):
       size = at_least("training subset", size_or_indices, 1)
       return dataclasses.replace(self, sampling=("subset", size), subset_indices=None)
-    indices = np.asarray(size_or_indices)
-    if indices.dtype.kind not in "iu" or indices.ndim > 2 or not indices.size or indices.min() < 0:
-      given = f"training indices of shape {indices.shape}, {indices.dtype}"
-      raise Mistake(f"{given}: give whole numbers (train,) or (runs, train)")
-    if indices.ndim == 2 and len(indices) != len(self):
-      raise Mistake(f"training indices for {len(indices)} runs in a table of {len(self)}: give a row a run")
-    rows = np.broadcast_to(indices, (len(self), indices.shape[-1])).astype(np.int32)
+    rows = self._rows_of("training indices", size_or_indices, "train")
     return dataclasses.replace(self, subset_indices=rows, sampling=None)
 
   def bootstrap(self, size: int | None = None) -> "Runs":
@@ -189,13 +186,16 @@ class Runs:
 
   def with_label_map(self, label_map: Sequence | Integer[np.ndarray, "*runs classes"]) -> "Runs":
     """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0."""
-    maps = np.asarray(label_map)
-    if maps.dtype.kind not in "iu" or maps.ndim not in (1, 2) or not maps.size or maps.min() < 0:
-      given = f"label map of shape {maps.shape}, {maps.dtype}"
-      raise Mistake(f"{given}: give whole numbers from 0, (classes,) or (runs, classes)")
-    if maps.ndim == 2 and len(maps) != len(self):
-      raise Mistake(f"label maps for {len(maps)} runs in a table of {len(self)}: give a row a run")
-    return dataclasses.replace(self, label_map=np.broadcast_to(maps, (len(self), maps.shape[-1])).astype(np.int32))
+    return dataclasses.replace(self, label_map=self._rows_of("label map", label_map, "classes"))
+
+  def _rows_of(self, what: str, given: Any, axis: str) -> Integer[np.ndarray, "runs ..."]:
+    """Whole numbers from 0, a row for each run or one for all."""
+    rows = _whole_numbers(given, 0)
+    if rows is None or rows.ndim not in (1, 2):
+      raise Mistake(f"{what} is {given!r:.200}: give whole numbers from 0, ({axis},) or (runs, {axis})")
+    if rows.ndim == 2 and len(rows) != len(self):
+      raise Mistake(f"{what} for {len(rows)} runs in a table of {len(self)}: give a row a run")
+    return np.array(np.broadcast_to(rows, (len(self), rows.shape[-1])))
 
   # What others read.
 
@@ -268,10 +268,42 @@ jax.tree_util.register_dataclass(
 )
 
 
+def as_runs(given: Runs | int) -> Runs:
+  """A table of at least one run; a number means so many independent ones."""
+  if isinstance(given, Runs):
+    at_least("runs", len(given), 1)
+    return given
+  if whole_number(given) is None:
+    raise Mistake(f"runs is {given!r:.100}: give how many, or a table as vs.Runs.independent makes it")
+  return Runs.independent(given)
+
+
 def _seeds(start: int, n: int) -> UInt32[np.ndarray, " runs"]:
-  start = at_least("seed", start, 0)
-  if n > MOST_RUNS:
-    raise Mistake(f"runs is {n}: give at most {MOST_RUNS}")
+  start, n = at_least("seed", start, 0), _checked_count(n)
   if start + n > 2**32:
     raise Mistake(f"seeds up to {start + n - 1}: give numbers below 2**32")
   return np.arange(start, start + n, dtype=np.uint32)
+
+
+def _checked_count(n: int) -> int:
+  if at_least("runs", n, 1) > MOST_RUNS:
+    raise Mistake(f"runs is {n}: give at most {MOST_RUNS}")
+  return int(n)
+
+
+def _listed(given: Any) -> list:
+  """Several values as a list, one as a list of one."""
+  try:
+    return [given] if isinstance(given, str) else list(given)
+  except TypeError:
+    return [given]
+
+
+def _whole_numbers(given: Any, least: int) -> Integer[np.ndarray, "..."] | None:
+  """An array of int32; None where not all of it are whole numbers from `least`."""
+  try:
+    numbers = np.asarray(given)
+  except ValueError:  # rows of unequal length
+    return None
+  fits = numbers.dtype.kind in "iu" and numbers.size and least <= numbers.min() and numbers.max() < 2**31
+  return numbers.astype(np.int32) if fits else None

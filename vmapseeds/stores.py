@@ -32,6 +32,8 @@ def place(given: str | os.PathLike | UPath) -> Path | UPath:
   """
   if isinstance(given, UPath) and not isinstance(given, os.PathLike):
     return UPath(given, **_options(given.protocol))
+  if not isinstance(given, str) and not (isinstance(given, os.PathLike) and isinstance(os.fspath(given), str)):
+    raise Mistake(f"{given!r:.100} is no folder: give its path or its URL")
   text = os.fspath(given)
   protocol, found, _ = text.partition("://")
   if not found:

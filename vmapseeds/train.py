@@ -1,5 +1,6 @@
 """One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and jit-able."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Real
 
 from vmapseeds import augment, models
+from vmapseeds.errors import Mistake
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Run
 
@@ -34,6 +36,18 @@ class Trained(NamedTuple):
 def network(recipe: Recipe, num_classes: int):
   """The recipe's Flax module."""
   return models.build(recipe.model, num_classes=num_classes, width=recipe.width, precision=recipe.precision)
+
+
+def check_size(recipe: Recipe, image: Sequence[int], num_classes: int, memory: float) -> None:
+  """`Mistake` where a network is larger than its weights can be counted, or than so many bytes can train."""
+  model = network(recipe, num_classes)
+  params = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *image)), train=False))["params"]
+  count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+  # At least parameters, their gradient and the optimiser's moments, all in float32.
+  needed = 4 * count * {"sgd": 3, "adam": 4}[recipe.optimizer]
+  if count >= 2**31 or needed > memory:
+    given = f"{recipe.model} of width {recipe.width:g} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
+    raise Mistake(f"{given}: more than there is memory for, give a smaller width")
 
 
 def normalize(images: Array, mean: Float[Array, " channels"], std: Float[Array, " channels"]) -> Float[Array, "..."]:

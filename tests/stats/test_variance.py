@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import xarray as xr
 
 from vmapseeds import stats
 from vmapseeds.errors import Mistake
@@ -259,6 +260,8 @@ def test_large_example_counts_are_exact():
     (lambda: stats.error_rates([1, 0]), r"for a single run give errors\[None\]"),
     (lambda: stats.error_rates(np.zeros((2, 3, 4))), r"errors has shape \(2, 3, 4\)"),
     (lambda: stats.error_rates([[1, 0], [1]]), "errors has rows of unequal length"),
+    (lambda: stats.error_rates(np.ma.masked_equal([[1, 0], [1, 1]], 0)), "errors has masked entries: fill them, or leave"),
+    (lambda: stats.error_rates(xr.Dataset()), r"errors is a Dataset: give one array, \(runs, examples\)"),
     (lambda: stats.test_set_variance([[0, 2]]), "errors has values from 0 to 2: give predictions != labels"),
     (lambda: stats.test_set_variance(jnp.array([[0, -1]])), "errors has values from -1 to 0"),
     (lambda: stats.test_set_variance([[0.0, 1.0]]), "errors has dtype float64: give predictions != labels"),

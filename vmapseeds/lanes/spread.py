@@ -1,7 +1,8 @@
 """Spreads a function of one lane over lanes, a fixed number at a time, on all devices."""
 
-import contextlib
+import functools
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -47,17 +48,28 @@ class Keeper(Protocol):
 def devices() -> list[jax.Device]:
   """All local devices, after what must be set before JAX starts, unless the user has set it.
 
-  On a CPU, one XLA device a core. Compiled programs are kept in the user's cache folder, so that a resumed campaign
-  does not compile again; `JAX_COMPILATION_CACHE_DIR` or `JAX_ENABLE_COMPILATION_CACHE=false` say otherwise.
+  On a CPU, one XLA device a core; where JAX has started with fewer, a line on stderr says so. Compiled programs stay
+  in the user's cache folder, so that a resumed campaign does not compile again; `JAX_COMPILATION_CACHE_DIR` or
+  `JAX_ENABLE_COMPILATION_CACHE=false` say otherwise.
   """
   if jax.config.jax_compilation_cache_dir is None:
     jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
   told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get("XLA_FLAGS", "")
   if not told and jax.config.jax_num_cpu_devices == -1:
-    # Once JAX has started, its devices are what they are.
-    with contextlib.suppress(RuntimeError):
+    try:
       jax.config.update("jax_num_cpu_devices", _cores())
+    except RuntimeError:  # JAX has started, and its devices are what they are
+      _say_which_are_missing()
   return jax.local_devices()
+
+
+@functools.cache
+def _say_which_are_missing() -> None:
+  """A line on stderr, once, where JAX started with fewer CPU devices than there are cores."""
+  found, cores = jax.local_devices(), _cores()
+  if found[0].platform == "cpu" and len(found) < cores:
+    remedy = f"call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES={cores}, to use all"
+    print(f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}", file=sys.stderr)
 
 
 def _cores() -> int:

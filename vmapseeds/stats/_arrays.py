@@ -63,10 +63,14 @@ def settled(counts: Array) -> Array:
 def read(what: str, x: object, axes: str, at_least: int = 0) -> Array:
   """`x` as an array of the named axes; with `at_least`, so many of the last of them are enough."""
   if not isinstance(x, jax.Array):
+    if np.ma.is_masked(x):
+      raise Mistake(f"{what} has masked entries: fill them, or leave their runs or examples out, first")
     try:
       x = np.asarray(x)
     except ValueError:
       raise Mistake(f"{what} has rows of unequal length: give one array, {_layout(axes)}") from None
+    except TypeError:
+      raise Mistake(f"{what} is a {type(x).__name__}: give one array, {_layout(axes)}") from None
   wanted = len(axes.split())
   if not (at_least or wanted) <= x.ndim <= wanted:
     raise Mistake(f"{what} has shape {x.shape}: give {_layout(axes)}{_remedy(what, x, axes)}")
