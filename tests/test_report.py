@@ -23,7 +23,7 @@ import vmapseeds as vs
 from vmapseeds import cli, pages, plots
 from vmapseeds.errors import Mistake
 from vmapseeds.folders import create_folder, whole_chunks
-from vmapseeds.report import figures
+from vmapseeds.report import COMPARED, Part, figures, side_by_side_table
 from vmapseeds.report import html as page_of
 from vmapseeds.runs import SOURCES
 from vmapseeds.summary import show, summarize
@@ -599,10 +599,10 @@ def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
 
 def test_the_command_chooses_runs(sweep, tmp_path, capsys):
   cli.main(["report", str(sweep), "--where", "lr=0.02", "lr=0.05", "--where", "seed_init=3", "--out", str(tmp_path)])
-  assert re.findall(r"│ (lr=\S+) +│ +(\d+) │", capsys.readouterr().out) == [("lr=0.02", "1"), ("lr=0.05", "1")]
+  assert re.findall(r"│ seed_init=3 +│ +(\d+) │.*\n│ (lr=\S+) ", capsys.readouterr().out) == [("1", "lr=0.02"), ("1", "lr=0.05")]
   with pytest.raises(SystemExit):
     cli.main(["report", str(sweep), "--where", "lr"])
-  assert capsys.readouterr().err == "error: --where 'lr': write COLUMN=NUMBER, such as --where lr=0.02; folders come first\n"
+  assert capsys.readouterr().err.startswith("error: --where 'lr': write COLUMN=NUMBER, such as --where lr=0.02; ")
 
 
 @pytest.mark.parametrize(
@@ -621,6 +621,18 @@ def test_mistakes_in_choosing_runs(options, message, sweep, tmp_path):
   with pytest.raises(Mistake, match=message):
     vs.report(sweep, **options, out=tmp_path / "out")
   assert not (tmp_path / "out").exists()
+
+
+def test_the_table_side_by_side_cuts_no_name_and_no_number():
+  statistics = dict.fromkeys(COMPARED, {"value": 0.12345, "unit": "fraction"})
+  summary = {"values": {"lr": 0.1}, "runs": 10_000, "statistics": statistics}
+  console = Console(width=80, record=True, file=io.StringIO())
+  console.print(side_by_side_table([Part("weight_decay=0.0005, momentum=0.95", None, None, summary)]))
+  lines = console.export_text().splitlines()
+  assert all(len(line.rstrip()) <= 80 for line in lines)
+  assert "".join(line.split("│")[1].strip() for line in lines if "│" in line) == "weight_decay=0.0005momentum=0.95"
+  assert sum(line.count(" 12.35 ") for line in lines) == 6
+  assert "ensemble" in "".join(lines)
 
 
 def test_imported_runs_have_no_columns(tmp_path):

@@ -94,7 +94,7 @@ def grouped(
     _check_column(results, name)
   results = chosen(results, where)
   keys = swept(results) if by is None else by
-  names = list(dict.fromkeys([*keys, *(name for name in where or () if len(values_of(results, name)) == 1)]))
+  names = list(dict.fromkeys([*(name for name in where or () if len(values_of(results, name)) == 1), *keys]))
   if not names or not results.sizes["run"]:
     return [Group({}, results)]
   rows = np.stack([results[name].values.astype(np.float64) for name in names], axis=1)

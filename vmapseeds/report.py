@@ -26,8 +26,8 @@ from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summ
 COMPARED = {
   "mean_accuracy": "mean",
   "sd_accuracy": "sd",
-  "independent_errors_sd": "sd if indep.",
-  "distribution_sd": "distr. sd",
+  "independent_errors_sd": "sd if\nindep.",
+  "distribution_sd": "distr.\nsd",
   "ensemble_accuracy": "ensemble",
   "expected_disagreement": "disagr.",
 }
@@ -169,12 +169,10 @@ def side_by_side_table(parts: Sequence[Part]) -> Table:
   """Campaigns or groups of runs side by side, a row each."""
   heading = "group" if any(part.summary["values"] for part in parts) else "folder"
   table = Table(title="test accuracy side by side, in %", title_justify="left")
-  names = _in_lines(parts)
-  longest = max(len(line) for name in names for line in name.split("\n"))
-  table.add_column(heading, overflow="fold", min_width=min(longest, 13))
+  table.add_column(heading, overflow="fold")
   for heading in ("runs", *COMPARED.values()):
-    table.add_column(heading, justify="right")
-  for name, part in zip(names, parts, strict=True):
+    table.add_column(heading, justify="right", no_wrap=True)
+  for name, part in zip(_in_lines(parts), parts, strict=True):
     found = map(part.summary["statistics"].get, COMPARED)
     cells = ("–" if s is None else show(s["value"], None, s["unit"]).removesuffix(" %") for s in found)
     table.add_row(escape(name), str(part.summary["runs"]), *cells)
