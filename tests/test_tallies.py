@@ -1,5 +1,6 @@
 """Tallies: the counts against loops, the statistics against those of all runs at once, bit for bit."""
 
+import collections
 import dataclasses
 import doctest
 import inspect
@@ -45,24 +46,22 @@ def test_counts_equal_loops(runs, array):
   predictions, labels = some_predictions(runs)
   given = tally(array(predictions), labels, CLASSES, pairs=True)
   votes = np.zeros((EXAMPLES, CLASSES), int)
-  run_errors = np.zeros(EXAMPLES + 1, int)
-  by_even, by_odd = np.zeros((2, 7), int), np.zeros((2, 6), int)
+  half_errors = collections.Counter()
   joint = np.zeros((EXAMPLES, EXAMPLES), int)
   for row in predictions:
     wrong = [i for i in range(EXAMPLES) if row[i] != labels[i]]
     even, odd = sum(i % 2 == 0 for i in wrong), sum(i % 2 == 1 for i in wrong)
-    run_errors[len(wrong)] += 1
-    by_even[:, even] += 1, odd
-    by_odd[:, odd] += 1, even
+    half_errors[even, odd] += 1
     for i, j in itertools.product(wrong, wrong):
       joint[i, j] += 1
     for i, c in enumerate(row):
       if c >= 0:
         votes[i, c] += 1
-  counted = (runs, labels, votes, run_errors, by_even, by_odd, joint)
+  half_errors = np.reshape([(*pair, times) for pair, times in sorted(half_errors.items())], (-1, 3)).T
+  counted = (runs, labels, votes, half_errors, joint)
   for name, expected in zip(FIELDS, counted, strict=True):
     np.testing.assert_array_equal(getattr(given, name), expected, err_msg=name)
-  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [np.int32] * 2 + [np.int64] * 3 + [np.int32]
+  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [np.int32] * 2 + [np.int64, np.int32]
   assert all(isinstance(getattr(given, n), np.ndarray) for n in FIELDS[1:])
   assert tally(array(predictions), labels, CLASSES).joint_errors is None
 
@@ -200,6 +199,8 @@ OF_ERRORS = {
   "distribution_variance": [{}, {"unbiased": False}],
   "distribution_variance_se": [{}],
   "split_correlation": [{}],
+  "split_correlation_se": [{}],
+  "split_correlation_interval": [{}, {"level": 0.5}],
   "split_covariance": [{}],
   "top_fraction_gain": [{}, {"fraction": 0.29}, {"fraction": 1.0}],
   "dependent_pairs": [{}, {"threshold": 0.0}],
@@ -313,7 +314,8 @@ def test_order_of_examples():
   before = tally(predictions, labels, CLASSES, pairs=True)
   after = tally(predictions[:, ::-1], labels[::-1], CLASSES, pairs=True)
   # Of twelve examples reversed, the even ones are odd.
-  moved = {"by_even_errors": before.by_odd_errors, "by_odd_errors": before.by_even_errors}
+  swapped = before.half_errors[[1, 0, 2]]
+  moved = {"half_errors": swapped[:, np.lexsort(swapped[1::-1])]}
   moved |= {"labels": before.labels[::-1], "votes": before.votes[::-1], "joint_errors": before.joint_errors[::-1, ::-1]}
   assert_equal(after, dataclasses.replace(before, **moved))
 

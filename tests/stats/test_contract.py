@@ -165,7 +165,7 @@ CASES = {
   "paired_sample_size": sample_size(),
   "paired_power": Case((PAIRS, RATES), ("points", "points"), ("points",), 0, 1, jit=False),  # its w* is a search
   "mean_difference": of_pairs("", "", "")._replace(low=-1),
-  "variance_ratio": of_pairs("", "", "")._replace(high=20),
+  "variance_ratio": of_pairs("", "", "", jit=False)._replace(high=20),  # the quantiles of intervals are SciPy's
   "difference_sd": elementwise(2, RATES, RATES[::-1]),
   "least_significant_difference": elementwise(2, RATES, RATES[::-1], 1 + RATES),
   "equivalent_threshold": elementwise(9, (1 + RATES) / 3)._replace(low=-9),
@@ -183,9 +183,11 @@ CASES = {
   "average_correlation": Case((MEASURES,), ("repetitions k",), ("",), -1, 1),
   "mse_decomposition": Case((MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}),
   "mean_interval": Case((RATES,), ("runs",), ("", ""), 0, 1),
-  "variance_interval": Case((RATES,), ("points",), ("points",) * 2, 0, 20, {"runs": 9}),
-  "distribution_variance_interval": of_errors(("", ""), -1, 9),
-  "correlation_interval": Case((RATES,), ("points",), ("points",) * 2, -1, 1, {"runs": 9}),
+  "variance_interval": Case((RATES,), ("runs",), ("", ""), 0, 20, jit=False),
+  "distribution_variance_interval": of_errors(("", ""), -0.25, 0.25, jit=False),
+  "correlation_interval": of_pairs("", "", jit=False)._replace(low=-1),
+  "split_correlation_se": halves(("",), 0, 2, jit=False),
+  "split_correlation_interval": halves(("", ""), -1, 1, jit=False),
   "proportion_interval": Case((RATES,), ("points",), ("points",) * 2, 0, 1, {"examples": 40}),
   "runs_for_precision": of_errors(("",), 1, 999, options={"statistic": "test_set_variance", "relative": 0.2}),
   "independent_errors_variance_se": of_errors(("",), 0, 1),

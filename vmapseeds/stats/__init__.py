@@ -95,6 +95,8 @@ from vmapseeds.stats.intervals import (
   mean_interval,
   proportion_interval,
   runs_for_precision,
+  split_correlation_interval,
+  split_correlation_se,
   variance_interval,
 )
 from vmapseeds.stats.losses import LossVariance, brier_score, cross_entropy, loss_variance
@@ -234,6 +236,8 @@ __all__ = [
   "scatter_agreement",
   "single_point_comparison",
   "split_correlation",
+  "split_correlation_interval",
+  "split_correlation_se",
   "split_covariance",
   "tally",
   "tally_blocks",

@@ -19,7 +19,6 @@ from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import (
   Array,
   Given,
-  correlation,
   namespace,
   positive,
   ratio,
@@ -31,6 +30,7 @@ from vmapseeds.stats._arrays import (
   within,
 )
 from vmapseeds.stats.estimators import checked_correlation, sample_variance
+from vmapseeds.stats.intervals import log_ratio_reach, untraced, variance_interval
 
 _TIES = ("half", "strict", "drop")
 # Section 4.2: the improvements that papers publish, in standard deviations of a run, by the paper's regression.
@@ -441,13 +441,14 @@ def _level(level: float) -> float:
 
 
 def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, level: float = 0.95) -> VarianceRatio:
-  """Var(A) / Var(B) with its interval, for normal performances.
+  """Var(A) / Var(B) with its interval, whatever the law of the performances.
 
-      unpaired: F = s_A²/s_B² over the quantiles of F_{n-1, m-1}
-      paired:   F (K ± √(K² - 1)),  K = 1 + 2 (1 - r²) t²_{k-2} / (k - 2)
+      paired:   log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval` has it
+      unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² + b_low²)
 
-  Runs with the same seeds are correlated (r), which the F quantiles would ignore; the paired form is Pitman's and
-  is narrower the higher r² is. It answers what endlessly many runs on the same test examples would give.
+  Runs with the same seeds are correlated, which makes the paired interval the narrower. Without pairs, a_low and a_high
+  are how far the `variance_interval` of A reaches down and up from log s_A², b_low and b_high those of B. It answers
+  what endlessly many runs on the same test examples would give. Not under `jit`.
 
   Args:
     a: (runs,) performances of A.
@@ -456,32 +457,31 @@ def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, leve
     level: what the interval shall cover, between 0 and 1.
 
   Returns:
-    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or where the runs of B are equal, and no interval for two
-    pairs, or where those of A are equal.
+    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or where the runs of B are equal, and no interval for fewer
+    than three runs of either, or where those of A are equal.
 
   Raises:
-    Mistake: shapes that do not fit, a performance that is not finite, or level out of range.
+    Mistake: shapes that do not fit, a performance that is not finite, traced input, or level out of range.
 
-  Source: Fisher 1924; Pitman 1939 (and Morgan) for pairs. Not in bouthillier2021.
+  Source: ours; Miller 1968 for the jackknife, Zou and Donner 2008 for the interval from two. Not in bouthillier2021.
 
-  >>> result = variance_ratio([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 5.0, 6.0])
+  >>> result = variance_ratio([1.0, 2.0, 3.0, 4.0, 6.0], [1.0, 3.0, 5.0, 6.0, 8.0])
   >>> print(result.ratio.round(4), result.low.round(4), result.high.round(4))
-  0.339 0.146 0.7873
+  0.5068 0.1495 1.718
   """
-  upper = (1 + _level(level)) / 2
-  a, b = _performances(a, b, paired)
-  xp = namespace(a, b)
-  f = ratio(sample_variance(a), sample_variance(b))
-  if not paired:
-    freedom = (len(a) - 1, len(b) - 1)
-    ends = (scipy.stats.f.ppf(q, *freedom) if min(freedom) > 0 else np.nan for q in (upper, 1 - upper))
-    return VarianceRatio(f, *(xp.asarray(xp.where(f > 0, f / end, xp.nan)) for end in ends))
-  freedom = len(a) - 2
-  t = scipy.stats.t.ppf(upper, freedom) if freedom > 0 else np.nan
-  k = 1 + 2 * (1 - correlation(a, b) ** 2) * ratio(t**2, freedom)
-  spread = xp.sqrt(k**2 - 1)
-  # 1/(K + √) is K - √ without its cancellation.
-  return VarianceRatio(f, xp.asarray(f / (k + spread)), xp.asarray(f * (k + spread)))
+  _level(level)
+  a, b = (untraced(name, x) for name, x in zip("ab", _performances(a, b, paired), strict=True))
+  found = ratio(sample_variance(a), sample_variance(b))
+  if min(len(a), len(b)) < 3 or not found > 0:
+    return VarianceRatio(found, *(np.asarray(np.nan),) * 2)
+  if paired:
+    down = up = log_ratio_reach(a, b, level)
+  else:
+    ends = np.log([variance_interval(x, level) for x in (a, b)])
+    (a_down, a_up), (b_down, b_up) = abs(ends - np.log([[sample_variance(x)] for x in (a, b)]))
+    down, up = np.hypot(a_down, b_up), np.hypot(a_up, b_down)
+  with np.errstate(over="ignore"):
+    return VarianceRatio(found, *(np.asarray(found * np.exp(side)) for side in (-down, up)))
 
 
 def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:

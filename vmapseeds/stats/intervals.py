@@ -16,7 +16,9 @@ from vmapseeds.errors import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
+  centred,
   class_counts,
+  correlation,
   namespace,
   positive,
   ratio,
@@ -25,10 +27,14 @@ from vmapseeds.stats._arrays import (
   read_reals,
   read_votes,
   real,
+  traced,
   within,
 )
 from vmapseeds.stats.variance import (
   distribution_variance,
+  distribution_variance_se,
+  error_rates,
+  halves,
   independent_errors_variance,
   test_set_variance,
 )
@@ -70,32 +76,66 @@ def mean_interval(values: Given["runs"], level: float = 0.95) -> Interval:
   return Interval(xp.asarray(mean - reach), xp.asarray(mean + reach))
 
 
-def variance_interval(variance: Given["..."], runs: int, level: float = 0.95) -> Interval:
-  """Interval of a variance between runs that are normally distributed: (R - 1) S²/χ²_{R-1}.
+def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
+  """Interval of the variance between runs, whatever their law: the jackknife of log S².
 
-  It answers what the variance of endlessly many runs is, on the same test examples. Its roots are the interval of the
-  standard deviation.
+      low = S²/(1 + u),    high = S² exp(u + u²/2),    u = t_ν SE(log S²)
+
+  The jackknife sees the fourth moment. Its standard error is uncertain itself, the more so the heavier the tails: ν is
+  Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the log S² of all runs but one. A run far off raises S² and
+  its error together, so that the interval must reach farther up than down: u²/2, chosen by simulation. It answers what
+  the variance of endlessly many runs is, on the same test examples. Its roots are the interval of the standard
+  deviation. Not under `jit`.
 
   Args:
-    variance: S², any shape, ddof = 1.
-    runs: R, over how many runs.
+    values: (runs,), one number a run, such as its accuracy.
     level: what the interval shall cover, between 0 and 1.
 
   Returns:
-    `low` and `high`, of the variance's shape and unit; NaN for fewer than two runs.
+    `low` and `high`, 0-d, squares; NaN for fewer than three runs or where all are equal.
 
   Raises:
-    Mistake: variance is negative, or level out of range.
+    Mistake: values is not (runs,), has a number that is not finite, is traced, or level is out of range.
 
-  Source: ours, from the law of S² of normal values.
+  Source: ours; Miller 1968 for the jackknife of log S², Satterthwaite 1946.
 
-  >>> low, high = variance_interval(1.0, runs=201)
+  >>> low, high = variance_interval(np.arange(50) / 10)
   >>> print(low.round(3), high.round(3))
-  0.83 1.229
+  1.682 2.864
   """
-  variance = within("variance", variance, 0, np.inf)
-  low, high = _chi_square_factors(runs, level)
-  return Interval(*(namespace(variance).asarray(variance * factor) for factor in (low, high)))
+  upper = _upper(level)
+  values = np.sort(untraced("values", read_reals("values", values, "runs")))
+  runs = len(values)
+  if runs < 3 or values[0] == values[-1]:
+    return _unknown()
+  squares = (values - values.mean()) ** 2
+  variance = squares.sum() / (runs - 1)
+  u = _reach(_logs_without_each(squares), upper)
+  with np.errstate(over="ignore"):
+    return Interval(np.asarray(variance / (1 + u)), np.asarray(variance * np.exp(u + u**2 / 2)))
+
+
+def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
+  """How far to either side of log(S_a²/S_b²) its interval reaches, of pairs of runs: by the jackknife."""
+  return _reach(np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))), _upper(level))
+
+
+def _logs_without_each(squares: np.ndarray) -> np.ndarray:
+  """log S² of all runs but each one, less that of all, from the squared deviations."""
+  left = 1 - len(squares) / (len(squares) - 1) * squares / squares.sum()
+  # Where a single run differs, nothing is left without it but rounding.
+  return np.log(np.maximum(left, np.finfo(float).eps))
+
+
+def _reach(left: np.ndarray, upper: float) -> float:
+  """t_ν SE by the jackknife, from a statistic of all runs but each one; ν is Satterthwaite's."""
+  runs = len(left)
+  squares = (left - left.mean()) ** 2
+  total = squares.sum()
+  if not total:
+    return 0.0
+  freedom = 2 / max((squares**2).sum() / total**2 - 1 / runs, 2 / (runs - 1))
+  return float(scipy.special.stdtrit(freedom, upper) * np.sqrt((runs - 1) / runs * total))
 
 
 def _upper(level: float) -> float:
@@ -104,80 +144,152 @@ def _upper(level: float) -> float:
   return (1 + level) / 2
 
 
-def _chi_square_factors(runs: int, level: float) -> tuple[float, float]:
-  """What S² is multiplied with for the ends of its interval."""
-  upper = _upper(level)
-  if runs < 2:
-    return np.nan, np.nan
-  return tuple((runs - 1) / float(scipy.stats.chi2.ppf(q, runs - 1)) for q in (upper, 1 - upper))
+def _unknown() -> Interval:
+  return Interval(np.asarray(np.nan), np.asarray(np.nan))
+
+
+def untraced(what: str, x: Array) -> np.ndarray:
+  if traced(x):
+    raise Mistake(f"{what} is traced: the interval takes a quantile from SciPy, call it outside jit")
+  return np.asarray(x)
 
 
 def distribution_variance_interval(errors: Given["runs examples"], level: float = 0.95) -> Interval:
   """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² less the independent-errors variance.
 
-  S² has the interval of normal runs, `variance_interval`; the independent-errors variance is known far better and is
-  taken as known. The low end is negative where no variance need be there at all. It answers what endlessly many runs
-  would give on the same examples; the sampling of the examples comes on top and cannot be seen from one test set.
+  S² has its `variance_interval`; the independent-errors variance is known far better and is taken as known. The low end
+  is negative where no variance need be there at all, the high end at most 1/4, which no error rate's variance exceeds.
+  It answers what endlessly many runs would give on the same examples; the sampling of the examples comes on top and
+  cannot be seen from one test set. Not under `jit`.
 
   Args:
     errors: (runs, examples), bool or 0/1.
     level: what the interval shall cover, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d, squared fractions; NaN for a single run or a single example.
+    `low` and `high`, 0-d, squared fractions; NaN for fewer than three runs, a single example, or where the runs' errors
+    are equal.
 
   Raises:
-    Mistake: errors is not (runs, examples), or holds other values, or level is out of range.
+    Mistake: errors is not (runs, examples), holds other values, or is traced, or level is out of range.
 
   Source: ours; jordan2023 gives none.
 
-  >>> low, high = distribution_variance_interval([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]])
+  >>> low, high = distribution_variance_interval([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
   >>> print(low.round(4), high.round(4))
-  -0.033 3.2359
+  -0.0052 0.25
   """
-  errors = read_errors(errors)
-  parts = test_set_variance(errors), independent_errors_variance(errors)
-  return variance_beyond_independence_interval(*parts, *errors.shape, level)
+  errors = untraced("errors", read_errors(errors))
+  return variance_beyond_independence_interval(
+    error_rates(errors), independent_errors_variance(errors), errors.shape[1], level
+  )
 
 
-def variance_beyond_independence_interval(
-  test_set: Array, independent: Array, runs: int, examples: int, level: float
-) -> Interval:
-  """`distribution_variance_interval` from the two unbiased variances."""
-  scale = ratio(examples, max(examples - 1, 0))
-  ends = (scale * (test_set * factor - independent) for factor in _chi_square_factors(runs, level))
-  return Interval(*map(namespace(test_set).asarray, ends))
+def variance_beyond_independence_interval(rates: Array, independent: Array, examples: int, level: float) -> Interval:
+  """`distribution_variance_interval` from the runs' error rates and the unbiased independent-errors variance."""
+  if not examples:
+    return _unknown()
+  scale = ratio(examples, examples - 1)
+  return Interval(*(np.minimum(scale * (end - independent), 0.25) for end in variance_interval(rates, level)))
 
 
-def correlation_interval(r: Given["..."], runs: int, level: float = 0.95) -> Interval:
-  """Fisher's interval of a Pearson correlation over runs: tanh(artanh r ± z/√(R - 3)).
+def correlation_interval(x: Given["runs"], y: Given["runs"], level: float = 0.95) -> Interval:
+  """Interval of Pearson's correlation over runs, whatever their law: tanh(artanh r ± t_ν SE), by the jackknife.
 
-  It answers what endlessly many runs would give on the same test examples.
+  ν is Satterthwaite's, as in `variance_interval`. It answers what endlessly many runs would give on the same test
+  examples. Not under `jit`.
 
   Args:
-    r: correlations, any shape.
-    runs: R, over how many runs.
+    x: (runs,), one number a run.
+    y: (runs,), another of each.
     level: what the interval shall cover, between 0 and 1.
 
   Returns:
-    `low` and `high`, of the shape of r; NaN for fewer than four runs or where r is NaN.
+    `low` and `high`, 0-d; NaN for fewer than four runs, or where x or y is the same in all runs but one.
 
   Raises:
-    Mistake: r is not between -1 and 1, or level out of range.
+    Mistake: x and y are not (runs,) both, have a number that is not finite, are traced, or level is out of range.
 
-  Source: Fisher 1921.
+  Source: ours; Fisher 1921 for the scale, Hinkley 1978 for the jackknife of a correlation, Satterthwaite 1946.
 
-  >>> low, high = correlation_interval(0.5, runs=103)
-  >>> print(low.round(4), high.round(4))
-  0.3393 0.6323
+  >>> low, high = correlation_interval([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 9])
+  >>> print(low.round(3), high.round(3))
+  0.053 0.989
   """
-  r = within("r", r, -1, 1)
-  xp = namespace(r)
-  reach = float(scipy.special.ndtri(_upper(level))) * (ratio(1, runs - 3) ** 0.5 if runs > 3 else np.nan)
-  # Of ±1 nothing is uncertain, and artanh is not finite there.
-  sure = abs(r) == 1
-  z = xp.arctanh(xp.where(sure, 0, r))
-  return Interval(*(xp.where(sure & (runs > 3), r, xp.tanh(z + side)) for side in (-reach, reach)))
+  x, y = (untraced(name, read_reals(name, a, "runs")) for name, a in (("x", x), ("y", y)))
+  if len(x) != len(y):
+    raise Mistake(f"x has {len(x)} runs and y {len(y)}: give a number of each run in both")
+  order = np.lexsort((y, x))
+  x, y = x[order], y[order]
+  upper, left = _upper(level), _correlations_without_each(x, y)
+  r = correlation(x, y)
+  if len(x) < 4 or np.isnan(left).any():
+    return _unknown()
+  if abs(r) == 1:
+    return Interval(r, r)
+  most = 1 - np.finfo(float).eps
+  reach = _reach(np.arctanh(np.clip(left, -most, most)), upper)
+  return Interval(*(np.asarray(np.tanh(np.arctanh(r) + side)) for side in (-reach, reach)))
+
+
+def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+  """Pearson's r of all runs but each one; NaN where x or y is then constant."""
+  x, y, grown = centred(x), centred(y), ratio(len(x), len(x) - 1)
+  xx, yy, xy = ((a * b).sum() - grown * a * b for a, b in ((x, x), (y, y), (x, y)))
+  # A constant is 0 but for rounding.
+  constant = (xx <= 1e-13 * (x**2).sum()) | (yy <= 1e-13 * (y**2).sum())
+  return np.clip(np.where(constant, np.nan, xy / np.sqrt(np.where(constant, 1, xx * yy))), -1, 1)
+
+
+def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
+  """Standard error over runs of `split_correlation`, by the jackknife.
+
+  It answers what other runs on the same test examples would give. Not under `jit`.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+
+  Returns:
+    0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
+
+  Raises:
+    Mistake: errors is not (runs, examples), holds other values, or is traced.
+
+  Source: ours; Hinkley 1978.
+
+  >>> print(split_correlation_se([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).round(4))
+  0.1339
+  """
+  return correlation_se(*halves(untraced("errors", read_errors(errors))))
+
+
+def split_correlation_interval(errors: Given["runs examples"], level: float = 0.95) -> Interval:
+  """`correlation_interval` of `split_correlation`.
+
+  Args:
+    errors: (runs, examples), bool or 0/1.
+    level: what the interval shall cover, between 0 and 1.
+
+  Returns:
+    `low` and `high`, 0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
+
+  Raises:
+    Mistake: errors is not (runs, examples), holds other values, or is traced, or level is out of range.
+
+  Source: ours; jordan2023 gives none.
+
+  >>> low, high = split_correlation_interval([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]])
+  >>> print(low.round(3), high.round(3))
+  0.089 0.966
+  """
+  return correlation_interval(*halves(untraced("errors", read_errors(errors))), level)
+
+
+def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
+  """Standard error by the jackknife of Pearson's correlation over runs; NaN for fewer than four."""
+  order = np.lexsort((y, x))
+  left = _correlations_without_each(x[order], y[order])
+  return np.asarray(np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum()) if len(x) > 3 else np.nan)
 
 
 def proportion_interval(rate: Given["..."], examples: int, level: float = 0.95) -> Interval:
@@ -219,10 +331,11 @@ def runs_for_precision(
 ) -> Float[Array, "..."]:
   """How many runs it takes until the interval of a variance reaches at most this far to either side of it.
 
-      R = 1 + 2 (z S²/(p V))²,    S² the test-set variance, V the variance that is asked for, p the precision
+      R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
 
-  V is either S² itself or the distribution-wise variance, n/(n - 1) of whose S² is noise for it too: where most of the
-  test-set variance is of independent errors, that takes many more runs.
+  V is either the test-set variance or the distribution-wise one, for which the noise of the former is noise too: where
+  most of the test-set variance is of independent errors, that takes many more runs. SE is the jackknife's, which sees
+  the fourth moment, and as uncertain as that: few runs of a law with a long tail name too few.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -231,33 +344,30 @@ def runs_for_precision(
     level: of the interval, between 0 and 1.
 
   Returns:
-    The shape of `relative`: a whole number as a float; infinite where the estimated variance is not above 0, NaN for a
-    single run or, of the distribution-wise variance, a single example.
+    The shape of `relative`: a whole number as a float; infinite where the estimated variance is not above 0, NaN for
+    fewer than three runs or, of the distribution-wise variance, a single example.
 
   Raises:
     Mistake: errors is not (runs, examples), or holds other values; or an argument out of range.
 
   Source: ours, from `distribution_variance_se`.
 
-  >>> errors = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]
+  >>> errors = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
   >>> print(runs_for_precision(errors, 0.1, "test_set_variance"))
-  770.0
+  555.0
   """
   one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
   errors = read_errors(errors)
-  test_set = test_set_variance(errors)
+  runs, examples = errors.shape
+  se = distribution_variance_se(errors)
   if statistic == "test_set_variance":
-    return runs_of_variances(test_set, test_set, relative, level)
-  scale = ratio(errors.shape[1], errors.shape[1] - 1)
-  return runs_of_variances(scale * test_set, distribution_variance(errors), relative, level)
-
-
-def runs_of_variances(noise: Array, variance: Array, relative: Given["..."], level: float) -> Array:
-  """`runs_for_precision` where the standard error is noise √(2/(R - 1))."""
-  xp = namespace(noise, variance, relative)
+    variance, se = test_set_variance(errors), ratio(examples - 1, examples) * se
+  else:
+    variance = distribution_variance(errors)
+  xp = namespace(errors, relative)
   z = float(scipy.special.ndtri(_upper(level)))
-  runs = xp.ceil(1 + 2 * (z * ratio(noise, positive("relative", relative) * variance)) ** 2)
-  return xp.asarray(xp.where(variance > 0, runs, xp.where(xp.isnan(variance), xp.nan, xp.inf)))
+  needed = xp.ceil(1 + (runs - 1) * (z * ratio(se, positive("relative", relative) * variance)) ** 2)
+  return xp.asarray(xp.where(variance > 0, needed, xp.where(xp.isnan(variance), xp.nan, xp.inf)))
 
 
 # Pairs of runs: independent-errors variance and disagreement are means over pairs, of which a run's share is known.

@@ -64,18 +64,18 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
     losses: (runs, examples), finite numbers, such as `cross_entropy(logits, labels)`.
 
   Returns:
-    Six numbers, 0-d. A single run has a mean only, a single example no `distribution`, `distribution_se` and
-    `split_correlation`, no examples nothing: the rest is NaN. `split_correlation` is NaN also where a half's mean loss
-    is the same in all runs.
+    Six numbers, 0-d. A single run has a mean only, two runs no `distribution_se`, a single example no `distribution`,
+    `distribution_se` and `split_correlation`, no examples nothing: the rest is NaN. `split_correlation` is NaN also
+    where a half's mean loss is the same in all runs.
 
   Raises:
     Mistake: losses is not (runs, examples), or one is not finite.
 
   Source: jordan2023, theorem 2 and equation 3, which its appendix B.2 extends to any loss.
 
-  >>> v = loss_variance([[0.5, 0.0, 0.25], [1.5, 0.5, 0.25]])
+  >>> v = loss_variance([[0.5, 0.0, 0.25], [1.5, 0.5, 0.25], [0.5, 0.5, 0.5]])
   >>> print(v.mean, v.test_set, v.independent.round(6), v.distribution.round(6), v.distribution_se.round(6))
-  0.5 0.125 0.069444 0.083333 0.265165
+  0.5 0.0625 0.048611 0.020833 0.0625
   """
   losses = read_reals("losses", losses, "runs examples")
   xp, (runs, examples) = namespace(losses), losses.shape
@@ -91,7 +91,7 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
     test_set=test_set if examples else xp.full_like(test_set, xp.nan),
     independent=independent,
     distribution=beyond_independence(test_set, independent, runs, examples, unbiased=True),
-    distribution_se=standard_error(test_set, runs, examples),
+    distribution_se=standard_error(above, examples),
     split_correlation=correlation(even, odd),
   )
 

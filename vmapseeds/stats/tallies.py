@@ -29,7 +29,12 @@ from vmapseeds.stats.calibration import (
   histogram_of_votes,
 )
 from vmapseeds.stats.disagreement import BetaFit, accuracy_of_votes, beta_of_counts, disagreement_of_counts, top_class
-from vmapseeds.stats.intervals import Interval, variance_beyond_independence_interval
+from vmapseeds.stats.intervals import (
+  Interval,
+  correlation_interval,
+  correlation_se,
+  variance_beyond_independence_interval,
+)
 from vmapseeds.stats.pairs import BothRight, DependentPairs, most_of_counts, pairs_of_counts
 from vmapseeds.stats.resampling import Bootstrap
 from vmapseeds.stats.variance import (
@@ -37,11 +42,11 @@ from vmapseeds.stats.variance import (
   beyond_independence,
   correlation_of_sums,
   covariance_of_sums,
-  errors_by_count,
-  gain_of_counts,
+  gain_of_halves,
   halves,
   independent_errors_of_counts,
   standard_error,
+  sums_of_pairs,
   top_runs,
 )
 
@@ -62,10 +67,8 @@ class Tallies:
     runs: R.
     labels: (examples,), class indices.
     votes: (examples, classes), how many runs predict each class; a prediction of -1 is in none.
-    run_errors: (examples + 1,), how many runs make 0, 1, ..., n errors.
-    by_even_errors: (2, ·), how many runs make 0, 1, ... errors on the examples of even index (from 0), and how many
-      errors these runs together make on the others.
-    by_odd_errors: (2, ·), likewise with the halves exchanged.
+    half_errors: (3, ·), each pair of numbers of errors that some run makes on the examples of even and of odd index
+      (from 0), in ascending order, and how many runs make it.
     joint_errors: (examples, examples), how many runs have both examples wrong, and on the diagonal the one; None
       unless asked for.
 
@@ -77,9 +80,7 @@ class Tallies:
   runs: int
   labels: Int[np.ndarray, "examples"] = dataclasses.field(repr=False)
   votes: Int[np.ndarray, "examples classes"] = dataclasses.field(repr=False)
-  run_errors: Int[np.ndarray, "events"] = dataclasses.field(repr=False)
-  by_even_errors: Int[np.ndarray, "2 even_events"] = dataclasses.field(repr=False)
-  by_odd_errors: Int[np.ndarray, "2 odd_events"] = dataclasses.field(repr=False)
+  half_errors: Int[np.ndarray, "3 events"] = dataclasses.field(repr=False)
   joint_errors: Int[np.ndarray, "examples examples"] | None = dataclasses.field(repr=False)
 
   def __post_init__(self):
@@ -102,9 +103,7 @@ class Tallies:
       runs=self.runs + other.runs,
       labels=self.labels,
       votes=self.votes + other.votes,
-      run_errors=self.run_errors + other.run_errors,
-      by_even_errors=self.by_even_errors + other.by_even_errors,
-      by_odd_errors=self.by_odd_errors + other.by_odd_errors,
+      half_errors=_alike(np.concatenate([self.half_errors, other.half_errors], axis=1)),
       joint_errors=None if self.joint_errors is None else self.joint_errors + other.joint_errors,
     )
 
@@ -123,6 +122,11 @@ class Tallies:
     return np.append(votes, self.runs - votes.sum(1, keepdims=True), axis=1)
 
   @property
+  def _halves(self) -> Int[np.ndarray, "2 runs"]:
+    """Each run's number of errors on the examples of even and of odd index, the runs in another order."""
+    return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
+
+  @property
   def _joint(self) -> Int[np.ndarray, "examples examples"]:
     if self.joint_errors is None:
       raise Mistake("tallies without joint error counts: tally with pairs=True")
@@ -132,7 +136,7 @@ class Tallies:
 
   def error_rates(self) -> Float[np.ndarray, "runs"]:
     """`stats.error_rates` in ascending order: which run has which is not kept."""
-    return ratio(np.repeat(np.arange(self.examples + 1), self.run_errors), self.examples)
+    return ratio(np.sort(self._halves.sum(0)), self.examples)
 
   def example_error_rates(self) -> Float[np.ndarray, "examples"]:
     """See `stats.example_error_rates`."""
@@ -140,7 +144,8 @@ class Tallies:
 
   def test_set_variance(self) -> Float[np.ndarray, ""]:
     """See `stats.test_set_variance`."""
-    x, xx, _ = _sums(np.stack([self.run_errors, self.run_errors]))
+    even, odd, runs = self.half_errors
+    x, _, xx, _, _ = sums_of_pairs(even + odd, odd, runs)
     return ratio(covariance_of_sums(self.runs, x, x, xx), self.examples**2)
 
   def independent_errors_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
@@ -154,26 +159,34 @@ class Tallies:
 
   def distribution_variance_se(self) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance_se`."""
-    return standard_error(self.test_set_variance(), self.runs, self.examples)
+    return standard_error(self.error_rates(), self.examples)
 
   def distribution_variance_interval(self, level: float = 0.95) -> Interval:
     """See `stats.distribution_variance_interval`."""
-    parts = self.test_set_variance(), self.independent_errors_variance()
-    return variance_beyond_independence_interval(*parts, self.runs, self.examples, level)
+    return variance_beyond_independence_interval(
+      self.error_rates(), self.independent_errors_variance(), self.examples, level
+    )
 
   def split_correlation(self) -> Float[np.ndarray, ""]:
     """See `stats.split_correlation`."""
-    (x, xx, xy), (y, yy, _) = _sums(self.by_even_errors), _sums(self.by_odd_errors)
-    return correlation_of_sums(self.runs, x, y, xx, yy, xy)
+    return correlation_of_sums(self.runs, *sums_of_pairs(*self.half_errors))
+
+  def split_correlation_se(self) -> Float[np.ndarray, ""]:
+    """See `stats.split_correlation_se`."""
+    return correlation_se(*self._halves)
+
+  def split_correlation_interval(self, level: float = 0.95) -> Interval:
+    """See `stats.split_correlation_interval`."""
+    return correlation_interval(*self._halves, level)
 
   def split_covariance(self) -> Float[np.ndarray, ""]:
     """See `stats.split_covariance`."""
-    (x, _, xy), (y, _, _) = _sums(self.by_even_errors), _sums(self.by_odd_errors)
+    x, y, _, _, xy = sums_of_pairs(*self.half_errors)
     return ratio(covariance_of_sums(self.runs, x, y, xy), (self.examples // 2) * ((self.examples + 1) // 2))
 
   def top_fraction_gain(self, fraction: float = 0.25) -> TopFractionGain:
     """See `stats.top_fraction_gain`."""
-    return gain_of_counts(self.by_even_errors, self.by_odd_errors, self.examples, top_runs(fraction, self.runs))
+    return gain_of_halves(*self.half_errors, self.examples, top_runs(fraction, self.runs))
 
   # Pairs of examples
 
@@ -263,11 +276,12 @@ class Tallies:
     return histogram_of_votes(self._counts[:, :-1], self.runs, at_least("bins", bins, 1), of)
 
 
-def _sums(by_count: Int[np.ndarray, "2 events"]) -> tuple[int, int, int]:
-  """Σx, Σx² and Σxy over runs from how many runs have x = 0, 1, ... and their sums of y."""
-  runs_at, y_at = by_count
-  x = np.arange(len(runs_at))
-  return int(x @ runs_at), int(x**2 @ runs_at), int(x @ y_at)
+def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
+  """The same, each pair of numbers once, in ascending order."""
+  *pairs, runs = half_errors
+  pairs, place = np.unique(pairs, axis=1, return_inverse=True)
+  # Float64 holds the sums exactly.
+  return np.append(pairs, np.bincount(place, runs, pairs.shape[1])[None].astype(np.int64), axis=0)
 
 
 def tally(
@@ -379,14 +393,11 @@ def _errors(predictions: Array, labels: np.ndarray) -> Array:
 def _tally(predictions: Array, errors: Array, labels: np.ndarray, num_classes: int) -> Tallies:
   """All but the joint error counts."""
   even, odd = halves(errors)
-  examples = len(labels)
   return Tallies(
     runs=len(predictions),
     labels=labels,
     votes=class_counts(predictions, num_classes)[:, :-1].astype(np.int32),
-    run_errors=np.bincount(even + odd, minlength=examples + 1),
-    by_even_errors=errors_by_count(even, odd, (examples + 1) // 2),
-    by_odd_errors=errors_by_count(odd, even, examples // 2),
+    half_errors=_alike(np.stack([even, odd, np.ones_like(even)])),
     joint_errors=None,
   )
 

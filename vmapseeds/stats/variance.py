@@ -202,34 +202,39 @@ def beyond_independence(test_set: Array, independent: Array, runs: int, examples
 
 
 def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Standard error over runs of `distribution_variance`: n/(n - 1) S² √(2/(R - 1)), S² the test-set variance.
+  """Standard error over runs of `distribution_variance`: n/(n - 1) times that of S², the test-set variance.
 
-  It takes the runs' errors as normal and the example rates as known; simulations agree within 7 %. It answers
-  how far another R runs on the same examples would move the estimate; the sampling of the examples themselves
-  comes on top and cannot be seen from one test set.
+      SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h = err_S(h) - mean
+
+  is the jackknife's, in closed form. It sees the fourth moment, so runs need not be normal; the example rates are taken
+  as known. It answers how far another R runs on the same examples would move the estimate; the sampling of the examples
+  themselves comes on top and cannot be seen from one test set.
 
   Args:
     errors: (runs, examples), bool or 0/1.
 
   Returns:
-    0-d, in squared fractions; NaN for a single run or a single example.
+    0-d, in squared fractions; NaN for fewer than three runs or a single example.
 
   Raises:
     Mistake: errors is not (runs, examples), or holds other values.
 
-  Source: ours; jordan2023 gives none.
+  Source: ours; jordan2023 gives none. Tukey 1958 for the jackknife.
 
-  >>> print(distribution_variance_se([[True, False, False, False], [True, True, True, False]]).round(6))
-  0.235702
+  >>> print(distribution_variance_se([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]).round(6))
+  0.083333
   """
   errors = read_errors(errors)
-  return standard_error(test_set_variance(errors), *errors.shape)
+  return standard_error(error_rates(errors), errors.shape[1])
 
 
-def standard_error(test_set: Array, runs: int, examples: int) -> Array:
-  """`distribution_variance_se` from the test-set variance."""
-  spread = ratio(2, max(runs - 1, 0)) ** 0.5 * test_set
-  return namespace(test_set).asarray(ratio(examples, examples - 1) * spread)
+def standard_error(rates: Float[Array, "runs"], examples: int) -> Array:
+  """`distribution_variance_se` from the runs' error rates."""
+  xp, runs = namespace(rates), len(rates)
+  # In one order, so that the order of the runs does not matter in the last bit.
+  squares = centred(xp.sort(rates)) ** 2
+  spread = ratio(runs * (centred(squares) ** 2).sum(), max((runs - 1) * (runs - 2) ** 2, 0)) ** 0.5
+  return xp.asarray(ratio(examples, examples - 1) * spread)
 
 
 def halves(errors: Array) -> tuple[Array, Array]:
@@ -258,7 +263,12 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
   x, y = halves(read_errors(errors))
   if traced(x):
     return correlation(x, y)
-  return correlation_of_sums(len(x), *(int(s.sum()) for s in (x, y, x * x, y * y, x * y)))
+  return correlation_of_sums(len(x), *sums_of_pairs(x, y, np.ones_like(x)))
+
+
+def sums_of_pairs(x: Array, y: Array, runs: Array) -> tuple[int, ...]:
+  """Σx, Σy, Σx², Σy² and Σxy over runs, from pairs of whole numbers and how many runs have each."""
+  return tuple(int(runs @ s) for s in (x, y, x * x, y * y, x * y))
 
 
 def correlation_of_sums(runs: int, x: int, y: int, xx: int, yy: int, xy: int) -> Array:
@@ -392,13 +402,8 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
   errors = read_errors(errors)
   runs, examples = errors.shape
   top = top_runs(fraction, runs)
-  even, odd = even_there, odd_there = halves(errors)
-  if traced(errors):
-    # Float32 holds the differences from one run better, and they have the same gain.
-    even_there, odd_there = even - even[:1], odd - odd[:1]
-  by_even = errors_by_count(even, odd_there, (examples + 1) // 2)
-  by_odd = errors_by_count(odd, even_there, examples // 2)
-  return gain_of_counts(by_even, by_odd, examples, top)
+  even, odd = halves(errors)
+  return gain_of_halves(even, odd, namespace(even).ones_like(even), examples, top)
 
 
 def top_runs(fraction: float, runs: int) -> int:
@@ -408,17 +413,27 @@ def top_runs(fraction: float, runs: int) -> int:
   return max(1, math.floor(fraction * runs + 1e-9))
 
 
-def errors_by_count(here: Array, there: Array, most: int) -> Array:
+def gain_of_halves(even: Array, odd: Array, runs: Array, examples: int, top: int) -> TopFractionGain:
+  """`top_fraction_gain` of the `top` runs from pairs of numbers of errors and how many runs have each."""
+  even_there, odd_there = even, odd
+  if traced(even, odd):
+    # Float32 holds the differences from one run better, and they have the same gain.
+    even_there, odd_there = even - even[:1], odd - odd[:1]
+  by_even = _errors_by_count(even, odd_there, runs, (examples + 1) // 2)
+  return gain_of_counts(by_even, _errors_by_count(odd, even_there, runs, examples // 2), examples, top)
+
+
+def _errors_by_count(here: Array, there: Array, runs: Array, most: int) -> Array:
   """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, most + 1)."""
   if traced(here, there):
     nothing = jnp.zeros(most + 1, here.dtype)
-    return jnp.stack([nothing.at[here].add(1), nothing.at[here].add(there)])
+    return jnp.stack([nothing.at[here].add(x) for x in (runs, runs * there)])
   # Float64 holds the sums exactly.
-  return np.stack([np.bincount(here, weights, most + 1).astype(np.int64) for weights in (None, there)])
+  return np.stack([np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)])
 
 
 def gain_of_counts(by_even: Array, by_odd: Array, examples: int, top: int) -> TopFractionGain:
-  """`top_fraction_gain` of the `top` runs from `errors_by_count` of each half, with the errors on the other."""
+  """`top_fraction_gain` of the `top` runs from what `_errors_by_count` gives of each half."""
   forward = ratio(_gain(*by_even, top), examples // 2)
   back = ratio(_gain(*by_odd, top), (examples + 1) // 2)
   return TopFractionGain(forward, back, namespace(forward).asarray((forward + back) / 2))
