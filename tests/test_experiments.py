@@ -123,11 +123,12 @@ def test_distribution_variance(quick):
     covariance = np.cov(errors.T)
     pairs = covariance.sum() - np.trace(covariance)
     assert n["distribution_variance"] == pytest.approx(pairs / (EXAMPLES * (EXAMPLES - 1)))
-    observed = errors.mean(1).var(ddof=1)
+    observed, independent = errors.mean(1).var(ddof=1), np.trace(covariance) / EXAMPLES**2
     assert n["test_set_sd"] == pytest.approx(observed**0.5)
     low, high = n["variance_ratio_interval"]
-    reach = 1.96 * observed * (2 / (RUNS - 1)) ** 0.5
-    assert low == pytest.approx((observed + reach) / (n["distribution_variance"] + reach), rel=0.01)
+    largest = min(0.25, EXAMPLES / (EXAMPLES - 1) * (stats.variance_interval(errors.mean(1)).high - independent))
+    assert n["distribution_sd_interval"][1] == pytest.approx(largest**0.5)
+    assert low == pytest.approx(((1 - 1 / EXAMPLES) * largest + independent) / largest)
     assert high is None or high > n["variance_ratio"] > low
 
 

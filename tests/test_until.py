@@ -66,8 +66,7 @@ def test_trains_until_the_interval_is_narrow_and_no_more(train, tmp_path, capsys
   assert 3 < runs < 40
   statistic = summarize(results)["statistics"]["sd_accuracy"]
   assert (statistic["high"] - statistic["low"]) / 2 <= 0.5 * statistic["value"]
-  # 9 runs are the fewest whose chi-square interval is so narrow, whatever the deviation is.
-  before = summarize(results.isel(run=slice(8)))["statistics"]["sd_accuracy"]
+  before = summarize(results.isel(run=slice(3)))["statistics"]["sd_accuracy"]
   assert (before["high"] - before["low"]) / 2 > 0.5 * before["value"]
   assert train("sd_accuracy rel 50%").sizes["run"] == runs
   # What others have trained beyond does not count.

@@ -19,7 +19,7 @@ from vmapseeds.errors import Mistake
 from vmapseeds.results import open_results, readable
 from vmapseeds.runs import SOURCES
 from vmapseeds.stores import place
-from vmapseeds.summary import run_count
+from vmapseeds.summary import p_text, run_count, sd_interval
 
 
 def compare(
@@ -138,25 +138,25 @@ def _spread(a: np.ndarray, b: np.ndarray, paired: bool) -> Iterator[str]:
       f"That is {1.9952 * average.difference / average.threshold:.2f} standard deviations of a run: by the average "
       f"comparison, which asks for 1.9952 (as much as P(A > B) = 0.921), A is {'' if average.better else 'not '}better."
     )
-  ends = (stats.variance_interval(x.var(ddof=1), len(x)) for x in (a, b))
-  sd_a, sd_b = (
-    f"{x.std(ddof=1):.3%} (95 % interval {low**0.5:.3%} to {high**0.5:.3%})"
-    for x, (low, high) in zip((a, b), ends, strict=True)
-  )
-  yield f"Standard deviation of a run: A {sd_a}, B {sd_b}."
+  yield f"Standard deviation of a run: A {_deviation(a)}, B {_deviation(b)}."
   ratio = stats.variance_ratio(a, b, paired)
-  if np.isfinite(ratio.low):
-    law = "Pitman's, of pairs" if paired else "F"
+  if np.isfinite(ratio.high):
+    law = "jackknife of pairs" if paired else "jackknife"
     yield f"Variance of A over that of B: {ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to {ratio.high:.2f} ({law})."
   p_a, p_b = (float(stats.normality(x).p_value) for x in (a, b))
   if not np.isnan([p_a, p_b]).any():
     not_normal = [name for name, p in (("A", p_a), ("B", p_b)) if p < 0.05]
     verdict = (
-      f"the accuracies of {' and '.join(not_normal)} are not normal: trust the intervals of variances less"
+      f"the accuracies of {' and '.join(not_normal)} are not normal, which the intervals of variances allow for"
       if not_normal
       else "no sign that accuracies are not normal"
     )
-    yield f"Shapiro-Wilk: p = {p_a:.2g} for A, {p_b:.2g} for B; {verdict}."
+    yield f"Shapiro-Wilk: p {p_text(p_a)} for A, {p_text(p_b)} for B; {verdict}."
+
+
+def _deviation(accuracy: np.ndarray) -> str:
+  low, high = sd_interval(stats.variance_interval(accuracy))
+  return f"{accuracy.std(ddof=1):.3%}" + (f" (95 % interval {low:.3%} to {high:.3%})" if low < high else "")
 
 
 def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: float, paired: bool) -> Iterator[str]:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import scipy.special
+import scipy.stats
 import xarray as xr
 from jaxtyping import Bool, Integer
 
@@ -21,10 +23,11 @@ Statistic = dict[str, Any]
 FEW_RUNS = 30
 # Runs below which chance alone makes pairs of examples look dependent: see `stats.dependent_pairs`.
 RUNS_FOR_PAIRS = 3000
+# Excess kurtosis of accuracies above which, and runs below which, intervals of variances hold less often than they say.
+LONG_TAIL, RUNS_FOR_LONG_TAILS = 2, 100
 PRECISION = 0.1
 SHOWN_PAIRS = 10
 MOST_GAPS = 200  # runs whose logit gaps are read
-Z = 1.959964
 UNDEFINED = "Not defined here: it needs at least two runs that differ, and two test examples."
 GROUPS = {
   "accuracy": "Accuracy",
@@ -53,7 +56,7 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     `warnings`, a sentence each; `pairs`, the pairs of examples farthest from independence; and `statistics`: name ->
     `label`, `group`, `value`, `se` (standard error, or None), `low` and `high` (95 % interval, or None), `over` (what
     the uncertainty is about: other "runs", or other "examples"), `unit` (fraction; variance: squared fraction;
-    correlation; number; count), `definition` and `reading`.
+    correlation; number; count; p), `definition` and `reading`.
 
   Raises:
     Mistake: no run is finished, or all diverged.
@@ -134,14 +137,12 @@ def error_statistics(
   accuracy = 1 - stats.error_rates(errors)
   mean = _mean(accuracy)
   test_set, independent = tallies.test_set_variance(), tallies.independent_errors_variance()
-  test_set_ends = stats.variance_interval(test_set, runs) if runs > 1 else Interval(math.nan, math.nan)
   variance, variance_se = tallies.distribution_variance(), tallies.distribution_variance_se()
   ends = tallies.distribution_variance_interval()
   correlation = tallies.split_correlation()
   p_value = stats.correlation_p_value(correlation, runs)
   gain = tallies.top_fraction_gain().mean if runs > 1 else math.nan
   of_gain = stats.top_fraction_gain_bootstrap(errors, jax.random.key(0)) if runs > 1 and n > 1 else None
-  worst, best = float(accuracy.min()), float(accuracy.max())
   needed = stats.runs_for_precision(errors, PRECISION)
   normal = stats.normality(accuracy) if runs > 2 else None
   return {
@@ -153,25 +154,25 @@ def error_statistics(
     "sd_accuracy": _statistic(
       "accuracy", "standard deviation of accuracy", "fraction",
       "On this test set accuracy scatters about its mean by {} from run to run.",
-      "Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2023, section 3.3); error: sd/√(2(R - 1)); "
-      "interval: chi-square.",
-      np.sqrt(test_set), _ratio(np.sqrt(test_set), math.sqrt(2 * (runs - 1))), _root(test_set_ends), over="runs",
+      "Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2023, section 3.3); error and interval: "
+      "jackknife of the variance over runs, which need not be normal.",
+      np.sqrt(test_set), _ratio((1 - 1 / n) * variance_se, 2 * np.sqrt(test_set)),
+      sd_interval(stats.variance_interval(accuracy)), over="runs",
     ),
     "min_accuracy": _statistic(
-      "accuracy", "lowest accuracy", "fraction", "The worst run has {} right.",
-      "The least accurate run; it falls as more runs are drawn. Interval: Wilson's, of one network on other examples, "
-      "not of the choice of the run.",
-      worst, None, stats.proportion_interval(worst, n), over="examples",
+      "accuracy", "lowest accuracy", "fraction",
+      "The worst run has {} right; part of that is bad luck on these examples.",
+      "The least accurate run; it falls as more runs are drawn. No interval: the run was chosen by this number.",
+      float(accuracy.min()),
     ),
     "max_accuracy": _statistic(
       "accuracy", "highest accuracy", "fraction",
-      "The best run has {} right, which says little about how it would do on other examples.",
-      "The most accurate run; it rises as more runs are drawn. Interval: Wilson's, of one network on other examples, "
-      "not of the choice of the run.",
-      best, None, stats.proportion_interval(best, n), over="examples",
+      "The best run has {} right; part of that is luck on these examples, and gone on others.",
+      "The most accurate run; it rises as more runs are drawn. No interval: the run was chosen by this number.",
+      float(accuracy.max()),
     ),
     "normality": _statistic(
-      "accuracy", "p of normality", "number",
+      "accuracy", "p of normality", "p",
       "Accuracies of normal runs would look this far from normal or farther with probability {}.",
       "p-value of the Shapiro-Wilk test of the runs' accuracies (Bouthillier 2021, figure G.3).",
       None if normal is None else normal.p_value,
@@ -181,13 +182,13 @@ def error_statistics(
       "Were each example right or wrong by its own coin, runs would differ by a standard deviation of {}.",
       "√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the number of runs (Jordan 2023, "
       "section 3.3); error: jackknife over runs.",
-      independent, stats.independent_errors_variance_se(errors),
+      independent, stats.independent_errors_variance_se(errors), runs,
     ),
     "distribution_variance": _statistic(
       "variance", "distribution-wise variance", "variance",
       "This variance, {}, would remain on an endless test set; noise can make the estimate negative.",
       "n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased (Jordan 2023, equation 3); "
-      "error: n/(n - 1) S² √(2/(R - 1)); interval: chi-square, of S².",
+      "error and interval: n/(n - 1) times those of the variance over runs, by the jackknife.",
       variance, variance_se, ends, over="runs",
     ),
     "distribution_sd": _statistic(
@@ -198,30 +199,29 @@ def error_statistics(
       np.sqrt(variance) if variance >= 0 else math.nan,
       # A root's error by linearisation, which means little where the variance may as well be 0.
       variance_se / (2 * np.sqrt(variance)) if variance > 2 * variance_se else math.nan,
-      _root(ends), over="runs",
+      sd_interval(ends), over="runs",
       undefined="The variance estimate is negative: no difference between runs is seen beyond this test set."
       if variance < 0 else UNDEFINED,
     ),
     "runs_for_precision": _statistic(
       "variance", "runs for distr. variance ± 10 %", "count",
       "About {} runs in all would give the distribution-wise variance to within 10 %.",
-      "1 + 2 (1.96 n/(n - 1) S²/(0.1 σ²))², from the standard error of equation 3 (Jordan 2023).",
+      "1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan 2023).",
       needed, undefined="No number of runs can be named: the distribution-wise variance is not above 0 here.",
     ),
     "binomial_sd": _root_of(
       "variance", "binomial sd", "With all examples equally hard, chance alone would give {}.",
       "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, figure 13).",
-      stats.binomial_variance(1 - mean.value, n), _nan(mean.se) * abs(2 * mean.value - 1) / n,
+      stats.binomial_variance(1 - mean.value, n), _nan(mean.se) * abs(2 * mean.value - 1) / n, runs,
     ),
-    "calibration_sd": _calibration(1 - mean.value, mean.se, n, num_classes),
+    "calibration_sd": _calibration(1 - mean.value, mean.se, n, num_classes, runs),
     "split_correlation": _statistic(
       "halves", "correlation between halves", "correlation",
       f"Accuracy on one half explains {show(_plain(correlation**2), None, 'fraction')} of the variance of that on the "
-      f"other: their correlation is {{}}, p {_p(p_value)}.",
+      f"other: their correlation is {{}}, p {p_text(p_value)}.",
       "Pearson correlation over runs of the accuracies on even and odd test examples (Jordan 2023, section 3.1); "
-      "two-sided p from the t test with R - 2 degrees of freedom; interval: Fisher's.",
-      correlation, _ratio(1 - correlation**2, math.sqrt(runs - 1)), stats.correlation_interval(correlation, runs),
-      over="runs",
+      "two-sided p from the t test with R - 2 degrees of freedom; error and interval: jackknife over runs.",
+      correlation, tallies.split_correlation_se(), tallies.split_correlation_interval(), over="runs",
     ) | {"p_value": _plain(p_value)},
     "top_quarter_gain": _statistic(
       "halves", "gain of the top quarter", "fraction",
@@ -233,7 +233,7 @@ def error_statistics(
   }  # fmt: skip
 
 
-def _calibration(error: float, error_se: float | None, n: int, num_classes: int) -> Statistic:
+def _calibration(error: float, error_se: float | None, n: int, num_classes: int, runs: int) -> Statistic:
   variance = stats.calibration_variance_bound(error, n, num_classes)
   se = _nan(error_se) / (n * num_classes)
   if num_classes == 2:
@@ -241,14 +241,14 @@ def _calibration(error: float, error_se: float | None, n: int, num_classes: int)
       "variance", "sd predicted by calibration",
       "If the runs' votes are calibrated, runs must differ by a standard deviation of about {} on such test sets.",
       "√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2023, equation 6).",
-      variance, se,
+      variance, se, runs,
     )  # fmt: skip
   return _root_of(
     "variance", "least sd by calibration",
     "If the runs' votes are calibrated, runs must differ by a standard deviation of at least {} on such test sets.",
     "√(err/(nk)) for k classes and a class-wise calibrated ensemble, a lower bound on average over test sets "
     "(Jordan 2023, theorem 4).",
-    variance, se,
+    variance, se, runs,
   )  # fmt: skip
 
 
@@ -276,28 +276,29 @@ def vote_statistics(
       "Two runs predict different classes on {} of the test examples.",
       "Mean over pairs of distinct runs of the fraction of test examples they predict differently (Jiang 2022, section "
       "2); error: jackknife over runs.",
-      disagreement, disagreement_se, _normal(disagreement, disagreement_se), over="runs",
+      disagreement, disagreement_se, _student(disagreement, disagreement_se, runs), over="runs",
     ),
     "gde_gap": _statistic(
       "disagreement", "disagreement against error", "fraction",
       "Disagreement, which needs no labels, misses the test error by {}.",
       "|mean test error - expected disagreement|, the gap of the generalization-disagreement equality (Jiang 2022, "
       "section 3); error: jackknife over runs.",
-      gap, gap_se, _normal(gap, gap_se), over="runs",
+      gap, gap_se, _student(gap, gap_se, runs), over="runs",
     ),
     "cace": _statistic(
       "disagreement", "class-aggregated calib. error", "number",
       f"The votes' confidences miss the truth by {{}} in all, summed over the classes; a perfectly calibrated law of "
       f"runs would show {show(_plain(inflation.cace), None, 'number')} with {run_count(runs)}.",
       "CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang 2022, equations 56 to 58); "
-      "error: bootstrap of the examples.",
+      "error: bootstrap of the examples; no interval, for few examples raise it.",
       tallies.cace(), resampled["cace"].se, over="examples",
     ),
     "ece": _statistic(
       "disagreement", "expected calibration error", "fraction",
       f"The winning class's share of the votes misses its accuracy by {{}} on average; a perfectly calibrated law of "
       f"runs would show {show(_plain(inflation.ece), None, 'fraction')} with {run_count(runs)}.",
-      "ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: bootstrap of the examples.",
+      "ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: bootstrap of the examples; no "
+      "interval, for few examples raise it.",
       tallies.ece(), resampled["ece"].se, over="examples",
     ),
   }  # fmt: skip
@@ -370,20 +371,21 @@ def _mean(values: np.ndarray) -> Mean:
   return Mean(float(values.mean()), se, stats.mean_interval(values))
 
 
-def _normal(value: Any, se: Any) -> Interval:
-  """Two normal standard errors either way, of what cannot be negative."""
-  return Interval(max(0.0, value - Z * se), value + Z * se)
+def _student(value: Any, se: Any, runs: int) -> Interval:
+  """Student's interval of what cannot be negative, from its standard error over runs."""
+  reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else math.nan
+  return Interval(np.maximum(0.0, value - reach), value + reach)
 
 
-def _root(ends: Interval) -> Interval:
-  return Interval(*(math.sqrt(max(0.0, end)) if end == end else math.nan for end in ends))
+def sd_interval(ends: Interval) -> Interval:
+  """Ends of a standard deviation between runs from those of the variance, which is at most 1/4 for accuracies."""
+  return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
 
 
-def _root_of(group: str, label: str, reading: str, definition: str, variance: Any, se: Any) -> Statistic:
+def _root_of(group: str, label: str, reading: str, definition: str, variance: Any, se: Any, runs: int) -> Statistic:
   """The standard deviation of a variance whose standard error over runs is known."""
-  root = float(np.sqrt(variance))
-  ends = Interval(variance - Z * se, variance + Z * se)
-  return _statistic(group, label, "fraction", reading, definition, root, _ratio(se, 2 * root), _root(ends), over="runs")
+  sd, ends = float(np.sqrt(variance)), sd_interval(_student(variance, se, runs))
+  return _statistic(group, label, "fraction", reading, definition, sd, _ratio(se, 2 * sd), ends, over="runs")
 
 
 def _statistic(
@@ -418,8 +420,10 @@ def _ratio(a: float, b: float) -> float:
   return a / b if b else math.nan
 
 
-def _p(value: Any) -> str:
-  return f"= {float(value):.2g}" if value >= 1e-4 else "< 0.0001"
+def p_text(value: Any) -> str:
+  """A p-value after "p": "= 0.031", "< 0.0001"."""
+  text = show(_plain(value), None, "p")
+  return text if text.startswith("<") else f"= {text}"
 
 
 # What the results are of.
@@ -442,13 +446,21 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
   if runs == 1:
     found.append("One run says nothing about variance between runs: train more with --runs.")
   elif runs < FEW_RUNS:
-    relative = 1 / math.sqrt(2 * (runs - 1))
-    found.append(f"With only {runs} runs a standard deviation is known to about ±{100 * relative:.0f} %.")
+    sd = numbers["sd_accuracy"]
+    if sd["se"]:
+      relative = sd["se"] / sd["value"]
+      found.append(f"With only {runs} runs the standard deviation is known to about ±{100 * relative:.0f} %.")
     found.append(
       f"The papers' plug-in variances would come out {100 / runs:.0f} % low with {runs} runs; those here are unbiased."
     )
-  if variance["value"] is not None and abs(variance["value"]) <= 2 * variance["se"]:
-    found.append("The distribution-wise variance is not different from 0 within 2 standard errors.")
+  if variance["low"] is not None and variance["low"] <= 0 <= variance["high"]:
+    found.append("The distribution-wise variance may be 0: its interval holds it.")
+  kurtosis = scipy.stats.kurtosis(kept.accuracy.values) if numbers["sd_accuracy"]["value"] else 0.0
+  if kurtosis > LONG_TAIL and runs < RUNS_FOR_LONG_TAILS:
+    found.append(
+      f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below {RUNS_FOR_LONG_TAILS} runs the 95 % "
+      "intervals of variances then hold in about 92 %."
+    )
   if numbers["dependent_pairs"]["value"] and runs < RUNS_FOR_PAIRS:
     found.append(
       f"Pairs of examples pass 0.02 by chance below about {RUNS_FOR_PAIRS} runs: with {runs} their number says little."
@@ -467,16 +479,16 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
 
 def _in_short(numbers: Mapping[str, Statistic], runs: int) -> str:
   text = {name: show(s["value"], s["se"], s["unit"]) for name, s in numbers.items()}
-  variance, se = numbers["distribution_variance"]["value"], numbers["distribution_variance"]["se"]
-  if variance is None:
+  variance = numbers["distribution_variance"]
+  if variance["value"] is None:
     return f"{run_count(runs)}: test accuracy is {text['mean_accuracy']}; its variance cannot be estimated."
   lead = (
     f"Test accuracy differs between runs by a standard deviation of {text['sd_accuracy']}; errors that are independent "
     f"between examples would give {text['independent_errors_sd']}."
   )
-  if variance > 2 * se:
+  if (variance["low"] or 0) > 0:
     return f"{lead} On an endless test set {text['distribution_sd']} would remain."
-  if variance < -2 * se:
+  if (variance["high"] or 0) < 0:
     return f"{lead} Errors spread less than independent ones, by more than chance explains."
   return f"{lead} No difference between runs beyond this test set can be seen."
 
@@ -484,7 +496,7 @@ def _in_short(numbers: Mapping[str, Statistic], runs: int) -> str:
 # Numbers as text.
 
 SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")} | dict.fromkeys(
-  ("correlation", "number", "count"), (1, "")
+  ("correlation", "number", "count", "p"), (1, "")
 )
 
 
@@ -496,11 +508,15 @@ def show(value: float | None, se: float | None, unit: str) -> str:
 
   >>> show(0.97531, 0.00041, "fraction"), show(-1.2e-6, 3.4e-6, "variance"), show(None, None, "fraction")
   ('97.531 ± 0.041 %', '-0.012 ± 0.034 %²', 'n/a')
+  >>> show(0.031, None, "p"), show(1e-9, None, "p")
+  ('0.031', '< 0.0001')
   """
   if value is None:
     return "n/a"
   scale, sign = SCALES[unit]
   value *= scale
+  if unit == "p":
+    return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
   if unit == "count":
     return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
   if se:

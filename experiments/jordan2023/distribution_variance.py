@@ -67,21 +67,22 @@ def variance(errors: Bool[np.ndarray, "runs examples"]) -> Variance:
   test_set_sd = math.sqrt(stats.test_set_variance(errors))
   estimate, se = float(stats.distribution_variance(errors)), float(stats.distribution_variance_se(errors))
   sd, sd_se = root(estimate, se)
+  low, high = (float(end) for end in stats.distribution_variance_interval(errors))
   # Both variances are out by the same error of the test-set variance.
-  observed = test_set_sd**2
-  low, high = ((observed + z * se, estimate + z * se) for z in (-1.96, 1.96))
+  observed, n = test_set_sd**2, errors.shape[1]
+  above = (1 - 1 / n) * (np.array([low, high]) - estimate) + observed
   return Variance(
     runs=runs,
     test_set_sd=test_set_sd,
-    test_set_sd_se=test_set_sd / math.sqrt(2 * (runs - 1)),
+    test_set_sd_se=root(observed, (1 - 1 / n) * se)[1],
     independent_sd=math.sqrt(stats.independent_errors_variance(errors)),
     distribution_variance=estimate,
     distribution_variance_se=se,
     distribution_sd=sd,
     distribution_sd_se=sd_se,
-    distribution_sd_interval=(math.sqrt(max(0.0, low[1])), math.sqrt(max(0.0, high[1]))),
+    distribution_sd_interval=(math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
     variance_ratio=ratio(observed, estimate),
-    variance_ratio_interval=(ratio(*high), ratio(*low)),
+    variance_ratio_interval=(ratio(above[1], high), ratio(above[0], low)),
   )
 
 
