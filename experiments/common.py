@@ -189,7 +189,7 @@ class Spread(NamedTuple):
   mean: float
   mean_se: float
   sd: float
-  sd_se: float  # sd/√(2(R - 1)): for normal accuracies
+  sd_se: float  # by the jackknife of the variance
   accuracies: Float[np.ndarray, " runs"]
 
 
@@ -198,8 +198,14 @@ def spread(errors: Bool[np.ndarray, "runs examples"]) -> Spread:
   runs, examples = errors.shape
   sd = math.sqrt(stats.test_set_variance(errors))
   accuracies = 1 - stats.error_rates(errors)
-  sd_se = sd / math.sqrt(2 * (runs - 1))
+  variance_se = (1 - 1 / examples) * float(stats.distribution_variance_se(errors))
+  sd_se = variance_se / (2 * sd) if sd else math.nan
   return Spread(runs, examples, float(accuracies.mean()), sd / math.sqrt(runs), sd, sd_se, accuracies)
+
+
+def relative_error(s: Spread) -> float:
+  """Of a standard deviation; that of its square is twice this."""
+  return s.sd_se / s.sd if s.sd else math.nan
 
 
 def root(variance: float, se: float) -> tuple[float, float]:

@@ -52,7 +52,7 @@ def test_how_far_it_is():
 
 @pytest.fixture
 def train(tmp_path):
-  def train(text, most=40, first=3, progress=False):
+  def train(text, most=60, first=3, progress=False):
     recipe = vs.recipe("digits_cnn", epochs=0, width=0.25)
     runs = vs.Runs.independent(most)
     return until.train(recipe, runs, tmp_path / "out", Until.parse(text), first=first, progress=progress, lane_width=1)
@@ -63,10 +63,10 @@ def train(tmp_path):
 def test_trains_until_the_interval_is_narrow_and_no_more(train, tmp_path, capsys):
   results = train("sd_accuracy rel 50%")
   runs = results.sizes["run"]
-  assert 3 < runs < 40
+  assert 12 < runs < 60
   statistic = summarize(results)["statistics"]["sd_accuracy"]
   assert (statistic["high"] - statistic["low"]) / 2 <= 0.5 * statistic["value"]
-  before = summarize(results.isel(run=slice(3)))["statistics"]["sd_accuracy"]
+  before = summarize(results.isel(run=slice(12)))["statistics"]["sd_accuracy"]
   assert (before["high"] - before["low"]) / 2 > 0.5 * before["value"]
   assert train("sd_accuracy rel 50%").sizes["run"] == runs
   # What others have trained beyond does not count.

@@ -70,8 +70,8 @@ def train(
 
   After each stage the number of runs is estimated anew, from an interval that narrows as 1/√R, and trained, four times
   as many at most. Looking at an interval and going on until it is narrow makes it too narrow: where "sd_accuracy rel
-  10%" ended in simulation, the 95 % interval held the truth in 94 % for normal runs and in 89 % for real ones with a long
-  tail.
+  10%" ended in simulation, the 95 % interval held the truth in 94 % for normal runs and in 89 % for real ones with a
+  long tail.
 
   Each stage looks at the first runs of the folder alone, as many as it wanted, so that processes which share the folder
   agree on when to end, and the same call gives the same number again.

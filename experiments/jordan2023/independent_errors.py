@@ -25,7 +25,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 import vmapseeds as vs
 from experiments import common
-from experiments.common import Spread, number, percent, root, rows, spread
+from experiments.common import Spread, number, percent, relative_error, root, rows, spread
 from experiments.jordan2023.accuracy_distributions import DEFAULTS
 from vmapseeds import plots, stats
 from vmapseeds.cli import mistakes
@@ -46,7 +46,7 @@ class Independence(NamedTuple):
   independent_sd: float
   independent_sd_se: float  # jackknife over runs
   variance_ratio: float  # observed over predicted
-  variance_ratio_se: float  # ratio times √(2/(R - 1)): the prediction's own error is much smaller
+  variance_ratio_se: float  # that of the observed variance: the prediction's own is much smaller
 
 
 def compute(errors: Mapping[int, Bool[np.ndarray, "runs examples"]]) -> dict[int, Independence]:
@@ -59,8 +59,9 @@ def independence(errors: Bool[np.ndarray, "runs examples"]) -> Independence:
   runs = len(errors)
   variance = float(stats.independent_errors_variance(errors))
   sd, se = root(variance, jackknife_se(errors))
-  ratio = float(stats.test_set_variance(errors)) / variance if variance else math.nan
-  return Independence(runs, spread(errors), sd, se, ratio, ratio * math.sqrt(2 / (runs - 1)))
+  accuracy = spread(errors)
+  ratio = accuracy.sd**2 / variance if variance else math.nan
+  return Independence(runs, accuracy, sd, se, ratio, 2 * ratio * relative_error(accuracy))
 
 
 def jackknife_se(errors: Bool[np.ndarray, "runs examples"]) -> float:

@@ -26,7 +26,7 @@ from jaxtyping import Bool
 
 import vmapseeds as vs
 from experiments import common
-from experiments.common import Defaults, Spread, number, percent, rows, spread
+from experiments.common import Defaults, Spread, number, percent, relative_error, rows, spread
 from vmapseeds import plots
 from vmapseeds.cli import mistakes
 
@@ -59,7 +59,7 @@ class Source(NamedTuple):
   runs: int
   accuracy: Spread
   ratio: float
-  ratio_se: float  # ratio times √(2/(R - 1) + 2/(R_all - 1))
+  ratio_se: float
 
 
 def compute(errors: Mapping[str, Bool[np.ndarray, "runs examples"]]) -> dict[str, Source]:
@@ -69,7 +69,7 @@ def compute(errors: Mapping[str, Bool[np.ndarray, "runs examples"]]) -> dict[str
 
   def relative(s: Spread) -> tuple[float, float]:
     ratio = s.sd**2 / everything.sd**2 if everything.sd else math.nan
-    return ratio, ratio * math.sqrt(2 / (s.runs - 1) + 2 / (everything.runs - 1))
+    return ratio, 2 * ratio * math.hypot(relative_error(s), relative_error(everything))
 
   return {source: Source(s.runs, s, *relative(s)) for source, s in spreads.items()}
 

@@ -480,8 +480,7 @@ def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, leve
     ends = np.log([variance_interval(x, level) for x in (a, b)])
     (a_down, a_up), (b_down, b_up) = abs(ends - np.log([[sample_variance(x)] for x in (a, b)]))
     down, up = np.hypot(a_down, b_up), np.hypot(a_up, b_down)
-  with np.errstate(over="ignore"):
-    return VarianceRatio(found, *(np.asarray(found * np.exp(side)) for side in (-down, up)))
+  return VarianceRatio(found, *(np.asarray(found * np.exp(side)) for side in (-down, up)))
 
 
 def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:

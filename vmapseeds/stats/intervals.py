@@ -79,13 +79,13 @@ def mean_interval(values: Given["runs"], level: float = 0.95) -> Interval:
 def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
   """Interval of the variance between runs, whatever their law: the jackknife of log S².
 
-      low = S²/(1 + u),    high = S² exp(u + u²/2),    u = t_ν SE(log S²)
+      low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
 
   The jackknife sees the fourth moment. Its standard error is uncertain itself, the more so the heavier the tails: ν is
   Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the log S² of all runs but one. A run far off raises S² and
-  its error together, so that the interval must reach farther up than down: u²/2, chosen by simulation. It answers what
-  the variance of endlessly many runs is, on the same test examples. Its roots are the interval of the standard
-  deviation. Not under `jit`.
+  its error together, so that 1/S² is the scale on which u reaches as far up as down; for 1/(1 - u), which is not finite
+  at 1, stand its first terms. The scale and the terms are chosen by simulation. The interval answers what the variance
+  of endlessly many runs is, on the same test examples. Its roots are that of the standard deviation. Not under `jit`.
 
   Args:
     values: (runs,), one number a run, such as its accuracy.
@@ -101,7 +101,7 @@ def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
 
   >>> low, high = variance_interval(np.arange(50) / 10)
   >>> print(low.round(3), high.round(3))
-  1.682 2.864
+  1.682 2.872
   """
   upper = _upper(level)
   values = np.sort(untraced("values", read_reals("values", values, "runs")))
@@ -111,8 +111,7 @@ def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
   squares = (values - values.mean()) ** 2
   variance = squares.sum() / (runs - 1)
   u = _reach(_logs_without_each(squares), upper)
-  with np.errstate(over="ignore"):
-    return Interval(np.asarray(variance / (1 + u)), np.asarray(variance * np.exp(u + u**2 / 2)))
+  return Interval(np.asarray(variance / (1 + u)), np.asarray(variance * (1 + u + u**2 + u**3)))
 
 
 def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
@@ -190,7 +189,8 @@ def variance_beyond_independence_interval(rates: Array, independent: Array, exam
   if not examples:
     return _unknown()
   scale = ratio(examples, examples - 1)
-  return Interval(*(np.minimum(scale * (end - independent), 0.25) for end in variance_interval(rates, level)))
+  ends = (np.minimum(scale * (end - independent), 0.25) for end in variance_interval(rates, level))
+  return Interval(*map(np.asarray, ends))
 
 
 def correlation_interval(x: Given["runs"], y: Given["runs"], level: float = 0.95) -> Interval:

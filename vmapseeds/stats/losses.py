@@ -75,7 +75,7 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
 
   >>> v = loss_variance([[0.5, 0.0, 0.25], [1.5, 0.5, 0.25], [0.5, 0.5, 0.5]])
   >>> print(v.mean, v.test_set, v.independent.round(6), v.distribution.round(6), v.distribution_se.round(6))
-  0.5 0.0625 0.048611 0.020833 0.0625
+  0.5 0.0625 0.048611 0.020833 0.09375
   """
   losses = read_reals("losses", losses, "runs examples")
   xp, (runs, examples) = namespace(losses), losses.shape
