@@ -90,7 +90,7 @@ def test_ends_of_the_domains():
   # One run that differs says how small the variance is not, and hardly how large.
   low, high = stats.variance_interval([0.1, 0.1, 0.1, 0.1, 0.2])
   assert 0 < low < 0.002
-  assert high > 1000
+  assert high > 1e6 * low
   x = np.arange(10.0)
   np.testing.assert_allclose([*stats.correlation_interval(x, x), *stats.correlation_interval(x, -x)], [1, 1, -1, -1])
   assert np.isnan(stats.correlation_interval(x, x == 3)).all()
