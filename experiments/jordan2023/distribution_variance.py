@@ -10,8 +10,8 @@ at 64, where the test set has 0.149 %: some 20 times less variance.
 Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
 experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.
 
-Expected of the first, two standard errors either way: distribution-wise deviations of 2.90 ± 0.20, 3.58 ±
-0.24, 0.39 ± 0.05 and 0.27 ± 0.05 %, beside 3.08, 3.70, 0.57 and 0.46 % on the test set.
+Expected of the first, two standard errors either way: distribution-wise deviations of 2.90 ± 0.24, 3.58 ±
+0.45, 0.39 ± 0.05 and 0.27 ± 0.05 %, beside 3.08, 3.70, 0.57 and 0.46 % on the test set.
 
 The paper's recipe needs some 7,500 runs of 64 epochs before a deviation of 0.033 % has a variance three
 standard errors above 0.

@@ -11,7 +11,7 @@ at 4 epochs, and of 0.145 % against 0.149 % at 64.
 Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
 experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.
 
-Expected of the first, two standard errors either way: the variance is 8.5 ± 1.1, 15.4 ± 1.9, 1.90 ± 0.24
+Expected of the first, two standard errors either way: the variance is 8.5 ± 1.2, 15.4 ± 3.7, 1.90 ± 0.25
 and 1.53 ± 0.19 times the prediction.
 """
 
