@@ -239,7 +239,7 @@ def test_two_runs():
     assert found[name] == pytest.approx(expected[name])
   assert found["split_correlation"] == pytest.approx(np.sign(expected["split_correlation"]))
   assert summary["statistics"]["split_correlation"]["p_value"] == 1
-  # Nothing is known of how uncertain a variance is.
+  assert "With only 2 runs the standard deviation may be anything." in summary["warnings"]
   for name in ("sd_accuracy", "distribution_variance", "split_correlation"):
     assert summary["statistics"][name]["se"] is summary["statistics"][name]["low"] is None
 

@@ -447,9 +447,8 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
     found.append("One run says nothing about variance between runs: train more with --runs.")
   elif runs < FEW_RUNS:
     sd = numbers["sd_accuracy"]
-    if sd["se"]:
-      relative = sd["se"] / sd["value"]
-      found.append(f"With only {runs} runs the standard deviation is known to about ±{100 * relative:.0f} %.")
+    known = f"is known to about ±{100 * sd['se'] / sd['value']:.0f} %" if sd["se"] else "may be anything"
+    found.append(f"With only {runs} runs the standard deviation {known}.")
     found.append(
       f"The papers' plug-in variances would come out {100 / runs:.0f} % low with {runs} runs; those here are unbiased."
     )

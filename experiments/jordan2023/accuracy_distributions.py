@@ -9,7 +9,7 @@ Jordan 2023/24, figure 1: more training narrows it. 60,000 runs of a ResNet-9 on
 Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
 experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.
 
-Expected of the first, two standard errors either way: standard deviations of 3.08 ± 0.20, 3.70 ± 0.23, 0.57
+Expected of the first, two standard errors either way: standard deviations of 3.08 ± 0.22, 3.70 ± 0.44, 0.57
 ± 0.04 and 0.46 ± 0.03 %, means of 9.9, 83.2, 96.3 and 96.9 %.
 """
 
