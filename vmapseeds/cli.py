@@ -48,7 +48,8 @@ def _place(default: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-  """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute on two CPU cores."""
+  """Trains digits_cnn for 1 and for 16 epochs and reports both: on two idle CPU cores about a minute the first time,
+  half of that later."""
 
   out: Folder = "results/demo"
   """folder for the results; started again with the same one, it goes on where it stopped"""
