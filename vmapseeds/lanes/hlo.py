@@ -100,8 +100,10 @@ class Program:
     self.read = functools.cache(self.read)
 
   def total(self) -> Cost:
-    """What it costs to run the program; a loop whose length only the run knows counts once."""
-    return self.cost(self.entry)
+    """What it costs to run the program, at least as long as its bytes take; a loop whose length only the run knows
+    counts once."""
+    cost = self.cost(self.entry)
+    return cost._replace(seconds=max(cost.seconds, cost.traffic / self.target.bandwidth))
 
   def cost(self, computation: str) -> Cost:
     return sum((self.of(computation, op) for op in self.computations[computation].values()), Cost())
