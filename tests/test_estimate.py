@@ -6,6 +6,7 @@ import textwrap
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import vmapseeds as vs
 from vmapseeds import bench, lanes
@@ -300,9 +301,25 @@ def tpu():
   pytest.importorskip("libtpu", reason="needs vmapseeds[aot]")
 
 
-def test_a_tpu_that_is_not_here_is_compiled_for(tpu):
+@pytest.fixture
+def compiled_programs(tmp_path):
+  """JAX's cache of compiled programs, in a folder of its own."""
+  before = {name: getattr(jax.config, name) for name in ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")}
+  jax.config.update("jax_compilation_cache_dir", str(tmp_path / "xla"))
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+  compilation_cache.reset_cache()
+  yield tmp_path / "xla"
+  for name, value in before.items():
+    jax.config.update(name, value)
+  compilation_cache.reset_cache()
+
+
+def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
+  jax.jit(lambda x: x + 2)(1).block_until_ready()
+  kept = len(list(compiled_programs.iterdir()))
   few = asking(LINEAR, "v5e")(Choice("grouped", 4))
   assert few.fits
+  assert len(list(compiled_programs.iterdir())) == kept > 0, "what cannot be read again is not kept"
   # Images, of which rows of 8 pixels are tiles of 128; parameters and momentum.
   assert 2e5 < few.memory_bytes < 5e6
   assert 0 < few.traffic_bytes / TARGETS["v5e"].bandwidth < few.seconds < 1e-3

@@ -3,11 +3,13 @@
 import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import PyTree
 
 from vmapseeds.lanes import choice
@@ -59,7 +61,7 @@ def estimate(
   def failed(needed: float | None) -> Estimate:
     return Estimate(False, needed, available, None, None, None, time.perf_counter() - begun)
 
-  with compiling_for(known.platform if known else devices[0].platform):
+  with compiling_for(known.platform if known else devices[0].platform), _uncached() if target else nullcontext():
     start, advance, finish = programs(stages, devices)
     state = shapes(start.eval_shape(shared, lanes), devices, of_lanes=True)
     number = shapes(np.int32(0), devices, of_lanes=False)
@@ -78,6 +80,19 @@ def estimate(
   cost = Program(program.as_text(), known).total()
   here = len(jax.tree.leaves(lanes)[0]) // len(devices)
   return Estimate(True, needed, available, cost.seconds / here, cost.traffic / here, cost.launches, taken)
+
+
+@contextmanager
+def _uncached() -> Iterator[None]:
+  """Keeps programs out of JAX's cache, from which those for a device that is not here cannot be read again."""
+  before = jax.config.jax_enable_compilation_cache
+  jax.config.update("jax_enable_compilation_cache", False)
+  compilation_cache.reset_cache()  # it remembers whether it is used
+  try:
+    yield
+  finally:
+    jax.config.update("jax_enable_compilation_cache", before)
+    compilation_cache.reset_cache()
 
 
 def memory(program: Any) -> float:
