@@ -550,6 +550,11 @@ def _parsed(target: Any, argv: list[str], **words: str) -> Any:
   except SystemExit as end:
     if not end.code:
       raise
+  # What cannot be read as a number, whichever words and frames are put around it.
+  flag = re.search(r"Error parsing (--[\w-]+):", said.getvalue())
+  value = re.search(r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", said.getvalue())
+  if flag and value:
+    raise Mistake(f"{flag[1]} is {value[1]}: give a {'' if 'to float' in said.getvalue() else 'whole '}number")
   lines = [line.strip("│╭╮╰╯ ") for line in said.getvalue().splitlines()]
   parts = " ".join("|" if set(line) == {"─"} else line for line in lines if line and not line.startswith("─ "))
   raise Mistake("; ".join(" ".join(part.split()) for part in parts.split("|") if part.strip()))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Integer, Key, UInt32
 
 from vmapseeds.data import splits
@@ -167,7 +168,7 @@ class Runs:
     steps, factors = np.array(np.broadcast_to(steps, len(self))), np.full(len(self), factor, np.float32)
     return dataclasses.replace(self, poke_step=steps, poke_factor=factors)
 
-  def subset(self, size_or_indices: int | Sequence | Integer[np.ndarray, "*runs train"]) -> "Runs":
+  def subset(self, size_or_indices: ArrayLike | Sequence) -> "Runs":
     """The same runs, each on some training examples: `size` drawn without replacement by the data seed, or indices.
 
     Indices are an int array (train,) for all runs or (runs, train) for each.
@@ -184,8 +185,11 @@ class Runs:
       at_least("bootstrap size", size, 1)
     return dataclasses.replace(self, sampling=("bootstrap", size), subset_indices=None)
 
-  def with_label_map(self, label_map: Sequence | Integer[np.ndarray, "*runs classes"]) -> "Runs":
-    """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0."""
+  def with_label_map(self, label_map: ArrayLike | Sequence) -> "Runs":
+    """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0.
+
+    An int array (classes,) for all runs or (runs, classes) for each.
+    """
     return dataclasses.replace(self, label_map=self._rows_of("label map", label_map, "classes"))
 
   def _rows_of(self, what: str, given: Any, axis: str) -> Integer[np.ndarray, "runs ..."]:
