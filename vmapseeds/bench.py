@@ -53,6 +53,7 @@ class Speed(NamedTuple):
   seconds: float
   compile_seconds: float
   memory_bytes: float | None = None  # on each device
+  processor_seconds: float | None = None  # a model-step, of all threads together
 
 
 def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
@@ -74,16 +75,19 @@ def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
     compile_seconds = time.perf_counter() - begun
     if needed > choice.free_memory(devices[0]):
       return None
-    taken = []
+    taken, processor = [], []
     while len(taken) < REPETITIONS and sum(taken) < SECONDS:
-      begun = time.perf_counter()
+      begun = time.perf_counter(), time.process_time()
       step()
-      taken.append(time.perf_counter() - begun)
+      taken.append(time.perf_counter() - begun[0])
+      processor.append(time.process_time() - begun[1])
   except jax.errors.JaxRuntimeError as error:
     if choice.is_out_of_memory(error):
       return None
     raise
-  return Speed(statistics.median(taken) / (steps * how.width * len(devices)), compile_seconds, needed)
+  model_steps = steps * how.width * len(devices)
+  a_step, a_processor_step = (statistics.median(times) / model_steps for times in (taken, processor))
+  return Speed(a_step, compile_seconds, needed, a_processor_step)
 
 
 def random_examples(shapes: Shapes, n: int) -> DeviceExamples:

@@ -44,11 +44,15 @@ class Flags(common.Flags):
 
 
 def seconds_here(recipe: vs.Recipe) -> dict:
-  """Seconds of a model-step on all cores, as a campaign would run it that is too short to measure."""
+  """Seconds of a model-step on all cores, as a campaign would run it that is too short to measure.
+
+  Of processors, so that other programs, which take their time, do not count.
+  """
   examples, num_classes = bench.examples_of(recipe)
   how = choice.candidates("cpu")[0]
   speed = bench.measure(recipe, bench.Shapes(examples[0].images.shape[1:], num_classes), how)
-  return {"seconds": speed.seconds, "lowering": how.lowering, "width": how.width, "load": os.getloadavg()[0]}
+  seconds = speed.processor_seconds / common.cores()
+  return {"seconds": seconds, "lowering": how.lowering, "width": how.width, "load": os.getloadavg()[0]}
 
 
 def seconds_on(recipe: vs.Recipe, target: str) -> dict:
@@ -98,13 +102,14 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
   tables.append(common.markdown(Table("Lowering, lane width and time of a model-step", (head[0], *head[2:-1]), ways)))
   loads = [of[HERE]["load"] for of in found.values() if HERE in of]
   loaded = (
-    f" Other programs ran beside (load average up to {max(loads):.1f})."
+    f" Other programs ran\nbeside it (load average up to {max(loads):.1f}): an idle machine is faster."
     if max(loads, default=0) > where["cores"]
     else ""
   )
   return "\n".join((
     "# What campaigns cost\n",
-    f"Training alone: evaluation, compilation and writing come on top. The CPU's column is measured.{loaded}",
+    "Training alone: evaluation, compilation and writing come on top.",
+    f"The CPU's column is measured: processor time.{loaded}",
     "An accelerator's is what its compiler estimates for a program that never ran there, right within a factor of 3 or",
     "so. For the H100, whose compiler estimates nothing, it is bytes and products at its roofs, times two, and 2 µs a",
     "launch. The paper's is 58.5 A100-seconds a run, as quoted.\n",
