@@ -251,7 +251,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
   # Campaigns find it, and what does not fit in memory is a row too.
   how = bench.choose(recipe, bench.Shapes((8, 8, 1), 10), model_steps=1, most=8, shown=False)
   assert how == (chosen["lowering"], 1)
-  monkeypatch.setattr(choice, "free_memory", lambda device: 1e5)
+  monkeypatch.setattr(choice, "free_memory", lambda device: 1e4)
   status, out, err = run(
     capsys, "bench", "digits_cnn", "--lowerings", "grouped", "--widths", 1, 2, "--set", "model=linear", "batch_size=4"
   )
