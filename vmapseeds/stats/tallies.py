@@ -42,6 +42,7 @@ from vmapseeds.stats.variance import (
   beyond_independence,
   correlation_of_sums,
   covariance_of_sums,
+  errors_by_count,
   gain_of_halves,
   halves,
   independent_errors_of_counts,
@@ -131,6 +132,25 @@ class Tallies:
     if self.joint_errors is None:
       raise Mistake("tallies without joint error counts: tally with pairs=True")
     return self.joint_errors
+
+  # Histograms
+
+  @property
+  def run_errors(self) -> Int[np.ndarray, "events"]:
+    """How many runs make 0, 1, ..., n errors, (examples + 1,)."""
+    even, odd, runs = self.half_errors
+    return errors_by_count(even + odd, np.zeros_like(odd), runs, self.examples)[0]
+
+  @property
+  def by_even_errors(self) -> Int[np.ndarray, "2 even_events"]:
+    """How many runs make 0, 1, ... errors on the examples of even index, and how many these together on the others."""
+    return errors_by_count(*self.half_errors, (self.examples + 1) // 2)
+
+  @property
+  def by_odd_errors(self) -> Int[np.ndarray, "2 odd_events"]:
+    """Likewise with the halves exchanged."""
+    even, odd, runs = self.half_errors
+    return errors_by_count(odd, even, runs, self.examples // 2)
 
   # Errors and their variance between runs
 

@@ -419,11 +419,11 @@ def gain_of_halves(even: Array, odd: Array, runs: Array, examples: int, top: int
   if traced(even, odd):
     # Float32 holds the differences from one run better, and they have the same gain.
     even_there, odd_there = even - even[:1], odd - odd[:1]
-  by_even = _errors_by_count(even, odd_there, runs, (examples + 1) // 2)
-  return gain_of_counts(by_even, _errors_by_count(odd, even_there, runs, examples // 2), examples, top)
+  by_even = errors_by_count(even, odd_there, runs, (examples + 1) // 2)
+  return gain_of_counts(by_even, errors_by_count(odd, even_there, runs, examples // 2), examples, top)
 
 
-def _errors_by_count(here: Array, there: Array, runs: Array, most: int) -> Array:
+def errors_by_count(here: Array, there: Array, runs: Array, most: int) -> Array:
   """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, most + 1)."""
   if traced(here, there):
     nothing = jnp.zeros(most + 1, here.dtype)
@@ -433,7 +433,7 @@ def _errors_by_count(here: Array, there: Array, runs: Array, most: int) -> Array
 
 
 def gain_of_counts(by_even: Array, by_odd: Array, examples: int, top: int) -> TopFractionGain:
-  """`top_fraction_gain` of the `top` runs from what `_errors_by_count` gives of each half."""
+  """`top_fraction_gain` of the `top` runs from what `errors_by_count` gives of each half."""
   forward = ratio(_gain(*by_even, top), examples // 2)
   back = ratio(_gain(*by_odd, top), (examples + 1) // 2)
   return TopFractionGain(forward, back, namespace(forward).asarray((forward + back) / 2))
