@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jaxtyping import PyTree
 
-from vmapseeds import models
+from vmapseeds.models import layers
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Runs
 from vmapseeds.train import DeviceExamples, draw_augmentation, epoch_order, make_optimizer, training_images
@@ -46,7 +46,7 @@ class ResNet9(nn.Module):
   def __call__(self, x):
     def block(x, features, kernel=3, stride=1, padding=1):
       x = nn.Conv(
-        models.layers.scaled(features, self.width), (kernel, kernel), stride, padding, use_bias=False, dtype=self.dtype
+        layers.scaled(features, self.width), (kernel, kernel), stride, padding, use_bias=False, dtype=self.dtype
       )(x)
       return nn.relu(nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5, dtype=self.dtype)(x))
 
@@ -62,7 +62,7 @@ class ResNet9(nn.Module):
 def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
   """The recipe's network without `conv_general_dilated=` and with Flax's own pooling."""
   dtype = jnp.dtype(recipe.precision)
-  scaled = functools.partial(models.layers.scaled, width=recipe.width)
+  scaled = functools.partial(layers.scaled, width=recipe.width)
   return {
     "small_cnn": SmallCNN((scaled(16), scaled(32)), (), num_classes, dtype),
     "banerjee_cnn": SmallCNN((scaled(32), scaled(16)), (scaled(64),), num_classes, dtype),
