@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from vmapseeds.errors import Mistake
+from vmapseeds.lanes.target import platform
 from vmapseeds.recipe import augmentation
 
 Image = Float[Array, "height width channels"]
@@ -38,12 +39,23 @@ def flip() -> Step:
   )
 
 
+def slices(image: Float[Array, "..."], axis: int, length: int) -> list[Float[Array, "..."]]:
+  """Every slice of `length` along an axis, first to last."""
+  starts = range(image.shape[axis] - length + 1)
+  return [jax.lax.slice_in_dim(image, start, start + length, axis=axis) for start in starts]
+
+
 def translate(size: int, border: str = "constant") -> Step:
   """Shifts by a uniform whole number of pixels in [-size, size] each way; the border is black or reflects."""
 
   def apply(image: Image, corner: Draw, fill: Fill) -> Image:
-    padded = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
-    return jax.lax.dynamic_slice(padded, (*corner, 0), image.shape)
+    shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
+    if platform() == "cpu":
+      return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
+    # Accelerators run dynamic slices one image at a time: so choose among static ones, of rows, then of columns.
+    for axis, start in enumerate(corner):
+      shifted = jax.lax.select_n(start, *slices(shifted, axis, image.shape[axis]))
+    return shifted
 
   return Step(lambda key, height, width: jax.random.randint(key, (2,), 0, 2 * size + 1), apply)
 

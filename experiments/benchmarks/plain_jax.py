@@ -93,7 +93,7 @@ def training(recipe: Recipe, shape: tuple[int, ...], num_classes: int) -> Traini
     return State(params, variables, make_optimizer(recipe, run, 10**6).init(params))
 
   def step(data, run, state, examples, drawn):
-    images, labels = training_images(recipe, data, examples, drawn), data.labels[examples]
+    images, labels = training_images(recipe, data, data.images[examples], drawn), data.labels[examples]
 
     def loss(params):
       logits, stats = model.apply({"params": params, **state.batch_stats}, images, mutable=["batch_stats"])
