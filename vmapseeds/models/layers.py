@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vmapseeds.lanes.convolution import conv_general_dilated
+from vmapseeds.lanes.target import platform
 
 Conv = functools.partial(nn.Conv, conv_general_dilated=conv_general_dilated)
 
@@ -46,7 +47,15 @@ def _max_forward(size, tiles):
 def _max_backward(size, which, gradient):
   pixels = jnp.arange(size * size, dtype=jnp.int8).reshape(size, 1, size, 1)
   which, gradient = (jnp.expand_dims(a, (-4, -2)) for a in (which, gradient))
-  return (jnp.where(pixels == which, gradient, 0),)
+  if platform() == "cpu":
+    return (jnp.where(pixels == which, gradient, 0),)
+  # Rows and columns outermost, where they can be interleaved without moving data, and written at once: XLA would write
+  # what is repeated, `which` and `gradient`, before it compares them.
+  batch = which.ndim - 5
+  ahead, behind = tuple(range(batch)), tuple(range(4, 4 + batch))
+  which, gradient = (jnp.moveaxis(a, ahead, behind) for a in (which, gradient))
+  tiles = jnp.where(pixels.reshape(size, 1, size, *(1,) * (batch + 1)) == which, gradient, 0)
+  return (jnp.moveaxis(jax.lax.optimization_barrier(tiles), behind, ahead),)
 
 
 _max.defvjp(_max_forward, _max_backward)
