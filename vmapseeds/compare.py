@@ -151,7 +151,7 @@ def _spread(a: np.ndarray, b: np.ndarray, paired: bool) -> Iterator[str]:
       if not_normal
       else "no sign that accuracies are not normal"
     )
-    yield f"Shapiro-Wilk: p {p_text(p_a)} for A, {p_text(p_b)} for B; {verdict}."
+    yield f"Shapiro-Wilk: p {p_text(p_a)} for A and p {p_text(p_b)} for B; {verdict}."
 
 
 def _deviation(accuracy: np.ndarray) -> str:
