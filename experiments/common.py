@@ -28,10 +28,11 @@ from rich.table import Table
 from upath import UPath
 
 import vmapseeds as vs
-from vmapseeds import lanes, models, stats, stores
+from vmapseeds import lanes, models, stats
 from vmapseeds.cli import overrides, parse
 from vmapseeds.errors import Mistake, at_least, one_of
-from vmapseeds.folders import check_writable
+from vmapseeds.store import files
+from vmapseeds.store.folders import check_writable
 
 QUICK_RUNS = 16
 
@@ -174,7 +175,7 @@ def settings(
   return Setting(
     paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs,
     seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering,
-    out=stores.place(out), campaigns=stores.place(flags.campaigns), quick=flags.quick, used={}, flags=flags,
+    out=files.place(out), campaigns=files.place(flags.campaigns), quick=flags.quick, used={}, flags=flags,
   )  # fmt: skip
 
 
@@ -330,7 +331,7 @@ def write(
     panels: how many axes.
     quoted: how the quantities begin whose values in the paper stand below the figure.
   """
-  if not stores.is_remote(setting.out):
+  if not files.is_remote(setting.out):
     setting.out.mkdir(parents=True, exist_ok=True)
   stem = setting.out / setting.experiment
   record = {
@@ -343,7 +344,7 @@ def write(
     "numbers": numbers,
     "paper": paper,
   }
-  stores.write(stem.with_suffix(".json"), (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
+  files.write(stem.with_suffix(".json"), (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
 
   said = textwrap.wrap(of_paper([row for row in table if row.quantity.startswith(quoted)]), 62 * panels)
   figure = Figure(figsize=(4.4 * panels, 3.9 + 0.16 * len(said)), layout="constrained")
@@ -352,12 +353,12 @@ def write(
   figure.suptitle(f"{setting.recipe.name}, {setting.runs} runs each", fontsize="medium")
   drawn = io.BytesIO()
   figure.savefig(drawn, dpi=120)
-  stores.write(stem.with_suffix(".png"), drawn.getvalue())
+  files.write(stem.with_suffix(".png"), drawn.getvalue())
 
   title = f"{setting.experiment}: paper beside ours"
   lines = [HEAD, ("---",) * len(HEAD), *table]
   text = "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-  stores.write(stem.with_suffix(".md"), f"# {title}\n\n{text}\n\n{notes}\n".encode())
+  files.write(stem.with_suffix(".md"), f"# {title}\n\n{text}\n\n{notes}\n".encode())
 
   shown = Table(title=title, caption=notes, caption_justify="left")
   for name in HEAD:

@@ -1,12 +1,13 @@
 """Campaigns on disk: what is stored, what resumes, what is refused."""
 
-import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -19,7 +20,8 @@ from vmapseeds import bench, campaign
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
 from vmapseeds.recipe import RECIPES
-from vmapseeds.results import Results
+from vmapseeds.store.layout import attributes
+from vmapseeds.store.results import Results
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
 LINEAR = RECIPE.replace(model="linear")  # compiles in no time
@@ -113,6 +115,15 @@ def test_xarray_opens_it_without_warning(reference, tmp_path):
   test = xr.open_zarr(tmp_path / "r", group="test")
   np.testing.assert_array_equal(test.predictions, reference.predictions[:4])
   assert zarr.open_group(tmp_path / "r").metadata.zarr_format == 3
+  np.testing.assert_array_equal(zarr.open_group(tmp_path / "r")["seed_init"], range(4))
+
+
+def test_what_is_not_done_reads_as_missing(reference, tmp_path):
+  train(tmp_path / "r", 6, seed_batch=4)
+  shutil.rmtree(tmp_path / "r" / "test" / "predictions" / "c" / "1")
+  test = xr.open_zarr(tmp_path / "r", group="test")
+  np.testing.assert_array_equal(test.predictions[:4], reference.predictions[:4])
+  assert (test.predictions[4:] == -1).all()
 
 
 def test_results_do_not_depend_on_the_seed_batch(reference, tmp_path):
@@ -160,7 +171,7 @@ def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
              "--runs", "400", "--seed-batch", "4", "--quiet"]  # fmt: skip
   process = subprocess.Popen(command, env=os.environ)
   deadline = time.time() + 120
-  while time.time() < deadline and not (out.exists() and Results(out).done.sum() >= 8):
+  while time.time() < deadline and not (attributes(out) and Results(out).done.sum() >= 8):
     time.sleep(0.05)
   os.kill(process.pid, signal.SIGKILL)
   assert process.wait() == -signal.SIGKILL
@@ -387,20 +398,6 @@ def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
   assert compiled == [3, 0, 0], "to begin, to go on and to evaluate"
 
 
-def test_a_folder_of_the_first_release_goes_on(reference, tmp_path):
-  """It names float32, where recipes now say auto, and has no word of what that came to."""
-  train(tmp_path / "r", 2)
-  root = json.loads((tmp_path / "r" / "zarr.json").read_text())
-  del root["attributes"]["precision"]
-  root["attributes"]["recipe"] = RECIPE.replace(precision="float32").to_json()
-  (tmp_path / "r" / "zarr.json").write_text(json.dumps(root))
-  with pytest.raises(vs.Mistake, match="differ in precision: 'float32', 'bfloat16'"):
-    train(tmp_path / "r", 4, RECIPE.replace(precision="bfloat16"))
-  results = train(tmp_path / "r", 4)
-  same(results, reference)
-  assert results.attrs["precision"] == "float32"
-
-
 def test_other_data_under_the_same_name_is_refused(tmp_path):
   rng = np.random.default_rng(0)
   arrays = {f"x_{s}": rng.integers(0, 256, (40, 8, 8), np.uint8) for s in ("train", "test")}
@@ -440,12 +437,15 @@ def test_a_folder_that_cannot_be_written(tmp_path):
   tmp_path.chmod(0o700)
 
 
-def test_a_draft_that_was_left_behind_does_not_matter(tmp_path):
-  draft = tmp_path / f".r.{os.getpid()}.new"
-  draft.mkdir()
-  (draft / "half").write_text("made")
-  train(tmp_path / "r", 1)
-  assert [p.name for p in tmp_path.iterdir()] == ["r"]
+def test_half_a_folder_that_was_left_behind_does_not_matter(tmp_path):
+  for name in ("blocks/folder.claim", "test/logits/c/0/0/0", "seed_init/c/9"):
+    (tmp_path / "r" / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "r" / name).write_text("made")
+  os.utime(tmp_path / "r" / "blocks" / "folder.claim", (0, 0))
+  with pytest.raises(vs.Mistake, match="is no results folder"):
+    vs.open_results(tmp_path / "r")
+  train(tmp_path / "r", 1, LINEAR)
+  assert vs.verify(tmp_path / "r") == (1, 1, [], [], [])
 
 
 def test_progress_is_drawn_on_stderr(tmp_path, capsys):
@@ -456,3 +456,9 @@ def test_progress_is_drawn_on_stderr(tmp_path, capsys):
   assert "runs/s" in err
   assert campaign.SEED_BATCH == 256
   shutil.rmtree(tmp_path / "r")
+
+
+def test_the_store_imports_nothing_of_training():
+  for file in Path(vs.__file__).parent.glob("store/*.py"):
+    imported = re.findall(r"^ *(?:from|import) (vmapseeds[\w.]*)", file.read_text(), re.MULTILINE)
+    assert all(re.fullmatch(r"vmapseeds\.(store\.\w+|errors|machine)", name) for name in imported), file

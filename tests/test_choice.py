@@ -5,6 +5,7 @@ import math
 import jax
 import pytest
 
+from vmapseeds import machine
 from vmapseeds.lanes import LOWERINGS, Choice, choice
 
 FIRST, SECOND, THIRD = WANTED = [Choice("sequential", 1), Choice("im2col", 1), Choice("sequential", 2)]
@@ -119,9 +120,9 @@ def test_a_file_that_cannot_be_written_does_not_matter(cache):
 
 
 def test_memory(monkeypatch):
-  assert 0 < choice.free_host_memory() < math.inf
-  assert choice.free_memory(jax.devices()[0]) == pytest.approx(choice.free_host_memory() / 2, rel=0.2)
-  monkeypatch.setattr(choice.Path, "read_text", lambda path: "")
-  assert choice.free_host_memory() > 0
-  monkeypatch.delattr(choice.os, "sysconf")
-  assert choice.free_host_memory() == math.inf
+  assert 0 < machine.free_host_memory() < math.inf
+  assert choice.free_memory(jax.devices()[0]) == pytest.approx(machine.free_host_memory() / 2, rel=0.2)
+  monkeypatch.setattr(machine.Path, "read_text", lambda path: "")
+  assert machine.free_host_memory() > 0
+  monkeypatch.delattr(machine.os, "sysconf")
+  assert machine.free_host_memory() == math.inf

@@ -7,15 +7,13 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
-import zarr
 from rich.console import Console
 
 import vmapseeds as vs
 from vmapseeds import cli, stats
-from vmapseeds.checks import IMPORTED
 from vmapseeds.errors import Mistake
-from vmapseeds.folders import create_folder
 from vmapseeds.runs import SOURCES
+from vmapseeds.stored import IMPORTED, new_folder
 
 EXAMPLES = 20
 
@@ -30,11 +28,14 @@ def folder(path, accuracies, seeds=None, diverged=(), labels=None, **swept):
     "device_kind": "cpu" if columns else IMPORTED, "lane_width": 1, "lowering": "im2col", "precision": "float32",
     "data_digest": "", "versions": {},
   }  # fmt: skip
-  create_folder(path, attributes, runs=len(accuracies), columns=columns, labels={"test": labels}, chunk=4, logits=None)
-  group = zarr.open_group(path, mode="r+", use_consolidated=False)
-  group["test/accuracy"][:] = np.asarray(accuracies, float)
-  group["diverged"][:] = np.isin(np.arange(len(accuracies)), diverged)
-  group["done"][:] = True
+  rows = np.arange(len(accuracies))
+  with new_folder(
+    path, attributes, runs=len(rows), block_runs=4, columns=columns, labels={"test/labels": labels}
+  ) as results:  # fmt: skip
+    results.write(rows, {
+      "diverged": np.isin(rows, diverged), "test/accuracy": np.asarray(accuracies, float),
+      "test/predictions": np.full((len(rows), len(labels)), -1),
+    })  # fmt: skip
   return path
 
 

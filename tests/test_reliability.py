@@ -12,15 +12,16 @@ import time
 
 import numpy as np
 import pytest
-import zarr
 from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import kills
-from vmapseeds import blocks, campaign
+from vmapseeds import campaign
 from vmapseeds.data import load
-from vmapseeds.metadata import attributes
-from vmapseeds.results import Results, readable
+from vmapseeds.store import claims, results
+from vmapseeds.store.claims import Claims, claimed
+from vmapseeds.store.layout import attributes, readable
+from vmapseeds.store.results import Results
 
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 RUNS = 24
@@ -74,47 +75,47 @@ def test_two_processes_at_once_train_every_run_once(tmp_path, reference):
 
 
 def test_a_claim_is_one_process_s(tmp_path):
-  with blocks.Claims(tmp_path) as one, blocks.Claims(tmp_path) as other:
+  with Claims(tmp_path) as one, Claims(tmp_path) as other:
     assert one.take(3)
     assert not other.take(3)
     assert other.take(4)
-    assert blocks.claimed(tmp_path) == {"3": True, "4": True}
+    assert claimed(tmp_path) == {"3": True, "4": True}
     one.release(3)
     assert other.take(3)
-  assert blocks.claimed(tmp_path) == {}
+  assert claimed(tmp_path) == {}
 
 
 def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
   ended = subprocess.Popen(["true"])
   ended.wait()
-  with blocks.Claims(tmp_path) as claims:
-    gone = {**blocks._process(), "pid": ended.pid}
+  with Claims(tmp_path) as mine:
+    gone = {**claims._process(os.getpid()), "pid": ended.pid}
     for block, (owner, old, free) in enumerate([
       (gone, 0, True),
-      ({**blocks._process(), "started": "1"}, 0, True),  # another process has its number now
+      ({**claims._process(os.getpid()), "started": "1"}, 0, True),  # another process has its number now
       ({**gone, "host": "elsewhere"}, 0, False),
-      ({**gone, "host": "elsewhere"}, blocks.LEASE + 1, True),
+      ({**gone, "host": "elsewhere"}, claims.LEASE + 1, True),
       (None, 0, False),  # being written
-      (None, blocks.UNFINISHED + 1, True),
+      (None, claims.UNFINISHED + 1, True),
     ]):  # fmt: skip
-      claim = tmp_path / "blocks" / f"{block}.0.claim"
+      claim = tmp_path / "blocks" / f"{block}.claim"
+      claim.parent.mkdir(exist_ok=True)
       claim.write_text("" if owner is None else json.dumps(owner))
       os.utime(claim, (time.time() - old,) * 2)
-      assert claims.take(block) == free, block
-      if free:
-        assert [f.name for f in claim.parent.glob(f"{block}.*")] == [f"{block}.1.claim"]
+      assert mine.take(block) == free, block
+      assert mine.holds(block) if free else str(block) not in mine._held
 
 
 def test_who_lost_a_block_while_asleep_does_not_write_it(tmp_path, reference, trained, monkeypatch):
   """The lease of block 2 runs out while it is trained; another process takes it and has not yet finished."""
   shutil.copytree(reference, tmp_path / "r")
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
-  with blocks.Claims(tmp_path / "r") as other:
+  with Claims(tmp_path / "r") as other:
     spread = campaign.spread_run
 
     def slow(*args):
       def run_lanes(*given):
-        for claim in (tmp_path / "r" / "blocks").glob("2.*.claim"):
+        for claim in (tmp_path / "r" / "blocks").glob("2.claim"):
           os.utime(claim, (0, 0))
         other.take(2)
         yield from spread(*args)(*given)
@@ -142,10 +143,10 @@ def test_work_trains_its_blocks_and_leaves_others(tmp_path, reference, trained, 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(Results, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     train(tmp_path / "r")
-  assert blocks.claimed(tmp_path / "r") == {}
+  assert claimed(tmp_path / "r") == {}
   assert vs.work(tmp_path / "r", (2, 4), progress=False).sizes["run"] == 8
   assert trained == list(range(8, 16))
-  with blocks.Claims(tmp_path / "r") as other:
+  with Claims(tmp_path / "r") as other:
     assert other.take(0)
     assert other.take(5)
     status, out, err = run(capsys, "work", tmp_path / "r", "--seed-batch", 3)
@@ -182,8 +183,8 @@ def test_replay(tmp_path, reference, capsys):
   status, out, err = run(capsys, "replay", reference, "--run", 13)
   assert (status, out) == (0, "run 13, test set test: predictions agree bit for bit on all 797 examples\n")
   shutil.copytree(reference, tmp_path / "r")
-  results = Results(tmp_path / "r")
-  results.group["test/predictions"][13, 5:8] = (results.group["test/predictions"][13, 5:8] + 1) % 10
+  stored = Results(tmp_path / "r").array("test/predictions")
+  stored[13, 5:8] = (stored[13, 5:8] + 1) % 10
   status, out, err = run(capsys, "replay", tmp_path / "r", "--run", 13)
   assert (status, out) == (1, "run 13, test set test: predictions differ in 3 of 797 examples\n")
 
@@ -231,7 +232,7 @@ def test_data_that_were_moved_are_known_by_their_digest(moved, reference, traine
   train("../r", 28, LINEAR.replace(dataset="x.npz"))
   assert trained == [4, 5, 6, 7, *range(24, 28)]
   assert vs.verify("../r") == (28, 28, [], [], [])
-  for stored in (attributes("../r"), *(blocks.record("../r", block)[0] for block in (0, 1, 6))):
+  for stored in (attributes("../r"), *(Results("../r").record(block)[0] for block in (0, 1, 6))):
     assert json.loads(stored["recipe"])["dataset"] == f"{moved}/x.npz", "where it was begun"
   assert vs.replay("../r", 25, dataset="x.npz").same
 
@@ -279,8 +280,9 @@ def other_recipe(file):
 
 
 def other_chunks(file):
+  """In what Zarr reads, not in the description."""
   node = json.loads(file.read_text())
-  node["chunk_grid"]["configuration"]["chunk_shape"][0] = 2
+  node["consolidated_metadata"]["metadata"]["seed_init"]["chunk_grid"]["configuration"]["chunk_shape"][0] = 2
   file.write_text(json.dumps(node))
 
 
@@ -307,23 +309,13 @@ PREDICTIONS = "test/predictions/c/2/0"
     (exchanged, PREDICTIONS, range(8, 12), True),
     (flipped, "test/accuracy/c/1", range(4, 8), False),
     (deleted, "diverged/c/5", range(20, 24), False),
-    (deleted, "blocks/3.json", range(12, 16), False),
-    (flipped, "blocks/3.json", range(12, 16), True),
-    (truncated, "done/c/3", [], False),
-    (deleted, "done/c/3", [], False),
+    (flipped, "blocks/3.json", range(12, 16), False),
     (flipped, "seed_init/c/1", [], False),
     (deleted, "seed_order/c/1", [], False),
     (exchanged, "seed_order/c/1", [], True),
     (flipped, "test/labels/c/0", [], False),
     (deleted, "test/labels/c/0", [], False),
-    (mangled, "zarr.json", [], False),
-    (deleted, "zarr.json", [], False),
-    (other_recipe, "zarr.json", [], True),
-    (mangled, "test/predictions/zarr.json", [], True),
-    (other_chunks, "seed_init/zarr.json", [], True),
-    (deleted, "test/accuracy/zarr.json", [], True),
-    (mangled, "test/zarr.json", [], True),
-    (deleted, "blocks/folder.json", [], True),
+    (other_chunks, "zarr.json", [], True),
     (added, "test/predictions/c/9/0", [], True),
     (added, "test/accuracy/c/mine", [], True),
     (added, "blocks/77.json", [], True),
@@ -377,57 +369,86 @@ def test_foreign_files_are_named_and_left_alone(tmp_path, reference, capsys):
     _ = 1 / 0
 
 
-def test_metadata_that_are_hit_twice_are_restored(tmp_path, reference):
-  """What is still wrong in one file is not copied while another is restored."""
+@pytest.mark.parametrize("damage", [mangled, deleted, other_recipe, flipped])
+def test_a_damaged_description_is_named_and_nothing_is_done(damage, tmp_path, reference, trained, capsys):
+  """There is no copy of it: put back, all is there."""
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
-  deleted(folder / "test/accuracy/zarr.json")
-  deleted(folder / "test/zarr.json")
-  other_chunks(folder / "seed_init/zarr.json")
-  deleted(folder / "blocks/folder.json")
-  assert len(vs.verify(folder).problems) == 4
-  assert vs.verify(folder, repair=True).problems == []
+  damage(folder / "zarr.json")
+  before = tree(folder)
+  for argv in (["report", folder], ["work", folder], ["replay", folder, "--run", "1"]):
+    status, out, err = run(capsys, *argv)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert re.search("r is damaged: zarr.json (cannot be read|is not as it was written)", err)
+  with pytest.raises(vs.Mistake, match=r"r is damaged: zarr.json"):
+    train(folder)
+  status, out, err = run(capsys, "verify", folder, "--repair")
+  assert status == 1
+  assert re.fullmatch("problem: zarr.json (cannot be read|is not as it was written.*)\n", out)
+  assert tree(folder) == before
+  shutil.copy(reference / "zarr.json", folder)
   same(folder, reference)
-  assert (folder / "zarr.json").read_text() == (reference / "zarr.json").read_text()
+  assert trained == []
+
+
+def test_a_block_without_record_is_trained_again(tmp_path, reference, trained):
+  shutil.copytree(reference, tmp_path / "r")
+  (tmp_path / "r" / "blocks" / "3.json").unlink()
+  note = "block 3 is not finished, and what lies there of it is not used"
+  assert vs.verify(tmp_path / "r") == (RUNS, RUNS - 4, [], [note], [])
+  train(tmp_path / "r")
+  assert trained == [12, 13, 14, 15]
+  same(tmp_path / "r", reference)
+
+
+@pytest.mark.parametrize("killed", ["before the record", "between the objects"])
+def test_a_block_that_is_completed(killed, tmp_path, reference, trained, monkeypatch):
+  """Its first rows stay whatever happens while others are added to it."""
+  train(tmp_path / "r", 6)
+  objects = [f for f in sorted((tmp_path / "r").rglob("*")) if f.is_file() and f.name != "zarr.json"]
+  record = json.loads((tmp_path / "r" / "blocks" / "1.json").read_text())["writes"]
+
+  def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
+    patch.setattr(results, "write_record" if killed == "before the record" else "flush", full)
+    train(tmp_path / "r")
+  assert vs.verify(tmp_path / "r").problems == []
+  assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
+  train(tmp_path / "r", seed_batch=3)
+  assert json.loads((tmp_path / "r" / "blocks" / "1.json").read_text())["writes"][:1] == record
+  assert len(json.loads((tmp_path / "r" / "blocks" / "3.json").read_text())["writes"]) == 2
+  assert all(f.exists() for f in objects)
+  assert vs.verify(tmp_path / "r") == (RUNS, RUNS, [], [], [])
+  same(tmp_path / "r", reference)
+
+
+def test_a_block_whose_first_rows_are_damaged_is_not_completed(tmp_path):
+  train(tmp_path / "r", 6)
+  flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
+  with pytest.raises(vs.Mistake, match=r"r is damaged: an object cannot be read \(Stored and computed checksum"):
+    train(tmp_path / "r", 8)
+  assert vs.verify(tmp_path / "r", repair=True).problems == []
+  train(tmp_path / "r", 8)
+  assert vs.verify(tmp_path / "r") == (8, 8, [], [], [])
 
 
 def test_what_one_byte_anywhere_does_is_seen(tmp_path, reference):
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   rng = np.random.default_rng(0)
-  for file in (folder / "test/predictions/c/0/0", folder / "done/c/0"):
+  for file in (folder / "test/predictions/c/0/0", folder / "seed_init/c/0"):
     whole = file.read_bytes()
     for place in rng.choice(len(whole), min(len(whole), 12), replace=False):
       broken = bytearray(whole)
       broken[place] ^= 1 << rng.integers(8)
       file.write_bytes(bytes(broken))
       with pytest.raises(Exception, match=r"checksum|damaged"):
-        vs.open_results(folder).predictions.load()
+        vs.open_results(folder).load()
     file.write_bytes(whole)
   same(folder, reference)
 
-
-def test_folders_of_before_are_read_and_go_on(tmp_path, trained, capsys):
-  """Without records, without checksums, without objects that hold the fill value alone."""
-  train(tmp_path / "r", 8)
-  root = json.loads((tmp_path / "r" / "zarr.json").read_text())
-  for name in ("block_runs", "label_digests"):
-    del root["attributes"][name]
-  (tmp_path / "r" / "zarr.json").write_text(json.dumps(root))
-  shutil.rmtree(tmp_path / "r" / "blocks")
-  (tmp_path / "r" / "diverged" / "c" / "0").unlink()
-  verdict = vs.verify(tmp_path / "r")
-  assert (verdict.problems, verdict.done) == ([], 8)
-  assert verdict.notes == ["8 runs were written before there were records: they can be read, no more is known"]
-  assert vs.open_results(tmp_path / "r").sizes["run"] == 8
-  train(tmp_path / "r", 12)
-  assert trained == list(range(12))
-  assert vs.verify(tmp_path / "r").problems == []
-  flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
-  assert len(vs.verify(tmp_path / "r").problems) == 1
-  assert vs.verify(tmp_path / "r", repair=True).problems == []
-  train(tmp_path / "r", 12)
-  assert trained[12:] == [4, 5, 6, 7]
 
 
 # The disk
@@ -453,53 +474,32 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
   same(tmp_path / "r", reference)
 
 
-def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch):
-  resize, left = zarr.Array.resize, [4]
+@pytest.mark.parametrize("calls", range(6))
+def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, calls):
+  """Before any of the five columns, or before the description, is written."""
+  fill, put, left = Results.fill, results.replace, [calls]
 
-  def interrupted(self, *args):
-    left[0] -= 1
-    if not left[0]:
-      raise OSError(errno.ENOSPC, "No space left on device")
-    resize(self, *args)
+  def interrupted(write):
+    def counted(*args):
+      left[0] -= 1
+      if left[0] < 0:
+        raise OSError(errno.ENOSPC, "No space left on device")
+      write(*args)
+
+    return counted
 
   train(tmp_path / "r", 6)
-  for calls, n in ((4, 40), (7, RUNS)):
-    left[0] = calls
-    with (
-      monkeypatch.context() as patch,
-      pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"),
-    ):
-      patch.setattr(zarr.Array, "resize", interrupted)
-      train(tmp_path / "r", n)
-    verdict = vs.verify(tmp_path / "r")
-    assert (verdict.problems, verdict.done) == ([], 6)
-    assert verdict.notes == ["more runs were to be added, and the process ended; train adds them"] * (calls > 4)
-    assert vs.open_results(tmp_path / "r").sizes["run"] == 6
-    assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 6
-  train(tmp_path / "r")
-  assert vs.verify(tmp_path / "r").problems == []
-  same(tmp_path / "r", reference)
-
-
-@pytest.mark.parametrize("written", [0, 1, 2])
-def test_an_extension_that_ended_between_two_copies_of_its_metadata(tmp_path, reference, monkeypatch, written):
-  train(tmp_path / "r", 6)
-  replace, left = blocks.replace, [written]
-
-  def interrupted(*args):
-    left[0] -= 1
-    if left[0] < 0:
-      raise OSError(errno.ENOSPC, "No space left on device")
-    replace(*args)
-
-  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
-    patch.setattr(blocks, "replace", interrupted)
-    train(tmp_path / "r")
-  assert vs.open_results(tmp_path / "r").sizes["run"] == 6
-  assert vs.verify(tmp_path / "r").problems == []
-  train(tmp_path / "r")
-  assert vs.verify(tmp_path / "r").problems == []
-  same(tmp_path / "r", reference)
+  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"):
+    patch.setattr(Results, "fill", interrupted(fill))
+    patch.setattr(results, "replace", interrupted(put))
+    train(tmp_path / "r", 40)
+  verdict = vs.verify(tmp_path / "r")
+  assert (verdict.problems, verdict.done) == ([], 6)
+  assert verdict.notes == ["more runs were to be added, and the process ended; train adds them"] * (calls > 0)
+  assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
+  assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 6
+  train(tmp_path / "r", 48)
+  assert vs.verify(tmp_path / "r") == (48, 48, [], [], [])
 
 
 # Stopping
@@ -509,16 +509,16 @@ def test_an_extension_that_ended_between_two_copies_of_its_metadata(tmp_path, re
   ("number", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 def test_signals_finish_the_write_in_hand(number, status, word, tmp_path, trained, monkeypatch, capsys):
-  record = blocks.write_record
+  record = results.write_record
   signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
   with monkeypatch.context() as patch:
-    patch.setattr(blocks, "write_record", lambda *args: (os.kill(os.getpid(), number), record(*args)))
+    patch.setattr(results, "write_record", lambda *args: (os.kill(os.getpid(), number), record(*args)))
     before = signal.getsignal(signal.SIGTERM)
     said = run(capsys, "train", "digits_cnn", "--set", "epochs=1", "model=linear", "--runs", RUNS, "--seed-batch", 4,
                "--out", tmp_path / "r", "--quiet")  # fmt: skip
     signal.signal(signal.SIGTERM, before)
   assert said == (status, "", f"{word}: what was written stays; the same command goes on from there\n")
-  assert blocks.claimed(tmp_path / "r") == {}
+  assert claimed(tmp_path / "r") == {}
   assert vs.open_results(tmp_path / "r").sizes["run"] == 4
   assert vs.verify(tmp_path / "r").problems == []
 
@@ -541,7 +541,7 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
   results = train(tmp_path / "r", 12, LINEAR.replace(lr=0.1), lane_width=2, force_mixed=True)
   assert results.attrs["mixed"] == ["lane_width", "recipe", "versions"]
   assert results.attrs["lane_width"] == "mixed"
-  (first,), (last,) = (blocks.record(tmp_path / "r", block) for block in (0, 2))
+  (first,), (last,) = (Results(tmp_path / "r").record(block) for block in (0, 2))
   assert [(w["versions"]["jax"], w["lane_width"], json.loads(w["recipe"])["lr"]) for w in (first, last)] == [
     (now["jax"], 1, 0.05), ("99.0", 2, 0.1),
   ]  # fmt: skip
@@ -554,8 +554,8 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
 
 
 def test_what_a_record_says(reference):
-  (write,) = blocks.record(reference, 1)
-  assert write["rows"] == [4, 5, 6, 7]
+  (write,) = Results(reference).record(1)
+  assert write["rows"] == [4, 8]
   assert {"versions", "commit", "device_kind", "platform", "lane_width", "lowering", "precision"} <= set(write)
   assert write["seconds"] >= write["compile_seconds"] >= 0
   assert "host" not in write

@@ -15,17 +15,16 @@ import numpy as np
 import pytest
 import scipy.stats
 import xarray as xr
-import zarr
 from rich.console import Console
 from zarr.errors import ZarrUserWarning
 
 import vmapseeds as vs
 from vmapseeds import cli, pages, plots
 from vmapseeds.errors import Mistake
-from vmapseeds.folders import create_folder, whole_chunks
 from vmapseeds.report import COMPARED, Part, figures, side_by_side_table
 from vmapseeds.report import html as page_of
 from vmapseeds.runs import SOURCES
+from vmapseeds.stored import new_folder
 from vmapseeds.summary import show, summarize
 
 NAMES = [
@@ -506,8 +505,8 @@ def test_results_are_extended_beside_a_report(folder, reported, tmp_path):
 def test_unfinished_results_are_a_mistake_that_writes_nothing(folder, tmp_path):
   empty = tmp_path / "empty"
   shutil.copytree(folder, empty, ignore=shutil.ignore_patterns("report"))
-  with whole_chunks():
-    zarr.open_group(empty, use_consolidated=False)["done"][:] = False
+  for record in (empty / "blocks").glob("*.json"):
+    record.unlink()
   with pytest.raises(Mistake, match=r"empty: no run is finished"):
     vs.report([empty])
   assert not (empty / "report").exists()
@@ -536,13 +535,12 @@ def saved(path, results):
   columns |= {name: results[name].values for name in results if results[name].dims == ("run",)}
   outcomes = {name: columns.pop(name) for name in ("accuracy", "diverged")}
   attributes = {**results.attrs, "test_sets": ["test"], "sampling": None, "precision": "float32", "data_digest": ""}
-  create_folder(
-    path, attributes, runs=results.sizes["run"], columns=columns, labels={"test": results.labels.values}, chunk=16,
-    logits=None,
-  )  # fmt: skip
-  group = zarr.open_group(path, mode="r+", use_consolidated=False)
-  group["test/predictions"][:], group["test/accuracy"][:] = results.predictions.values, outcomes["accuracy"]
-  group["diverged"][:], group["done"][:] = outcomes["diverged"], True
+  runs = results.sizes["run"]
+  with new_folder(
+    path, attributes, runs=runs, block_runs=16, columns=columns, labels={"test/labels": results.labels.values}
+  ) as made:  # fmt: skip
+    outcomes = {"diverged": outcomes["diverged"], "test/accuracy": outcomes["accuracy"]}
+    made.write(np.arange(runs), {**outcomes, "test/predictions": results.predictions.values})
   return path
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
   from vmapseeds.report import report
   from vmapseeds.results import errors, open_results, prediction_blocks
   from vmapseeds.runs import Runs
+  from vmapseeds.store.verify import verify
   from vmapseeds.variables import load_networks, load_params
-  from vmapseeds.verify import verify
 
 __all__ = [
   "Failure",
@@ -58,7 +58,7 @@ _HOMES = {
   "results": ("errors", "open_results", "prediction_blocks"),
   "runs": ("Runs",),
   "variables": ("load_networks", "load_params"),
-  "verify": ("verify",),
+  "store.verify": ("verify",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -15,22 +15,26 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import xarray as xr
+from jaxtyping import Float, Int
 
-from vmapseeds import augment, bench, checkpoints, lanes, models, variables
-from vmapseeds import blocks as records
-from vmapseeds.checks import IMPORTED, MIXED
+from vmapseeds import augment, bench, lanes, models, stored, variables
 from vmapseeds.data import Dataset, load
 from vmapseeds.errors import Failure, Mistake, at_least, one_of, whole_number
 from vmapseeds.evaluate import stages
-from vmapseeds.folders import check_folder, removed_if_unused
-from vmapseeds.lanes.choice import free_host_memory, free_memory, is_out_of_memory
-from vmapseeds.metadata import attributes, checked, test_sets
+from vmapseeds.lanes.choice import free_memory, is_out_of_memory
+from vmapseeds.machine import free_host_memory
 from vmapseeds.progress import Progress
 from vmapseeds.provenance import commit, compile_seconds, versions
 from vmapseeds.recipe import Recipe
 from vmapseeds.recipe import recipe as named
-from vmapseeds.results import Results, open_results, readable
+from vmapseeds.results import open_results
 from vmapseeds.runs import SOURCES, Run, Runs, as_runs
+from vmapseeds.store import checkpoints
+from vmapseeds.store.claims import Claims
+from vmapseeds.store.folders import removed_if_unused
+from vmapseeds.store.layout import attributes, readable
+from vmapseeds.store.results import Results
+from vmapseeds.stored import MIXED, check_folder
 from vmapseeds.train import DeviceExamples, check_size, reads
 
 SEED_BATCH = 256
@@ -126,17 +130,17 @@ def begin(
   task = prepared(recipe, runs, logits, keep_params)
   task.check_varying(runs)
   while True:
-    stored = attributes(out) or {}
-    if stored.get("data_digest") == task.data_digest:  # the same data may lie elsewhere now
-      recipe = recipe.replace(dataset=Recipe.from_json(stored["recipe"]).dataset)
+    root = attributes(out) or {}
+    if root.get("data_digest") == task.data_digest:  # the same data may lie elsewhere now
+      recipe = recipe.replace(dataset=Recipe.from_json(root["recipe"]).dataset)
       task = task._replace(recipe=recipe)
-    how = task.choose(runs, seed_batch, lowering, lane_width, stored, progress)
+    how = task.choose(runs, seed_batch, lowering, lane_width, root, progress)
     batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
     try:
       with writing(out):
-        results = Results.open_or_create(
+        results = stored.open_or_create(
           out, recipe, runs, task.data,
-          chunk=batch,
+          block_runs=batch,
           logits=logits,
           variables=task.kept_variables(),
           conditions=task.conditions(how),
@@ -202,17 +206,16 @@ def resume(
     at_least("seed batch", seed_batch, 1)
   if checkpoint_every is not None:
     at_least("checkpoint_every", checkpoint_every, 1)
-  recipe, runs, stored = campaign_of(out)
+  recipe, runs, results = stored.campaign_of(out)
   check_folder(out)
-  with readable(out):
-    results = Results(out)
-  task = prepared_again(out, recipe, runs, dataset, stored, stored["logits"], bool(stored.get("variables")))
-  how = task.choose(runs, seed_batch, None, None, stored, progress)
-  with writing(out), readable(out):
+  keep_params = bool(stored.variables_of(results.root))
+  task = prepared_again(out, recipe, runs, dataset, results.root, results.root["logits"], keep_params)
+  how = task.choose(runs, seed_batch, None, None, results.root, progress)
+  with writing(out):
     conditions = task.conditions(how)
-    mixed = results.check_same(recipe, runs, task.logits, task.keep_params, conditions, versions(), force_mixed)
-    results.check_task(task.data, task.num_classes, task.kept_variables())
-    results.settle(conditions, versions(), mixed)
+    mixed = stored.check_same(results, recipe, runs, task.logits, task.keep_params, conditions, versions(), force_mixed)
+    stored.check_task(results, task.data, task.num_classes, task.kept_variables())
+    stored.settle(results, conditions, versions(), mixed)
   batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
   return Begun(results, task, runs, how, batch, checkpoint_every)
 
@@ -241,22 +244,21 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   Raises:
     Mistake: there is no such run, it is not done, or its data are others now.
   """
-  recipe, runs, stored = campaign_of(out)
+  recipe, runs, results = stored.campaign_of(out)
   if at_least("run", run, 0) >= len(runs):
     raise Mistake(f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}")
+  writes = results.record(run // results.block_runs)
+  write = next((w for w in writes if run in range(*w["rows"])), None)
+  if write is None:
+    raise Mistake(f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it")
   with readable(out):
-    results = Results(out)
-    if not results.done[run]:
-      raise Mistake(f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it")
-    writes = results.record(run // results.block_runs)
-    write = next((w for w in writes if run in w["rows"]), stored)
-    theirs = {name: results.array(f"{name}/predictions")[run] for name in test_sets(out)}
+    theirs = {name: results.array(f"{name}/predictions")[run] for name in results.root["test_sets"]}
   as_trained(write, recipe, len(runs), run)
   recipe = Recipe.from_json(write["recipe"])
   # What `auto` came to on the device of then is what counts.
   recipe = recipe.replace(precision=write.get("precision", recipe.precision))
-  task = prepared_again(out, recipe, runs, dataset, stored, logits=False, keep_params=False)
-  results.check_task(task.data, task.num_classes)
+  task = prepared_again(out, recipe, runs, dataset, results.root, logits=False, keep_params=False)
+  stored.check_task(results, task.data, task.num_classes)
   run_lanes = spread_run(recipe, task.num_classes, False, False, write["lowering"], write["lane_width"])
   ((_, (_, evaluations, _)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(task.data.train)))
   differing = {name: int((evaluations[name].predictions[0] != theirs[name]).sum()) for name in theirs}
@@ -270,19 +272,6 @@ def as_trained(write: dict[str, Any], recipe: Recipe, runs: int, run: int) -> No
     raise Mistake(f"run {run} was trained with lowering {lowering!r:.100}, lane width {width!r:.100}: impossible")
   if not Recipe.from_json(write.get("recipe")).same_task(recipe):
     raise Mistake(f"run {run} was trained on another task than the folder's")
-
-
-def campaign_of(out: str | os.PathLike) -> tuple[Recipe, Runs, dict[str, Any]]:
-  """Recipe, runs and attributes of a folder that `train` made. `Mistake` where it is none."""
-  stored = checked(out)
-  if stored is None:
-    raise Mistake(f"{out} is no results folder: give one that `vmapseeds train` made")
-  if stored["device_kind"] == IMPORTED:
-    raise Mistake(f"{out} holds imported runs, whose training is not known: give a folder that `vmapseeds train` made")
-  with readable(out):
-    results = Results(out)
-    runs = results.runs()
-  return Recipe.from_json(stored["recipe"]), runs, stored
 
 
 class Task(NamedTuple):
@@ -315,11 +304,11 @@ class Task(NamedTuple):
       raise Mistake(f"{self.recipe.name} reads no seed of {', '.join(unread)}: vary some of {others}{drawn}")
 
   def choose(
-    self, runs: Runs, seed_batch: int | None, lowering: str | None, lane_width: int | None, stored: dict[str, Any],
+    self, runs: Runs, seed_batch: int | None, lowering: str | None, lane_width: int | None, root: dict[str, Any],
     progress: bool,
   ) -> lanes.Choice:  # fmt: skip
     """Lowering and lane width: those given, else the folder's, else the fastest."""
-    kept = {name: stored.get(name) for name in ("lowering", "lane_width") if stored.get(name) != MIXED}
+    kept = {name: root.get(name) for name in ("lowering", "lane_width") if root.get(name) != MIXED}
     lowering, lane_width = lowering or kept.get("lowering"), lane_width or kept.get("lane_width")
     if lowering is None or lane_width is None:
       # A CPU's programs fit, and what it does not measure it need not compile.
@@ -385,7 +374,7 @@ def prepared(recipe: Recipe, runs: Runs, logits: bool, keep_params: bool) -> Tas
 
 
 def prepared_again(
-  out: str | os.PathLike, recipe: Recipe, runs: Runs, dataset: str | os.PathLike | None, stored: dict[str, Any],
+  out: str | os.PathLike, recipe: Recipe, runs: Runs, dataset: str | os.PathLike | None, root: dict[str, Any],
   logits: bool, keep_params: bool,
 ) -> Task:  # fmt: skip
   """What a folder's campaign trains, its data read from `dataset` where given. `Mistake` where they are other data."""
@@ -393,7 +382,7 @@ def prepared_again(
   if found.dataset.endswith(".npz") and not os.path.exists(found.dataset):
     raise Mistake(f"no such file {found.dataset!r}, the data of {out}: say where they are with --dataset PATH")
   task = prepared(found, runs, logits, keep_params)
-  if task.data_digest != stored["data_digest"]:
+  if task.data_digest != root["data_digest"]:
     raise Mistake(f"the data {found.dataset} are not those of {out}: say where those are with --dataset PATH")
   return task._replace(recipe=recipe)
 
@@ -422,10 +411,8 @@ def train_blocks(
   out, shared = results.path, task.shared()
   mine: list[int] = []
   pause = POLL
-  with readable(out):
-    done = results.done[: len(runs)]
-    accuracy = results.array(f"{task.recipe.test_sets[0]}/accuracy")[: len(runs)]
-    accuracy = accuracy[done & ~results.array("diverged")[: len(runs)]]
+  done = results.done[: len(runs)]
+  accuracy = accuracies(results, task.recipe, np.flatnonzero(done))
 
   def rows(block: int) -> slice:
     return slice(block * results.block_runs, min((block + 1) * results.block_runs, len(runs)))
@@ -433,7 +420,7 @@ def train_blocks(
   if blocks is None:
     blocks = range(-(-len(runs) // results.block_runs))
   ours = slice(rows(blocks.start).start, rows(blocks.stop - 1).stop)
-  with writing(out), records.Claims(out) as claims, Progress(len(runs), int(done.sum()), accuracy, progress) as bar:
+  with writing(out), Claims(out) as claims, Progress(len(runs), int(done.sum()), accuracy, progress) as bar:
     while not done[ours].all():
       held = []
       for block in (b for b in blocks if b not in mine and not done[rows(b)].all()):
@@ -443,8 +430,7 @@ def train_blocks(
           held.append(block)
           continue
         mine.append(block)
-        with readable(out):
-          done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
+        done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
       mine = [b for b in mine if not done[rows(b)].all() or claims.release(b)]
       left = np.concatenate([np.flatnonzero(~done[rows(b)]) + rows(b).start for b in mine]) if mine else np.array([])
       if not len(left):
@@ -472,7 +458,7 @@ def train_blocks(
       except jax.errors.JaxRuntimeError as error:
         width = narrower(how.width, error, results, lanes.devices()[0])
         how = lanes.Choice(how.lowering, width)
-        results.set_attributes(lane_width=width)
+        results.revise(lambda root, width=width: {**root, "lane_width": width})
         continue
       # A process that slept for longer than the lease has lost its blocks, and others may be writing them.
       kept = np.isin(batch // results.block_runs, [b for b in mine if claims.holds(b)])
@@ -481,7 +467,7 @@ def train_blocks(
         continue
       with uninterrupted():
         batch, (diverged, evaluations, learned) = jax.tree.map(lambda a: a[kept], (batch, outcome))
-        results.write(batch, diverged, evaluations, variables.named(learned), provenance)
+        results.write(batch, stored.outputs(diverged, evaluations, variables.named(learned)), provenance)
         done[batch] = True
         if keeper:
           keeper.remove()
@@ -515,10 +501,17 @@ def trained(
   return jax.tree.map(lambda *parts: np.concatenate(parts), *finished), provenance
 
 
+def accuracies(results: Results, recipe: Recipe, rows: Int[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
+  """Those of runs that are done, NaN where a run diverged."""
+  with readable(results.path):
+    accuracy = results.array(f"{recipe.test_sets[0]}/accuracy").oindex[rows]
+    return np.where(results.array("diverged").oindex[rows], np.nan, accuracy)
+
+
 def agreed(results: Results, how: lanes.Choice, force_mixed: bool, progress: bool) -> lanes.Choice:
   """The folder's lane width and lowering, which another process may have changed while no run was done."""
-  stored = attributes(results.path) or {}
-  theirs = lanes.Choice(*(stored.get(name, MIXED) for name in ("lowering", "lane_width")))
+  root = attributes(results.path) or {}
+  theirs = lanes.Choice(*(root.get(name, MIXED) for name in ("lowering", "lane_width")))
   if force_mixed or MIXED in theirs or theirs == how:
     return how
   if progress:

@@ -59,10 +59,10 @@ class Demo:
 
   def run(self) -> None:
     from vmapseeds import campaign
-    from vmapseeds.folders import check_writable
     from vmapseeds.report import report
     from vmapseeds.runs import Runs
-    from vmapseeds.stores import place
+    from vmapseeds.store.files import place
+    from vmapseeds.store.folders import check_writable
 
     runs = Runs.independent(self.runs)
     check_writable(self.out)
@@ -231,10 +231,10 @@ class Verify:
   """results folder"""
 
   repair: Flag = False
-  """restore what there is a copy of, and mark the runs of blocks that are hit for training again"""
+  """remove the records of blocks that are hit, so that their runs are trained again"""
 
   def run(self) -> None:
-    from vmapseeds.verify import verify
+    from vmapseeds.store.verify import verify
 
     verdict = verify(self.folder, repair=self.repair)
     for repaired in verdict.repairs:
@@ -290,7 +290,7 @@ class Merge:
 
   def run(self) -> None:
     from vmapseeds.merge import merge
-    from vmapseeds.results import Results
+    from vmapseeds.store.results import Results
 
     try:
       results = merge(self.folders, self.out, force_mixed=self.force_mixed, progress=not self.quiet)

@@ -14,11 +14,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from vmapseeds import groups, pages, plots, stats
-from vmapseeds.checks import check_values
 from vmapseeds.errors import Mistake
-from vmapseeds.results import open_results, readable
+from vmapseeds.results import check_values, open_results, readable
 from vmapseeds.runs import SOURCES
-from vmapseeds.stores import place
+from vmapseeds.store.files import place
 from vmapseeds.summary import p_text, run_count, sd_interval
 
 

@@ -19,16 +19,14 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-import zarr
 from jaxtyping import Float, Int, Integer, Shaped
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vmapseeds.checks import IMPORTED
 from vmapseeds.errors import Mistake, at_least
-from vmapseeds.folders import check_empty, create_folder, made_whole, whole_chunks
 from vmapseeds.results import open_results
-from vmapseeds.stores import place
+from vmapseeds.store.folders import check_empty
+from vmapseeds.stored import IMPORTED, new_folder
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
 # Results keep classes in 16 bits at most, and -1 among them.
@@ -100,22 +98,19 @@ def import_runs(
       for rows in blocks(bar, "checking", runs.shape[0], block_runs):
         highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
       num_classes = num_classes or max(highest) + 1
-    attributes = {**origin(runs, labels, name), "num_classes": num_classes, "block_runs": block_runs}
-    with made_whole(place(out)) as draft, whole_chunks():
-      create_folder(
-        draft, attributes, runs=runs.shape[0], columns={}, labels={"test": true_classes.astype(np.int32)},
-        chunk=block_runs, logits=runs.dtype if keep_logits else None,
-      )  # fmt: skip
-      group = zarr.open_group(draft, mode="r+", use_consolidated=False)
-      for rows in blocks(bar, "importing", runs.shape[0], block_runs):
-        block = runs[rows]
-        predicted = largest(block, rows.start) if runs.what == "logits" else block
-        group["test/predictions"][rows] = predicted.astype(group["test/predictions"].dtype)
-        group["test/accuracy"][rows] = (predicted == true_classes).mean(1)
-        if keep_logits:
-          group["test/logits"][rows] = block
-      group["diverged"][:] = False
-      group["done"][:] = True
+    try:
+      with new_folder(
+        out, {**origin(runs, labels, name), "num_classes": num_classes}, runs=runs.shape[0], block_runs=block_runs,
+        columns={}, labels={"test/labels": true_classes.astype(np.int32)}, logits=runs.dtype if keep_logits else None,
+      ) as results:  # fmt: skip
+        for rows in blocks(bar, "importing", runs.shape[0], block_runs):
+          block = runs[rows]
+          predicted = largest(block, rows.start) if runs.what == "logits" else block
+          accuracy = (predicted == true_classes).mean(1)
+          of_runs = {"diverged": np.zeros(len(block), bool), "test/predictions": predicted, "test/accuracy": accuracy}
+          results.write(np.arange(rows.start, rows.stop), of_runs | ({"test/logits": block} if keep_logits else {}))
+    except FileExistsError:
+      raise Mistake(f"{out} was made by another process meanwhile: give another folder") from None
   return open_results(out)
 
 

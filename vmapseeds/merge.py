@@ -1,27 +1,25 @@
 """Results folders whose runs were trained apart, as one folder."""
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds import blocks
-from vmapseeds.campaign import campaign_of
-from vmapseeds.checks import MIXED
+from vmapseeds import stored
 from vmapseeds.errors import Mistake
-from vmapseeds.folders import check_empty, create_folder, made_whole
-from vmapseeds.metadata import VARIABLES, damaged, test_sets_of
 from vmapseeds.recipe import Recipe
-from vmapseeds.results import Results, open_results, readable
+from vmapseeds.results import open_results
 from vmapseeds.runs import Runs
-from vmapseeds.stores import place
+from vmapseeds.store.folders import check_empty, made
+from vmapseeds.store.layout import damaged, digest, object_path
+from vmapseeds.store.results import Results
+from vmapseeds.stored import MIXED
 
 # What bit-for-bit equal results need besides the recipe.
 CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "data_digest", "mean", "std")
@@ -34,7 +32,8 @@ def merge(
 
   The new folder has the runs of the first folder, then those of the second that the first lacks, and so on. Runs are
   the same when their seeds and values are: then one is taken, and it is done when it is done anywhere. What the records
-  say of how each run was trained is kept. Runs that are not done anywhere are left for `work`.
+  say of how each run was trained is kept. Runs that are not done anywhere are left for `work`; in each block they come
+  last.
 
   Args:
     folders: results folders that `train` made, of one recipe and with the same data. Their blocks may differ in size;
@@ -51,54 +50,58 @@ def merge(
   check_empty(out)
   if isinstance(folders, str | os.PathLike) or not len(folders):
     raise Mistake("no results folders to merge: give a list of some that `vmapseeds train` made")
-  tables, stored = zip(*(campaign_of(folder)[1:] for folder in folders), strict=True)
-  sources = []
-  for folder in folders:
-    with readable(folder):
-      sources.append(Results(folder))
-  mixed = sorted({*stored[0].get("mixed", [])}.union(
-    *(check_alike(sources[i], stored[i], sources[0], stored[0], tables[0], force_mixed) for i in range(1, len(sources)))
-  ))  # fmt: skip
-  rows, table = matched(tables)
-  attributes = {**stored[0], "block_runs": sources[0].block_runs}
+  tables, sources = zip(*(stored.campaign_of(folder)[1:] for folder in folders), strict=True)
+  first = sources[0]
+  mixed = {*first.root.get("mixed", [])}.union(*(check_alike(s, first, tables[0], force_mixed) for s in sources[1:]))
+  description = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
   if mixed:
-    attributes |= {"mixed": mixed, **{name: MIXED for name in mixed if name in CONDITIONS}}
-  with made_whole(place(out)) as draft:
-    merged = created(draft, sources[0], attributes, table)
-    done = np.zeros(len(table), bool)
-    parts = [(s, block) for s, source in enumerate(sources) for block in range(-(-len(source) // source.block_runs))]
-    stderr = Console(stderr=True)
-    for s, block in track(parts, "merging", console=stderr, disable=not progress):
-      with readable(sources[s].path):
-        copy(sources[s], block, merged, rows[s], done)
-  return open_results(out, test_sets_of(attributes)[0])
+    description["mixed"] = sorted(mixed)
+  examples = {}
+  for name in first.examples:
+    examples[name], fault = first.values(name)
+    if fault or digest(examples[name]) != first.root["digests"][name]:
+      raise damaged(first.path, f"{object_path(first.root, name, 0)} {fault or 'holds other values than were written'}")
+
+  rows, table = matched(tables)
+  done = [source.done for source in sources]
+  origin = np.full((len(table), 2), -1)  # of each run: the first folder in which it is done, and its row there
+  for s in reversed(range(len(sources))):
+    origin[rows[s][done[s]]] = np.stack([np.full(done[s].sum(), s), np.flatnonzero(done[s])], axis=1)
+  places = np.arange(len(table))
+  order = np.lexsort((places, origin[:, 0] < 0, places // first.block_runs))
+  arrays = first.root["arrays"]
+  with made(
+    out, description, runs=len(table), block_runs=first.block_runs, columns=table[order].columns(), examples=examples,
+    dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
+    outputs={name: arrays[name] for name in first.outputs},
+  ) as merged:  # fmt: skip
+    steps = [
+      functools.partial(check_block, sources, s, block, rows[s], origin)
+      for s, source in enumerate(sources) for block in range(-(-len(source) // source.block_runs))
+    ]  # fmt: skip
+    for block in range(-(-len(table) // first.block_runs)):
+      steps.append(functools.partial(copy_block, sources, origin[order], merged, block))
+    for step in track(steps, "merging", console=Console(stderr=True), disable=not progress):
+      step()
+  return open_results(out, description["test_sets"][0])
 
 
-def check_alike(
-  source: Results, stored: dict[str, Any], first: Results, theirs: dict[str, Any], runs: Runs, force_mixed: bool
-) -> set[str]:
-  """What differs between a folder and the first, as attributes name it. `Mistake` where they cannot be merged.
-
-  Args:
-    source: the folder.
-    stored: its attributes.
-    first: the first folder.
-    theirs: its attributes.
-    runs: its runs.
-    force_mixed: whether conditions may differ.
-  """
+def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) -> set[str]:
+  """What differs between a folder and the first, whose runs are `runs`. `Mistake` where they cannot be merged."""
   other, use = f"{source.path} belongs to another campaign than {first.path}", "leave one of them out"
+  mine, theirs = source.root, first.root
   recipe = Recipe.from_json(theirs["recipe"])
-  if stored["data_digest"] == theirs["data_digest"]:  # the same data may have lain elsewhere
-    recipe = recipe.replace(dataset=Recipe.from_json(stored["recipe"]).dataset)
-  mixed = source.check_alike(
-    recipe, runs, theirs["logits"], bool(theirs.get("variables")), {name: theirs.get(name) for name in CONDITIONS},
-    theirs["versions"], force_mixed, other, use,
+  if mine["data_digest"] == theirs["data_digest"]:  # the same data may have lain elsewhere
+    recipe = recipe.replace(dataset=Recipe.from_json(mine["recipe"]).dataset)
+  conditions = {name: theirs[name] for name in CONDITIONS}
+  mixed = stored.check_alike(
+    source, recipe, runs, theirs["logits"], bool(stored.variables_of(theirs)), conditions, theirs["versions"],
+    force_mixed, other, use,
   )  # fmt: skip
-  for name in ("num_classes", "label_digests", "variables"):
-    if stored.get(name) != theirs.get(name):
-      raise Mistake(f"{other}: its {name} are {stored.get(name)!s:.100}, not {theirs.get(name)!s:.100}; {use}")
-  return {*mixed, *stored.get("mixed", [])}
+  for name in ("num_classes", "digests", "arrays"):
+    if mine[name] != theirs[name]:
+      raise Mistake(f"{other}: its {name} are {mine[name]!s:.100}, not {theirs[name]!s:.100}; {use}")
+  return {*mixed, *mine.get("mixed", [])}
 
 
 def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Runs]:
@@ -120,62 +123,54 @@ def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Run
   return rows, Runs.concat(tables)[first]
 
 
-def created(draft: os.PathLike, source: Results, attributes: dict[str, Any], runs: Runs) -> Results:
-  """A folder in which no run is done, of arrays like those of `source`."""
-  sets = test_sets_of(attributes)
-  with readable(source.path):
-    for name in sets:
-      if fault := source.faulty_labels(name):
-        raise damaged(source.path, [f"{name}/labels {fault}"])
-    labels = {name: source.array(f"{name}/labels")[:] for name in sets}
-    names = [name for name in source.outcomes if name.startswith(f"{VARIABLES}/")]
-    arrays = {name.removeprefix(f"{VARIABLES}/"): source.array(name) for name in names}
-    logits = source.array(f"{sets[0]}/logits").dtype if attributes["logits"] else None
-  create_folder(
-    draft, attributes, runs=len(runs), columns=runs.columns(), labels=labels, chunk=source.block_runs, logits=logits,
-    variables={name: jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for name, array in arrays.items()},
-  )  # fmt: skip
-  return Results(draft)
-
-
-def copy(
-  source: Results, block: int, merged: Results, rows: Int[np.ndarray, " runs"], done: Bool[np.ndarray, " merged"]
+def check_block(
+  sources: Sequence[Results], s: int, block: int, rows: Int[np.ndarray, " runs"], origin: Int[np.ndarray, "merged two"]
 ) -> None:
-  """Writes the runs of a block that are done into the merged folder, with what its record says of them.
+  """`Mistake` where a block is damaged, or holds a run that another folder has with other outcomes.
 
   Args:
-    source: the folder that has the block.
+    sources: the folders.
+    s: which of them has the block.
     block: which.
-    merged: the merged folder.
-    rows: the rows there of the runs of `source`.
-    done: which runs of the merged folder are done; those that are written are marked.
+    rows: those of the folder's runs in the table of all.
+    origin: the folder and the row that each run of all is taken from.
   """
-  here = source.rows(block)
+  source = sources[s]
   writes = source.record(block)
-  if lost := {*(np.flatnonzero(source.array("done")[here]) + here.start).tolist()} - {*blocks.recorded_rows(writes)}:
-    raise damaged(source.path, [f"{blocks.FOLDER}/{block}.json has no word of run {min(lost)}, marked done"])
-  values = {name: source.array(name)[here] for name in (*source.columns, *source.outcomes)} if writes else {}
-  dataset = Recipe.from_json(merged.group.attrs["recipe"]).dataset
-  for write in writes:
-    theirs = np.asarray(write["rows"])
-    for name, of_block in values.items():
-      if blocks.digest(of_block[theirs - here.start]) != write["digests"].get(name):
-        raise damaged(source.path, [f"{source.object(name, block)} holds other values than were written"])
+  for object, fault in source.faults(block, writes).items():
+    raise damaged(source.path, f"{object} {fault}")
+  mine = np.arange(source.rows(block).start, writes[-1]["rows"][1] if writes else 0)
+  for other in np.unique(origin[rows[mine], 0]):
+    again = mine[origin[rows[mine], 0] == other] if other != s else []
+    for name in source.outputs if len(again) else ():
+      there = sources[other].array(name).oindex[origin[rows[again], 1]]
+      for run, one, two in zip(again, source.array(name).oindex[again], there, strict=True):
+        if one.tobytes() != two.tobytes():
+          raise Mistake(
+            f"run {run} of {source.path} differs in {name} from a run of an earlier folder with the same seeds and "
+            "values: leave one of the folders out, and `vmapseeds replay` says which run is right"
+          )
+
+
+def copy_block(sources: Sequence[Results], origin: Int[np.ndarray, "merged two"], merged: Results, block: int) -> None:
+  """Writes a block of the merged folder, with what the records of its runs say of them.
+
+  Args:
+    sources: the folders.
+    origin: the folder and the row that each run of the merged folder is taken from, -1 where it is done nowhere.
+    merged: the merged folder.
+    block: which.
+  """
+  dataset = Recipe.from_json(merged.root["recipe"]).dataset
+  rows = np.asarray(merged.rows(block))
+  rows = rows[origin[rows, 0] >= 0]
+  while len(rows):
+    s, row = origin[rows[0]]
+    writes = sources[s].record(row // sources[s].block_runs)
+    write = next(w for w in writes if row in range(*w["rows"]))
+    together = (origin[rows, 0] == s) & (origin[rows, 1] >= row) & (origin[rows, 1] < write["rows"][1])
+    count = len(rows) if together.all() else int(together.argmin())
+    here, rows = rows[:count], rows[count:]
     known = {name: write[name] for name in write.keys() - {"rows", "digests"}}
     known["recipe"] = Recipe.from_json(write["recipe"]).replace(dataset=dataset).to_json()
-    for into in np.unique(rows[theirs] // merged.block_runs):
-      of_block = theirs[rows[theirs] // merged.block_runs == into]
-      again = of_block[done[rows[of_block]]]
-      for name in source.outcomes if len(again) else ():
-        there = merged.array(name).oindex[rows[again]]
-        for run, one, other in zip(again, values[name][again - here.start], there, strict=True):
-          if one.tobytes() != other.tobytes():
-            raise Mistake(
-              f"run {run} of {source.path} differs in {name} from a run of an earlier folder with the same seeds and "
-              "values: leave one of the folders out, and `vmapseeds replay` says which run is right"
-            )
-      new = of_block[~done[rows[of_block]]]
-      if len(new):
-        outcomes = {name: values[name][new - here.start] for name in source.outcomes}
-        merged.write_block(int(into), rows[new], outcomes, known)
-        done[rows[new]] = True
+    merged.write(here, {name: sources[s].array(name).oindex[origin[here, 1]] for name in merged.outputs}, known)

@@ -15,7 +15,7 @@ from upath import UPath
 
 from vmapseeds import plots
 from vmapseeds.errors import Mistake
-from vmapseeds.stores import is_remote, place, write
+from vmapseeds.store.files import is_remote, place, write
 from vmapseeds.summary import GROUPS, run_count, show, show_error, show_interval
 
 TEMPLATES = jinja2.Environment(

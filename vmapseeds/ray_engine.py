@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from vmapseeds import blocks, campaign
+from vmapseeds import campaign
 from vmapseeds.errors import Failure, Mistake, at_least
-from vmapseeds.folders import removed_if_unused
 from vmapseeds.progress import Progress
 from vmapseeds.recipe import Recipe
-from vmapseeds.results import Results, open_results
+from vmapseeds.results import open_results
 from vmapseeds.runs import Runs
-from vmapseeds.stores import is_remote, place
+from vmapseeds.store.claims import abandon
+from vmapseeds.store.files import is_remote, place
+from vmapseeds.store.folders import removed_if_unused
+from vmapseeds.store.results import Results
 
 POLL = 1.0  # seconds between two looks at the folder
 TRIES = 3  # workers that may die of a block before it is given up
@@ -89,8 +91,9 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
   pending = collections.deque(_left(results, len(runs)))
   running: dict[Any, tuple[Any, int]] = {}
   deaths = collections.Counter()
-  done, accuracy = _known(results, recipe, len(runs))
-  with Progress(len(runs), int(done.sum()), accuracy[done], progress) as bar:
+  done = results.done[: len(runs)]
+  accuracies = campaign.accuracies(results, recipe, np.flatnonzero(done))
+  with Progress(len(runs), int(done.sum()), accuracies, progress) as bar:
     while pending or running:
       while pending and idle:
         worker, block = idle.popleft(), pending.popleft()
@@ -109,13 +112,14 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
             raise Failure(
               f"block {block} of {out} made {TRIES} workers die: see Ray's logs; the same command goes on"
             ) from None
-          blocks.abandon(out, block)
+          abandon(out, block)
           pending.append(block)
           idle.append(actor.options(**options).remote())
           if progress:
             print(f"a worker died; block {block} is trained by another one", file=sys.stderr)
-      now, accuracy = _known(results, recipe, len(runs))
-      bar.trained_more(int((now & ~done).sum()), accuracy[now & ~done])
+      now = results.done[: len(runs)]
+      new = np.flatnonzero(now & ~done)
+      bar.trained_more(len(new), campaign.accuracies(results, recipe, new))
       done = now
       if not pending and not running:
         # A block that another campaign process held when it was its turn.
@@ -141,12 +145,6 @@ def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
 def _left(results: Results, runs: int) -> list[int]:
   done = results.done[:runs]
   return sorted(set((np.flatnonzero(~done) // results.block_runs).tolist()))
-
-
-def _known(results: Results, recipe: Recipe, runs: int) -> tuple[np.ndarray, np.ndarray]:
-  """Which runs are done, and the accuracies, NaN where a run diverged."""
-  accuracy = results.group[f"{recipe.test_sets[0]}/accuracy"][:runs]
-  return results.done[:runs], np.where(results.group["diverged"][:runs], np.nan, accuracy)
 
 
 def _cause(error: Any) -> Exception:

@@ -23,7 +23,7 @@ AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")  # what they are: `vm
 MOST_STEPS = 20
 # What else a results folder holds beside its test sets.
 RESERVED = (
-  "done", "diverged", "label_map", "subset", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "report",
+  "diverged", "label_map", "subset", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "report",
   "zarr.json", "blocks", "checkpoints", "variables",
 )  # fmt: skip
 CHOICES = {"model": models.NAMES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}

@@ -15,11 +15,10 @@ from rich.table import Table
 from upath import UPath
 
 from vmapseeds import groups, pages, plots, stats
-from vmapseeds.checks import check_memory, check_values
 from vmapseeds.errors import Mistake
 from vmapseeds.pages import Figure
-from vmapseeds.results import open_results, readable
-from vmapseeds.stores import place
+from vmapseeds.results import check_memory, check_values, open_results, readable
+from vmapseeds.store.files import place
 from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
 
 # Short enough for a terminal of 80 columns.

@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Real
 
-from vmapseeds.checks import MIXED
 from vmapseeds.errors import Mistake
-from vmapseeds.lanes.choice import free_host_memory
-from vmapseeds.metadata import VARIABLES, checked
+from vmapseeds.machine import free_host_memory
 from vmapseeds.recipe import Recipe
-from vmapseeds.results import Results, readable
+from vmapseeds.store.layout import ours, readable
+from vmapseeds.store.results import Results
+from vmapseeds.stored import MIXED, VARIABLES, variables_of
 from vmapseeds.train import network, normalize
 
 
@@ -76,17 +76,15 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
     Mistake: there are no such runs, they are not trained yet, their parameters were not kept, do not fit in memory or
       are damaged. From `apply`: images that the networks cannot take.
   """
-  stored = checked(path)
-  if stored is None:
-    raise Mistake(f"{path} is no results folder: give one that `vmapseeds train --keep-params` made")
-  if not stored.get("variables"):
+  stored = ours(path)
+  if not variables_of(stored):
     raise Mistake(f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them")
   if not all(isinstance(stored.get(name), list) for name in ("mean", "std")):
     raise Mistake(f"{path} has no one mean and std of pixels: its networks were trained with different ones")
   with readable(path):
-    results = Results(path)
+    results = Results(path, stored)
     rows = _rows(path, runs, results.done)
-    arrays = {name: results.array(f"{VARIABLES}/{name}") for name in stored["variables"]}
+    arrays = {name: results.array(f"{VARIABLES}/{name}") for name in variables_of(stored)}
     needed = rows.size * sum(math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values())
     if needed > free_host_memory():
       raise Mistake(f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs")

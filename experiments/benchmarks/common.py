@@ -28,7 +28,7 @@ from vmapseeds import lanes
 from vmapseeds.bench import significant as significant
 from vmapseeds.cli import parse
 from vmapseeds.errors import at_least
-from vmapseeds.folders import check_writable
+from vmapseeds.store.folders import check_writable
 
 PACKAGES = ("vmapseeds", "jax", "flax", "torch", "numpy")
 

@@ -24,9 +24,7 @@ import vmapseeds as vs
 from experiments.common import show
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.errors import at_least
-from vmapseeds.evaluate import Evaluation
-from vmapseeds.folders import create_folder
-from vmapseeds.results import Results
+from vmapseeds.stored import new_folder
 
 CLASSES = 10
 
@@ -53,22 +51,23 @@ def make(path: Path, runs: int, examples: int, block: int) -> None:
   rng = np.random.default_rng(0)
   labels = rng.integers(0, CLASSES, examples)
   recipe = vs.recipe("digits_cnn")
-  attributes = {
-    "recipe": recipe.to_json(), "test_sets": ["test"], "num_classes": CLASSES, "sampling": None, "block_runs": block,
+  description = {
+    "recipe": recipe.to_json(), "test_sets": ["test"], "num_classes": CLASSES, "sampling": None, "logits": False,
     "device_kind": "cpu", "lane_width": 1, "lowering": "im2col", "precision": "float32", "data_digest": "",
     "versions": {},
   }  # fmt: skip
   columns = vs.Runs.independent(runs).columns()
-  create_folder(path, attributes, runs=runs, columns=columns, labels={"test": labels}, chunk=block, logits=None)
-  results = Results(path)
-  for first in track(range(0, runs, block), "writing"):
-    rows = np.arange(first, min(first + block, runs))
-    predictions = np.broadcast_to(labels, (len(rows), examples)).astype(np.int8)
-    wrong = rng.integers(0, predictions.size, predictions.size // 15)
-    predictions.flat[wrong] = rng.integers(0, CLASSES, len(wrong))
-    correct = (predictions == labels).sum(1)
-    results.begin(first // block)
-    results.write(rows, np.zeros(len(rows), bool), {"test": Evaluation(predictions, correct, None)}, {})
+  with new_folder(
+    path, description, runs=runs, block_runs=block, columns=columns, labels={"test/labels": labels}
+  ) as results:  # fmt: skip
+    for first in track(range(0, runs, block), "writing"):
+      rows = np.arange(first, min(first + block, runs))
+      predictions = np.broadcast_to(labels, (len(rows), examples)).astype(np.int8)
+      wrong = rng.integers(0, predictions.size, predictions.size // 15)
+      predictions.flat[wrong] = rng.integers(0, CLASSES, len(wrong))
+      accuracy = (predictions == labels).mean(1)
+      diverged = np.zeros(len(rows), bool)
+      results.write(rows, {"diverged": diverged, "test/predictions": predictions, "test/accuracy": accuracy})
 
 
 def bytes_read() -> int:

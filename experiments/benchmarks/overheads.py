@@ -30,11 +30,12 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from experiments.common import duration
-from vmapseeds import campaign, lanes, results
+from vmapseeds import campaign, lanes
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.data import load
 from vmapseeds.errors import at_least
 from vmapseeds.evaluate import evaluate
+from vmapseeds.store.results import Results
 from vmapseeds.summary import summarize
 from vmapseeds.train import normalize, train
 
@@ -101,7 +102,7 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
     yield
     seconds[name].append(time.perf_counter() - began)
 
-  write = results.Results.write
+  write = Results.write
 
   def timed_write(*args):
     began = time.perf_counter()
@@ -118,7 +119,7 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
         with timed(name):
           list(part(shared, rows))
     seconds["writing"].append(0.0)
-    with timed("campaign"), mock.patch.object(results.Results, "write", timed_write):
+    with timed("campaign"), mock.patch.object(Results, "write", timed_write):
       vs.train(recipe, table, folder / str(i), lane_width=width, lowering=lowering, progress=False)
     with timed("statistics"):
       summarize(vs.open_results(folder / str(i), recipe.test_sets[0]), test_set=recipe.test_sets[0])

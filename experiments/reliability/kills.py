@@ -26,8 +26,8 @@ from tyro.conf import arg
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.errors import at_least
-from vmapseeds.metadata import attributes
-from vmapseeds.results import Results
+from vmapseeds.store.layout import attributes
+from vmapseeds.store.results import Results
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
 HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)

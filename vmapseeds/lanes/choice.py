@@ -4,13 +4,14 @@ import contextlib
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
+
+from vmapseeds.machine import free_host_memory
 
 
 class Choice(NamedTuple):
@@ -144,17 +145,6 @@ def _key(conditions: Mapping[str, object]) -> str:
 
 
 # Memory.
-
-
-def free_host_memory() -> float:
-  """Bytes of memory that programs can still get; infinite where the system does not say."""
-  with contextlib.suppress(OSError):
-    if found := re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text()):
-      return 1024.0 * int(found[1])
-  # Without Linux's estimate, half of what there is.
-  with contextlib.suppress(AttributeError, ValueError, OSError):
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
-  return math.inf
 
 
 def free_memory(device: jax.Device) -> float:

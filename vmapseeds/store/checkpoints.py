@@ -26,11 +26,10 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from jaxtyping import Int, PyTree, Shaped
+from jaxtyping import Int, PyTree, Shaped, UInt8
 
-from vmapseeds import blocks
-from vmapseeds.runs import Run
-from vmapseeds.stores import is_remote, place, reached
+from vmapseeds.store.files import is_remote, names, place, reached, said
+from vmapseeds.store.files import remove as remove_file
 
 FOLDER = "checkpoints"
 ARCHIVE = r"(\d+)-(\d+)/\d+\.zip"
@@ -49,8 +48,8 @@ class Checkpoints:
   """
 
   def __init__(
-    self, path: str | os.PathLike, rows: Int[np.ndarray, " rows"], table: Run, every: int, *, fits: dict[str, Any],
-    reached: Callable[[int, bool], None] = lambda epochs, resumed: None,
+    self, path: str | os.PathLike, rows: Int[np.ndarray, " rows"], table: PyTree[Shaped[np.ndarray, "rows ..."]],
+    every: int, *, fits: dict[str, Any], reached: Callable[[int, bool], None] = lambda epochs, resumed: None,
   ):  # fmt: skip
     self.rows, self.every, self._reached = rows.tolist(), every, reached
     path = place(path)
@@ -89,8 +88,7 @@ class Checkpoints:
     self._reached(rounds, False)
     leaves = jax.tree.leaves(state)
     about = {**self._key, "epochs": rounds, "digest": _digest(leaves)}
-    items = {name: ocp.args.StandardSave({"values": values}) for name, values in _packed(leaves).items()}
-    items["about"] = ocp.args.JsonSave(about)
+    items = {"states": ocp.args.StandardSave({"bytes": _packed(leaves)}), "about": ocp.args.JsonSave(about)}
     try:
       self.place.mkdir(parents=True, exist_ok=True)
       with _checkpointer() as checkpointer:
@@ -101,8 +99,7 @@ class Checkpoints:
       self._send()
     except Exception as error:  # of the file system, in whatever form orbax hands it on
       # The training loses nothing by it; when the disk is still full at the end, the results will say so.
-      said = " ".join(str(error).split())[:120] or type(error).__name__
-      print(f"no checkpoint of {self._span()} after epoch {rounds}: {said}", file=sys.stderr)
+      print(f"no checkpoint of {self._span()} after epoch {rounds}: {said(error)}", file=sys.stderr)
 
   def remove(self) -> None:
     """Removes the checkpoints of these runs: their results are written."""
@@ -113,7 +110,7 @@ class Checkpoints:
 
   def _fetch(self) -> None:
     """Gets what a store has of rows between our first and last."""
-    for name in blocks.names(self._store) if self._store else ():
+    for name in names(self._store) if self._store else ():
       if (found := re.fullmatch(ARCHIVE, name)) and int(found[1]) <= self.rows[-1] and int(found[2]) >= self.rows[0]:
         self._stored.add(name)
         archive, folder = self.place.parent / "archive", self.place.parent / name.removesuffix(".zip")
@@ -132,12 +129,12 @@ class Checkpoints:
     for name in here - self._stored:
       archive, folder = self.place.parent / "archive", self.place.parent / name.removesuffix(".zip")
       with zipfile.ZipFile(archive, "w") as opened:
-        for file in sorted(blocks.names(folder)):
+        for file in sorted(names(folder)):
           opened.write(folder / file, file)
       with reached(self._store):
         self._store.fs.put_file(str(archive), (self._store / name).path)
     for name in self._stored - here:
-      blocks.remove(self._store / name)
+      remove_file(self._store / name)
     self._stored = here
 
   def _span(self) -> str:
@@ -154,14 +151,13 @@ class Checkpoints:
         return _ignored(folder, f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
     # Of no memory until orbax fills them.
-    empty = {name: np.empty((len(self.rows), width), name) for name, width in _widths(leaves).items()}
-    items = {name: ocp.args.StandardRestore({"values": values}) for name, values in empty.items()}
+    empty = {"bytes": np.empty((len(self.rows), sum(map(_size, leaves))), np.uint8)}
     try:
       with _checkpointer() as checkpointer:
-        restored = checkpointer.restore(folder, args=ocp.args.Composite(**items))
+        restored = checkpointer.restore(folder, args=ocp.args.Composite(states=ocp.args.StandardRestore(empty)))
     except Exception:  # a torn file ends in errors of many kinds
       return _ignored(folder, "it cannot be read")
-    states = _unpacked({name: restored[name]["values"] for name in empty}, leaves)
+    states = _unpacked(restored.states["bytes"], leaves)
     if about.get("digest") != _digest(states) or about.get("epochs") != int(folder.name):
       return _ignored(folder, "it is not as it was written")
     return about["epochs"], jax.tree.unflatten(structure, states)
@@ -171,9 +167,9 @@ def clear(results: Any) -> None:
   """Removes all checkpoints of a results folder in which every run is done."""
   folder = results.path / FOLDER
   if is_remote(folder):
-    saved = [name for name in blocks.names(folder) if re.fullmatch(ARCHIVE, name)]
+    saved = [name for name in names(folder) if re.fullmatch(ARCHIVE, name)]
     for name in saved if saved and results.done.all() else ():
-      blocks.remove(folder / name)
+      remove_file(folder / name)
   elif folder.is_dir() and results.done.all():
     for place in _subfolders(folder, r"\d+-\d+"):
       _remove(place)
@@ -196,33 +192,24 @@ def _about(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _packed(leaves: list[np.ndarray]) -> dict[str, Shaped[np.ndarray, "runs numbers"]]:
-  """The leaves, their first axis the run, side by side: an array for each dtype, by its name.
+def _packed(leaves: list[np.ndarray]) -> UInt8[np.ndarray, "runs bytes"]:
+  """The leaves, their first axis the run, side by side.
 
-  Each is an orbax item of its own, which costs milliseconds whatever its size. Orbax reads items in turn, but arrays of
-  one item at once, and when one of several reads fails the others go on in an event loop that is closed.
+  They are one array because an orbax item costs milliseconds whatever its size, and because when one of several arrays
+  of an item cannot be read, the others go on in an event loop that is closed.
   """
-  rows = [(str(leaf.dtype), np.asarray(leaf).reshape(len(leaf), -1)) for leaf in leaves]
-  return {name: np.concatenate([row for of, row in rows if of == name], axis=1) for name, _ in rows}
+  return np.concatenate([np.ascontiguousarray(a).reshape(len(a), -1).view(np.uint8) for a in leaves], axis=1)
 
 
-def _widths(like: list[jax.ShapeDtypeStruct]) -> dict[str, int]:
-  """How many numbers of each dtype a run has there."""
-  widths: dict[str, int] = {}
-  for leaf in like:
-    widths[str(leaf.dtype)] = widths.get(str(leaf.dtype), 0) + math.prod(leaf.shape[1:])
-  return widths
-
-
-def _unpacked(packed: dict[str, np.ndarray], like: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
+def _unpacked(packed: UInt8[np.ndarray, "runs bytes"], like: list[jax.ShapeDtypeStruct]) -> list[np.ndarray]:
   """The leaves that were packed."""
-  leaves, first = [], dict.fromkeys(packed, 0)
-  for leaf in like:
-    name = str(leaf.dtype)
-    count = math.prod(leaf.shape[1:])
-    leaves.append(packed[name][:, first[name] : first[name] + count].reshape(leaf.shape))
-    first[name] += count
-  return leaves
+  parts = np.split(packed, np.cumsum([_size(leaf) for leaf in like])[:-1], axis=1)
+  return [np.ascontiguousarray(p).view(leaf.dtype).reshape(leaf.shape) for p, leaf in zip(parts, like, strict=True)]
+
+
+def _size(leaf: jax.ShapeDtypeStruct) -> int:
+  """How many bytes a run has there."""
+  return math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
 
 
 def _digest(leaves: list[np.ndarray]) -> str:

@@ -1,0 +1,124 @@
+"""Who trains which block of a results folder: thrift alone, for a block that two processes train has the same bytes.
+
+A claim is a file, `blocks/<block>.claim`, made only if there is none. Its process renews it while it lives. A claim
+that was not renewed for `LEASE` seconds, or whose process is seen to be gone, is written over by whoever wants the
+block.
+"""
+
+import contextlib
+import json
+import os
+import re
+import socket
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+from upath import UPath
+
+from vmapseeds.errors import Failure
+from vmapseeds.store.files import age, create, is_remote, names, parse, place, read, remove, replace
+
+BLOCKS = "blocks"
+LEASE = 600.0  # seconds
+UNFINISHED = 10.0  # seconds after which a claim that cannot be read is not still being written
+CLAIM = r"(\w{1,20})\.claim"
+
+
+class Claims:
+  """The blocks of a results folder that this process holds; leaving the context gives all of them back."""
+
+  def __init__(self, path: str | os.PathLike):
+    self.folder = place(path) / BLOCKS
+    self._held: dict[str, bytes] = {}
+    self._renewing = threading.Lock()  # a claim that is renewed while it is given back would stay
+    self._ended = threading.Event()
+
+  def __enter__(self) -> "Claims":
+    threading.Thread(target=self._renew, daemon=True).start()
+    return self
+
+  def __exit__(self, *_) -> None:
+    self._ended.set()
+    for block in list(self._held):
+      self.release(block)
+
+  def take(self, block: int | str) -> bool:
+    """Claims a block; False where another process holds it."""
+    path, text = self._file(block), json.dumps({**_process(os.getpid()), "token": uuid.uuid4().hex})
+    if not create(path, text):
+      if not stale(path):
+        return False
+      replace(path, text)
+    self._held[str(block)] = text.encode()
+    # Of several that write over a stale claim the last one has it.
+    if not self.holds(block):
+      del self._held[str(block)]
+      return False
+    return True
+
+  def holds(self, block: int | str) -> bool:
+    """Whether a block is still ours: another process takes it over when this one slept for longer than the lease."""
+    return read(self._file(block)) == self._held[str(block)]
+
+  def release(self, block: int | str) -> None:
+    """Gives a block back."""
+    with self._renewing:
+      held = str(block) in self._held and self.holds(block)
+      self._held.pop(str(block), None)
+      if held:
+        remove(self._file(block))
+
+  def _file(self, block: int | str) -> Path | UPath:
+    return self.folder / f"{block}.claim"
+
+  def _renew(self) -> None:
+    while not self._ended.wait(LEASE / 10):
+      for block in list(self._held):
+        with self._renewing, contextlib.suppress(Failure, FileNotFoundError):
+          if block in self._held and self.holds(block):
+            if is_remote(self.folder):
+              replace(self._file(block), self._held[block].decode())
+            else:
+              os.utime(self._file(block))
+
+
+def claimed(path: str | os.PathLike) -> dict[str, bool]:
+  """The blocks of a results folder that have a claim: whether it is alive."""
+  folder = place(path) / BLOCKS
+  found = (re.fullmatch(CLAIM, name) for name in names(folder))
+  return {match[1]: not stale(folder / match[0]) for match in found if match}
+
+
+def abandon(path: str | os.PathLike, block: int | str) -> None:
+  """Removes the claim of a block whose worker is known to be dead, wherever it was."""
+  remove(place(path) / BLOCKS / f"{block}.claim")
+
+
+def stale(claim: Path | UPath) -> bool:
+  """Whether nobody trains a block any more, though it has this claim."""
+  if abs(age(claim)) > LEASE:  # one of the far future would never end
+    return True
+  try:
+    owner = parse(read(claim))
+    return owner["host"] == _host() and _process(owner["pid"])["started"] != owner["started"]
+  except (ArithmeticError, LookupError, TypeError, ValueError):
+    return age(claim) > UNFINISHED
+
+
+def _process(pid: int) -> dict[str, Any]:
+  """A process of this machine: its number, and when it started, None where it is gone or the system does not say."""
+  started = None
+  with contextlib.suppress(OSError):
+    fields = Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()
+    started = None if fields[0] in "ZX" else fields[19]
+  return {"host": _host(), "pid": pid, "started": started}
+
+
+def _host() -> str:
+  """What tells where a process number means something: machine, boot and, in containers, namespace."""
+  found = [socket.gethostname()]
+  with contextlib.suppress(OSError):
+    found += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+  return " ".join(found)

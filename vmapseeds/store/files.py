@@ -1,0 +1,222 @@
+"""Files of results folders: on a disk, or behind a URL that fsspec knows, such as `s3://bucket/folder`.
+
+Credentials and endpoints are those that fsspec and the protocol's package find: in the environment and in their own
+files. A folder behind a URL has no folders in it, only objects that are put whole; listings are never cached.
+"""
+
+import contextlib
+import json
+import os
+import re
+import stat
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+from upath import UPath
+
+from vmapseeds.errors import Failure, Mistake
+
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of this package, by protocol
+# Else s3fs asks for the size of an object before it reads it, and reads a large one in parts, maybe of two writes.
+WHOLE = {"max_concurrency": 1}
+MOST_BYTES = 2**26  # of a file of text
+
+
+def place(given: str | os.PathLike | UPath) -> Path | UPath:
+  """The folder that is meant: a `Path` where it is on a disk, else a `UPath`.
+
+  Raises:
+    Mistake: a URL of a protocol that is unknown or whose package is not installed; or one that went through `Path`,
+      which makes one slash of two.
+  """
+  if isinstance(given, UPath) and not isinstance(given, os.PathLike):
+    return UPath(given, **_options(given.protocol))
+  if not isinstance(given, str) and not (isinstance(given, os.PathLike) and isinstance(os.fspath(given), str)):
+    raise Mistake(f"{given!r:.100} is no folder: give its path or its URL")
+  text = os.fspath(given)
+  protocol, found, _ = text.partition("://")
+  if not found:
+    swallowed = re.match(r"(\w\w+):/", text)
+    if swallowed and swallowed[1] in fsspec.available_protocols():
+      raise Mistake(f"{text} is no URL, which has two slashes: give it as text, not as a Path")
+    return Path(given)
+  if protocol in ("file", "local"):
+    return Path(text.partition("://")[2])
+  try:
+    if protocol.startswith("http"):  # of these files cannot be listed
+      raise ValueError
+    fsspec.get_filesystem_class(protocol)
+  except ImportError as error:
+    how = f"pip install 'vmapseeds[{EXTRAS[protocol]}]'" if protocol in EXTRAS else str(error)
+    raise Mistake(f"{text}: the package for {protocol}:// is not installed: {how}") from None
+  except ValueError:
+    raise Mistake(
+      f"{text}: no results can be behind {protocol}://: give a local folder, s3://, gs:// or another store of fsspec"
+    ) from None
+  return UPath(text, **_options(protocol))
+
+
+def _options(protocol: str) -> dict[str, Any]:
+  return {"use_listings_cache": False, **(WHOLE if protocol in ("s3", "s3a") else {})}
+
+
+def is_remote(path: Path | UPath) -> bool:
+  """Whether a folder is behind a URL."""
+  return not isinstance(path, os.PathLike)
+
+
+@contextlib.contextmanager
+def reached(path: Any) -> Iterator[None]:
+  """Makes a `Failure` of whatever a store or the network to it refuses. That an object is not there is no failure."""
+  try:
+    yield
+  except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, Failure, Mistake):
+    raise
+  except Exception as error:
+    raise Failure(
+      f"{path} cannot be reached ({said(error, 200)}); what was written stays, and the same command goes on"
+    ) from error
+
+
+def said(error: BaseException, most: int = 120) -> str:
+  """An error's text in one line."""
+  return " ".join(str(error).split())[:most] or type(error).__name__
+
+
+def names(folder: Path | UPath) -> set[str]:
+  """The files below a folder, by their paths in it; none where there is no such folder."""
+  if is_remote(folder):
+    with reached(folder), contextlib.suppress(FileNotFoundError):
+      start = folder.path.rstrip("/") + "/"
+      found = folder.fs.find(folder.path)
+      return {f.removeprefix(start) for f in found if f.startswith(start) and not f.endswith("/")}
+    return set()
+  return {Path(at, f).relative_to(folder).as_posix() for at, _, files in os.walk(folder) for f in files}
+
+
+def read(path: Path | UPath) -> bytes | None:
+  """A file's bytes, None where there is no such file. `ValueError` where it is no file or has too many bytes."""
+  try:
+    if is_remote(path):
+      with reached(path):
+        return path.fs.cat_file(path.path)
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+      raise ValueError(f"no file, or larger than {MOST_BYTES >> 20} MiB")
+    return path.read_bytes()
+  except (FileNotFoundError, NotADirectoryError):
+    return None
+
+
+def read_all(folder: Path | UPath, files: list[str]) -> dict[str, bytes | None]:
+  """The bytes of several files, None where one is not there or cannot be read; a store is asked for all at once."""
+  if not is_remote(folder):
+    found = {}
+    for file in files:
+      with contextlib.suppress(OSError, ValueError):
+        found[file] = read(folder / file)
+    return {file: found.get(file) for file in files}
+  if not files:
+    return {}
+  paths = {file: (folder / file).path for file in files}
+  with reached(folder):
+    found = folder.fs.cat(list(paths.values()), on_error="return")
+    for value in found.values():
+      if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
+        raise value
+  return {file: None if isinstance(found[p], Exception) else found[p] for file, p in paths.items()}
+
+
+def parse(text: bytes | None) -> Any:
+  """The JSON value that a file's bytes are. `ValueError` where they are none."""
+  try:
+    return json.loads(text or b"")
+  except RecursionError:
+    raise ValueError("nested too deeply") from None
+
+
+def exists(path: Path | UPath) -> bool:
+  """Whether there is such a file."""
+  if is_remote(path):
+    with reached(path):
+      return path.fs.exists(path.path)
+  return path.exists()
+
+
+def create(path: Path | UPath, text: str) -> bool:
+  """Writes a new file; False where there is one of that name."""
+  if is_remote(path):
+    try:
+      with reached(path):
+        path.fs.pipe_file(path.path, text.encode(), mode="create")
+    except FileExistsError:
+      # Ours, where a request was sent twice because its answer was lost.
+      return read(path) == text.encode()
+    return True
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x") as file:
+      file.write(text)
+  except FileExistsError:
+    return False
+  return True
+
+
+def write(path: Path | UPath, data: bytes) -> None:
+  """Writes a file."""
+  if not is_remote(path):
+    path.write_bytes(data)
+    return
+  with reached(path):
+    path.fs.pipe_file(path.path, data)
+
+
+def replace(path: Path | UPath, text: str) -> None:
+  """Writes a file that is there whole or not at all, also after the machine lost its power."""
+  if is_remote(path):
+    return write(path, text.encode())
+  draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+  try:
+    draft.write_text(text)
+    flush(draft)
+    draft.replace(path)
+  except BaseException:
+    draft.unlink(missing_ok=True)
+    raise
+  flush(path.parent)
+
+
+def flush(path: Path | UPath) -> None:
+  """Waits until a file, or the names in a folder, are on the disk; what a store has said to have, it has."""
+  if is_remote(path):
+    return
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def remove(path: Path | UPath) -> None:
+  """Removes a file, if there is one."""
+  if is_remote(path):
+    with reached(path), contextlib.suppress(FileNotFoundError):
+      path.fs.rm_file(path.path)
+    return
+  path.unlink(missing_ok=True)
+
+
+def age(path: Path | UPath) -> float:
+  """Seconds since a file was written or touched; infinite where there is none."""
+  try:
+    if is_remote(path):
+      with reached(path):
+        return time.time() - path.fs.modified(path.path).timestamp()
+    return time.time() - path.stat().st_mtime
+  except FileNotFoundError:
+    return np.inf

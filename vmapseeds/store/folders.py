@@ -1,0 +1,172 @@
+"""Making a results folder: it is there, whole, once its `zarr.json` is."""
+
+import contextlib
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from upath import UPath
+
+from vmapseeds.errors import Failure, Mistake
+from vmapseeds.store.claims import BLOCKS, Claims, claimed
+from vmapseeds.store.files import create, exists, is_remote, names, place, remove, replace
+from vmapseeds.store.layout import ROOT, array, attributes, digest, zarr_json
+from vmapseeds.store.results import Results
+
+MAKING = f"{BLOCKS}/folder.claim"
+
+
+def check_empty(path: str | os.PathLike) -> None:
+  """`Mistake` unless `path` is an empty folder, or can be made."""
+  check_writable(path)
+  if occupied(path):
+    raise Mistake(f"{path} is not empty: give a new or empty folder")
+
+
+def occupied(path: str | os.PathLike) -> bool:
+  """Whether something lies in `path`, besides what a process left, or leaves now, that makes a results folder there."""
+  path = place(path)
+  there = names(path)
+  if not is_remote(path) and path.is_dir():
+    there |= {entry.name for entry in path.iterdir() if entry.name != BLOCKS}  # empty folders and links too
+  return bool(there) and (ROOT in there or (MAKING not in there and not all(map(_passing, there))))
+
+
+def _passing(name: str) -> bool:
+  return bool(re.fullmatch(rf"{BLOCKS}/[\w.]+\.(claim|partial)", name))
+
+
+def check_writable(path: str | os.PathLike) -> None:
+  """`Mistake` unless `path` is a writable folder or can be made."""
+  path = place(path)
+  if is_remote(path):
+    probe = path / BLOCKS / f"{uuid.uuid4().hex}.partial"
+    try:
+      if not create(probe, "1") or create(probe, "2"):
+        raise Mistake(f"{path} is in a store without conditional writes, which claims need: give another folder")
+      remove(probe)
+    except FileNotFoundError:
+      raise Mistake(f"{path} cannot be written (there is no such bucket): make it, or give another folder") from None
+    except Failure as failure:
+      raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
+    return
+  try:
+    if path.exists() and not path.is_dir():
+      raise Mistake(f"{path} is a file: give a folder for the results")
+    parent = next(p for p in (path, *path.absolute().parents) if p.exists())
+  except OSError as error:
+    raise Mistake(f"{path} cannot be a folder ({error.strerror}): give another") from None
+  if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+    raise Mistake(f"{path} cannot be written ({parent} is not writable): give another folder")
+
+
+@contextlib.contextmanager
+def made(
+  path: str | os.PathLike, description: dict[str, Any], *, runs: int, block_runs: int,
+  columns: dict[str, np.ndarray], dimensions: dict[str, tuple[str, ...]],
+  examples: dict[str, np.ndarray], outputs: dict[str, dict[str, Any]],
+) -> Iterator[Results]:  # fmt: skip
+  """A new results folder, in which nothing is done. It is there when the context is left.
+
+  Args:
+    path: the folder, absent or empty.
+    description: what is kept besides, as JSON.
+    runs: how many.
+    block_runs: how many of them a block has.
+    columns: what is known of each run.
+    dimensions: those of columns that have more than a number a run, and of examples.
+    examples: arrays that are not of runs.
+    outputs: what is said of the arrays that become of runs, as `layout.array` does.
+
+  Raises:
+    FileExistsError: another process has made the folder meanwhile.
+    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it.
+  """
+  path = place(path)
+  about = {name: array(values, *dimensions.get(name, ("run",))) for name, values in {**columns, **examples}.items()}
+  root = {
+    "runs": runs, "block_runs": block_runs, "columns": list(columns), "arrays": {**about, **outputs},
+    "digests": {name: digest(values) for name, values in examples.items()}, **description,
+  }  # fmt: skip
+  text = zarr_json(root)
+  if occupied(path) and not exists(path / ROOT):
+    raise Mistake(f"{path} holds something else than results: give a new or empty folder")
+  new = [] if is_remote(path) else [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
+  try:
+    with Claims(path) as claims:
+      while not claims.take("folder"):
+        time.sleep(0.1)
+      if exists(path / ROOT):
+        raise FileExistsError(path)
+      try:
+        _clear(path)
+        results = Results(path, root)
+        for name, values in {**columns, **examples}.items():
+          results.fill(name, values)
+        yield results
+        if not claims.holds("folder"):
+          raise FileExistsError(path)
+        replace(path / ROOT, text)
+      except BaseException:
+        with contextlib.suppress(Failure):
+          _clear(path)
+        raise
+  except FileExistsError:
+    raise
+  except BaseException as error:
+    if not is_remote(path):
+      with contextlib.suppress(OSError):
+        (path / BLOCKS).rmdir()
+        for folder in new:
+          folder.rmdir()
+    if isinstance(error, OSError):
+      raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
+    raise
+
+
+@contextlib.contextmanager
+def removed_if_unused(path: str | os.PathLike) -> Iterator[None]:
+  """Removes a results folder that was made inside, when what is inside fails before a block of runs is written.
+
+  A `Failure` leaves it, because the same command shall go on, and so does an interruption. So is a folder behind a URL.
+  """
+  path = place(path)
+  if is_remote(path) or attributes(path) is not None:
+    yield
+    return
+  absent = [folder for folder in (path.absolute(), *path.absolute().parents) if not os.path.exists(folder)]
+  try:
+    yield
+  except Failure:
+    raise
+  except Exception:
+    written = any(re.fullmatch(r"\d+\.json", name) for name in names(path / BLOCKS))
+    if attributes(path) is not None and not written and not any(claimed(path).values()):
+      shutil.rmtree(path)
+      for parent in absent[1:]:
+        parent.rmdir()
+      if not absent:
+        path.mkdir()
+    raise
+
+
+def _clear(path: Path | UPath) -> None:
+  """Removes what lies in a folder that is not there yet, but for the claim of who makes it."""
+  for _ in range(20):
+    left = names(path) - {MAKING}
+    for name in left:
+      remove(path / name)
+    if is_remote(path):
+      return
+    for folder in path.iterdir():
+      if folder.name != BLOCKS:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not left:
+      return
+    time.sleep(0.1)  # Zarr's threads, interrupted, still write what they had begun

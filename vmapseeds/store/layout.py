@@ -1,0 +1,221 @@
+"""What is in a results folder: a Zarr v3 group whose one file of metadata, `zarr.json`, describes all of it.
+
+Its attributes are the description: `runs`; `block_runs`, how many of them a block has; `arrays`, the dtype, dimensions
+and shape of each by its path (`predictions` in the group `test` is `test/predictions`), where arrays of runs have the
+first dimension `run`, which is left out of the shape; `columns`, those of them that are the runs table; `digests` of
+the arrays that are not of runs; and whatever else who made the folder wants to keep. A signature shows damage. Beside
+the attributes is Zarr's consolidated metadata of all groups and arrays, for whoever opens the folder with xarray or
+Zarr. It follows from the description, and is not read here. An extension changes this file alone, by an atomic rename.
+
+Arrays are cut into blocks of runs, one object each, which ends in a CRC-32C. `blocks/<k>.json` is the record of a
+block, written after its objects: a list of writes, each with the rows [first, one past the last] that it added, a
+digest of their values in every array, and what whoever wrote them says of where they come from. The rows of a block's
+record are done, from its first on, and no others. Done rows never change. While a block is not full, because a seed
+batch was smaller or the folder had no more runs, a further write puts its objects again with the same rows in front,
+and then the record.
+
+Also there may be claims, `blocks/<k>.claim`, checkpoints in the folder `checkpoints` and a report in `report`.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from upath import UPath
+from zarr.abc.store import Store
+from zarr.codecs import Crc32cCodec, ZstdCodec
+from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
+
+from vmapseeds.errors import Failure, Mistake
+from vmapseeds.store.checks import check, strays
+from vmapseeds.store.claims import BLOCKS
+from vmapseeds.store.files import is_remote, parse, place, reached, read, replace, said
+
+FORMAT = "vmapseeds results 2"
+ROOT = "zarr.json"
+OWN = ("format", "runs", "block_runs", "arrays", "columns", "digests", "digest")  # of the attributes
+FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}  # by kind of numbers: what is not there
+VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
+BACK = "put that file back as it was"
+NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` made"
+
+
+def array(values: np.ndarray | Any, *dimensions: str) -> dict[str, Any]:
+  """What a description says of an array like `values`, whose axes have these names."""
+  shape = values.shape[1:] if dimensions[:1] == ("run",) else values.shape
+  return {"dtype": np.dtype(values.dtype).name, "dimensions": list(dimensions), "shape": list(shape)}
+
+
+def zarr_json(root: dict[str, Any]) -> str:
+  """What `zarr.json` of a folder with this description holds."""
+  store = MemoryStore()
+  group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
+  for name, about in root["arrays"].items():
+    of_runs, dtype = about["dimensions"][:1] == ["run"], np.dtype(about["dtype"])
+    lengths = ([root["runs"]], [root["block_runs"]]) if of_runs else ([], [])
+    # Floats are not compressed: those of networks are noise in all but their first bits.
+    packed = [Crc32cCodec()] if dtype.kind == "f" else [ZstdCodec(level=0), Crc32cCodec()]
+    shape, chunks = (tuple(first + about["shape"]) for first in lengths)
+    group.create_array(
+      name, shape=shape, chunks=chunks, dtype=dtype, compressors=packed, fill_value=FILL[dtype.kind],
+      dimension_names=about["dimensions"],
+    )  # fmt: skip
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # that consolidated metadata are not in Zarr's specification
+    zarr.consolidate_metadata(store)
+  return store._store_dict[ROOT].to_bytes().decode()
+
+
+def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
+  """The description of a results folder, None where there is none. Nothing is checked but that it is one."""
+  with contextlib.suppress(ValueError, OSError):
+    found = parse(read(place(path) / ROOT))
+    found = found.get("attributes") if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and found.get("format") == FORMAT else None
+  return None
+
+
+def checked(path: str | os.PathLike) -> dict[str, Any] | None:
+  """The description of a results folder, None where there is none. `Mistake` where it is damaged or cannot be."""
+  path = place(path)
+  root = attributes(path)
+  if root is None:
+    if read_record(path, 0):
+      raise damaged(path, f"{ROOT} cannot be read", BACK)
+    return None
+  for stray in strays(path):
+    raise damaged(path, stray, "a results folder has files and folders alone: remove it")
+  try:
+    unsigned(root)
+    check(root)
+  except Mistake as mistake:
+    raise damaged(path, f"{ROOT} {mistake}", BACK) from None
+  except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    raise damaged(path, f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})", BACK) from None
+  return root
+
+
+def ours(path: str | os.PathLike) -> dict[str, Any]:
+  """The same; `Mistake` where there is none."""
+  root = checked(path)
+  if root is None:
+    raise Mistake(f"{path} {NOT_OURS}")
+  return root
+
+
+def object_path(root: dict[str, Any], name: str, block: int) -> str:
+  """The path in a results folder of the object that holds an array's block."""
+  return "/".join((name, "c", str(block), *["0"] * (len(root["arrays"][name]["dimensions"]) - 1)))
+
+
+class Described(WrapperStore):
+  """The objects of a results folder as Zarr and xarray open them, with metadata that follow from the description.
+
+  An object that is not there is damage: only what is recorded is read. What a store behind a URL refuses is none.
+  """
+
+  def __init__(self, store: Store, path: Path | UPath, metadata: bytes):
+    super().__init__(store)
+    self.path, self._metadata = path, metadata
+
+  def _with_store(self, store: Store) -> "Described":
+    return Described(store, self.path, self._metadata)
+
+  async def get(self, key, prototype, byte_range=None):
+    if key == ROOT:
+      return prototype.buffer.from_bytes(self._metadata)
+    with reached(self) if is_remote(self.path) else contextlib.nullcontext():
+      found = await super().get(key, prototype, byte_range)
+    if found is None and "/c/" in key:
+      raise damaged(self.path, f"{key} is missing")
+    return found
+
+  async def set(self, key, value):
+    with reached(self) if is_remote(self.path) else contextlib.nullcontext():
+      await super().set(key, value)
+
+  def __str__(self) -> str:
+    return str(self.path)
+
+
+def described(path: Path | UPath, root: dict[str, Any]) -> Described:
+  """What Zarr and xarray open."""
+  # A wrapper, because Zarr would make a second file system of an asynchronous one, with connections that nobody closes.
+  files = AsyncFileSystemWrapper(path.fs, asynchronous=True) if is_remote(path) else None
+  store = FsspecStore(files, path=path.path) if files else LocalStore(path)
+  return Described(store, path, zarr_json(root).encode())
+
+
+def digest(values: np.ndarray) -> str:
+  """A checksum of an array's values."""
+  return hashlib.blake2b(np.ascontiguousarray(values).view(np.uint8).data, digest_size=16).hexdigest()
+
+
+def signed(value: Mapping[str, Any]) -> dict[str, Any]:
+  """A JSON object with a checksum of all else in it."""
+  plain = {name: of for name, of in value.items() if name != "digest"}
+  text = json.dumps(plain, sort_keys=True).encode()
+  return {**plain, "digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
+
+
+def unsigned(value: Any) -> dict[str, Any]:
+  """The same object. `ValueError` where it is not as it was signed."""
+  try:
+    if isinstance(value, dict) and signed(value) == value:
+      return value
+  except RecursionError:
+    pass
+  raise ValueError("its digest is another")
+
+
+def read_record(path: Path | UPath, block: int) -> bytes | None:
+  """The bytes of a block's record, None where there is none or it cannot be read."""
+  with contextlib.suppress(ValueError, OSError):
+    return read(path / BLOCKS / f"{block}.json")
+  return None
+
+
+def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
+  """The writes that a block's record has, whose rows are among those the block can have.
+
+  `ValueError` where it cannot be understood.
+  """
+  found = unsigned(parse(text))
+  stops = [rows.start]
+  for write in found["writes"]:
+    first, stop = write["rows"]
+    if type(stop) is not int or first != stops[-1] or not first < stop <= rows.stop:
+      raise ValueError(f"it is of rows {first} to {stop - 1}, not from {stops[-1]}")
+    stops.append(stop)
+  if found["block"] != block or len(stops) == 1:
+    raise ValueError(f"it is of block {found['block']}")
+  return found["writes"]
+
+
+def write_record(path: Path | UPath, block: int, writes: Sequence[dict[str, Any]]) -> None:
+  """Writes a block's record, which is there whole or not at all."""
+  replace(path / BLOCKS / f"{block}.json", json.dumps(signed({"block": block, "writes": list(writes)})) + "\n")
+
+
+def damaged(path: str | os.PathLike, fault: str, remedy: str = VERIFY) -> Mistake:
+  """The `Mistake` that says what is wrong with a folder that cannot be trusted."""
+  return Mistake(f"{path} is damaged: {fault}; {remedy.format(path)}")
+
+
+@contextlib.contextmanager
+def readable(path: str | os.PathLike) -> Iterator[None]:
+  """Makes a line of whatever Zarr, or what it decodes with, refuses to read."""
+  try:
+    yield
+  except (Mistake, Failure, FileExistsError):
+    raise
+  except (ValueError, LookupError, RuntimeError, IsADirectoryError, NotADirectoryError) as error:
+    raise damaged(path, f"an object cannot be read ({said(error)})") from error

@@ -1,0 +1,167 @@
+"""Whether a results folder is as it was written: what is lost, damaged or foreign, and its repair."""
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from upath import UPath
+
+from vmapseeds.errors import Mistake
+from vmapseeds.store.checks import strays
+from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
+from vmapseeds.store.files import names, place, read, remove, replace
+from vmapseeds.store.layout import NOT_OURS, ROOT, attributes, digest, object_path, ours, read_record, zarr_json
+from vmapseeds.store.results import Results, stop_of
+
+BESIDE = ("checkpoints", "report")  # folders of files that are not looked at
+FOREIGN = "is not of these results: move it elsewhere"
+AGAIN = "train with the same {} writes it again"
+
+
+class Verdict(NamedTuple):
+  """What `verify` found: each problem, note and repair in a line."""
+
+  runs: int  # of the folder; 0 where that cannot be read
+  done: int
+  problems: list[str]
+  notes: list[str]
+  repairs: list[str]
+
+
+class _Problem(NamedTuple):
+  file: str
+  fault: str
+  cure: str | None = None  # "root": written again, "remove": removed, or "block": the block's record is removed
+  block: int | None = None
+
+
+def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
+  """Reads a results folder whole and compares it with its records.
+
+  Args:
+    path: the folder.
+    repair: whether to remove the records of blocks that are hit, so that `vmapseeds train` or `work` trains their runs
+      again, and what does not belong among the arrays. Nothing else is removed: what lies in the folder's root may be
+      somebody's.
+
+  Returns:
+    A `Verdict`, of the folder after the repair.
+
+  Raises:
+    Mistake: `path` is no results folder.
+  """
+  path = place(path)
+  if attributes(path) is None and not read_record(path, 0):
+    raise Mistake(f"{path} {NOT_OURS}")
+  look, repairs, failed = _Look(path), [], []
+  if repair and any(problem.cure for problem in look.problems):
+    repairs = _mend(look, failed)
+    look = _Look(path)
+  problems = [f"{p.file} {p.fault}".strip() for p in look.problems]
+  return Verdict(look.runs, look.done, problems, look.notes + failed, repairs)
+
+
+class _Look:
+  """One reading of a folder."""
+
+  def __init__(self, path: Path | UPath):
+    self.path, self.problems, self.notes = path, [], []
+    self.runs = self.done = 0
+    self.problems += [_Problem(stray, "") for stray in strays(path)]
+    if self.problems:
+      return
+    try:
+      root = ours(path)
+    except Mistake as mistake:
+      fault = str(mistake).removeprefix(f"{path} is damaged: ").rpartition("; ")[0]
+      self.problems.append(_Problem(ROOT, fault.removeprefix(f"{ROOT} ")))
+      return
+    if read(path / ROOT) != zarr_json(root).encode():
+      self.problems.append(_Problem(ROOT, "has metadata that differ from its own description", "root"))
+    self.results = Results(path, root)
+    self.runs = len(self.results)
+    self.known = {ROOT}
+    claims = claimed(path)
+    for block in range(-(-self.runs // self.results.block_runs)):
+      self._block(block, claims.get(str(block)))
+    for name in self.results.examples:
+      values, fault = self.results.values(name)
+      if not fault and digest(values) != root["digests"][name]:
+        fault = "holds other values than were written"
+      if fault:
+        self.problems.append(_Problem(object_path(root, name, 0), f"{fault}; {AGAIN.format('data')}"))
+      self.known.add(object_path(root, name, 0))
+    self._foreign()
+
+  def _block(self, block: int, trained: bool | None) -> None:
+    results, file = self.results, f"{BLOCKS}/{block}.json"
+    outputs = {object_path(results.root, name, block) for name in results.outputs}
+    self.known |= {file, *outputs, *(object_path(results.root, name, block) for name in results.columns)}
+    if trained:
+      self.notes.append(f"block {block} is being trained: it was not looked at")
+      return
+    try:
+      writes = results.record(block)
+    except Mistake as mistake:
+      fault = str(mistake).partition(f"{file} ")[2].rpartition("; ")[0]
+      self.problems.append(_Problem(file, fault, "block", block))
+      return
+    rows = results.rows(block)
+    self.done += len(range(rows.start, min(rows.stop, stop_of(writes))))
+    for object, fault in results.faults(block, writes).items():
+      if object in outputs:
+        self.problems.append(_Problem(object, fault, "block", block))
+      else:
+        self.problems.append(_Problem(object, f"{fault}; {AGAIN.format('runs')}"))
+
+  def _foreign(self) -> None:
+    """Looks for files where there should be none."""
+    arrays, others, begun, unrecorded = self.results.root["arrays"], {}, False, set()
+    tops = {name.split("/")[0] for name in arrays} | {BLOCKS}
+    there = names(self.path)
+    for file in sorted(there - self.known):
+      top, inside, rest = file.partition("/")
+      block = re.match(rf"({'|'.join(map(re.escape, arrays))})/c/(\d+)(/0)*$", file)
+      beyond = block and block[1] not in self.results.examples and int(block[2]) * self.results.block_runs >= self.runs
+      if file.endswith(".partial") and top not in BESIDE:
+        self.notes.append(f"{file} was left by a process that ended while it wrote")
+      elif not inside or top not in tops:
+        if not (inside and top in BESIDE):
+          others[top + inside] = None
+      elif beyond and block[1] in self.results.columns:
+        begun = True
+      elif not (top == BLOCKS and re.fullmatch(CLAIM, rest)):
+        fault = "is of a block that the folder does not have" if beyond else "is foreign: no record knows it"
+        self.problems.append(_Problem(file, fault, "remove"))
+    if begun:
+      self.notes.append("more runs were to be added, and the process ended; train adds them")
+    for file in there & self.known:
+      block = re.match(rf"(?:{'|'.join(map(re.escape, self.results.outputs))})/c/(\d+)", file)
+      if block and f"{BLOCKS}/{block[1]}.json" not in there:
+        unrecorded.add(int(block[1]))
+    for block in sorted(unrecorded):
+      self.notes.append(f"block {block} is not finished, and what lies there of it is not used")
+    self.problems += [_Problem(name, FOREIGN) for name in others]
+
+
+def _mend(look: _Look, failed: list[str]) -> list[str]:
+  """Cures what can be cured, and says what was done; `failed` gets what could not be written."""
+  mended = []
+  with Claims(look.path) as claims:
+    for file, _, cure, block in look.problems:
+      record = f"{BLOCKS}/{block}.json"
+      try:
+        if cure == "root" and claims.take("folder"):
+          replace(look.path / ROOT, zarr_json(ours(look.path)))
+          mended.append(f"{ROOT} was written again")
+        elif cure == "remove":
+          remove(look.path / file)
+          mended.append(f"{file} was removed")
+        elif cure == "block" and claims.take(block):
+          remove(look.path / record)
+          claims.release(block)
+          mended.append(f"block {block}: {record} was removed, so that its runs are trained again")
+      except OSError as error:
+        failed.append(f"{file} could not be repaired ({error.strerror or error})")
+  return list(dict.fromkeys(mended))
