@@ -112,7 +112,7 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     f"The CPU's column is measured: processor time.{loaded}",
     "An accelerator's is what its compiler estimates for a program that never ran there, right within a factor of 3 or",
     "so. For the H100, whose compiler estimates nothing, it is bytes and products at its roofs, times two, and 2 µs a",
-    "launch. The paper's is 58.5 A100-seconds a run, as quoted.\n",
+    "launch. The paper's is 58.5 A100-seconds a run, as quoted. A dash: not compiled yet.\n",
     *tables,
     f"{common.conditions(where, command)}\n",
   ))  # fmt: skip
