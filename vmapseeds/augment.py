@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from vmapseeds.errors import Mistake
-from vmapseeds.lanes.target import platform
 from vmapseeds.recipe import augmentation
+from vmapseeds.target import platform
 
 Image = Float[Array, "height width channels"]
 Fill = Float[Array, " channels"]

@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Real
 
 from vmapseeds import augment, models
 from vmapseeds.errors import Mistake
-from vmapseeds.lanes.target import platform
 from vmapseeds.recipe import Recipe
 from vmapseeds.runs import Run
+from vmapseeds.target import platform
 
 Drawn = tuple[Bool[Array, "*shown"] | Int[Array, "*shown 2"], ...]  # what each augmentation step draws for each image
 

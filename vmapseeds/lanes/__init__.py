@@ -5,7 +5,7 @@ from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering
 from vmapseeds.lanes.estimate import Estimate, asked, estimate, narrower, ranked, said
 from vmapseeds.lanes.spread import Stages, compiled, devices, replicate, spread, spread_stages
-from vmapseeds.lanes.target import TARGETS, absent, compiling_for, platform, target_of
+from vmapseeds.target import TARGETS, absent, compiling_for, platform, target_of
 
 __all__ = [
   "LOWERINGS",

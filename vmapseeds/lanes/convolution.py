@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 from vmapseeds.errors import one_of
 from vmapseeds.lanes import forward, im2col
-from vmapseeds.lanes.target import platform
+from vmapseeds.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")
 _lowering = contextvars.ContextVar("lowering", default=None)

@@ -16,7 +16,7 @@ from vmapseeds.lanes import choice
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.hlo import Program
 from vmapseeds.lanes.spread import Stages, programs, shapes
-from vmapseeds.lanes.target import TARGETS, absent, compiling_for, target_of
+from vmapseeds.target import TARGETS, absent, compiling_for, target_of
 
 MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

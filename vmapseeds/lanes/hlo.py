@@ -5,7 +5,7 @@ import math
 import re
 from typing import NamedTuple
 
-from vmapseeds.lanes.target import Target
+from vmapseeds.target import Target
 
 FREE = {
   "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota", "opt-barrier",

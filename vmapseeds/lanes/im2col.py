@@ -10,7 +10,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from vmapseeds.lanes.target import platform
+from vmapseeds.target import platform
 
 # Patches of one block: on a CPU what a core's second-level cache holds; elsewhere enough for a large product.
 BLOCK_BYTES = {"cpu": 512 * 1024}

@@ -28,7 +28,7 @@ def resolved(precision: str) -> str:
   """What a recipe's precision means here: `auto` is bfloat16 where matrix units have it, float32 on a CPU."""
   if precision != "auto":
     return precision
-  from vmapseeds.lanes.target import platform
+  from vmapseeds.target import platform
 
   return "bfloat16" if platform() in ("gpu", "tpu") else "float32"
 

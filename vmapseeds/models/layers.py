@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vmapseeds.lanes.convolution import conv_general_dilated
-from vmapseeds.lanes.target import platform
+from vmapseeds.target import platform
 
 Conv = functools.partial(nn.Conv, conv_general_dilated=conv_general_dilated)
 
