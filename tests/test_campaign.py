@@ -16,7 +16,7 @@ import xarray as xr
 import zarr
 
 import vmapseeds as vs
-from vmapseeds import bench, campaign
+from vmapseeds import bench, campaign, stored
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
 from vmapseeds.recipe import RECIPES
@@ -446,6 +446,16 @@ def test_half_a_folder_that_was_left_behind_does_not_matter(tmp_path):
     vs.open_results(tmp_path / "r")
   train(tmp_path / "r", 1, LINEAR)
   assert vs.verify(tmp_path / "r") == (1, 1, [], [], [])
+
+
+def test_a_folder_that_another_process_finishes_while_it_is_looked_at(tmp_path, monkeypatch):
+  def made_meanwhile(path):
+    monkeypatch.undo()
+    train(path, 1, LINEAR)
+    return stored.occupied(path)
+
+  monkeypatch.setattr(stored, "occupied", made_meanwhile)
+  assert train(tmp_path / "r", 2, LINEAR).sizes["run"] == 2
 
 
 def test_progress_is_drawn_on_stderr(tmp_path, capsys):

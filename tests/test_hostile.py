@@ -724,6 +724,7 @@ FOLDERS = {
   "dates": (array("test/accuracy", dtype="datetime64[s]"), "no numbers"),
   "10^12 examples": (array("test/predictions", shape=[10**12]), "larger than free memory"),
   "-6 examples": (array("test/predictions", shape=[-6]), "no shape"),
+  "a shape of text": (array("diverged", shape=""), "no shape"),
   "other many examples": (array("test/predictions", shape=[7]), "with 7 of example, and another"),
   "a column that is not there": (field(columns=["seed_init", "seed"]), f"{DAMAGED}is not as it was written (KeyError"),
   "a column of examples": (field(columns=["test/labels"]), "has a column that is not of runs"),

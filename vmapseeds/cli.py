@@ -180,7 +180,7 @@ class Train:
     else:
       results = until.train(*what, wanted, first=self.runs, trains=trains, **how)
     if self.coordinator is not None:
-      hosts.leave()
+      hosts.leave(self.process)
     print(f"{held(results, self.out)}; next: vmapseeds report {self.out}")
 
 

@@ -5,16 +5,20 @@ dies leaves its block to the others. Without the coordinator JAX ends every proc
 the training is a child of this process, which says what happened and how to go on.
 """
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 import jax
+from jax._src import distributed  # nothing public waits at a barrier without devices
 
 from vmapseeds.errors import Failure, Mistake, at_least
 
+GRACE = 1.0  # seconds in which the other processes disconnect
 CHILD = "VMAPSEEDS_PROCESS"  # set where this process is the one that trains
 
 
@@ -67,6 +71,13 @@ def join(coordinator: str, processes: int, process: int) -> None:
     raise Failure(f"process {process} cannot join {processes} processes at {coordinator} ({said})") from None
 
 
-def leave() -> None:
-  """Waits until every living process is done and disconnects."""
+def leave(process: int) -> None:
+  """Waits until every living process is done and disconnects, the coordinator last.
+
+  Processes that may die are not waited for by JAX, and it ends those that disconnect when the coordinator is gone.
+  """
+  with contextlib.suppress(jax.errors.JaxRuntimeError):  # one that has died does not come
+    distributed.global_state.client.wait_at_barrier("all runs are done", 30_000)
+  if process == 0:
+    time.sleep(GRACE)
   jax.distributed.shutdown()

@@ -37,7 +37,7 @@ def check_folder(path: str | os.PathLike) -> None:
   """`Mistake` unless `path` is the results folder of a training, an empty folder, or can be made."""
   check_writable(path)
   root = checked(path)
-  if root is None and occupied(path):
+  if root is None and occupied(path) and not (root := checked(path)):  # another process may have made it meanwhile
     raise Mistake(f"{path} holds something else than results: give a new or empty folder")
   if root and root["device_kind"] == IMPORTED:
     raise Mistake(f"{path} holds imported runs, which cannot be extended: give a new or empty folder")

@@ -47,8 +47,9 @@ def check(root: dict[str, Any]) -> None:
       raise Mistake(f"has {name} of {array['dtype']!r:.50}: no numbers")
     shape, dimensions = array["shape"], array["dimensions"]
     of_runs = dimensions[:1] == ["run"]
-    if not all(map(_name, dimensions)) or not all(_count(n, MOST) for n in shape) \
-      or len({*dimensions}) < len(dimensions) or len(shape) + of_runs != len(dimensions):  # fmt: skip
+    if not isinstance(shape, list) or not isinstance(dimensions, list) or not all(map(_name, dimensions)) \
+      or not all(_count(n, MOST) for n in shape) or len({*dimensions}) < len(dimensions) \
+      or len(shape) + of_runs != len(dimensions):  # fmt: skip
       raise Mistake(f"has {name} of {shape!r:.100} in {dimensions!r:.100}: no shape")
     if not of_runs and not isinstance(root["digests"][name], str):
       raise Mistake(f"has no digest of {name}")
