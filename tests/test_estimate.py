@@ -9,8 +9,8 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import vmapseeds as vs
-from vmapseeds import bench, lanes
-from vmapseeds.lanes import TARGETS, Choice, Estimate, choice, narrower, target
+from vmapseeds import bench, lanes, target
+from vmapseeds.lanes import TARGETS, Choice, Estimate, choice, narrower
 from vmapseeds.lanes.estimate import said
 from vmapseeds.lanes.hlo import Program, size
 from vmapseeds.runs import Runs
