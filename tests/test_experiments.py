@@ -83,7 +83,9 @@ def test_accuracy_distributions(quick):
     np.testing.assert_allclose(n["accuracies"], accuracy, rtol=1e-12)
     expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
     np.testing.assert_allclose([n["mean"], n["sd"], n["mean_se"]], expected, rtol=1e-9)
-    assert n["sd_se"] == pytest.approx(accuracy.std(ddof=1) / 30**0.5)
+    without_each = np.array([np.delete(accuracy, run).var(ddof=1) for run in range(RUNS)])
+    jackknife = ((RUNS - 1) * without_each.var()) ** 0.5
+    assert n["sd_se"] == pytest.approx(jackknife / (2 * accuracy.std(ddof=1)))
   table = (quick / "accuracy_distributions" / "accuracy_distributions.md").read_text()
   assert "| 1.87 % |" in table
   assert "94.42 %" in table
