@@ -158,3 +158,11 @@ def test_help_describes_the_flag(capsys, monkeypatch):
   assert "python -m experiments.bouthillier2021.comparison" in text
   assert "--against FIELD=VALUE" in text.replace("[", "").replace("]", "")
   assert "half the learning rate" in text
+
+
+@pytest.mark.parametrize("runs", [3, 40])
+def test_error_of_a_deviation_is_that_of_the_tensor(runs):
+  errors = np.random.default_rng(runs).random((runs, 50)) < 0.3
+  errors[0] = False  # a run far from the others
+  of_tensor = common.spread(errors).sd_se
+  np.testing.assert_allclose(comparison.sd_se(1 - stats.error_rates(errors)), of_tensor, rtol=1e-9)

@@ -41,6 +41,7 @@ from experiments.common import Defaults, Row, Setting, number, percent
 from vmapseeds import plots, stats
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.errors import Mistake
+from vmapseeds.summary import show
 
 DEFAULTS = {
   "digits_cnn": Defaults((16,), 400),
@@ -115,6 +116,13 @@ class Comparison(NamedTuple):
   examples: int  # of the test set
 
 
+def sd_se(accuracies: Float[np.ndarray, " runs"]) -> float:
+  """Standard error of the standard deviation over runs, by the jackknife of the variance."""
+  runs, sd = len(accuracies), accuracies.std(ddof=1)
+  without_each = np.array([np.delete(accuracies, run).var(ddof=1) for run in range(runs)])
+  return math.sqrt((runs - 1) * without_each.var()) / (2 * sd) if sd else math.nan
+
+
 def compute(
   a: Float[np.ndarray, " runs"], b: Float[np.ndarray, " runs"],
   repeated: Mapping[str, Float[np.ndarray, "repetitions k"]], examples: int, key: jax.Array,
@@ -134,7 +142,7 @@ def compute(
     interval=(float(decision.low), float(decision.high)),
     power=float(stats.paired_power(runs, GAMMA, GAMMA)),
     sd=sd,
-    sd_se=tuple(s / math.sqrt(2 * (runs - 1)) for s in sd),
+    sd_se=(sd_se(a), sd_se(b)),
     variance_ratio=stats.variance_ratio(a, b),
     correlation=float(np.corrcoef(a, b)[0, 1]) if all(sd) else math.nan,
     difference=stats.mean_difference(a, b),
@@ -254,7 +262,8 @@ def rows_of(epochs: int, n: Comparison) -> list[Row]:
     Row("sd of B", e, "—", "—", percent(n.sd[1], n.sd_se[1]), runs),
     Row("variance of A over that of B", e, "—", "—",
         f"{n.variance_ratio.ratio:.2f} [{n.variance_ratio.low:.2f}, {n.variance_ratio.high:.2f}]", runs),
-    Row("p of normality, A and B", e, PAPER["normal"], "figure G.3", " and ".join(f"{p:.2g}" for p in n.normal), runs),
+    Row("p of normality, A and B", e, PAPER["normal"], "figure G.3",
+        " and ".join(show(p, None, "p") for p in n.normal), runs),
   ]  # fmt: skip
   for name, b in n.biased.items():
     of = f"{b.repetitions} × {b.measures}"
