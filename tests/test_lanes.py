@@ -34,6 +34,14 @@ def test_every_lane_comes_back_once_and_in_order(count, width):
   assert out["x"].tolist() == (3 * numbers).tolist()
 
 
+def test_functions_of_users_are_spread_over_all_devices():
+  parts = vs.spread(lambda scale, lane: scale * lane**2, width=2)(10, np.arange(7))
+  rows, values = zip(*parts, strict=True)
+  step = 2 * len(jax.local_devices())
+  assert rows == tuple(slice(i, min(i + step, 7)) for i in range(0, 7, step))
+  np.testing.assert_array_equal(np.concatenate(values), [10 * i * i for i in range(7)])
+
+
 def test_any_number_of_lanes_is_one_compilation():
   traces = []
   step = lanes.spread(lambda a, lane: traces.append(1) or lane + a, width=2)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
   from vmapseeds.compare import compare
   from vmapseeds.errors import Failure, Mistake, UnknownField
   from vmapseeds.imports import import_runs
-  from vmapseeds.lanes import conv_general_dilated
+  from vmapseeds.lanes import conv_general_dilated, spread
   from vmapseeds.merge import merge
   from vmapseeds.recipe import Recipe, recipe
   from vmapseeds.report import report
@@ -39,6 +39,7 @@ __all__ = [
   "recipe",
   "replay",
   "report",
+  "spread",
   "stats",
   "train",
   "verify",
@@ -51,7 +52,7 @@ _HOMES = {
   "compare": ("compare",),
   "errors": ("Failure", "Mistake", "UnknownField"),
   "imports": ("import_runs",),
-  "lanes": ("conv_general_dilated",),
+  "lanes": ("conv_general_dilated", "spread"),
   "merge": ("merge",),
   "recipe": ("Recipe", "recipe"),
   "report": ("report",),

@@ -72,6 +72,9 @@ def _say_which_are_missing() -> None:
     print(f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}", file=sys.stderr)
 
 
+all_devices = devices  # where an argument has its name
+
+
 def _cores() -> int:
   """The cores this process may use; macOS has no affinity to ask."""
   return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -136,8 +139,12 @@ def spread(
   Returns:
     `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays with a leading lane axis) step
     by step. A step is started before the one before it is yielded, so that devices do not wait for whoever reads.
+
+  >>> squares = spread(lambda scale, lane: scale * lane**2, width=2)
+  >>> [values.tolist() for _, values in squares(10, np.arange(5))][0][:2]
+  [0, 10]
   """
-  devices = jax.local_devices() if devices is None else devices
+  devices = all_devices() if devices is None else devices
   step = _step(function, _mesh(devices))
 
   def spread_function(shared, lanes: PyTree):
