@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from vmapseeds.errors import Mistake
 from vmapseeds.lanes import LOWERINGS, compiling_for, conv_general_dilated, im2col, lowering
 
+pytestmark = pytest.mark.unoptimized
 NHWC = ("NHWC", "HWIO", "NHWC")
 
 

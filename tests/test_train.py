@@ -115,7 +115,11 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
   assert not still_sliced, "there a slice for each image is a loop over images"
 
 
-@pytest.mark.parametrize("name", CASES)
+# ResNet-9 as users compile it: its tolerance was found there.
+COMPILED = [pytest.param(name, marks=() if "resnet9" in name else pytest.mark.unoptimized) for name in CASES]
+
+
+@pytest.mark.parametrize("name", COMPILED)
 def test_a_lane_is_the_plain_script(name):
   model, changes, height, channels, augmentation = CASES[name]
   # Two epochs of two steps; the 25th example is dropped by each.
@@ -141,6 +145,7 @@ def test_a_lane_is_the_plain_script(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=close, rtol=1e-3), ours.variables, theirs)
 
 
+@pytest.mark.unoptimized
 def test_resnet9_is_as_jordan_describes_it():
   recipe = vs.recipe("resnet9_cifar10")
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
@@ -156,6 +161,7 @@ def test_resnet9_is_as_jordan_describes_it():
       np.testing.assert_allclose(kernel.std(), bound / np.sqrt(3), rtol=0.1)
 
 
+@pytest.mark.unoptimized
 def test_banerjee_cnn_has_71250_parameters():
   recipe = vs.recipe("cnn_cifar10_binary")
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
@@ -199,6 +205,7 @@ def arrays_of(recipe, data, run):
 
 
 @pytest.mark.parametrize("source", ["init", "order", "augment"])
+@pytest.mark.unoptimized
 def test_varying_one_source_changes_that_source_alone(source):
   recipe, data = vs.recipe("digits_cnn"), examples()
   arrays = arrays_of(recipe, data, vs.Runs.vary(source, 3, fixed=5).lanes(recipe, 24))
@@ -224,6 +231,7 @@ LINEAR = vs.recipe("digits_cnn", name="linear", model="linear", batch_size=8, ep
     (LINEAR.replace(name="dropping"), Dropping(), True, ["init", "order", "dropout", "data"]),
   ],
 )
+@pytest.mark.unoptimized
 def test_what_a_training_reads_is_what_changes_its_network(recipe, network, bootstrap, read, monkeypatch):
   if network:
     monkeypatch.setattr(sys.modules[train.__module__], "network", lambda recipe, num_classes: network)
@@ -243,6 +251,7 @@ def test_the_order_of_a_full_batch_is_read():
   assert reads(recipe, examples(), run, 10, ["order"])
 
 
+@pytest.mark.unoptimized
 def test_epochs_differ_in_order_and_augmentation():
   recipe = vs.recipe("digits_cnn")
   arrays = arrays_of(recipe, examples(), vs.Runs.independent(3).lanes(recipe, 24))
@@ -273,6 +282,7 @@ def test_the_data_seed_draws_the_training_examples():
   assert all(len(set(row.tolist())) == 30 for row in without)
 
 
+@pytest.mark.unoptimized
 def test_a_run_sees_its_subset_alone():
   # Examples outside the subset are poisoned: a single one of them in a batch would make the loss NaN.
   recipe = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=4, augment="")
@@ -318,6 +328,7 @@ def test_a_poke_changes_one_weight():
   assert places == set(range(3, 3 + 27 + 8)), "every weight and no bias is poked now and then"
 
 
+@pytest.mark.unoptimized
 def test_poke_happens_at_its_step():
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1, batch_size=6, lr=0.0, momentum=0.0)
   data = examples()
@@ -348,6 +359,7 @@ def test_a_lane_that_diverges_is_marked_and_its_neighbours_are_untouched():
     jax.tree.map(lambda a, b, r=row: np.testing.assert_array_equal(a[r], b[r]), ours, calm)
 
 
+@pytest.mark.unoptimized
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
   recipe = vs.recipe("digits_cnn", epochs=1, batch_size=6, precision="bfloat16")
   data = examples()
