@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vmapseeds import lanes
-from vmapseeds.models.layers import max_pool
+from vmapseeds.models.layers import max_pool, relu_and_pool
 
 # Few different values, so that most tiles have ties; odd sizes, whose remainder is dropped.
 SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9, 2), 3), ((4, 6, 2), 2)]
@@ -38,10 +38,12 @@ def test_max_pool_is_that_of_flax(platform, shape, size):
       assert found[1].shape == x.shape
 
 
-def test_relu_may_follow_pooling():
-  """Values and gradients stay what they are, bit for bit: of ties, zeros and tiles without a positive pixel too."""
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_relu_and_pooling_are_the_same_in_either_order(platform):
+  """Values and gradients, bit for bit: of ties, zeros and tiles without a positive pixel too."""
   x = jnp.asarray(np.random.default_rng(0).integers(-3, 2, (4, 8, 8, 3)), jnp.float32)
-  before = value_and_gradient(lambda x, size: max_pool(nn.relu(x), size), x, 2)
-  after = value_and_gradient(lambda x, size: nn.relu(max_pool(x, size)), x, 2)
-  jax.tree.map(np.testing.assert_array_equal, after, before)
-  assert (before[0] == 0).any()
+  expected = value_and_gradient(lambda x, size: library(nn.relu(x), size), x, 2)
+  with lanes.compiling_for(platform):
+    found = value_and_gradient(lambda x, size: relu_and_pool(x), x, 2)
+  jax.tree.map(np.testing.assert_array_equal, found, expected)
+  assert (expected[0] == 0).any()

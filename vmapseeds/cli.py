@@ -48,8 +48,7 @@ def _place(default: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Demo:
-  """Trains digits_cnn for 1 and for 16 epochs and reports both: on two idle CPU cores about a minute the first time,
-  half of that later."""
+  """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute to a minute on two idle CPU cores."""
 
   out: Folder = "results/demo"
   """folder for the results; started again with the same one, it goes on where it stopped"""

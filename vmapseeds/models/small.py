@@ -1,10 +1,10 @@
-"""Small CNNs without batch norm. ReLU follows pooling: the same network, bit for bit, with fewer pixels to go over."""
+"""Small CNNs without batch norm."""
 
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vmapseeds.models.layers import Conv, flatten, max_pool, scaled
+from vmapseeds.models.layers import Conv, flatten, relu_and_pool, scaled
 
 
 class SmallCNN(nn.Module):
@@ -19,7 +19,7 @@ class SmallCNN(nn.Module):
     self, x: Float[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
     for features in (16, 32):
-      x = nn.relu(max_pool(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x)))
+      x = relu_and_pool(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x))
     return nn.Dense(self.num_classes, dtype=self.dtype)(flatten(x))
 
 
@@ -35,6 +35,6 @@ class BanerjeeCNN(nn.Module):
     self, x: Float[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
     for features in (32, 16):
-      x = nn.relu(max_pool(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x)))
+      x = relu_and_pool(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x))
     x = nn.relu(nn.Dense(scaled(64, self.width), dtype=self.dtype)(flatten(x)))
     return nn.Dense(self.num_classes, dtype=self.dtype)(x)
