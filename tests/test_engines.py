@@ -65,11 +65,11 @@ def hosts(out, *flags):
   return [start(out, *each, str(i), *flags) for i in range(2)]
 
 
-def first_claim(out):
-  """Which process trains, once one does, by the claim of its block."""
+def first_claim(out, of="[0-9]*"):
+  """Which process trains, once one does, by the claim of its block; or makes the folder."""
   until = time.monotonic() + 60
   while time.monotonic() < until:
-    for claim in Path(out, "blocks").glob("*.claim"):
+    for claim in Path(out, "blocks").glob(f"{of}.claim"):
       try:
         return json.loads(claim.read_text())["pid"]
       except (OSError, ValueError):
@@ -143,11 +143,12 @@ def test_a_host_is_killed(tmp_path, alone, killed):
 
 
 @pytest.mark.slow
-def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone):
+@pytest.mark.parametrize("claim", ["folder", "[0-9]*"])
+def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone, claim):
   pytest.importorskip("ray")
   out = tmp_path / "out"
   driver = start(out, "--engine", "ray", "--workers", "2")
-  os.kill(first_claim(out), signal.SIGKILL)
+  os.kill(first_claim(out, claim), signal.SIGKILL)
   said = driver.communicate(timeout=180)[0]
   assert driver.returncode == 0, said
   assert "a worker died" in said

@@ -82,10 +82,19 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
   actor = ray.remote(max_restarts=0)(Worker)
   options, count = _placement(ray, workers)
   idle = collections.deque(actor.options(**options).remote() for _ in range(count))
-  try:
-    ray.get(idle[0].begin.remote(recipe.to_json(), runs, out, how))
-  except ray.exceptions.RayTaskError as error:
-    raise _cause(error) from None
+  for left in reversed(range(TRIES)):
+    try:
+      ray.get(idle[0].begin.remote(recipe.to_json(), runs, out, how))
+      break
+    except ray.exceptions.RayTaskError as error:
+      raise _cause(error) from None
+    except ray.exceptions.RayError:
+      if not left:
+        raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs") from None
+      # Its claim stays: it says that what lies there is a folder half made, and the next worker takes it over.
+      idle[0] = actor.options(**options).remote()
+      if progress:
+        print(f"a worker died while it began {out}: another one does", file=sys.stderr)
   of_work = {name: how[name] for name in ("seed_batch", "checkpoint_every", "force_mixed") if name in how}
   results = Results(out)
   pending = collections.deque(_left(results, len(runs)))
