@@ -398,11 +398,11 @@ def train_blocks(
     task: what is trained.
     runs: the campaign's runs.
     how: lowering and lane width.
-    seed_batch: runs that are trained before they are written; None for as many as fit.
+    seed_batch: runs that are trained before they are written.
     checkpoint_every: epochs between two checkpoints; None for no checkpoints.
     blocks: which; None for those of `runs`.
     wait: whether to go on until the blocks that other processes train are done.
-    force_mixed: whether to go on although software or hardware have changed, and to note it.
+    force_mixed: whether another process may have settled on another lowering or lane width than `how`.
     progress: whether to show a progress line.
 
   Returns:
@@ -441,7 +441,7 @@ def train_blocks(
         time.sleep(pause)
         looked = time.perf_counter()
         done = results.done[: len(runs)]
-        # Marks in a store take a while to read, and each is a request.
+        # Records in a store take a while to read, and each is a request.
         pause = max(POLL, 10 * (time.perf_counter() - looked))
         bar.others(int(done.sum()))
         continue

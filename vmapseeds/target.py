@@ -44,7 +44,6 @@ class Target(NamedTuple):
   launch: float = 0.0  # seconds of a kernel that does nothing, where the compiler does not count them
 
 
-_TPU = "tpu", 2.0**30
 TARGETS = {
   "v5e": Target("tpu", ("TPU v5 lite", "TPU v5e"), "v5e:1x1", 1.5e9, 197e12, 819e9, 15.75 * 2**30),
   "v6e": Target("tpu", ("TPU v6 lite", "TPU v6e"), "v6e:1x1", 1.75e9, 918e12, 1640e9, 31.25 * 2**30),
