@@ -30,7 +30,7 @@ from upath import UPath
 import vmapseeds as vs
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import overrides, parse
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 

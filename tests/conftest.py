@@ -12,10 +12,10 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vmapseeds-tes
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="vmapseeds-tests-timings-")
 os.environ["MPLBACKEND"] = "Agg"
 
-SHAPES = ("augment", "evaluate", "lanes", "models", "train")
+SHAPES = ("training.augment", "training.evaluation", "training.loop", "lanes", "models")
 jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in SHAPES], "beartype.beartype")
 # Of these the arrays alone: users' mistakes of other types are one line, which a type checker would speak before.
-ARRAYS = ("imports", "plots", "runs", "stats")
+ARRAYS = ("results.imports", "reports.plots", "training.runs", "stats")
 jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in ARRAYS], "shapes.checked")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.augment import apply, check_size, draws, parse
+from vmapseeds.training.augment import apply, check_size, draws, parse
 
 IMAGE = jnp.arange(5 * 6 * 2, dtype=jnp.float32).reshape(5, 6, 2)
 FILL = jnp.array([-1.0, -2.0])

@@ -20,8 +20,8 @@ import vmapseeds as vs
 from experiments.benchmarks import common, contenders, opening, overheads, precision, throughput, training_step
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
-from vmapseeds.errors import Mistake
-from vmapseeds.train import initialize, network, normalize, train
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.loop import initialize, network, normalize, train
 
 # A recipe of each network and optimizer, in the precision that is compared, and its images.
 RECIPES = {

@@ -1,13 +1,11 @@
 """Campaigns on disk: what is stored, what resumes, what is refused."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,12 +14,13 @@ import xarray as xr
 import zarr
 
 import vmapseeds as vs
-from vmapseeds import bench, campaign, stored
+from vmapseeds.campaign import benchmark, loop
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
-from vmapseeds.recipe import RECIPES
+from vmapseeds.results import description
 from vmapseeds.store.layout import attributes
 from vmapseeds.store.results import Results
+from vmapseeds.training.recipes import RECIPES
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
 LINEAR = RECIPE.replace(model="linear")  # compiles in no time
@@ -289,7 +288,7 @@ def test_refused_with_nothing_changed(tmp_path, options, message):
 @pytest.fixture
 def small_memory(monkeypatch):
   """Sets how wide lanes may be; returns the widths that were tried and how often data were loaded."""
-  spread, tried, loaded = campaign.lanes.spread_stages, [], []
+  spread, tried, loaded = loop.lanes.spread_stages, [], []
 
   def limited(most):
     def spread_limited(function, *, width, devices):
@@ -299,13 +298,13 @@ def small_memory(monkeypatch):
       tried.append(width)
       return spread(function, width=width, devices=devices) if width <= most else full
 
-    campaign.spread_run.cache_clear()
-    monkeypatch.setattr(campaign.lanes, "spread_stages", spread_limited)
-    monkeypatch.setattr(campaign, "load", lambda *args, **options: loaded.append(1) or load(*args, **options))
+    loop.spread_run.cache_clear()
+    monkeypatch.setattr(loop.lanes, "spread_stages", spread_limited)
+    monkeypatch.setattr(loop, "load", lambda *args, **options: loaded.append(1) or load(*args, **options))
     return tried, loaded
 
   yield limited
-  campaign.spread_run.cache_clear()
+  loop.spread_run.cache_clear()
 
 
 def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
@@ -340,13 +339,13 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
 
 def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   data = load("digits")
-  assert campaign.fitting_seed_batch(data, 0, 2, 0) == 256
-  assert campaign.fitting_seed_batch(data, 0, 100, 0) == 200
-  assert campaign.fitting_seed_batch(data, 0, 1000, 0) == 1000, "one step at least"
-  monkeypatch.setattr(campaign, "free_host_memory", lambda: 8 * 797 * (2 + 4 * 10) * 11.5)
-  assert campaign.fitting_seed_batch(data, 10, 2, 0) == 10
-  assert campaign.fitting_seed_batch(data, 10, 64, 0) == 64
-  assert campaign.fitting_seed_batch(data, 10, 2, 797 * (2 + 4 * 10)) == 4, "as many bytes again"
+  assert loop.fitting_seed_batch(data, 0, 2, 0) == 256
+  assert loop.fitting_seed_batch(data, 0, 100, 0) == 200
+  assert loop.fitting_seed_batch(data, 0, 1000, 0) == 1000, "one step at least"
+  monkeypatch.setattr(loop, "free_host_memory", lambda: 8 * 797 * (2 + 4 * 10) * 11.5)
+  assert loop.fitting_seed_batch(data, 10, 2, 0) == 10
+  assert loop.fitting_seed_batch(data, 10, 64, 0) == 64
+  assert loop.fitting_seed_batch(data, 10, 2, 797 * (2 + 4 * 10)) == 4, "as many bytes again"
 
 
 # Which lowering and lane width.
@@ -354,7 +353,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
 
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  conditions = bench._conditions(LINEAR, bench.Shapes((8, 8, 1), 10))
+  conditions = benchmark._conditions(LINEAR, benchmark.Shapes((8, 8, 1), 10))
   choice.write_timings(conditions, {
     Choice("sequential", 1): 2.0, Choice("grouped", 1): 1.0, Choice("im2col", 2): 0.5, Choice("im2col", 64): 0.1,
   })  # fmt: skip
@@ -378,8 +377,8 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   asked = []
   speeds = {Choice("sequential", 1): 9.0, Choice("im2col", 1): 3.0, Choice("sequential", 2): 5.0}
   monkeypatch.setattr(
-    bench, "measure",
-    lambda recipe, shapes, how: asked.append(how) or (bench.Speed(speeds[how], 0.0) if how in speeds else None),
+    benchmark, "measure",
+    lambda recipe, shapes, how: asked.append(how) or (benchmark.Speed(speeds[how], 0.0) if how in speeds else None),
   )  # fmt: skip
   for name in ("a", "b"):
     assert train(tmp_path / name, 8, LINEAR).attrs["lowering"] == "im2col"
@@ -387,7 +386,7 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
 
 
 def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
-  campaign.spread_run.cache_clear()
+  loop.spread_run.cache_clear()
   tables = [vs.Runs.independent(2, start=50), vs.Runs.vary("init", 2).poke(3), vs.Runs.sweep(lr=[0.1, 1.0], seeds=1)]
   compiled = []
   for i, table in enumerate(tables):
@@ -452,9 +451,9 @@ def test_a_folder_that_another_process_finishes_while_it_is_looked_at(tmp_path, 
   def made_meanwhile(path):
     monkeypatch.undo()
     train(path, 1, LINEAR)
-    return stored.occupied(path)
+    return description.occupied(path)
 
-  monkeypatch.setattr(stored, "occupied", made_meanwhile)
+  monkeypatch.setattr(description, "occupied", made_meanwhile)
   assert train(tmp_path / "r", 2, LINEAR).sizes["run"] == 2
 
 
@@ -464,11 +463,5 @@ def test_progress_is_drawn_on_stderr(tmp_path, capsys):
   assert out == ""
   assert "2/2" in err
   assert "runs/s" in err
-  assert campaign.SEED_BATCH == 256
+  assert loop.SEED_BATCH == 256
   shutil.rmtree(tmp_path / "r")
-
-
-def test_the_store_imports_nothing_of_training():
-  for file in Path(vs.__file__).parent.glob("store/*.py"):
-    imported = re.findall(r"^ *(?:from|import) (vmapseeds[\w.]*)", file.read_text(), re.MULTILINE)
-    assert all(re.fullmatch(r"vmapseeds\.(store\.\w+|errors|machine)", name) for name in imported), file

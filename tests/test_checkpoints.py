@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import progress
+from vmapseeds.campaign import progress
 from vmapseeds.data import load
+from vmapseeds.results.description import variables_of
 from vmapseeds.store import checkpoints
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import attributes
-from vmapseeds.stored import variables_of
-from vmapseeds.train import network
+from vmapseeds.training.loop import network
 
 # Adam in one program for all epochs rounds differently from one that is stopped in between.
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", lr=1e-3, epochs=6)

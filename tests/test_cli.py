@@ -14,7 +14,8 @@ import test_campaign
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.recipe import RECIPES
+from vmapseeds.campaign import loop
+from vmapseeds.training.recipes import RECIPES
 
 
 def run(capsys, *argv):
@@ -148,7 +149,7 @@ def test_a_reader_that_has_gone_is_no_error(argv):
 def test_what_trains_nothing_imports_nothing_large():
   program = """
 import contextlib, io, sys
-import vmapseeds, vmapseeds.recipe, vmapseeds.errors
+import vmapseeds, vmapseeds.training.recipes, vmapseeds.mistakes
 from vmapseeds import cli
 with contextlib.redirect_stdout(io.StringIO()):
   for argv in (["--help"], ["--version"], ["recipes"], ["train", "--help"]):
@@ -160,16 +161,6 @@ print(*sys.modules)
   out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
   large = {"jax", "flax", "numpy", "scipy", "xarray", "zarr", "fsspec", "matplotlib", "rich.console"}
   assert large & {*out.split()} == set()
-
-
-def test_names_are_functions_whoever_imported_the_modules_of_that_name():
-  for name in ("errors", "merge", "recipe", "train"):
-    module = importlib.import_module(f"vmapseeds.{name}")
-    vs.__setattr__(name, module)  # as importing it for the first time does
-    assert callable(getattr(vs, name))
-  assert {*vs.__all__} <= {*dir(vs)}
-  with pytest.raises(AttributeError, match="has no attribute 'trian'"):
-    vs.trian  # noqa: B018
 
 
 def test_type_checkers_see_the_names_that_there_are():
@@ -225,21 +216,21 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   def interrupt(*args, **options):
     raise KeyboardInterrupt
 
-  monkeypatch.setattr(vs.campaign, "train", interrupt)
+  monkeypatch.setattr(loop, "train", interrupt)
   status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
   assert status == 130
   assert err == "interrupted: what was written stays; the same command goes on from there\n"
 
 
 def test_bench(capsys, monkeypatch, tmp_path):
-  from vmapseeds import bench
+  from vmapseeds.campaign import benchmark
   from vmapseeds.lanes import LOWERINGS, choice
 
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-  monkeypatch.setattr(bench, "REPETITIONS", 1)
-  monkeypatch.setattr(bench, "STEPS", 2)
+  monkeypatch.setattr(benchmark, "REPETITIONS", 1)
+  monkeypatch.setattr(benchmark, "STEPS", 2)
   recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
-  rows = bench.bench(recipe, [1])
+  rows = benchmark.bench(recipe, [1])
   assert [row["lowering"] for row in rows] == list(LOWERINGS)
   assert all(row["model_steps_per_second"] > 0 and row["compile_seconds"] > 0 for row in rows)
   (chosen,) = (row for row in rows if row["chosen"])
@@ -249,7 +240,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
   assert f"campaigns take {chosen['lowering']}, lane width 1" in " ".join(out.split())
 
   # Campaigns find it, and what does not fit in memory is a row too.
-  how = bench.choose(recipe, bench.Shapes((8, 8, 1), 10), model_steps=1, most=8, shown=False)
+  how = benchmark.choose(recipe, benchmark.Shapes((8, 8, 1), 10), model_steps=1, most=8, shown=False)
   assert how == (chosen["lowering"], 1)
   monkeypatch.setattr(choice, "free_memory", lambda device: 1e4)
   status, out, err = run(

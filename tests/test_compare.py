@@ -11,9 +11,9 @@ from rich.console import Console
 
 import vmapseeds as vs
 from vmapseeds import cli, stats
-from vmapseeds.errors import Mistake
-from vmapseeds.runs import SOURCES
-from vmapseeds.stored import IMPORTED, new_folder
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.description import IMPORTED, new_folder
+from vmapseeds.training.runs import SOURCES
 
 EXAMPLES = 20
 

@@ -9,8 +9,8 @@ from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmapseeds.errors import Mistake
 from vmapseeds.lanes import LOWERINGS, compiling_for, conv_general_dilated, im2col, lowering
+from vmapseeds.mistakes import Mistake
 
 pytestmark = pytest.mark.unoptimized
 NHWC = ("NHWC", "HWIO", "NHWC")

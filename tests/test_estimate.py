@@ -9,11 +9,12 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import vmapseeds as vs
-from vmapseeds import bench, lanes, target
+from vmapseeds import lanes, target
+from vmapseeds.campaign import benchmark
 from vmapseeds.lanes import TARGETS, Choice, Estimate, choice, narrower
-from vmapseeds.lanes.estimate import said
+from vmapseeds.lanes.estimates import said
 from vmapseeds.lanes.hlo import Program, size
-from vmapseeds.runs import Runs
+from vmapseeds.training.runs import Runs
 
 CHIP = TARGETS["v5e"]._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
@@ -228,23 +229,23 @@ def test_asking_ends_with_the_budget(monkeypatch, speed, model_steps, asks):
 
 
 def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
-  monkeypatch.setattr(bench, "MEASURED", 2)
+  monkeypatch.setattr(benchmark, "MEASURED", 2)
   measured, speeds = [], {Choice("sequential", 1): 4.0, Choice("im2col", 8): 3.0}
-  monkeypatch.setattr(bench, "measure", lambda recipe, shapes, how: measured.append(how) or bench.Speed(speeds[how], 0.0))
+  monkeypatch.setattr(benchmark, "measure", lambda recipe, shapes, how: measured.append(how) or benchmark.Speed(speeds[how], 0.0))
   monkeypatch.setitem(choice.CANDIDATES, "tpu", tuple(WANTED))
   asked, ask = speaking(10.0, SECONDS)
-  arguments, how = (vs.recipe("digits_cnn"), bench.Shapes((8, 8, 1), 10)), dict(ask=ask, platform="tpu")
-  assert bench.choose(*arguments, model_steps=10**9, most=64, **how) == ("im2col", 8)
+  arguments, how = (vs.recipe("digits_cnn"), benchmark.Shapes((8, 8, 1), 10)), dict(ask=ask, platform="tpu")
+  assert benchmark.choose(*arguments, model_steps=10**9, most=64, **how) == ("im2col", 8)
   assert measured == list(speeds)
   assert "lanes: im2col, width 8 (the fastest of 2 measured" in capsys.readouterr().err
   # What is known to be fast is taken again when it fits, and a short campaign asks no more.
   asked.clear()
-  assert bench.choose(*arguments, model_steps=1, most=64, **how) == ("im2col", 8)
+  assert benchmark.choose(*arguments, model_steps=1, most=64, **how) == ("im2col", 8)
   assert asked == [Choice("im2col", 8)]
   # A given width is kept, or said to be too large.
-  assert bench.choose(*arguments, model_steps=1, most=64, width=10, **how, shown=False).width == 10
+  assert benchmark.choose(*arguments, model_steps=1, most=64, width=10, **how, shown=False).width == 10
   with pytest.raises(vs.Mistake, match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch"):
-    bench.choose(*arguments, model_steps=1, most=64, width=11, **how)
+    benchmark.choose(*arguments, model_steps=1, most=64, width=11, **how)
 
 
 # Targets.
@@ -270,30 +271,30 @@ def test_devices_are_known_by_their_kind():
 
 
 def test_what_examples_look_like_is_known_without_the_data():
-  (train, tests), classes = bench.examples_of(vs.recipe("cnn_cifar10_binary"))
+  (train, tests), classes = benchmark.examples_of(vs.recipe("cnn_cifar10_binary"))
   assert (train.images.shape, train.images.dtype, tests["test"].labels.shape, classes) == ((40_000, 32, 32, 3), "uint8", (8_000,), 2)
-  (train, tests), classes = bench.examples_of(vs.recipe("digits_cnn", test_sets=("train", "test")))
+  (train, tests), classes = benchmark.examples_of(vs.recipe("digits_cnn", test_sets=("train", "test")))
   assert (train.images.shape, tests["test"].images.shape, tests["train"].labels.shape, classes) == ((1000, 8, 8, 1), (797, 8, 8, 1), (1000,), 10)
 
 
 def test_products_of_the_flagship():
-  assert bench.product_flops(vs.recipe("resnet9_cifar10"), bench.Shapes((32, 32, 3), 10)) == pytest.approx(796e9, rel=0.1), "XLA leaves out padding"
+  assert benchmark.product_flops(vs.recipe("resnet9_cifar10"), benchmark.Shapes((32, 32, 3), 10)) == pytest.approx(796e9, rel=0.1), "XLA leaves out padding"
 
 
 def test_large_networks_need_few_lanes():
   # So the flagship's default fits into 16 GB, and nothing is compiled that does not.
-  shapes = bench.Shapes((32, 32, 3), 10)
-  assert bench.filling(vs.recipe("resnet9_cifar10"), shapes, "tpu") == 2
-  assert bench.filling(vs.recipe("cnn_cifar10_binary"), shapes, "gpu") > 256
-  assert bench.filling(vs.recipe("resnet9_cifar10"), shapes, "cpu") > 10**6
+  shapes = benchmark.Shapes((32, 32, 3), 10)
+  assert benchmark.filling(vs.recipe("resnet9_cifar10"), shapes, "tpu") == 2
+  assert benchmark.filling(vs.recipe("cnn_cifar10_binary"), shapes, "gpu") > 256
+  assert benchmark.filling(vs.recipe("resnet9_cifar10"), shapes, "cpu") > 10**6
 
 
 LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)
 
 
 def asking(recipe, name):
-  examples, classes = bench.examples_of(recipe)
-  return bench.asking(recipe, examples, classes, Runs.independent(1).lanes(recipe, 1000), target=name)
+  examples, classes = benchmark.examples_of(recipe)
+  return benchmark.asking(recipe, examples, classes, Runs.independent(1).lanes(recipe, 1000), target=name)
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +325,7 @@ def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   assert 2e5 < few.memory_bytes < 5e6
   assert 0 < few.traffic_bytes / TARGETS["v5e"].bandwidth < few.seconds < 1e-3
   # By its count of products the program cannot be faster than the roof.
-  assert few.seconds > bench.product_flops(LINEAR, bench.Shapes((8, 8, 1), 10)) / TARGETS["v5e"].flops
+  assert few.seconds > benchmark.product_flops(LINEAR, benchmark.Shapes((8, 8, 1), 10)) / TARGETS["v5e"].flops
 
 
 def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, capsys):
@@ -336,7 +337,7 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
     asked.append((how, compiler(how)))
     return asked[-1][1]
 
-  how = bench.choose(recipe, bench.Shapes((8, 8, 1), 10), model_steps=1, most=10**5, ask=ask, platform="tpu")
+  how = benchmark.choose(recipe, benchmark.Shapes((8, 8, 1), 10), model_steps=1, most=10**5, ask=ask, platform="tpu")
   (first, large), (second, fitting) = asked
   assert (first.width, how) == (65536, second)
   assert 7.48 * 2**30 < large.memory_bytes < 1e12

@@ -14,7 +14,8 @@ from PIL import Image
 import vmapseeds as vs
 from experiments import common
 from experiments.jordan2023 import distribution_variance, independent_errors, poking
-from vmapseeds import campaign, stats
+from vmapseeds import stats
+from vmapseeds.campaign import loop
 
 NAMES = (
   "accuracy_distributions",
@@ -182,7 +183,7 @@ def test_mean_disagreement_is_that_of_all_pairs():
 
 
 def test_stored_runs_serve_fewer_and_are_not_trained_again(quick, tmp_path, monkeypatch):
-  monkeypatch.setattr(campaign, "spread_run", lambda *_: pytest.fail("trained again"))
+  monkeypatch.setattr(loop, "spread_run", lambda *_: pytest.fail("trained again"))
   flags = ("--epochs", "1", "--runs", "10", "--out", str(tmp_path), "--campaigns", str(quick / "campaigns"))
   run("accuracy_distributions", *flags)
   written = json.loads((tmp_path / "accuracy_distributions.json").read_text())

@@ -22,7 +22,9 @@ import pytest
 
 import vmapseeds as vs
 from experiments.jordan2023 import independent_errors, poking
-from vmapseeds import bench, campaign, cli, models, pages
+from vmapseeds import cli, models
+from vmapseeds.campaign import benchmark, loop
+from vmapseeds.reports import pages
 from vmapseeds.store import claims, layout
 from vmapseeds.store.results import Results, finished
 
@@ -95,7 +97,7 @@ def files(made, tmp_path, monkeypatch):
   def accepted(*args, **kwargs):
     raise Accepted
 
-  for module, name in ((campaign, "spread_run"), (bench, "measure")):
+  for module, name in ((loop, "spread_run"), (benchmark, "measure")):
     monkeypatch.setattr(module, name, accepted)
   return work
 
@@ -1120,7 +1122,7 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
   def accepted(*args, **kwargs):
     raise Accepted
 
-  for module, name in ((campaign.stored, "open_or_create"), (pages, "write_page")):
+  for module, name in ((loop.description, "open_or_create"), (pages, "write_page")):
     monkeypatch.setattr(module, name, accepted)
   good = [
     tiny("test_sets=test,extra", "--runs", "4", "--seed-batch", "2", "--lane-width", "1", "--out", "new", "--quiet"),

@@ -16,7 +16,8 @@ import zarr
 from test_cli import run
 
 import vmapseeds as vs
-from vmapseeds import imports, stats
+from vmapseeds import stats
+from vmapseeds.results import imports
 from vmapseeds.store import results
 
 RUNS, EXAMPLES, CLASSES = 7, 23, 5

@@ -11,7 +11,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.train import DeviceExamples, train
+from vmapseeds.training.loop import DeviceExamples, train
 
 
 def collected(function, shared, stacked, **options):
@@ -106,7 +106,7 @@ def test_no_value_of_a_run_compiles_again(training, caplog):
 @pytest.mark.unoptimized
 def test_training_lanes_do_not_communicate(training):
   train_one, data, runs = training
-  module, devices = importlib.import_module("vmapseeds.lanes.spread"), jax.devices()
+  module, devices = importlib.import_module("vmapseeds.lanes.spreading"), jax.devices()
   given = lanes.replicate(data, devices), jax.tree.map(lambda a: np.asarray(a)[:4], runs)
 
   def communication(function):

@@ -8,7 +8,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from vmapseeds.data import load
-from vmapseeds.merge import matched
+from vmapseeds.results.merging import matched
 from vmapseeds.store.layout import attributes
 from vmapseeds.store.results import Results
 

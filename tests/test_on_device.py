@@ -10,7 +10,7 @@ import pytest
 
 import vmapseeds as vs
 from experiments.benchmarks import contenders, cost, on_device
-from vmapseeds import bench
+from vmapseeds.campaign import benchmark
 from vmapseeds.lanes import Choice
 
 
@@ -25,11 +25,11 @@ def data(tmp_path):
 
 def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-  monkeypatch.setattr(bench, "REPETITIONS", 1)
-  monkeypatch.setattr(bench, "STEPS", 2)
+  monkeypatch.setattr(benchmark, "REPETITIONS", 1)
+  monkeypatch.setattr(benchmark, "STEPS", 2)
   monkeypatch.setattr(on_device, "elsewhere", lambda function, *args: function(*args))
   chosen = []
-  monkeypatch.setattr(bench, "choose", lambda *args, **options: chosen.append(options) or Choice("sequential", 2))
+  monkeypatch.setattr(benchmark, "choose", lambda *args, **options: chosen.append(options) or Choice("sequential", 2))
   small = ["--out", str(tmp_path / "out"), "--data", str(data), "--most", "1", "--runs", "3", "--examples", "20"]
   what = ["--recipes", "digits_cnn", "--epochs", "1", "--set", '{"model": "linear", "batch_size": 4, "augment": ""}']
   on_device.main([*small, *what, "--parts", "estimates", "training", "tallies"])

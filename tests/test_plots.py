@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from vmapseeds import plots
+from vmapseeds.reports import plots
 
 
 @pytest.fixture

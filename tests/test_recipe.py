@@ -9,7 +9,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes, models
-from vmapseeds.recipe import FIELDS, RECIPES, from_text
+from vmapseeds.training.recipes import FIELDS, RECIPES, from_text
 
 
 @pytest.mark.parametrize("name", RECIPES)

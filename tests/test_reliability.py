@@ -16,7 +16,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import kills
-from vmapseeds import campaign
+from vmapseeds.campaign import loop
 from vmapseeds.data import load
 from vmapseeds.store import claims, results
 from vmapseeds.store.claims import Claims, claimed
@@ -111,7 +111,7 @@ def test_who_lost_a_block_while_asleep_does_not_write_it(tmp_path, reference, tr
   shutil.copytree(reference, tmp_path / "r")
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
   with Claims(tmp_path / "r") as other:
-    spread = campaign.spread_run
+    spread = loop.spread_run
 
     def slow(*args):
       def run_lanes(*given):
@@ -122,10 +122,10 @@ def test_who_lost_a_block_while_asleep_does_not_write_it(tmp_path, reference, tr
 
       return run_lanes
 
-    monkeypatch.setattr(campaign, "spread_run", slow)
+    monkeypatch.setattr(loop, "spread_run", slow)
     assert vs.work(tmp_path / "r", progress=False).sizes["run"] == RUNS - 4
     assert trained == []
-  monkeypatch.setattr(campaign, "spread_run", spread)
+  monkeypatch.setattr(loop, "spread_run", spread)
   vs.work(tmp_path / "r", progress=False)
   assert trained == [8, 9, 10, 11]
   same(tmp_path / "r", reference)
@@ -528,8 +528,8 @@ def test_signals_finish_the_write_in_hand(number, status, word, tmp_path, traine
 
 def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys):
   train(tmp_path / "r", 8, lane_width=1)
-  now = campaign.versions()
-  monkeypatch.setattr(campaign, "versions", lambda: {**now, "jax": "99.0"})
+  now = loop.versions()
+  monkeypatch.setattr(loop, "versions", lambda: {**now, "jax": "99.0"})
   with pytest.raises(
     vs.Mistake, match=f"its version of jax is {now['jax']}, not 99.0; give another --out, .* or --force-mixed"
   ):

@@ -19,13 +19,14 @@ from rich.console import Console
 from zarr.errors import ZarrUserWarning
 
 import vmapseeds as vs
-from vmapseeds import cli, pages, plots
-from vmapseeds.errors import Mistake
-from vmapseeds.report import COMPARED, Part, figures, side_by_side_table
-from vmapseeds.report import html as page_of
-from vmapseeds.runs import SOURCES
-from vmapseeds.stored import new_folder
-from vmapseeds.summary import show, summarize
+from vmapseeds import cli
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import pages, plots
+from vmapseeds.reports.results_page import COMPARED, Part, figures, side_by_side_table
+from vmapseeds.reports.results_page import html as page_of
+from vmapseeds.reports.summary import show, summarize
+from vmapseeds.results.description import new_folder
+from vmapseeds.training.runs import SOURCES
 
 NAMES = [
   "mean_accuracy", "sd_accuracy", "min_accuracy", "max_accuracy", "normality", "ensemble_accuracy",
@@ -686,12 +687,3 @@ def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
   written = {str(p.relative_to(tmp_path / "out").parent) for p in (tmp_path / "out").rglob("report.html")}
   ends = ("x/a", "y/a", "/".join(sweep.parts[-2:]))
   assert written == {".", *ends, *(f"{ends[2]}/lr={value}" for value in LR[:3])}
-
-
-def test_public_functions_win_over_modules():
-  import vmapseeds.compare
-  import vmapseeds.report
-
-  assert vmapseeds.report is vs.report
-  assert callable(vs.report)
-  assert callable(vs.compare)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.runs import SOURCES, Runs
+from vmapseeds.training.runs import SOURCES, Runs
 
 RECIPE = vs.recipe("digits_cnn", epochs=2, batch_size=2)  # four steps an epoch of nine examples
 

@@ -138,7 +138,7 @@ def same(folder, reference, runs=RUNS):
 def process(store, *args):
   """A process of `worker`, forked from one that has imported everything and not yet started JAX."""
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["vmapseeds.campaign", "vmapseeds.cli"])
+  context.set_forkserver_preload(["vmapseeds.campaign.loop", "vmapseeds.cli"])
   started = context.Process(target=worker, args=(environment(store.endpoint), *args))
   started.start()
   return started

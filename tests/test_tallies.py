@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import Tallies, tallies, tally, tally_blocks
 from vmapseeds.stats._arrays import class_counts
 

@@ -12,8 +12,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.runs import SOURCES
-from vmapseeds.train import (
+from vmapseeds.training.loop import (
   DeviceExamples,
   advance,
   draw_augmentation,
@@ -27,6 +26,7 @@ from vmapseeds.train import (
   train,
   training_images,
 )
+from vmapseeds.training.runs import SOURCES
 
 
 def examples(height=8, channels=1, n=24, classes=10, seed=0):
@@ -63,7 +63,7 @@ CASES = {
 
 
 def test_every_recipe_has_a_plain_script():
-  from vmapseeds.recipe import RECIPES
+  from vmapseeds.training.recipes import RECIPES
 
   # The published runs' recipe differs from resnet9_cifar10 in its input alone, which the next test is about.
   assert {*CASES, "resnet9_cifar10_published"} == set(RECIPES)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import until
-from vmapseeds.errors import Mistake
-from vmapseeds.summary import summarize
-from vmapseeds.until import Until
+from vmapseeds.campaign import until
+from vmapseeds.campaign.until import Until
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports.summary import summarize
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,22 @@
 """Train hundreds of small networks at once and read their variance off the runs × examples tensor."""
 
 import importlib
-import sys
-import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-  from vmapseeds import campaign, stats
-  from vmapseeds.campaign import replay, train, work
-  from vmapseeds.compare import compare
-  from vmapseeds.errors import Failure, Mistake, UnknownField
-  from vmapseeds.imports import import_runs
+  from vmapseeds import stats
+  from vmapseeds.campaign.loop import replay, train, work
   from vmapseeds.lanes import conv_general_dilated, spread
-  from vmapseeds.merge import merge
-  from vmapseeds.recipe import Recipe, recipe
-  from vmapseeds.report import report
-  from vmapseeds.results import errors, open_results, prediction_blocks
-  from vmapseeds.runs import Runs
-  from vmapseeds.store.verify import verify
-  from vmapseeds.variables import load_networks, load_params
+  from vmapseeds.mistakes import Failure, Mistake, UnknownField
+  from vmapseeds.reports.comparison_page import compare
+  from vmapseeds.reports.results_page import report
+  from vmapseeds.results.imports import import_runs
+  from vmapseeds.results.merging import merge
+  from vmapseeds.results.networks import load_networks, load_params
+  from vmapseeds.results.opening import errors, open_results, prediction_blocks
+  from vmapseeds.store.verification import verify
+  from vmapseeds.training.recipes import Recipe, recipe
+  from vmapseeds.training.runs import Runs
 
 __all__ = [
   "Failure",
@@ -26,7 +24,6 @@ __all__ = [
   "Recipe",
   "Runs",
   "UnknownField",
-  "campaign",
   "compare",
   "conv_general_dilated",
   "errors",
@@ -48,18 +45,18 @@ __all__ = [
 
 # Imported on first use: JAX, SciPy and xarray take seconds, and a command that trains nothing needs none of them.
 _HOMES = {
-  "campaign": ("replay", "train", "work"),
-  "compare": ("compare",),
-  "errors": ("Failure", "Mistake", "UnknownField"),
-  "imports": ("import_runs",),
+  "campaign.loop": ("replay", "train", "work"),
   "lanes": ("conv_general_dilated", "spread"),
-  "merge": ("merge",),
-  "recipe": ("Recipe", "recipe"),
-  "report": ("report",),
-  "results": ("errors", "open_results", "prediction_blocks"),
-  "runs": ("Runs",),
-  "variables": ("load_networks", "load_params"),
-  "store.verify": ("verify",),
+  "mistakes": ("Failure", "Mistake", "UnknownField"),
+  "reports.comparison_page": ("compare",),
+  "reports.results_page": ("report",),
+  "results.imports": ("import_runs",),
+  "results.merging": ("merge",),
+  "results.networks": ("load_networks", "load_params"),
+  "results.opening": ("errors", "open_results", "prediction_blocks"),
+  "store.verification": ("verify",),
+  "training.recipes": ("Recipe", "recipe"),
+  "training.runs": ("Runs",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -79,14 +76,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
   return sorted({*globals(), *__all__})
 
-
-class _Package(types.ModuleType):
-  """In which `train`, `recipe` and others are functions, though the modules that hold them have the same names."""
-
-  def __setattr__(self, name: str, value: Any) -> None:
-    # Whoever imports a submodule makes it an attribute of the package.
-    if not (name in _HOME and isinstance(value, types.ModuleType)):
-      super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

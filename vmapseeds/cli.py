@@ -21,8 +21,8 @@ import tyro
 from tyro.conf import Positional, arg
 
 import vmapseeds
-from vmapseeds.errors import Failure, Mistake, at_least, one_line, one_of
-from vmapseeds.recipe import RECIPES, from_text, recipe
+from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
+from vmapseeds.training.recipes import RECIPES, from_text, recipe
 
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 Folder = Annotated[str, arg(metavar="DIR")]
@@ -57,11 +57,11 @@ class Demo:
   """runs of each duration"""
 
   def run(self) -> None:
-    from vmapseeds import campaign
-    from vmapseeds.report import report
-    from vmapseeds.runs import Runs
+    from vmapseeds.campaign import loop
+    from vmapseeds.reports.results_page import report
     from vmapseeds.store.files import place
     from vmapseeds.store.folders import check_writable
+    from vmapseeds.training.runs import Runs
 
     runs = Runs.independent(self.runs)
     check_writable(self.out)
@@ -69,7 +69,7 @@ class Demo:
     for epochs in (1, 16):
       folders.append(place(self.out) / f"{epochs}_epochs")
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
-      campaign.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
+      loop.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
     report(folders, out=place(self.out) / "report")
 
 
@@ -143,8 +143,8 @@ class Train:
   """no progress, and no word of what was chosen"""
 
   def run(self) -> None:
-    from vmapseeds import campaign, hosts, until
-    from vmapseeds.runs import Runs
+    from vmapseeds.campaign import hosts, loop, until
+    from vmapseeds.training.runs import Runs
 
     one_of("engine", self.engine, ("local", "ray"))
     if self.engine == "ray" and self.coordinator:
@@ -169,9 +169,9 @@ class Train:
     )  # fmt: skip
     if self.coordinator is not None:
       hosts.join(self.coordinator, self.processes, self.process)
-    trains = campaign.train
+    trains = loop.train
     if self.engine == "ray":
-      from vmapseeds import ray_engine
+      from vmapseeds.campaign import ray_engine
 
       trains = functools.partial(ray_engine.train, workers=self.workers)
     if wanted is None:
@@ -209,13 +209,13 @@ class Work:
   """no progress"""
 
   def run(self) -> None:
-    from vmapseeds import campaign
+    from vmapseeds.campaign import loop
 
     found = re.fullmatch(r"(\d{0,9}):(\d{0,9})", self.blocks)
     if not found:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
     ends = tuple(int(end) if end else None for end in found.groups())
-    results = campaign.work(
+    results = loop.work(
       self.folder, ends, dataset=self.dataset, seed_batch=self.seed_batch, checkpoint_every=self.checkpoint_every,
       force_mixed=self.force_mixed, progress=not self.quiet,
     )  # fmt: skip
@@ -233,7 +233,7 @@ class Verify:
   """remove the records of blocks that are hit, so that their runs are trained again"""
 
   def run(self) -> None:
-    from vmapseeds.store.verify import verify
+    from vmapseeds.store.verification import verify
 
     verdict = verify(self.folder, repair=self.repair)
     for repaired in verdict.repairs:
@@ -261,9 +261,9 @@ class Replay:
   """where the data are now, when no longer where they were; they must be the same"""
 
   def run(self) -> None:
-    from vmapseeds import campaign
+    from vmapseeds.campaign import loop
 
-    replay = campaign.replay(self.folder, self.run_, dataset=self.dataset)
+    replay = loop.replay(self.folder, self.run_, dataset=self.dataset)
     for name, differing in replay.differing.items():
       agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
       print(f"run {replay.run}, test set {name}: predictions {agree} {replay.examples[name]} examples")
@@ -288,7 +288,7 @@ class Merge:
   """no progress bar"""
 
   def run(self) -> None:
-    from vmapseeds.merge import merge
+    from vmapseeds.results.merging import merge
     from vmapseeds.store.results import Results
 
     try:
@@ -329,7 +329,7 @@ class Import:
   """no progress bar"""
 
   def run(self) -> None:
-    from vmapseeds import imports
+    from vmapseeds.results import imports
 
     if (self.predictions is None) == (self.logits is None):
       raise Mistake("give either --predictions P.npy or --logits L.npy")
@@ -371,8 +371,8 @@ class Report:
   """folder for the pages"""
 
   def run(self) -> None:
-    from vmapseeds import groups
-    from vmapseeds.report import report
+    from vmapseeds.reports import groups
+    from vmapseeds.reports.results_page import report
 
     where = groups.parsed(self.where, "--where")
     if not self.folders:
@@ -412,8 +412,8 @@ class Compare:
   """folder for the page"""
 
   def run(self) -> None:
-    from vmapseeds import groups
-    from vmapseeds.compare import compare
+    from vmapseeds.reports import groups
+    from vmapseeds.reports.comparison_page import compare
 
     compare(
       self.a, self.b, where=groups.parsed(self.where, "--where"), against=groups.parsed(self.against, "--against"),
@@ -463,7 +463,7 @@ class Bench:
 
     import jax
 
-    from vmapseeds import bench
+    from vmapseeds.campaign import benchmark
 
     what = recipe(self.recipe, **overrides(self.set))
     if self.json is not None:
@@ -474,7 +474,7 @@ class Bench:
     if self.target is not None:
       # Nothing runs: a device that is here need not start.
       jax.config.update("jax_platforms", "cpu")
-    rows = bench.bench(what, self.widths, self.lowerings, target=self.target)
+    rows = benchmark.bench(what, self.widths, self.lowerings, target=self.target)
     if self.json is not None:
       record = {"recipe": what.name, "target": self.target or "here", "candidates": rows}
       self.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")

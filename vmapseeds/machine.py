@@ -1,4 +1,4 @@
-"""What the machine has."""
+"""What the machine has, and where the user's files that are no results are kept."""
 
 import contextlib
 import math
@@ -16,3 +16,8 @@ def free_host_memory() -> float:
   with contextlib.suppress(AttributeError, ValueError, OSError):
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
   return math.inf
+
+
+def cache_folder() -> Path:
+  """`$XDG_CACHE_HOME/vmapseeds`, else `~/.cache/vmapseeds`."""
+  return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vmapseeds"

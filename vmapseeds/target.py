@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 from jax.experimental import topologies
 
-from vmapseeds.errors import Mistake, one_of
+from vmapseeds.mistakes import Mistake, one_of
 
 PLATFORMS = ("cpu", "gpu", "tpu")
 _platform = contextvars.ContextVar("platform", default=None)

@@ -37,9 +37,10 @@ from jaxtyping import Float, Int
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, Row, Spread, percent, rows, spread
-from vmapseeds import data, plots, stats
+from vmapseeds import data, stats
 from vmapseeds.cli import mistakes
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.reports import plots
 
 DEFAULTS = {
   "digits_cnn": Defaults((2,), 400),

@@ -20,7 +20,7 @@ from tyro.conf import arg
 
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.errors import at_least
+from vmapseeds.mistakes import at_least
 
 CLASSES, BINS = 10, 10
 

@@ -25,9 +25,9 @@ from tyro.conf import arg
 from experiments.common import plain
 from experiments.common import show as show_whole
 from vmapseeds import lanes
-from vmapseeds.bench import significant as significant
+from vmapseeds.campaign.benchmark import significant as significant
 from vmapseeds.cli import parse
-from vmapseeds.errors import at_least
+from vmapseeds.mistakes import at_least
 from vmapseeds.store.folders import check_writable
 
 PACKAGES = ("vmapseeds", "jax", "flax", "torch", "numpy")

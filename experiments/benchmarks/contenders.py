@@ -20,8 +20,8 @@ import jax
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.bench import Shapes, product_flops, random_examples, significant
-from vmapseeds.train import DeviceExamples, train
+from vmapseeds.campaign.benchmark import Shapes, product_flops, random_examples, significant
+from vmapseeds.training.loop import DeviceExamples, train
 
 SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once
 LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
@@ -84,7 +84,7 @@ class Way:
 
 
 def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
-  """`vmapseeds.train.train` spread over lanes: every advance is a whole training of `way.epochs` epochs."""
+  """`vmapseeds.training.loop.train` spread over lanes: every advance is a whole training of `way.epochs` epochs."""
   devices = lanes.devices()[: way.devices]
   recipe = workload.recipe.replace(epochs=way.epochs)
 

@@ -19,11 +19,11 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
-from vmapseeds import bench
+from vmapseeds.campaign import benchmark
 from vmapseeds.cli import mistakes
-from vmapseeds.errors import one_of
 from vmapseeds.lanes import TARGETS, choice
-from vmapseeds.recipe import RECIPES
+from vmapseeds.mistakes import one_of
+from vmapseeds.training.recipes import RECIPES
 
 RUNS = (1_000, 60_000)
 # A100-seconds a run, as quoted: neither version of jordan2024 that was read prints them.
@@ -48,22 +48,22 @@ def seconds_here(recipe: vs.Recipe) -> dict:
 
   Of processors, so that other programs, which take their time, do not count.
   """
-  examples, num_classes = bench.examples_of(recipe)
+  examples, num_classes = benchmark.examples_of(recipe)
   how = choice.candidates("cpu")[0]
-  speed = bench.measure(recipe, bench.Shapes(examples[0].images.shape[1:], num_classes), how)
+  speed = benchmark.measure(recipe, benchmark.Shapes(examples[0].images.shape[1:], num_classes), how)
   seconds = speed.processor_seconds / common.cores()
   return {"seconds": seconds, "lowering": how.lowering, "width": how.width, "load": os.getloadavg()[0]}
 
 
 def seconds_on(recipe: vs.Recipe, target: str) -> dict:
   """The best estimate of a model-step on a target."""
-  best = next(row for row in bench.bench(recipe, target=target) if row["chosen"])
+  best = next(row for row in benchmark.bench(recipe, target=target) if row["chosen"])
   return {"seconds": best["estimate_us"] / 1e6, "lowering": best["lowering"], "width": best["width"]}
 
 
 def model_steps(recipe: vs.Recipe) -> int:
   """Training steps of a run."""
-  return recipe.epochs * (len(bench.examples_of(recipe)[0][0].labels) // recipe.batch_size)
+  return recipe.epochs * (len(benchmark.examples_of(recipe)[0][0].labels) // recipe.batch_size)
 
 
 def hours(seconds: float, runs: int) -> str:

@@ -30,7 +30,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.errors import at_least, one_of
+from vmapseeds.mistakes import at_least, one_of
 
 EXAMPLES = 400
 GAIN = "top_fraction_gain_bootstrap"

@@ -15,8 +15,8 @@ from experiments.benchmarks.common import Table, significant
 from experiments.benchmarks.contenders import WORKLOADS, our_way, placed, race
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes
-from vmapseeds.errors import at_least, one_of
 from vmapseeds.lanes.choice import candidates
+from vmapseeds.mistakes import at_least, one_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,12 +31,13 @@ import numpy as np
 
 import vmapseeds as vs
 from experiments.benchmarks.contenders import WORKLOADS, Way, Workload, our_way, placed, plain_jax, plain_torch, race
-from vmapseeds import bench, lanes, stats
-from vmapseeds.bench import Shapes, significant
-from vmapseeds.evaluate import stages
+from vmapseeds import lanes, stats
+from vmapseeds.campaign import benchmark
+from vmapseeds.campaign.benchmark import Shapes, significant
 from vmapseeds.lanes import Choice, choice
-from vmapseeds.runs import Runs
-from vmapseeds.train import DeviceExamples
+from vmapseeds.training.evaluation import stages
+from vmapseeds.training.loop import DeviceExamples
+from vmapseeds.training.runs import Runs
 
 RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
 # Standard deviations on the test set and of the distribution. jordan2024_iclr, figure 1 and section 3.3.
@@ -48,12 +49,12 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   """Estimate beside measurement for every candidate of a recipe."""
   device, rows = lanes.devices()[0], []
   recipe = vs.recipe(name, **flags.set)
-  examples, num_classes = bench.examples_of(recipe)
+  examples, num_classes = benchmark.examples_of(recipe)
   shapes = Shapes(examples[0].images.shape[1:], num_classes)
   run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
-  ask = bench.asking(recipe, examples, num_classes, run)
+  ask = benchmark.asking(recipe, examples, num_classes, run)
   for how, said in lanes.asked(candidates(flags, recipe, shapes), ask, math.inf).items():
-    speed = bench.measure(recipe, shapes, how) if said.fits else None
+    speed = benchmark.measure(recipe, shapes, how) if said.fits else None
     rows.append({
       "recipe": name, "lowering": how.lowering, "width": how.width, "memory_bytes": said.memory_bytes,
       "estimate_us": said.seconds and 1e6 * said.seconds, "measured_us": speed and 1e6 * speed.seconds,
@@ -65,7 +66,7 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
 def candidates(flags: argparse.Namespace, recipe: vs.Recipe, shapes: Shapes) -> list[Choice]:
   """What a campaign would choose from."""
   platform = lanes.devices()[0].platform
-  return choice.candidates(platform, most=min(flags.most, bench.filling(recipe, shapes, platform)))
+  return choice.candidates(platform, most=min(flags.most, benchmark.filling(recipe, shapes, platform)))
 
 
 def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
@@ -80,8 +81,8 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   shared, num_classes = (examples["train"], {"test": examples["test"]}), int(sets["train"][1].max()) + 1
   shapes, devices = Shapes(sets["train"][0].shape[1:], num_classes), lanes.devices()
   runs = Runs.independent(flags.runs).lanes(recipe, len(sets["train"][1]))
-  ask = bench.asking(recipe, shared, num_classes, runs)
-  how = bench.choose(recipe, shapes, model_steps=10**9, most=flags.most, ask=ask)
+  ask = benchmark.asking(recipe, shared, num_classes, runs)
+  how = benchmark.choose(recipe, shapes, model_steps=10**9, most=flags.most, ask=ask)
   spread = lanes.spread_stages(stages(recipe, num_classes, how.lowering), width=how.width, devices=devices)
   began = time.perf_counter()
   parts = [out for _, out in spread(lanes.replicate(shared, devices), runs)]
@@ -113,7 +114,7 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
   workload = placed(name, platform, flags.steps)
   shapes, speeds = Shapes(workload.shape, workload.classes), {}
   for how in candidates(flags, workload.recipe, shapes):
-    if speed := bench.measure(workload.recipe, shapes, how):
+    if speed := benchmark.measure(workload.recipe, shapes, how):
       speeds[how] = speed.seconds
   return platform, min(speeds, key=speeds.get)
 

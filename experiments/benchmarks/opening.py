@@ -23,8 +23,8 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments.common import show
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.errors import at_least
-from vmapseeds.stored import new_folder
+from vmapseeds.mistakes import at_least
+from vmapseeds.results.description import new_folder
 
 CLASSES = 10
 

@@ -30,14 +30,15 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from experiments.common import duration
-from vmapseeds import campaign, lanes
+from vmapseeds import lanes
+from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.data import load
-from vmapseeds.errors import at_least
-from vmapseeds.evaluate import evaluate
+from vmapseeds.mistakes import at_least
+from vmapseeds.reports.summary import summarize
 from vmapseeds.store.results import Results
-from vmapseeds.summary import summarize
-from vmapseeds.train import normalize, train
+from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.loop import normalize, train
 
 BAR = 0.10
 
@@ -52,7 +53,7 @@ class Flags(common.RecipeFlags):
 
 
 def train_frozen(recipe, data, run, num_classes):
-  """`vmapseeds.train.train` that sees the same images at every step, others in each run."""
+  """`vmapseeds.training.loop.train` that sees the same images at every step, others in each run."""
   places = (run.init + jnp.arange(recipe.batch_size)) % len(data.labels)
   batch = normalize(data.images[places], data.mean, data.std)
 
@@ -65,7 +66,7 @@ def train_frozen(recipe, data, run, num_classes):
     "draw_augmentation": lambda *given: (),
     "epoch_order": lambda run, epoch, size: jnp.arange(size),
   }
-  # Not by its dotted name: `vmapseeds.train` is the function of a campaign.
+  # Not by its dotted name: `vmapseeds.training.loop` is the function of a campaign.
   with mock.patch.multiple(sys.modules[train.__module__], **pipeline):
     return train(recipe, data, run, num_classes)
 
@@ -79,7 +80,7 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
   width, lowering = opened.attrs["lane_width"], opened.attrs["lowering"]
   devices = lanes.devices()
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
-  shared = lanes.replicate(campaign.on_device(recipe, data), devices)
+  shared = lanes.replicate(loop.on_device(recipe, data), devices)
   rows = table.lanes(recipe, len(data.train))
   classes = data.num_classes
 

@@ -16,9 +16,9 @@ import optax
 from jaxtyping import PyTree
 
 from vmapseeds.models import layers
-from vmapseeds.recipe import Recipe
-from vmapseeds.runs import Runs
-from vmapseeds.train import DeviceExamples, draw_augmentation, epoch_order, make_optimizer, training_images
+from vmapseeds.training.loop import DeviceExamples, draw_augmentation, epoch_order, make_optimizer, training_images
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Runs
 
 
 class SmallCNN(nn.Module):

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vmapseeds.recipe import Recipe
-from vmapseeds.train import DeviceExamples
+from vmapseeds.training.loop import DeviceExamples
+from vmapseeds.training.recipes import Recipe
 
 Step = Callable[[Tensor, Tensor], None]
 

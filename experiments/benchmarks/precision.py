@@ -19,7 +19,7 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Table
 from experiments.common import duration, number, percent
 from vmapseeds.cli import mistakes, overrides
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least
 
 PRECISIONS = ("float32", "bfloat16")
 

@@ -21,10 +21,11 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.benchmarks.bootstraps import CLASSES, some_votes
-from vmapseeds import plots, stats, summary
+from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.errors import at_least
-from vmapseeds.report import figures
+from vmapseeds.mistakes import at_least
+from vmapseeds.reports import plots, summary
+from vmapseeds.reports.results_page import figures
 
 
 @dataclasses.dataclass(frozen=True)

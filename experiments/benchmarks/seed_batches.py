@@ -16,8 +16,8 @@ from experiments.benchmarks.common import Table, significant
 from experiments.benchmarks.contenders import WORKLOADS, Way, our_way, placed, plain_jax, race
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes
-from vmapseeds.errors import at_least, one_of
 from vmapseeds.lanes.choice import candidates
+from vmapseeds.mistakes import at_least, one_of
 
 
 @dataclasses.dataclass(frozen=True)

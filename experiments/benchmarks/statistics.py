@@ -32,7 +32,7 @@ from rich.table import Table
 from experiments.common import show
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.errors import at_least, one_of
+from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats import tally_blocks
 
 CLASSES = 10

@@ -25,11 +25,12 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from experiments.common import duration
-from vmapseeds import campaign, lanes
+from vmapseeds import lanes
+from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, overrides
-from vmapseeds.errors import at_least
-from vmapseeds.evaluate import evaluate
-from vmapseeds.train import train
+from vmapseeds.mistakes import at_least
+from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.loop import train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,7 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tup
     "parameters": {"keep_params": True},
     "checkpoints": {"checkpoint_every": flags.checkpoint_every},
   }
-  first = campaign.begin(recipe, table, folder / "first", seed_batch=flags.seed_batch)
+  first = loop.begin(recipe, table, folder / "first", seed_batch=flags.seed_batch)
   shared, num_classes, how = first.task.shared(), first.task.num_classes, first.how
 
   def bare(shared, run):
@@ -61,22 +62,22 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tup
       found = {name: evaluate(recipe, test, run, trained, num_classes) for name, test in shared[1].items()}
     return trained.diverged, {name: evaluation._replace(logits=None) for name, evaluation in found.items()}
 
-  loop = lanes.spread(bare, width=how.width, devices=lanes.devices())
+  bare_loop = lanes.spread(bare, width=how.width, devices=lanes.devices())
   rows = table.lanes(recipe, len(first.task.data.train))
   seconds = {name: [] for name in ("bare", *ways)}
   for i in range(-1, flags.rounds):
     for name in seconds:
       if name != "bare":
-        begun = campaign.begin(
+        begun = loop.begin(
           recipe, table, folder / f"{name}{i}", seed_batch=flags.seed_batch, lane_width=how.width,
           lowering=how.lowering, progress=False, **ways[name],
         )  # fmt: skip
       began = time.perf_counter(), time.process_time()
       if name == "bare":
-        list(loop(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows) if i < 0 else rows))
+        list(bare_loop(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows) if i < 0 else rows))
       else:
         few = range(1) if i < 0 else None  # to compile
-        campaign.train_blocks(*begun, few, wait=False, force_mixed=False, progress=i >= 0)
+        loop.train_blocks(*begun, few, wait=False, force_mixed=False, progress=i >= 0)
       if i >= 0:
         seconds[name].append((time.perf_counter() - began[0], time.process_time() - began[1]))
   return seconds

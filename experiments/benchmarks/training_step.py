@@ -39,7 +39,7 @@ from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 
 KINDS = ("ours", "a", "b", "c", "d", "e")
 STARTED = ("ours", "d", "b", "c", "e", "a")

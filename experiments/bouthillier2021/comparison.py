@@ -38,10 +38,11 @@ from jaxtyping import Float
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, Row, Setting, number, percent
-from vmapseeds import plots, stats
+from vmapseeds import stats
 from vmapseeds.cli import mistakes, overrides
-from vmapseeds.errors import Mistake
-from vmapseeds.summary import show
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import plots
+from vmapseeds.reports.summary import show
 
 DEFAULTS = {
   "digits_cnn": Defaults((16,), 400),

@@ -41,8 +41,9 @@ from matplotlib.axes import Axes
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, Row, number, percent
-from vmapseeds import data, plots, stats
+from vmapseeds import data, stats
 from vmapseeds.cli import mistakes
+from vmapseeds.reports import plots
 
 DEFAULTS = {
   "digits_cnn": Defaults((4, 16), 100),

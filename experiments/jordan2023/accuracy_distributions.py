@@ -21,8 +21,8 @@ from jaxtyping import Bool
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, Spread, percent, rows, spread
-from vmapseeds import plots
 from vmapseeds.cli import mistakes
+from vmapseeds.reports import plots
 
 DEFAULTS = {
   "digits_cnn": Defaults((0, 1, 16, 64), 500),

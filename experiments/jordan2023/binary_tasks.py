@@ -35,8 +35,9 @@ from matplotlib.axes import Axes
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, number, percent, root, rows
-from vmapseeds import plots, stats
+from vmapseeds import stats
 from vmapseeds.cli import mistakes
+from vmapseeds.reports import plots
 
 DEFAULTS = {
   "digits_cnn": Defaults((16,), 16),

@@ -27,8 +27,9 @@ import vmapseeds as vs
 from experiments import common
 from experiments.common import Spread, number, percent, relative_error, root, rows, spread
 from experiments.jordan2023.accuracy_distributions import DEFAULTS
-from vmapseeds import plots, stats
+from vmapseeds import stats
 from vmapseeds.cli import mistakes
+from vmapseeds.reports import plots
 
 PAPER = {
   "runs": 60_000,

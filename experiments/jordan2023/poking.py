@@ -30,9 +30,10 @@ from jaxtyping import Float, Int
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, number, percent
-from vmapseeds import data, plots, stats
+from vmapseeds import data, stats
 from vmapseeds.cli import mistakes
-from vmapseeds.errors import at_least
+from vmapseeds.mistakes import at_least
+from vmapseeds.reports import plots
 
 DEFAULTS = {
   "digits_cnn": Defaults((1, 16, 64), 100),

@@ -27,8 +27,8 @@ from jaxtyping import Bool
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, Spread, number, percent, relative_error, rows, spread
-from vmapseeds import plots
 from vmapseeds.cli import mistakes
+from vmapseeds.reports import plots
 
 SOURCES = ("init", "order", "augment")
 DEFAULTS = {

@@ -28,8 +28,9 @@ import vmapseeds as vs
 from experiments import common
 from experiments.common import number, percent, rows
 from experiments.jordan2023.accuracy_distributions import DEFAULTS
-from vmapseeds import plots, stats
+from vmapseeds import stats
 from vmapseeds.cli import mistakes
+from vmapseeds.reports import plots
 
 PAPER = {
   "runs": 60_000,

@@ -25,7 +25,7 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from vmapseeds import cli
-from vmapseeds.errors import at_least
+from vmapseeds.mistakes import at_least
 from vmapseeds.store.layout import attributes
 from vmapseeds.store.results import Results
 
@@ -89,7 +89,7 @@ def train(
 def process(*args) -> multiprocessing.Process:
   """A process of `train`, forked from one that has imported everything and not yet started JAX."""
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["vmapseeds.campaign", "vmapseeds.cli"])
+  context.set_forkserver_preload(["vmapseeds.campaign.loop", "vmapseeds.cli"])
   started = context.Process(target=train, args=args)
   started.start()
   return started

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from vmapseeds.data import Dataset, load
 from vmapseeds.data.examples import relabel
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 
 def arrays(n=(6, 4), shape=(2, 3, 1), dtype=np.uint8, classes=2):

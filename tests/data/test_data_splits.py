@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmapseeds.data import splits
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 
 def keys(n, seed=0):

@@ -15,7 +15,7 @@ from tensorflow_datasets.core.utils import lazy_imports_utils
 from tensorflow_datasets.image_classification import cifar, mnist
 
 from vmapseeds.data import load, tfds_prepare, tfds_read
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 
 def test_cifar10_is_downloaded_prepared_and_read(cifar10, capfd):

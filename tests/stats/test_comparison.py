@@ -7,7 +7,7 @@ import scipy.integrate
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 A, B = [0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.8, 0.6, 0.7, 0.1]
 

@@ -7,7 +7,7 @@ import scipy.special
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import _arrays, disagreement
 
 

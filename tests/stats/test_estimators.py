@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 
 def test_estimates():

@@ -6,7 +6,7 @@ import scipy.optimize
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import gaps
 from vmapseeds.stats.gaps import _least_accepted, _sides, _trimmed
 

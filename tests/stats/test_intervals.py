@@ -6,7 +6,7 @@ import pytest
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 RNG = np.random.default_rng(5)
 ERRORS = RNG.random((9, 31)) < np.clip(RNG.beta(0.5, 1.5, 31) + 0.1 * RNG.standard_normal((9, 1)), 0, 1)

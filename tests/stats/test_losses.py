@@ -9,7 +9,7 @@ import scipy.special
 import sklearn.metrics
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import losses
 
 RNG = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import pytest
 import scipy.stats
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import _joint, pairs
 
 ARRAYS = pytest.mark.parametrize("array", [np.asarray, jnp.asarray])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import resampling
 
 KEY = jax.random.key(3)

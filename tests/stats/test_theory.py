@@ -7,7 +7,7 @@ import scipy.stats
 import sklearn.metrics
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 
 def test_predictions_of_the_variance():

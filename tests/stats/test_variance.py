@@ -9,7 +9,7 @@ import scipy.stats
 import xarray as xr
 
 from vmapseeds import stats
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 
 def some_errors(runs=7, examples=11, seed=0):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, Int32, Integer, UInt8
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vmapseeds.data.examples import Dataset, Examples, check_labels, relabel, wanted
-from vmapseeds.errors import Mistake
 from vmapseeds.machine import free_host_memory
+from vmapseeds.mistakes import Mistake
 
 MOST_CLASSES = 2**15  # results keep classes in 16 bits
 MOST_SQUEEZED = 1032  # bytes that deflate makes one of, at most

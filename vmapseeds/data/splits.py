@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int32, Integer, Key
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least
 
 
 def subset(key: Key[Array, ""], n: int, size: int) -> Int32[Array, " size"]:

@@ -29,7 +29,7 @@ from tensorflow_datasets.core.download import downloader
 from tensorflow_datasets.core.features import image_feature
 from tensorflow_datasets.core.utils import lazy_imports_utils, tqdm_utils
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 CONNECT_SECONDS, SILENCE_SECONDS = 5, 30
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vmapseeds.data.examples import Dataset, Examples, check_labels, wanted
 from vmapseeds.data.tfds_prepare import is_prepared, prepare, progress, quietly, reason
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 # Some 12,000 small images are decoded a second; for less than two seconds of it a progress bar is only noise.
 SHOWN_FROM = 25_000

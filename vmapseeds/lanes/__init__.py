@@ -3,8 +3,8 @@ seed-batched convolution."""
 
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering
-from vmapseeds.lanes.estimate import Estimate, asked, estimate, narrower, ranked, said
-from vmapseeds.lanes.spread import Stages, compiled, devices, replicate, spread, spread_stages
+from vmapseeds.lanes.estimates import Estimate, asked, estimate, narrower, ranked, said
+from vmapseeds.lanes.spreading import Stages, compiled, devices, replicate, spread, spread_stages
 from vmapseeds.target import TARGETS, absent, compiling_for, platform, target_of
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax
 
-from vmapseeds.machine import free_host_memory
+from vmapseeds.machine import cache_folder, free_host_memory
 
 
 class Choice(NamedTuple):
@@ -100,11 +100,6 @@ def best(wanted: Sequence[Choice], timings: Mapping[Choice, float | None]) -> Ch
 
 
 # What was measured stays in the user's cache folder.
-
-
-def cache_folder() -> Path:
-  """`$XDG_CACHE_HOME/vmapseeds`, else `~/.cache/vmapseeds`."""
-  return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vmapseeds"
 
 
 def timings_file() -> Path:

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
-from vmapseeds.errors import one_of
 from vmapseeds.lanes import forward, im2col
+from vmapseeds.mistakes import one_of
 from vmapseeds.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 # Imported when one is built: recipes need no more than their names, and Flax takes a second.
 MODELS = {

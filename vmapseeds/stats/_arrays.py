@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 
 Array = np.ndarray | jax.Array
 

@@ -14,7 +14,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import (
   Array,

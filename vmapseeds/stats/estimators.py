@@ -11,7 +11,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import Array, Given, centred, namespace, positive, ratio, read_reals, real, traced, within
 
 

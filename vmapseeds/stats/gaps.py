@@ -13,7 +13,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import (
   Array,
   Given,

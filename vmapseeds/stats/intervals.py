@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,

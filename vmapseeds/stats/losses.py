@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import (
   Array,
   Given,

@@ -11,7 +11,7 @@ import scipy.special
 from jax import lax
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, count, namespace, ratio, read_errors, read_reals, traced, within
 from vmapseeds.stats._joint import common, device_of, packed
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from vmapseeds.errors import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, class_counts, ratio, read_classes, read_votes, traced
 from vmapseeds.stats._joint import common, device_of, packed
 from vmapseeds.stats.calibration import (

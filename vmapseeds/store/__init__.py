@@ -5,6 +5,6 @@ arrays of what came of each run, and arrays of examples. Runs are written in blo
 says which runs are done, and nothing else does. See `layout` for what is in a folder and `checks` for what is refused
 of one that came from a stranger.
 
-Modules here import each other, `vmapseeds.errors` and `vmapseeds.machine`: they know of no recipe, training, lane or
-statistic. `vmapseeds.stored` says what a recipe's campaign keeps.
+Modules here import each other, `vmapseeds.mistakes` and `vmapseeds.machine`: they know of no recipe, training, lane or
+statistic. `vmapseeds.results.description` says what a recipe's campaign keeps.
 """

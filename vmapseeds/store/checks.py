@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from upath import UPath
 
-from vmapseeds.errors import Mistake
 from vmapseeds.machine import free_host_memory
+from vmapseeds.mistakes import Mistake
 from vmapseeds.store.files import is_remote
 
 TYPES = (

@@ -17,7 +17,7 @@ from typing import Any
 
 from upath import UPath
 
-from vmapseeds.errors import Failure
+from vmapseeds.mistakes import Failure
 from vmapseeds.store.files import age, create, is_remote, names, parse, place, read, remove, replace
 
 BLOCKS = "blocks"

@@ -19,7 +19,7 @@ import fsspec
 import numpy as np
 from upath import UPath
 
-from vmapseeds.errors import Failure, Mistake
+from vmapseeds.mistakes import Failure, Mistake
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of this package, by protocol
 # Else s3fs asks for the size of an object before it reads it, and reads a large one in parts, maybe of two writes.

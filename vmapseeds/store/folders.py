@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from upath import UPath
 
-from vmapseeds.errors import Failure, Mistake
+from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS, Claims, claimed
 from vmapseeds.store.files import create, exists, is_remote, names, place, remove, replace
 from vmapseeds.store.layout import ROOT, array, attributes, digest, zarr_json

@@ -34,7 +34,7 @@ from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
-from vmapseeds.errors import Failure, Mistake
+from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.checks import check, strays
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import is_remote, parse, place, reached, read, replace, said

@@ -10,7 +10,7 @@ import xarray as xr
 import zarr
 from jaxtyping import Bool, Int, Shaped
 
-from vmapseeds.errors import Failure
+from vmapseeds.mistakes import Failure
 from vmapseeds.store.claims import BLOCKS, Claims
 from vmapseeds.store.files import exists, flush, names, place, read, read_all, replace, said
 from vmapseeds.store.layout import (

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from vmapseeds import campaign
-from vmapseeds.errors import Failure, Mistake, at_least
-from vmapseeds.progress import Progress
-from vmapseeds.recipe import Recipe
-from vmapseeds.results import open_results
-from vmapseeds.runs import Runs
+from vmapseeds.campaign import loop
+from vmapseeds.campaign.progress import Progress
+from vmapseeds.mistakes import Failure, Mistake, at_least
+from vmapseeds.results.opening import open_results
 from vmapseeds.store.claims import abandon
 from vmapseeds.store.files import is_remote, place
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.results import Results
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Runs
 
 POLL = 1.0  # seconds between two looks at the folder
 TRIES = 3  # workers that may die of a block before it is given up
@@ -29,17 +29,17 @@ TRIES = 3  # workers that may die of a block before it is given up
 class Worker:
   """What runs in an actor: a process with an accelerator of its own, which loads the data once."""
 
-  begun: campaign.Begun | None = None
+  begun: loop.Begun | None = None
 
   def begin(self, recipe: str, runs: Runs, out: str, how: dict[str, Any]) -> None:
     """Makes the folder, or extends it, here, where the devices are."""
-    self.begun = campaign.begin(Recipe.from_json(recipe), runs, out, progress=False, **how)
+    self.begun = loop.begin(Recipe.from_json(recipe), runs, out, progress=False, **how)
 
   def work(self, out: str, block: int, how: dict[str, Any]) -> None:
     """Trains what is left of a block."""
-    self.begun = self.begun or campaign.resume(out, progress=False, **how)
+    self.begun = self.begun or loop.resume(out, progress=False, **how)
     force_mixed = how.get("force_mixed", False)
-    campaign.train_blocks(*self.begun, range(block, block + 1), wait=False, force_mixed=force_mixed, progress=False)
+    loop.train_blocks(*self.begun, range(block, block + 1), wait=False, force_mixed=force_mixed, progress=False)
 
 
 def train(
@@ -101,7 +101,7 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
   running: dict[Any, tuple[Any, int]] = {}
   deaths = collections.Counter()
   done = results.done[: len(runs)]
-  accuracies = campaign.accuracies(results, recipe, np.flatnonzero(done))
+  accuracies = loop.accuracies(results, recipe, np.flatnonzero(done))
   with Progress(len(runs), int(done.sum()), accuracies, progress) as bar:
     while pending or running:
       while pending and idle:
@@ -128,7 +128,7 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
             print(f"a worker died; block {block} is trained by another one", file=sys.stderr)
       now = results.done[: len(runs)]
       new = np.flatnonzero(now & ~done)
-      bar.trained_more(len(new), campaign.accuracies(results, recipe, new))
+      bar.trained_more(len(new), loop.accuracies(results, recipe, new))
       done = now
       if not pending and not running:
         # A block that another campaign process held when it was its turn.

@@ -15,7 +15,7 @@ from jaxtyping import PyTree
 from vmapseeds.lanes import choice
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.hlo import Program
-from vmapseeds.lanes.spread import Stages, programs, shapes
+from vmapseeds.lanes.spreading import Stages, programs, shapes
 from vmapseeds.target import TARGETS, absent, compiling_for, target_of
 
 MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")

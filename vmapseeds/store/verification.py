@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from upath import UPath
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.store.checks import strays
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import names, place, read, remove, replace

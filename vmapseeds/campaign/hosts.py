@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import jax
 from jax._src import distributed  # nothing public waits at a barrier without devices
 
-from vmapseeds.errors import Failure, Mistake, at_least
+from vmapseeds.mistakes import Failure, Mistake, at_least
 
 GRACE = 1.0  # seconds in which the other processes disconnect
 CHILD = "VMAPSEEDS_PROCESS"  # set where this process is the one that trains

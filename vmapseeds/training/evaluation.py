@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vmapseeds import lanes
-from vmapseeds.recipe import Recipe
-from vmapseeds.runs import Run
-from vmapseeds.train import DeviceExamples, Trained, advance, finish, network, normalize, start
+from vmapseeds.training.loop import DeviceExamples, Trained, advance, finish, network, normalize, start
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run
 
 BATCH = 500  # images a step; the last step is padded, and the padding dropped
 

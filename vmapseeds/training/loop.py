@@ -10,11 +10,12 @@ import optax
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Real
 
-from vmapseeds import augment, models
-from vmapseeds.errors import Mistake
-from vmapseeds.recipe import Recipe
-from vmapseeds.runs import Run
+from vmapseeds import models
+from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
+from vmapseeds.training import augment
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run
 
 Drawn = tuple[Bool[Array, "*shown"] | Int[Array, "*shown 2"], ...]  # what each augmentation step draws for each image
 

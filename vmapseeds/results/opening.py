@@ -8,7 +8,7 @@ import xarray as xr
 from jaxtyping import Bool, Int
 from upath import UPath
 
-from vmapseeds.errors import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.machine import free_host_memory
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished

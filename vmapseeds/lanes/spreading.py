@@ -12,7 +12,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
-from vmapseeds.lanes.choice import cache_folder
+from vmapseeds.machine import cache_folder
 
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")

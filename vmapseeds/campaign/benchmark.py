@@ -21,12 +21,12 @@ from rich.table import Table
 
 from vmapseeds import lanes, models
 from vmapseeds.data import load
-from vmapseeds.errors import Mistake, at_least, one_of
-from vmapseeds.evaluate import stages
 from vmapseeds.lanes import Choice, Estimate, choice
-from vmapseeds.recipe import Recipe
-from vmapseeds.runs import MOST_RUNS, Run, Runs
-from vmapseeds.train import DeviceExamples, check_size, network, train
+from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.training.evaluation import stages
+from vmapseeds.training.loop import DeviceExamples, check_size, network, train
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import MOST_RUNS, Run, Runs
 
 # A measurement is the median of REPETITIONS trainings, or of as many as begin within SECONDS.
 REPETITIONS = 5

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import xarray as xr
 
-from vmapseeds import campaign
-from vmapseeds.errors import Mistake, one_of
-from vmapseeds.recipe import Recipe
-from vmapseeds.runs import Runs
-from vmapseeds.summary import show, summarize
+from vmapseeds.campaign import loop
+from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.reports.summary import show, summarize
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Runs
 
 # A statistic whose interval is over runs, so that more of them narrow it.
 STATISTICS = (
@@ -64,7 +64,7 @@ class Until:
 
 def train(
   recipe: Recipe, runs: Runs, out: str | os.PathLike, until: Until, *, first: int, progress: bool = True,
-  trains: Callable[..., xr.Dataset] = campaign.train, **how,
+  trains: Callable[..., xr.Dataset] = loop.train, **how,
 ) -> xr.Dataset:  # fmt: skip
   """`vs.train`, of as many of the runs as it takes until a statistic's interval is narrow enough.
 

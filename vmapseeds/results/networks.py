@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Real
 
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
 from vmapseeds.machine import free_host_memory
-from vmapseeds.recipe import Recipe
+from vmapseeds.training.recipes import Recipe
 from vmapseeds.store.layout import ours, readable
 from vmapseeds.store.results import Results
-from vmapseeds.stored import MIXED, VARIABLES, variables_of
-from vmapseeds.train import network, normalize
+from vmapseeds.results.description import MIXED, VARIABLES, variables_of
+from vmapseeds.training.loop import network, normalize
 
 
 def shapes(recipe: Recipe, image: Sequence[int], num_classes: int) -> PyTree[jax.ShapeDtypeStruct]:

@@ -3,10 +3,10 @@
 The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`. Each test set is a group with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and,
 on request, `logits(run, example, class)`. The group `variables` is there on request, with an array a leaf
-(`vmapseeds.variables`). The description has the recipe as JSON, the names of the test sets and what the results depend
-on: device kind, lane width, lowering, precision (what `auto` came to), data, the mean and deviation of its pixels.
+(`vmapseeds.results.networks`). The description has the recipe as JSON, the names of the test sets and what the results
+depend on: device kind, lane width, lowering, precision (what `auto` came to), data, the mean and deviation of its pixels.
 
-Runs that were imported (`vmapseeds.imports`) have no seed and none diverged; `device_kind` is "imported",
+Runs that were imported (`vmapseeds.results.imports`) have no seed and none diverged; `device_kind` is "imported",
 `lane_width`, `lowering`, `precision` and `data_digest` are None, and `recipe` is the JSON not of a `Recipe` but of
 `name`, `dataset` (None), `test_sets` and `imported`: file, shape and dtype of each array that came.
 """
@@ -19,10 +19,10 @@ import jax
 import numpy as np
 
 from vmapseeds.data import Dataset
-from vmapseeds.errors import Mistake
-from vmapseeds.evaluate import Evaluation
-from vmapseeds.recipe import Recipe
-from vmapseeds.runs import Runs
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.evaluation import Evaluation
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Runs
 from vmapseeds.store.folders import check_writable, made, occupied
 from vmapseeds.store.layout import array, checked, ours
 from vmapseeds.store.results import Results

@@ -17,25 +17,28 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from vmapseeds import augment, bench, lanes, models, stored, variables
+from vmapseeds import lanes, models
+from vmapseeds.campaign import benchmark
+from vmapseeds.campaign.progress import Progress
+from vmapseeds.campaign.provenance import commit, compile_seconds, versions
 from vmapseeds.data import Dataset, load
-from vmapseeds.errors import Failure, Mistake, at_least, one_of, whole_number
-from vmapseeds.evaluate import stages
 from vmapseeds.lanes.choice import free_memory, is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.progress import Progress
-from vmapseeds.provenance import commit, compile_seconds, versions
-from vmapseeds.recipe import Recipe
-from vmapseeds.recipe import recipe as named
-from vmapseeds.results import open_results
-from vmapseeds.runs import SOURCES, Run, Runs, as_runs
+from vmapseeds.mistakes import Failure, Mistake, at_least, one_of, whole_number
+from vmapseeds.results import description, networks
+from vmapseeds.results.description import MIXED, check_folder
+from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results
-from vmapseeds.stored import MIXED, check_folder
-from vmapseeds.train import DeviceExamples, check_size, reads
+from vmapseeds.training import augment
+from vmapseeds.training.evaluation import stages
+from vmapseeds.training.loop import DeviceExamples, check_size, reads
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.recipes import recipe as named
+from vmapseeds.training.runs import SOURCES, Run, Runs, as_runs
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
@@ -68,8 +71,8 @@ def train(
       what fits in the host's memory, in whole steps of all lanes. Results do not depend on it. That of a new folder is
       how many runs a block has.
     lane_width: how many lanes a device advances together, at most the seed batch. Given none, that of the folder,
-      else chosen, see `bench.choose`. Results depend on it by rounding, so a folder keeps one. When the devices' memory
-      does not hold so many, and the folder has no finished runs, a narrower one is taken.
+      else chosen, see `benchmark.choose`. Results depend on it by rounding, so a folder keeps one. Where the
+      devices' memory does not hold so many, and the folder has no finished runs, a narrower one is taken.
     lowering: how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it.
     logits: whether to keep logits beside predictions.
     keep_params: whether to keep the trained parameters and batch statistics of all runs, see `load_networks`.
@@ -138,7 +141,7 @@ def begin(
     batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
     try:
       with writing(out):
-        results = stored.open_or_create(
+        results = description.open_or_create(
           out, recipe, runs, task.data,
           block_runs=batch,
           logits=logits,
@@ -206,16 +209,18 @@ def resume(
     at_least("seed batch", seed_batch, 1)
   if checkpoint_every is not None:
     at_least("checkpoint_every", checkpoint_every, 1)
-  recipe, runs, results = stored.campaign_of(out)
+  recipe, runs, results = description.campaign_of(out)
   check_folder(out)
-  keep_params = bool(stored.variables_of(results.root))
+  keep_params = bool(description.variables_of(results.root))
   task = prepared_again(out, recipe, runs, dataset, results.root, results.root["logits"], keep_params)
   how = task.choose(runs, seed_batch, None, None, results.root, progress)
   with writing(out):
     conditions = task.conditions(how)
-    mixed = stored.check_same(results, recipe, runs, task.logits, task.keep_params, conditions, versions(), force_mixed)
-    stored.check_task(results, task.data, task.num_classes, task.kept_variables())
-    stored.settle(results, conditions, versions(), mixed)
+    mixed = description.check_same(
+      results, recipe, runs, task.logits, task.keep_params, conditions, versions(), force_mixed
+    )
+    description.check_task(results, task.data, task.num_classes, task.kept_variables())
+    description.settle(results, conditions, versions(), mixed)
   batch = seed_batch or task.fitting_seed_batch(how, checkpoint_every)
   return Begun(results, task, runs, how, batch, checkpoint_every)
 
@@ -244,7 +249,7 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   Raises:
     Mistake: there is no such run, it is not done, or its data are others now.
   """
-  recipe, runs, results = stored.campaign_of(out)
+  recipe, runs, results = description.campaign_of(out)
   if at_least("run", run, 0) >= len(runs):
     raise Mistake(f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}")
   writes = results.record(run // results.block_runs)
@@ -258,7 +263,7 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   # What `auto` came to on the device of then is what counts.
   recipe = recipe.replace(precision=write.get("precision", recipe.precision))
   task = prepared_again(out, recipe, runs, dataset, results.root, logits=False, keep_params=False)
-  stored.check_task(results, task.data, task.num_classes)
+  description.check_task(results, task.data, task.num_classes)
   run_lanes = spread_run(recipe, task.num_classes, False, False, write["lowering"], write["lane_width"])
   ((_, (_, evaluations, _)),) = run_lanes(task.shared(), runs[slice(run, run + 1)].lanes(recipe, len(task.data.train)))
   differing = {name: int((evaluations[name].predictions[0] != theirs[name]).sum()) for name in theirs}
@@ -312,12 +317,12 @@ class Task(NamedTuple):
     lowering, lane_width = lowering or kept.get("lowering"), lane_width or kept.get("lane_width")
     if lowering is None or lane_width is None:
       # A CPU's programs fit, and what it does not measure it need not compile.
-      ask = None if lanes.devices()[0].platform == "cpu" else bench.asking(
+      ask = None if lanes.devices()[0].platform == "cpu" else benchmark.asking(
         self.recipe, self.examples, self.num_classes, runs[slice(0, 1)].lanes(self.recipe, len(self.data.train)),
         logits=self.logits, keep_params=self.keep_params,
       )  # fmt: skip
-      lowering, lane_width = bench.choose(
-        self.recipe, bench.Shapes(self.data.train.images.shape[1:], self.num_classes),
+      lowering, lane_width = benchmark.choose(
+        self.recipe, benchmark.Shapes(self.data.train.images.shape[1:], self.num_classes),
         model_steps=len(runs) * self.recipe.epochs * (runs.num_train(len(self.data.train)) // self.recipe.batch_size),
         most=-(-min(len(runs), seed_batch or len(runs)) // len(lanes.devices())),
         lowering=lowering, width=lane_width, ask=ask, shown=progress,
@@ -339,17 +344,17 @@ class Task(NamedTuple):
 
   def variables(self) -> Any:
     """What one run's parameters and batch statistics look like."""
-    return variables.shapes(self.recipe, self.data.train.images.shape[1:], self.num_classes)
+    return networks.shapes(self.recipe, self.data.train.images.shape[1:], self.num_classes)
 
   def kept_variables(self) -> dict[str, jax.ShapeDtypeStruct]:
     """Those that results keep, by their names there."""
-    return variables.named(self.variables()) if self.keep_params else {}
+    return networks.named(self.variables()) if self.keep_params else {}
 
   def fitting_seed_batch(self, how: lanes.Choice, checkpoint_every: int | None) -> int:
     """See the function of that name."""
     # What is in training has the optimiser's state besides, at most twice as large.
     copies = self.keep_params + 3 * bool(checkpoint_every)
-    step, more = how.width * len(lanes.devices()), copies * variables.size(self.variables())
+    step, more = how.width * len(lanes.devices()), copies * networks.size(self.variables())
     return fitting_seed_batch(self.data, self.num_classes * self.logits, step, more)
 
   def shared(self) -> Any:
@@ -467,7 +472,7 @@ def train_blocks(
         continue
       with uninterrupted():
         batch, (diverged, evaluations, learned) = jax.tree.map(lambda a: a[kept], (batch, outcome))
-        results.write(batch, stored.outputs(diverged, evaluations, variables.named(learned)), provenance)
+        results.write(batch, description.outputs(diverged, evaluations, networks.named(learned)), provenance)
         done[batch] = True
         if keeper:
           keeper.remove()

@@ -11,15 +11,15 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds import stored
-from vmapseeds.errors import Mistake
-from vmapseeds.recipe import Recipe
-from vmapseeds.results import open_results
-from vmapseeds.runs import Runs
+from vmapseeds.results import description
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.results.opening import open_results
+from vmapseeds.training.runs import Runs
 from vmapseeds.store.folders import check_empty, made
 from vmapseeds.store.layout import damaged, digest, object_path
 from vmapseeds.store.results import Results
-from vmapseeds.stored import MIXED
+from vmapseeds.results.description import MIXED
 
 # What bit-for-bit equal results need besides the recipe.
 CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "data_digest", "mean", "std")
@@ -50,12 +50,12 @@ def merge(
   check_empty(out)
   if isinstance(folders, str | os.PathLike) or not len(folders):
     raise Mistake("no results folders to merge: give a list of some that `vmapseeds train` made")
-  tables, sources = zip(*(stored.campaign_of(folder)[1:] for folder in folders), strict=True)
+  tables, sources = zip(*(description.campaign_of(folder)[1:] for folder in folders), strict=True)
   first = sources[0]
   mixed = {*first.root.get("mixed", [])}.union(*(check_alike(s, first, tables[0], force_mixed) for s in sources[1:]))
-  description = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
+  about = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
   if mixed:
-    description["mixed"] = sorted(mixed)
+    about["mixed"] = sorted(mixed)
   examples = {}
   for name in first.examples:
     examples[name], fault = first.values(name)
@@ -71,7 +71,7 @@ def merge(
   order = np.lexsort((places, origin[:, 0] < 0, places // first.block_runs))
   arrays = first.root["arrays"]
   with made(
-    out, description, runs=len(table), block_runs=first.block_runs, columns=table[order].columns(), examples=examples,
+    out, about, runs=len(table), block_runs=first.block_runs, columns=table[order].columns(), examples=examples,
     dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
   ) as merged:  # fmt: skip
@@ -83,7 +83,7 @@ def merge(
       steps.append(functools.partial(copy_block, sources, origin[order], merged, block))
     for step in track(steps, "merging", console=Console(stderr=True), disable=not progress):
       step()
-  return open_results(out, description["test_sets"][0])
+  return open_results(out, about["test_sets"][0])
 
 
 def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) -> set[str]:
@@ -94,8 +94,8 @@ def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) 
   if mine["data_digest"] == theirs["data_digest"]:  # the same data may have lain elsewhere
     recipe = recipe.replace(dataset=Recipe.from_json(mine["recipe"]).dataset)
   conditions = {name: theirs[name] for name in CONDITIONS}
-  mixed = stored.check_alike(
-    source, recipe, runs, theirs["logits"], bool(stored.variables_of(theirs)), conditions, theirs["versions"],
+  mixed = description.check_alike(
+    source, recipe, runs, theirs["logits"], bool(description.variables_of(theirs)), conditions, theirs["versions"],
     force_mixed, other, use,
   )  # fmt: skip
   for name in ("num_classes", "digests", "arrays"):

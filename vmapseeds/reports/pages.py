@@ -13,10 +13,10 @@ import jinja2
 from matplotlib.axes import Axes
 from upath import UPath
 
-from vmapseeds import plots
-from vmapseeds.errors import Mistake
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import plots
+from vmapseeds.reports.summary import GROUPS, run_count, show, show_error, show_interval
 from vmapseeds.store.files import is_remote, place, write
-from vmapseeds.summary import GROUPS, run_count, show, show_error, show_interval
 
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,

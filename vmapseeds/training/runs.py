@@ -11,8 +11,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Integer, Key, UInt32
 
 from vmapseeds.data import splits
-from vmapseeds.errors import Mistake, UnknownField, at_least, number, one_of, whole_number
-from vmapseeds.recipe import MOST, Recipe, hyperparameter
+from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, whole_number
+from vmapseeds.training.recipes import MOST, Recipe, hyperparameter
 
 SOURCES = ("init", "order", "augment", "dropout", "data")
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay")

@@ -14,12 +14,13 @@ from rich.markup import escape
 from rich.table import Table
 from upath import UPath
 
-from vmapseeds import groups, pages, plots, stats
-from vmapseeds.errors import Mistake
-from vmapseeds.pages import Figure
-from vmapseeds.results import check_memory, check_values, open_results, readable
+from vmapseeds import stats
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import groups, pages, plots
+from vmapseeds.reports.pages import Figure
+from vmapseeds.reports.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
+from vmapseeds.results.opening import check_memory, check_values, open_results, readable
 from vmapseeds.store.files import place
-from vmapseeds.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
 
 # Short enough for a terminal of 80 columns.
 COMPARED = {

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vmapseeds import models
-from vmapseeds.errors import Mistake, UnknownField, at_least, number, one_of, safe_name, whole_number
+from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, safe_name, whole_number
 
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("linear", "constant")
@@ -19,7 +19,7 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 LEAST, MOST = 1.2e-38, 3.4e38
 MOST_EPOCHS = 10**6  # steps are counted in 32 bits
 MOST_WIDTH = 1000
-AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")  # what they are: `vmapseeds.augment`
+AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")  # what they are: `vmapseeds.training.augment`
 MOST_STEPS = 20
 # What else a results folder holds beside its test sets.
 RESERVED = (

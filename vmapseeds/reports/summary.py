@@ -12,11 +12,12 @@ import scipy.stats
 import xarray as xr
 from jaxtyping import Bool, Integer
 
-from vmapseeds import groups, stats
-from vmapseeds import results as results_on_disk
-from vmapseeds.errors import Mistake
-from vmapseeds.runs import HYPERPARAMETERS
+from vmapseeds import stats
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import groups
+from vmapseeds.results.opening import errors
 from vmapseeds.stats import Interval
+from vmapseeds.training.runs import HYPERPARAMETERS
 
 Statistic = dict[str, Any]
 
@@ -110,7 +111,7 @@ def votes(kept: xr.Dataset) -> Votes:
   """Predictions and labels; where runs have label maps of their own, errors as predictions of 1 where 0 is right."""
   predictions, labels = kept.predictions.values, kept.labels.values
   if labels.ndim == 2 and (labels != labels[0]).any():
-    return Votes(results_on_disk.errors(kept).astype(np.int8), np.zeros(labels.shape[1], np.int8), False)
+    return Votes(errors(kept).astype(np.int8), np.zeros(labels.shape[1], np.int8), False)
   # Of one type: comparing two is many times slower.
   return Votes(predictions, labels.reshape(-1, predictions.shape[1])[0].astype(predictions.dtype), True)
 

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from vmapseeds.errors import Mistake
-from vmapseeds.recipe import augmentation
+from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
+from vmapseeds.training.recipes import augmentation
 
 Image = Float[Array, "height width channels"]
 Fill = Float[Array, " channels"]

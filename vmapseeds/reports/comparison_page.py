@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from vmapseeds import groups, pages, plots, stats
-from vmapseeds.errors import Mistake
-from vmapseeds.results import check_values, open_results, readable
-from vmapseeds.runs import SOURCES
+from vmapseeds import stats
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import groups, pages, plots
+from vmapseeds.reports.summary import p_text, run_count, sd_interval
+from vmapseeds.results.opening import check_values, open_results, readable
 from vmapseeds.store.files import place
-from vmapseeds.summary import p_text, run_count, sd_interval
+from vmapseeds.training.runs import SOURCES
 
 
 def compare(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from vmapseeds.errors import Mistake, one_of
+from vmapseeds.mistakes import Mistake, one_of
 
 Value = int | float
 MOST_SHOWN = 8  # values of a column, in a line
