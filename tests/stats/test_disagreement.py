@@ -8,7 +8,7 @@ import scipy.stats
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import _arrays, disagreement
+from vmapseeds.stats import disagreement
 
 
 def some_predictions(runs=6, examples=13, classes=4, seed=0, least=0):
@@ -86,13 +86,6 @@ def test_wrong_votes_are_the_example_error_rates():
   P, labels = some_predictions(least=-1), np.arange(13) % 4
   right = stats.vote_fractions(P, 4)[np.arange(13), labels]
   np.testing.assert_allclose(1 - right, stats.example_error_rates(labels != P), rtol=1e-14)
-
-
-def test_counting_in_blocks_changes_nothing(monkeypatch):
-  P = some_predictions(6, 101, 300, least=-1).astype(np.int16)
-  whole = stats.vote_fractions(P, 300)
-  monkeypatch.setattr(_arrays, "_COUNTED_AT_ONCE", 50)
-  np.testing.assert_array_equal(stats.vote_fractions(P, 300), whole)
 
 
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])

@@ -5,20 +5,17 @@ counts is NumPy float64. Traced input stays JAX, at whatever precision JAX is se
 """
 
 from collections.abc import Sequence
-from functools import partial
 from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 
 from vmapseeds.mistakes import Mistake
 
 Array = np.ndarray | jax.Array
-
-# Class counts of NumPy predictions are taken over this many predictions at once (32 MB of indices).
-_COUNTED_AT_ONCE = 2**22
 
 
 class Given:
@@ -97,9 +94,7 @@ def read_errors(errors: object) -> Array:
   if errors.size and errors.dtype.kind != "b" and not traced(errors):
     low, high = int(errors.min()), int(errors.max())
     if low < 0 or high > 1:
-      raise Mistake(
-        f"errors has values from {low} to {high}: give predictions != labels, bool or integers 0 and 1"
-      )
+      raise Mistake(f"errors has values from {low} to {high}: give predictions != labels, bool or integers 0 and 1")
   return errors
 
 
@@ -172,42 +167,50 @@ def count(errors: Array, axis: int) -> Array:
   return settled(errors.sum(axis, dtype=np.int32))
 
 
-def class_counts(predictions: Array, num_classes: int) -> Array:
-  """N_ic: how many runs gave example i class c, (examples, num_classes + 1). The last column counts -1."""
+def votes_of(predictions: Array, num_classes: int) -> Array:
+  """How many runs give each example each class, (examples, classes)."""
   if not isinstance(predictions, np.ndarray):
-    return settled(_class_counts_on_device(predictions, num_classes))
-  runs, examples = predictions.shape
-  if predictions.dtype.itemsize == 1:
-    return _class_counts_of_bytes(predictions, num_classes)
-  counts = np.zeros((examples, num_classes + 1), np.int64)
-  step = max(1, _COUNTED_AT_ONCE // max(runs, 1))
-  for start in range(0, examples, step):
-    # -1 becomes num_classes, the extra last class.
-    block = predictions[:, start : start + step].astype(np.int64) % (num_classes + 1)
-    block += np.arange(block.shape[1])[None, :] * (num_classes + 1)
-    counts[start : start + step].reshape(-1)[:] = np.bincount(
-      block.ravel(), minlength=block.shape[1] * (num_classes + 1)
-    )
-  return counts
-
-
-def _class_counts_of_bytes(predictions: np.ndarray, num_classes: int) -> np.ndarray:
-  counts = np.zeros((num_classes + 1, predictions.shape[1]), np.int64)
+    return settled(_count_votes(predictions, num_classes))
+  votes = np.zeros((num_classes, predictions.shape[1]), np.int64)
   # A byte counts to 255, and NumPy compares and adds bytes many at a time.
   for start in range(0, len(predictions), 255):
     block = predictions[start : start + 255]
-    for count, c in zip(counts, (*range(num_classes), -1), strict=True):
+    for c, count in enumerate(votes):
       count += (block == c).view(np.uint8).sum(0, dtype=np.uint8)
-  return counts.T
+  return votes.T
 
 
-@partial(jax.jit, static_argnums=1)
-def _class_counts_on_device(predictions: jax.Array, num_classes: int) -> jax.Array:
-  # A copy in int32 only where the class indices, or -1, would not fit.
+def in_one_type(predictions: jax.Array, num_classes: int) -> jax.Array:
+  """In int32 where the class indices, or -1, would not fit: comparing two types takes several times as long."""
   fits = predictions.dtype.kind == "i" and num_classes - 1 <= jnp.iinfo(predictions.dtype).max
-  predictions = predictions if fits else predictions.astype(jnp.int32)
-  classes = jnp.append(jnp.arange(num_classes), -1).astype(predictions.dtype)
-  return jax.lax.map(lambda c: (predictions == c).sum(0, dtype=jnp.int32), classes).T
+  return predictions if fits else predictions.astype(jnp.int32)
+
+
+def count_votes(predictions: jax.Array, num_classes: int) -> jax.Array:
+  """How many runs gave each example each class, (examples, classes), int32; runs of no class are in none."""
+  predictions = in_one_type(predictions, num_classes)
+  classes = jnp.arange(num_classes, dtype=predictions.dtype)[None, :, None]
+
+  def add(counts, runs):
+    # A byte counts to 255, and is added many at a time.
+    return counts + (runs[:, None] == classes).sum(0, dtype=jnp.uint8).astype(jnp.int32), None
+
+  size = min(128, max(1, len(predictions)))
+  whole = jnp.pad(predictions, ((0, -len(predictions) % size), (0, 0)), constant_values=-1)
+  start = jnp.zeros((num_classes, predictions.shape[1]), jnp.int32)
+  return lax.scan(add, start, whole.reshape(len(whole) // size, size, whole.shape[1]))[0].T
+
+
+_count_votes = jax.jit(count_votes, static_argnums=1)
+
+
+def count_halves(errors: jax.Array) -> jax.Array:
+  """Each run's number of errors on the examples of even and of odd index, (runs, 2), int32."""
+  # Words of 32 examples are counted many times as fast as single ones.
+  padded = jnp.pad(errors, ((0, 0), (0, -errors.shape[1] % 64)))
+  bits = padded.reshape(len(errors), padded.shape[1] // 64, 32, 2).astype(jnp.uint32)
+  words = (bits << jnp.arange(32, dtype=jnp.uint32)[None, None, :, None]).sum(2, dtype=jnp.uint32)
+  return lax.population_count(words).sum(1, dtype=jnp.uint32).astype(jnp.int32)
 
 
 def tallies(drawn: Array, size: int, xp: ModuleType) -> Array:

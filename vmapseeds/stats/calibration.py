@@ -15,7 +15,6 @@ from vmapseeds.stats._arrays import (
   Array,
   Given,
   centred,
-  class_counts,
   correlation,
   namespace,
   ratio,
@@ -25,9 +24,10 @@ from vmapseeds.stats._arrays import (
   real,
   settled,
   traced,
+  votes_of,
   within,
 )
-from vmapseeds.stats.disagreement import disagreement_of_counts, top_class
+from vmapseeds.stats.disagreement import disagreement_of_votes, top_class
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 
 
@@ -66,7 +66,7 @@ def cace(
   """
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  return cace_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), bins)
+  return cace_of_votes(votes_of(predictions, num_classes), labels, len(predictions), bins)
 
 
 def cace_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
@@ -106,7 +106,7 @@ def ece(
   """
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  return ece_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), bins)
+  return ece_of_votes(votes_of(predictions, num_classes), labels, len(predictions), bins)
 
 
 def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
@@ -176,7 +176,7 @@ def calibration_curve(
   """
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  return curve_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), bins, of)
+  return curve_of_votes(votes_of(predictions, num_classes), labels, len(predictions), bins, of)
 
 
 def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -> CalibrationCurve:
@@ -256,7 +256,7 @@ def calibration_band(
   """
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  votes = class_counts(predictions, num_classes)[:, :-1]
+  votes = votes_of(predictions, num_classes)
   return band_of_votes(votes, labels, len(predictions), bins, of, key, replicates, level)
 
 
@@ -300,7 +300,7 @@ def confidence_histogram(
   """
   num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
   predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
-  return histogram_of_votes(class_counts(predictions, num_classes)[:, :-1], len(predictions), bins, of)
+  return histogram_of_votes(votes_of(predictions, num_classes), len(predictions), bins, of)
 
 
 def histogram_of_votes(votes: Array, runs: int, bins: int, of: str) -> Array:
@@ -342,7 +342,7 @@ def cace_exact_levels(
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  return exact_levels_of_votes(class_counts(predictions, num_classes)[:, :-1], labels, len(predictions), refined)
+  return exact_levels_of_votes(votes_of(predictions, num_classes), labels, len(predictions), refined)
 
 
 def exact_levels_of_votes(votes: Array, labels: Array, runs: int, refined: bool) -> Array:
@@ -443,16 +443,15 @@ def gde_gap(
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  return gap_of_counts(class_counts(predictions, num_classes), labels, len(predictions), self_pairs)
+  return gap_of_votes(votes_of(predictions, num_classes), labels, len(predictions), self_pairs)
 
 
-def gap_of_counts(counts: Array, labels: Array, runs: int, self_pairs: bool) -> Array:
-  """`gde_gap` from the class counts (examples, classes), with every run in one class."""
-  examples = len(counts)
-  xp = namespace(counts, labels)
-  right = xp.take_along_axis(xp.asarray(counts), xp.asarray(labels)[:, None], axis=1)
-  error = ratio(real(runs - right).sum(), runs * examples)
-  return xp.asarray(abs(error - disagreement_of_counts(counts, runs, examples, self_pairs)))
+def gap_of_votes(votes: Array, labels: Array, runs: int, self_pairs: bool) -> Array:
+  """`gde_gap` from the votes (examples, classes)."""
+  xp = namespace(votes, labels)
+  right = xp.take_along_axis(xp.asarray(votes), xp.asarray(labels)[:, None], axis=1)
+  error = ratio(real(runs - right).sum(), runs * len(votes))
+  return xp.asarray(abs(error - disagreement_of_votes(votes, runs, self_pairs)))
 
 
 def relative_deviation(error: Given["..."], disagreement: Given["..."]) -> Float[Array, "..."]:

@@ -15,7 +15,6 @@ from vmapseeds.stats._arrays import (
   Array,
   Given,
   centred,
-  class_counts,
   count,
   namespace,
   ratio,
@@ -26,6 +25,7 @@ from vmapseeds.stats._arrays import (
   real,
   settled,
   traced,
+  votes_of,
 )
 
 # Logits are averaged over this many numbers at once (32 MB in float64).
@@ -131,15 +131,16 @@ def expected_disagreement(
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
-  return disagreement_of_counts(class_counts(predictions, num_classes), *predictions.shape, self_pairs)
+  return disagreement_of_votes(votes_of(predictions, num_classes), len(predictions), self_pairs)
 
 
-def disagreement_of_counts(counts: Array, runs: int, examples: int, self_pairs: bool) -> Array:
-  """`expected_disagreement` from the class counts (examples, classes), with every run in one class."""
-  counts = real(counts)
+def disagreement_of_votes(votes: Array, runs: int, self_pairs: bool) -> Array:
+  """`expected_disagreement` from the votes (examples, classes)."""
+  votes = real(votes)
+  none = runs - votes.sum(1)
   # N (R - N) sums the disagreeing pairs alone: nothing is subtracted from R².
-  pairs = runs**2 if self_pairs else runs * (runs - 1)
-  return ratio((counts * (runs - counts)).sum(), examples * pairs)
+  disagreeing = (votes * (runs - votes)).sum() + (none * (runs - none)).sum()
+  return ratio(disagreeing, len(votes) * (runs**2 if self_pairs else runs * (runs - 1)))
 
 
 class DisagreementVariance(NamedTuple):
@@ -269,7 +270,7 @@ def vote_fractions(predictions: Given["runs examples"], num_classes: int) -> Flo
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
-  return ratio(class_counts(predictions, num_classes)[:, :-1], predictions.shape[0])
+  return ratio(votes_of(predictions, num_classes), predictions.shape[0])
 
 
 def plurality(predictions: Given["runs examples"], num_classes: int) -> Int[Array, "examples"]:
@@ -292,7 +293,7 @@ def plurality(predictions: Given["runs examples"], num_classes: int) -> Int[Arra
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
-  return top_class(class_counts(predictions, num_classes)[:, :-1])
+  return top_class(votes_of(predictions, num_classes))
 
 
 def top_class(votes: Array) -> Array:
@@ -324,7 +325,7 @@ def ensemble_accuracy(
   """
   num_classes = at_least("num_classes", num_classes, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  return accuracy_of_votes(class_counts(predictions, num_classes)[:, :-1], labels)
+  return accuracy_of_votes(votes_of(predictions, num_classes), labels)
 
 
 def accuracy_of_votes(votes: Array, labels: Array) -> Array:

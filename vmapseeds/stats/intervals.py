@@ -17,7 +17,6 @@ from vmapseeds.stats._arrays import (
   Array,
   Given,
   centred,
-  class_counts,
   correlation,
   namespace,
   positive,
@@ -28,6 +27,7 @@ from vmapseeds.stats._arrays import (
   read_votes,
   real,
   traced,
+  votes_of,
   within,
 )
 from vmapseeds.stats.variance import (
@@ -460,15 +460,15 @@ def gde_gap_se(predictions: Given["runs examples"], labels: Given["examples"], n
 def _pairs_of_each_run(predictions: Array, num_classes: int) -> Float[Array, "runs"]:
   """Each run's mean disagreement with the other runs."""
   runs, examples = predictions.shape
-  counts = class_counts(predictions, num_classes)
-  xp = namespace(predictions)
+  votes = votes_of(predictions, num_classes)
+  xp = namespace(votes)
+  # Runs without a prediction agree with each other: one class more, the last, which -1 is the index of.
+  votes = xp.append(votes, runs - votes.sum(1, keepdims=True), axis=1)
   if xp is jnp:
-    places = predictions.astype(int) % (num_classes + 1)
-    agreeing = real(jnp.take_along_axis(counts, places.T, axis=1)).sum(0)
+    agreeing = real(jnp.take_along_axis(votes, predictions.astype(int).T, axis=1)).sum(0)
   else:
-    places = np.arange(examples) * (num_classes + 1)
-    flat, rows = counts.reshape(-1), np.asarray(predictions)
-    agreeing = np.array([flat[places + row.astype(np.int64) % (num_classes + 1)].sum() for row in rows], np.float64)
+    each = np.arange(examples)
+    agreeing = np.array([votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64)
   return ratio(runs * examples - agreeing, examples * (runs - 1))
 
 

@@ -16,7 +16,6 @@ from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
-  class_counts,
   namespace,
   ratio,
   read_errors,
@@ -24,6 +23,7 @@ from vmapseeds.stats._arrays import (
   real,
   tallies,
   traced,
+  votes_of,
 )
 from vmapseeds.stats.variance import gain_of_counts, halves, top_runs
 
@@ -257,7 +257,7 @@ def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: 
 
   # Where all runs agree, no resample of runs changes anything.
   fixed = (predictions == predictions[:1]).all(0) | (len(w) == 1)
-  votes = class_counts(predictions[:, fixed], num_classes)[:, :-1]
+  votes = votes_of(predictions[:, fixed], num_classes)
   total = add(_sums(_of_each_example(votes, labels[fixed], runs, bins), v[:, fixed].astype(np.float64)))
   varying = np.flatnonzero(~fixed)
   step = max(1, _AT_ONCE // ((runs + replicates) * num_classes))

@@ -6,17 +6,29 @@ the same whole numbers, and equals it bit for bit.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from functools import partial
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float, Int
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Bool, Float, Int, Integer
 
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats._arrays import Array, Given, class_counts, ratio, read_classes, read_votes, traced
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  count_halves,
+  count_votes,
+  in_one_type,
+  ratio,
+  read_classes,
+  read_votes,
+  traced,
+)
 from vmapseeds.stats._joint import common, device_of, packed
 from vmapseeds.stats.calibration import (
   CalibrationCurve,
@@ -25,10 +37,10 @@ from vmapseeds.stats.calibration import (
   curve_of_votes,
   ece_of_votes,
   exact_levels_of_votes,
-  gap_of_counts,
+  gap_of_votes,
   histogram_of_votes,
 )
-from vmapseeds.stats.disagreement import BetaFit, accuracy_of_votes, beta_of_counts, disagreement_of_counts, top_class
+from vmapseeds.stats.disagreement import BetaFit, accuracy_of_votes, beta_of_counts, disagreement_of_votes, top_class
 from vmapseeds.stats.intervals import (
   Interval,
   correlation_interval,
@@ -44,7 +56,6 @@ from vmapseeds.stats.variance import (
   covariance_of_sums,
   errors_by_count,
   gain_of_halves,
-  halves,
   independent_errors_of_counts,
   standard_error,
   sums_of_pairs,
@@ -108,6 +119,17 @@ class Tallies:
       joint_errors=None if self.joint_errors is None else self.joint_errors + other.joint_errors,
     )
 
+  def to_arrays(self) -> dict[str, np.ndarray]:
+    """What is counted as arrays by name, to be stored; without `joint_errors` where pairs were not counted."""
+    fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    return {name: np.asarray(x) for name, x in fields.items() if x is not None}
+
+  @classmethod
+  def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Tallies":
+    """The tallies of which these are `to_arrays()`."""
+    joint = arrays.get("joint_errors")
+    return cls(int(arrays["runs"]), arrays["labels"], arrays["votes"], arrays["half_errors"], joint)
+
   @property
   def examples(self) -> int:
     return len(self.labels)
@@ -117,10 +139,8 @@ class Tallies:
     return self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0].astype(np.int64)
 
   @property
-  def _counts(self) -> Int[np.ndarray, "examples classes_and_none"]:
-    """The votes with one column more: every run is in one class or none."""
-    votes = self.votes.astype(np.int64)
-    return np.append(votes, self.runs - votes.sum(1, keepdims=True), axis=1)
+  def _votes(self) -> Int[np.ndarray, "examples classes"]:
+    return self.votes.astype(np.int64)
 
   @property
   def _halves(self) -> Int[np.ndarray, "2 runs"]:
@@ -258,11 +278,11 @@ class Tallies:
 
   def expected_disagreement(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.expected_disagreement`."""
-    return disagreement_of_counts(self._counts, self.runs, self.examples, self_pairs)
+    return disagreement_of_votes(self._votes, self.runs, self_pairs)
 
   def gde_gap(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.gde_gap`."""
-    return gap_of_counts(self._counts, self.labels, self.runs, self_pairs)
+    return gap_of_votes(self._votes, self.labels, self.runs, self_pairs)
 
   def beta_of_error_rates(self, unbiased: bool = True) -> BetaFit:
     """See `stats.beta_of_error_rates`."""
@@ -270,30 +290,30 @@ class Tallies:
 
   def cace(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.cace`."""
-    return cace_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1))
+    return cace_of_votes(self._votes, self.labels, self.runs, at_least("bins", bins, 1))
 
   def ece(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.ece`."""
-    return ece_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1))
+    return ece_of_votes(self._votes, self.labels, self.runs, at_least("bins", bins, 1))
 
   def cace_exact_levels(self, refined: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.cace_exact_levels`."""
-    return exact_levels_of_votes(self._counts[:, :-1], self.labels, self.runs, refined)
+    return exact_levels_of_votes(self._votes, self.labels, self.runs, refined)
 
   def calibration_curve(self, bins: int = 10, of: str = "pairs") -> CalibrationCurve:
     """See `stats.calibration_curve`."""
-    return curve_of_votes(self._counts[:, :-1], self.labels, self.runs, at_least("bins", bins, 1), of)
+    return curve_of_votes(self._votes, self.labels, self.runs, at_least("bins", bins, 1), of)
 
   def calibration_band(
     self, key: jax.Array, bins: int = 10, of: str = "pairs", replicates: int = 1000, level: float = 0.95
   ) -> Bootstrap:
     """See `stats.calibration_band`."""
-    votes, bins = self._counts[:, :-1], at_least("bins", bins, 1)
+    votes, bins = self._votes, at_least("bins", bins, 1)
     return band_of_votes(votes, self.labels, self.runs, bins, of, key, replicates, level)
 
   def confidence_histogram(self, bins: int = 10, of: str = "pairs") -> Int[np.ndarray, "..."]:
     """See `stats.confidence_histogram`."""
-    return histogram_of_votes(self._counts[:, :-1], self.runs, at_least("bins", bins, 1), of)
+    return histogram_of_votes(self._votes, self.runs, at_least("bins", bins, 1), of)
 
 
 def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
@@ -336,8 +356,8 @@ def tally_blocks(
 ) -> Tallies:
   """`tally` of all runs of some blocks, which are read one after another: more runs than fit into memory.
 
-  Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of `blocks`. Joint error counts
-  of NumPy predictions are taken on JAX's default device; `map(jax.device_put, blocks)` has everything counted there.
+  Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of `blocks`. All is counted on
+  one device: that of the first array that lies on one, else JAX's default device.
 
       predictions = zarr.open_group("results/demo")["test/predictions"]
       blocks = (predictions[start : start + 2000] for start in range(0, predictions.shape[0], 2000))
@@ -363,15 +383,18 @@ def tally_blocks(
          [0, 1]], dtype=int32)
   """
   num_classes = at_least("num_classes", num_classes, 1)
-  labels = _untraced("labels", read_classes("labels", labels, "examples", num_classes, 0))
-  labels = np.asarray(labels, np.int32)
-  total = _tally(np.zeros((0, len(labels)), np.int8), np.zeros((0, len(labels)), bool), labels, num_classes)
-  joint = None
-  for predictions in _regrouped(_untraced("predictions", read_votes(b, labels, num_classes)[0]) for b in blocks):
-    errors = _errors(predictions, labels)
-    joint = _add_joint(joint, errors) if pairs else None
-    total = total + _tally(predictions, errors, labels, num_classes)
-  return dataclasses.replace(total, joint_errors=_finished(joint, len(labels)) if pairs else None)
+  labels = np.asarray(_untraced("labels", read_classes("labels", labels, "examples", num_classes, 0)), np.int32)
+  held, halves = None, []
+  for block in _regrouped(_untraced("predictions", read_votes(b, labels, num_classes)[0]) for b in blocks):
+    if held is None:
+      held = zeros(labels, num_classes, capacity=_RUNS, pairs=pairs, devices=[device_of(block)])
+    held = update(held, block)
+    # Also waits for the update: else blocks would queue up in memory.
+    halves.append(_half_errors_of(held))
+    held = held._replace(runs=jnp.zeros_like(held.runs))
+  if held is None:
+    held = zeros(labels, num_classes, capacity=0, pairs=pairs, devices=[device_of(labels)])
+  return _fetched(held, halves)
 
 
 def _untraced(what: str, x: Array) -> Array:
@@ -404,26 +427,161 @@ def _joined(blocks: list[Array]) -> Array:
   return jnp.concatenate(jax.device_put(blocks, device))
 
 
-def _errors(predictions: Array, labels: np.ndarray) -> Array:
-  # Comparing two types is many times slower than one.
-  fits = labels.max(initial=0) <= np.iinfo(predictions.dtype).max
-  return predictions != (labels.astype(predictions.dtype) if fits else labels)
+# Counting on devices
 
 
-def _tally(predictions: Array, errors: Array, labels: np.ndarray, num_classes: int) -> Tallies:
-  """All but the joint error counts."""
-  even, odd = halves(errors)
-  return Tallies(
-    runs=len(predictions),
-    labels=labels,
-    votes=class_counts(predictions, num_classes)[:, :-1].astype(np.int32),
-    half_errors=_alike(np.stack([even, odd, np.ones_like(even)])),
-    joint_errors=None,
+class DeviceTallies(NamedTuple):
+  """Tallies while runs are added, on the devices that the runs come from. The first axis of all is that of devices.
+
+  `zeros` makes them, `update` adds runs, and `fetch` makes a `Tallies` of them. Devices exchange nothing before that.
+  """
+
+  labels: Int[jax.Array, "devices examples"]
+  votes: Int[jax.Array, "devices examples classes"]
+  half_errors: Int[jax.Array, "devices capacity 2"]  # each run's errors on even and on odd examples; -1 if left out
+  runs: Int[jax.Array, " devices"]  # how many of these places are taken
+  joint_errors: Int[jax.Array, "devices padded padded"] | None  # on and above the diagonal
+
+
+def zeros(
+  labels: Given["examples"],
+  num_classes: int,
+  *,
+  capacity: int,
+  pairs: bool = False,
+  devices: Sequence[jax.Device] | None = None,
+) -> DeviceTallies:
+  """Tallies of no runs, to be updated on devices.
+
+  Args:
+    labels: (examples,), class indices.
+    num_classes: how many classes there are.
+    capacity: how many runs each device may be given; takes 8 bytes a run.
+    pairs: as in `tally`; takes 4 bytes a pair of examples on each device.
+    devices: all local devices by default.
+
+  Raises:
+    Mistake: labels not 0 to num_classes - 1, or a number out of range.
+  """
+  num_classes, capacity = at_least("num_classes", num_classes, 1), at_least("capacity", capacity, 0)
+  labels = np.asarray(read_classes("labels", labels, "examples", num_classes, 0), np.int32)
+  mesh = Mesh(np.array(jax.local_devices() if devices is None else devices), ("lanes",))
+  tile = _tile(len(labels), mesh.devices.flat[0].platform)
+  padded = tile * max(1, -(-len(labels) // tile))
+  each = NamedSharding(mesh, PartitionSpec("lanes"))
+
+  def nothing(*shape: int) -> jax.Array:
+    return jnp.zeros((mesh.size, *shape), jnp.int32, device=each)
+
+  return DeviceTallies(
+    labels=jax.device_put(np.broadcast_to(labels, (mesh.size, len(labels))), each),
+    votes=nothing(len(labels), num_classes),
+    half_errors=nothing(capacity, 2),
+    runs=nothing(),
+    joint_errors=nothing(padded, padded) if pairs else None,
   )
 
 
-# Joint error counts. They are symmetric, so only tiles on and above the diagonal are counted, into an array that never
-# leaves its device and is updated in place.
+def update(
+  tallies: DeviceTallies,
+  predictions: Integer[Array, "runs examples"],
+  counted: Bool[Array, "runs"] | None = None,
+) -> DeviceTallies:
+  """Adds runs where they lie, in place: nothing is fetched, and the tallies given are used up.
+
+  Args:
+    tallies: of `zeros` or `update`.
+    predictions: (runs, examples), class indices, an equal share of the runs on each device. They are not checked: what
+      is no class is an error and no vote.
+    counted: (runs,), which of the runs to count, by default all: not those that diverged, or fill up a last step.
+
+  Raises:
+    Mistake: more runs at once than a device's capacity.
+  """
+  each = tallies.votes.sharding
+  _check_places(tallies, len(predictions) // each.mesh.size)
+  return _on_each(_add, each.mesh)(tallies, *jax.device_put((predictions, counted), each))
+
+
+def fetch(tallies: DeviceTallies) -> Tallies:
+  """What all devices have counted together, in NumPy.
+
+  Args:
+    tallies: of `zeros` or `update`; they are used up.
+
+  Raises:
+    Mistake: a device was given more runs than its capacity.
+  """
+  return _fetched(tallies, [_half_errors_of(tallies)])
+
+
+def _half_errors_of(tallies: DeviceTallies) -> Int[np.ndarray, "2 runs"]:
+  """Of the runs in their places now."""
+  runs = np.asarray(tallies.runs)
+  _check_places(tallies, runs.max())
+  found = [places[:n] for places, n in zip(np.asarray(tallies.half_errors), runs, strict=True)]
+  found = np.concatenate(found)
+  return found[found[:, 0] >= 0].T.astype(np.int64)
+
+
+def _check_places(tallies: DeviceTallies, runs: int) -> None:
+  if runs > (capacity := tallies.half_errors.shape[1]):
+    raise Mistake(f"tallies of {runs} runs on a device: make them with a capacity of as many, not {capacity}")
+
+
+def _fetched(tallies: DeviceTallies, half_errors: list[Int[np.ndarray, "2 _"]]) -> Tallies:
+  labels, joint = np.asarray(tallies.labels)[0], None
+  half_errors = np.concatenate([np.zeros((2, 0), np.int64), *half_errors], axis=1)
+  if tallies.joint_errors is not None:
+    mirrored = _on_each(_mirrored, tallies.votes.sharding.mesh)(tallies.joint_errors)
+    joint = _of_all(mirrored)[: len(labels), : len(labels)]
+  return Tallies(
+    runs=half_errors.shape[1],
+    labels=labels,
+    votes=_of_all(tallies.votes),
+    half_errors=_alike(np.append(half_errors, np.ones_like(half_errors[:1]), axis=0)),
+    joint_errors=joint,
+  )
+
+
+def _of_all(counts: Int[jax.Array, "devices ..."]) -> Int[np.ndarray, "..."]:
+  return np.asarray(counts if len(counts) == 1 else counts.sum(0, keepdims=True))[0]
+
+
+@functools.cache
+def _on_each(function: Callable, mesh: Mesh) -> Callable:
+  """`function` for each device alone, what it gives in the memory of its first argument."""
+  platform, each = mesh.devices.flat[0].platform, PartitionSpec("lanes")
+
+  def alone(first, *others):
+    out = function(jax.tree.map(lambda x: x[0], first), *others, platform)
+    return jax.tree.map(lambda x: x[None], out)
+
+  return jax.jit(jax.shard_map(alone, mesh=mesh, in_specs=each, out_specs=each, check_vma=False), donate_argnums=0)
+
+
+def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | None, platform: str) -> DeviceTallies:
+  """What one device adds; the arrays are without the axis of devices."""
+  num_classes, joint = tallies.votes.shape[1], tallies.joint_errors
+  predictions = in_one_type(predictions, num_classes)
+  if counted is not None:
+    predictions = jnp.where(counted[:, None], predictions, -1)
+  # Each is a pass of its own: fused into the counting they would slow it down several times.
+  predictions = lax.optimization_barrier(predictions)
+  wrong = lax.optimization_barrier(predictions != tallies.labels.astype(predictions.dtype)[None])
+  places = count_halves(wrong)
+  if counted is not None:
+    places, wrong = jnp.where(counted[:, None], places, -1), counted[:, None] & wrong
+  return DeviceTallies(
+    labels=tallies.labels,
+    votes=tallies.votes + count_votes(predictions, num_classes),
+    half_errors=lax.dynamic_update_slice(tallies.half_errors, places, (tallies.runs, 0)),
+    runs=tallies.runs + len(predictions),
+    joint_errors=None if joint is None else _count_joint(joint, wrong, _tile(len(joint), platform), platform == "cpu"),
+  )
+
+
+# Joint error counts. They are symmetric, so only tiles on and above the diagonal are counted.
 
 Joint = Int[jax.Array, "padded padded"]
 
@@ -435,28 +593,8 @@ def _tile(examples: int, platform: str) -> int:
   return 128 * max(1, -(-examples // (128 * tiles)))
 
 
-def _add_joint(joint: Joint | None, errors: Array) -> Joint:
-  """`joint`, or zeros, with the counts of these runs added; `joint` itself is used up."""
-  joint = _no_joint(errors) if joint is None else joint
-  (device,) = joint.devices()
-  tile, in_bits = _tile(errors.shape[1], device.platform), device.platform == "cpu"
-  # Else blocks would queue up in memory.
-  joint.block_until_ready()
-  return _count_joint(joint, jax.device_put(errors, device), tile, in_bits)
-
-
-def _no_joint(errors: Array) -> Joint:
-  """Zeros for whole tiles, on the errors' device."""
-  device = device_of(errors)
-  tile = _tile(errors.shape[1], device.platform)
-  size = tile * max(1, -(-errors.shape[1] // tile))
-  return jnp.zeros((size, size), jnp.int32, device=device)
-
-
-@partial(jax.jit, static_argnames=("tile", "in_bits"), donate_argnames="joint")
-def _count_joint(joint: Joint, errors: jax.Array, tile: int, in_bits: bool) -> Joint:
-  errors = jnp.pad(errors, ((0, 0), (0, len(joint) - errors.shape[1])))
-  held = packed(errors, in_bits)
+def _count_joint(joint: Joint, errors: Bool[jax.Array, "runs examples"], tile: int, in_bits: bool) -> Joint:
+  held = packed(jnp.pad(errors, ((0, 0), (0, len(joint) - errors.shape[1]))), in_bits)
 
   def add(joint, corner):
     left, right = (lax.dynamic_slice_in_dim(held, start, tile, axis=-1) for start in corner)
@@ -471,15 +609,9 @@ def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
   return tile * np.stack(np.triu_indices(size // tile), axis=1).astype(np.int32)
 
 
-def _finished(joint: Joint | None, examples: int) -> Int[np.ndarray, "examples examples"]:
-  if joint is None:
-    return np.zeros((examples, examples), np.int32)
-  (device,) = joint.devices()
-  return np.asarray(_mirrored(joint, _tile(examples, device.platform)))[:examples, :examples]
+def _mirrored(joint: Joint, platform: str) -> Joint:
+  tile = _tile(len(joint), platform)
 
-
-@partial(jax.jit, static_argnames="tile", donate_argnames="joint")
-def _mirrored(joint: Joint, tile: int) -> Joint:
   def mirror(joint, corner):
     counts = lax.dynamic_slice(joint, corner, (tile, tile))
     return lax.dynamic_update_slice(joint, counts.T, corner[::-1]), None
