@@ -19,7 +19,7 @@ ROOMS = {
   "store": set(),
   "stats": set(),
   "results": {"store", "training", "data"},
-  "campaign": {"results", "store", "training", "lanes", "models", "data", "stats", "reports"},
+  "campaign": {"results", "store", "training", "lanes", "models", "data", "stats"},
   "reports": {"results", "store", "stats", "training"},
 }
 FILES = sorted(Path(vs.__file__).parent.rglob("*.py"))

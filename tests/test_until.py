@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds.campaign import until
-from vmapseeds.campaign.until import Until
+from vmapseeds.campaign.until import OF_ERRORS, OF_PREDICTIONS, Until
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports.summary import summarize
+from vmapseeds.stats import Interval
 
 
 @pytest.mark.parametrize(
@@ -43,11 +45,60 @@ def test_what_is_not(text, said):
 
 
 def test_how_far_it_is():
-  of = {"value": -2.0, "low": -2.6, "high": -1.8}
-  assert Until("distribution_variance", True, 0.1).reached(of) == pytest.approx(2)
-  assert Until("distribution_variance", False, 0.8).reached(of) == pytest.approx(0.5)
-  assert Until("distribution_variance", True, 0.1).reached(of | {"value": 0.0}) == np.inf
-  assert Until("distribution_variance", True, 0.1).reached({"value": None, "low": None, "high": None}) == np.inf
+  value, interval = -2.0, Interval(-2.6, -1.8)
+  assert Until("distribution_variance", True, 0.1).reached(value, interval) == pytest.approx(2)
+  assert Until("distribution_variance", False, 0.8).reached(value, interval) == pytest.approx(0.5)
+  assert Until("distribution_variance", True, 0.1).reached(0.0, interval) == np.inf
+  assert Until("distribution_variance", True, 0.1).reached(np.nan, Interval(np.nan, np.nan)) == np.inf
+
+
+def results_of(predictions, labels, classes=3, diverged=()):
+  runs = len(predictions)
+  diverged = np.isin(np.arange(runs), diverged)
+  of_label = ("run", "example")[-np.ndim(labels) :]
+  return xr.Dataset(
+    {
+      "predictions": (("run", "example"), predictions), "labels": (of_label, labels), "diverged": ("run", diverged),
+      "accuracy": ("run", (predictions == labels).mean(axis=1)), "seed_init": ("run", np.arange(runs)),
+    },
+    attrs={
+      "num_classes": classes, "recipe": '{"name": "of none"}', "device_kind": "", "lane_width": 1, "lowering": "",
+      "versions": "",
+    },
+  )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def predicted():
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, 3, 200).astype(np.int8)
+  skill = rng.uniform(0.3, 0.9, (12, 1))
+  return np.where(rng.random((12, 200)) < skill, labels, rng.integers(0, 3, (12, 200))).astype(np.int8), labels
+
+
+@pytest.fixture(scope="module")
+def reported(predicted):
+  return summarize(results_of(*predicted))["statistics"]
+
+
+@pytest.mark.parametrize("name", [*OF_ERRORS, *OF_PREDICTIONS])
+def test_numbers_are_those_of_the_report(name, predicted, reported):
+  predictions, labels = predicted
+  worst = np.full((1, 200), -1, np.int8)
+  value, (low, high) = until.estimate(results_of(np.concatenate([predictions, worst]), labels, diverged=[12]), name)
+  assert (value, low, high) == pytest.approx([reported[name][part] for part in ("value", "low", "high")], rel=1e-12)
+  for runs in (1, 2):
+    assert Until(name, True, 1e-9).reached(*until.estimate(results_of(predictions[:runs], labels), name)) > 1
+
+
+def test_runs_of_which_nothing_can_be_said(predicted):
+  predictions, labels = predicted
+  with pytest.raises(Mistake, match="all 12 finished runs diverged: train with a lower lr"):
+    until.estimate(results_of(predictions, labels, diverged=range(12)), "mean_accuracy")
+  each = results_of(predictions, np.stack([labels] * 6 + [labels[::-1]] * 6))
+  until.estimate(each, "mean_accuracy")
+  with pytest.raises(Mistake, match=r"--until gde_gap: these runs have labels of their own; choose one of mean_acc"):
+    until.estimate(each, "gde_gap")
 
 
 @pytest.fixture

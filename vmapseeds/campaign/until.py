@@ -7,19 +7,63 @@ import re
 import sys
 from collections.abc import Callable
 
+import jax
+import numpy as np
 import xarray as xr
+from jaxtyping import Bool
 
+from vmapseeds import stats
 from vmapseeds.campaign import loop
 from vmapseeds.mistakes import Mistake, one_of
-from vmapseeds.reports.summary import show, summarize
+from vmapseeds.results.opening import errors
+from vmapseeds.stats.intervals import Interval, nonnegative_interval, sd_interval
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
 
-# A statistic whose interval is over runs, so that more of them narrow it.
-STATISTICS = (
-  "mean_accuracy", "sd_accuracy", "independent_errors_sd", "distribution_variance", "distribution_sd",
-  "split_correlation", "top_quarter_gain", "expected_disagreement", "gde_gap",
-)  # fmt: skip
+Wrong = Bool[np.ndarray, "runs examples"]
+Estimate = tuple[float, Interval]  # a value and its 95 % interval
+
+
+def _root(variance: float, ends: Interval) -> Estimate:
+  return (math.sqrt(variance) if variance >= 0 else math.nan), sd_interval(ends)
+
+
+def _mean_accuracy(wrong: Wrong) -> Estimate:
+  accuracy = 1 - stats.error_rates(wrong)
+  return accuracy.mean(), stats.mean_interval(accuracy)
+
+
+def _independent_errors_sd(wrong: Wrong) -> Estimate:
+  variance, se = stats.independent_errors_variance(wrong), stats.independent_errors_variance_se(wrong)
+  return _root(variance, nonnegative_interval(variance, se, len(wrong)))
+
+
+def _top_quarter_gain(wrong: Wrong) -> Estimate:
+  resampled = stats.top_fraction_gain_bootstrap(wrong, jax.random.key(0))
+  return stats.top_fraction_gain(wrong).mean, Interval(resampled.low, resampled.high)
+
+
+def _expected_disagreement(predictions: np.ndarray, labels: np.ndarray, num_classes: int) -> Estimate:
+  value, se = (f(predictions, num_classes) for f in (stats.expected_disagreement, stats.expected_disagreement_se))
+  return value, nonnegative_interval(value, se, len(predictions))
+
+
+def _gde_gap(predictions: np.ndarray, labels: np.ndarray, num_classes: int) -> Estimate:
+  value, se = (f(predictions, labels, num_classes) for f in (stats.gde_gap, stats.gde_gap_se))
+  return value, nonnegative_interval(value, se, len(predictions))
+
+
+# Statistics whose interval is over runs, so that more of them narrow it.
+OF_ERRORS: dict[str, Callable[[Wrong], Estimate]] = {
+  "mean_accuracy": _mean_accuracy,
+  "sd_accuracy": lambda w: _root(stats.test_set_variance(w), stats.variance_interval(stats.error_rates(w))),
+  "independent_errors_sd": _independent_errors_sd,
+  "distribution_variance": lambda w: (stats.distribution_variance(w), stats.distribution_variance_interval(w)),
+  "distribution_sd": lambda w: _root(stats.distribution_variance(w), stats.distribution_variance_interval(w)),
+  "split_correlation": lambda w: (stats.split_correlation(w), stats.split_correlation_interval(w)),
+  "top_quarter_gain": _top_quarter_gain,
+}
+OF_PREDICTIONS = {"expected_disagreement": _expected_disagreement, "gde_gap": _gde_gap}
 GROWTH = 4  # at most so many times the runs at once: a first estimate from few runs may be far off
 
 
@@ -45,7 +89,7 @@ class Until:
       example = "'distribution_variance rel 10%'"
       raise Mistake(f"--until {text!r}: write STATISTIC rel X% or STATISTIC abs X, such as {example}")
     name, kind, number, percent = found.groups()
-    one_of("statistic", name, STATISTICS)
+    one_of("statistic", name, [*OF_ERRORS, *OF_PREDICTIONS])
     try:
       reach = float(number) / (100 if percent else 1)
     except ValueError:
@@ -54,12 +98,30 @@ class Until:
       raise Mistake(f"--until {text!r}: {number!r} is no number above 0")
     return cls(name, kind == "rel", reach)
 
-  def reached(self, statistic: dict) -> float:
+  def reached(self, value: float, interval: Interval) -> float:
     """Half the interval's width as a multiple of what is wanted: narrow enough at 1; infinite where not defined."""
-    if statistic["value"] is None or statistic["low"] is None:
-      return math.inf
-    wanted = self.reach * (abs(statistic["value"]) if self.relative else 1)
-    return (statistic["high"] - statistic["low"]) / 2 / wanted if wanted else math.inf
+    wanted = self.reach * (abs(value) if self.relative else 1)
+    reached = (interval.high - interval.low) / 2 / wanted if wanted else math.inf
+    return reached if math.isfinite(reached) else math.inf
+
+
+def estimate(results: xr.Dataset, statistic: str) -> Estimate:
+  """A statistic of the runs that did not diverge, and its 95 % interval over runs; NaN where it is not defined.
+
+  Raises:
+    Mistake: all runs diverged, or the statistic is of predictions and the runs' labels differ.
+  """
+  wrong = errors(results)
+  if not len(wrong):
+    raise Mistake(f"all {results.sizes['run']} finished runs diverged: train with a lower lr")
+  if len(wrong) < 2 or wrong.shape[1] < 2:
+    return math.nan, Interval(math.nan, math.nan)
+  if statistic in OF_ERRORS:
+    return OF_ERRORS[statistic](wrong)
+  if "run" in results.labels.dims:
+    raise Mistake(f"--until {statistic}: these runs have labels of their own; choose one of {', '.join(OF_ERRORS)}")
+  predictions = results.predictions.values[~results.diverged.values]
+  return OF_PREDICTIONS[statistic](predictions, results.labels.values, int(results.attrs["num_classes"]))
 
 
 def train(
@@ -92,11 +154,11 @@ def train(
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)
-    statistic = summarize(results.isel(run=slice(count)))["statistics"][until.statistic]
-    reached = until.reached(statistic)
+    value, interval = estimate(results.isel(run=slice(count)), until.statistic)
+    reached = until.reached(value, interval)
     if progress:
-      known = f"{show(statistic['value'], statistic['se'], statistic['unit'])}, {reached:.2f} of the width wanted"
-      print(f"{count} runs: {statistic['label']} {known}", file=sys.stderr)
+      known = f"{value:.4g}, 95 % interval {interval.low:.4g} to {interval.high:.4g}"
+      print(f"{count} runs: {until.statistic} {known}, {reached:.2f} of the width wanted", file=sys.stderr)
     if reached <= 1 or count >= len(runs):
       return results
     needed = math.ceil(count * min(GROWTH, 1.05 * reached**2))

@@ -16,8 +16,9 @@ from rich.table import Table
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
-from vmapseeds.reports.summary import p_text, run_count, sd_interval
+from vmapseeds.reports.summary import p_text, run_count
 from vmapseeds.results.opening import check_values, open_results, readable
+from vmapseeds.stats.intervals import sd_interval
 from vmapseeds.store.files import place
 from vmapseeds.training.runs import SOURCES
 

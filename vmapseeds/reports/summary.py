@@ -17,6 +17,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups
 from vmapseeds.results.opening import errors
 from vmapseeds.stats import Interval
+from vmapseeds.stats.intervals import nonnegative_interval, sd_interval
 from vmapseeds.training.runs import HYPERPARAMETERS
 
 Statistic = dict[str, Any]
@@ -277,14 +278,14 @@ def vote_statistics(
       "Two runs predict different classes on {} of the test examples.",
       "Mean over pairs of distinct runs of the fraction of test examples they predict differently (Jiang 2022, section "
       "2); error: jackknife over runs.",
-      disagreement, disagreement_se, _student(disagreement, disagreement_se, runs), over="runs",
+      disagreement, disagreement_se, nonnegative_interval(disagreement, disagreement_se, runs), over="runs",
     ),
     "gde_gap": _statistic(
       "disagreement", "disagreement against error", "fraction",
       "Disagreement, which needs no labels, misses the test error by {}.",
       "|mean test error - expected disagreement|, the gap of the generalization-disagreement equality (Jiang 2022, "
       "section 3); error: jackknife over runs.",
-      gap, gap_se, _student(gap, gap_se, runs), over="runs",
+      gap, gap_se, nonnegative_interval(gap, gap_se, runs), over="runs",
     ),
     "cace": _statistic(
       "disagreement", "class-aggregated calib. error", "number",
@@ -372,20 +373,9 @@ def _mean(values: np.ndarray) -> Mean:
   return Mean(float(values.mean()), se, stats.mean_interval(values))
 
 
-def _student(value: Any, se: Any, runs: int) -> Interval:
-  """Student's interval of what cannot be negative, from its standard error over runs."""
-  reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else math.nan
-  return Interval(np.maximum(0.0, value - reach), value + reach)
-
-
-def sd_interval(ends: Interval) -> Interval:
-  """Ends of a standard deviation between runs from those of the variance, which is at most 1/4 for accuracies."""
-  return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
-
-
 def _root_of(group: str, label: str, reading: str, definition: str, variance: Any, se: Any, runs: int) -> Statistic:
   """The standard deviation of a variance whose standard error over runs is known."""
-  sd, ends = float(np.sqrt(variance)), sd_interval(_student(variance, se, runs))
+  sd, ends = float(np.sqrt(variance)), sd_interval(nonnegative_interval(variance, se, runs))
   return _statistic(group, label, "fraction", reading, definition, sd, _ratio(se, 2 * sd), ends, over="runs")
 
 

@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.results.description import IMPORTED, new_folder
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty
-from vmapseeds.results.description import IMPORTED, new_folder
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
 # Results keep classes in 16 bits at most, and -1 among them.

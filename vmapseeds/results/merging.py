@@ -11,15 +11,15 @@ from jaxtyping import Int
 from rich.console import Console
 from rich.progress import track
 
-from vmapseeds.results import description
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.recipes import Recipe
+from vmapseeds.results import description
+from vmapseeds.results.description import MIXED
 from vmapseeds.results.opening import open_results
-from vmapseeds.training.runs import Runs
 from vmapseeds.store.folders import check_empty, made
 from vmapseeds.store.layout import damaged, digest, object_path
 from vmapseeds.store.results import Results
-from vmapseeds.results.description import MIXED
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Runs
 
 # What bit-for-bit equal results need besides the recipe.
 CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "data_digest", "mean", "std")

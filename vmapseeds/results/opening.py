@@ -8,8 +8,8 @@ import xarray as xr
 from jaxtyping import Bool, Int
 from upath import UPath
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.machine import free_host_memory
+from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
 

@@ -292,6 +292,17 @@ def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
   return np.asarray(np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum()) if len(x) > 3 else np.nan)
 
 
+def nonnegative_interval(value: Array, se: Array, runs: int) -> Interval:
+  """Student's 95 % interval of what cannot be negative, from its standard error over runs."""
+  reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else np.nan
+  return Interval(np.maximum(0.0, value - reach), value + reach)
+
+
+def sd_interval(ends: Interval) -> Interval:
+  """Ends of a standard deviation between runs from those of the variance, which is at most 1/4 for accuracies."""
+  return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
+
+
 def proportion_interval(rate: Given["..."], examples: int, level: float = 0.95) -> Interval:
   """Wilson's interval of a proportion of test examples, such as one network's accuracy.
 
