@@ -111,7 +111,7 @@ class Setting:
     have their own.
     """
     recipe = self.recipe.replace(epochs=epochs)
-    lanes.devices()  # JAX must not start before
+    lanes.start_jax()
     meant = recipe.replace(precision=models.resolved(recipe.precision))
     digest = hashlib.sha256(meant.to_json().encode()).hexdigest()[:8]
     folder = self.campaigns / f"{recipe.name}-{epochs}epochs-{digest}{suffix}{'-logits' * logits}"

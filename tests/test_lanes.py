@@ -126,7 +126,7 @@ import os, jax
 os.sched_getaffinity = lambda process: set(range({cores}))
 {begin}
 from vmapseeds import lanes
-print(len(lanes.devices()), len(lanes.devices()))
+print(len(lanes.start_jax()), len(lanes.start_jax()))
 """
   unset = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
   done = subprocess.run([sys.executable, "-c", program], env=unset, capture_output=True, text=True)
@@ -134,3 +134,18 @@ print(len(lanes.devices()), len(lanes.devices()))
   assert done.stdout.split() == [str(devices)] * 2
   line = "JAX has already started, with 1 CPU device(s) for 3 cores: call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES=3, to use all"
   assert done.stderr.splitlines() == [line] * said
+
+
+def test_asking_for_devices_sets_nothing():
+  program = """
+import jax
+from vmapseeds import lanes
+before = dict(jax.config.values)
+assert lanes.devices() == jax.local_devices()
+assert dict(jax.config.values) == before
+lanes.start_jax()
+print(sorted(name for name, value in jax.config.values.items() if value != before[name]))
+"""
+  unset = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+  done = subprocess.run([sys.executable, "-c", program], env=unset, capture_output=True, text=True)
+  assert done.stdout == "['jax_compilation_cache_dir']\n", done.stderr

@@ -72,7 +72,7 @@ def elsewhere(function: Callable, *args: Any) -> Any:
 
 def machine() -> dict[str, Any]:
   """What numbers depend on: processor, devices, versions, date. Starts JAX."""
-  devices = lanes.devices()
+  devices = lanes.start_jax()
   cpuinfo = Path("/proc/cpuinfo")
   lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
   named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -100,7 +100,7 @@ def version(package: str) -> str | None:
 
 def peak(precision: str) -> float:
   """The most floating-point operations a second of square matrix products on all devices at once. Starts JAX."""
-  devices = lanes.devices()
+  devices = lanes.start_jax()
   size, calls = (2048, 1) if devices[0].platform == "cpu" else (8192, 20)
   sharding = NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec("device"))
   factor = np.random.default_rng(0).standard_normal((len(devices), size, size), np.float32)

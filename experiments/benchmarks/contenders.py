@@ -85,7 +85,7 @@ class Way:
 
 def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   """`vmapseeds.training.loop.train` spread over lanes: every advance is a whole training of `way.epochs` epochs."""
-  devices = lanes.devices()[: way.devices]
+  devices = lanes.start_jax()[: way.devices]
   recipe = workload.recipe.replace(epochs=way.epochs)
 
   def one_run(data, run):

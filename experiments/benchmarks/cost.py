@@ -21,7 +21,7 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from vmapseeds.campaign import benchmark
 from vmapseeds.cli import mistakes
-from vmapseeds.lanes import TARGETS, choice
+from vmapseeds.lanes import TARGETS, choice, start_jax
 from vmapseeds.mistakes import one_of
 from vmapseeds.training.recipes import RECIPES
 
@@ -48,6 +48,7 @@ def seconds_here(recipe: vs.Recipe) -> dict:
 
   Of processors, so that other programs, which take their time, do not count.
   """
+  start_jax()
   examples, num_classes = benchmark.examples_of(recipe)
   how = choice.candidates("cpu")[0]
   speed = benchmark.measure(recipe, benchmark.Shapes(examples[0].images.shape[1:], num_classes), how)

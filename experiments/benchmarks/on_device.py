@@ -47,7 +47,7 @@ BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 
 def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   """Estimate beside measurement for every candidate of a recipe."""
-  device, rows = lanes.devices()[0], []
+  device, rows = lanes.start_jax()[0], []
   recipe = vs.recipe(name, **flags.set)
   examples, num_classes = benchmark.examples_of(recipe)
   shapes = Shapes(examples[0].images.shape[1:], num_classes)
@@ -65,7 +65,7 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
 
 def candidates(flags: argparse.Namespace, recipe: vs.Recipe, shapes: Shapes) -> list[Choice]:
   """What a campaign would choose from."""
-  platform = lanes.devices()[0].platform
+  platform = lanes.start_jax()[0].platform
   return choice.candidates(platform, most=min(flags.most, benchmark.filling(recipe, shapes, platform)))
 
 
@@ -79,7 +79,7 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   moments = [np.asarray(m, np.float32) for m in (recipe.mean, recipe.std)]
   examples = {name: DeviceExamples(*arrays, *moments) for name, arrays in sets.items()}
   shared, num_classes = (examples["train"], {"test": examples["test"]}), int(sets["train"][1].max()) + 1
-  shapes, devices = Shapes(sets["train"][0].shape[1:], num_classes), lanes.devices()
+  shapes, devices = Shapes(sets["train"][0].shape[1:], num_classes), lanes.start_jax()
   runs = Runs.independent(flags.runs).lanes(recipe, len(sets["train"][1]))
   ask = benchmark.asking(recipe, shared, num_classes, runs)
   how = benchmark.choose(recipe, shapes, model_steps=10**9, most=flags.most, ask=ask)
@@ -110,7 +110,7 @@ def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
 
 def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
   """The platform, and the fastest way of ours to run a workload."""
-  platform = lanes.devices()[0].platform
+  platform = lanes.start_jax()[0].platform
   workload = placed(name, platform, flags.steps)
   shapes, speeds = Shapes(workload.shape, workload.classes), {}
   for how in candidates(flags, workload.recipe, shapes):
@@ -130,7 +130,7 @@ def run_race(flags: argparse.Namespace, name: str) -> list[dict]:
 def tallies(flags: argparse.Namespace, pairs: str) -> list[dict]:
   """Seconds of a tally of random predictions, the second time."""
   rng = np.random.default_rng(0)
-  predictions = jax.device_put(rng.integers(0, 10, (flags.runs, flags.examples), np.int8), lanes.devices()[0])
+  predictions = jax.device_put(rng.integers(0, 10, (flags.runs, flags.examples), np.int8), lanes.start_jax()[0])
   labels = rng.integers(0, 10, flags.examples)
   for _ in range(2):
     began = time.perf_counter()
@@ -145,7 +145,7 @@ def elsewhere(function: Callable, *args: Any) -> Any:
 
 
 def device_kind() -> str:
-  return lanes.devices()[0].device_kind
+  return lanes.start_jax()[0].device_kind
 
 
 # What each part does, and for each of what.

@@ -133,7 +133,7 @@ def measure(flags: Flags) -> list[dict]:
   `peak_bytes` is the most that the process has held by the end of the way's first call, beyond what it held before the
   first way: so it is the way's own if no way before it took more.
   """
-  lanes.devices()
+  lanes.start_jax()
   predictions, labels = some_predictions(flags.runs, flags.examples)
   jnp.zeros(1).block_until_ready()
   before = _peak()

@@ -246,7 +246,7 @@ def bench(
     known, devices = lanes.TARGETS[target], []
     platform, kind = known.platform, target
   else:
-    devices = lanes.devices()
+    devices = lanes.start_jax()
     known, platform, kind = lanes.target_of(devices[0].device_kind), devices[0].platform, devices[0].device_kind
   examples, num_classes = examples_of(recipe)
   shapes = Shapes(examples[0].images.shape[1:], num_classes)

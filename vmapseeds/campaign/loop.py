@@ -370,7 +370,7 @@ class Task(NamedTuple):
 
 def prepared(recipe: Recipe, runs: Runs, logits: bool, keep_params: bool) -> Task:
   """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
-  device = lanes.devices()[0]  # before JAX starts
+  device = lanes.start_jax()[0]
   data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
   examples = on_device(recipe, data)
   runs.check(recipe, len(data.train), data.num_classes)

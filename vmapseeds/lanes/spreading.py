@@ -45,8 +45,8 @@ class Keeper(Protocol):
     """Keeps the states of the lanes after `rounds` rounds."""
 
 
-def devices() -> list[jax.Device]:
-  """All local devices, after what must be set before JAX starts, unless the user has set it.
+def start_jax() -> list[jax.Device]:
+  """Sets what must be set before JAX starts, unless the user has set it, and starts JAX. Returns all local devices.
 
   On a CPU, one XLA device a core; where JAX has started with fewer, a line on stderr says so. Compiled programs stay
   in the user's cache folder, so that a resumed campaign does not compile again; `JAX_COMPILATION_CACHE_DIR` or
@@ -60,19 +60,21 @@ def devices() -> list[jax.Device]:
       jax.config.update("jax_num_cpu_devices", _cores())
     except RuntimeError:  # JAX has started, and its devices are what they are
       _say_which_are_missing()
+  return devices()
+
+
+def devices() -> list[jax.Device]:
+  """All local devices of JAX as it was started, or starts now."""
   return jax.local_devices()
 
 
 @functools.cache
 def _say_which_are_missing() -> None:
   """A line on stderr, once, where JAX started with fewer CPU devices than there are cores."""
-  found, cores = jax.local_devices(), _cores()
+  found, cores = devices(), _cores()
   if found[0].platform == "cpu" and len(found) < cores:
     remedy = f"call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES={cores}, to use all"
     print(f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}", file=sys.stderr)
-
-
-all_devices = devices  # where an argument has its name
 
 
 def _cores() -> int:
@@ -144,7 +146,7 @@ def spread(
   >>> [values.tolist() for _, values in squares(10, np.arange(5))][0][:2]
   [0, 10]
   """
-  devices = all_devices() if devices is None else devices
+  devices = start_jax() if devices is None else devices
   step = _step(function, _mesh(devices))
 
   def spread_function(shared, lanes: PyTree):
