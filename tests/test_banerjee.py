@@ -43,7 +43,7 @@ def test_candidates_are_compared_with_the_other_half(quick, numbers, name, sourc
   gaps, labels = stored(quick, source)
   n = numbers["sources"][name]
   reference, candidates = gaps[:HALF], gaps[HALF:]
-  level = stats.trimming_level(reference, candidates, jax.random.key(0), replicates=100).level
+  level = stats.trimming_level(reference, candidates, key=jax.random.key(0), replicates=100).level
   np.testing.assert_allclose(np.array(n["level"], float), level)
   small = level <= 0.05
   assert n["small"] == small.mean()

@@ -160,7 +160,7 @@ def of_source(
   runs, examples = candidates.shape
   predictions = stats.gap_labels(candidates)
   together = stats.gap_labels(stats.ensemble_gaps(candidates))
-  trimmed = stats.trimming_level(reference, candidates, jax.random.key(0), replicates=REPLICATES)
+  trimmed = stats.trimming_level(reference, candidates, key=jax.random.key(0), replicates=REPLICATES)
   small = trimmed.level <= SMALL
   accuracy = spread(predictions != labels)
   churn = stats.churn(predictions, np.broadcast_to(together, predictions.shape))
@@ -203,7 +203,7 @@ def of_ensembles(
   rng = np.random.default_rng(members)
   drawn = np.stack([rng.permutation(len(candidates))[:members] for _ in range(ENSEMBLES)])
   gaps = stats.ensemble_gaps(candidates, drawn)
-  level = stats.trimming_level(reference, gaps, jax.random.key(0), replicates=REPLICATES).level
+  level = stats.trimming_level(reference, gaps, key=jax.random.key(0), replicates=REPLICATES).level
   predictions, together = stats.gap_labels(gaps), stats.gap_labels(stats.ensemble_gaps(candidates))
   accuracy = (predictions == labels).mean(1)
   churn = (predictions != together).mean(1)

@@ -103,7 +103,7 @@ def contenders(flags: Flags) -> dict[str, tuple[Callable[[], object], Callable[[
     return rng.integers(0, size, size)
 
   def ours(over):
-    return lambda: stats.bootstrap(predictions, labels, CLASSES, key, over=over, replicates=flags.replicates)
+    return lambda: stats.bootstrap(predictions, labels, CLASSES, over, key=key, replicates=flags.replicates)
 
   def of_runs():
     return of_resample(predictions[some(flags.runs)], labels)
@@ -129,14 +129,14 @@ def contenders(flags: Flags) -> dict[str, tuple[Callable[[], object], Callable[[
     "bootstrap, over examples": (ours("examples"), of_examples),
     "bootstrap, over both": (ours("both"), of_both),
     "top_fraction_gain_bootstrap": (
-      lambda: stats.top_fraction_gain_bootstrap(errors, key, replicates=flags.replicates),
+      lambda: stats.top_fraction_gain_bootstrap(errors, key=key, replicates=flags.replicates),
       lambda: top_gain(errors[some(flags.runs)]),
     ),
     "calibration_band": (
-      lambda: stats.calibration_band(predictions, labels, CLASSES, key, replicates=flags.replicates), of_curve,
+      lambda: stats.calibration_band(predictions, labels, CLASSES, key=key, replicates=flags.replicates), of_curve,
     ),
     "decide, unpaired": (
-      lambda: stats.decide(a, b, paired=False, key=key, resamples=flags.replicates), of_unpaired,
+      lambda: stats.decide(a, b, paired=False, key=key, replicates=flags.replicates), of_unpaired,
     ),
   }  # fmt: skip
 

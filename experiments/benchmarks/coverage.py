@@ -178,7 +178,7 @@ def gain_coverage(campaigns: Iterator[Errors], number: int, rng: np.random.Gener
   """The same of the top quarter's gain, whose truth is taken for its mean over the campaigns."""
   truth = np.mean([stats.top_fraction_gain(next(campaigns)).mean for _ in range(number)])
   keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), max(1, number // BOOTSTRAPPED))
-  ends = np.array([stats.top_fraction_gain_bootstrap(next(campaigns), key, replicates=500)[1:] for key in keys])
+  ends = np.array([stats.top_fraction_gain_bootstrap(next(campaigns), key=key, replicates=500)[1:] for key in keys])
   return float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean())
 
 

@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     candidates += rng.normal(0, 0.1, (flags.candidates, 1))
     timed(
       f"trimming_level, {flags.candidates} candidates x {flags.replicates} draws x {flags.gaps} examples",
-      lambda: stats.trimming_level(reference, candidates, jax.random.key(0), replicates=flags.replicates),
+      lambda: stats.trimming_level(reference, candidates, key=jax.random.key(0), replicates=flags.replicates),
     )
     Console().print(table)
 

@@ -150,7 +150,7 @@ def compute(
     average=stats.average_comparison(a, b),
     normal=tuple(float(stats.normality(x).p_value) for x in (a, b)),
     biased=estimators,
-    rates={n: stats.detection_rates(GRID, k, r, PAIRS, GAMMA) for (n, r), k in zip(rho.items(), keys, strict=True)},
+    rates={n: stats.detection_rates(GRID, r, PAIRS, GAMMA, key=k) for (n, r), k in zip(rho.items(), keys, strict=True)},
     exact={n: stats.operating_characteristics(GRID, r, PAIRS, GAMMA) for n, r in rho.items()},
     differences=a - b,
     examples=examples,

@@ -162,10 +162,10 @@ def compute(
   errors = stats.error_rates(predictions != labels)
   of_pairs = stats.disagreement_matrix(predictions)[np.triu_indices(runs, 1)]
   of_runs, of_examples, law = jax.random.split(jax.random.key(0), 3)
-  spread = stats.bootstrap(predictions, labels, num_classes, of_runs, "runs", RESAMPLES)
+  spread = stats.bootstrap(predictions, labels, num_classes, "runs", key=of_runs, replicates=RESAMPLES)
   fractions = stats.vote_fractions(predictions, num_classes)
   sizes = [size for size in sorted({*SIZES, runs}) if size <= runs]
-  calibrated = {size: stats.finite_ensemble_calibration(fractions, size, law) for size in sizes}
+  calibrated = {size: stats.finite_ensemble_calibration(fractions, size, key=law) for size in sizes}
 
   def ensembles(size: int) -> Ensemble:
     # Runs that are far apart in the table: no group of two with disjoint training sets alone.
@@ -176,7 +176,7 @@ def compute(
 
   error, disagreement = errors.mean(), float(stats.expected_disagreement(predictions, num_classes))
   gap_se = float(stats.gde_gap_se(predictions, labels, num_classes))
-  band = stats.calibration_band(predictions, labels, num_classes, of_examples)
+  band = stats.calibration_band(predictions, labels, num_classes, key=of_examples)
   return Group(
     runs=runs,
     examples=examples,

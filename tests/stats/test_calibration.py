@@ -197,11 +197,11 @@ def test_band_equals_a_loop_over_the_same_resamples(of):
   """Whole examples are drawn, and bins that some resamples leave empty are known from the others."""
   P, y = some_votes(5, 12, seed=3)
   key = jax.random.key(1)
-  drawn = [np.repeat(np.arange(12), counts) for counts in resamples(key, 60, 12)]
+  drawn = [np.repeat(np.arange(12), counts) for counts in resamples(12, key=key, replicates=60)]
   accuracies = np.array([stats.calibration_curve(P[:, i], y[i], 3, 4, of).accuracy for i in drawn])
   assert np.isnan(accuracies).any()
   known = np.isfinite(accuracies).sum(0) > 1
-  band = stats.calibration_band(P, y, 3, key, 4, of, replicates=60, level=0.9)
+  band = stats.calibration_band(P, y, 3, 4, of, key=key, replicates=60, level=0.9)
   assert band.se.shape == accuracies.shape[1:]
   np.testing.assert_array_equal(np.isfinite(band.se), known)
   some = accuracies[:, known]
@@ -262,7 +262,7 @@ def test_finite_ensemble_calibration_equals_enumeration():
       mean, square = mean + p * errors, square + p * errors**2
   sd = np.sqrt(square - mean**2)
   n = 5000
-  given = stats.finite_ensemble_calibration(fractions, 2, jax.random.key(0), replicates=n)
+  given = stats.finite_ensemble_calibration(fractions, 2, key=jax.random.key(0), replicates=n)
   assert abs(given.cace - mean[0]) < 3 * sd[0] / n**0.5
   assert abs(given.ece - mean[1]) < 3 * sd[1] / n**0.5
   np.testing.assert_allclose([given.cace_sd, given.ece_sd], sd, rtol=0.05)
@@ -276,21 +276,21 @@ def test_calibrated_law_has_errors_at_few_runs():
   assert 1 - (fractions**2).sum(1).mean() == pytest.approx(0.27, abs=0.003)
   expected = {5: (0.170, 0.067), 30: (0.034, 0.017)}
   for runs, (cace, ece) in expected.items():
-    given = stats.finite_ensemble_calibration(fractions, runs, jax.random.key(0), replicates=5)
+    given = stats.finite_ensemble_calibration(fractions, runs, key=jax.random.key(0), replicates=5)
     assert given.cace == pytest.approx(cace, abs=0.01)
     assert given.ece == pytest.approx(ece, abs=0.01)
   # Two runs put an item into the bins of no, one and two votes: in the limit of many examples, exactly this.
   of_one = 2 * (fractions * (1 - fractions) * (fractions - 0.5)).sum(1).mean()
-  given = stats.finite_ensemble_calibration(fractions, 2, jax.random.key(0), replicates=20)
+  given = stats.finite_ensemble_calibration(fractions, 2, key=jax.random.key(0), replicates=20)
   assert (given.cace, given.ece) == (pytest.approx(0.358, abs=0.01), pytest.approx(0.139, abs=0.01))
   assert given.cace == pytest.approx((fractions * (1 - fractions)).sum(1).mean() + abs(of_one), abs=0.004)
 
 
 def test_runs_of_a_certain_law_have_no_calibration_error():
   certain = np.eye(3)[[0, 2, 1, 1]]
-  assert all(x == 0 for x in stats.finite_ensemble_calibration(certain, 4, jax.random.key(0)))
-  assert np.isnan(stats.finite_ensemble_calibration(np.zeros((0, 3)), 2, jax.random.key(0)).cace)
-  assert np.isnan(stats.finite_ensemble_calibration(certain, 2, jax.random.key(0), replicates=1).ece_sd)
+  assert all(x == 0 for x in stats.finite_ensemble_calibration(certain, 4, key=jax.random.key(0)))
+  assert np.isnan(stats.finite_ensemble_calibration(np.zeros((0, 3)), 2, key=jax.random.key(0)).cace)
+  assert np.isnan(stats.finite_ensemble_calibration(certain, 2, key=jax.random.key(0), replicates=1).ece_sd)
 
 
 def test_scatter_agreement_equals_scipy_and_scikit_learn():
@@ -336,7 +336,7 @@ def test_curves_of_no_runs_and_no_examples():
   assert np.isnan(curve.accuracy).all()
   assert not stats.confidence_histogram(P[:0], 3).any()
   assert np.isnan(stats.calibration_curve(P[:, :0], [], 3).weight).all()
-  assert np.isnan(stats.calibration_band(P[:, :0], [], 3, jax.random.key(0), replicates=5).se).all()
+  assert np.isnan(stats.calibration_band(P[:, :0], [], 3, key=jax.random.key(0), replicates=5).se).all()
   assert np.isnan(stats.cace_exact_levels(P[:0], y, 3))
   assert np.isnan(stats.cace_exact_levels(P[:, :0], [], 3))
 
@@ -359,15 +359,15 @@ def test_curves_of_no_runs_and_no_examples():
       "unknown items of 'pair': .* did you mean 'pairs'",
     ),
     (lambda: stats.confidence_histogram([[0, 2]], 2), "predictions has values from 0 to 2"),
-    (lambda: stats.calibration_band([[0]], [0], 2, jax.random.key(0), replicates=0), "replicates is 0"),
-    (lambda: stats.calibration_band([[0]], [0], 2, jax.random.key(0), level=95), "level is 95"),
+    (lambda: stats.calibration_band([[0]], [0], 2, key=jax.random.key(0), replicates=0), "replicates is 0"),
+    (lambda: stats.calibration_band([[0]], [0], 2, key=jax.random.key(0), level=95), "level is 95"),
     (lambda: stats.cace_exact_levels([[0, 1]], [0], 2), r"labels has shape \(1,\)"),
     (
-      lambda: stats.finite_ensemble_calibration([[2.0]], 2, jax.random.key(0)),
+      lambda: stats.finite_ensemble_calibration([[2.0]], 2, key=jax.random.key(0)),
       "fractions is 2: give a number between 0",
     ),
-    (lambda: stats.finite_ensemble_calibration([[np.nan]], 2, jax.random.key(0)), "fractions is nan at example 0"),
-    (lambda: stats.finite_ensemble_calibration([[1.0]], 0, jax.random.key(0)), "runs is 0: give a whole number"),
+    (lambda: stats.finite_ensemble_calibration([[np.nan]], 2, key=jax.random.key(0)), "fractions is nan at example 0"),
+    (lambda: stats.finite_ensemble_calibration([[1.0]], 0, key=jax.random.key(0)), "runs is 0: give a whole number"),
     (lambda: stats.scatter_agreement([0.1, 0.2], [0.1]), r"error has shape \(2,\) and disagreement \(1,\)"),
     (lambda: stats.scatter_agreement([0.1, 2], [0.1, 1]), "error is 2: give a number between 0 and 1"),
   ],

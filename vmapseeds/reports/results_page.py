@@ -236,7 +236,7 @@ def _vote_figures(
   numbers: dict[str, Any],
 ) -> dict[str, Figure]:  # fmt: skip
   tallies = stats.tally(predictions, labels, classes)
-  curve, band = tallies.calibration_curve(), tallies.calibration_band(jax.random.key(0))
+  curve, band = tallies.calibration_curve(), tallies.calibration_band(key=jax.random.key(0))
   shown = predictions[:MOST_PAIRED]
   error = (shown != labels).mean(1)
   first, second = np.triu_indices(len(shown), 1)

@@ -144,7 +144,7 @@ def error_statistics(
   correlation = tallies.split_correlation()
   p_value = stats.correlation_p_value(correlation, runs)
   gain = tallies.top_fraction_gain().mean if runs > 1 else math.nan
-  of_gain = stats.top_fraction_gain_bootstrap(errors, jax.random.key(0)) if runs > 1 and n > 1 else None
+  of_gain = stats.top_fraction_gain_bootstrap(errors, key=jax.random.key(0)) if runs > 1 and n > 1 else None
   needed = stats.runs_for_precision(errors, PRECISION)
   normal = stats.normality(accuracy) if runs > 2 else None
   return {
@@ -264,8 +264,8 @@ def vote_statistics(
   gap_se = stats.gde_gap_se(predictions, labels, num_classes)
   ensemble = tallies.ensemble_accuracy()
   key = jax.random.key(0)
-  resampled = stats.bootstrap(predictions, labels, num_classes, key, over="examples")
-  inflation = stats.finite_ensemble_calibration(tallies.vote_fractions(), runs, key)
+  resampled = stats.bootstrap(predictions, labels, num_classes, over="examples", key=key)
+  inflation = stats.finite_ensemble_calibration(tallies.vote_fractions(), runs, key=key)
   return {
     "ensemble_accuracy": _statistic(
       "accuracy", "ensemble accuracy", "fraction", "All runs voting together have {} right.",

@@ -1,7 +1,7 @@
 """Reading what a caller hands over, counting it exactly, and the few moments that all files share.
 
 Concrete input is reduced to integer counts where it lies (a JAX array on its device) and everything after the
-counts is NumPy float64. Traced input stays JAX, at whatever precision JAX is set to.
+counts is NumPy float64. Traced input, where a statistic takes it, stays JAX, at whatever precision JAX is set to.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, at_least
 
 Array = np.ndarray | jax.Array
 
@@ -36,10 +36,15 @@ def namespace(*arrays: object) -> ModuleType:
   return jnp if traced(*arrays) else np
 
 
+def untraced(what: str, x: object) -> object:
+  if traced(x):
+    raise Mistake(f"{what} is traced: this statistic is computed in NumPy, call it outside jit and vmap")
+  return x
+
+
 def real(x: Given[""], xp: ModuleType | None = None) -> Array:
   """`x` in float64, or in JAX's default float where it is traced."""
-  xp = xp or namespace(x)
-  return jnp.asarray(x).astype(jnp.result_type(float)) if xp is jnp else np.asarray(x, np.float64)
+  return (xp or namespace(x)).asarray(x, float)
 
 
 def ratio(a: Given[""], b: Given[""]) -> Array:
@@ -54,12 +59,12 @@ def settled(counts: Array) -> Array:
   return counts if traced(counts) else np.asarray(counts, np.int64)
 
 
-# Reading
+# Reading. What is traced is refused unless a statistic says that it may be.
 
 
-def read(what: str, x: object, axes: str, at_least: int = 0) -> Array:
+def read(what: str, x: object, axes: str, at_least: int = 0, traceable: bool = False) -> Array:
   """`x` as an array of the named axes; with `at_least`, so many of the last of them are enough."""
-  if not isinstance(x, jax.Array):
+  if not isinstance(x if traceable else untraced(what, x), jax.Array):
     if np.ma.is_masked(x):
       raise Mistake(f"{what} has masked entries: fill them, or leave their runs or examples out, first")
     try:
@@ -86,9 +91,9 @@ def _remedy(what: str, x: Array, axes: str) -> str:
   return f"; for a single run give {what}[None]" if x.ndim == 1 and axes == "runs examples" else ""
 
 
-def read_errors(errors: object) -> Array:
+def read_errors(errors: object, traceable: bool = False) -> Array:
   """Errors (runs, examples), bool or 0/1 integers."""
-  errors = read("errors", errors, "runs examples")
+  errors = read("errors", errors, "runs examples", traceable=traceable)
   if errors.size and errors.dtype.kind not in "biu":
     raise Mistake(f"errors has dtype {errors.dtype}: give predictions != labels, bool or integers 0 and 1")
   if errors.size and errors.dtype.kind != "b" and not traced(errors):
@@ -98,9 +103,11 @@ def read_errors(errors: object) -> Array:
   return errors
 
 
-def read_classes(what: str, x: object, axes: str, num_classes: int | None, least: int, at_least: int = 0):
+def read_classes(
+  what: str, x: object, axes: str, num_classes: int | None, least: int = 0, at_least: int = 0, traceable: bool = False
+) -> Array:
   """Class indices from `least` (-1 where a run may have no prediction) to num_classes - 1."""
-  x = read(what, x, axes, at_least)
+  x = read(what, x, axes, at_least, traceable)
   if not x.size:
     return x.astype(np.int32)
   if x.dtype.kind not in "iu":
@@ -113,10 +120,15 @@ def read_classes(what: str, x: object, axes: str, num_classes: int | None, least
   return x
 
 
-def read_votes(predictions: object, labels: object, num_classes: int) -> tuple[Array, Array]:
+def read_predictions(predictions: object, num_classes: int, traceable: bool = False) -> Array:
+  num_classes = at_least("num_classes", num_classes, 1)
+  return read_classes("predictions", predictions, "runs examples", num_classes, -1, traceable=traceable)
+
+
+def read_votes(predictions: object, labels: object, num_classes: int, traceable: bool = False) -> tuple[Array, Array]:
   """Predictions (runs, examples) and the labels (examples,) that fit them."""
-  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
-  labels = read_classes("labels", labels, "examples", num_classes, 0)
+  predictions = read_predictions(predictions, num_classes, traceable)
+  labels = read_classes("labels", labels, "examples", num_classes, traceable=traceable)
   if len(labels) != predictions.shape[1]:
     hint = "; are the predictions transposed?" if len(labels) == predictions.shape[0] else ""
     raise Mistake(
@@ -126,35 +138,56 @@ def read_votes(predictions: object, labels: object, num_classes: int) -> tuple[A
   return predictions, labels.astype(np.int32)
 
 
-def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> Array:
-  """Finite numbers; the first that is not is named by its place."""
+def read_labels_of(scores: Array, what: str, labels: object, num_classes: int) -> np.ndarray:
+  """Labels of the examples on axis 1 of `scores`."""
+  labels = np.asarray(read_classes("labels", labels, "examples", num_classes))
+  if len(labels) != scores.shape[1]:
+    raise Mistake(f"labels has shape {labels.shape} beside {what} of shape {scores.shape}: give one label an example")
+  return labels
+
+
+def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
+  """Finite numbers in float64; the first that is not is named by its place."""
   x = read(what, x, axes, at_least)
   if x.dtype.kind in "OSUc":
     raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
   x = real(x)
-  if not traced(x) and not np.isfinite(x).all():
-    where = np.argwhere(~np.isfinite(x))[0]
-    names = axes.split()[len(axes.split()) - x.ndim :]
-    singular = (name if name == "class" else name.removesuffix("s") for name in names)
-    place = ", ".join(f"{name} {i}" for name, i in zip(singular, where, strict=True))
-    raise Mistake(f"{what} is {x[tuple(where)]} at {place}: leave such entries out, or repair them, first")
+  names = axes.split()[len(axes.split()) - x.ndim :]
+  check_finite(what, x, names)
   return x
 
 
-def within(what: str, x: Given["..."], low: float, high: float) -> Array:
+def check_finite(what: str, x: np.ndarray, names: Sequence[str], first_run: int = 0) -> None:
+  if np.isfinite(x).all():
+    return
+  where = np.argwhere(~np.isfinite(x))[0]
+  singular = (name if name == "class" else name.removesuffix("s") for name in names)
+  offsets = [first_run, *[0] * len(names)]
+  place = ", ".join(f"{name} {i + first}" for name, i, first in zip(singular, where, offsets, strict=False))
+  raise Mistake(f"{what} is {x[tuple(where)]} at {place}: leave such entries out, or repair them, first")
+
+
+def within(what: str, x: Given["..."], low: float, high: float) -> np.ndarray:
   """Numbers between `low` and `high`; NaN passes, since it stands for a statistic of too little data."""
-  x = real(x)
-  if not traced(x) and ((x < low) | (x > high)).any():
+  x = real(untraced(what, x))
+  if ((x < low) | (x > high)).any():
     wrong = x[(x < low) | (x > high)].flat[0]
     raise Mistake(f"{what} is {wrong:g}: give a number between {low:g} and {high:g}")
   return x
 
 
-def positive(what: str, x: Given["..."]) -> Array:
-  x = real(x)
-  if not traced(x) and not (x > 0).all():
+def positive(what: str, x: Given["..."]) -> np.ndarray:
+  x = real(untraced(what, x))
+  if not (x > 0).all():
     raise Mistake(f"{what} is {x[~(x > 0)].flat[0]:g}: give a number above 0")
   return x
+
+
+def ends(level: float) -> tuple[float, float]:
+  """The quantiles between which `level` of a law lies, as much below as above."""
+  if not 0 < level < 1:
+    raise Mistake(f"level is {level!r}: give a number between 0 and 1, such as 0.95")
+  return (1 - level) / 2, (1 + level) / 2
 
 
 # Counting
@@ -162,9 +195,15 @@ def positive(what: str, x: Given["..."]) -> Array:
 
 def count(errors: Array, axis: int) -> Array:
   """How many errors along an axis, exactly."""
-  if isinstance(errors, np.ndarray):
-    return errors.sum(axis, dtype=np.int64)
-  return settled(errors.sum(axis, dtype=np.int32))
+  return settled(errors.sum(axis, dtype=np.int64 if isinstance(errors, np.ndarray) else np.int32))
+
+
+def counted(predictions: object, labels: object, num_classes: int, traceable: bool = True) -> tuple[Array, Array, int]:
+  """Votes (examples, classes), labels (examples,), both NumPy unless one is traced, and how many runs there are."""
+  predictions, labels = read_votes(predictions, labels, num_classes, traceable)
+  votes = votes_of(predictions, num_classes)
+  xp = namespace(votes, labels)
+  return xp.asarray(votes), xp.asarray(labels), len(predictions)
 
 
 def votes_of(predictions: Array, num_classes: int) -> Array:
@@ -213,10 +252,14 @@ def count_halves(errors: jax.Array) -> jax.Array:
   return lax.population_count(words).sum(1, dtype=jnp.uint32).astype(jnp.int32)
 
 
-def tallies(drawn: Array, size: int, xp: ModuleType) -> Array:
+def bincount(places: Array, weights: Array | None, size: int) -> Array:
+  if traced(places, weights):
+    return jnp.bincount(places, weights, length=size)
+  return np.bincount(places, weights, minlength=size)
+
+
+def times_drawn(drawn: Array, size: int) -> np.ndarray:
   """How often each of `size` things was drawn, a row for each row of draws."""
-  if xp is jnp:
-    return jax.vmap(lambda row: jnp.bincount(row, length=size))(drawn)
   width = np.int32 if len(drawn) * size < 2**31 else np.int64
   places = np.asarray(drawn, width) + np.arange(len(drawn), dtype=width)[:, None] * width(size)
   return np.bincount(places.ravel(), minlength=len(drawn) * size).reshape(len(drawn), size)

@@ -35,9 +35,10 @@ def _product(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 def _words(marks: jax.Array) -> jax.Array:
-  """Bits of 32 runs in a word, `_WORDS` words in a group: (groups, words, examples). Runs that lack are 0."""
-  marks = jnp.pad(marks, ((0, -len(marks) % (32 * _WORDS)), (0, 0)))
-  bits = marks.reshape(len(marks) // (32 * _WORDS), _WORDS, 32, marks.shape[1]).astype(jnp.uint32)
+  """Bits of 32 runs in a word, up to `_WORDS` words in a group: (groups, words, examples). Runs that lack are 0."""
+  words = max(1, min(_WORDS, -(-len(marks) // 32)))
+  marks = jnp.pad(marks, ((0, -len(marks) % (32 * words)), (0, 0)))
+  bits = marks.reshape(len(marks) // (32 * words), words, 32, marks.shape[1]).astype(jnp.uint32)
   return (bits << jnp.arange(32, dtype=jnp.uint32)[:, None]).sum(2, dtype=jnp.uint32)
 
 

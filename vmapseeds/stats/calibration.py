@@ -6,7 +6,6 @@ h~_k(x) is the fraction of the R runs that vote for class k on example x; the en
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -14,16 +13,17 @@ from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
+  bincount,
   centred,
   correlation,
+  counted,
   namespace,
   ratio,
-  read_classes,
+  read_predictions,
   read_reals,
-  read_votes,
   real,
   settled,
-  traced,
+  untraced,
   votes_of,
   within,
 )
@@ -56,24 +56,17 @@ def cace(
   Returns:
     0-d, from 0 (perfect) to num_classes; NaN without runs or examples.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range, bins below 1.
-
   Source: jiang2022, equations 56 to 58 (which put a confidence of 1 in no bin).
 
   >>> print(cace([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], labels=[0, 0, 1], num_classes=2).round(6))
   0.666667
   """
-  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  return cace_of_votes(votes_of(predictions, num_classes), labels, len(predictions), bins)
+  return cace_of_votes(*counted(predictions, labels, num_classes), bins)
 
 
 def cace_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
   """`cace` from the votes (examples, classes)."""
-  xp = namespace(votes, labels)
-  hits = xp.asarray(labels)[:, None] == xp.arange(votes.shape[1])[None, :]
-  return _calibration_error(votes.reshape(-1), hits.reshape(-1), runs, len(votes), bins)
+  return _calibration_error(*_items(votes, labels, "pairs"), runs, bins)
 
 
 def ece(
@@ -96,39 +89,23 @@ def ece(
   Returns:
     0-d, from 0 (perfect) to 1; NaN without runs or examples.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range, bins below 1.
-
   Source: jiang2022, equations 59 to 62.
 
   >>> print(ece([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], labels=[0, 0, 1], num_classes=2).round(6))
   0.5
   """
-  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  return ece_of_votes(votes_of(predictions, num_classes), labels, len(predictions), bins)
+  return ece_of_votes(*counted(predictions, labels, num_classes), bins)
 
 
 def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
   """`ece` from the votes (examples, classes)."""
-  xp = namespace(votes, labels)
-  hits = xp.asarray(top_class(votes)) == xp.asarray(labels)
-  return _calibration_error(votes.max(1), hits, runs, len(votes), bins)
+  return _calibration_error(*_items(votes, labels, "top"), runs, bins)
 
 
-def _calibration_error(votes: Array, hits: Array, runs: int, examples: int, bins: int) -> Array:
-  """Σ_i |Σ_{items of B_i} (hit - votes/R)| / n, in whole votes: |B_i| cancels from its own mean."""
-  xp = namespace(votes, hits)
-  if not examples or not (traced(runs) or runs):
-    return real(np.nan, xp)
-  votes, hits = xp.asarray(votes), xp.asarray(hits)
-  bin_of = xp.minimum(bins * votes // runs, bins - 1)
-  excess = real(hits) * real(runs, xp) - real(votes)
-  if xp is np:
-    totals = np.bincount(bin_of, excess, minlength=bins)
-  else:
-    totals = jnp.bincount(bin_of, excess, length=bins)
-  return ratio(abs(totals).sum(), examples * runs)
+def _calibration_error(votes: Array, hits: Array, runs: int, bins: int, weights: Array | float = 1.0) -> Array:
+  """Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in whole votes: |B_i| cancels from its own mean."""
+  excess = _by_bin(votes, real(hits) * runs - real(votes), runs, bins)[0]
+  return ratio((abs(excess) * weights).sum(), votes.shape[1] * runs)
 
 
 # What an item of a calibration curve is.
@@ -165,18 +142,13 @@ def calibration_curve(
     `confidence`, `accuracy`, `weight` and `items`, (bins,) or (classes, bins). A class that no label has keeps its row,
     with an accuracy of 0. Without runs all bins are empty; without examples the weights are NaN too.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range, bins below 1, unknown items.
-
   Source: jiang2022, definitions 4.2 and 4.3, equations 56 and 57, figures 6 and 14.
 
   >>> curve = calibration_curve([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], [0, 0, 1], num_classes=2, bins=2)
   >>> print(curve.confidence, curve.accuracy, curve.items)
   [0.   0.75] [0.5 0.5] [2 4]
   """
-  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  return curve_of_votes(votes_of(predictions, num_classes), labels, len(predictions), bins, of)
+  return curve_of_votes(*counted(predictions, labels, num_classes), bins, of)
 
 
 def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -> CalibrationCurve:
@@ -192,40 +164,33 @@ def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -
 def _items(votes: Array, labels: Array | None, of: str) -> tuple[Array, Array]:
   """The votes that items have and whether they are right, (curves, examples, items of an example)."""
   one_of("items of", of, ITEMS)
-  xp = namespace(votes, labels)
   if of == "top":
-    hits = xp.asarray(top_class(votes)) == xp.asarray(labels)
-    return votes.max(1)[None, :, None], hits[None, :, None]
-  hits = xp.asarray(labels)[:, None] == xp.arange(votes.shape[1])[None, :]
+    return votes.max(1)[None, :, None], (top_class(votes) == labels)[None, :, None]
+  hits = labels[:, None] == namespace(labels).arange(votes.shape[1])[None, :]
   return (votes[None], hits[None]) if of == "pairs" else (votes.T[..., None], hits.T[..., None])
 
 
 def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
   """Sum of the weights, or number, of each curve's items in each bin: (curves, bins). Votes: (curves, ...)."""
-  curves = len(votes)
-  xp = namespace(votes, weights)
-  start = bins * xp.arange(curves).reshape(-1, *[1] * (votes.ndim - 1))
-  places = (_bin(xp.asarray(votes), runs, bins) + start).reshape(-1)
-  weights = None if weights is None else real(weights, xp).reshape(-1)
-  length = {"length" if xp is jnp else "minlength": curves * bins}
+  curves, bins = len(votes), at_least("bins", bins, 1)
+  xp = namespace(votes)
+  bin_of = xp.minimum(bins * votes // max(runs, 1), bins - 1)
+  places = (bin_of + bins * xp.arange(curves)[:, None, None]).reshape(-1)
+  weights = None if weights is None else real(weights).reshape(-1)
   # Without runs there are no votes, and nothing is in a bin.
-  return xp.bincount(places, weights, **length).reshape(curves, bins) * int(runs > 0)
-
-
-def _bin(votes: Array, runs: int, bins: int) -> Array:
-  """In which bin an item is, from its whole votes."""
-  return namespace(votes).minimum(bins * votes // max(runs, 1), bins - 1)
+  return bincount(places, weights, curves * bins).reshape(curves, bins) * int(runs > 0)
 
 
 def calibration_band(
   predictions: Given["runs examples"],
   labels: Given["examples"],
   num_classes: int,
-  key: jax.Array,
   bins: int = 10,
   of: str = "pairs",
-  replicates: int = 1000,
+  *,
+  key: jax.Array,
   level: float = 0.95,
+  replicates: int = 1000,
 ) -> Bootstrap:
   """Bootstrap of the accuracies of a `calibration_curve`, over test examples.
 
@@ -236,17 +201,14 @@ def calibration_band(
     predictions: (runs, examples), class indices; -1 is no vote.
     labels: (examples,), class indices.
     num_classes: K.
-    key: a JAX random key.
     bins: how many bins of equal width.
     of: as in `calibration_curve`.
-    replicates: how many resamples.
+    key: a JAX random key.
     level: what the intervals shall cover, between 0 and 1.
+    replicates: how many resamples.
 
   Returns:
     `se` (the paper's error bar), `low` and `high` of acc(B_i), (bins,) or (classes, bins); NaN for an empty bin.
-
-  Raises:
-    Mistake: shapes that do not fit, or arguments out of range.
 
   Source: jiang2022, figure 6 ("one bootstrapping standard deviation", of what is left open).
 
@@ -254,25 +216,22 @@ def calibration_band(
   >>> bool((band.low <= band.high).all())
   True
   """
-  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  votes = votes_of(predictions, num_classes)
-  return band_of_votes(votes, labels, len(predictions), bins, of, key, replicates, level)
+  counts = counted(predictions, labels, num_classes, traceable=False)
+  return band_of_votes(*counts, bins, of, key=key, level=level, replicates=replicates)
 
 
 def band_of_votes(
-  votes: Array, labels: Array, runs: int, bins: int, of: str, key: jax.Array, replicates: int, level: float
+  votes: np.ndarray, labels: np.ndarray, runs: int, bins: int, of: str, *, key: jax.Array, level: float, replicates: int
 ) -> Bootstrap:
   """`calibration_band` from the votes (examples, classes)."""
-  xp = namespace(votes, labels, key)
-  drawn = real(resamples(key, replicates, len(votes)), xp)
+  drawn = real(resamples(len(votes), key=key, replicates=replicates))
 
-  def accuracy(votes: Array, hits: Array) -> Array:
-    right, items = (drawn @ real(_by_bin(votes, x, runs, bins), xp) for x in (hits, None))
+  def accuracy(votes: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    right, items = (drawn @ real(_by_bin(votes[:, None], x, runs, bins)) for x in (hits, None))
     return ratio(right, items)
 
   curves = [accuracy(*curve) for curve in zip(*_items(votes, labels, of), strict=True)]
-  return from_replicates(xp.stack(curves, 1) if of == "classes" else curves[0], level)
+  return from_replicates(np.stack(curves, 1) if of == "classes" else curves[0], level=level)
 
 
 def confidence_histogram(
@@ -290,23 +249,18 @@ def confidence_histogram(
     (bins,), whole numbers that sum to n K ("pairs") or n ("top"); (classes, bins) of rows that sum to n ("classes").
     Zeros without runs.
 
-  Raises:
-    Mistake: predictions is not (runs, examples), or not -1 to num_classes - 1; bins below 1; unknown items.
-
   Source: jiang2022, appendix D.5, figure 12.
 
   >>> confidence_histogram([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], num_classes=2, bins=4)
   array([2, 0, 2, 2])
   """
-  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
-  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
+  predictions = read_predictions(predictions, num_classes, traceable=True)
   return histogram_of_votes(votes_of(predictions, num_classes), len(predictions), bins, of)
 
 
 def histogram_of_votes(votes: Array, runs: int, bins: int, of: str) -> Array:
   """`confidence_histogram` from the votes (examples, classes)."""
-  nothing = np.zeros(len(votes), int)
-  counts = settled(_by_bin(_items(votes, nothing, of)[0], None, runs, bins))
+  counts = settled(_by_bin(_items(votes, votes[:, 0], of)[0], None, runs, bins))
   return counts if of == "classes" else counts[0]
 
 
@@ -330,9 +284,6 @@ def cace_exact_levels(
   Returns:
     0-d, from 0 to num_classes; NaN without runs or examples.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range.
-
   Source: jiang2022, definition 4.4, theorem 4.2 and the remark at the end of appendix B.3.
 
   >>> P, y = [[0, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], [0, 0, 1]
@@ -340,21 +291,13 @@ def cace_exact_levels(
   >>> print(gde_gap(P, y, 2, self_pairs=True).round(4), bounds[0].round(4), bounds[1].round(4))
   0.125 0.25 0.5
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  return exact_levels_of_votes(votes_of(predictions, num_classes), labels, len(predictions), refined)
+  return exact_levels_of_votes(*counted(predictions, labels, num_classes), refined)
 
 
 def exact_levels_of_votes(votes: Array, labels: Array, runs: int, refined: bool) -> Array:
   """`cace_exact_levels` from the votes (examples, classes)."""
-  xp = namespace(votes, labels)
-  if not runs or not len(votes):
-    return real(np.nan, xp)
-  votes, hits = _items(votes, labels, "pairs")
-  level = xp.asarray(votes).reshape(-1)
-  excess = real(hits, xp).reshape(-1) * runs - real(level)
-  totals = abs(xp.bincount(level, excess, **{"length" if xp is jnp else "minlength": runs + 1}))
-  return ratio((totals * (1 - xp.arange(runs + 1) / runs if refined else 1)).sum(), votes.shape[1] * runs)
+  weights = 1 - real(np.arange(runs + 1), namespace(votes)) / max(runs, 1) if refined else 1.0
+  return _calibration_error(*_items(votes, labels, "pairs"), runs, runs + 1, weights)
 
 
 class FiniteEnsemble(NamedTuple):
@@ -367,7 +310,7 @@ class FiniteEnsemble(NamedTuple):
 
 
 def finite_ensemble_calibration(
-  fractions: Given["examples classes"], runs: int, key: jax.Array, bins: int = 10, replicates: int = 100
+  fractions: Given["examples classes"], runs: int, bins: int = 10, *, key: jax.Array, replicates: int = 100
 ) -> FiniteEnsemble:
   """CACE and ECE that R runs on n examples have if their law is perfectly calibrated: the part that comes from R and n.
 
@@ -379,16 +322,13 @@ def finite_ensemble_calibration(
     fractions: (examples, classes), such as `vote_fractions`. What a row lacks of 1 is runs without a prediction, and
       examples of none of the classes.
     runs: R, at least 1.
-    key: a JAX random key; the same key gives the same labels and votes.
     bins: as in `cace`.
+    key: a JAX random key; the same key gives the same labels and votes.
     replicates: how many simulations.
 
   Returns:
     `cace`, `ece`: means over simulations, 0-d; `cace_sd`, `ece_sd`: their standard deviation (ddof = 1) from one
     simulation to another, NaN for a single one. NaN without examples.
-
-  Raises:
-    Mistake: fractions is not (examples, classes) or not between 0 and 1, or a number out of range.
 
   Source: ours; beside jiang2022, table 1, whose CACE of 5 and of 2 models mostly measures this.
 
@@ -402,9 +342,7 @@ def finite_ensemble_calibration(
   fractions = within("fractions", read_reals("fractions", fractions, "examples classes"), 0, 1)
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
-  if traced(fractions, key):
-    raise Mistake("simulation under jit: call finite_ensemble_calibration outside of it")
-  rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+  rng = np.random.default_rng(np.asarray(jax.random.key_data(untraced("key", key))))
   # What a row lacks of 1 is one class more, of labels that nobody votes for and of runs that do not vote.
   law = np.append(fractions, np.maximum(1 - fractions.sum(1, keepdims=True), 0), axis=1)
   law /= law.sum(1, keepdims=True)
@@ -433,23 +371,18 @@ def gde_gap(
   Returns:
     0-d, from 0 to 1; NaN for a single run (without self_pairs) or without examples.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range.
-
   Source: jiang2022, section 3 and tables 1 to 3.
 
   >>> print(gde_gap([[0, 1], [0, 0], [1, 0]], labels=[0, 0], num_classes=2).round(6))
   0.333333
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  return gap_of_votes(votes_of(predictions, num_classes), labels, len(predictions), self_pairs)
+  return gap_of_votes(*counted(predictions, labels, num_classes), self_pairs)
 
 
 def gap_of_votes(votes: Array, labels: Array, runs: int, self_pairs: bool) -> Array:
   """`gde_gap` from the votes (examples, classes)."""
-  xp = namespace(votes, labels)
-  right = xp.take_along_axis(xp.asarray(votes), xp.asarray(labels)[:, None], axis=1)
+  xp = namespace(votes)
+  right = xp.take_along_axis(votes, labels[:, None], axis=1)
   error = ratio(real(runs - right).sum(), runs * len(votes))
   return xp.asarray(abs(error - disagreement_of_votes(votes, runs, self_pairs)))
 
@@ -465,9 +398,6 @@ def relative_deviation(error: Given["..."], disagreement: Given["..."]) -> Float
 
   Returns:
     Their common shape, from 0 to 2; NaN where both are 0.
-
-  Raises:
-    Mistake: an error or a disagreement outside 0 to 1.
 
   Source: jiang2022, equation 63.
 
@@ -489,25 +419,15 @@ def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   Returns:
     0-d, from -1 to 1; NaN for fewer than two points or a constant series.
 
-  Raises:
-    Mistake: shapes that do not fit, or a number that is not finite.
-
   Source: jiang2022, section 3 (which leaves the variant open); Kendall 1945.
 
   >>> print(kendall_tau([1, 2, 3, 3], [1, 3, 2, 4]).round(6))
   0.547723
   """
   x, y = _series(x, y)
-  xp = namespace(x, y)
-
-  def order(v):
-    return xp.sign(v[:, None] - v[None, :]).astype(xp.int8)
-
-  def pairs(a, b):
-    return real((a * b).sum(dtype=xp.int32 if xp is jnp else xp.int64))
-
-  in_x, in_y = order(x), order(y)
-  return ratio(pairs(in_x, in_y), xp.sqrt(pairs(in_x, in_x)) * xp.sqrt(pairs(in_y, in_y)))
+  in_x, in_y = (np.sign(v[:, None] - v).astype(np.int8) for v in (x, y))
+  both, of_x, of_y = (real((a * b).sum(dtype=np.int64)) for a, b in ((in_x, in_y), (in_x, in_x), (in_y, in_y)))
+  return ratio(both, np.sqrt(of_x) * np.sqrt(of_y))
 
 
 def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
@@ -519,15 +439,12 @@ def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   Returns:
     0-d, from 0 to 1; NaN for fewer than two points or a constant series.
 
-  Raises:
-    Mistake: shapes that do not fit, or a number that is not finite.
-
   Source: jiang2022, section 3; jordan2023, figures 2, 6 and 12.
 
   >>> print(r_squared([1, 2, 3], [2, 4, 5]).round(6))
   0.964286
   """
-  return namespace(x, y).asarray(correlation(*_series(x, y)) ** 2)
+  return np.asarray(correlation(*_series(x, y)) ** 2)
 
 
 class ScatterAgreement(NamedTuple):
@@ -555,9 +472,6 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
     See `ScatterAgreement`, all 0-d. Correlations are NaN for fewer than two points or a constant series; deviation and
     ratios leave out points without error and disagreement, and without error, and are NaN where none is left.
 
-  Raises:
-    Mistake: shapes that do not fit, or a number outside 0 to 1 or not finite.
-
   Source: jiang2022, section 3, figures 1 to 5, tables 4 and 5, equation 63.
 
   >>> agreement = scatter_agreement([0.2, 0.3, 0.4], [0.19, 0.3, 0.36])
@@ -567,17 +481,16 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
   y, x = read_reals("error", error, "configurations"), read_reals("disagreement", disagreement, "configurations")
   if x.shape != y.shape:
     raise Mistake(f"error has shape {y.shape} and disagreement {x.shape}: give both for each configuration")
-  xp = namespace(x, y)
   deviation, ratios = relative_deviation(y, x), ratio(x, y)
-  known = xp.isfinite(deviation)
-  least, greatest = (sign * xp.where(xp.isnan(ratios), xp.inf, sign * ratios).min(initial=xp.inf) for sign in (1, -1))
+  known = np.isfinite(deviation)
+  least, greatest = (sign * np.where(np.isnan(ratios), np.inf, sign * ratios).min(initial=np.inf) for sign in (1, -1))
   of_line = 1 - ratio(((y - x) ** 2).sum(), (centred(y) ** 2).sum())
   return ScatterAgreement(
     r_squared(x, y),
-    xp.asarray(of_line),
+    np.asarray(of_line),
     kendall_tau(x, y),
-    ratio(xp.where(known, deviation, 0).sum(), known.sum()),
-    *(xp.where(xp.isinf(end), xp.nan, end) for end in (least, greatest)),
+    ratio(np.where(known, deviation, 0).sum(), known.sum()),
+    *(np.where(np.isinf(end), np.nan, end) for end in (least, greatest)),
   )
 
 

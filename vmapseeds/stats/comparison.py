@@ -13,24 +13,13 @@ import numpy as np
 import scipy.special
 import scipy.stats
 from jaxtyping import Bool, Float, Int
+from scipy.special import ndtr, ndtri
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats import resampling
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  namespace,
-  positive,
-  ratio,
-  read,
-  read_reals,
-  real,
-  settled,
-  traced,
-  within,
-)
+from vmapseeds.stats._arrays import Array, Given, ends, positive, ratio, read, read_reals, real, untraced, within
 from vmapseeds.stats.estimators import checked_correlation, sample_variance
-from vmapseeds.stats.intervals import log_ratio_reach, untraced, variance_interval
+from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
 
 _TIES = ("half", "strict", "drop")
 # Section 4.2: the improvements that papers publish, in standard deviations of a run, by the paper's regression.
@@ -119,9 +108,6 @@ def probability_of_outperforming(
   Returns:
     0-d, from 0 to 1; NaN without pairs, or if all are dropped.
 
-  Raises:
-    Mistake: shapes that do not fit, a performance that is not finite, or another `ties`.
-
   Source: bouthillier2021, equation 9 (written in risks) and appendix C.4.
 
   >>> print(probability_of_outperforming([0.9, 0.8, 0.7, 0.6], [0.8, 0.8, 0.6, 0.7]))
@@ -145,9 +131,8 @@ def _outcomes(a: Array, b: Array, ties: str, paired: bool) -> tuple[Array, Array
   one_of("ties", ties, _TIES)
   if not paired:
     a, b = a[:, None], b[None, :]
-  xp = namespace(a, b)
   win, tie = real(a > b), real(a == b)
-  return win, tie if ties == "half" else xp.zeros_like(tie), 1 - tie if ties == "drop" else xp.ones_like(tie)
+  return win, tie if ties == "half" else np.zeros_like(tie), 1 - tie if ties == "drop" else np.ones_like(tie)
 
 
 def decide(
@@ -157,8 +142,9 @@ def decide(
   alpha: float = 0.05,
   ties: str = "half",
   paired: bool = True,
+  *,
   key: jax.Array | None = None,
-  resamples: int = 10_000,
+  replicates: int = 10_000,
 ) -> Decision:
   """Decides whether A is better than B: P(A > B) with its percentile-bootstrap interval, against ½ and γ.
 
@@ -167,7 +153,7 @@ def decide(
   For pairs the interval is the bootstrap's own limit of infinitely many resamples, computed exactly: the α/2
   and 1 - α/2 quantiles of the mean of k outcomes drawn from those seen, a binomial where nothing ties. It has
   no Monte-Carlo noise and needs no key. With ties="drop" tied pairs are left out before resampling. With
-  paired=False the runs of A and of B are resampled independently, `resamples` times, under `key`.
+  paired=False the runs of A and of B are resampled independently, `replicates` times, under `key`.
 
   The interval answers what other runs on the same task would give. Up to 58 pairs γ = 0.75 never changes the
   decision, and where A wins every pair, even a single one, the interval is [1, 1]: see `paired_sample_size`.
@@ -180,15 +166,11 @@ def decide(
     ties: "half", "strict" or "drop", as in `probability_of_outperforming`.
     paired: False for runs that do not belong together.
     key: a JAX random key, for paired=False only.
-    resamples: how many bootstrap resamples, for paired=False only.
+    replicates: how many bootstrap resamples, for paired=False only.
 
   Returns:
-    `probability`, `low`, `high`, 0-d; `significant` and `meaningful`, 0-d bool; and outside `jit` `decision`,
-    a str. Without (decided) pairs the numbers are NaN and nothing is significant.
-
-  Raises:
-    Mistake: shapes that do not fit, a performance that is not finite, gamma, alpha, ties or resamples out of
-      range, or no key where one is needed.
+    `probability`, `low`, `high`, 0-d; `significant` and `meaningful`, 0-d bool; and `decision`, a str.
+    Without (decided) pairs the numbers are NaN and nothing is significant.
 
   Source: bouthillier2021, appendices C.5 and C.6 (the rule in section 4.1 is misprinted).
 
@@ -197,16 +179,14 @@ def decide(
   0.85 0.7 1.0 significant and meaningful
   """
   _check_rule(gamma, alpha)
-  resamples = at_least("resamples", resamples, 1)
   a, b = _performances(a, b, paired)
   win, tie, decided = _outcomes(a, b, ties, paired)
   if paired:
     low, high = _exact_interval(win, tie, decided, alpha)
   else:
-    low, high = _resampled_interval(win, tie, decided if ties == "drop" else None, alpha, key, resamples)
+    low, high = _resampled_interval(win, tie, decided if ties == "drop" else None, alpha, key, replicates)
   probability = ratio(win.sum() + 0.5 * tie.sum(), decided.sum())
-  xp = namespace(probability)
-  return Decision(probability, low, high, xp.asarray(low > 0.5), xp.asarray((low > 0.5) & (high > gamma)))
+  return Decision(probability, low, high, np.asarray(low > 0.5), np.asarray((low > 0.5) & (high > gamma)))
 
 
 def _check_rule(gamma: float, alpha: float) -> None:
@@ -216,54 +196,44 @@ def _check_rule(gamma: float, alpha: float) -> None:
     raise Mistake(f"alpha is {alpha!r}: give a number above 0 and below 1")
 
 
-def _exact_interval(win: Array, tie: Array, decided: Array, alpha: float) -> tuple[Array, Array]:
+def _exact_interval(win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha: float) -> tuple[Array, Array]:
   """Quantiles of the credit of as many draws from the outcomes as were decided; credit in halves."""
-  xp = namespace(win)
-  drawn = decided.sum()
+  drawn = int(decided.sum())
   p_win, p_tie = ratio(win.sum(), drawn), ratio(tie.sum(), drawn)
-
-  def draw(_, pmf):
+  pmf = np.zeros(2 * len(win) + 3)
+  pmf[0] = 1
+  for _ in range(drawn):
     # Rolling brings only zeros to the front: the last entry that can be reached is the last.
-    return pmf * (1 - p_win - p_tie) + xp.roll(pmf, 1) * p_tie + xp.roll(pmf, 2) * p_win
-
-  pmf = xp.zeros(2 * len(win) + 3)
-  pmf = pmf.at[0].set(1) if xp is jnp else np.where(np.arange(len(pmf)) == 0, 1.0, 0.0)
-  if xp is jnp:
-    pmf = jax.lax.fori_loop(0, drawn.astype(int), draw, pmf)
-  else:
-    for i in range(int(drawn)):
-      pmf = draw(i, pmf)
+    pmf = pmf * (1 - p_win - p_tie) + np.roll(pmf, 1) * p_tie + np.roll(pmf, 2) * p_win
   # The hair takes sums that equal a level exactly as equal, however they were rounded.
-  cdf = xp.cumsum(pmf) + (1e-12 if pmf.dtype == np.float64 else 1e-6)
-  return tuple(ratio(xp.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2))
+  cdf = np.cumsum(pmf) + 1e-12
+  return tuple(ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2))
 
 
 def _resampled_interval(
-  win: Array, tie: Array, decided: Array | None, alpha: float, key: jax.Array | None, resamples: int
+  win: np.ndarray, tie: np.ndarray, decided: np.ndarray | None, alpha: float, key: jax.Array | None, replicates: int
 ) -> tuple[Array, Array]:
   """Quantiles of U/(n m) over resamples of A's runs and of B's; `decided` is None where all comparisons count."""
   if key is None:
     raise Mistake("paired=False needs a key for its bootstrap: give key=jax.random.key(0), for example")
-  xp = namespace(win, key)
   if not win.size:
-    return (real(np.nan, xp),) * 2
+    return (real(np.nan),) * 2
+  # float32 is faster and holds whole numbers of up to 2^24, here twice those of A's runs times B's.
+  number = np.float32 if 2 * win.size < 2**24 else np.float64
+  weights_a, weights_b = (
+    resampling.resamples(n, key=k, replicates=replicates).astype(number)
+    for k, n in zip(jax.random.split(key), win.shape, strict=True)
+  )
 
-  def number(x: Array) -> Array:
-    # float32 is faster and holds whole numbers of up to 2^24, here twice those of A's runs times B's.
-    return xp.asarray(x, xp.float32) if 2 * win.size < 2**24 else real(x, xp)
-
-  keys = jax.random.split(key)
-  weights_a, weights_b = (number(resampling.resamples(k, resamples, n)) for k, n in zip(keys, win.shape, strict=True))
-
-  def total(x: Array) -> Array:
-    return real(xp.einsum("rb,rb->r", weights_a @ number(x), weights_b), xp)
+  def total(x: np.ndarray) -> np.ndarray:
+    return real(np.einsum("rb,rb->r", weights_a @ x.astype(number), weights_b))
 
   compared = win.size if decided is None else total(decided)
   # A resample in which all pairs are dropped says nothing.
-  means = xp.sort(ratio(total(2 * win + tie), 2.0 * compared))
-  said = (~xp.isnan(means)).sum()
-  ranks = (xp.clip(xp.ceil(q * said).astype(int) - 1, 0, resamples - 1) for q in (alpha / 2, 1 - alpha / 2))
-  return tuple(xp.asarray(means[r]) for r in ranks)
+  means = np.sort(ratio(total(2 * win + tie), 2.0 * compared))
+  said = (~np.isnan(means)).sum()
+  ranks = (np.clip(np.ceil(q * said).astype(int) - 1, 0, replicates - 1) for q in (alpha / 2, 1 - alpha / 2))
+  return tuple(np.asarray(means[r]) for r in ranks)
 
 
 def noether_sample_size(
@@ -281,9 +251,6 @@ def noether_sample_size(
 
   Returns:
     Their common shape, whole numbers.
-
-  Raises:
-    Mistake: an argument out of range, or alpha + beta not below 1.
 
   Source: bouthillier2021, appendix C.3; Noether 1987.
 
@@ -308,9 +275,6 @@ def paired_sample_size(
   Returns:
     Their common shape, whole numbers.
 
-  Raises:
-    Mistake: an argument out of range, or alpha + beta not below 1.
-
   Source: Noether 1987, the sign test; bouthillier2021 uses the Mann-Whitney size instead.
 
   >>> print(paired_sample_size())
@@ -319,17 +283,14 @@ def paired_sample_size(
   return _sample_size(gamma, alpha, beta, 4)
 
 
-def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> Array:
-  gamma, alpha, beta = real(gamma), real(alpha), real(beta)
-  xp = namespace(gamma, alpha, beta)
-  if xp is np:
-    if not ((gamma > 0.5) & (gamma <= 1)).all():
-      raise Mistake(f"gamma is {gamma}: give a probability above 0.5 and at most 1")
-    if not ((alpha > 0) & (beta > 0) & (alpha + beta < 1)).all():
-      raise Mistake(f"alpha is {alpha} and beta {beta}: give rates above 0 that add up to less than 1")
-  ndtri = (scipy if xp is np else jax.scipy).special.ndtri
+def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> np.ndarray:
+  gamma, alpha, beta = (real(untraced(*given)) for given in (("gamma", gamma), ("alpha", alpha), ("beta", beta)))
+  if not ((gamma > 0.5) & (gamma <= 1)).all():
+    raise Mistake(f"gamma is {gamma}: give a probability above 0.5 and at most 1")
+  if not ((alpha > 0) & (beta > 0) & (alpha + beta < 1)).all():
+    raise Mistake(f"alpha is {alpha} and beta {beta}: give rates above 0 that add up to less than 1")
   z = ndtri(1 - alpha) - ndtri(beta)
-  return xp.asarray(xp.ceil(z**2 / (factor * (gamma - 0.5) ** 2))).astype(int)
+  return np.asarray(np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))).astype(int)
 
 
 def paired_power(
@@ -350,18 +311,13 @@ def paired_power(
   Returns:
     Their common shape. Where `probability` is ½, the rate of false positives.
 
-  Raises:
-    Mistake: an argument out of range, or `pairs` is traced: w* is found outside `jit`.
-
   Source: ours, exactly from the binomial law; the rule is that of bouthillier2021, appendices C.5 and C.6.
 
   >>> paired_power([29, 51], 0.75).round(3)
   array([0.834, 0.965])
   """
   _check_rule(gamma, alpha)
-  if traced(pairs):
-    raise Mistake("pairs is traced: give paired_power its numbers of pairs as they are, or call it outside jit")
-  pairs = np.asarray(pairs)
+  pairs = np.asarray(untraced("pairs", pairs))
   if pairs.dtype.kind not in "iu" or (pairs < 1).any():
     raise Mistake(f"pairs is {pairs}: give whole numbers of at least 1")
   fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(pairs)
@@ -381,18 +337,13 @@ def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
   return int(np.argmax(enough)) if enough.any() else pairs + 1
 
 
-def _at_least(wins: Given["..."], pairs: Given["..."], probability: Array) -> Array:
+def _at_least(wins: Given["..."], pairs: Given["..."], probability: np.ndarray) -> np.ndarray:
   """P(at least so many wins), a binomial tail; `wins` from 1 to pairs + 1."""
-  xp = namespace(probability)
-  betainc = (jax.scipy if xp is jnp else scipy).special.betainc
-  possible = np.asarray(wins <= pairs)
-  spare = np.where(possible, pairs - wins + 1.0, 1.0)
-  if xp is jnp:
-    wins, spare, possible, probability = jnp.broadcast_arrays(real(wins, jnp), real(spare, jnp), possible, probability)
-  return xp.asarray(xp.where(possible, betainc(wins, spare, probability), 0.0))
+  possible = wins <= pairs
+  return np.where(possible, scipy.special.betainc(wins, np.where(possible, pairs - wins + 1.0, 1.0), probability), 0.0)
 
 
-def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, level: float = 0.95) -> MeanDifference:
+def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95) -> MeanDifference:
   """mean A - mean B with Student's interval: of the differences of pairs, or Welch's for runs that are none.
 
       paired: d ± t_{k-1} s_d/√k;    unpaired: d ± t_ν √(s_A²/n + s_B²/m)
@@ -402,14 +353,11 @@ def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, lev
   Args:
     a: (runs,) performances of A.
     b: (runs,) performances of B, run i under the same seeds as a's where `paired`.
-    paired: False for runs that do not belong together; not under `jit`.
+    paired: False for runs that do not belong together.
     level: what the interval shall cover, between 0 and 1.
 
   Returns:
     `difference`, `low`, `high`, 0-d; no interval (NaN) for fewer than two pairs, or two runs of A or of B.
-
-  Raises:
-    Mistake: shapes that do not fit, a performance that is not finite, or level out of range.
 
   Source: Student 1908; Welch 1947. bouthillier2021 has the z test of section 3.1: see `average_comparison`.
 
@@ -417,30 +365,21 @@ def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, lev
   >>> print(result.difference.round(6), result.low.round(6), result.high.round(6))
   0.1 -0.148414 0.348414
   """
-  quantile = (1 + _level(level)) / 2
+  _, quantile = ends(level)
   a, b = _performances(a, b, paired)
-  xp = namespace(a, b)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   if paired:
     # Constant differences must differ by 0, and a - b rounds.
-    se, freedom = xp.sqrt(ratio(sample_variance(a - b), len(a))), max(len(a) - 1, 0)
+    se, freedom = np.sqrt(ratio(sample_variance(a - b), len(a))), max(len(a) - 1, 0)
   else:
-    if xp is jnp:
-      raise Mistake("performances are traced: call mean_difference with paired=False outside jit")
     parts = [ratio(sample_variance(x), len(x)) for x in (a, b)]
     squares = sum(ratio(part**2, len(x) - 1) for part, x in zip(parts, (a, b), strict=True))
     se, freedom = np.sqrt(sum(parts)), np.where(sum(parts) == 0, 1, ratio(sum(parts) ** 2, squares))
   reach = scipy.stats.t.ppf(quantile, freedom) * se
-  return MeanDifference(*(xp.asarray(x) for x in (difference, difference - reach, difference + reach)))
+  return MeanDifference(*map(np.asarray, (difference, difference - reach, difference + reach)))
 
 
-def _level(level: float) -> float:
-  if not 0 < level < 1:
-    raise Mistake(f"level is {level!r}: give a number between 0 and 1, such as 0.95")
-  return level
-
-
-def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, level: float = 0.95) -> VarianceRatio:
+def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95) -> VarianceRatio:
   """Var(A) / Var(B) with its interval, whatever the law of the performances.
 
       paired:   log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval` has it
@@ -448,7 +387,7 @@ def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, leve
 
   Runs with the same seeds are correlated, which makes the paired interval the narrower. Without pairs, a_low and a_high
   are how far the `variance_interval` of A reaches down and up from log s_A², b_low and b_high those of B. It answers
-  what endlessly many runs on the same test examples would give. Not under `jit`.
+  what endlessly many runs on the same test examples would give.
 
   Args:
     a: (runs,) performances of A.
@@ -460,25 +399,22 @@ def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, leve
     `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or where the runs of B are equal, and no interval for fewer
     than three runs of either, or where those of A are equal.
 
-  Raises:
-    Mistake: shapes that do not fit, a performance that is not finite, traced input, or level out of range.
-
   Source: ours; Miller 1968 for the jackknife, Zou and Donner 2008 for the interval from two. Not in bouthillier2021.
 
   >>> result = variance_ratio([1.0, 2.0, 3.0, 4.0, 6.0], [1.0, 3.0, 5.0, 6.0, 8.0])
   >>> print(result.ratio.round(4), result.low.round(4), result.high.round(4))
   0.5068 0.1495 1.718
   """
-  _level(level)
-  a, b = (untraced(name, x) for name, x in zip("ab", _performances(a, b, paired), strict=True))
+  ends(level)
+  a, b = _performances(a, b, paired)
   found = ratio(sample_variance(a), sample_variance(b))
   if min(len(a), len(b)) < 3 or not found > 0:
     return VarianceRatio(found, *(np.asarray(np.nan),) * 2)
   if paired:
     down = up = log_ratio_reach(a, b, level)
   else:
-    ends = np.log([variance_interval(x, level) for x in (a, b)])
-    (a_down, a_up), (b_down, b_up) = abs(ends - np.log([[sample_variance(x)] for x in (a, b)]))
+    reached = np.log([variance_interval(x, level=level) for x in (a, b)])
+    (a_down, a_up), (b_down, b_up) = abs(reached - np.log([[sample_variance(x)] for x in (a, b)]))
     down, up = np.hypot(a_down, b_up), np.hypot(a_up, b_down)
   return VarianceRatio(found, *(np.asarray(found * np.exp(side)) for side in (-down, up)))
 
@@ -496,9 +432,6 @@ def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..
   Returns:
     Their common shape.
 
-  Raises:
-    Mistake: an argument out of range.
-
   Source: bouthillier2021, appendix C.2, corrected.
 
   >>> print(difference_sd(3.0, 4.0))
@@ -506,9 +439,8 @@ def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..
   """
   sd_a, sd_b = within("sd_a", sd_a, 0, np.inf), within("sd_b", sd_b, 0, np.inf)
   r = within("correlation", correlation, -1, 1)
-  xp = namespace(sd_a, sd_b, r)
   # Rounding may leave a hair below 0 at r = 1.
-  return xp.asarray(xp.sqrt(xp.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
+  return np.asarray(np.sqrt(np.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
 
 
 def least_significant_difference(
@@ -525,29 +457,20 @@ def least_significant_difference(
   Returns:
     Their common shape.
 
-  Raises:
-    Mistake: an argument out of range.
-
   Source: bouthillier2021, section 3.1, which speaks of a rate of 95 % where 5 % is meant.
 
   >>> print(least_significant_difference(3.0, 4.0, k=25).round(4))
   1.6449
   """
   k, alpha = positive("k", k), _open("alpha", alpha)
-  sd = difference_sd(sd_a, sd_b)
-  xp = namespace(k, alpha, sd)
-  return xp.asarray(-_normal(xp).ndtri(alpha) * sd / xp.sqrt(k))
+  return np.asarray(-ndtri(alpha) * difference_sd(sd_a, sd_b) / np.sqrt(k))
 
 
-def _open(what: str, x: Given["..."]) -> Array:
-  x = real(x)
-  if not traced(x) and not ((x > 0) & (x < 1)).all():
+def _open(what: str, x: Given["..."]) -> np.ndarray:
+  x = real(untraced(what, x))
+  if not ((x > 0) & (x < 1)).all():
     raise Mistake(f"{what} is {x[~((x > 0) & (x < 1))].flat[0]:g}: give a number above 0 and below 1")
   return x
-
-
-def _normal(xp: object) -> object:
-  return (scipy if xp is np else jax.scipy).special
 
 
 def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Float[Array, "..."]:
@@ -560,17 +483,13 @@ def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Floa
   Returns:
     Their common shape.
 
-  Raises:
-    Mistake: an argument out of range.
-
   Source: bouthillier2021, appendix I, where the √2 of a difference of two runs is missing.
 
   >>> equivalent_threshold([0.75, 0.921]).round(3)
   array([0.954, 1.997])
   """
   gamma, sigma = _open("gamma", gamma), positive("sigma", sigma)
-  xp = namespace(gamma, sigma)
-  return xp.asarray(np.sqrt(2) * _normal(xp).ndtri(gamma) * sigma)
+  return np.asarray(np.sqrt(2) * ndtri(gamma) * sigma)
 
 
 def single_point_comparison(
@@ -587,16 +506,13 @@ def single_point_comparison(
   Returns:
     Their common shape, bool.
 
-  Raises:
-    Mistake: sigma is not above 0.
-
   Source: bouthillier2021, section 4.
 
   >>> print(single_point_comparison(0.95, 0.92, sigma=0.01))
   True
   """
-  a, b, sigma = real(a), real(b), positive("sigma", sigma)
-  return namespace(a, b, sigma).asarray(a - b > threshold * sigma)
+  a, b = real(untraced("a", a)), real(untraced("b", b))
+  return np.asarray(a - b > threshold * positive("sigma", sigma))
 
 
 def average_comparison(
@@ -621,9 +537,6 @@ def average_comparison(
     `difference`, `threshold` = δ, `better`, `least_significant` (the z test's threshold), `significant`, 0-d each.
     Without two runs of each there is no z test, and without `sigma` no δ: NaN, and not better.
 
-  Raises:
-    Mistake: a performance that is not finite, sigma not above 0, or alpha out of range.
-
   Source: bouthillier2021, sections 3.1 and 4.
 
   >>> result = average_comparison([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
@@ -631,19 +544,17 @@ def average_comparison(
   0.1 0.282 False False
   """
   a, b = _performances(a, b, paired=False)
-  xp = namespace(a, b)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   of_a, of_b = sample_variance(a), sample_variance(b)
-  sigma = xp.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
-  least = -_normal(np).ndtri(_open("alpha", alpha)) * xp.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
+  sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
+  least = -ndtri(_open("alpha", alpha)) * np.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
   delta = threshold * sigma
-  results = difference, delta, difference > delta, least, difference > least
-  return AverageComparison(*map(namespace(*results).asarray, results))
+  return AverageComparison(*map(np.asarray, (difference, delta, difference > delta, least, difference > least)))
 
 
 def detection_rates(
-  probability: Given["..."], key: jax.Array, correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
-  threshold: float = _PUBLISHED, alpha: float = 0.05, simulations: int = 10_000,
+  probability: Given["..."], correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
+  threshold: float = _PUBLISHED, alpha: float = 0.05, *, key: jax.Array, replicates: int = 10_000,
 ) -> DetectionRates:  # fmt: skip
   """How often each criterion says that A is better, by the true P(A > B): the simulation of section 4.2.
 
@@ -655,57 +566,53 @@ def detection_rates(
 
   Args:
     probability: the true P(A > B), any shape, from 0 to 1.
-    key: a JAX random key.
     correlation: ρ, a number of at least 0 and below 1.
     pairs: k.
     gamma: γ of the decision.
     threshold: δ/σ.
     alpha: α of the decision.
-    simulations: how many comparisons are simulated.
+    key: a JAX random key.
+    replicates: how many comparisons are simulated.
 
   Returns:
     `single_point`, `average`, `outperforming`, each of the shape of `probability`, and their standard errors
-    √(rate (1 - rate)/simulations) as `..._se`.
-
-  Raises:
-    Mistake: an argument out of range.
+    √(rate (1 - rate)/replicates) as `..._se`.
 
   Source: bouthillier2021, section 4.2 and figure 6. The paper's bias has the variance of the whole biased estimator,
     which counts the variance within twice; here it is that between repetitions.
 
-  >>> rates = detection_rates([0.5, 0.75], jax.random.key(0))
+  >>> rates = detection_rates([0.5, 0.75], key=jax.random.key(0))
   >>> bool(rates.outperforming[0] < 0.05), bool(rates.outperforming[1] > 0.9)
   (True, True)
   """
   difference, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
-  simulations = at_least("simulations", simulations, 1)
-  counts = _detections(key, difference.ravel(), rho, threshold, fewest, pairs, simulations)
-  rates = ratio(settled(counts), simulations)
-  xp = namespace(rates)
-  both = xp.concatenate([rates, xp.sqrt(rates * (1 - rates) / simulations)])
+  replicates = at_least("replicates", replicates, 1)
+  counts = _detections(untraced("key", key), difference.ravel(), rho, threshold, fewest, pairs, replicates)
+  rates = ratio(np.asarray(counts), replicates)
+  both = np.concatenate([rates, np.sqrt(rates * (1 - rates) / replicates)])
   return DetectionRates(*both.reshape(6, *difference.shape))
 
 
 def _setting(
   probability: object, correlation: object, pairs: object, gamma: float, alpha: float
-) -> tuple[Array, Array, int]:
+) -> tuple[np.ndarray, np.ndarray, int]:
   """The difference of the means in deviations of a run, ρ, and the wins that are enough."""
   _check_rule(gamma, alpha)
   pairs = at_least("pairs", pairs, 1)
   rho = checked_correlation(read("correlation", correlation, ""))
   probability = within("probability", probability, 0, 1)
-  return np.sqrt(2) * _normal(namespace(probability)).ndtri(probability), rho, _fewest_wins(pairs, gamma, alpha)
+  return np.asarray(np.sqrt(2) * ndtri(probability)), rho, _fewest_wins(pairs, gamma, alpha)
 
 
-@partial(jax.jit, static_argnames=("pairs", "simulations"))
+@partial(jax.jit, static_argnames=("pairs", "replicates"))
 def _detections(
-  key: jax.Array, difference: jax.Array, rho: jax.Array, threshold: float, fewest: int, pairs: int, simulations: int
+  key: jax.Array, difference: jax.Array, rho: jax.Array, threshold: float, fewest: int, pairs: int, replicates: int
 ) -> jax.Array:
   """How many simulations of each difference (points,) each of the three criteria detects, (3, points)."""
   bias_key, run_key = jax.random.split(key)
   # Only differences matter, and they have twice the variance of a run.
-  bias = jnp.sqrt(2 * rho) * jax.random.normal(bias_key, (simulations,))
-  noise = bias[:, None] + jnp.sqrt(2 * (1 - rho)) * jax.random.normal(run_key, (simulations, pairs))
+  bias = jnp.sqrt(2 * rho) * jax.random.normal(bias_key, (replicates,))
+  noise = bias[:, None] + jnp.sqrt(2 * (1 - rho)) * jax.random.normal(run_key, (replicates, pairs))
   means = noise.mean(1)
 
   def count(shift: jax.Array) -> jax.Array:
@@ -737,9 +644,6 @@ def operating_characteristics(
   Returns:
     `single_point`, `average`, `outperforming`, each of the shape of `probability`.
 
-  Raises:
-    Mistake: an argument out of range.
-
   Source: ours, for the simulation of bouthillier2021, section 4.2.
 
   >>> rates = operating_characteristics([0.5, 0.75])
@@ -747,12 +651,9 @@ def operating_characteristics(
   [0.079 0.231] [0.016 0.945]
   """
   d, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
-  xp = namespace(d, rho)
-  d, rho = real(d, xp), real(rho, xp)
-  ndtr = _normal(xp).ndtr
-  single, average = (ndtr((d - threshold) / xp.sqrt(v)) for v in (real(2, xp), 2 * rho + 2 * (1 - rho) / pairs))
+  single, average = (np.asarray(ndtr((d - threshold) / np.sqrt(v))) for v in (2, 2 * rho + 2 * (1 - rho) / pairs))
   density = scipy.stats.norm.pdf(_NODES)
-  z, weights = real(_NODES.reshape((1,) * d.ndim + (-1,)), xp), real(density / density.sum(), xp)
-  of_pair = ndtr((d[..., None] + xp.sqrt(2 * rho) * z) / xp.sqrt(2 * (1 - rho)))
+  of_pair = ndtr((d[..., None] + np.sqrt(2 * rho) * _NODES) / np.sqrt(2 * (1 - rho)))
+  outperforming = _at_least(fewest, pairs, of_pair) @ (density / density.sum())
   # Weights add up to 1 but for rounding.
-  return OperatingCharacteristics(single, average, xp.clip(_at_least(fewest, pairs, of_pair) @ weights, 0.0, 1.0))
+  return OperatingCharacteristics(single, average, np.asarray(np.clip(outperforming, 0.0, 1.0)))

@@ -15,16 +15,19 @@ from vmapseeds.stats._arrays import (
   Array,
   Given,
   centred,
+  check_finite,
   count,
+  counted,
   namespace,
   ratio,
   read,
   read_classes,
   read_errors,
+  read_labels_of,
+  read_predictions,
   read_votes,
   real,
   settled,
-  traced,
   votes_of,
 )
 
@@ -42,16 +45,13 @@ def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs ex
   Returns:
     0-d, or (runs,) where either has runs, from 0 to 1; NaN without examples.
 
-  Raises:
-    Mistake: shapes that do not fit, or predictions that are no class indices.
-
   Source: banerjee2024, equation 27; jiang2022, section 2, Dis(h, h').
 
   >>> print(churn([0, 1, 2, 2], [0, 2, 2, 1]))
   0.5
   """
-  a = read_classes("predictions_a", predictions_a, "runs examples", None, -1, at_least=1)
-  b = read_classes("predictions_b", predictions_b, "runs examples", None, -1, at_least=1)
+  given = {"predictions_a": predictions_a, "predictions_b": predictions_b}
+  a, b = (read_classes(what, x, "runs examples", None, -1, 1, traceable=True) for what, x in given.items())
   if a.shape[-1] != b.shape[-1] or (a.ndim == b.ndim and a.shape != b.shape):
     raise Mistake(
       f"predictions_a has shape {a.shape} and predictions_b {b.shape}: give (runs, examples) of one shape, "
@@ -64,11 +64,7 @@ def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs ex
 
 def _differences(a: Array, b: Array) -> Array:
   """On how many examples each row of a differs from its row of b."""
-  return settled((a != b).sum(1, dtype=np.int64 if _numpy(a, b) else np.int32))
-
-
-def _numpy(*arrays: Array) -> bool:
-  return all(isinstance(a, np.ndarray) for a in arrays)
+  return count(a != b, 1)
 
 
 def disagreement_matrix(predictions: Given["runs examples"]) -> Float[Array, "runs runs"]:
@@ -82,9 +78,6 @@ def disagreement_matrix(predictions: Given["runs examples"]) -> Float[Array, "ru
   Returns:
     (runs, runs), symmetric, 0 on the diagonal, from 0 to 1; NaN without examples.
 
-  Raises:
-    Mistake: predictions is not (runs, examples), or holds no class indices.
-
   Source: jiang2022, section 2.
 
   >>> disagreement_matrix([[0, 1], [0, 2], [1, 2]])
@@ -92,12 +85,10 @@ def disagreement_matrix(predictions: Given["runs examples"]) -> Float[Array, "ru
          [0.5, 0. , 0.5],
          [1. , 0.5, 0. ]])
   """
-  predictions = read_classes("predictions", predictions, "runs examples", None, -1)
+  predictions = read_classes("predictions", predictions, "runs examples", None, -1, traceable=True)
   runs, examples = predictions.shape
-  if not runs:
-    differ = real(np.zeros((0, 0)), namespace(predictions))
-  elif _numpy(predictions):
-    differ = np.stack([_differences(row[None], predictions) for row in predictions])
+  if isinstance(predictions, np.ndarray):
+    differ = np.array([_differences(row[None], predictions) for row in predictions]).reshape(runs, runs)
   else:
     differ = settled(jax.lax.map(lambda row: (row[None] != predictions).sum(1, dtype=jnp.int32), predictions))
   return ratio(differ, examples)
@@ -120,17 +111,13 @@ def expected_disagreement(
   Returns:
     0-d, from 0 to 1; a single run gives NaN, and 0 with self_pairs; no examples give NaN.
 
-  Raises:
-    Mistake: predictions is not (runs, examples), or not -1 to num_classes - 1.
-
   Source: jiang2022, section 2 and equation 32.
 
   >>> P = [[0, 1], [0, 2], [1, 2]]
   >>> print(expected_disagreement(P, 3).round(6), expected_disagreement(P, 3, self_pairs=True).round(6))
   0.666667 0.444444
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
+  predictions = read_predictions(predictions, num_classes, traceable=True)
   return disagreement_of_votes(votes_of(predictions, num_classes), len(predictions), self_pairs)
 
 
@@ -171,29 +158,25 @@ def disagreement_variance(
     `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions but for κ, from 0 to 1; NaN for a single
     run or without examples. κ and the bounds are NaN where no run errs.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range.
-
   Source: jiang2022, corollary B.1.1, equations 54 and 55.
 
   >>> print(disagreement_variance([[0, 1, 1], [0, 1, 0], [1, 1, 0]], [0, 1, 1], num_classes=2).kappa.round(6))
   1.0
   """
-  predictions, labels = read_votes(predictions, labels, at_least("num_classes", num_classes, 1))
-  xp = namespace(predictions, labels)
+  predictions, labels = read_votes(predictions, labels, num_classes)
   runs, examples = predictions.shape
   if runs < 2:
-    return DisagreementVariance(*(real(np.nan, xp),) * 4)
+    return DisagreementVariance(*(real(np.nan),) * 4)
   rows, columns = np.triu_indices(runs, 1)
   dis = disagreement_matrix(predictions)[rows, columns]
-  error = ratio(count(xp.asarray(predictions) != xp.asarray(labels)[None], 1), examples)
+  error = ratio(count(predictions != labels, 1), examples)
   apart = ratio(dis, error[rows] + error[columns])
-  kappa = xp.where(xp.isnan(apart), -1, apart).max()
-  kappa = xp.where(kappa < 0, xp.nan, kappa)
+  kappa = np.where(np.isnan(apart), -1, apart).max()
+  kappa = np.where(kappa < 0, np.nan, kappa)
   of_error = (centred(error) ** 2).sum() / (runs - 1)
   ete, edr = error.mean(), dis.mean()
   bound = 2 * kappa**2 * of_error + 4 * kappa**2 * ete**2
-  return DisagreementVariance(*map(xp.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)))
+  return DisagreementVariance(*map(np.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)))
 
 
 class BetaFit(NamedTuple):
@@ -221,9 +204,6 @@ def beta_of_error_rates(errors: Given["runs examples"], unbiased: bool = True) -
     `a` and `b`, 0-d. NaN where no Beta distribution has the moments: all examples equally hard (as far as the runs can
     tell), or each always right or always wrong, as with a single run; and without runs or examples.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jiang2022, appendix D.4, figure 11 (which says neither how it fits nor to what parameters).
 
   >>> fit = beta_of_error_rates([[1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 1]], unbiased=False)
@@ -236,7 +216,6 @@ def beta_of_error_rates(errors: Given["runs examples"], unbiased: bool = True) -
 
 def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
   """`beta_of_error_rates` from how many runs have each example wrong."""
-  xp = namespace(wrong)
   wrong = real(wrong)
   mean = ratio(wrong.sum(), len(wrong) * runs)
   # Of Σ c (R - c) and Σ (c - c̄)², both are 0 exactly where they should be.
@@ -244,8 +223,8 @@ def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
   if unbiased:
     within, between = ratio(within, runs - 1) * runs, between - ratio(within, runs - 1)
   size = ratio(within, between)
-  size = xp.where((within > 0) & (between > 0), size, xp.nan)
-  return BetaFit(xp.asarray(mean * size), xp.asarray((1 - mean) * size))
+  size = np.where((within > 0) & (between > 0), size, np.nan)
+  return BetaFit(np.asarray(mean * size), np.asarray((1 - mean) * size))
 
 
 def vote_fractions(predictions: Given["runs examples"], num_classes: int) -> Float[Array, "examples classes"]:
@@ -259,17 +238,13 @@ def vote_fractions(predictions: Given["runs examples"], num_classes: int) -> Flo
     (examples, classes). Rows sum to 1, less the fraction of the runs without a prediction (-1). NaN without
     runs.
 
-  Raises:
-    Mistake: predictions is not (runs, examples), or not -1 to num_classes - 1.
-
   Source: jiang2022, sections 4 and 5 (votes of labels, not mean probabilities).
 
   >>> vote_fractions([[0, 1], [0, 2], [1, 2], [0, -1]], num_classes=3)
   array([[0.75, 0.25, 0.  ],
          [0.  , 0.25, 0.5 ]])
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
+  predictions = read_predictions(predictions, num_classes, traceable=True)
   return ratio(votes_of(predictions, num_classes), predictions.shape[0])
 
 
@@ -283,16 +258,12 @@ def plurality(predictions: Given["runs examples"], num_classes: int) -> Int[Arra
   Returns:
     (examples,), class indices; -1 where no run has a prediction. A single run is returned as it is.
 
-  Raises:
-    Mistake: predictions is not (runs, examples), or not -1 to num_classes - 1.
-
   Source: jiang2022, equation 59 (which leaves ties open).
 
   >>> plurality([[0, 2, -1], [0, 1, -1], [1, 1, 2], [1, 2, -1]], num_classes=3)
   array([0, 1, 2])
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
+  predictions = read_predictions(predictions, num_classes, traceable=True)
   return top_class(votes_of(predictions, num_classes))
 
 
@@ -315,24 +286,18 @@ def ensemble_accuracy(
   Returns:
     0-d, from 0 to 1; a single run gives its accuracy, no examples give NaN.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions not -1 to num_classes - 1, labels not 0 to num_classes - 1.
-
   Source: jordan2023, section 4.2 and figure 7 (which leaves the way of voting open).
 
   >>> print(ensemble_accuracy([[0, 1, 2], [0, 2, 2], [1, 2, 0]], labels=[0, 1, 2], num_classes=3).round(6))
   0.666667
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  return accuracy_of_votes(votes_of(predictions, num_classes), labels)
+  votes, labels, _ = counted(predictions, labels, num_classes)
+  return accuracy_of_votes(votes, labels)
 
 
 def accuracy_of_votes(votes: Array, labels: Array) -> Array:
   """`ensemble_accuracy` from the votes (examples, classes)."""
-  top = top_class(votes)
-  xp = namespace(top, labels)
-  return ratio((xp.asarray(top) == xp.asarray(labels)).sum(), len(labels))
+  return ratio((top_class(votes) == labels).sum(), len(labels))
 
 
 def ensemble_accuracy_of_logits(
@@ -351,9 +316,6 @@ def ensemble_accuracy_of_logits(
   Returns:
     0-d, from 0 to 1; a single run gives its accuracy, no runs or no examples give NaN.
 
-  Raises:
-    Mistake: shapes that do not fit, labels that are no class, another `how`, or a logit that is NaN or infinite.
-
   Source: jordan2023, section 4.2 and figure 7 (which leaves the way of voting open); jiang2022, section 5, of mean
   probabilities as the usual ensemble.
 
@@ -364,26 +326,19 @@ def ensemble_accuracy_of_logits(
   one_of("way to average", how, ("probability", "logit"))
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  labels = read_classes("labels", labels, "examples", at_least("classes in logits", classes, 1), 0)
-  if len(labels) != examples:
-    raise Mistake(f"labels has shape {labels.shape} beside logits of shape {logits.shape}: give one label an example")
-  xp = namespace(logits, labels)
+  labels = read_labels_of(logits, "logits", labels, at_least("classes in logits", classes, 1))
   if not runs:
-    return real(np.nan, xp)
-  step = runs if traced(logits) else max(1, _AVERAGED_AT_ONCE // max(examples * classes, 1))
+    return real(np.nan)
+  step = max(1, _AVERAGED_AT_ONCE // max(examples * classes, 1))
   total = sum(_outputs(logits, slice(start, start + step), how).sum(0) for start in range(0, runs, step))
-  return ratio((xp.asarray(total).argmax(1) == xp.asarray(labels)).sum(), examples)
+  return ratio((total.argmax(1) == labels).sum(), examples)
 
 
-def _outputs(logits: Array, runs: slice, how: str) -> Array:
+def _outputs(logits: Array, runs: slice, how: str) -> np.ndarray:
   """Probabilities or logits of some runs."""
   block = real(logits[runs])
-  xp = namespace(block)
-  if xp is np and not np.isfinite(block).all():
-    run, example, c = np.argwhere(~np.isfinite(block))[0]
-    place = f"run {runs.start + run}, example {example}, class {c}"
-    raise Mistake(f"logits is {block[run, example, c]} at {place}: leave such entries out, or repair them, first")
+  check_finite("logits", block, ("run", "example", "class"), runs.start)
   if how == "logit":
     return block
-  odds = xp.exp(block - block.max(2, keepdims=True))
+  odds = np.exp(block - block.max(2, keepdims=True))
   return odds / odds.sum(2, keepdims=True)

@@ -12,7 +12,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import Array, Given, centred, namespace, positive, ratio, read_reals, real, traced, within
+from vmapseeds.stats._arrays import Array, Given, centred, positive, ratio, read_reals, real, within
 
 
 class Estimate(NamedTuple):
@@ -49,9 +49,6 @@ def ideal_estimate(performances: Given["k"]) -> Estimate:
   Returns:
     `mean`, `sd` (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none has no `mean`.
 
-  Raises:
-    Mistake: performances is not (k,), or has a number that is not finite.
-
   Source: bouthillier2021, algorithm 1 and equation 6 (ddof unstated there).
 
   >>> estimate = ideal_estimate([0.5, 0.75, 1.0])
@@ -77,9 +74,6 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   Returns:
     `mean`, `sd` = s (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none has no `mean`.
 
-  Raises:
-    Mistake: performances is not (k,), has a number that is not finite, or a correlation out of range.
-
   Source: bouthillier2021, algorithm 2 and equation 7, whose Var(. | ξ) must be read as the total variance V.
 
   >>> estimate = biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
@@ -91,8 +85,7 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   k = len(x)
   variance = sample_variance(x)
   se = _of_mean(k, ratio(variance, 1 - rho), rho) if k else variance
-  xp = namespace(x, rho)
-  return Estimate(*map(xp.asarray, (ratio(x.sum(), k), xp.sqrt(variance), xp.sqrt(se))))
+  return Estimate(*map(np.asarray, (ratio(x.sum(), k), np.sqrt(variance), np.sqrt(se))))
 
 
 def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:
@@ -108,18 +101,13 @@ def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..
   Returns:
     Their common shape.
 
-  Raises:
-    Mistake: an argument out of range.
-
   Source: bouthillier2021, equation 7 and figures 5 and H.4; V is the total variance.
 
   >>> estimator_se([1, 4, 100], variance=4.0, correlation=0.25).round(6)
   array([2.      , 1.322876, 1.014889])
   """
   k, rho = positive("k", k), checked_correlation(correlation)
-  variance = within("variance", variance, 0, np.inf)
-  xp = namespace(k, variance, rho)
-  return xp.asarray(xp.sqrt(_of_mean(k, variance, rho)))
+  return np.asarray(np.sqrt(_of_mean(k, within("variance", variance, 0, np.inf), rho)))
 
 
 def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[Array, "..."]:
@@ -132,19 +120,15 @@ def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[A
   Returns:
     Their common shape; infinite for k = ∞ and ρ = 0.
 
-  Raises:
-    Mistake: an argument out of range.
-
   Source: bouthillier2021, section 3.3 ("the equivalent of μ(k=2)") by equation 7.
 
   >>> equivalent_ideal_size([1, 10, np.inf], correlation=0.5).round(6)
   array([1.      , 1.818182, 2.      ])
   """
   k, rho = positive("k", k), checked_correlation(correlation)
-  xp = namespace(k, rho)
   # Divided by k throughout, which holds for k = ∞ as well.
   share = 1 / k + (1 - 1 / k) * rho
-  return xp.asarray(xp.where(share > 0, 1 / xp.where(share > 0, share, 1.0), xp.inf))
+  return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)
 
 
 def _of_mean(k: Given["..."], variance: Array, rho: Array) -> Array:
@@ -160,7 +144,7 @@ def sample_variance(x: Array) -> Array:
 def checked_correlation(correlation: Given["..."]) -> Array:
   """ρ of measures that share something: at least 0 and below 1."""
   rho = within("correlation", correlation, 0, 1)
-  if not traced(rho) and (rho == 1).any():
+  if (rho == 1).any():
     raise Mistake("correlation is 1: give a number of at least 0 and below 1")
   return rho
 
@@ -169,7 +153,7 @@ def normality(performances: Given["runs"]) -> Normality:
   """Shapiro-Wilk test of whether performances are normal over runs: a small p value says that they are not.
 
   Accuracies on few examples take few values, which many runs show to be no normal distribution however bell-shaped
-  they lie. Not under `jit`. Beyond 5,000 runs SciPy's p value is an extrapolation.
+  they lie. Beyond 5,000 runs SciPy's p value is an extrapolation.
 
   Args:
     performances: (runs,).
@@ -177,17 +161,12 @@ def normality(performances: Given["runs"]) -> Normality:
   Returns:
     `statistic`, from 0 to 1, and `p_value`, 0-d; NaN for fewer than 3 runs or a constant.
 
-  Raises:
-    Mistake: performances is not (runs,), has a number that is not finite, or is traced.
-
   Source: bouthillier2021, figure G.3; `scipy.stats.shapiro`.
 
   >>> print(normality([1.0, 2.0, 3.0, 4.0, 50.0]).p_value.round(4))
   0.0007
   """
   x = read_reals("performances", performances, "runs")
-  if traced(x):
-    raise Mistake("performances is traced: call normality outside jit")
   if len(x) < 3 or np.ptp(x) == 0:
     return Normality(real(np.nan), real(np.nan))
   with warnings.catch_warnings():
@@ -211,9 +190,6 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
   Returns:
     0-d, from -1/(k - 1) to 1; NaN for one repetition, one measure or a constant.
 
-  Raises:
-    Mistake: performances is not (repetitions, k), or has a number that is not finite.
-
   Source: bouthillier2021, equation 7, whose Var(. | ξ) must be read as the total variance.
 
   >>> print(average_correlation([[0.0, 1.0], [2.0, 3.0]]).round(6))
@@ -222,7 +198,7 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
   x = _repetitions(performances)
   repetitions, k = x.shape
   if repetitions < 2 or not k:
-    return real(np.nan, namespace(x))
+    return real(np.nan)
   return _intraclass(*_moments(x - x[0, 0]), k)
 
 
@@ -256,9 +232,6 @@ def mse_decomposition(performances: Given["repetitions k"], truth: float) -> Mse
     `average_correlation`, 0-d each. One repetition has variance 0 and no correlation (NaN); no measures give
     NaN.
 
-  Raises:
-    Mistake: performances is not (repetitions, k), or a number that is not finite.
-
   Source: bouthillier2021, equations 7 and 8.
 
   >>> parts = mse_decomposition([[0.0, 1.0], [2.0, 3.0]], truth=1.0)
@@ -269,7 +242,7 @@ def mse_decomposition(performances: Given["repetitions k"], truth: float) -> Mse
   repetitions, k = x.shape
   x = x - truth
   if not x.size:
-    return MseDecomposition(*(real(np.nan, namespace(x)),) * 5)
+    return MseDecomposition(*(real(np.nan),) * 5)
   of_means, total = _moments(x)
   mse = ratio((ratio(x.sum(1), k) ** 2).sum(), repetitions)
   return MseDecomposition(mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances))

@@ -4,11 +4,9 @@ Reference gaps are (models, examples): M models' gaps on the N examples. Ĝ, equ
 of them; Ĝ_k that of a candidate's gaps. Both are step functions, taken as they are, without interpolation.
 """
 
-from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
@@ -17,15 +15,14 @@ from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import (
   Array,
   Given,
-  namespace,
   positive,
   ratio,
   read,
   read_classes,
   read_reals,
   real,
-  tallies,
-  traced,
+  times_drawn,
+  untraced,
   within,
 )
 
@@ -51,7 +48,7 @@ class TrimmingLevel(NamedTuple):
 def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples"]:
   """Logit gaps of a two-class network: m(x) = m⁺(x) - m⁻(x), with m⁻ and m⁺ the logits of class 0 and 1.
 
-  The logits become float64 (traced: JAX's float) before they are subtracted, also where they come as float16.
+  The logits become float64 before they are subtracted, also where they come as float16.
   The predicted class is 1 iff m ≥ 0; note that argmax takes class 0 at m = 0.
 
   Args:
@@ -59,9 +56,6 @@ def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples
 
   Returns:
     (runs, examples) or (examples,).
-
-  Raises:
-    Mistake: another shape or number of classes; a NaN or infinite logit, whose run and example are named.
 
   Source: banerjee2024, section 2.1, after equation 3.
 
@@ -84,9 +78,6 @@ def gap_labels(gaps: Given["*runs examples"]) -> Int[Array, "*runs examples"]:
 
   Returns:
     Their shape, class indices.
-
-  Raises:
-    Mistake: another shape, or a gap that is not finite.
 
   Source: banerjee2024, equation 3 and section 2.1.
 
@@ -115,10 +106,6 @@ def gap_ece(
   Returns:
     (runs,) or 0-d, from 0 (perfect) to 1; NaN without examples.
 
-  Raises:
-    Mistake: shapes that do not fit, a gap that is not finite, labels other than 0 and 1, bins below 1, lowest
-      out of its domain.
-
   Source: banerjee2024, equation 28.
 
   >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
@@ -126,17 +113,14 @@ def gap_ece(
   """
   bins, lowest = at_least("bins", bins, 1), within("lowest", lowest, 0, 0.5)
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
-  labels = read_classes("labels", labels, "examples", 2, 0)
+  labels = np.asarray(read_classes("labels", labels, "examples", 2))
   if len(labels) != gaps.shape[-1]:
     raise Mistake(f"labels has shape {labels.shape} beside gaps of shape {gaps.shape}: give one label an example")
-  xp = namespace(gaps, labels, lowest)
-  confidence = 1 / (1 + xp.exp(-abs(gaps)))
-  place = (confidence - lowest) / (1 - lowest) * bins
-  bin_of = xp.minimum(xp.floor(place), bins - 1)
-  right = (gaps >= 0) == xp.broadcast_to(labels == 1, gaps.shape)
-  excess = real(right) - confidence
-  totals = [xp.where(bin_of == b, excess, 0.0).sum(-1) for b in range(bins)]
-  return xp.asarray(ratio(sum(map(abs, totals)), gaps.shape[-1]))
+  confidence = 1 / (1 + np.exp(-abs(gaps)))
+  bin_of = np.minimum(np.floor((confidence - lowest) / (1 - lowest) * bins), bins - 1)
+  excess = ((gaps >= 0) == (labels == 1)) - confidence
+  totals = [np.where(bin_of == b, excess, 0.0).sum(-1) for b in range(bins)]
+  return ratio(sum(map(abs, totals)), gaps.shape[-1])
 
 
 def ensemble_gaps(
@@ -154,9 +138,6 @@ def ensemble_gaps(
   Returns:
     (ensembles, examples), or (examples,) without `members`; NaN for an ensemble of none.
 
-  Raises:
-    Mistake: another shape, a gap that is not finite, or members that are no models.
-
   Source: banerjee2024, section 2.1, equation 9.
 
   >>> ensemble_gaps([[1.0, 2.0], [3.0, -4.0], [5.0, 0.0]], members=[[0, 1], [1, 2]])
@@ -166,15 +147,14 @@ def ensemble_gaps(
   gaps = read_reals("gaps", gaps, "models examples")
   if members is None:
     return ratio(gaps.sum(0), len(gaps))
-  members = read("members", members, "ensembles members")
+  members = np.asarray(read("members", members, "ensembles members"))
   if members.size and members.dtype.kind not in "iu":
     raise Mistake(f"members has dtype {members.dtype}: give indices of models, integers")
-  if members.size and not traced(members) and (members.min() < 0 or members.max() >= len(gaps)):
+  if members.size and (members.min() < 0 or members.max() >= len(gaps)):
     raise Mistake(
       f"members has values from {members.min()} to {members.max()}: give indices of models, 0 to {len(gaps) - 1}"
     )
-  xp = namespace(gaps, members)
-  return ratio(real(tallies(members, len(gaps), xp)) @ xp.asarray(gaps), members.shape[1])
+  return ratio(real(times_drawn(members, len(gaps))) @ gaps, members.shape[1])
 
 
 def ecdf(gaps: Given["*runs examples"], at: Given["points"]) -> Float[Array, "*runs points"]:
@@ -187,9 +167,6 @@ def ecdf(gaps: Given["*runs examples"], at: Given["points"]) -> Float[Array, "*r
   Returns:
     (runs, points) or (points,), from 0 to 1; NaN without examples.
 
-  Raises:
-    Mistake: another shape, or a number that is not finite.
-
   Source: banerjee2024, equation 5; of `ensemble_gaps` equation 9.
 
   >>> ecdf([[0.0, 1.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0]], at=[0.5, 1.0])
@@ -198,12 +175,9 @@ def ecdf(gaps: Given["*runs examples"], at: Given["points"]) -> Float[Array, "*r
   """
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
   at = read_reals("at", at, "points")
-  xp = namespace(gaps, at)
   if not gaps.size:
-    return xp.full((*gaps.shape[:-1], len(at)), xp.nan)
-  rows = xp.sort(xp.atleast_2d(gaps), axis=-1)
-  place = partial(xp.searchsorted, side="right")
-  below = jax.vmap(place, (0, None))(rows, at) if xp is jnp else np.stack([place(row, at) for row in rows])
+    return np.full((*gaps.shape[:-1], len(at)), np.nan)
+  below = np.stack([np.searchsorted(np.sort(row), at, side="right") for row in np.atleast_2d(gaps)])
   return ratio(below, gaps.shape[-1]).reshape(*gaps.shape[:-1], len(at))
 
 
@@ -221,9 +195,6 @@ def reference_ecdf(
   Returns:
     (points,), from 0 to 1; NaN without gaps.
 
-  Raises:
-    Mistake: another shape, or a number that is not finite.
-
   Source: banerjee2024, equation 8; Ĝˡ section 7.3.
 
   >>> reference_ecdf([[0.0, 1.0], [2.0, 4.0]], at=[1.0, 3.0])
@@ -233,16 +204,15 @@ def reference_ecdf(
   if not interpolated or not pooled.size:
     return ecdf(pooled, at)
   at = read_reals("at", at, "points")
-  xp = namespace(pooled, at)
-  pooled = xp.sort(pooled)
-  return xp.interp(at, pooled, ecdf(pooled, pooled), left=0.0, right=1.0)
+  pooled = np.sort(pooled)
+  return np.interp(at, pooled, ecdf(pooled, pooled), left=0.0, right=1.0)
 
 
 def ks_test(sample: Given["points"], candidate_gaps: Given["*candidates examples"]) -> KsTest:
   """Two-sample Kolmogorov-Smirnov test: distance of the eCDFs and its p-value, from SciPy's `ks_2samp`.
 
   Exact up to 10,000 numbers a sample, then asymptotic. The p-value is that of independent samples: two runs on
-  the same test set are not independent, nor are a run and a pooled reference; it is then too high. Not under `jit`.
+  the same test set are not independent, nor are a run and a pooled reference; it is then too high.
 
   Args:
     sample: (points,), for example the gaps of one run.
@@ -250,9 +220,6 @@ def ks_test(sample: Given["points"], candidate_gaps: Given["*candidates examples
 
   Returns:
     `distance` and `p_value`, each 0-d or (candidates,), from 0 to 1; NaN where either sample is empty.
-
-  Raises:
-    Mistake: another shape, or a number that is not finite.
 
   Source: banerjee2024, equations 12 and 13, which bounds the p-value by 2 exp(-2 mn/(m + n) distance²).
 
@@ -280,17 +247,13 @@ def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, 
   Returns:
     Their common shape, a distance between eCDFs.
 
-  Raises:
-    Mistake: n or epsilon not above 0.
-
   Source: banerjee2024, equation 14.
 
   >>> print(ks_threshold(8000).round(6))
   0.036395
   """
   n, epsilon = positive("n", n), positive("epsilon", epsilon)
-  xp = namespace(n, epsilon)
-  return xp.asarray(xp.sqrt(ratio(2 * xp.log(2 / epsilon), n)))
+  return np.asarray(np.sqrt(2 * np.log(2 / epsilon) / n))
 
 
 def dkw_threshold(n: Given["..."], models: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, "..."]:
@@ -306,17 +269,13 @@ def dkw_threshold(n: Given["..."], models: Given["..."], epsilon: Given["..."] =
   Returns:
     Their common shape, a distance between eCDFs.
 
-  Raises:
-    Mistake: an argument not above 0.
-
   Source: banerjee2024, theorem 1, equation 11.
 
   >>> print(dkw_threshold(8000, models=800).round(5))
   0.02737
   """
   n, models, epsilon = positive("n", n), positive("models", models), positive("epsilon", epsilon)
-  xp = namespace(n, models, epsilon)
-  return xp.asarray(xp.sqrt(ratio(xp.log(2 * models / epsilon), 2 * n)))
+  return np.asarray(np.sqrt(np.log(2 * models / epsilon) / (2 * n)))
 
 
 def ks_distance(
@@ -330,9 +289,6 @@ def ks_distance(
 
   Returns:
     0-d or (candidates,), from 0 to 1; NaN where either has no gaps.
-
-  Raises:
-    Mistake: another shape, or a gap that is not finite.
 
   Source: banerjee2024, equations 8 and 16. With one model it is SciPy's `ks_2samp`.
 
@@ -367,9 +323,6 @@ def trimmed_ks_distance(
   Returns:
     0-d or (candidates,), from 0 to 1; NaN where either has no gaps.
 
-  Raises:
-    Mistake: another shape, a gap that is not finite, or alpha out of its domain.
-
   Source: banerjee2024, equations 21, 23 and 42 to 46. Equations 21 and 45 are misprinted (dP/dP*, and a
   product and an outer max with 0); the above is what del Barrio et al.'s theorem says.
 
@@ -377,53 +330,46 @@ def trimmed_ks_distance(
   0.125
   """
   alpha = real(read("alpha", alpha, ""))
-  if not traced(alpha) and not (alpha >= 0).all() & (alpha < 1).all():
+  if not 0 <= alpha < 1:
     raise Mistake(f"alpha is {alpha}: give a trimming level of at least 0 and below 1")
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
-  xp = namespace(reference, candidates, alpha)
   examples = candidates.shape[-1]
   if not reference.size or not examples:
-    return xp.full(candidates.shape[:-1], xp.nan)
-  pooled = xp.sort(reference.reshape(-1))
-  before, after = (
-    ratio(xp.searchsorted(pooled, xp.sort(candidates, axis=-1), side=side), pooled.size) for side in ("left", "right")
-  )
-  steps = ratio(xp.arange(examples + 1), examples)
-  steps = xp.broadcast_to(steps, (*candidates.shape[:-1], examples + 1))
-  return _trimmed(*_sides(before, after), steps, alpha)
+    return np.full(candidates.shape[:-1], np.nan)
+  pooled, ordered = np.sort(reference.reshape(-1)), np.sort(candidates, axis=-1)
+  before, after = (np.searchsorted(pooled, ordered, side=side) / pooled.size for side in ("left", "right"))
+  return _trimmed(*_sides(before, after), np.arange(examples + 1) / examples, alpha)
 
 
-def _sides(before: Array, after: Array) -> tuple[Array, Array]:
+def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Γ at both sides of t = 0, 1/n, ..., 1, from Ĝ just before and at each of the n sorted gaps.
 
   From one gap up to the next the candidate's eCDF stands still and Ĝ climbs from the first to the second.
   """
-  xp = namespace(before, after)
-  edge = xp.ones_like(before[..., :1])
-  return xp.concatenate([0 * edge, after], axis=-1), xp.concatenate([before, edge], axis=-1)
+  edge = np.ones_like(before[..., :1])
+  return np.concatenate([0 * edge, after], axis=-1), np.concatenate([before, edge], axis=-1)
 
 
-def _trimmed(low: Array, high: Array, t: Array, alpha: Array) -> Array:
+def _trimmed(low: np.ndarray, high: np.ndarray, t: np.ndarray, alpha: float) -> np.ndarray:
   """‖h~ - B‖∞ over the steps on the last axis: the largest of what is left above 0, below -α/(1 - α), and of
   (U - L)/2 in between. Gaps that tie, or have no weight, repeat constraints and do no harm."""
-  xp = namespace(low, high, t, alpha)
   slope = 1 / (1 - alpha)
-  low, high = (side - (slope[:, None] if slope.ndim else slope) * t for side in (low, high))
-  lowest = jax.lax.cummin(low, axis=low.ndim - 1) if xp is jnp else np.minimum.accumulate(low, axis=-1)
-  above, between = high.max(-1), (high - lowest).max(-1) / 2
+  low, high = low - slope * t, high - slope * t
+  above, between = high.max(-1), (high - np.minimum.accumulate(low, axis=-1)).max(-1) / 2
   below = 1 - slope - low.min(-1)
-  return xp.asarray(xp.maximum(xp.maximum(above, below), xp.maximum(between, 0.0)))
+  return np.asarray(np.maximum(np.maximum(above, below), np.maximum(between, 0.0)))
 
 
 def trimming_level(
   reference_gaps: Given["models examples"],
   candidate_gaps: Given["*candidates examples"],
-  key: jax.Array,
   alphas: Given["levels"] | None = None,
-  replicates: int = 100,
   epsilon: float = 0.01,
   threshold: float | None = None,
+  *,
+  key: jax.Array,
+  replicates: int = 100,
 ) -> TrimmingLevel:
   """α-trimming level of a candidate: the mean over bootstrap replicates of the least α that the robust KS
   test accepts (algorithm 1).
@@ -437,33 +383,27 @@ def trimming_level(
   Args:
     reference_gaps: (models, examples).
     candidate_gaps: (examples,), or (candidates, examples), on the same examples as the reference.
-    key: a JAX random key; the same key gives the same draws, for any number of candidates.
     alphas: trimming levels to try, rising, in [0, 1); 0, 0.005, ..., 0.995 by default.
-    replicates: B, at least 1.
     epsilon: of the default threshold.
     threshold: δ_a; `ks_threshold(N, epsilon)` by default.
+    key: a JAX random key; the same key gives the same draws, for any number of candidates.
+    replicates: B, at least 1.
 
   Returns:
     `level`, 0-d or (candidates,); `replicates`, (..., B); `failed`, how many replicates accepted no level.
     NaN with fewer than two examples or no models.
-
-  Raises:
-    Mistake: shapes that do not fit, a gap that is not finite, alphas not rising in [0, 1), replicates below
-      1, or a threshold not above 0.
 
   Source: banerjee2024, algorithm 1 and equation 24, with the step reference.
 
   >>> import jax
   >>> gaps = np.linspace(-2, 2, 2000)
   >>> astray = np.where(np.arange(2000) % 5 == 0, 9.0, gaps)
-  >>> result = trimming_level(gaps[None] * [[1.0], [1.1]], astray, jax.random.key(0), replicates=20)
+  >>> result = trimming_level(gaps[None] * [[1.0], [1.1]], astray, key=jax.random.key(0), replicates=20)
   >>> print(0.1 < result.level < 0.2, result.failed)
   True 0
   """
   alphas = np.arange(200) / 200 if alphas is None else real(read("alphas", alphas, "levels"))
-  if not traced(alphas) and not (
-    alphas.size and (alphas >= 0).all() and (alphas < 1).all() and (np.diff(alphas) > 0).all()
-  ):
+  if not (alphas.size and (alphas >= 0).all() and (alphas < 1).all() and (np.diff(alphas) > 0).all()):
     raise Mistake("alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not")
   replicates = at_least("replicates", replicates, 1)
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
@@ -475,87 +415,75 @@ def trimming_level(
     )
   models, examples = reference.shape
   half = examples // 2
-  xp = jnp if traced(reference, candidates, key, alphas) else np
   shape = candidates.shape[:-1]
   if not half or not models or not candidates.size:
-    nan = partial(xp.full, fill_value=xp.nan)
-    return TrimmingLevel(nan(shape), nan((*shape, replicates)), xp.full(shape, replicates))
+    return TrimmingLevel(np.full(shape, np.nan), np.full((*shape, replicates), np.nan), np.full(shape, replicates))
   threshold = positive("threshold", ks_threshold(examples, epsilon) if threshold is None else threshold)
 
   # Sorted once; a replicate is then how often each example was drawn.
-  flat = xp.asarray(candidates).reshape(-1, examples)
-  order = xp.argsort(flat, axis=-1)
-  pooled_order = xp.argsort(reference.reshape(-1))
-  pooled = xp.asarray(reference).reshape(-1)[pooled_order]
+  flat = candidates.reshape(-1, examples)
+  order = np.argsort(flat, axis=-1)
+  pooled_order = np.argsort(reference.reshape(-1))
+  pooled = reference.reshape(-1)[pooled_order]
   example_of = pooled_order % examples
-  ends = [xp.searchsorted(pooled, xp.take_along_axis(flat, order, -1), side=s) for s in ("left", "right")]
-  drawn = jax.random.randint(key, (replicates, 2, half), 0, examples)
-  drawn = drawn if xp is jnp else np.asarray(drawn)
-  rows = len(flat) if xp is jnp else max(1, _GAPS_AT_ONCE // examples)
+  ends = [np.searchsorted(pooled, np.take_along_axis(flat, order, -1), side=s) for s in ("left", "right")]
+  drawn = np.asarray(jax.random.randint(untraced("key", key), (replicates, 2, half), 0, examples))
+  rows = max(1, _GAPS_AT_ONCE // examples)
   blocks = [slice(start, start + rows) for start in range(0, len(flat), rows)]
 
-  def replicate(draw):
-    for_reference, for_candidates = tallies(draw, examples, xp)
-    climbed = xp.concatenate([xp.zeros(1, for_reference.dtype), xp.cumsum(xp.take(for_reference, example_of))])
-    return xp.concatenate([levels_of(block, climbed, for_candidates) for block in blocks])
-
   def levels_of(block, climbed, for_candidates):
-    counts = xp.take(for_candidates, order[block])
-    # Examples that were not drawn only repeat constraints; under `jit`, where shapes are fixed, they stay.
-    kept = np.flatnonzero(counts > 0) if xp is np else jnp.arange(counts.size)
+    counts = for_candidates[order[block]]
+    # Examples that were not drawn would only repeat constraints.
+    kept = np.flatnonzero(counts > 0)
 
     def of_drawn(x):
-      return xp.take(x, kept).reshape(len(counts), -1)
+      return np.take(x, kept).reshape(len(counts), -1)
 
-    low, high = _sides(*(ratio(xp.take(climbed, of_drawn(end[block])), models * half) for end in ends))
-    t = ratio(xp.cumsum(of_drawn(counts), axis=-1), half)
-    t = xp.concatenate([xp.zeros_like(t[:, :1]), t], axis=-1)
-    return _least_accepted(low, high, t, xp.asarray(alphas), threshold)
+    low, high = _sides(*(climbed[of_drawn(end[block])] / (models * half) for end in ends))
+    t = np.cumsum(of_drawn(counts), axis=-1) / half
+    return _least_accepted(low, high, np.append(np.zeros_like(t[:, :1]), t, axis=1), alphas, threshold)
 
-  levels = jax.lax.map(replicate, drawn) if xp is jnp else np.stack([replicate(draw) for draw in drawn])
-  levels = levels.T.reshape(*shape, replicates)
-  return TrimmingLevel(ratio(levels.sum(-1), replicates), levels, xp.asarray(xp.isnan(levels).sum(-1)))
+  levels = np.empty((len(flat), replicates))
+  for b, draw in enumerate(drawn):
+    for_reference, for_candidates = times_drawn(draw, examples)
+    climbed = np.append(0, np.cumsum(for_reference[example_of]))
+    for block in blocks:
+      levels[block, b] = levels_of(block, climbed, for_candidates)
+  levels = levels.reshape(*shape, replicates)
+  return TrimmingLevel(ratio(levels.sum(-1), replicates), levels, np.asarray(np.isnan(levels).sum(-1)))
 
 
-def _least_accepted(low: Array, high: Array, t: Array, alphas: Array, threshold: Array) -> Array:
+def _least_accepted(
+  low: np.ndarray, high: np.ndarray, t: np.ndarray, alphas: np.ndarray, threshold: np.ndarray
+) -> np.ndarray:
   """The least of the rising `alphas` at which the trimmed distance is within the threshold δ, else NaN. One a row.
 
   Newton's method: the distance is at most δ iff high_i - low_j - s (t_i - t_j) ≤ 2δ for all j ≤ i, with the slope
   s = 1/(1 - α) and, for what is left above 0 and below -α/(1 - α), -δ as the first low and 1 + δ as the last high.
   Where a level fails, the next one tried is the first whose slope satisfies the pair that failed most.
   """
-  xp = namespace(low, high, t, alphas, threshold)
   # The hair lets a distance equal to the threshold pass, whichever way it was rounded.
-  bound = 2 * threshold + 2 * max(1e-12, 64 * np.finfo(t.dtype).eps)
-  low = xp.concatenate([xp.full_like(low[:, :1], -threshold), low[:, 1:]], axis=1)
-  high = xp.concatenate([high[:, :-1], xp.full_like(high[:, :1], 1 + threshold)], axis=1)
+  bound = 2 * threshold + 2e-12
+  low = np.concatenate([np.full_like(low[:, :1], -threshold), low[:, 1:]], axis=1)
+  high = np.concatenate([high[:, :-1], np.full_like(high[:, :1], 1 + threshold)], axis=1)
   slopes = 1 / (1 - alphas)
 
   def advance(tried, low, high, t):
-    rise = slopes[xp.minimum(tried, len(slopes) - 1)][:, None] * t
-    lowest = low - rise
-    lowest = jax.lax.cummin(lowest, axis=1) if xp is jnp else np.minimum.accumulate(lowest, axis=1)
+    rise = slopes[np.minimum(tried, len(slopes) - 1)][:, None] * t
+    lowest = np.minimum.accumulate(low - rise, axis=1)
     drop = high - rise - lowest
     i = drop.argmax(1)[:, None]
-    j = (lowest <= xp.take_along_axis(lowest, i, axis=1)).argmax(1)[:, None]
+    j = (lowest <= np.take_along_axis(lowest, i, axis=1)).argmax(1)[:, None]
     drop, high, low, t_i, t_j = (
-      xp.take_along_axis(x, k, axis=1)[:, 0] for x, k in ((drop, i), (high, i), (low, j), (t, i), (t, j))
+      np.take_along_axis(x, k, axis=1)[:, 0] for x, k in ((drop, i), (high, i), (low, j), (t, i), (t, j))
     )
-    least = xp.where(t_i > t_j, ratio(high - low - bound, t_i - t_j), xp.inf)
+    least = np.where(t_i > t_j, ratio(high - low - bound, t_i - t_j), np.inf)
     accepted = (drop <= bound) | (tried == len(slopes))
-    return xp.where(accepted, tried, xp.maximum(tried + 1, xp.searchsorted(slopes, least)))
+    return np.where(accepted, tried, np.maximum(tried + 1, np.searchsorted(slopes, least)))
 
-  tried = xp.zeros(len(low), int)
-  if xp is jnp:
-    tried, _ = jax.lax.while_loop(
-      lambda state: (state[0] > state[1]).any(),
-      lambda state: (advance(state[0], low, high, t), state[0]),
-      (tried, tried - 1),
-    )
-  else:
-    rows = np.arange(len(low))
-    while rows.size:
-      before = tried[rows]
-      tried[rows] = advance(before, low[rows], high[rows], t[rows])
-      rows = rows[tried[rows] > before]
-  return xp.append(alphas, xp.nan)[tried]
+  tried, rows = np.zeros(len(low), int), np.arange(len(low))
+  while rows.size:
+    before = tried[rows]
+    tried[rows] = advance(before, low[rows], high[rows], t[rows])
+    rows = rows[tried[rows] > before]
+  return np.append(alphas, np.nan)[tried]

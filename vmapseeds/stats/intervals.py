@@ -6,27 +6,26 @@ examples would have given (over runs), or the same runs on other test examples (
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
   centred,
   correlation,
-  namespace,
+  count,
+  ends,
   positive,
   ratio,
-  read_classes,
   read_errors,
+  read_predictions,
   read_reals,
   read_votes,
   real,
-  traced,
   votes_of,
   within,
 )
@@ -47,7 +46,7 @@ class Interval(NamedTuple):
   high: Float[Array, "..."]
 
 
-def mean_interval(values: Given["runs"], level: float = 0.95) -> Interval:
+def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
   """Student's interval of a mean over runs: mean ± t_{R-1} sd/√R.
 
   It answers what the mean over endlessly many runs is, on the same test examples.
@@ -59,24 +58,21 @@ def mean_interval(values: Given["runs"], level: float = 0.95) -> Interval:
   Returns:
     `low` and `high`, 0-d; NaN for fewer than two runs.
 
-  Raises:
-    Mistake: values is not (runs,), has a number that is not finite, or level is out of range.
-
   Source: Student 1908.
 
   >>> print(mean_interval([0.1, 0.2, 0.3]).high.round(4))
   0.4484
   """
   values = read_reals("values", values, "runs")
-  xp, runs = namespace(values), len(values)
-  mean = ratio(values.sum(), runs)
+  runs, (_, upper) = len(values), ends(level)
   if runs < 2:
-    return Interval(*(real(np.nan, xp),) * 2)
-  reach = float(scipy.stats.t.ppf(_upper(level), runs - 1)) * xp.sqrt(((values - mean) ** 2).sum() / (runs - 1) / runs)
-  return Interval(xp.asarray(mean - reach), xp.asarray(mean + reach))
+    return _unknown()
+  mean = ratio(values.sum(), runs)
+  reach = scipy.stats.t.ppf(upper, runs - 1) * np.sqrt(((values - mean) ** 2).sum() / (runs - 1) / runs)
+  return Interval(np.asarray(mean - reach), np.asarray(mean + reach))
 
 
-def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
+def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
   """Interval of the variance between runs, whatever their law: the jackknife of log S².
 
       low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
@@ -85,7 +81,7 @@ def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
   Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the log S² of all runs but one. A run far off raises S² and
   its error together, so that 1/S² is the scale on which u reaches as far up as down; for 1/(1 - u), which is not finite
   at 1, stand its first terms. The scale and the terms are chosen by simulation. The interval answers what the variance
-  of endlessly many runs is, on the same test examples. Its roots are that of the standard deviation. Not under `jit`.
+  of endlessly many runs is, on the same test examples. Its roots are that of the standard deviation.
 
   Args:
     values: (runs,), one number a run, such as its accuracy.
@@ -94,17 +90,14 @@ def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
   Returns:
     `low` and `high`, 0-d, squares; NaN for fewer than three runs or where all are equal.
 
-  Raises:
-    Mistake: values is not (runs,), has a number that is not finite, is traced, or level is out of range.
-
   Source: ours; Miller 1968 for the jackknife of log S², Satterthwaite 1946.
 
   >>> low, high = variance_interval(np.arange(50) / 10)
   >>> print(low.round(3), high.round(3))
   1.682 2.872
   """
-  upper = _upper(level)
-  values = np.sort(untraced("values", read_reals("values", values, "runs")))
+  _, upper = ends(level)
+  values = np.sort(read_reals("values", values, "runs"))
   runs = len(values)
   if runs < 3 or values[0] == values[-1]:
     return _unknown()
@@ -116,7 +109,7 @@ def variance_interval(values: Given["runs"], level: float = 0.95) -> Interval:
 
 def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
   """How far to either side of log(S_a²/S_b²) its interval reaches, of pairs of runs: by the jackknife."""
-  return _reach(np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))), _upper(level))
+  return _reach(np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))), ends(level)[1])
 
 
 def _logs_without_each(squares: np.ndarray) -> np.ndarray:
@@ -137,29 +130,17 @@ def _reach(left: np.ndarray, upper: float) -> float:
   return float(scipy.special.stdtrit(freedom, upper) * np.sqrt((runs - 1) / runs * total))
 
 
-def _upper(level: float) -> float:
-  if not 0 < level < 1:
-    raise Mistake(f"level is {level!r}: give a number between 0 and 1, such as 0.95")
-  return (1 + level) / 2
-
-
 def _unknown() -> Interval:
-  return Interval(np.asarray(np.nan), np.asarray(np.nan))
+  return Interval(real(np.nan), real(np.nan))
 
 
-def untraced(what: str, x: Array) -> np.ndarray:
-  if traced(x):
-    raise Mistake(f"{what} is traced: the interval takes a quantile from SciPy, call it outside jit")
-  return np.asarray(x)
-
-
-def distribution_variance_interval(errors: Given["runs examples"], level: float = 0.95) -> Interval:
+def distribution_variance_interval(errors: Given["runs examples"], *, level: float = 0.95) -> Interval:
   """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² less the independent-errors variance.
 
   S² has its `variance_interval`; the independent-errors variance is known far better and is taken as known. The low end
   is negative where no variance need be there at all, the high end at most 1/4, which no error rate's variance exceeds.
   It answers what endlessly many runs would give on the same examples; the sampling of the examples comes on top and
-  cannot be seen from one test set. Not under `jit`.
+  cannot be seen from one test set.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -169,16 +150,13 @@ def distribution_variance_interval(errors: Given["runs examples"], level: float 
     `low` and `high`, 0-d, squared fractions; NaN for fewer than three runs, a single example, or where the runs' errors
     are equal.
 
-  Raises:
-    Mistake: errors is not (runs, examples), holds other values, or is traced, or level is out of range.
-
   Source: ours; jordan2023 gives none.
 
   >>> low, high = distribution_variance_interval([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
   >>> print(low.round(4), high.round(4))
   -0.0052 0.25
   """
-  errors = untraced("errors", read_errors(errors))
+  errors = read_errors(errors)
   return variance_beyond_independence_interval(
     error_rates(errors), independent_errors_variance(errors), errors.shape[1], level
   )
@@ -189,15 +167,15 @@ def variance_beyond_independence_interval(rates: Array, independent: Array, exam
   if not examples:
     return _unknown()
   scale = ratio(examples, examples - 1)
-  ends = (np.minimum(scale * (end - independent), 0.25) for end in variance_interval(rates, level))
-  return Interval(*map(np.asarray, ends))
+  both = (np.minimum(scale * (end - independent), 0.25) for end in variance_interval(rates, level=level))
+  return Interval(*map(np.asarray, both))
 
 
-def correlation_interval(x: Given["runs"], y: Given["runs"], level: float = 0.95) -> Interval:
+def correlation_interval(x: Given["runs"], y: Given["runs"], *, level: float = 0.95) -> Interval:
   """Interval of Pearson's correlation over runs, whatever their law: tanh(artanh r ± t_ν SE), by the jackknife.
 
   ν is Satterthwaite's, as in `variance_interval`. It answers what endlessly many runs would give on the same test
-  examples. Not under `jit`.
+  examples.
 
   Args:
     x: (runs,), one number a run.
@@ -207,21 +185,18 @@ def correlation_interval(x: Given["runs"], y: Given["runs"], level: float = 0.95
   Returns:
     `low` and `high`, 0-d; NaN for fewer than four runs, or where x or y is the same in all runs but one.
 
-  Raises:
-    Mistake: x and y are not (runs,) both, have a number that is not finite, are traced, or level is out of range.
-
   Source: ours; Fisher 1921 for the scale, Hinkley 1978 for the jackknife of a correlation, Satterthwaite 1946.
 
   >>> low, high = correlation_interval([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 9])
   >>> print(low.round(3), high.round(3))
   0.053 0.989
   """
-  x, y = (untraced(name, read_reals(name, a, "runs")) for name, a in (("x", x), ("y", y)))
+  x, y = read_reals("x", x, "runs"), read_reals("y", y, "runs")
   if len(x) != len(y):
     raise Mistake(f"x has {len(x)} runs and y {len(y)}: give a number of each run in both")
   order = np.lexsort((y, x))
   x, y = x[order], y[order]
-  upper, left = _upper(level), _correlations_without_each(x, y)
+  (_, upper), left = ends(level), _correlations_without_each(x, y)
   r = correlation(x, y)
   if len(x) < 4 or np.isnan(left).any():
     return _unknown()
@@ -244,7 +219,7 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
   """Standard error over runs of `split_correlation`, by the jackknife.
 
-  It answers what other runs on the same test examples would give. Not under `jit`.
+  It answers what other runs on the same test examples would give.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -252,18 +227,15 @@ def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
   Returns:
     0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
 
-  Raises:
-    Mistake: errors is not (runs, examples), holds other values, or is traced.
-
   Source: ours; Hinkley 1978.
 
   >>> print(split_correlation_se([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).round(4))
   0.1339
   """
-  return correlation_se(*halves(untraced("errors", read_errors(errors))))
+  return correlation_se(*halves(read_errors(errors)))
 
 
-def split_correlation_interval(errors: Given["runs examples"], level: float = 0.95) -> Interval:
+def split_correlation_interval(errors: Given["runs examples"], *, level: float = 0.95) -> Interval:
   """`correlation_interval` of `split_correlation`.
 
   Args:
@@ -273,16 +245,13 @@ def split_correlation_interval(errors: Given["runs examples"], level: float = 0.
   Returns:
     `low` and `high`, 0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
 
-  Raises:
-    Mistake: errors is not (runs, examples), holds other values, or is traced, or level is out of range.
-
   Source: ours; jordan2023 gives none.
 
   >>> low, high = split_correlation_interval([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]])
   >>> print(low.round(3), high.round(3))
   0.089 0.966
   """
-  return correlation_interval(*halves(untraced("errors", read_errors(errors))), level)
+  return correlation_interval(*halves(read_errors(errors)), level=level)
 
 
 def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
@@ -303,7 +272,7 @@ def sd_interval(ends: Interval) -> Interval:
   return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
 
 
-def proportion_interval(rate: Given["..."], examples: int, level: float = 0.95) -> Interval:
+def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.95) -> Interval:
   """Wilson's interval of a proportion of test examples, such as one network's accuracy.
 
   It answers what the same network, or ensemble, would have on endlessly many examples.
@@ -316,9 +285,6 @@ def proportion_interval(rate: Given["..."], examples: int, level: float = 0.95) 
   Returns:
     `low` and `high`, of the rate's shape; NaN without examples.
 
-  Raises:
-    Mistake: a rate is not between 0 and 1, or level out of range.
-
   Source: Wilson 1927; bouthillier2021, figure 2, has the binomial variance of accuracies.
 
   >>> low, high = proportion_interval(0.9, examples=100)
@@ -326,18 +292,18 @@ def proportion_interval(rate: Given["..."], examples: int, level: float = 0.95) 
   0.8256 0.9448
   """
   rate = within("rate", rate, 0, 1)
-  xp = namespace(rate)
-  z = float(scipy.special.ndtri(_upper(level)))
+  z = scipy.special.ndtri(ends(level)[1])
   n = examples or np.nan
   middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
-  reach = z / (1 + z**2 / n) * xp.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
-  return Interval(*(xp.asarray(xp.clip(middle + side, 0, 1)) for side in (-reach, reach)))
+  reach = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+  return Interval(*(np.asarray(np.clip(middle + side, 0, 1)) for side in (-reach, reach)))
 
 
 def runs_for_precision(
   errors: Given["runs examples"],
   relative: Given["..."] = 0.1,
   statistic: str = "distribution_variance",
+  *,
   level: float = 0.95,
 ) -> Float[Array, "..."]:
   """How many runs it takes until the interval of a variance reaches at most this far to either side of it.
@@ -358,9 +324,6 @@ def runs_for_precision(
     The shape of `relative`: a whole number as a float; infinite where the estimated variance is not above 0, NaN for
     fewer than three runs or, of the distribution-wise variance, a single example.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values; or an argument out of range.
-
   Source: ours, from `distribution_variance_se`.
 
   >>> errors = [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
@@ -375,10 +338,9 @@ def runs_for_precision(
     variance, se = test_set_variance(errors), ratio(examples - 1, examples) * se
   else:
     variance = distribution_variance(errors)
-  xp = namespace(errors, relative)
-  z = float(scipy.special.ndtri(_upper(level)))
-  needed = xp.ceil(1 + (runs - 1) * (z * ratio(se, positive("relative", relative) * variance)) ** 2)
-  return xp.asarray(xp.where(variance > 0, needed, xp.where(xp.isnan(variance), xp.nan, xp.inf)))
+  z = scipy.special.ndtri(ends(level)[1])
+  needed = np.ceil(1 + (runs - 1) * (z * ratio(se, positive("relative", relative) * variance)) ** 2)
+  return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
 
 
 # Pairs of runs: independent-errors variance and disagreement are means over pairs, of which a run's share is known.
@@ -400,18 +362,14 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
   Returns:
     0-d, squared fractions; NaN for fewer than three runs or without examples.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: ours; Arvesen 1969 for the jackknife of such means.
 
   >>> print(independent_errors_variance_se([[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]]).round(4))
   0.0321
   """
   errors = read_errors(errors)
-  examples = errors.shape[1]
   # Over pairs of one example alone, H is disagreement of the errors.
-  return ratio(_jackknife(_pairs_of_each_run(errors, 2)), 2 * examples)
+  return ratio(_jackknife(_pairs_of_each_run(errors, 2)), 2 * errors.shape[1])
 
 
 def expected_disagreement_se(predictions: Given["runs examples"], num_classes: int) -> Float[Array, ""]:
@@ -426,16 +384,12 @@ def expected_disagreement_se(predictions: Given["runs examples"], num_classes: i
   Returns:
     0-d, a fraction; NaN for fewer than three runs or without examples.
 
-  Raises:
-    Mistake: predictions is not (runs, examples), or not -1 to num_classes - 1.
-
   Source: ours; Arvesen 1969.
 
   >>> print(expected_disagreement_se([[0, 1, 2], [0, 1, 1], [0, 2, 2], [1, 1, 0]], num_classes=3).round(4))
   0.2152
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  predictions = read_classes("predictions", predictions, "runs examples", num_classes, -1)
+  predictions = read_predictions(predictions, num_classes)
   return _jackknife(_pairs_of_each_run(predictions, num_classes))
 
 
@@ -452,44 +406,32 @@ def gde_gap_se(predictions: Given["runs examples"], labels: Given["examples"], n
   Returns:
     0-d, a fraction; NaN for fewer than three runs or without examples.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range.
-
   Source: ours; Arvesen 1969.
 
   >>> print(gde_gap_se([[0, 1, 2], [0, 1, 1], [0, 2, 2], [1, 1, 0]], [0, 1, 2], num_classes=3).round(4))
   0.0962
   """
-  num_classes = at_least("num_classes", num_classes, 1)
   predictions, labels = read_votes(predictions, labels, num_classes)
-  xp = namespace(predictions, labels)
-  runs, examples = predictions.shape
-  error = ratio((xp.asarray(predictions) != xp.asarray(labels)[None]).sum(1), examples)
+  error = ratio(count(predictions != labels, 1), predictions.shape[1])
   return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
 
 
-def _pairs_of_each_run(predictions: Array, num_classes: int) -> Float[Array, "runs"]:
+def _pairs_of_each_run(predictions: Array, num_classes: int) -> Float[np.ndarray, "runs"]:
   """Each run's mean disagreement with the other runs."""
   runs, examples = predictions.shape
   votes = votes_of(predictions, num_classes)
-  xp = namespace(votes)
-  # Runs without a prediction agree with each other: one class more, the last, which -1 is the index of.
-  votes = xp.append(votes, runs - votes.sum(1, keepdims=True), axis=1)
-  if xp is jnp:
-    agreeing = real(jnp.take_along_axis(votes, predictions.astype(int).T, axis=1)).sum(0)
-  else:
-    each = np.arange(examples)
-    agreeing = np.array([votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64)
+  # Runs without a prediction agree with each other: one class more, the last, of which -1 is the index.
+  votes, each = np.append(votes, runs - votes.sum(1, keepdims=True), axis=1), np.arange(examples)
+  agreeing = np.array([votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64)
   return ratio(runs * examples - agreeing, examples * (runs - 1))
 
 
 def _jackknife(of_pairs: Float[Array, "runs"], of_runs: Float[Array, "runs"] | None = None) -> Array:
   """Standard error of a mean over pairs of runs, of which each run's are given, or of a mean over runs less that."""
   runs = len(of_pairs)
-  xp = namespace(of_pairs)
   if runs < 3:
-    return real(np.nan, xp)
+    return real(np.nan)
   moved = 2 * (of_pairs - of_pairs.mean()) / (runs - 2)
   if of_runs is not None:
     moved = (of_runs - of_runs.mean()) / (runs - 1) - moved
-  return xp.asarray(xp.sqrt((runs - 1) / runs * (moved**2).sum()))
+  return np.asarray(np.sqrt((runs - 1) / runs * (moved**2).sum()))

@@ -7,24 +7,21 @@ errors to be 0 or 1 (the end of its appendix B.2), so the same formulas hold for
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import (
   Array,
   Given,
   centred,
+  check_finite,
   correlation,
-  namespace,
   ratio,
   read,
-  read_classes,
+  read_labels_of,
   read_reals,
   real,
-  traced,
 )
 from vmapseeds.stats.variance import beyond_independence, standard_error
 
@@ -68,9 +65,6 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
     `distribution_se` and `split_correlation`, no examples nothing: the rest is NaN. `split_correlation` is NaN also
     where a half's mean loss is the same in all runs.
 
-  Raises:
-    Mistake: losses is not (runs, examples), or one is not finite.
-
   Source: jordan2023, theorem 2 and equation 3, which its appendix B.2 extends to any loss.
 
   >>> v = loss_variance([[0.5, 0.0, 0.25], [1.5, 0.5, 0.25], [0.5, 0.5, 0.5]])
@@ -78,17 +72,17 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
   0.5 0.0625 0.048611 0.020833 0.09375
   """
   losses = read_reals("losses", losses, "runs examples")
-  xp, (runs, examples) = namespace(losses), losses.shape
+  runs, examples = losses.shape
   # Of even width, so that a block's even columns are the even examples.
-  width = max(examples, 1) if traced(losses) else 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
+  width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
   blocks = [_parts(losses[:, start : start + width]) for start in range(0, max(examples, 1), width)]
   first, even, odd, squares = (sum(parts) for parts in zip(*blocks, strict=True))
   above = ratio(even + odd, examples)  # each run's mean loss, less that of the first run
   test_set = ratio((centred(above) ** 2).sum(), max(runs - 1, 0))
   independent = ratio(squares, max(runs - 1, 0) * examples**2)
   return LossVariance(
-    mean=xp.asarray(ratio(first, examples) + ratio(above.sum(), runs)),
-    test_set=test_set if examples else xp.full_like(test_set, xp.nan),
+    mean=np.asarray(ratio(first, examples) + ratio(above.sum(), runs)),
+    test_set=test_set if examples else real(np.nan),
     independent=independent,
     distribution=beyond_independence(test_set, independent, runs, examples, unbiased=True),
     distribution_se=standard_error(above, examples),
@@ -116,10 +110,6 @@ def cross_entropy(logits: Given["runs examples classes"], labels: Given["example
   Returns:
     (runs, examples), 0 or more; 0 where there is a single class.
 
-  Raises:
-    Mistake: shapes that do not fit, labels not 0 to classes - 1, or a logit that is not finite, named by run, example
-      and class.
-
   Source: standard; Good 1952.
 
   >>> cross_entropy([[[0.0, 0.0], [40.0, 0.0]]], [0, 0])
@@ -140,9 +130,6 @@ def brier_score(logits: Given["runs examples classes"], labels: Given["examples"
   Returns:
     (runs, examples), from 0 to 2; 0 where there is a single class.
 
-  Raises:
-    Mistake: as `cross_entropy` does.
-
   Source: Brier 1950.
 
   >>> brier_score([[[0.0, 0.0], [40.0, 0.0]]], [0, 1])
@@ -151,44 +138,29 @@ def brier_score(logits: Given["runs examples classes"], labels: Given["examples"
   return _by_runs(_brier_score, logits, labels)
 
 
-def _cross_entropy(logits: Array, label: Array) -> Array:
-  xp = namespace(logits, label)
-  own = xp.take_along_axis(logits, label, axis=-1)
-  others = xp.where(label == xp.arange(logits.shape[-1])[None, None], -xp.inf, logits - own)
-  return xp.logaddexp(0.0, (scipy if xp is np else jax.scipy).special.logsumexp(others, axis=-1))
+def _cross_entropy(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+  own = np.take_along_axis(logits, label, axis=-1)
+  others = np.where(label == np.arange(logits.shape[-1]), -np.inf, logits - own)
+  return np.logaddexp(0.0, scipy.special.logsumexp(others, axis=-1))
 
 
-def _brier_score(logits: Array, label: Array) -> Array:
-  xp = namespace(logits, label)
-  probabilities = xp.exp(logits - logits.max(-1, keepdims=True))
+def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+  probabilities = np.exp(logits - logits.max(-1, keepdims=True))
   probabilities = probabilities / probabilities.sum(-1, keepdims=True)
-  wrong = xp.where(label == xp.arange(logits.shape[-1])[None, None], 0.0, probabilities)
+  wrong = np.where(label == np.arange(logits.shape[-1]), 0.0, probabilities)
   # 1 - p_y as the sum of the others, which does not cancel.
   return (wrong**2).sum(-1) + wrong.sum(-1) ** 2
 
 
-def _by_runs(loss: Callable[[Array, Array], Array], logits: object, labels: object) -> Array:
-  """A loss of every run and example, of concrete logits so many runs at once that float64 takes little memory."""
+def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: object, labels: object) -> np.ndarray:
+  """A loss of every run and example, so many runs at once that float64 takes little memory."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  labels = read_classes("labels", labels, "examples", classes, 0)
-  if len(labels) != examples:
-    raise Mistake(
-      f"labels has shape {labels.shape} beside logits of shape {logits.shape}, (runs, examples, classes), axis 0 runs, "
-      f"axis 1 examples, axis 2 classes: give one label an example, {examples}"
-    )
-  label = labels[None, :, None]
-  if traced(logits, labels):
-    return loss(real(logits, namespace(logits, labels)), label)
-  losses, label = np.empty((runs, examples)), np.asarray(label)
+  label = read_labels_of(logits, "logits", labels, classes)[None, :, None]
+  losses = np.empty((runs, examples))
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):
-    block = np.asarray(logits[start : start + step])
-    if not np.isfinite(block).all():
-      run, example, c = np.argwhere(~np.isfinite(block))[0]
-      raise Mistake(
-        f"logits is {block[run, example, c]} at run {start + run}, example {example}, class {c}: leave such entries "
-        "out, or repair them, first"
-      )
-    losses[start : start + step] = loss(real(block), label)
+    block = real(logits[start : start + step])
+    check_finite("logits", block, ("run", "example", "class"), start)
+    losses[start : start + step] = loss(block, label)
   return losses

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats._arrays import Array, Given, count, namespace, ratio, read_errors, read_reals, traced, within
+from vmapseeds.stats._arrays import Array, Given, count, ratio, read_errors, read_reals, within
 from vmapseeds.stats._joint import common, device_of, packed
 
 # Joint counts of example pairs are computed for blocks of this many examples.
@@ -41,7 +41,7 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
   C_i: the run has example i right (not wrong). P is the fraction of the runs, so a pair's deviation has a standard
   deviation of up to 0.25/√R by chance alone: of 10,000 examples' 5·10⁷ independent pairs about 20,000 pass 0.02 at 500
   runs, and none is expected to only from about 3,000 runs on: see `expected_false_pairs`. Counts are compared exactly,
-  block by block of examples. Not under `jit`: the number of pairs depends on the values.
+  block by block of examples.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -52,7 +52,7 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
     run or a single example.
 
   Raises:
-    Mistake: errors is not (runs, examples), holds other values, is traced, or has 2^24 runs or more.
+    Mistake: 2^24 runs or more.
 
   Source: jordan2023, section 3.2, figures 4 and 14.
 
@@ -72,7 +72,7 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
 
   C_i: the run has example i right (not wrong), P is the fraction of the runs and the covariance has ddof = 1: these are
   also the pairs of largest |covariance|. Deviations are compared exactly; of equal ones the pair of lower i, then lower
-  j, comes first. Takes the memory of a block of pairs and of 2k more. Not under `jit`, like `dependent_pairs`.
+  j, comes first. Takes the memory of a block of pairs and of 2k more.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -81,9 +81,6 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
   Returns:
     `i` < `j` (from 0), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,) each: all pairs where there are
     fewer than k, so none for a single example. With a single run no pair deviates and the first ones come back.
-
-  Raises:
-    Mistake: as `dependent_pairs` does; k is no whole number of at least 1.
 
   Source: jordan2023, section 3.2, figures 4 and 14, which show all pairs beyond a threshold.
 
@@ -112,32 +109,22 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   Returns:
     0-d, from 0 to n (n - 1)/2.
 
-  Raises:
-    Mistake: rates is not (examples,), a rate is NaN or outside 0 to 1, runs is below 1 or threshold below 0.
-
   Source: ours; the paper, with 60,000 runs, has none to expect.
 
   >>> print(expected_false_pairs([0.5] * 10_000, runs=500).round())
   3681545.0
   """
   rates = within("rates", read_reals("rates", rates, "examples"), 0, 1)
-  runs, xp = at_least("runs", runs, 1), namespace(rates)
-  spread = xp.sqrt(rates * (1 - rates))
+  runs = at_least("runs", runs, 1)
+  spread = np.sqrt(rates * (1 - rates))
   # A bin's members stand at their mean, which a bin's width of 1/2000 leaves little room to miss.
-  place = xp.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
-  held, total = (_binned(place, weights, xp) for weights in (xp.ones_like(spread), spread))
-  mean = xp.where(held > 0, total / xp.maximum(held, 1), 0.0)
-  sd = mean[:, None] * mean[None, :] / runs**0.5
-  erfc = (jax.scipy if xp is jnp else scipy).special.erfc
-  passes = xp.where(sd > 0, erfc(_threshold(threshold) / (2**0.5 * xp.where(sd > 0, sd, 1.0))), 0.0)
-  ordered = (held[:, None] * held[None, :] * passes).sum() - (held * xp.diagonal(passes)).sum()
-  return xp.asarray(ordered / 2)
-
-
-def _binned(place: Array, weights: Array, xp) -> Array:
-  if xp is jnp:
-    return jnp.zeros(_BINS, weights.dtype).at[place].add(weights)
-  return np.bincount(place, weights, _BINS)
+  place = np.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
+  held, total = (np.bincount(place, weights, _BINS) for weights in (np.ones_like(spread), spread))
+  mean = np.where(held > 0, total / np.maximum(held, 1), 0.0)
+  sd = mean[:, None] * mean / runs**0.5
+  passes = np.where(sd > 0, scipy.special.erfc(_threshold(threshold) / (2**0.5 * np.where(sd > 0, sd, 1.0))), 0.0)
+  ordered = (held[:, None] * held * passes).sum() - (held * np.diagonal(passes)).sum()
+  return np.asarray(ordered / 2)
 
 
 def _threshold(given: float) -> float:
@@ -148,8 +135,6 @@ def _threshold(given: float) -> float:
 
 def _concrete(errors: Given["runs examples"]) -> Array:
   errors = read_errors(errors)
-  if traced(errors):
-    raise Mistake("errors is traced: look for pairs outside jit, which of them are found depends on values")
   if len(errors) >= 2**24:
     raise Mistake(f"errors has {len(errors)} runs: float32 products count exactly up to {2**24 - 1}, give fewer")
   return errors

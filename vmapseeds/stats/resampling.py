@@ -12,17 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
+  ends,
   namespace,
   ratio,
   read_errors,
   read_votes,
   real,
-  tallies,
-  traced,
+  times_drawn,
+  untraced,
   votes_of,
 )
 from vmapseeds.stats.variance import gain_of_counts, halves, top_runs
@@ -40,28 +41,24 @@ class Bootstrap(NamedTuple):
   high: Float[Array, "..."]
 
 
-def resamples(key: jax.Array, replicates: int, size: int) -> Int[Array, "replicates size"]:
+def resamples(size: int, *, key: jax.Array, replicates: int) -> Int[np.ndarray, "replicates size"]:
   """How often each of `size` things is drawn in `size` draws with replacement, in each of many resamples.
 
   Args:
+    size: how many things there are, and draws from them.
     key: a JAX random key; the same key gives the same resamples.
     replicates: B, at least 1.
-    size: how many things there are, and draws from them.
 
   Returns:
     (replicates, size), whole numbers with rows that sum to `size`.
 
-  Raises:
-    Mistake: replicates below 1.
-
   Source: Efron 1979.
 
   >>> import jax
-  >>> resamples(jax.random.key(0), replicates=3, size=4).sum(1)
+  >>> resamples(4, key=jax.random.key(0), replicates=3).sum(1)
   array([4, 4, 4])
   """
-  drawn = _draws(key, at_least("replicates", replicates, 1), size)
-  return tallies(drawn, size, namespace(drawn))
+  return times_drawn(_draws(untraced("key", key), at_least("replicates", replicates, 1), size), size)
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -73,7 +70,7 @@ def _draws(key: jax.Array, replicates: int, size: int) -> Int[jax.Array, "replic
   return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
 
 
-def from_replicates(replicates: Given["replicates ..."], level: float = 0.95) -> Bootstrap:
+def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95) -> Bootstrap:
   """Standard deviation (ddof = 1) and percentiles of bootstrap replicates, over the first axis; NaN are left out.
 
   Args:
@@ -83,37 +80,27 @@ def from_replicates(replicates: Given["replicates ..."], level: float = 0.95) ->
   Returns:
     `se`, `low` and `high`, each of the shape of one replicate; NaN with fewer than two replicates that are numbers.
 
-  Raises:
-    Mistake: level is not between 0 and 1.
-
   Source: Efron 1979; the percentile interval is that of bouthillier2021, appendix C.5.
 
   >>> from_replicates([1.0, 2.0, 3.0], level=0.5).low
   array(1.5)
   """
-  if not 0 < level < 1:
-    raise Mistake(f"level is {level!r}: give a number between 0 and 1, such as 0.95")
-  x = real(replicates)
-  xp = namespace(x)
-  known = ~xp.isnan(x)
+  quantiles, x = ends(level), real(untraced("replicates", replicates))
+  known = ~np.isnan(x)
   count = known.sum(0)
-  mean = ratio(xp.where(known, x, 0).sum(0), count)
-  variance = ratio(xp.where(known, (x - mean[None]) ** 2, 0).sum(0), xp.maximum(count - 1, 0))
-  low, high = (_quantile(x, count, q) for q in ((1 - level) / 2, (1 + level) / 2))
-  low, high = (xp.where(count > 1, end, xp.nan) for end in (low, high))
-  return Bootstrap(xp.asarray(xp.sqrt(variance)), low, high)
+  mean = ratio(np.where(known, x, 0).sum(0), count)
+  variance = ratio(np.where(known, (x - mean) ** 2, 0).sum(0), np.maximum(count - 1, 0))
+  low, high = (np.where(count > 1, _quantile(x, count, q), np.nan) for q in quantiles)
+  return Bootstrap(np.asarray(np.sqrt(variance)), low, high)
 
 
 def _quantile(x: Array, count: Array, q: float) -> Array:
   """Linear between order statistics, of the numbers among x; NaN sort last."""
-  xp = namespace(x)
-  last = xp.maximum(count - 1, 0)
-  place = q * real(last, xp)
-  below = xp.floor(place)
-  x = xp.sort(x, axis=0)
-  a, b = (
-    xp.take_along_axis(x, xp.minimum(i, last)[None], axis=0)[0] for i in (below.astype(int), below.astype(int) + 1)
-  )
+  last = np.maximum(count - 1, 0)
+  place = q * real(last)
+  below = np.floor(place)
+  x = np.sort(x, axis=0)
+  a, b = (np.take_along_axis(x, np.minimum(below.astype(int) + i, last)[None], axis=0)[0] for i in (0, 1))
   return a + (place - below) * (b - a)
 
 
@@ -121,11 +108,12 @@ def bootstrap(
   predictions: Given["runs examples"],
   labels: Given["examples"],
   num_classes: int,
-  key: jax.Array,
   over: str = "runs",
-  replicates: int = 1000,
-  level: float = 0.95,
   bins: int = 10,
+  *,
+  key: jax.Array,
+  level: float = 0.95,
+  replicates: int = 1000,
 ) -> dict[str, Bootstrap]:
   """Standard errors and intervals of the statistics of errors and votes, all from the same resamples.
 
@@ -134,45 +122,41 @@ def bootstrap(
   pairs of a thing with itself say nothing of two different ones and are left out of the statistics of pairs (variances
   and disagreement), which would else come out (R - 1)/R as large, or with part of the independent-errors variance in
   the distribution-wise one. CACE, ECE and the absolute gap are biased upwards in every resample: trust their standard
-  errors before their intervals. For errors alone, give them as predictions, with all labels 0. Not under `jit`.
+  errors before their intervals. For errors alone, give them as predictions, with all labels 0.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error and no vote.
     labels: (examples,), class indices.
     num_classes: K.
-    key: a JAX random key; the same key gives the same resamples.
     over: "runs", "examples" or "both".
-    replicates: B, how many resamples.
-    level: what the intervals shall cover, between 0 and 1.
     bins: of CACE and ECE.
+    key: a JAX random key; the same key gives the same resamples.
+    level: what the intervals shall cover, between 0 and 1.
+    replicates: B, how many resamples.
 
   Returns:
     `mean_error` and, by their names in `vmapseeds.stats`, `test_set_variance`, `independent_errors_variance`,
     `distribution_variance`, `split_correlation`, `ensemble_accuracy`, `expected_disagreement`, `gde_gap`, `cace`, `ece`
     and, over runs, `top_fraction_gain` (of the top quarter, the mean of both directions). NaN where the statistic is.
 
-  Raises:
-    Mistake: shapes that do not fit, predictions or labels out of range, another `over`, replicates or bins below 1,
-      level out of range, or traced input.
-
   Source: Efron 1979; of two axes at once: Owen 2007.
 
   >>> import jax
   >>> predictions, labels = np.eye(20, dtype=int)[:, :15], np.zeros(15, int)
-  >>> found = bootstrap(predictions, labels, 2, jax.random.key(0))
+  >>> found = bootstrap(predictions, labels, 2, key=jax.random.key(0))
   >>> print(found["expected_disagreement"].se.round(3), found["mean_error"].se.round(4))
   0.013 0.0067
   """
   one_of("over", over, OVER)
-  num_classes, bins = at_least("num_classes", num_classes, 1), at_least("bins", bins, 1)
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  if traced(predictions, labels, key):
-    raise Mistake("bootstrap of traced arrays: call it outside jit")
-  predictions, labels = np.asarray(predictions), np.asarray(labels)
+  bins = at_least("bins", bins, 1)
+  predictions, labels = map(np.asarray, read_votes(predictions, labels, num_classes))
   runs, examples = predictions.shape
   of_runs, of_examples = jax.random.split(key)
-  w = resamples(of_runs, replicates, runs) if over != "examples" else np.ones((1, runs), int)
-  v = resamples(of_examples, replicates, examples) if over != "runs" else np.ones((1, examples), int)
+  w, v = np.ones((1, runs), int), np.ones((1, examples), int)
+  if over != "examples":
+    w = resamples(runs, key=of_runs, replicates=replicates)
+  if over != "runs":
+    v = resamples(examples, key=of_examples, replicates=replicates)
 
   errors = predictions != labels
   even = _counts(v[:, 0::2], errors[:, 0::2].T)
@@ -198,40 +182,35 @@ def bootstrap(
   }
   if over == "runs":
     found["top_fraction_gain"] = _gains(w, even[0], odd[0], examples, fraction=0.25)
-  return {name: from_replicates(values, level) for name, values in found.items()}
+  return {name: from_replicates(values, level=level) for name, values in found.items()}
 
 
 def top_fraction_gain_bootstrap(
-  errors: Given["runs examples"], key: jax.Array, fraction: float = 0.25, replicates: int = 1000, level: float = 0.95
+  errors: Given["runs examples"], fraction: float = 0.25, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
 ) -> Bootstrap:
   """Standard error and interval of `top_fraction_gain`'s mean, by the bootstrap over runs.
 
-  It answers what other runs on the same test examples would give. Not under `jit`.
+  It answers what other runs on the same test examples would give.
 
   Args:
     errors: (runs, examples), bool or 0/1.
-    key: a JAX random key.
     fraction: of the runs taken, above 0 and at most 1.
-    replicates: how many resamples.
+    key: a JAX random key.
     level: what the interval shall cover, between 0 and 1.
+    replicates: how many resamples.
 
   Returns:
     `se`, `low` and `high`, 0-d, fractions of accuracy; NaN for a single example or no run.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values, or is traced; an argument out of range.
-
   Source: ours; jordan2023 gives no error for figure 2's gain.
 
   >>> errors = np.arange(40) < np.arange(0, 40, 2)[:, None]
-  >>> print(top_fraction_gain_bootstrap(errors, jax.random.key(0)).se.round(3))
+  >>> print(top_fraction_gain_bootstrap(errors, key=jax.random.key(0)).se.round(3))
   0.05
   """
   errors = read_errors(errors)
-  if traced(errors, key):
-    raise Mistake("bootstrap of traced arrays: call it outside jit")
-  even, odd = halves(errors)
-  return from_replicates(_gains(resamples(key, replicates, len(errors)), even, odd, errors.shape[1], fraction), level)
+  drawn = resamples(len(errors), key=key, replicates=replicates)
+  return from_replicates(_gains(drawn, *halves(errors), errors.shape[1], fraction), level=level)
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:

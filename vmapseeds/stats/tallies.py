@@ -27,7 +27,6 @@ from vmapseeds.stats._arrays import (
   ratio,
   read_classes,
   read_votes,
-  traced,
 )
 from vmapseeds.stats._joint import common, device_of, packed
 from vmapseeds.stats.calibration import (
@@ -143,6 +142,10 @@ class Tallies:
     return self.votes.astype(np.int64)
 
   @property
+  def _voted(self) -> tuple[np.ndarray, np.ndarray, int]:
+    return self._votes, self.labels, self.runs
+
+  @property
   def _halves(self) -> Int[np.ndarray, "2 runs"]:
     """Each run's number of errors on the examples of even and of odd index, the runs in another order."""
     return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
@@ -201,7 +204,7 @@ class Tallies:
     """See `stats.distribution_variance_se`."""
     return standard_error(self.error_rates(), self.examples)
 
-  def distribution_variance_interval(self, level: float = 0.95) -> Interval:
+  def distribution_variance_interval(self, *, level: float = 0.95) -> Interval:
     """See `stats.distribution_variance_interval`."""
     return variance_beyond_independence_interval(
       self.error_rates(), self.independent_errors_variance(), self.examples, level
@@ -215,9 +218,9 @@ class Tallies:
     """See `stats.split_correlation_se`."""
     return correlation_se(*self._halves)
 
-  def split_correlation_interval(self, level: float = 0.95) -> Interval:
+  def split_correlation_interval(self, *, level: float = 0.95) -> Interval:
     """See `stats.split_correlation_interval`."""
-    return correlation_interval(*self._halves, level)
+    return correlation_interval(*self._halves, level=level)
 
   def split_covariance(self) -> Float[np.ndarray, ""]:
     """See `stats.split_covariance`."""
@@ -282,7 +285,7 @@ class Tallies:
 
   def gde_gap(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.gde_gap`."""
-    return gap_of_votes(self._votes, self.labels, self.runs, self_pairs)
+    return gap_of_votes(*self._voted, self_pairs)
 
   def beta_of_error_rates(self, unbiased: bool = True) -> BetaFit:
     """See `stats.beta_of_error_rates`."""
@@ -290,30 +293,29 @@ class Tallies:
 
   def cace(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.cace`."""
-    return cace_of_votes(self._votes, self.labels, self.runs, at_least("bins", bins, 1))
+    return cace_of_votes(*self._voted, bins)
 
   def ece(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.ece`."""
-    return ece_of_votes(self._votes, self.labels, self.runs, at_least("bins", bins, 1))
+    return ece_of_votes(*self._voted, bins)
 
   def cace_exact_levels(self, refined: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.cace_exact_levels`."""
-    return exact_levels_of_votes(self._votes, self.labels, self.runs, refined)
+    return exact_levels_of_votes(*self._voted, refined)
 
   def calibration_curve(self, bins: int = 10, of: str = "pairs") -> CalibrationCurve:
     """See `stats.calibration_curve`."""
-    return curve_of_votes(self._votes, self.labels, self.runs, at_least("bins", bins, 1), of)
+    return curve_of_votes(*self._voted, bins, of)
 
   def calibration_band(
-    self, key: jax.Array, bins: int = 10, of: str = "pairs", replicates: int = 1000, level: float = 0.95
+    self, bins: int = 10, of: str = "pairs", *, key: jax.Array, level: float = 0.95, replicates: int = 1000
   ) -> Bootstrap:
     """See `stats.calibration_band`."""
-    votes, bins = self._votes, at_least("bins", bins, 1)
-    return band_of_votes(votes, self.labels, self.runs, bins, of, key, replicates, level)
+    return band_of_votes(*self._voted, bins, of, key=key, level=level, replicates=replicates)
 
   def confidence_histogram(self, bins: int = 10, of: str = "pairs") -> Int[np.ndarray, "..."]:
     """See `stats.confidence_histogram`."""
-    return histogram_of_votes(self._votes, self.runs, at_least("bins", bins, 1), of)
+    return histogram_of_votes(self._votes, self.runs, bins, of)
 
 
 def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
@@ -327,7 +329,7 @@ def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
 def tally(
   predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, *, pairs: bool = False
 ) -> Tallies:
-  """Counts over runs, from which the statistics follow: see `Tallies`. Not under `jit`.
+  """Counts over runs, from which the statistics follow: see `Tallies`.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error and no vote. A device array is counted on its device.
@@ -337,10 +339,6 @@ def tally(
 
   Returns:
     The tallies, in NumPy; no runs give zeros.
-
-  Raises:
-    Mistake: shapes that do not fit, predictions not -1 to num_classes - 1, labels not 0 to num_classes - 1, or either
-      traced.
 
   Source: ours; the sums that sections 3 of jordan2023 and of jiang2022 need.
 
@@ -372,9 +370,6 @@ def tally_blocks(
   Returns:
     The tallies, in NumPy; no blocks give zeros.
 
-  Raises:
-    Mistake: as `tally` does.
-
   Source: ours.
 
   >>> tallies = tally_blocks([[[0, 1], [0, 2]], [[1, 2]]], labels=[0, 2], num_classes=3, pairs=True)
@@ -383,9 +378,9 @@ def tally_blocks(
          [0, 1]], dtype=int32)
   """
   num_classes = at_least("num_classes", num_classes, 1)
-  labels = np.asarray(_untraced("labels", read_classes("labels", labels, "examples", num_classes, 0)), np.int32)
+  labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
   held, halves = None, []
-  for block in _regrouped(_untraced("predictions", read_votes(b, labels, num_classes)[0]) for b in blocks):
+  for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
     if held is None:
       held = zeros(labels, num_classes, capacity=_RUNS, pairs=pairs, devices=[device_of(block)])
     held = update(held, block)
@@ -395,12 +390,6 @@ def tally_blocks(
   if held is None:
     held = zeros(labels, num_classes, capacity=0, pairs=pairs, devices=[device_of(labels)])
   return _fetched(held, halves)
-
-
-def _untraced(what: str, x: Array) -> Array:
-  if traced(x):
-    raise Mistake(f"{what} is traced: tally outside jit")
-  return x
 
 
 def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:
@@ -464,7 +453,7 @@ def zeros(
     Mistake: labels not 0 to num_classes - 1, or a number out of range.
   """
   num_classes, capacity = at_least("num_classes", num_classes, 1), at_least("capacity", capacity, 0)
-  labels = np.asarray(read_classes("labels", labels, "examples", num_classes, 0), np.int32)
+  labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
   mesh = Mesh(np.array(jax.local_devices() if devices is None else devices), ("lanes",))
   tile = _tile(len(labels), mesh.devices.flat[0].platform)
   padded = tile * max(1, -(-len(labels) // tile))

@@ -8,8 +8,6 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Float
@@ -55,15 +53,12 @@ def error_rates(errors: Given["runs examples"]) -> Float[Array, "runs"]:
   Returns:
     (runs,), fractions from 0 to 1; NaN without examples.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jordan2023, section 2.
 
   >>> error_rates([[True, False, False, False], [True, True, True, False]])
   array([0.25, 0.75])
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors, traceable=True)
   return ratio(count(errors, axis=1), errors.shape[1])
 
 
@@ -76,15 +71,12 @@ def example_error_rates(errors: Given["runs examples"]) -> Float[Array, "example
   Returns:
     (examples,), fractions from 0 to 1; a single run gives its errors as 0 and 1, no run gives NaN.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jordan2023, section 3.2, where the mean is over the law of h; the mean over runs is unbiased for it.
 
   >>> example_error_rates([[True, False, False], [True, True, False]])
   array([1. , 0.5, 0. ])
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors, traceable=True)
   return ratio(count(errors, axis=0), errors.shape[0])
 
 
@@ -101,15 +93,12 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   Returns:
     0-d, in squared fractions; NaN for a single run or without examples.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jordan2023, section 3.3 (which leaves ddof open).
 
   >>> print(test_set_variance([[True, False, False, False], [True, True, True, False]]))
   0.125
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors, traceable=True)
   wrong = count(errors, axis=1)
   return ratio(_covariance(wrong, wrong), errors.shape[1] ** 2)
 
@@ -143,16 +132,13 @@ def independent_errors_variance(errors: Given["runs examples"], unbiased: bool =
   Returns:
     0-d, in squared fractions. A single run gives NaN, and 0 as plug-in; no examples give NaN.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jordan2023, section 3.2 (the plug-in).
 
   >>> E = [[True, False, False, False], [True, True, True, False]]
   >>> print(independent_errors_variance(E), independent_errors_variance(E, unbiased=False))
   0.0625 0.03125
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors, traceable=True)
   return independent_errors_of_counts(count(errors, axis=0), errors.shape[0], unbiased)
 
 
@@ -181,9 +167,6 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
   Returns:
     0-d, in squared fractions; NaN for a single run or a single example.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jordan2023, theorem 2, equation 3. The sum over pairs of covariances in its appendix B.2 is
   misprinted and twice this.
 
@@ -191,7 +174,7 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
   >>> print(distribution_variance(E).round(6), distribution_variance(E, unbiased=False).round(6))
   0.083333 0.041667
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors, traceable=True)
   return beyond_independence(test_set_variance(errors), independent_errors_variance(errors), *errors.shape, unbiased)
 
 
@@ -216,15 +199,12 @@ def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]
   Returns:
     0-d, in squared fractions; NaN for fewer than three runs or a single example.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: ours; jordan2023 gives none. Tukey 1958 for the jackknife.
 
   >>> print(distribution_variance_se([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]).round(6))
   0.083333
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors, traceable=True)
   return standard_error(error_rates(errors), errors.shape[1])
 
 
@@ -252,15 +232,12 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
     0-d, from -1 to 1; NaN for a single run, a single example, or where a half's error is the same in all
     runs.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jordan2023, section 3.1, figure 2 (whose R² is the square).
 
   >>> print(split_correlation([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]).round(6))
   0.866025
   """
-  x, y = halves(read_errors(errors))
+  x, y = halves(read_errors(errors, traceable=True))
   if traced(x):
     return correlation(x, y)
   return correlation_of_sums(len(x), *sums_of_pairs(x, y, np.ones_like(x)))
@@ -287,21 +264,16 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   Returns:
     The shape of r. Two runs give 1, fewer give NaN, and so does a NaN correlation.
 
-  Raises:
-    Mistake: r is not between -1 and 1.
-
   Source: jordan2023, figure 12; no correction for the number of pairs compared.
 
   >>> print(correlation_p_value(0.5, runs=20).round(4))
   0.0248
   """
   r = within("r", r, -1, 1)
-  xp = namespace(r)
   if runs < 3:
-    return xp.where(xp.isnan(r) | (runs < 2), xp.nan, 1.0)
-  beta = (jax.scipy if xp is jnp else scipy).special.betainc
+    return np.where(np.isnan(r) | (runs < 2), np.nan, 1.0)
   # P(|t| > t_0) of Student's t in terms of r alone.
-  return xp.asarray(beta(xp.full_like(r, runs / 2 - 1), xp.full_like(r, 0.5), 1 - r**2))
+  return np.asarray(scipy.special.betainc(runs / 2 - 1, 0.5, 1 - r**2))
 
 
 def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"]) -> Correlations:
@@ -320,9 +292,6 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
     `r`, `r_squared` and `p_value`, (sets, sets) each, in the order given, symmetric. NaN for fewer than two runs and
     for a test set on which all runs have the same error; two runs have p-values of 1.
 
-  Raises:
-    Mistake: errors is not (runs, examples) on each set, holds other values, or the numbers of runs differ.
-
   Source: jordan2023, appendix C and figure 12: 5 test sets, not corrected for 10 pairs.
 
   >>> found = test_set_correlations({"photo": [[1, 0], [0, 0], [1, 1]], "sketch": [[0, 1, 1], [0, 0, 1], [0, 1, 1]]})
@@ -335,13 +304,10 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
   if len(set(runs.values())) > 1:
     listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
     raise Mistake(f"errors of {listed}: give the same runs on every test set")
-  xp = namespace(*read.values())
-  wrong = xp.stack([count(e, axis=1) for e in read.values()], axis=1)
-  wrong = real(wrong - wrong[:1])
-  wrong = wrong - ratio(wrong.sum(0, keepdims=True), len(wrong))
-  unit = ratio(wrong, xp.sqrt((wrong**2).sum(0, keepdims=True)))
-  r = xp.clip((unit[:, :, None] * unit[:, None, :]).sum(0), -1.0, 1.0)
-  r = xp.where(len(wrong) > 1, r, xp.nan)
+  wrong = centred(np.stack([count(e, axis=1) for e in read.values()], axis=1))
+  unit = ratio(wrong, np.sqrt((wrong**2).sum(0)))
+  r = np.clip((unit[:, :, None] * unit[:, None, :]).sum(0), -1.0, 1.0)
+  r = np.where(len(wrong) > 1, r, np.nan)
   return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
 
 
@@ -361,15 +327,12 @@ def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
   Returns:
     0-d, in squared fractions, signed; NaN for a single run or a single example.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values.
-
   Source: jordan2023, section 3.1.
 
   >>> print(split_covariance([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]))
   0.125
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors, traceable=True)
   examples = errors.shape[1]
   return ratio(_covariance(*halves(errors)), (examples // 2) * ((examples + 1) // 2))
 
@@ -390,9 +353,6 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
     `even_to_odd` (selected on even, measured on odd), `odd_to_even` and their `mean`, 0-d, as fractions of
     accuracy; 0 for a single run, NaN for a single example or no run.
 
-  Raises:
-    Mistake: errors is not (runs, examples), or holds other values; fraction out of range.
-
   Source: jordan2023, section 3.1 (the top quarter).
 
   >>> gain = top_fraction_gain([[0, 0, 0, 1], [1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
@@ -403,7 +363,7 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
   runs, examples = errors.shape
   top = top_runs(fraction, runs)
   even, odd = halves(errors)
-  return gain_of_halves(even, odd, namespace(even).ones_like(even), examples, top)
+  return gain_of_halves(even, odd, np.ones_like(even), examples, top)
 
 
 def top_runs(fraction: float, runs: int) -> int:
@@ -415,19 +375,12 @@ def top_runs(fraction: float, runs: int) -> int:
 
 def gain_of_halves(even: Array, odd: Array, runs: Array, examples: int, top: int) -> TopFractionGain:
   """`top_fraction_gain` of the `top` runs from pairs of numbers of errors and how many runs have each."""
-  even_there, odd_there = even, odd
-  if traced(even, odd):
-    # Float32 holds the differences from one run better, and they have the same gain.
-    even_there, odd_there = even - even[:1], odd - odd[:1]
-  by_even = errors_by_count(even, odd_there, runs, (examples + 1) // 2)
-  return gain_of_counts(by_even, errors_by_count(odd, even_there, runs, examples // 2), examples, top)
+  by_even = errors_by_count(even, odd, runs, (examples + 1) // 2)
+  return gain_of_counts(by_even, errors_by_count(odd, even, runs, examples // 2), examples, top)
 
 
-def errors_by_count(here: Array, there: Array, runs: Array, most: int) -> Array:
+def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, most: int) -> np.ndarray:
   """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, most + 1)."""
-  if traced(here, there):
-    nothing = jnp.zeros(most + 1, here.dtype)
-    return jnp.stack([nothing.at[here].add(x) for x in (runs, runs * there)])
   # Float64 holds the sums exactly.
   return np.stack([np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)])
 
@@ -436,14 +389,13 @@ def gain_of_counts(by_even: Array, by_odd: Array, examples: int, top: int) -> To
   """`top_fraction_gain` of the `top` runs from what `errors_by_count` gives of each half."""
   forward = ratio(_gain(*by_even, top), examples // 2)
   back = ratio(_gain(*by_odd, top), (examples + 1) // 2)
-  return TopFractionGain(forward, back, namespace(forward).asarray((forward + back) / 2))
+  return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
 
 
 def _gain(runs_at: Array, errors_at: Array, top: int) -> Array:
   """How many errors there the `top` runs with the fewest here save against the mean run."""
-  xp = namespace(runs_at)
   runs_at, errors_at = real(runs_at), real(errors_at)
-  before = xp.cumsum(runs_at, axis=-1) - runs_at
-  share = xp.clip(top - before, 0, runs_at) / xp.maximum(runs_at, 1)
+  before = np.cumsum(runs_at, axis=-1) - runs_at
+  share = np.clip(top - before, 0, runs_at) / np.maximum(runs_at, 1)
   excess = errors_at - runs_at * ratio(errors_at.sum(-1), runs_at.sum(-1))[..., None]
   return 0.0 - ratio((share * excess).sum(-1), top)
