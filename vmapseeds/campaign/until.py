@@ -39,7 +39,7 @@ def _independent_errors_sd(wrong: Wrong) -> Estimate:
 
 
 def _top_quarter_gain(wrong: Wrong) -> Estimate:
-  resampled = stats.top_fraction_gain_bootstrap(wrong, jax.random.key(0))
+  resampled = stats.top_fraction_gain_bootstrap(wrong, key=jax.random.key(0))
   return stats.top_fraction_gain(wrong).mean, Interval(resampled.low, resampled.high)
 
 
