@@ -6,6 +6,7 @@ counts is NumPy float64. Traced input, where a statistic takes it, stays JAX, at
 
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,14 +19,19 @@ from vmapseeds.mistakes import Mistake, at_least
 Array = np.ndarray | jax.Array
 
 
-class Given:
-  """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that shape.
+Shape = TypeVar("Shape")
+if TYPE_CHECKING:
+  Given = Any | Shape
+else:
 
-  The shape is for the reader. `read` is what checks it, because a user should meet a `Mistake`.
-  """
+  class Given:
+    """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that shape.
 
-  def __class_getitem__(cls, shape: str) -> object:
-    return ArrayLike | Sequence
+    The shape is for the reader. `read` is what checks it, because a user should meet a `Mistake`.
+    """
+
+    def __class_getitem__(cls, shape: str) -> object:
+      return ArrayLike | Sequence
 
 
 def traced(*arrays: object) -> bool:
