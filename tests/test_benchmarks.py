@@ -381,7 +381,7 @@ def test_convolutions_are_timed_in_every_form(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(convolutions, "LAYERS", layers)
   convolutions.main(["--rounds", "1", "--out", str(tmp_path)])
   timed = json.loads((tmp_path / "convolutions.json").read_text())["numbers"]
-  assert [(t["network"], t["part"]) for t in timed] == [(l.network, p) for l in layers for p in convolutions.PARTS]
+  assert [(t["network"], t["part"]) for t in timed] == [(layer.network, p) for layer in layers for p in convolutions.PARTS]
   assert all(set(t["seconds"]) == set(convolutions.FORMS) and min(t["seconds"].values()) > 0 for t in timed)
   assert "microseconds" in capsys.readouterr().out
 

@@ -321,7 +321,7 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
 
 def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_memory):
   small_memory(0)
-  with pytest.raises(vs.Mistake, match="lane width 1 does not fit .*99 bytes.*: give a smaller width or batch_size"):
+  with pytest.raises(vs.Mistake, match=r"lane width 1 does not fit .*99 bytes.*: give a smaller width or batch_size"):
     train(tmp_path / "new" / "none", 4, LINEAR, lane_width=2)
   assert list(tmp_path.iterdir()) == [], "nothing was trained"
   (tmp_path / "none").mkdir()
@@ -331,7 +331,7 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
   small_memory(2)
   assert train(tmp_path / "none", 4, LINEAR, lane_width=2).attrs["lane_width"] == 2
   small_memory(1)
-  with pytest.raises(vs.Mistake, match="the finished runs of .*none keep it: free memory, or .* --lane-width 1") as raised:
+  with pytest.raises(vs.Mistake, match=r"the finished runs of .*none keep it: free memory, or .* --lane-width 1") as raised:
     train(tmp_path / "none", 6, LINEAR)
   assert "\n" not in str(raised.value)
   assert vs.open_results(tmp_path / "none").attrs["lane_width"] == 2
@@ -406,7 +406,7 @@ def test_other_data_under_the_same_name_is_refused(tmp_path):
   train(tmp_path / "r", 2, recipe)
   arrays["x_train"][3, 4, 5] ^= 1
   np.savez(tmp_path / "d.npz", **arrays)
-  with pytest.raises(vs.Mistake, match="its data digest is '[0-9a-f]{16}', not"):
+  with pytest.raises(vs.Mistake, match=r"its data digest is '[0-9a-f]{16}', not"):
     train(tmp_path / "r", 3, recipe)
 
 

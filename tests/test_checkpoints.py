@@ -269,7 +269,7 @@ def test_parameters_that_were_not_kept(tmp_path, undisturbed):
 
 def test_a_run_that_is_not_trained_yet(tmp_path, monkeypatch):
   interrupt(tmp_path / "r", monkeypatch, 1, keep_params=True)
-  with pytest.raises(vs.Mistake, match="run 3 of .* is not trained yet"):
+  with pytest.raises(vs.Mistake, match=r"run 3 of .* is not trained yet"):
     vs.load_networks(tmp_path / "r", 3)
 
 

@@ -92,7 +92,7 @@ def test_paired_row_by_row_and_not_at_all(tmp_path):
   seeded = [folder(tmp_path / n, x, seeds=range(8)) for n, x in (("c", A), ("d", B))]
   decision, text = said(*seeded, paired=False)
   assert decision.probability == stats.probability_of_outperforming(A, B, paired=False)
-  with pytest.raises(Mistake, match="has 8 finished runs and .*short 3: to pair them row by row, give as many"):
+  with pytest.raises(Mistake, match=r"has 8 finished runs and .*short 3: to pair them row by row, give as many"):
     said(a, folder(tmp_path / "short", B[:3]), paired=True)
   with pytest.raises(Mistake, match="have no row that is finished and diverged in neither"):
     said(folder(tmp_path / "e", [0.5], diverged=[0]), folder(tmp_path / "f", [0.5]), paired=True)
@@ -120,9 +120,9 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
   for pooled in ({"where": {"lr": 0.01}, "b": sweep}, {"against": {"lr": 0.01}}):
     with pytest.raises(Mistake, match=r"sweep: lr takes 0\.01, 0\.02, 0\.05: choose, such as --\w+ lr=0.01"):
       said(sweep, **pooled)
-  with pytest.raises(Mistake, match="sweep: no run has lr=0.03: lr takes"):
+  with pytest.raises(Mistake, match=r"sweep: no run has lr=0.03: lr takes"):
     said(sweep, where={"lr": 0.03}, against={"lr": 0.02})
-  with pytest.raises(Mistake, match="one results folder, and nothing to compare it with: .* --against"):
+  with pytest.raises(Mistake, match=r"one results folder, and nothing to compare it with: .* --against"):
     said(sweep, where={"lr": 0.01})
 
   decision, text = said(sweep, where={"lr": [0.01, 0.02]}, against={"lr": 0.05}, out=tmp_path / "out")
@@ -167,5 +167,5 @@ def test_mistakes(tmp_path):
     said(a, other)
   with pytest.raises(Mistake, match="gone has no finished runs that did not diverge"):
     said(a, gone)
-  with pytest.raises(Mistake, match="gamma is 0.3"):
+  with pytest.raises(Mistake, match=r"gamma is 0.3"):
     said(a, a, gamma=0.3)

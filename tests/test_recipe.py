@@ -138,7 +138,7 @@ def test_mistakes_name_what_is_allowed(changes, message):
 
 
 def test_an_unknown_recipe():
-  with pytest.raises(vs.Mistake, match="unknown recipe 'digit_cnn': choose one of digits_cnn, .* did you mean 'digits_cnn'"):
+  with pytest.raises(vs.Mistake, match=r"unknown recipe 'digit_cnn': choose one of digits_cnn, .* did you mean 'digits_cnn'"):
     vs.recipe("digit_cnn")
   with pytest.raises(vs.Mistake, match="unknown recipe 1: choose one of"):
     vs.recipe(1)

@@ -534,7 +534,7 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
     vs.Mistake, match=f"its version of jax is {now['jax']}, not 99.0; give another --out, .* or --force-mixed"
   ):
     train(tmp_path / "r", 12)
-  with pytest.raises(vs.Mistake, match="its recipe and this one differ in lr: .* or --force-mixed"):
+  with pytest.raises(vs.Mistake, match=r"its recipe and this one differ in lr: .* or --force-mixed"):
     train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
   with pytest.raises(vs.Mistake, match="its version of jax"):
     vs.work(tmp_path / "r", progress=False)

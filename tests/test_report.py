@@ -642,7 +642,7 @@ def test_mistakes_in_choosing_runs(options, message, sweep, tmp_path):
 
 
 def test_the_table_side_by_side_cuts_no_name_and_no_number():
-  statistics = dict.fromkeys(COMPARED, {"value": 0.12345, "unit": "fraction"})
+  statistics = {key: {"value": 0.12345, "unit": "fraction"} for key in COMPARED}
   summary = {"values": {"lr": 0.1}, "runs": 10_000, "statistics": statistics}
   console = Console(width=80, record=True, file=io.StringIO())
   console.print(side_by_side_table([Part("weight_decay=0.0005, momentum=0.95", None, None, summary)]))

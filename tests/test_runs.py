@@ -12,7 +12,7 @@ RECIPE = vs.recipe("digits_cnn", epochs=2, batch_size=2)  # four steps an epoch 
 def test_independent_runs_vary_in_every_source():
   runs = Runs.independent(4, start=3)
   assert len(runs) == 4
-  assert {s: c.tolist() for s, c in runs.seeds.items()} == dict.fromkeys(SOURCES, [3, 4, 5, 6])
+  assert {s: c.tolist() for s, c in runs.seeds.items()} == {key: [3, 4, 5, 6] for key in SOURCES}
 
 
 def test_more_runs_extend_the_table():

@@ -236,7 +236,7 @@ def test_a_failed_download_leaves_what_was_there(there, cifar10, monkeypatch, tm
       load("cifar10")
     answering.join()
   assert sorted(tmp_path.rglob("*")) == before
-  with pytest.raises(Mistake, match="no connection to 127.0.0.1"):
+  with pytest.raises(Mistake, match=r"no connection to 127.0.0.1"):
     load("cifar10")
   assert sorted(tmp_path.rglob("*")) == before
 

@@ -39,7 +39,8 @@ def check(root: dict[str, Any]) -> None:
     raise Mistake(f"has {len(arrays)} arrays: more than can be")
   sizes, memory = {}, free_host_memory()
   for name, array in arrays.items():
-    *group, variable = parts = name.split("/")
+    parts = name.split("/")
+    group = parts[:-1]
     inside = {"/".join(parts[:i]) for i in range(1, len(parts))}
     if not all(map(_name, parts)) or len(parts) > 2 or parts[0] in RESERVED or inside & {*arrays}:
       raise Mistake(f"has an array {name!r:.100}, which cannot be the name of one")
