@@ -144,11 +144,11 @@ def read_votes(predictions: object, labels: object, num_classes: int, traceable:
   return predictions, labels.astype(np.int32)
 
 
-def read_labels_of(scores: Array, what: str, labels: object, num_classes: int) -> np.ndarray:
-  """Labels of the examples on axis 1 of `scores`."""
+def read_labels(labels: object, num_classes: int, what: str, shape: tuple[int, ...], axis: int = 1) -> np.ndarray:
+  """Labels of the examples, which are one axis of something else."""
   labels = np.asarray(read_classes("labels", labels, "examples", num_classes))
-  if len(labels) != scores.shape[1]:
-    raise Mistake(f"labels has shape {labels.shape} beside {what} of shape {scores.shape}: give one label an example")
+  if len(labels) != shape[axis]:
+    raise Mistake(f"labels has shape {labels.shape} beside {what} of shape {shape}: give one label an example")
   return labels
 
 

@@ -182,16 +182,9 @@ def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
 
 
 def calibration_band(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
-  bins: int = 10,
-  of: str = "pairs",
-  *,
-  key: jax.Array,
-  level: float = 0.95,
-  replicates: int = 1000,
-) -> Bootstrap:
+  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, bins: int = 10, of: str = "pairs",
+  *, key: jax.Array, level: float = 0.95, replicates: int = 1000,
+) -> Bootstrap:  # fmt: skip
   """Bootstrap of the accuracies of a `calibration_curve`, over test examples.
 
   An example is drawn with all its K pairs, since just one of them can be right. It answers what the same runs would

@@ -136,16 +136,9 @@ def _outcomes(a: Array, b: Array, ties: str, paired: bool) -> tuple[Array, Array
 
 
 def decide(
-  a: Given["pairs"],
-  b: Given["pairs"],
-  gamma: float = 0.75,
-  alpha: float = 0.05,
-  ties: str = "half",
-  paired: bool = True,
-  *,
-  key: jax.Array | None = None,
-  replicates: int = 10_000,
-) -> Decision:
+  a: Given["pairs"], b: Given["pairs"], gamma: float = 0.75, alpha: float = 0.05, ties: str = "half",
+  paired: bool = True, *, key: jax.Array | None = None, replicates: int = 10_000,
+) -> Decision:  # fmt: skip
   """Decides whether A is better than B: P(A > B) with its percentile-bootstrap interval, against ½ and γ.
 
       CI_min ≤ ½ : not significant;  CI_max ≤ γ : not meaningful;  else both

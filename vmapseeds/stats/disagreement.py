@@ -23,7 +23,7 @@ from vmapseeds.stats._arrays import (
   read,
   read_classes,
   read_errors,
-  read_labels_of,
+  read_labels,
   read_predictions,
   read_votes,
   real,
@@ -326,7 +326,7 @@ def ensemble_accuracy_of_logits(
   one_of("way to average", how, ("probability", "logit"))
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  labels = read_labels_of(logits, "logits", labels, at_least("classes in logits", classes, 1))
+  labels = read_labels(labels, at_least("classes in logits", classes, 1), "logits", logits.shape)
   if not runs:
     return real(np.nan)
   step = max(1, _AVERAGED_AT_ONCE // max(examples * classes, 1))

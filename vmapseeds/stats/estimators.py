@@ -195,15 +195,11 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
   >>> print(average_correlation([[0.0, 1.0], [2.0, 3.0]]).round(6))
   0.6
   """
-  x = _repetitions(performances)
+  x = read_reals("performances", performances, "repetitions k")
   repetitions, k = x.shape
   if repetitions < 2 or not k:
     return real(np.nan)
   return _intraclass(*_moments(x - x[0, 0]), k)
-
-
-def _repetitions(performances: object) -> Array:
-  return read_reals("performances", performances, "repetitions k")
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
@@ -238,7 +234,7 @@ def mse_decomposition(performances: Given["repetitions k"], truth: float) -> Mse
   >>> print(parts.mse, parts.bias, parts.variance, parts.total_variance, parts.correlation.round(6))
   1.25 0.5 1.0 1.25 0.6
   """
-  x, truth = _repetitions(performances), read_reals("truth", truth, "")
+  x, truth = read_reals("performances", performances, "repetitions k"), read_reals("truth", truth, "")
   repetitions, k = x.shape
   x = x - truth
   if not x.size:

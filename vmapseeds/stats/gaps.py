@@ -18,7 +18,7 @@ from vmapseeds.stats._arrays import (
   positive,
   ratio,
   read,
-  read_classes,
+  read_labels,
   read_reals,
   real,
   times_drawn,
@@ -113,9 +113,7 @@ def gap_ece(
   """
   bins, lowest = at_least("bins", bins, 1), within("lowest", lowest, 0, 0.5)
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
-  labels = np.asarray(read_classes("labels", labels, "examples", 2))
-  if len(labels) != gaps.shape[-1]:
-    raise Mistake(f"labels has shape {labels.shape} beside gaps of shape {gaps.shape}: give one label an example")
+  labels = read_labels(labels, 2, "gaps", gaps.shape, gaps.ndim - 1)
   confidence = 1 / (1 + np.exp(-abs(gaps)))
   bin_of = np.minimum(np.floor((confidence - lowest) / (1 - lowest) * bins), bins - 1)
   excess = ((gaps >= 0) == (labels == 1)) - confidence
@@ -299,9 +297,7 @@ def ks_distance(
 
 
 def trimmed_ks_distance(
-  reference_gaps: Given["models examples"],
-  candidate_gaps: Given["*candidates examples"],
-  alpha: Given[""],
+  reference_gaps: Given["models examples"], candidate_gaps: Given["*candidates examples"], alpha: Given[""]
 ) -> Float[Array, "*candidates"]:
   """Least distance from the reference that a candidate reaches by leaving out a fraction α of its gaps:
 
@@ -362,15 +358,10 @@ def _trimmed(low: np.ndarray, high: np.ndarray, t: np.ndarray, alpha: float) -> 
 
 
 def trimming_level(
-  reference_gaps: Given["models examples"],
-  candidate_gaps: Given["*candidates examples"],
-  alphas: Given["levels"] | None = None,
-  epsilon: float = 0.01,
-  threshold: float | None = None,
-  *,
-  key: jax.Array,
-  replicates: int = 100,
-) -> TrimmingLevel:
+  reference_gaps: Given["models examples"], candidate_gaps: Given["*candidates examples"],
+  alphas: Given["levels"] | None = None, epsilon: float = 0.01, threshold: float | None = None,
+  *, key: jax.Array, replicates: int = 100,
+) -> TrimmingLevel:  # fmt: skip
   """α-trimming level of a candidate: the mean over bootstrap replicates of the least α that the robust KS
   test accepts (algorithm 1).
 

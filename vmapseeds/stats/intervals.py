@@ -300,12 +300,9 @@ def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.9
 
 
 def runs_for_precision(
-  errors: Given["runs examples"],
-  relative: Given["..."] = 0.1,
-  statistic: str = "distribution_variance",
-  *,
-  level: float = 0.95,
-) -> Float[Array, "..."]:
+  errors: Given["runs examples"], relative: Given["..."] = 0.1, statistic: str = "distribution_variance",
+  *, level: float = 0.95,
+) -> Float[Array, "..."]:  # fmt: skip
   """How many runs it takes until the interval of a variance reaches at most this far to either side of it.
 
       R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision

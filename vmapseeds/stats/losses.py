@@ -19,7 +19,7 @@ from vmapseeds.stats._arrays import (
   correlation,
   ratio,
   read,
-  read_labels_of,
+  read_labels,
   read_reals,
   real,
 )
@@ -156,7 +156,7 @@ def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: objec
   """A loss of every run and example, so many runs at once that float64 takes little memory."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  label = read_labels_of(logits, "logits", labels, classes)[None, :, None]
+  label = read_labels(labels, classes, "logits", logits.shape)[None, :, None]
   losses = np.empty((runs, examples))
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):

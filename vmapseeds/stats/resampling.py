@@ -105,16 +105,9 @@ def _quantile(x: Array, count: Array, q: float) -> Array:
 
 
 def bootstrap(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
-  over: str = "runs",
-  bins: int = 10,
-  *,
-  key: jax.Array,
-  level: float = 0.95,
-  replicates: int = 1000,
-) -> dict[str, Bootstrap]:
+  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, over: str = "runs", bins: int = 10,
+  *, key: jax.Array, level: float = 0.95, replicates: int = 1000,
+) -> dict[str, Bootstrap]:  # fmt: skip
   """Standard errors and intervals of the statistics of errors and votes, all from the same resamples.
 
   Over runs it answers what other runs on the same test examples would give, over examples what the same runs on other

@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Int, Integer
 
 from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.stats import calibration, disagreement, intervals, resampling, variance
 from vmapseeds.stats._arrays import (
   Array,
   Given,
@@ -29,37 +30,7 @@ from vmapseeds.stats._arrays import (
   read_votes,
 )
 from vmapseeds.stats._joint import common, device_of, packed
-from vmapseeds.stats.calibration import (
-  CalibrationCurve,
-  band_of_votes,
-  cace_of_votes,
-  curve_of_votes,
-  ece_of_votes,
-  exact_levels_of_votes,
-  gap_of_votes,
-  histogram_of_votes,
-)
-from vmapseeds.stats.disagreement import BetaFit, accuracy_of_votes, beta_of_counts, disagreement_of_votes, top_class
-from vmapseeds.stats.intervals import (
-  Interval,
-  correlation_interval,
-  correlation_se,
-  variance_beyond_independence_interval,
-)
 from vmapseeds.stats.pairs import BothRight, DependentPairs, most_of_counts, pairs_of_counts
-from vmapseeds.stats.resampling import Bootstrap
-from vmapseeds.stats.variance import (
-  TopFractionGain,
-  beyond_independence,
-  correlation_of_sums,
-  covariance_of_sums,
-  errors_by_count,
-  gain_of_halves,
-  independent_errors_of_counts,
-  standard_error,
-  sums_of_pairs,
-  top_runs,
-)
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint counts once for each costs little,
 # and few enough that float32 counts them exactly.
@@ -162,18 +133,18 @@ class Tallies:
   def run_errors(self) -> Int[np.ndarray, "events"]:
     """How many runs make 0, 1, ..., n errors, (examples + 1,)."""
     even, odd, runs = self.half_errors
-    return errors_by_count(even + odd, np.zeros_like(odd), runs, self.examples)[0]
+    return variance.errors_by_count(even + odd, np.zeros_like(odd), runs, self.examples)[0]
 
   @property
   def by_even_errors(self) -> Int[np.ndarray, "2 even_events"]:
     """How many runs make 0, 1, ... errors on the examples of even index, and how many these together on the others."""
-    return errors_by_count(*self.half_errors, (self.examples + 1) // 2)
+    return variance.errors_by_count(*self.half_errors, (self.examples + 1) // 2)
 
   @property
   def by_odd_errors(self) -> Int[np.ndarray, "2 odd_events"]:
     """Likewise with the halves exchanged."""
     even, odd, runs = self.half_errors
-    return errors_by_count(odd, even, runs, self.examples // 2)
+    return variance.errors_by_count(odd, even, runs, self.examples // 2)
 
   # Errors and their variance between runs
 
@@ -188,48 +159,48 @@ class Tallies:
   def test_set_variance(self) -> Float[np.ndarray, ""]:
     """See `stats.test_set_variance`."""
     even, odd, runs = self.half_errors
-    x, _, xx, _, _ = sums_of_pairs(even + odd, odd, runs)
-    return ratio(covariance_of_sums(self.runs, x, x, xx), self.examples**2)
+    x, _, xx, _, _ = variance.sums_of_pairs(even + odd, odd, runs)
+    return ratio(variance.covariance_of_sums(self.runs, x, x, xx), self.examples**2)
 
   def independent_errors_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
     """See `stats.independent_errors_variance`."""
-    return independent_errors_of_counts(self._wrong, self.runs, unbiased)
+    return variance.independent_errors_of_counts(self._wrong, self.runs, unbiased)
 
   def distribution_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance`."""
     parts = self.test_set_variance(), self.independent_errors_variance()
-    return beyond_independence(*parts, self.runs, self.examples, unbiased)
+    return variance.beyond_independence(*parts, self.runs, self.examples, unbiased)
 
   def distribution_variance_se(self) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance_se`."""
-    return standard_error(self.error_rates(), self.examples)
+    return variance.standard_error(self.error_rates(), self.examples)
 
-  def distribution_variance_interval(self, *, level: float = 0.95) -> Interval:
+  def distribution_variance_interval(self, *, level: float = 0.95) -> intervals.Interval:
     """See `stats.distribution_variance_interval`."""
-    return variance_beyond_independence_interval(
+    return intervals.variance_beyond_independence_interval(
       self.error_rates(), self.independent_errors_variance(), self.examples, level
     )
 
   def split_correlation(self) -> Float[np.ndarray, ""]:
     """See `stats.split_correlation`."""
-    return correlation_of_sums(self.runs, *sums_of_pairs(*self.half_errors))
+    return variance.correlation_of_sums(self.runs, *variance.sums_of_pairs(*self.half_errors))
 
   def split_correlation_se(self) -> Float[np.ndarray, ""]:
     """See `stats.split_correlation_se`."""
-    return correlation_se(*self._halves)
+    return intervals.correlation_se(*self._halves)
 
-  def split_correlation_interval(self, *, level: float = 0.95) -> Interval:
+  def split_correlation_interval(self, *, level: float = 0.95) -> intervals.Interval:
     """See `stats.split_correlation_interval`."""
-    return correlation_interval(*self._halves, level=level)
+    return intervals.correlation_interval(*self._halves, level=level)
 
   def split_covariance(self) -> Float[np.ndarray, ""]:
     """See `stats.split_covariance`."""
-    x, y, _, _, xy = sums_of_pairs(*self.half_errors)
-    return ratio(covariance_of_sums(self.runs, x, y, xy), (self.examples // 2) * ((self.examples + 1) // 2))
+    x, y, _, _, xy = variance.sums_of_pairs(*self.half_errors)
+    return ratio(variance.covariance_of_sums(self.runs, x, y, xy), (self.examples // 2) * ((self.examples + 1) // 2))
 
-  def top_fraction_gain(self, fraction: float = 0.25) -> TopFractionGain:
+  def top_fraction_gain(self, fraction: float = 0.25) -> variance.TopFractionGain:
     """See `stats.top_fraction_gain`."""
-    return gain_of_halves(*self.half_errors, self.examples, top_runs(fraction, self.runs))
+    return variance.gain_of_halves(*self.half_errors, self.examples, variance.top_runs(fraction, self.runs))
 
   # Pairs of examples
 
@@ -273,49 +244,49 @@ class Tallies:
 
   def plurality(self) -> Int[np.ndarray, "examples"]:
     """See `stats.plurality`."""
-    return top_class(self.votes)
+    return disagreement.top_class(self.votes)
 
   def ensemble_accuracy(self) -> Float[np.ndarray, ""]:
     """See `stats.ensemble_accuracy`."""
-    return accuracy_of_votes(self.votes, self.labels)
+    return disagreement.accuracy_of_votes(self.votes, self.labels)
 
   def expected_disagreement(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.expected_disagreement`."""
-    return disagreement_of_votes(self._votes, self.runs, self_pairs)
+    return disagreement.disagreement_of_votes(self._votes, self.runs, self_pairs)
 
   def gde_gap(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.gde_gap`."""
-    return gap_of_votes(*self._voted, self_pairs)
+    return calibration.gap_of_votes(*self._voted, self_pairs)
 
-  def beta_of_error_rates(self, unbiased: bool = True) -> BetaFit:
+  def beta_of_error_rates(self, unbiased: bool = True) -> disagreement.BetaFit:
     """See `stats.beta_of_error_rates`."""
-    return beta_of_counts(self._wrong, self.runs, unbiased)
+    return disagreement.beta_of_counts(self._wrong, self.runs, unbiased)
 
   def cace(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.cace`."""
-    return cace_of_votes(*self._voted, bins)
+    return calibration.cace_of_votes(*self._voted, bins)
 
   def ece(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.ece`."""
-    return ece_of_votes(*self._voted, bins)
+    return calibration.ece_of_votes(*self._voted, bins)
 
   def cace_exact_levels(self, refined: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.cace_exact_levels`."""
-    return exact_levels_of_votes(*self._voted, refined)
+    return calibration.exact_levels_of_votes(*self._voted, refined)
 
-  def calibration_curve(self, bins: int = 10, of: str = "pairs") -> CalibrationCurve:
+  def calibration_curve(self, bins: int = 10, of: str = "pairs") -> calibration.CalibrationCurve:
     """See `stats.calibration_curve`."""
-    return curve_of_votes(*self._voted, bins, of)
+    return calibration.curve_of_votes(*self._voted, bins, of)
 
   def calibration_band(
     self, bins: int = 10, of: str = "pairs", *, key: jax.Array, level: float = 0.95, replicates: int = 1000
-  ) -> Bootstrap:
+  ) -> resampling.Bootstrap:
     """See `stats.calibration_band`."""
-    return band_of_votes(*self._voted, bins, of, key=key, level=level, replicates=replicates)
+    return calibration.band_of_votes(*self._voted, bins, of, key=key, level=level, replicates=replicates)
 
   def confidence_histogram(self, bins: int = 10, of: str = "pairs") -> Int[np.ndarray, "..."]:
     """See `stats.confidence_histogram`."""
-    return histogram_of_votes(self._votes, self.runs, bins, of)
+    return calibration.histogram_of_votes(self._votes, self.runs, bins, of)
 
 
 def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
@@ -433,13 +404,9 @@ class DeviceTallies(NamedTuple):
 
 
 def zeros(
-  labels: Given["examples"],
-  num_classes: int,
-  *,
-  capacity: int,
-  pairs: bool = False,
+  labels: Given["examples"], num_classes: int, *, capacity: int, pairs: bool = False,
   devices: Sequence[jax.Device] | None = None,
-) -> DeviceTallies:
+) -> DeviceTallies:  # fmt: skip
   """Tallies of no runs, to be updated on devices.
 
   Args:
@@ -472,9 +439,7 @@ def zeros(
 
 
 def update(
-  tallies: DeviceTallies,
-  predictions: Integer[Array, "runs examples"],
-  counted: Bool[Array, "runs"] | None = None,
+  tallies: DeviceTallies, predictions: Integer[Array, "runs examples"], counted: Bool[Array, "runs"] | None = None
 ) -> DeviceTallies:
   """Adds runs where they lie, in place: nothing is fetched, and the tallies given are used up.
 
