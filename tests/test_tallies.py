@@ -111,7 +111,7 @@ def test_tallies_are_updated_in_place():
   add = tallies._on_each(tallies._add, held.votes.sharding.mesh)
   memory = add.lower(held, np.zeros((512, 2000), np.int8), np.ones(512, bool)).compile().memory_analysis()
   assert memory.alias_size_in_bytes == sum(leaf.nbytes for leaf in held) > 4 * 2000**2
-  assert memory.temp_size_in_bytes < 6 * 512 * 2048
+  assert memory.temp_size_in_bytes < 8 * 512 * 2048
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
@@ -192,6 +192,21 @@ def test_no_device_takes_more_runs_than_it_has_places_for():
     tallies.fetch(held)
   with pytest.raises(Mistake, match="tallies of 5 runs on a device: make them with a capacity"):
     tallies.update(tallies.zeros(labels, CLASSES, capacity=4), np.repeat(predictions, 5, 0)[:10])
+
+
+def test_joint_errors_of_many_runs_are_counted_a_few_passes_at_a_time(monkeypatch):
+  """Shares of three fill seven places twice: what waits is counted before the next comes, and at the end."""
+  monkeypatch.setattr(tallies, "_RUNS", 7)
+  predictions, labels = some_predictions(30)
+  held = tallies.zeros(labels, CLASSES, capacity=15, pairs=True)
+  for some in np.split(predictions, 5):
+    held = tallies.update(held, some)
+  assert np.asarray(held.joint_errors).any()
+  np.testing.assert_array_equal(held.waiting, [3, 3])
+  errors = (predictions != labels).astype(int)
+  np.testing.assert_array_equal(tallies.fetch(held).joint_errors, errors.T @ errors)
+  with pytest.raises(Mistake, match="8 runs at once on a device: give at most 7"):
+    tallies.update(tallies.zeros(labels, CLASSES, capacity=15), predictions[:16])
 
 
 @pytest.mark.parametrize("pairs", [True, False])

@@ -352,8 +352,8 @@ def tally_blocks(
   labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
   held, halves = None, []
   for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
-    if held is None:
-      held = zeros(labels, num_classes, capacity=_RUNS, pairs=pairs, devices=[device_of(block)])
+    if held is None:  # No block is larger than the first.
+      held = zeros(labels, num_classes, capacity=len(block), pairs=pairs, devices=[device_of(block)])
     held = update(held, block)
     # Also waits for the update: else blocks would queue up in memory.
     halves.append(_half_errors_of(held))
@@ -401,6 +401,8 @@ class DeviceTallies(NamedTuple):
   half_errors: Int[jax.Array, "devices capacity 2"]  # each run's errors on even and on odd examples; -1 if left out
   runs: Int[jax.Array, " devices"]  # how many of these places are taken
   joint_errors: Int[jax.Array, "devices padded padded"] | None  # on and above the diagonal
+  recent: Bool[jax.Array, "devices places examples"] | None  # errors of runs that joint_errors lack: a pass takes many
+  waiting: Int[jax.Array, " devices"]  # how many of these places are taken
 
 
 def zeros(
@@ -413,7 +415,7 @@ def zeros(
     labels: (examples,), class indices.
     num_classes: how many classes there are.
     capacity: how many runs each device may be given; takes 8 bytes a run.
-    pairs: as in `tally`; takes 4 bytes a pair of examples on each device.
+    pairs: as in `tally`; takes 4 bytes a pair of examples on each device, and up to 4,096 bytes an example.
     devices: all local devices by default.
 
   Raises:
@@ -426,8 +428,8 @@ def zeros(
   padded = tile * max(1, -(-len(labels) // tile))
   each = NamedSharding(mesh, PartitionSpec("lanes"))
 
-  def nothing(*shape: int) -> jax.Array:
-    return jnp.zeros((mesh.size, *shape), jnp.int32, device=each)
+  def nothing(*shape: int, dtype: type = jnp.int32) -> jax.Array:
+    return jnp.zeros((mesh.size, *shape), dtype, device=each)
 
   return DeviceTallies(
     labels=jax.device_put(np.broadcast_to(labels, (mesh.size, len(labels))), each),
@@ -435,6 +437,8 @@ def zeros(
     half_errors=nothing(capacity, 2),
     runs=nothing(),
     joint_errors=nothing(padded, padded) if pairs else None,
+    recent=nothing(min(capacity, _RUNS), len(labels), dtype=bool) if pairs else None,
+    waiting=nothing(),
   )
 
 
@@ -445,15 +449,17 @@ def update(
 
   Args:
     tallies: of `zeros` or `update`.
-    predictions: (runs, examples), class indices, an equal share of the runs on each device. They are not checked: what
-      is no class is an error and no vote.
+    predictions: (runs, examples), class indices, an equal share of the runs on each device, of at most 4,096 each. They
+      are not checked: what is no class is an error and no vote.
     counted: (runs,), which of the runs to count, by default all: not those that diverged, or fill up a last step.
 
   Raises:
-    Mistake: more runs at once than a device's capacity.
+    Mistake: more runs at once than a device's capacity, or than 4,096 each.
   """
   each = tallies.votes.sharding
-  _check_places(tallies, len(predictions) // each.mesh.size)
+  _check_places(tallies, share := len(predictions) // each.mesh.size)
+  if share > _RUNS:
+    raise Mistake(f"{share} runs at once on a device: give at most {_RUNS}")
   return _on_each(_add, each.mesh)(tallies, *jax.device_put((predictions, counted), each))
 
 
@@ -487,8 +493,8 @@ def _fetched(tallies: DeviceTallies, half_errors: list[Int[np.ndarray, "2 _"]]) 
   labels, joint = np.asarray(tallies.labels)[0], None
   half_errors = np.concatenate([np.zeros((2, 0), np.int64), *half_errors], axis=1)
   if tallies.joint_errors is not None:
-    mirrored = _on_each(_mirrored, tallies.votes.sharding.mesh)(tallies.joint_errors)
-    joint = _of_all(mirrored)[: len(labels), : len(labels)]
+    finish = _on_each(_finished, tallies.votes.sharding.mesh)
+    joint = _of_all(finish(tallies.joint_errors, tallies.recent, tallies.waiting))[: len(labels), : len(labels)]
   return Tallies(
     runs=half_errors.shape[1],
     labels=labels,
@@ -526,12 +532,24 @@ def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | No
   places = count_halves(wrong)
   if counted is not None:
     places, wrong = jnp.where(counted[:, None], places, -1), counted[:, None] & wrong
+  recent, waiting = tallies.recent, tallies.waiting
+  if joint is not None:
+    full = waiting + len(wrong) > len(recent)
+    # A loop of one round or none leaves the counts in their place; a condition might copy them.
+    joint = lax.fori_loop(
+      0, full.astype(jnp.int32), lambda _, joint: _count_recent(joint, recent, waiting, platform), joint
+    )
+    waiting = jnp.where(full, 0, waiting)
+    recent = lax.dynamic_update_slice(recent, wrong, (waiting, 0))
+    waiting += len(wrong)
   return DeviceTallies(
     labels=tallies.labels,
     votes=tallies.votes + count_votes(predictions, num_classes),
     half_errors=lax.dynamic_update_slice(tallies.half_errors, places, (tallies.runs, 0)),
     runs=tallies.runs + len(predictions),
-    joint_errors=None if joint is None else _count_joint(joint, wrong, _tile(len(joint), platform), platform == "cpu"),
+    joint_errors=joint,
+    recent=recent,
+    waiting=waiting,
   )
 
 
@@ -545,6 +563,11 @@ def _tile(examples: int, platform: str) -> int:
   # On a CPU a tile and its words of bits stay in the core's own cache.
   tiles = max(1, -(-examples // (512 if platform == "cpu" else 2048)))
   return 128 * max(1, -(-examples // (128 * tiles)))
+
+
+def _count_recent(joint: Joint, recent: jax.Array, waiting: jax.Array, platform: str) -> Joint:
+  taken = jnp.arange(len(recent), dtype=waiting.dtype) < waiting
+  return _count_joint(joint, recent & taken[:, None], _tile(len(joint), platform), platform == "cpu")
 
 
 def _count_joint(joint: Joint, errors: Bool[jax.Array, "runs examples"], tile: int, in_bits: bool) -> Joint:
@@ -563,8 +586,9 @@ def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
   return tile * np.stack(np.triu_indices(size // tile), axis=1).astype(np.int32)
 
 
-def _mirrored(joint: Joint, platform: str) -> Joint:
-  tile = _tile(len(joint), platform)
+def _finished(joint: Joint, recent: jax.Array, waiting: jax.Array, platform: str) -> Joint:
+  """All runs counted, on both sides of the diagonal."""
+  joint, tile = _count_recent(joint, recent[0], waiting[0], platform), _tile(len(joint), platform)
 
   def mirror(joint, corner):
     counts = lax.dynamic_slice(joint, corner, (tile, tile))
