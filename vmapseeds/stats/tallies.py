@@ -401,7 +401,7 @@ class DeviceTallies(NamedTuple):
   half_errors: Int[jax.Array, "devices capacity 2"]  # each run's errors on even and on odd examples; -1 if left out
   runs: Int[jax.Array, " devices"]  # how many of these places are taken
   joint_errors: Int[jax.Array, "devices padded padded"] | None  # on and above the diagonal
-  recent: Bool[jax.Array, "devices places examples"] | None  # errors of runs that joint_errors lack: a pass takes many
+  recent: Bool[jax.Array, "devices places examples"] | None  # errors that joint_errors lack, else 0: a pass takes many
   waiting: Int[jax.Array, " devices"]  # how many of these places are taken
 
 
@@ -494,7 +494,7 @@ def _fetched(tallies: DeviceTallies, half_errors: list[Int[np.ndarray, "2 _"]]) 
   half_errors = np.concatenate([np.zeros((2, 0), np.int64), *half_errors], axis=1)
   if tallies.joint_errors is not None:
     finish = _on_each(_finished, tallies.votes.sharding.mesh)
-    joint = _of_all(finish(tallies.joint_errors, tallies.recent, tallies.waiting))[: len(labels), : len(labels)]
+    joint = _of_all(finish(tallies.joint_errors, tallies.recent))[: len(labels), : len(labels)]
   return Tallies(
     runs=half_errors.shape[1],
     labels=labels,
@@ -536,8 +536,8 @@ def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | No
   if joint is not None:
     full = waiting + len(wrong) > len(recent)
     # A loop of one round or none leaves the counts in their place; a condition might copy them.
-    joint = lax.fori_loop(
-      0, full.astype(jnp.int32), lambda _, joint: _count_recent(joint, recent, waiting, platform), joint
+    joint, recent = lax.fori_loop(
+      0, full.astype(jnp.int32), lambda _, x: (_count_recent(*x, platform), jnp.zeros_like(recent)), (joint, recent)
     )
     waiting = jnp.where(full, 0, waiting)
     recent = lax.dynamic_update_slice(recent, wrong, (waiting, 0))
@@ -565,9 +565,8 @@ def _tile(examples: int, platform: str) -> int:
   return 128 * max(1, -(-examples // (128 * tiles)))
 
 
-def _count_recent(joint: Joint, recent: jax.Array, waiting: jax.Array, platform: str) -> Joint:
-  taken = jnp.arange(len(recent), dtype=waiting.dtype) < waiting
-  return _count_joint(joint, recent & taken[:, None], _tile(len(joint), platform), platform == "cpu")
+def _count_recent(joint: Joint, recent: jax.Array, platform: str) -> Joint:
+  return _count_joint(joint, recent, _tile(len(joint), platform), platform == "cpu")
 
 
 def _count_joint(joint: Joint, errors: Bool[jax.Array, "runs examples"], tile: int, in_bits: bool) -> Joint:
@@ -586,9 +585,9 @@ def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
   return tile * np.stack(np.triu_indices(size // tile), axis=1).astype(np.int32)
 
 
-def _finished(joint: Joint, recent: jax.Array, waiting: jax.Array, platform: str) -> Joint:
+def _finished(joint: Joint, recent: jax.Array, platform: str) -> Joint:
   """All runs counted, on both sides of the diagonal."""
-  joint, tile = _count_recent(joint, recent[0], waiting[0], platform), _tile(len(joint), platform)
+  joint, tile = _count_recent(joint, recent[0], platform), _tile(len(joint), platform)
 
   def mirror(joint, corner):
     counts = lax.dynamic_slice(joint, corner, (tile, tile))
