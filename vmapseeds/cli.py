@@ -67,10 +67,10 @@ class Demo:
     check_writable(self.out)
     folders = []
     for epochs in (1, 16):
-      folders.append(place(self.out) / f"{epochs}_epochs")
+      folders.append(str(place(self.out) / f"{epochs}_epochs"))
       print(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {self.runs} runs", file=sys.stderr)
       loop.train(recipe("digits_cnn", epochs=epochs), runs, folders[-1])
-    report(folders, out=place(self.out) / "report")
+    report(folders, out=str(place(self.out) / "report"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,10 +214,10 @@ class Work:
     found = re.fullmatch(r"(\d{0,9}):(\d{0,9})", self.blocks)
     if not found:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
-    ends = tuple(int(end) if end else None for end in found.groups())
+    first, stop = (int(end) if end else None for end in found.groups())
     results = loop.work(
-      self.folder, ends, dataset=self.dataset, seed_batch=self.seed_batch, checkpoint_every=self.checkpoint_every,
-      force_mixed=self.force_mixed, progress=not self.quiet,
+      self.folder, (first, stop), dataset=self.dataset, seed_batch=self.seed_batch,
+      checkpoint_every=self.checkpoint_every, force_mixed=self.force_mixed, progress=not self.quiet,
     )  # fmt: skip
     print(f"{held(results, self.folder)}; next: vmapseeds report {self.folder}")
 
@@ -526,7 +526,7 @@ def _flag(word: str) -> str:
 
 def _collected(argv: list[str], flags: Sequence[str]) -> list[str]:
   """`argv` with all values of each of these flags behind the first of it."""
-  groups = {"": []}
+  groups: dict[str | int, list[str]] = {"": []}
   current = groups[""]
   for i, word in enumerate(argv):
     if not word.startswith("--"):
@@ -539,7 +539,7 @@ def _collected(argv: list[str], flags: Sequence[str]) -> list[str]:
   return [word for group in groups.values() for word in group]
 
 
-def _parsed(target: Any, argv: list[str], **words: str) -> Any:
+def _parsed(target: Any, argv: list[str], **words: Any) -> Any:
   said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}

@@ -3,6 +3,7 @@
 import difflib
 import operator
 from collections.abc import Iterable
+from typing import Any
 
 MOST_LETTERS = 60  # of a name: file systems allow 255 bytes, and a letter may take four
 MOST_SHOWN = 2000  # letters of a line
@@ -55,7 +56,7 @@ def at_least(what: str, given: object, least: int) -> int:
   return whole
 
 
-def whole_number(given: object) -> int | None:
+def whole_number(given: Any) -> int | None:
   """`given`, of Python, NumPy or another array library, as an int; None where it is no whole number."""
   try:
     return None if _is_bool(given) else operator.index(given)

@@ -12,7 +12,7 @@ from jax.experimental import topologies
 from vmapseeds.mistakes import Mistake, one_of
 
 PLATFORMS = ("cpu", "gpu", "tpu")
-_platform = contextvars.ContextVar("platform", default=None)
+_platform = contextvars.ContextVar[str | None]("platform", default=None)
 
 
 def platform() -> str:

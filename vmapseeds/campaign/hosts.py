@@ -77,7 +77,8 @@ def leave(process: int) -> None:
   Processes that may die are not waited for by JAX, and it ends those that disconnect when the coordinator is gone.
   """
   with contextlib.suppress(jax.errors.JaxRuntimeError):  # one that has died does not come
-    distributed.global_state.client.wait_at_barrier("all runs are done", 30_000)
+    client = distributed.global_state.client
+    client and client.wait_at_barrier("all runs are done", 30_000)
   if process == 0:
     time.sleep(GRACE)
   jax.distributed.shutdown()

@@ -3,10 +3,10 @@
 import math
 import sys
 import time
-from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
+from jaxtyping import Float
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -24,11 +24,12 @@ class Progress:
     shown: whether anything is said at all.
   """
 
-  def __init__(self, total: int, done: int, accuracies: Sequence[float], shown: bool):
+  def __init__(self, total: int, done: int, accuracies: Float[np.ndarray, " runs"], shown: bool):
     self.total, self.done, self.trained = total, done, 0
     self.training: str | None = None
     self.count, self.mean, self.squares = 0, 0.0, 0.0
-    self.begun, self.first, self.before = time.monotonic(), None, 0
+    self.begun, self.before = time.monotonic(), 0
+    self.first: float | None = None
     self.add(accuracies)
     console = Console(stderr=True)
     self.live = Live(console=console, get_renderable=self._text) if shown and console.is_terminal else None
@@ -45,7 +46,7 @@ class Progress:
     elif self.plain:
       print(self.line(), file=sys.stderr)
 
-  def add(self, accuracies: Sequence[float]) -> None:
+  def add(self, accuracies: Float[np.ndarray, " runs"]) -> None:
     """Takes accuracies of more runs into mean and deviation (Welford 1962)."""
     for accuracy in np.asarray(accuracies, float).tolist():
       if math.isfinite(accuracy):
@@ -64,7 +65,7 @@ class Progress:
     else:
       self._print()
 
-  def trained_more(self, runs: int, accuracies: Sequence[float]) -> None:
+  def trained_more(self, runs: int, accuracies: Float[np.ndarray, " runs"]) -> None:
     """Counts `runs` more runs that this process has trained."""
     self.training = None
     self.trained += runs

@@ -33,10 +33,10 @@ def commit() -> str | None:
 _seconds = 0.0
 
 
-def _listen(event: str, seconds: float, **_) -> None:
+def _listen(event: str, duration_secs: float, **_: str | int) -> None:
   global _seconds
   if event.startswith("/jax/core/compile/"):
-    _seconds += seconds
+    _seconds += duration_secs
 
 
 jax.monitoring.register_event_duration_secs_listener(_listen)

@@ -4,6 +4,7 @@ Everything a worker needs is in the results folder, which all nodes must see; th
 """
 
 import collections
+import logging
 import os
 import sys
 from typing import Any
@@ -69,7 +70,7 @@ def train(
   out = str(out if is_remote(out) else out.absolute())
   ours = not ray.is_initialized()
   if ours:
-    ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
   try:
     with removed_if_unused(out):
       return _train(ray, recipe, runs, out, workers, progress, how)
@@ -99,7 +100,7 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
   results = Results(out)
   pending = collections.deque(_left(results, len(runs)))
   running: dict[Any, tuple[Any, int]] = {}
-  deaths = collections.Counter()
+  deaths = collections.Counter[int]()
   done = results.done[: len(runs)]
   accuracies = loop.accuracies(results, recipe, np.flatnonzero(done))
   with Progress(len(runs), int(done.sum()), accuracies, progress) as bar:

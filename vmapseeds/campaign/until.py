@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,10 +22,10 @@ from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
 
 Wrong = Bool[np.ndarray, "runs examples"]
-Estimate = tuple[float, Interval]  # a value and its 95 % interval
+Estimate = tuple[Any, Interval]  # a value and its 95 % interval
 
 
-def _root(variance: float, ends: Interval) -> Estimate:
+def _root(variance: Any, ends: Interval) -> Estimate:
   return (math.sqrt(variance) if variance >= 0 else math.nan), sd_interval(ends)
 
 
@@ -98,10 +99,10 @@ class Until:
       raise Mistake(f"--until {text!r}: {number!r} is no number above 0")
     return cls(name, kind == "rel", reach)
 
-  def reached(self, value: float, interval: Interval) -> float:
+  def reached(self, value: Any, interval: Interval) -> float:
     """Half the interval's width as a multiple of what is wanted: narrow enough at 1; infinite where not defined."""
     wanted = self.reach * (abs(value) if self.relative else 1)
-    reached = (interval.high - interval.low) / 2 / wanted if wanted else math.inf
+    reached = float(interval.high - interval.low) / 2 / wanted if wanted else math.inf
     return reached if math.isfinite(reached) else math.inf
 
 
@@ -115,7 +116,7 @@ def estimate(results: xr.Dataset, statistic: str) -> Estimate:
   if not len(wrong):
     raise Mistake(f"all {results.sizes['run']} finished runs diverged: train with a lower lr")
   if len(wrong) < 2 or wrong.shape[1] < 2:
-    return math.nan, Interval(math.nan, math.nan)
+    return math.nan, Interval(*np.full(2, np.nan))
   if statistic in OF_ERRORS:
     return OF_ERRORS[statistic](wrong)
   if "run" in results.labels.dims:

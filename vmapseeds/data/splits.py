@@ -77,7 +77,7 @@ def out_of_bootstrap(
   labels = np.asarray(labels)
   if not len(labels):
     raise Mistake("there are no labels to split: at least one example is needed")
-  drawn = {name: [] for name in sizes}
+  drawn: dict[str, list] = {name: [] for name in sizes}
   for label in np.unique(labels):
     left = np.flatnonzero(labels == label)
     for name, size in sizes.items():

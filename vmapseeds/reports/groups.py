@@ -22,7 +22,7 @@ class Group(NamedTuple):
 def columns(results: xr.Dataset) -> list[str]:
   """The columns of the runs table with a number a run, seeds last."""
   found = [name for name, c in results.items() if c.dims == ("run",) and name not in ("accuracy", "diverged")]
-  return sorted(found, key=lambda name: name.startswith("seed_"))
+  return sorted(map(str, found), key=lambda name: name.startswith("seed_"))
 
 
 def values_of(results: xr.Dataset, name: str) -> list[Value]:

@@ -119,7 +119,7 @@ def votes(kept: xr.Dataset) -> Votes:
 
 def gaps(kept: xr.Dataset) -> np.ndarray:
   """Logit gaps (runs, examples) of the first runs of a two-class network."""
-  return stats.logit_gap(kept.logits.isel(run=slice(MOST_GAPS)).values)
+  return np.asarray(stats.logit_gap(kept.logits.isel(run=slice(MOST_GAPS)).values))
 
 
 # The statistics: one call of `_statistic` each, so that number, uncertainty, definition and meaning stand together.
@@ -368,7 +368,7 @@ class Mean(NamedTuple):
   ends: Interval
 
 
-def _mean(values: np.ndarray) -> Mean:
+def _mean(values: Any) -> Mean:
   se = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
   return Mean(float(values.mean()), se, stats.mean_interval(values))
 
@@ -407,7 +407,7 @@ def _nan(value: float | None) -> float:
   return math.nan if value is None else value
 
 
-def _ratio(a: float, b: float) -> float:
+def _ratio(a: Any, b: Any) -> float:
   return a / b if b else math.nan
 
 
@@ -421,7 +421,7 @@ def p_text(value: Any) -> str:
 
 
 def _varied(kept: xr.Dataset) -> list[str]:
-  seeds = {name.removeprefix("seed_"): kept[name].values for name in kept if name.startswith("seed_")}
+  seeds = {name.removeprefix("seed_"): kept[name].values for name in map(str, kept) if name.startswith("seed_")}
   return [source for source, column in seeds.items() if (column != column[0]).any()]
 
 
@@ -430,7 +430,7 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
   runs = kept.sizes["run"]
   variance = numbers["distribution_variance"]
   swept = groups.swept(kept)
-  seeds = [kept[name].values for name in kept if name.startswith("seed_")]
+  seeds = [kept[name].values for name in map(str, kept) if name.startswith("seed_")]
   found = []
   if diverged:
     found.append(f"{run_count(diverged)} diverged and {'is' if diverged == 1 else 'are'} left out of every statistic.")

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -28,7 +27,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jaxtyping import Int, PyTree, Shaped, UInt8
 
-from vmapseeds.store.files import is_remote, names, place, reached, said
+from vmapseeds.store.files import Folder, is_remote, names, place, reached, said
 from vmapseeds.store.files import remove as remove_file
 
 FOLDER = "checkpoints"
@@ -48,16 +47,16 @@ class Checkpoints:
   """
 
   def __init__(
-    self, path: str | os.PathLike, rows: Int[np.ndarray, " rows"], table: PyTree[Shaped[np.ndarray, "rows ..."]],
+    self, path: Folder, rows: Int[np.ndarray, " rows"], table: PyTree[Shaped[np.ndarray, "rows ..."]],
     every: int, *, fits: dict[str, Any], reached: Callable[[int, bool], None] = lambda epochs, resumed: None,
   ):  # fmt: skip
     self.rows, self.every, self._reached = rows.tolist(), every, reached
-    path = place(path)
-    self._store, self._stored = (path / FOLDER, set()) if is_remote(path) else (None, set())
-    if self._store:
-      path = Path(tempfile.mkdtemp(prefix="vmapseeds-"))
-      weakref.finalize(self, _remove, path)
-    self.place = path.absolute() / FOLDER / f"{rows[0]}-{rows[-1]}"
+    here = place(path)
+    self._store, self._stored = here / FOLDER if is_remote(here) else None, set[str]()
+    if is_remote(here):
+      here = Path(tempfile.mkdtemp(prefix="vmapseeds-"))
+      weakref.finalize(self, _remove, here)
+    self.place = here.absolute() / FOLDER / f"{rows[0]}-{rows[-1]}"
     key = {"rows": self.rows, "runs": _digest(jax.tree.leaves(table)), **fits}
     self._key = json.loads(json.dumps(key))  # as it is read back
 
@@ -110,7 +109,9 @@ class Checkpoints:
 
   def _fetch(self) -> None:
     """Gets what a store has of rows between our first and last."""
-    for name in names(self._store) if self._store else ():
+    if not self._store:
+      return
+    for name in names(self._store):
       if (found := re.fullmatch(ARCHIVE, name)) and int(found[1]) <= self.rows[-1] and int(found[2]) >= self.rows[0]:
         self._stored.add(name)
         archive, folder = self.place.parent / "archive", self.place.parent / name.removesuffix(".zip")
@@ -145,7 +146,8 @@ class Checkpoints:
   ) -> tuple[int, PyTree[np.ndarray]] | None:
     """A checkpoint's epochs and states; None, said in a line, where it does not fit."""
     if about is None:
-      return _ignored(folder, "it cannot be read")
+      _ignored(folder, "it cannot be read")
+      return None
     for name, value in self._key.items():
       if about.get(name) != value:
         return _ignored(folder, f"it is of other {name.replace('_', ' ')}")
@@ -216,7 +218,7 @@ def _digest(leaves: list[np.ndarray]) -> str:
   fingerprint = hashlib.blake2b(digest_size=16)
   for leaf in leaves:
     fingerprint.update(f"{leaf.dtype}{leaf.shape}".encode())
-    fingerprint.update(np.ascontiguousarray(leaf))
+    fingerprint.update(np.ascontiguousarray(leaf).data)
   return fingerprint.hexdigest()
 
 

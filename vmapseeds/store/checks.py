@@ -37,7 +37,8 @@ def check(root: dict[str, Any]) -> None:
     raise Mistake(f"has {runs!r:.50} runs in blocks of {block!r:.50}: more than can be, or no number")
   if len(arrays) > MOST_ARRAYS:
     raise Mistake(f"has {len(arrays)} arrays: more than can be")
-  sizes, memory = {}, free_host_memory()
+  sizes: dict[str, int] = {}
+  memory = free_host_memory()
   for name, array in arrays.items():
     parts = name.split("/")
     group = parts[:-1]
@@ -83,7 +84,7 @@ def strays(folder: Path | UPath) -> Iterator[str]:
   while folders:
     inside = folders.pop()
     try:
-      with os.scandir(folder / inside) as entries:
+      with os.scandir(str(folder / inside)) as entries:
         for entry in entries:
           name = f"{inside}{entry.name}"
           if entry.is_dir(follow_symlinks=False):

@@ -18,7 +18,7 @@ from typing import Any
 from upath import UPath
 
 from vmapseeds.mistakes import Failure
-from vmapseeds.store.files import age, create, is_remote, names, parse, place, read, remove, replace
+from vmapseeds.store.files import Folder, age, create, is_remote, names, parse, place, read, remove, replace
 
 BLOCKS = "blocks"
 LEASE = 600.0  # seconds
@@ -29,7 +29,7 @@ CLAIM = r"(\w{1,20})\.claim"
 class Claims:
   """The blocks of a results folder that this process holds; leaving the context gives all of them back."""
 
-  def __init__(self, path: str | os.PathLike):
+  def __init__(self, path: Folder):
     self.folder = place(path) / BLOCKS
     self._held: dict[str, bytes] = {}
     self._renewing = threading.Lock()  # a claim that is renewed while it is given back would stay
@@ -81,17 +81,17 @@ class Claims:
             if is_remote(self.folder):
               replace(self._file(block), self._held[block].decode())
             else:
-              os.utime(self._file(block))
+              os.utime(str(self._file(block)))
 
 
-def claimed(path: str | os.PathLike) -> dict[str, bool]:
+def claimed(path: Folder) -> dict[str, bool]:
   """The blocks of a results folder that have a claim: whether it is alive."""
   folder = place(path) / BLOCKS
   found = (re.fullmatch(CLAIM, name) for name in names(folder))
   return {match[1]: not stale(folder / match[0]) for match in found if match}
 
 
-def abandon(path: str | os.PathLike, block: int | str) -> None:
+def abandon(path: Folder, block: int | str) -> None:
   """Removes the claim of a block whose worker is known to be dead, wherever it was."""
   remove(place(path) / BLOCKS / f"{block}.claim")
 

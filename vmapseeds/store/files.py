@@ -17,6 +17,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+from typing_extensions import TypeIs
 from upath import UPath
 
 from vmapseeds.mistakes import Failure, Mistake
@@ -25,9 +26,10 @@ EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of this package
 # Else s3fs asks for the size of an object before it reads it, and reads a large one in parts, maybe of two writes.
 WHOLE = {"max_concurrency": 1}
 MOST_BYTES = 2**26  # of a file of text
+Folder = str | os.PathLike | UPath  # its path or its URL
 
 
-def place(given: str | os.PathLike | UPath) -> Path | UPath:
+def place(given: Folder) -> Path | UPath:
   """The folder that is meant: a `Path` where it is on a disk, else a `UPath`.
 
   Raises:
@@ -65,7 +67,7 @@ def _options(protocol: str) -> dict[str, Any]:
   return {"use_listings_cache": False, **(WHOLE if protocol in ("s3", "s3a") else {})}
 
 
-def is_remote(path: Path | UPath) -> bool:
+def is_remote(path: Path | UPath) -> TypeIs[UPath]:
   """Whether a folder is behind a URL."""
   return not isinstance(path, os.PathLike)
 

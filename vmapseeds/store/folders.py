@@ -15,21 +15,21 @@ from upath import UPath
 
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS, Claims, claimed
-from vmapseeds.store.files import create, exists, is_remote, names, place, remove, replace
+from vmapseeds.store.files import Folder, create, exists, is_remote, names, place, remove, replace
 from vmapseeds.store.layout import ROOT, array, attributes, digest, zarr_json
 from vmapseeds.store.results import Results
 
 MAKING = f"{BLOCKS}/folder.claim"
 
 
-def check_empty(path: str | os.PathLike) -> None:
+def check_empty(path: Folder) -> None:
   """`Mistake` unless `path` is an empty folder, or can be made."""
   check_writable(path)
   if occupied(path):
     raise Mistake(f"{path} is not empty: give a new or empty folder")
 
 
-def occupied(path: str | os.PathLike) -> bool:
+def occupied(path: Folder) -> bool:
   """Whether something lies in `path`, besides what a process left, or leaves now, that makes a results folder there."""
   path = place(path)
   there = names(path)
@@ -42,7 +42,7 @@ def _passing(name: str) -> bool:
   return bool(re.fullmatch(rf"{BLOCKS}/[\w.]+\.(claim|partial)", name))
 
 
-def check_writable(path: str | os.PathLike) -> None:
+def check_writable(path: Folder) -> None:
   """`Mistake` unless `path` is a writable folder or can be made."""
   path = place(path)
   if is_remote(path):
@@ -68,7 +68,7 @@ def check_writable(path: str | os.PathLike) -> None:
 
 @contextlib.contextmanager
 def made(
-  path: str | os.PathLike, description: dict[str, Any], *, runs: int, block_runs: int,
+  path: Folder, description: dict[str, Any], *, runs: int, block_runs: int,
   columns: dict[str, np.ndarray], dimensions: dict[str, tuple[str, ...]],
   examples: dict[str, np.ndarray], outputs: dict[str, dict[str, Any]],
 ) -> Iterator[Results]:  # fmt: skip
@@ -131,7 +131,7 @@ def made(
 
 
 @contextlib.contextmanager
-def removed_if_unused(path: str | os.PathLike) -> Iterator[None]:
+def removed_if_unused(path: Folder) -> Iterator[None]:
   """Removes a results folder that was made inside, when what is inside fails before a block of runs is written.
 
   A `Failure` leaves it, because the same command shall go on, and so does an interruption. So is a folder behind a URL.

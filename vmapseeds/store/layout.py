@@ -20,7 +20,6 @@ Also there may be claims, `blocks/<k>.claim`, checkpoints in the folder `checkpo
 import contextlib
 import hashlib
 import json
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +36,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.checks import check, strays
 from vmapseeds.store.claims import BLOCKS
-from vmapseeds.store.files import is_remote, parse, place, reached, read, replace, said
+from vmapseeds.store.files import Folder, is_remote, parse, place, reached, read, replace, said
 
 FORMAT = "vmapseeds results 2"
 ROOT = "zarr.json"
@@ -74,7 +73,7 @@ def zarr_json(root: dict[str, Any]) -> str:
   return store._store_dict[ROOT].to_bytes().decode()
 
 
-def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
+def attributes(path: Folder) -> dict[str, Any] | None:
   """The description of a results folder, None where there is none. Nothing is checked but that it is one."""
   with contextlib.suppress(ValueError, OSError):
     found = parse(read(place(path) / ROOT))
@@ -83,7 +82,7 @@ def attributes(path: str | os.PathLike) -> dict[str, Any] | None:
   return None
 
 
-def checked(path: str | os.PathLike) -> dict[str, Any] | None:
+def checked(path: Folder) -> dict[str, Any] | None:
   """The description of a results folder, None where there is none. `Mistake` where it is damaged or cannot be."""
   path = place(path)
   root = attributes(path)
@@ -103,7 +102,7 @@ def checked(path: str | os.PathLike) -> dict[str, Any] | None:
   return root
 
 
-def ours(path: str | os.PathLike) -> dict[str, Any]:
+def ours(path: Folder) -> dict[str, Any]:
   """The same; `Mistake` where there is none."""
   root = checked(path)
   if root is None:
@@ -149,8 +148,10 @@ class Described(WrapperStore):
 def described(path: Path | UPath, root: dict[str, Any]) -> Described:
   """What Zarr and xarray open."""
   # A wrapper, because Zarr would make a second file system of an asynchronous one, with connections that nobody closes.
-  files = AsyncFileSystemWrapper(path.fs, asynchronous=True) if is_remote(path) else None
-  store = FsspecStore(files, path=path.path) if files else LocalStore(path)
+  if is_remote(path):
+    store: Store = FsspecStore(AsyncFileSystemWrapper(path.fs, asynchronous=True), path=path.path)
+  else:
+    store = LocalStore(path)
   return Described(store, path, zarr_json(root).encode())
 
 
@@ -205,13 +206,13 @@ def write_record(path: Path | UPath, block: int, writes: Sequence[dict[str, Any]
   replace(path / BLOCKS / f"{block}.json", json.dumps(signed({"block": block, "writes": list(writes)})) + "\n")
 
 
-def damaged(path: str | os.PathLike, fault: str, remedy: str = VERIFY) -> Mistake:
+def damaged(path: Folder, fault: str, remedy: str = VERIFY) -> Mistake:
   """The `Mistake` that says what is wrong with a folder that cannot be trusted."""
   return Mistake(f"{path} is damaged: {fault}; {remedy.format(path)}")
 
 
 @contextlib.contextmanager
-def readable(path: str | os.PathLike) -> Iterator[None]:
+def readable(path: Folder) -> Iterator[None]:
   """Makes a line of whatever Zarr, or what it decodes with, refuses to read."""
   try:
     yield

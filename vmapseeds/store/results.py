@@ -1,6 +1,5 @@
 """The results of a campaign, written block by block and opened as xarray; `layout` has the format."""
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ from jaxtyping import Bool, Int, Shaped
 
 from vmapseeds.mistakes import Failure
 from vmapseeds.store.claims import BLOCKS, Claims
-from vmapseeds.store.files import exists, flush, names, place, read, read_all, replace, said
+from vmapseeds.store.files import Folder, exists, flush, names, place, read, read_all, replace, said
 from vmapseeds.store.layout import (
   OWN,
   ROOT,
@@ -39,7 +38,7 @@ class Results:
     Mistake: there is none, or it is damaged.
   """
 
-  def __init__(self, path: str | os.PathLike, root: dict[str, Any] | None = None):
+  def __init__(self, path: Folder, root: dict[str, Any] | None = None):
     self.path = place(path)
     self._full: set[int] = set()  # blocks that no write adds to any more
     self._opened(ours(self.path) if root is None else root)
@@ -126,17 +125,17 @@ class Results:
         found[object_path(self.root, name, block)] = fault
     return found
 
-  def values(self, name: str, block: int = 0) -> tuple[np.ndarray | None, str | None]:
-    """An array's values in a block, or why they cannot be read."""
+  def values(self, name: str, block: int = 0) -> tuple[np.ndarray, str | None]:
+    """An array's values in a block, and why they cannot be read: None where they can."""
     if not exists(self.path / object_path(self.root, name, block)):
-      return None, "is missing"
+      return np.empty(0), "is missing"
     rows = self.rows(block)
     try:
       return self.array(name)[rows.start : rows.stop] if name not in self.examples else self.array(name)[:], None
     except Failure:
       raise  # of a store that cannot be reached nothing is known
     except Exception as error:
-      return None, f"cannot be read ({said(error)})"
+      return np.empty(0), f"cannot be read ({said(error)})"
 
   # Writing.
 

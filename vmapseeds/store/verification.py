@@ -1,6 +1,5 @@
 """Whether a results folder is as it was written: what is lost, damaged or foreign, and its repair."""
 
-import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from upath import UPath
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store.checks import strays
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
-from vmapseeds.store.files import names, place, read, remove, replace
+from vmapseeds.store.files import Folder, names, place, read, remove, replace
 from vmapseeds.store.layout import NOT_OURS, ROOT, attributes, digest, object_path, ours, read_record, zarr_json
 from vmapseeds.store.results import Results, stop_of
 
@@ -36,7 +35,7 @@ class _Problem(NamedTuple):
   block: int | None = None
 
 
-def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
+def verify(path: Folder, *, repair: bool = False) -> Verdict:
   """Reads a results folder whole and compares it with its records.
 
   Args:
@@ -54,7 +53,8 @@ def verify(path: str | os.PathLike, *, repair: bool = False) -> Verdict:
   path = place(path)
   if attributes(path) is None and not read_record(path, 0):
     raise Mistake(f"{path} {NOT_OURS}")
-  look, repairs, failed = _Look(path), [], []
+  look, repairs = _Look(path), list[str]()
+  failed: list[str] = []
   if repair and any(problem.cure for problem in look.problems):
     repairs = _mend(look, failed)
     look = _Look(path)
@@ -66,7 +66,9 @@ class _Look:
   """One reading of a folder."""
 
   def __init__(self, path: Path | UPath):
-    self.path, self.problems, self.notes = path, [], []
+    self.path = path
+    self.problems: list[_Problem] = []
+    self.notes: list[str] = []
     self.runs = self.done = 0
     self.problems += [_Problem(stray, "") for stray in strays(path)]
     if self.problems:
@@ -129,7 +131,7 @@ class _Look:
       elif not inside or top not in tops:
         if not (inside and top in BESIDE):
           others[top + inside] = None
-      elif beyond and block[1] in self.results.columns:
+      elif block and beyond and block[1] in self.results.columns:
         begun = True
       elif not (top == BLOCKS and re.fullmatch(CLAIM, rest)):
         fault = "is of a block that the folder does not have" if beyond else "is foreign: no record knows it"
@@ -158,7 +160,7 @@ def _mend(look: _Look, failed: list[str]) -> list[str]:
         elif cure == "remove":
           remove(look.path / file)
           mended.append(f"{file} was removed")
-        elif cure == "block" and claims.take(block):
+        elif block is not None and claims.take(block):
           remove(look.path / record)
           claims.release(block)
           mended.append(f"block {block}: {record} was removed, so that its runs are trained again")
