@@ -52,7 +52,7 @@ def train(
     recipe: what to train.
     runs: the runs table.
     out: the results folder, at a path that every node sees.
-    workers: how many actors; given none, one an accelerator of the cluster, or one a node where there is none.
+    workers: how many actors; by default one an accelerator, or one a node of a cluster without accelerators.
     progress: whether to say on stderr how far it is.
     how: what `vs.train` takes besides.
 

@@ -64,10 +64,10 @@ def import_runs(
     predictions: (runs, examples), class indices, -1 where a run has none: an error, whatever the label.
     logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of predictions. A run predicts the
       class of its largest logit, the lowest of equal ones. bfloat16 is kept as float32, which holds the same numbers.
-    num_classes: of the task. Given none, as many as logits have, or one more than the highest class that occurs.
+    num_classes: of the task; by default as many as logits have, or one more than the highest class that occurs.
     keep_logits: whether to keep logits beside predictions.
-    name: what reports call these runs. Given none, the name of the file of predictions or logits.
-    block_runs: how many runs are read at once and lie together on disk. Given none, those of 32 MiB.
+    name: what reports call these runs; by default the name of the file of predictions or logits.
+    block_runs: how many runs are read at once and lie together on disk; by default as many as fill 32 MiB.
     progress: whether to draw a progress bar on stderr.
 
   Raises:

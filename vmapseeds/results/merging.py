@@ -44,8 +44,8 @@ def merge(
     progress: whether to draw a progress bar on stderr.
 
   Raises:
-    Mistake: a folder is none, is damaged, or belongs to another campaign; or two folders hold the same run with other
-      outcomes. Nothing is left on disk then.
+    Mistake: a folder has no results, is damaged, or belongs to another campaign; or two folders hold the same run with
+      other outcomes. Nothing is left on disk then.
   """
   check_empty(out)
   if isinstance(folders, str | os.PathLike) or not len(folders):

@@ -89,7 +89,7 @@ def check_memory(results: xr.Dataset, where: str | os.PathLike) -> None:
 
 
 def check_values(results: xr.Dataset, where: str | os.PathLike) -> None:
-  """`Mistake` for labels, predictions and accuracies that cannot be."""
+  """`Mistake` for labels, predictions and accuracies out of range."""
   classes = original = results.attrs["num_classes"]
   if "label_map" in results:
     original = results.sizes["original_class"]

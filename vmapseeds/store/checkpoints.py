@@ -61,7 +61,7 @@ class Checkpoints:
     self._key = json.loads(json.dumps(key))  # as it is read back
 
   def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
-    """The runs' newest checkpoint. What is there of them and does not fit is removed."""
+    """The runs' newest checkpoint. One of these runs that does not fit is removed."""
     self._fetch()
     found = None
     for other in sorted(_subfolders(self.place.parent, r"\d+-\d+")):
@@ -71,7 +71,7 @@ class Checkpoints:
       if other == self.place:
         for folder, about in zip(saved, abouts, strict=True):
           found = found or self._read(folder, about, like)
-      # Nobody else trains our runs, so a checkpoint of some of them, and others, is of no use to anyone.
+      # Nobody else trains our runs, so nobody can use a checkpoint of some of them with others.
       elif any(about and set(self.rows) & set(about["rows"]) for about in abouts):
         _ignored(saved[0], f"it is of other runs than {self._span()} together")
         _remove(other)
@@ -108,7 +108,7 @@ class Checkpoints:
     self._send()
 
   def _fetch(self) -> None:
-    """Gets what a store has of rows between our first and last."""
+    """Gets from a store the checkpoints of rows between our first and last."""
     if not self._store:
       return
     for name in names(self._store):
@@ -122,7 +122,7 @@ class Checkpoints:
             opened.extractall(folder)
 
   def _send(self) -> None:
-    """Makes a store have what is here: first what is new there, then without what is no more."""
+    """Puts what is new here into the store, then removes there what was removed here."""
     if not self._store:
       return
     spans = _subfolders(self.place.parent, r"\d+-\d+")

@@ -86,7 +86,7 @@ def made(
 
   Raises:
     FileExistsError: another process has made the folder meanwhile.
-    Mistake: it cannot be written. Then, and after any other exception, nothing is left of it.
+    Mistake: it cannot be written. After this and any other exception the folder is removed again.
   """
   path = place(path)
   about = {name: array(values, *dimensions.get(name, ("run",))) for name, values in {**columns, **examples}.items()}
@@ -134,7 +134,7 @@ def made(
 def removed_if_unused(path: Folder) -> Iterator[None]:
   """Removes a results folder that was made inside, when what is inside fails before a block of runs is written.
 
-  A `Failure` leaves it, because the same command shall go on, and so does an interruption. So is a folder behind a URL.
+  After a `Failure` or an interruption it stays, because the same command goes on. A folder behind a URL stays too.
   """
   path = place(path)
   if is_remote(path) or attributes(path) is not None:

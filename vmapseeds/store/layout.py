@@ -10,7 +10,7 @@ Zarr. It follows from the description, and is not read here. An extension change
 Arrays are cut into blocks of runs, one object each, which ends in a CRC-32C. `blocks/<k>.json` is the record of a
 block, written after its objects: a list of writes, each with the rows [first, one past the last] that it added, a
 digest of their values in every array, and what whoever wrote them says of where they come from. The rows of a block's
-record are done, from its first on, and no others. Done rows never change. While a block is not full, because a seed
+record are done, from its first on; no others are. Done rows never change. While a block is not full, because a seed
 batch was smaller or the folder had no more runs, a further write puts its objects again with the same rows in front,
 and then the record.
 
@@ -74,7 +74,7 @@ def zarr_json(root: dict[str, Any]) -> str:
 
 
 def attributes(path: Folder) -> dict[str, Any] | None:
-  """The description of a results folder, None where there is none. Nothing is checked but that it is one."""
+  """The description of a results folder, None where there is no such folder. Its content is not checked."""
   with contextlib.suppress(ValueError, OSError):
     found = parse(read(place(path) / ROOT))
     found = found.get("attributes") if isinstance(found, dict) else None
@@ -83,7 +83,7 @@ def attributes(path: Folder) -> dict[str, Any] | None:
 
 
 def checked(path: Folder) -> dict[str, Any] | None:
-  """The description of a results folder, None where there is none. `Mistake` where it is damaged or cannot be."""
+  """The description of a results folder, None where there is no such folder. `Mistake` where it is damaged."""
   path = place(path)
   root = attributes(path)
   if root is None:
@@ -103,7 +103,7 @@ def checked(path: Folder) -> dict[str, Any] | None:
 
 
 def ours(path: Folder) -> dict[str, Any]:
-  """The same; `Mistake` where there is none."""
+  """The same; `Mistake` where there is no such folder."""
   root = checked(path)
   if root is None:
     raise Mistake(f"{path} {NOT_OURS}")
@@ -118,7 +118,7 @@ def object_path(root: dict[str, Any], name: str, block: int) -> str:
 class Described(WrapperStore):
   """The objects of a results folder as Zarr and xarray open them, with metadata that follow from the description.
 
-  An object that is not there is damage: only what is recorded is read. What a store behind a URL refuses is none.
+  Only what is recorded is read, so an object that is missing is damage. A store that cannot be reached is not.
   """
 
   def __init__(self, store: Store, path: Path | UPath, metadata: bytes):
@@ -169,11 +169,8 @@ def signed(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def unsigned(value: Any) -> dict[str, Any]:
   """The same object. `ValueError` where it is not as it was signed."""
-  try:
-    if isinstance(value, dict) and signed(value) == value:
-      return value
-  except RecursionError:
-    pass
+  if isinstance(value, dict) and signed(value) == value:
+    return value
   raise ValueError("its digest is another")
 
 
