@@ -45,10 +45,10 @@ def test_arrays_take_the_bytes_of_their_tiles(shape, bytes, main):
   assert (size(shape), size(shape, main=True)) == (bytes, main)
 
 
-def program(body, others="", chip=CHIP):
+def program(body, others="", chip=CHIP, rounds=1):
   """The cost of an entry computation of these lines, and of others that they call."""
   entry = "ENTRY %main (a: f32[1000]) -> f32[1000] {\n  %a = f32[1000]{0} parameter(0)\n" + textwrap.indent(body, "  ")
-  return Program(f"HloModule m\n\n{others}\n{entry}\n}}\n", chip).total()
+  return Program(f"HloModule m\n\n{others}\n{entry}\n}}\n", chip, rounds).total()
 
 
 ESTIMATED = 'backend_config={"window_config":{"estimated_cycles":"500"}}'
@@ -91,6 +91,7 @@ def test_estimated_operations_take_their_cycles_and_others_are_charged():
 def test_what_the_compiler_does_not_know_is_never_free(target):
   cost = program(f'%c = f32[10]{{0}} custom-call(%a), custom_call_target="{target}"')
   assert cost == (pytest.approx(2 * 4040 / 1e9), 4040, 1)
+  assert program('%c = f32[10]{0} custom-call(%a), custom_call_target="ConcatBitcast"') == (0, 0, 0), "but this is a bitcast"
   sort = program("%s = f32[1000]{0} sort(%a), dimensions={0}, to_apply=%less")
   assert sort.seconds == pytest.approx(2 * 8000 / 1e9)
 
@@ -130,13 +131,13 @@ LOOP = """
   [
     ("%c = s32[] constant(7)", "", 7),
     ("%c = s32[] constant(7)", ', backend_config={"known_trip_count":{"n":"12"}}', 12),
-    ("", "", 1),
+    ("", "", 3),
   ],
 )
 def test_loops_count_as_often_as_they_run(limit, known, times):
   others = FUSED + LOOP.format(limit=limit, estimated=ESTIMATED)
   loop = f"%w = (s32[], f32[1000]{{0}}) while(%a), condition=%condition, body=%body{known}"
-  assert program(loop, others, FAST) == pytest.approx((times * 500 / 1e9, times * 8000, times))
+  assert program(loop, others, FAST, rounds=3) == pytest.approx((times * 500 / 1e9, times * 8000, times))
 
 
 @pytest.mark.parametrize(
@@ -275,6 +276,13 @@ def test_what_examples_look_like_is_known_without_the_data():
   assert (train.images.shape, train.images.dtype, tests["test"].labels.shape, classes) == ((40_000, 32, 32, 3), "uint8", (8_000,), 2)
   (train, tests), classes = benchmark.examples_of(vs.recipe("digits_cnn", test_sets=("train", "test")))
   assert (train.images.shape, tests["test"].images.shape, tests["train"].labels.shape, classes) == ((1000, 8, 8, 1), (797, 8, 8, 1), (1000,), 10)
+
+
+def test_products_of_small_networks():
+  # Two convolutions of 3×3 and a dense layer; the first convolution has no input gradient.
+  first, second, dense = 2 * 64 * 9 * 16, 2 * 16 * 9 * 16 * 32, 2 * 128 * 10
+  found = benchmark.product_flops(vs.recipe("digits_cnn", batch_size=10), benchmark.Shapes((8, 8, 1), 10))
+  assert found == 10 * (2 * first + 3 * second + 3 * dense)
 
 
 def test_products_of_the_flagship():

@@ -77,7 +77,8 @@ def estimate(
   taken = time.perf_counter() - begun
   if known is None:
     return Estimate(True, needed, available, None, None, None, taken)
-  cost = Program(program.as_text(), known).total()
+  rounds = max(1, stages.length)
+  cost = Program(program.as_text(), known, rounds).total() * (1 / rounds)
   here = len(jax.tree.leaves(lanes)[0]) // len(devices)
   return Estimate(True, needed, available, cost.seconds / here, cost.traffic / here, cost.launches, taken)
 

@@ -11,6 +11,8 @@ FREE = {
   "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota", "opt-barrier",
   "copy-done", "slice-done", "async-done", "custom-call-done",
 }  # fmt: skip
+# Custom calls that do nothing: what was copied in slices lies side by side already.
+NOTHING = {"ConcatBitcast"}
 # Copies that run beside the rest: they move bytes and take nobody's time.
 BESIDE = {"copy-start", "slice-start", "async-start"}
 SLICES = {"gather", "dynamic-slice", "slice"}
@@ -29,7 +31,7 @@ class Cost(NamedTuple):
   def __add__(self, other: "Cost") -> "Cost":
     return Cost(*map(sum, zip(self, other, strict=True)))
 
-  def __mul__(self, times: int) -> "Cost":
+  def __mul__(self, times: float | int) -> "Cost":
     return Cost(*(times * part for part in self))
 
 
@@ -81,10 +83,16 @@ def size(shape: str, *, main: bool = False) -> float:
 
 
 class Program:
-  """An optimised program, as `compiled.as_text()` has it, on a target."""
+  """An optimised program, as `compiled.as_text()` has it, on a target.
 
-  def __init__(self, text: str, target: Target):
-    self.target = target
+  Args:
+    text: the program.
+    target: what it is compiled for.
+    rounds: how often a loop runs whose length only the run knows.
+  """
+
+  def __init__(self, text: str, target: Target, rounds: int = 1):
+    self.target, self.rounds = target, rounds
     self.computations: dict[str, dict[str, Operation]] = {}
     operations = {}
     for line in text.splitlines():
@@ -100,8 +108,7 @@ class Program:
     self.read = functools.cache(self.read)
 
   def total(self) -> Cost:
-    """What it costs to run the program, at least as long as its bytes take; a loop whose length only the run knows
-    counts once."""
+    """What it costs to run the program, at least as long as its bytes take."""
     cost = self.cost(self.entry)
     return cost._replace(seconds=max(cost.seconds, cost.traffic / self.target.bandwidth))
 
@@ -118,7 +125,8 @@ class Program:
       names = re.findall(r"[\w.\-]+", op.rest)
       names = [name for name in names if name in self.computations]
       return max(self.cost(name) for name in names)
-    if op.kind in FREE:
+    target = re.search(r'custom_call_target="(\w+)"', op.rest)
+    if op.kind in FREE or (target and target[1] in NOTHING):
       return Cost()
     traffic = self.moved(computation, op, main=True)
     if op.kind in BESIDE:
@@ -136,7 +144,7 @@ class Program:
       return int(known[1])
     condition = self.computations[loop.attribute("condition")].values()
     constants = [int(n[1]) for op in condition if op.kind == "constant" and (n := re.match(r"(-?\d+)\)", op.rest))]
-    return max(1, constants[0]) if len(constants) == 1 else 1
+    return max(1, constants[0]) if len(constants) == 1 else self.rounds
 
   # Bytes.
 
