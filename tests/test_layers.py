@@ -1,4 +1,4 @@
-"""Pooling: maxima and their gradients, in the forms for CPUs and for accelerators."""
+"""The networks' layers beside Flax's, in the forms for CPUs and for accelerators."""
 
 import flax.linen as nn
 import jax
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from vmapseeds import lanes
-from vmapseeds.models.layers import max_pool, relu_and_pool
+from vmapseeds.models import layers
+from vmapseeds.models.layers import NormReluPool, conv_relu_pool, max_pool
 
 # Few different values, so that most tiles have ties; odd sizes, whose remainder is dropped.
 SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9, 2), 3), ((4, 6, 2), 2)]
@@ -38,12 +39,57 @@ def test_max_pool_is_that_of_flax(platform, shape, size):
       assert found[1].shape == x.shape
 
 
-@pytest.mark.parametrize("platform", ["cpu", "tpu"])
-def test_relu_and_pooling_are_the_same_in_either_order(platform):
-  """Values and gradients, bit for bit: of ties, zeros and tiles without a positive pixel too."""
-  x = jnp.asarray(np.random.default_rng(0).integers(-3, 2, (4, 8, 8, 3)), jnp.float32)
-  expected = value_and_gradient(lambda x, size: library(nn.relu(x), size), x, 2)
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_convolution_relu_and_pooling_are_those_of_flax(platform, monkeypatch):
+  """Values and gradients on small whole numbers, where no sum is rounded: with ties, zeros, odd sizes."""
+  monkeypatch.setattr(layers, "LARGE", 1)
+  rng = np.random.default_rng(0)
+  x, kernel, bias = (jnp.asarray(rng.integers(-2, 3, s), jnp.float32) for s in ((3, 5, 6, 2), (3, 3, 2, 4), (4,)))
+  weigh = jnp.asarray(rng.integers(-3, 4, (3, 2, 3, 4)), jnp.float32)
+
+  def library_layer(x, kernel, bias):
+    y = nn.Conv(4, (3, 3)).apply({"params": {"kernel": kernel, "bias": bias}}, x)
+    return library(nn.relu(y), 2)
+
+  def of(layer):
+    return jax.jit(jax.value_and_grad(lambda *given: (weigh * layer(*given)).sum(), (0, 1, 2)))(x, kernel, bias)
+
   with lanes.compiling_for(platform):
-    found = value_and_gradient(lambda x, size: relu_and_pool(x), x, 2)
-  jax.tree.map(np.testing.assert_array_equal, found, expected)
-  assert (expected[0] == 0).any()
+    found = of(conv_relu_pool)
+  jax.tree.map(np.testing.assert_array_equal, found, of(library_layer))
+  assert (library_layer(x, kernel, bias) == 0).any()
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+@pytest.mark.parametrize(("size", "shape"), [(1, (6, 3, 2, 4)), (2, (5, 4, 6, 4)), (2, (3, 5, 4, 4)), (2, (2, 2, 2, 4))])
+def test_norm_relu_and_pooling_are_those_of_flax(platform, size, shape):
+  """Outputs, gradients and running moments, with scales of both signs and for lanes; on a CPU bit for bit."""
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(3 + 2 * rng.normal(size=shape), jnp.float32)
+  params = {"scale": jnp.array([1.0, -0.5, 0.7, 2.0]), "bias": jnp.array([0.1, 0.2, 0.3, -0.4])}
+  moments = {"mean": jnp.full(4, 0.3), "var": jnp.full(4, 2.0)}
+  options = dict(momentum=0.9, epsilon=1e-5)
+
+  def flax(variables, x, train):
+    y, updates = nn.BatchNorm(use_running_average=not train, **options).apply(variables, x, mutable=["batch_stats"])
+    return library(nn.relu(y), size), updates
+
+  def ours(variables, x, train):
+    return NormReluPool(size=size, **options).apply(variables, x, train, mutable=["batch_stats"])
+
+  def of(layer, x, train=True):
+    def loss(params, x):
+      y, updates = layer({"params": params, "batch_stats": moments}, x, train)
+      return (jnp.cos(jnp.arange(y.size)).reshape(y.shape) * y).sum(), (y, updates)
+
+    return jax.value_and_grad(loss, (0, 1), has_aux=True)(params, x)
+
+  with lanes.compiling_for(platform):
+    found = of(ours, x), of(ours, x, False)
+    lanewise = jax.vmap(lambda x: of(ours, x))(jnp.stack([x, -x]))
+  expected = of(flax, x), of(flax, x, False)
+  close = dict(rtol=2e-5, atol=2e-5) if platform == "tpu" else dict(rtol=0)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **close), found, expected)
+  for lane, images in enumerate((x, -x)):
+    lane = jax.tree.map(lambda a, lane=lane: a[lane], lanewise)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), lane, of(flax, images))

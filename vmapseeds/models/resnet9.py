@@ -4,16 +4,17 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vmapseeds.models.layers import Conv, max_pool, scaled, torch_init
+from vmapseeds.models.layers import Conv, NormReluPool, scaled, torch_init
 
 
 class ConvBlock(nn.Module):
-  """Convolution without bias, batch norm, ReLU."""
+  """Convolution without bias, batch norm, ReLU, pooling."""
 
   features: int
   kernel: int = 3
   stride: int = 1
   padding: int = 1
+  pool: int = 1
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
@@ -27,8 +28,8 @@ class ConvBlock(nn.Module):
       kernel_init=torch_init,
       dtype=self.dtype,
     )(x)
-    x = nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5, dtype=self.dtype)(x)
-    return nn.relu(x)
+    norm = NormReluPool(momentum=0.9, epsilon=1e-5, dtype=self.dtype, size=self.pool, name="BatchNorm_0")
+    return norm(x, train)
 
 
 class ResNet9(nn.Module):
@@ -48,8 +49,7 @@ class ResNet9(nn.Module):
     x = block(x, 64)
     x = block(x, 128, kernel=5, stride=2, padding=2)
     x = x + block(block(x, 128), 128)
-    x = block(x, 256)
-    x = max_pool(x)
+    x = block(x, 256, pool=2)
     x = x + block(block(x, 256), 256)
     x = block(x, 128, padding=0)
     x = jnp.max(x, axis=(1, 2))

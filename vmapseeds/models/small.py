@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vmapseeds.models.layers import Conv, flatten, relu_and_pool, scaled
+from vmapseeds.models.layers import ConvReluPool, flatten, scaled
 
 
 class SmallCNN(nn.Module):
@@ -18,8 +18,8 @@ class SmallCNN(nn.Module):
   def __call__(
     self, x: Float[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
-    for features in (16, 32):
-      x = relu_and_pool(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x))
+    for number, features in enumerate((16, 32)):
+      x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
     return nn.Dense(self.num_classes, dtype=self.dtype)(flatten(x))
 
 
@@ -34,7 +34,7 @@ class BanerjeeCNN(nn.Module):
   def __call__(
     self, x: Float[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
-    for features in (32, 16):
-      x = relu_and_pool(Conv(scaled(features, self.width), (3, 3), dtype=self.dtype)(x))
+    for number, features in enumerate((32, 16)):
+      x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
     x = nn.relu(nn.Dense(scaled(64, self.width), dtype=self.dtype)(flatten(x)))
     return nn.Dense(self.num_classes, dtype=self.dtype)(x)

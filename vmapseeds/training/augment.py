@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Int, Key, Real
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training.recipes import augmentation
 
-Image = Float[Array, "height width channels"]
-Fill = Float[Array, " channels"]
+Image = Real[Array, "height width channels"]
+Fill = Real[Array, " channels"]
 Draw = Bool[Array, ""] | Int[Array, " 2"]
 
 
@@ -39,7 +39,7 @@ def flip() -> Step:
   )
 
 
-def slices(image: Float[Array, "..."], axis: int, length: int) -> list[Float[Array, "..."]]:
+def slices(image: Real[Array, "..."], axis: int, length: int) -> list[Real[Array, "..."]]:
   """Every slice of `length` along an axis, first to last."""
   starts = range(image.shape[axis] - length + 1)
   return [jax.lax.slice_in_dim(image, start, start + length, axis=axis) for start in starts]

@@ -91,7 +91,7 @@ def training_images(
   fill = jnp.floor(data.mean) if data.images.dtype == jnp.uint8 else data.mean
 
   def one(image, drawn):
-    return normalize(augment.apply(recipe.augment, image.astype(jnp.float32), drawn, fill), data.mean, data.std)
+    return normalize(augment.apply(recipe.augment, image, drawn, fill.astype(image.dtype)), data.mean, data.std)
 
   # On accelerators side by side, not one after another: three channels would leave a vector register almost empty.
   axis = 0 if platform() == "cpu" else -1
@@ -125,9 +125,9 @@ def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Flo
   leaves, structure = jax.tree.flatten(params)
   for i, leaf in enumerate(leaves):
     if leaf.ndim > 1:
-      # Out of bounds in every leaf but one, where it is dropped; a negative place would count from the end.
-      within = jnp.where(place < 0, leaf.size, place)
-      leaves[i] = leaf.ravel().at[within].multiply(factor, mode="drop").reshape(leaf.shape)
+      # Not an indexed update, for which a TPU would lay every weight out anew.
+      here = jnp.arange(leaf.size).reshape(leaf.shape) == place
+      leaves[i] = jnp.where(here, leaf * factor, leaf)
       place -= leaf.size
   return jax.tree.unflatten(structure, leaves)
 
