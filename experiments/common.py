@@ -30,7 +30,7 @@ from upath import UPath
 import vmapseeds as vs
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import overrides, parse
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 
@@ -92,13 +92,11 @@ class Setting:
   recipe: vs.Recipe
   epochs: tuple[int, ...]
   runs: int
-  seed_batch: int | None
+  options: vs.Options
   out: Path | UPath
   campaigns: Path | UPath
   quick: bool
   used: dict[str, dict[str, Any]]  # campaigns read so far: their runs and what these depend on
-  lane_width: int | None = None
-  lowering: str | None = None
   flags: Flags | None = None  # as given, with those that are the experiment's own
 
   def train(
@@ -117,8 +115,7 @@ class Setting:
     folder = self.campaigns / f"{recipe.name}-{epochs}epochs-{digest}{suffix}{'-logits' * logits}"
     print(f"{folder.name}: {self.runs} runs", file=sys.stderr)
     runs = vs.Runs.independent(self.runs) if runs is None else runs
-    how = dict(seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=logits)
-    results = vs.train(recipe, runs, folder, **how).isel(run=slice(self.runs))
+    results = vs.train(recipe, runs, folder, **vars(self.options) | {"logits": logits}).isel(run=slice(self.runs))
     counts = {"runs": results.sizes["run"], "diverged": int(results.diverged.sum())}
     self.used[folder.name] = counts | {k: results.attrs[k] for k in CONDITIONS}
     if counts["diverged"]:
@@ -168,13 +165,9 @@ def settings(
   out = flags.out or Path("results", paper, experiment, flags.recipe + "-quick" * flags.quick)
   for folder in (out, flags.campaigns):
     check_writable(folder)
-  if flags.seed_batch is not None:
-    at_least("--seed-batch", flags.seed_batch, 1)
-  if flags.lowering is not None:
-    one_of("lowering", flags.lowering, lanes.LOWERINGS)
+  options = vs.Options(seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering)
   return Setting(
-    paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs,
-    seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering,
+    paper=paper, experiment=experiment, recipe=recipe, epochs=tuple(sorted(set(epochs))), runs=runs, options=options,
     out=files.place(out), campaigns=files.place(flags.campaigns), quick=flags.quick, used={}, flags=flags,
   )  # fmt: skip
 

@@ -14,7 +14,7 @@ FILL = jnp.array([-1.0, -2.0])
 
 def many(text, n=2000):
   keys = jax.random.split(jax.random.key(0), n)
-  return np.asarray(jax.vmap(lambda k: apply(text, IMAGE, draws(text, k, *IMAGE.shape[:2]), FILL))(keys))
+  return np.asarray(jax.vmap(lambda k: apply(text, IMAGE, draws(text, k, IMAGE.shape), FILL))(keys))
 
 
 def counts(images, candidates):
@@ -67,8 +67,8 @@ def test_no_step_leaves_the_image():
 
 
 def test_sizes_are_checked_against_the_images():
-  check_size("flip translate=5 cutout=5", 5, 6)
+  check_size("flip translate=5 cutout=5", (5, 6, 3))
   with pytest.raises(vs.Mistake, match="augmentation 'cutout=6' on images of 5×6 pixels: at most cutout=5"):
-    check_size("flip cutout=6", 5, 6)
+    check_size("flip cutout=6", (5, 6, 3))
   with pytest.raises(vs.Mistake, match="at most reflect=4"):
-    check_size("reflect=5", 5, 6)
+    check_size("reflect=5", (5, 6, 3))

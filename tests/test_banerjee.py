@@ -128,7 +128,7 @@ def test_mistakes(flags, text, tmp_path, monkeypatch, capsys):
 def test_only_the_papers_recipe_is_called_so(tmp_path):
   def said(recipe):
     setting = common.Setting(
-      paper="banerjee2024", experiment="x", recipe=recipe, epochs=(2,), runs=4, seed_batch=1, out=tmp_path,
+      paper="banerjee2024", experiment="x", recipe=recipe, epochs=(2,), runs=4, options=vs.Options(seed_batch=1), out=tmp_path,
       campaigns=tmp_path, quick=False, used={},
     )  # fmt: skip
     return trimming_levels.notes(setting, 8000)

@@ -1,5 +1,6 @@
 """The race is fair, because everyone takes the same steps, and tells what happened to each contender."""
 
+import dataclasses
 import functools
 import json
 import os
@@ -20,8 +21,11 @@ import vmapseeds as vs
 from experiments.benchmarks import common, contenders, opening, overheads, precision, throughput, training_step
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
+from vmapseeds.campaign import loop
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.loop import initialize, network, normalize, train
+from vmapseeds.training.loop import initialize, normalize, train
+from vmapseeds.training.networks import network
+from vmapseeds.training.supervised import supervised
 
 # A recipe of each network and optimizer, in the precision that is compared, and its images.
 RECIPES = {
@@ -40,7 +44,7 @@ RECIPES = {
 
 def setting(name, **changes):
   recipe, shape = RECIPES[name]
-  return recipe.replace(**changes), examples(n=12, **shape), shape.get("classes", 10)
+  return recipe.replace(**changes), examples(n=12, **shape)
 
 
 def by_kind(params):
@@ -64,12 +68,12 @@ def close(got, wanted):
 @functools.cache
 def trained_digits():
   """Two runs' parameters before and after six steps by vmapseeds."""
-  recipe, data, classes = setting("digits", batch_size=4, epochs=2)
+  recipe, data = setting("digits", batch_size=4, epochs=2)
   spread = lanes.spread(
-    lambda data, run: (initialize(recipe, data, run, classes), train(recipe, data, run, classes).variables),
+    lambda data, run: (initialize(recipe, data, run), train(recipe, data, run).variables),
     width=2, devices=jax.devices()[:1],
   )  # fmt: skip
-  ((_, variables),) = spread(data, vs.Runs.independent(2).lanes(recipe, len(data.labels)))
+  ((_, variables),) = spread(data, vs.Runs.independent(2).lanes(recipe, len(data)))
   return [v["params"] for v in variables]
 
 
@@ -77,23 +81,23 @@ def trained_digits():
 def test_plain_jax_takes_the_steps_of_vmapseeds(count, scan):
   from experiments.benchmarks.plain_jax import Trainer
 
-  recipe, data, classes = setting("digits", batch_size=4, epochs=2)
+  recipe, data = setting("digits", batch_size=4, epochs=2)
   begin, expected = trained_digits()
   if count == 1:
     begin, expected = (jax.tree.map(lambda a: a[0], tree) for tree in (begin, expected))
-  trainer = Trainer(recipe, data, classes, lanes=count, scan=scan)
+  trainer = Trainer(recipe, data, lanes=count, scan=scan)
   trainer.state = trainer.state._replace(params=renamed(jax.tree.map(jnp.asarray, begin), trainer.state.params))
   for _ in range(recipe.epochs):
     trainer()
   close(trainer.state.params, renamed(expected, trainer.state.params))
 
 
-def some_state(recipe, data, classes):
+def some_state(recipe, data):
   """Random parameters of the plain network, its statistics and its optimizer's state before training."""
   from experiments.benchmarks.plain_jax import training
 
-  plain = training(recipe, data.images.shape[1:], classes)
-  run = jax.tree.map(lambda a: jnp.asarray(a[0]), vs.Runs.independent(1).lanes(recipe, len(data.labels)))
+  plain = training(recipe, data)
+  run = jax.tree.map(lambda a: jnp.asarray(a[0]), vs.Runs.independent(1).lanes(recipe, len(data)))
   rng = np.random.default_rng(0)
   shapes = jax.eval_shape(plain.init, run)
   params = jax.tree.map(lambda p: (rng.standard_normal(p.shape) * p.size**-0.25).astype(p.dtype), shapes.params)
@@ -105,18 +109,18 @@ def some_state(recipe, data, classes):
 def test_plain_jax_has_the_networks_of_vmapseeds(name):
   from experiments.benchmarks.plain_jax import plain_model
 
-  recipe, data, classes = setting(name)
-  _, run, state = some_state(recipe, data, classes)
-  plain, ours = plain_model(recipe, classes), network(recipe, classes)
-  shapes = jax.eval_shape(lambda: initialize(recipe, data, run, classes))
+  recipe, data = setting(name)
+  _, run, state = some_state(recipe, data)
+  plain, ours = plain_model(recipe, data.num_classes), network(recipe, data.num_classes)
+  shapes = jax.eval_shape(lambda: initialize(recipe, data, run))
   mine = {"params": renamed(state.params, shapes["params"])}
   if state.batch_stats:
     stats = state.batch_stats["batch_stats"]
     mine["batch_stats"] = renamed(stats, shapes["batch_stats"])
-  images = normalize(data.images, data.mean, data.std)
+  images = normalize(data.inputs, data.mean, data.std)
   mutable = ["batch_stats"]
   logits, new = jax.jit(lambda v: plain.apply(v, images, mutable=mutable))({"params": state.params, **state.batch_stats})
-  expected, wanted = jax.jit(lambda v: ours.apply(v, images, train=True, mutable=mutable))(mine)
+  expected, wanted = jax.jit(lambda v: ours.train(v, images, jax.random.key(0)))(mine)
   close(logits, expected)
   if state.batch_stats:
     close(new["batch_stats"], renamed(wanted["batch_stats"], new["batch_stats"]))
@@ -154,20 +158,20 @@ def test_plain_torch_takes_the_step_of_plain_jax(name):
   torch = pytest.importorskip("torch")
   from experiments.benchmarks.plain_torch import MODELS, single, stacked
 
-  recipe, data, classes = setting(name, batch_size=12, epochs=1, augment="")
-  plain, run, state = some_state(recipe, data, classes)
+  recipe, data = setting(name, batch_size=12, epochs=1, augment="")
+  plain, run, state = some_state(recipe, data)
   begin = state.params
   expected = jax.jit(plain.step)(data, run, state, jnp.arange(12), ()).params
 
   def build():
-    model = MODELS[recipe.model](data.images.shape[1:], classes, recipe.width)
-    assert not model.load_state_dict(torch_layers(begin, data.images.shape, model), strict=False).unexpected_keys
+    model = MODELS[recipe.model](data.inputs.shape[1:], data.num_classes, recipe.width)
+    assert not model.load_state_dict(torch_layers(begin, data.inputs.shape, model), strict=False).unexpected_keys
     return model
 
-  x = np.asarray(normalize(data.images, data.mean, data.std)).transpose(0, 3, 1, 2)
-  x, y = torch.from_numpy(x.copy()), torch.from_numpy(np.array(data.labels)).long()
+  x = np.asarray(normalize(data.inputs, data.mean, data.std)).transpose(0, 3, 1, 2)
+  x, y = torch.from_numpy(x.copy()), torch.from_numpy(np.array(data.targets)).long()
   model = build()
-  wanted = torch_layers(expected, data.images.shape, model)
+  wanted = torch_layers(expected, data.inputs.shape, model)
   assert {name for name, _ in model.named_parameters()} == set(wanted)
   single(recipe, model)(x, y)
   for name, parameter in model.named_parameters():
@@ -200,7 +204,7 @@ def test_torch_augmentation():
   torch = pytest.importorskip("torch")
   from experiments.benchmarks.plain_torch import Input, trainer
 
-  recipe, data, _ = setting("digits", batch_size=4, augment="")
+  recipe, data = setting("digits", batch_size=4, augment="")
   inputs = Input(recipe, data, "cpu", channels_last=False)
   x = torch.arange(200 * 3 * 36.0).reshape(200, 3, 6, 6) + 1000
   mean, inputs.mean = inputs.mean, torch.full((3, 1, 1), 7.5)
@@ -233,7 +237,7 @@ def test_torch_augmentation():
   assert labels.shape == (4,)
   assert len(inputs.order()) == 3
   for options in ({"lanes": 1, "channels_last": True}, {"lanes": 2}):
-    trainer(recipe.replace(augment="flip cutout=2"), data, 10, threads=1, **options)()
+    trainer(recipe.replace(augment="flip cutout=2"), data, threads=1, **options)()
 
 
 # Contenders that train nothing. They run in processes that import this module.
@@ -351,14 +355,21 @@ def test_the_parts_of_a_campaign_add_up():
 
 
 def test_frozen_training_uses_no_order_and_no_augmentation():
-  recipe, data, classes = setting("digits", batch_size=4, epochs=1)
+  recipe, data = setting("digits", batch_size=4, epochs=2)
   runs = vs.Runs.concat([vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)])
-  spread = lanes.spread(lambda data, run: overheads.train_frozen(recipe, data, run, classes), width=3)
-  ((_, trained),) = spread(data, runs.lanes(recipe, len(data.labels)))
-  kernels = trained.variables["params"]["Dense_0"]["kernel"]
+  arrays = data.inputs, data.targets
+  task = supervised(recipe.replace(dataset=vs.Dataset(train=arrays, test=arrays)), runs, keep_params=True)
+  frozen = overheads.frozen(task)
+  ((_, trained),) = loop.spread_task(frozen, lanes.Choice("sequential", 3))(frozen.data, frozen.lanes(runs))
+  kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()
   assert (kernels[4] == kernels[0]).all()
   assert (kernels[5] != kernels[0]).any()
+  # It takes as many steps, on the first batch alone: those of a training set that has nothing else.
+  recipe = recipe.replace(augment="", schedule="constant", epochs=6, batch_size=4)
+  first = dataclasses.replace(data, inputs=data.inputs[:4], targets=data.targets[:4])
+  ((_, alone),) = lanes.spread(lambda data, run: train(recipe, data, run).variables, width=1)(first, task.lanes(runs[:1]))
+  close(alone["params"]["Dense_0"]["kernel"][0], kernels[0])
 
 
 def test_the_paired_difference_of_precisions():

@@ -15,12 +15,14 @@ import zarr
 
 import vmapseeds as vs
 from vmapseeds.campaign import benchmark, loop
+from vmapseeds.campaign.options import Options
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
 from vmapseeds.results import description
 from vmapseeds.store.layout import attributes
 from vmapseeds.store.results import Results
 from vmapseeds.training.recipes import RECIPES
+from vmapseeds.training.supervised import supervised
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
 LINEAR = RECIPE.replace(model="linear")  # compiles in no time
@@ -44,13 +46,13 @@ def same(results, reference):
 def test_schema(reference, tmp_path):
   results = train(tmp_path / "r", 3, logits=True)
   assert dict(results.sizes) == {"run": 3, "example": 797, "class": 10}
-  assert set(results) == {"predictions", "labels", "accuracy", "diverged", "logits"} | {
+  assert set(results.variables) == {"predictions", "labels", "accuracy", "diverged", "logits"} | {
     f"seed_{s}" for s in ("init", "order", "augment", "dropout", "data")
   }
   assert results.predictions.dims == ("run", "example")
   assert results.logits.dims == ("run", "example", "class")
   np.testing.assert_array_equal(results.predictions, results.logits.argmax("class"))
-  np.testing.assert_array_equal(results.labels, load("digits").tests["test"].labels)
+  np.testing.assert_array_equal(results.labels, load("digits").tests["test"].targets)
   np.testing.assert_array_equal(results.accuracy, (results.predictions == results.labels).mean("example"))
   assert vs.Recipe.from_json(results.attrs["recipe"]) == RECIPE
   assert (results.attrs["lane_width"], results.attrs["lowering"], results.attrs["device_kind"]) == (1, "sequential", "cpu")
@@ -194,7 +196,7 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
   results = train(tmp_path / "map", 2, runs=vs.Runs.independent(2).with_label_map(maps), logits=True)
   assert results.sizes["class"] == 2
-  labels = load("digits").tests["test"].labels
+  labels = load("digits").tests["test"].targets
   np.testing.assert_array_equal(results.original_labels, labels)
   np.testing.assert_array_equal(results.labels, maps[:, labels])
   np.testing.assert_allclose(results.accuracy, (results.predictions == results.labels).mean("example"))
@@ -229,9 +231,9 @@ def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
 def test_several_test_sets_from_an_npz(tmp_path):
   digits = load("digits")
   np.savez(
-    tmp_path / "d.npz", x_train=digits.train.images, y_train=digits.train.labels,
-    x_test=digits.tests["test"].images[:501], y_test=digits.tests["test"].labels[:501],
-    x_small=digits.tests["test"].images[:1], y_small=digits.tests["test"].labels[:1],
+    tmp_path / "d.npz", x_train=digits.train.inputs, y_train=digits.train.targets,
+    x_test=digits.tests["test"].inputs[:501], y_test=digits.tests["test"].targets[:501],
+    x_small=digits.tests["test"].inputs[:1], y_small=digits.tests["test"].targets[:1],
   )  # fmt: skip
   recipe = RECIPE.replace(dataset=str(tmp_path / "d.npz"), test_sets=("test", "small"))
   results = train(tmp_path / "r", 2, recipe)
@@ -288,7 +290,7 @@ def test_refused_with_nothing_changed(tmp_path, options, message):
 @pytest.fixture
 def small_memory(monkeypatch):
   """Sets how wide lanes may be; returns the widths that were tried and how often data were loaded."""
-  spread, tried, loaded = loop.lanes.spread_stages, [], []
+  spread, tried, loaded, module = loop.lanes.spread_stages, [], [], sys.modules[supervised.__module__]
 
   def limited(most):
     def spread_limited(function, *, width, devices):
@@ -300,7 +302,7 @@ def small_memory(monkeypatch):
 
     loop.spread_run.cache_clear()
     monkeypatch.setattr(loop.lanes, "spread_stages", spread_limited)
-    monkeypatch.setattr(loop, "load", lambda *args, **options: loaded.append(1) or load(*args, **options))
+    monkeypatch.setattr(module, "load", lambda *args, **options: loaded.append(1) or load(*args, **options))
     return tried, loaded
 
   yield limited
@@ -309,10 +311,10 @@ def small_memory(monkeypatch):
 
 def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
   tried, loaded = small_memory(2)
-  results = train(tmp_path / "r", 8, LINEAR, lane_width=8)
+  results = vs.train(LINEAR, 8, tmp_path / "r", lane_width=8)
   assert (tried, loaded) == ([8, 4, 2], [1])
   assert (results.sizes["run"], results.attrs["lane_width"]) == (8, 2)
-  first, second = capsys.readouterr().err.splitlines()
+  first, second = (line for line in capsys.readouterr().err.splitlines() if line.startswith("lane width"))
   assert first == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): going on with 4"
   np.testing.assert_array_equal(results.predictions, train(tmp_path / "two", 8, LINEAR, lane_width=2).predictions)
   # The folder keeps what fitted.
@@ -338,14 +340,24 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
 
 
 def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
-  data = load("digits")
-  assert loop.fitting_seed_batch(data, 0, 2, 0) == 256
-  assert loop.fitting_seed_batch(data, 0, 100, 0) == 200
-  assert loop.fitting_seed_batch(data, 0, 1000, 0) == 1000, "one step at least"
-  monkeypatch.setattr(loop, "free_host_memory", lambda: 8 * 797 * (2 + 4 * 10) * 11.5)
-  assert loop.fitting_seed_batch(data, 10, 2, 0) == 10
-  assert loop.fitting_seed_batch(data, 10, 64, 0) == 64
-  assert loop.fitting_seed_batch(data, 10, 2, 797 * (2 + 4 * 10)) == 4, "as many bytes again"
+  runs = vs.Runs.independent(4)
+  plain, all_kept = (supervised(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True))
+  predictions, logits, network = 797 + 8 + 1, 4 * 10 * 797, 4 * (64 * 10 + 10)
+
+  def fitting(task, width, **options):
+    how = Choice("sequential", width)
+    return loop.fitting_seed_batch(task, task.bound(runs), how, Options(**options))
+
+  monkeypatch.setattr(loop.lanes, "devices", lambda: [None])
+  assert fitting(plain, 2) == 256
+  assert fitting(plain, 100) == 200
+  assert fitting(plain, 1000) == 1000, "one step at least"
+  monkeypatch.setattr(loop, "free_host_memory", lambda: 8 * (predictions + logits + network) * 11.5)
+  assert fitting(all_kept, 2) == 10
+  assert fitting(all_kept, 64) == 64
+  # A checkpoint holds the network, its momentum, the step of the schedule, and whether the run diverged.
+  monkeypatch.setattr(loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5)
+  assert fitting(plain, 1, checkpoint_every=1) == 5
 
 
 # Which lowering and lane width.
@@ -353,7 +365,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
 
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  conditions = benchmark._conditions(LINEAR, benchmark.Shapes((8, 8, 1), 10))
+  conditions = benchmark._conditions(supervised(LINEAR, vs.Runs.independent(4)))
   choice.write_timings(conditions, {
     Choice("sequential", 1): 2.0, Choice("grouped", 1): 1.0, Choice("im2col", 2): 0.5, Choice("im2col", 64): 0.1,
   })  # fmt: skip
@@ -378,7 +390,7 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   speeds = {Choice("sequential", 1): 9.0, Choice("im2col", 1): 3.0, Choice("sequential", 2): 5.0}
   monkeypatch.setattr(
     benchmark, "measure",
-    lambda recipe, shapes, how: asked.append(how) or (benchmark.Speed(speeds[how], 0.0) if how in speeds else None),
+    lambda task, how: asked.append(how) or (benchmark.Speed(speeds[how], 0.0) if how in speeds else None),
   )  # fmt: skip
   for name in ("a", "b"):
     assert train(tmp_path / name, 8, LINEAR).attrs["lowering"] == "im2col"

@@ -200,7 +200,7 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
   """Extended twice, with label maps, and with a network that has batch statistics."""
   data = load("digits")
   rng = np.random.default_rng(0)
-  large = np.repeat(np.repeat(data.train.images, 4, 1), 4, 2)
+  large = np.repeat(np.repeat(data.train.inputs, 4, 1), 4, 2)
   np.savez(
     tmp_path / "d.npz", x_train=large[:40], y_train=np.arange(40) % 10, x_test=large[40:60], y_test=np.arange(20) % 10
   )  # fmt: skip
@@ -221,9 +221,7 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
   assert len(np.unique(logits, axis=0)) == 5, "the runs differ"
   # The network by itself, normalised by hand.
   shown = jax.numpy.asarray((images - large[:40].mean()) / large[:40].std(), "float32")
-  plain = jax.jit(network(recipe, 3).apply, static_argnames="train")(
-    vs.load_networks(tmp_path / "r", 4).variables, shown, train=False
-  )
+  plain = jax.jit(network(recipe, 3).apply)(vs.load_networks(tmp_path / "r", 4).variables, shown)
   np.testing.assert_allclose(plain, results.logits[4], rtol=1e-4, atol=1e-4)
   some = vs.load_networks(tmp_path / "r", [4, 1])
   jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[4, 1]]), some.variables, networks.variables)
@@ -244,7 +242,7 @@ def test_runs_that_are_not_there(undisturbed, run, message):
 def test_images_that_networks_cannot_take(undisturbed):
   networks = vs.load_networks(undisturbed[0], 0)
   for shape in ((8, 8, 1), (2, 8, 8, 2), (2, 9, 12, 1)):
-    with pytest.raises(vs.Mistake, match=r"images have shape .*: give \(examples, height, width, 1\), pixels as in digits"):
+    with pytest.raises(vs.Mistake, match=r"inputs have shape .*: give \(examples, \.\.\., 1\), as in digits"):
       networks.apply(networks.variables, np.zeros(shape, np.uint8))
 
 

@@ -225,10 +225,11 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
 def test_bench(capsys, monkeypatch, tmp_path):
   from vmapseeds.campaign import benchmark
   from vmapseeds.lanes import LOWERINGS, choice
+  from vmapseeds.training import supervised
 
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
   monkeypatch.setattr(benchmark, "REPETITIONS", 1)
-  monkeypatch.setattr(benchmark, "STEPS", 2)
+  monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
   rows = benchmark.bench(recipe, [1])
   assert [row["lowering"] for row in rows] == list(LOWERINGS)
@@ -240,7 +241,8 @@ def test_bench(capsys, monkeypatch, tmp_path):
   assert f"campaigns take {chosen['lowering']}, lane width 1" in " ".join(out.split())
 
   # Campaigns find it, and what does not fit in memory is a row too.
-  how = benchmark.choose(recipe, benchmark.Shapes((8, 8, 1), 10), model_steps=1, most=8, shown=False)
+  task = supervised.supervised(recipe, vs.Runs.independent(1))
+  how = benchmark.choose(task, model_steps=1, most=8, shown=False)
   assert how == (chosen["lowering"], 1)
   monkeypatch.setattr(choice, "free_memory", lambda device: 1e4)
   status, out, err = run(

@@ -4,7 +4,9 @@ import math
 import re
 import textwrap
 
+import flax.linen as nn
 import jax
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
@@ -14,7 +16,9 @@ from vmapseeds.campaign import benchmark
 from vmapseeds.lanes import TARGETS, Choice, Estimate, choice, narrower
 from vmapseeds.lanes.estimates import said
 from vmapseeds.lanes.hlo import Program, size
+from vmapseeds.training.loop import DeviceExamples
 from vmapseeds.training.runs import Runs
+from vmapseeds.training.supervised import random_examples, supervised, without_data
 
 CHIP = TARGETS["v5e"]._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
@@ -232,21 +236,21 @@ def test_asking_ends_with_the_budget(monkeypatch, speed, model_steps, asks):
 def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
   monkeypatch.setattr(benchmark, "MEASURED", 2)
   measured, speeds = [], {Choice("sequential", 1): 4.0, Choice("im2col", 8): 3.0}
-  monkeypatch.setattr(benchmark, "measure", lambda recipe, shapes, how: measured.append(how) or benchmark.Speed(speeds[how], 0.0))
+  monkeypatch.setattr(benchmark, "measure", lambda task, how: measured.append(how) or benchmark.Speed(speeds[how], 0.0))
   monkeypatch.setitem(choice.CANDIDATES, "tpu", tuple(WANTED))
   asked, ask = speaking(10.0, SECONDS)
-  arguments, how = (vs.recipe("digits_cnn"), benchmark.Shapes((8, 8, 1), 10)), dict(ask=ask, platform="tpu")
-  assert benchmark.choose(*arguments, model_steps=10**9, most=64, **how) == ("im2col", 8)
+  task, how = without_data(vs.recipe("digits_cnn")), dict(ask=ask, platform="tpu")
+  assert benchmark.choose(task, model_steps=10**9, most=64, **how) == ("im2col", 8)
   assert measured == list(speeds)
   assert "lanes: im2col, width 8 (the fastest of 2 measured" in capsys.readouterr().err
   # What is known to be fast is taken again when it fits, and a short campaign asks no more.
   asked.clear()
-  assert benchmark.choose(*arguments, model_steps=1, most=64, **how) == ("im2col", 8)
+  assert benchmark.choose(task, model_steps=1, most=64, **how) == ("im2col", 8)
   assert asked == [Choice("im2col", 8)]
   # A given width is kept, or said to be too large.
-  assert benchmark.choose(*arguments, model_steps=1, most=64, width=10, **how, shown=False).width == 10
+  assert benchmark.choose(task, model_steps=1, most=64, width=10, **how, shown=False).width == 10
   with pytest.raises(vs.Mistake, match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch"):
-    benchmark.choose(*arguments, model_steps=1, most=64, width=11, **how)
+    benchmark.choose(task, model_steps=1, most=64, width=11, **how)
 
 
 # Targets.
@@ -272,37 +276,88 @@ def test_devices_are_known_by_their_kind():
 
 
 def test_what_examples_look_like_is_known_without_the_data():
-  (train, tests), classes = benchmark.examples_of(vs.recipe("cnn_cifar10_binary"))
-  assert (train.images.shape, train.images.dtype, tests["test"].labels.shape, classes) == ((40_000, 32, 32, 3), "uint8", (8_000,), 2)
-  (train, tests), classes = benchmark.examples_of(vs.recipe("digits_cnn", test_sets=("train", "test")))
-  assert (train.images.shape, tests["test"].images.shape, tests["train"].labels.shape, classes) == ((1000, 8, 8, 1), (797, 8, 8, 1), (1000,), 10)
+  task = without_data(vs.recipe("cnn_cifar10_binary"))
+  train, tests = task.data
+  assert (train.inputs.shape, train.inputs.dtype, tests["test"].targets.shape) == ((40_000, 32, 32, 3), "uint8", (8_000,))
+  assert (train.num_classes, tests["test"].num_classes, task.num_classes, task.steps) == (2, 2, 2, 1250)
+  train, tests = without_data(vs.recipe("digits_cnn", test_sets=("train", "test"))).data
+  assert (train.inputs.shape, tests["test"].inputs.shape, tests["train"].targets.shape) == ((1000, 8, 8, 1), (797, 8, 8, 1), (1000,))
+  assert train.num_classes == 10
+  assert {type(leaf) for leaf in jax.tree.leaves((train, tests))} == {jax.ShapeDtypeStruct}
+
+
+@pytest.mark.parametrize(
+  ("inputs", "dtype", "targets", "classes"),
+  [((4, 4, 3), "uint8", (), 5), ((4, 4, 3), "float32", (2,), None), ((7,), "int32", (7,), 5), ((), "float32", (), None)],
+)
+def test_trials_are_on_examples_that_look_like_the_data(inputs, dtype, targets, classes):
+  moment = None if dtype == "int32" else np.zeros(3, np.float32)
+  kind = "float32" if classes is None else "int32"
+  like = DeviceExamples(jax.ShapeDtypeStruct((1, *inputs), dtype), jax.ShapeDtypeStruct((1, *targets), kind), moment, moment, classes)
+  drawn = random_examples(like, 6)
+  assert (drawn.inputs.shape, drawn.inputs.dtype, drawn.targets.shape, drawn.targets.dtype) == ((6, *inputs), dtype, (6, *targets), kind)
+  assert len(np.unique(drawn.inputs)) > 1
+  assert classes is None or (drawn.targets.min() >= 0 and drawn.targets.max() < classes)
+  assert (drawn.mean is None, drawn.num_classes) == (moment is None, classes)
+
+
+class Words(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(2)(nn.Embed(9, 3)(x).mean(1))
+
+
+@pytest.mark.parametrize(("model", "inputs"), [(Words(), np.ones((4, 5), np.int32)), ("small_cnn", np.ones((4, 8, 8, 1), np.uint8))])
+def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inputs):
+  """Where its shapes are checked, its products counted, and it is tried."""
+  given, runs = (inputs, np.array([0, 1, 0, 1])), Runs.independent(1)
+  data = vs.Dataset(train=given, test=given)
+  recipe = vs.recipe("digits_cnn", model=model, dataset=data, batch_size=2, normalize=False, augment="")
+  task = supervised(recipe, runs)
+  assert task.outputs(runs)["test/predictions"].shape == (4,)
+  assert task.trial().outputs(runs).keys() == {"diverged"}
+  if isinstance(model, Words):
+    assert benchmark.product_flops(recipe, task.data[0]) == 2 * 2 * (2 * 3 * 2), "the first layer has no input gradient"
+
+
+def flops(recipe):
+  return benchmark.product_flops(recipe, without_data(recipe).data[0])
 
 
 def test_products_of_small_networks():
   # Two convolutions of 3×3 and a dense layer; the first convolution has no input gradient.
   first, second, dense = 2 * 64 * 9 * 16, 2 * 16 * 9 * 16 * 32, 2 * 128 * 10
-  found = benchmark.product_flops(vs.recipe("digits_cnn", batch_size=10), benchmark.Shapes((8, 8, 1), 10))
-  assert found == 10 * (2 * first + 3 * second + 3 * dense)
+  assert flops(vs.recipe("digits_cnn", batch_size=10)) == 10 * (2 * first + 3 * second + 3 * dense)
 
 
 def test_products_of_the_flagship():
-  assert benchmark.product_flops(vs.recipe("resnet9_cifar10"), benchmark.Shapes((32, 32, 3), 10)) == pytest.approx(796e9, rel=0.1), "XLA leaves out padding"
+  assert flops(vs.recipe("resnet9_cifar10")) == pytest.approx(796e9, rel=0.1), "XLA leaves out padding"
+
+
+def test_products_count_as_often_as_they_run():
+  x, w = np.zeros((3, 5), np.float32), np.zeros((5, 5), np.float32)
+
+  def recurrent(x, w):
+    x = jax.lax.scan(lambda x, _: (jax.jit(jax.checkpoint(jax.nn.relu))(x @ w), None), x, length=7)[0]
+    return jax.lax.map(lambda row: row @ w[:, :2], x)
+
+  assert sum(benchmark.products(jax.make_jaxpr(recurrent)(x, w).jaxpr)) == 7 * 2 * 3 * 5 * 5 + 3 * 2 * 5 * 2
 
 
 def test_large_networks_need_few_lanes():
   # So the flagship's default fits into 16 GB, and nothing is compiled that does not.
-  shapes = benchmark.Shapes((32, 32, 3), 10)
-  assert benchmark.filling(vs.recipe("resnet9_cifar10"), shapes, "tpu") == 2
-  assert benchmark.filling(vs.recipe("cnn_cifar10_binary"), shapes, "gpu") > 256
-  assert benchmark.filling(vs.recipe("resnet9_cifar10"), shapes, "cpu") > 10**6
+  flagship = without_data(vs.recipe("resnet9_cifar10"))
+  assert benchmark.filling(flagship, "tpu") == 2
+  assert benchmark.filling(without_data(vs.recipe("cnn_cifar10_binary")), "gpu") > 256
+  assert benchmark.filling(flagship, "cpu") > 10**6
 
 
 LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)
 
 
 def asking(recipe, name):
-  examples, classes = benchmark.examples_of(recipe)
-  return benchmark.asking(recipe, examples, classes, Runs.independent(1).lanes(recipe, 1000), target=name)
+  task = without_data(recipe)
+  return benchmark.asking(task, task.lanes(Runs.independent(1)), target=name)
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +388,7 @@ def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   assert 2e5 < few.memory_bytes < 5e6
   assert 0 < few.traffic_bytes / TARGETS["v5e"].bandwidth < few.seconds < 1e-3
   # By its count of products the program cannot be faster than the roof.
-  assert few.seconds > benchmark.product_flops(LINEAR, benchmark.Shapes((8, 8, 1), 10)) / TARGETS["v5e"].flops
+  assert few.seconds > flops(LINEAR) / TARGETS["v5e"].flops
 
 
 def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, capsys):
@@ -345,7 +400,7 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
     asked.append((how, compiler(how)))
     return asked[-1][1]
 
-  how = benchmark.choose(recipe, benchmark.Shapes((8, 8, 1), 10), model_steps=1, most=10**5, ask=ask, platform="tpu")
+  how = benchmark.choose(without_data(recipe), model_steps=1, most=10**5, ask=ask, platform="tpu")
   (first, large), (second, fitting) = asked
   assert (first.width, how) == (65536, second)
   assert 7.48 * 2**30 < large.memory_bytes < 1e12

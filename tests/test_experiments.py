@@ -200,6 +200,7 @@ MISTAKES = {
   "not a number": ("--runs", "many"),
   "negative duration": ("--epochs", "-1"),
   "no seed batch": ("--seed-batch", "0"),
+  "no lanes": ("--lane-width", "0"),
   "unknown field": ("--set", "widht=0.5"),
   "no value": ("--set", "width"),
   "bad value": ("--set", "width=-1"),
@@ -255,7 +256,7 @@ def test_as_a_program(tmp_path):
 
 def setting(recipe: vs.Recipe, tmp_path: Path) -> common.Setting:
   return common.Setting(
-    paper="jordan2023", experiment="x", recipe=recipe, epochs=(), runs=2, seed_batch=1, out=tmp_path,
+    paper="jordan2023", experiment="x", recipe=recipe, epochs=(), runs=2, options=vs.Options(seed_batch=1), out=tmp_path,
     campaigns=tmp_path, quick=False, used={},
   )  # fmt: skip
 

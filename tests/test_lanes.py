@@ -62,10 +62,10 @@ def training():
   rng = np.random.default_rng(0)
   data = DeviceExamples(
     rng.integers(0, 256, (32, 8, 8, 1), np.uint8), rng.integers(0, 10, 32, np.int32),
-    np.array([128], np.float32), np.array([64], np.float32),
+    np.array([128], np.float32), np.array([64], np.float32), 10,
   )  # fmt: skip
   recipe = vs.recipe("digits_cnn", epochs=3, batch_size=8)
-  return lambda data, run: train(recipe, data, run, 10), data, vs.Runs.independent(8).lanes(recipe, 32)
+  return lambda data, run: train(recipe, data, run), data, vs.Runs.independent(8).lanes(recipe, 32)
 
 
 @pytest.mark.parametrize("lowering", ["sequential", "im2col"])
@@ -115,7 +115,7 @@ def test_training_lanes_do_not_communicate(training):
     return [word for word in ("all-reduce", "all-gather", "all-to-all", "collective") if word in text]
 
   assert len(devices) == 2
-  assert communication(lambda _, run: jax.lax.psum(run.init, "lanes")) == ["all-reduce"]
+  assert communication(lambda _, run: jax.lax.psum(run.seeds["init"], "lanes")) == ["all-reduce"]
   assert communication(train_one) == []
 
 

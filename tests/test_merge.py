@@ -105,8 +105,8 @@ def test_rows_that_a_table_has_twice_are_two_runs():
 
 def test_data_that_lay_elsewhere(tmp_path, monkeypatch):
   digits = load("digits")
-  arrays = {"x_train": digits.train.images, "y_train": digits.train.labels}
-  arrays |= {"x_test": digits.tests["test"].images, "y_test": digits.tests["test"].labels}
+  arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}
+  arrays |= {"x_test": digits.tests["test"].inputs, "y_test": digits.tests["test"].targets}
   for i, name in enumerate("ab"):
     np.savez(tmp_path / f"{name}.npz", **arrays)
     train(tmp_path / name, vs.Runs.independent(1, start=i), LINEAR.replace(dataset=str(tmp_path / f"{name}.npz")))

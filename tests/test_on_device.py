@@ -12,6 +12,7 @@ import vmapseeds as vs
 from experiments.benchmarks import contenders, cost, on_device
 from vmapseeds.campaign import benchmark
 from vmapseeds.lanes import Choice
+from vmapseeds.training import supervised
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def data(tmp_path):
 def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
   monkeypatch.setattr(benchmark, "REPETITIONS", 1)
-  monkeypatch.setattr(benchmark, "STEPS", 2)
+  monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   monkeypatch.setattr(on_device, "elsewhere", lambda function, *args: function(*args))
   chosen = []
   monkeypatch.setattr(benchmark, "choose", lambda *args, **options: chosen.append(options) or Choice("sequential", 2))

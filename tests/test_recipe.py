@@ -9,6 +9,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes, models
+from vmapseeds.training.networks import network
 from vmapseeds.training.recipes import FIELDS, RECIPES, from_text
 
 
@@ -36,7 +37,7 @@ def test_precision_is_the_platforms_unless_said():
   for backend, precision in (("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")):
     with lanes.compiling_for(backend):
       assert models.resolved("auto") == precision
-      assert models.build("linear", num_classes=2, width=1.0, precision="auto").dtype == precision
+      assert network(vs.recipe("linear_cifar10"), 2).module.dtype == precision
       assert models.resolved("float32") == "float32"
       assert models.resolved("bfloat16") == "bfloat16"
   assert lanes.platform() == jax.default_backend()
@@ -44,10 +45,10 @@ def test_precision_is_the_platforms_unless_said():
 
 @pytest.mark.parametrize("model", models.NAMES)
 def test_parameters_and_batch_statistics_are_float32_whatever_the_precision(model):
-  network = models.build(model, num_classes=3, width=0.25 if model != "linear" else 1.0, precision="bfloat16")
-  images = jnp.zeros((2, 16, 16, 3))
-  variables = jax.eval_shape(lambda: network.init(jax.random.key(0), images, train=False))
-  logits, updates = jax.eval_shape(lambda v: network.apply(v, images, train=True, mutable=["batch_stats"]), variables)
+  recipe = vs.recipe("digits_cnn", model=model, width=0.25 if model != "linear" else 1.0, precision="bfloat16")
+  made, images = network(recipe, 3), jnp.zeros((2, 16, 16, 3))
+  variables = jax.eval_shape(made.init, jax.random.key(0), images)
+  logits, updates = jax.eval_shape(made.train, variables, images, jax.random.key(1))
   assert logits.dtype == jnp.bfloat16
   assert {leaf.dtype for leaf in jax.tree.leaves((variables, updates))} == {jnp.dtype("float32")}
 
@@ -61,7 +62,9 @@ def test_every_field_can_be_overridden():
   changes = dict(
     name="mine", dataset="mnist", model="linear", epochs=0, batch_size=7, lr=1, momentum=0.5, weight_decay=0,
     optimizer="adam", schedule="constant", augment="flip", width=2, classes=[0, 1, -1], mean=[1, 2.5], std=[1, 2],
-    test_sets=["test", "extra"], precision="bfloat16",
+    test_sets=["test", "extra"], precision="bfloat16", gamma=0.5, values={"temperature": 2}, warmup=0.5,
+    milestones=[1, 2], loss="squared_error", label_smoothing=0.1, predict="outputs", dropout=0.5, normalize=False,
+    evaluate_every=2, training_metrics=True, start_from="base", trainable="last",
   )  # fmt: skip
   assert set(changes) == set(FIELDS)
   recipe = vs.recipe("digits_cnn", **changes)
@@ -109,7 +112,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"lr": 10**400}, "lr is 1000.*: give a number"),
     ({"lr": 1j}, "lr is 1j: give a number"),
     ({"mean": "a"}, "mean is 'a': give a list"),
-    ({"model": ["linear"]}, r"model is \['linear'\]: give a name"),
+    ({"model": ["linear"]}, r"model is \['linear'\]: give a name .small_cnn, "),
     ({"lr": "fast"}, "lr is 'fast': give a number"),
     ({"lr": -0.1}, "lr is -0.1: give a finite number of at least 0"),
     ({"lr": float("nan")}, "lr is nan: give a finite number"),
@@ -122,7 +125,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"test_sets": ["a", "a"]}, "each once"),
     ({"model": "resnet8"}, "unknown model of recipe 'digits_cnn': 'resnet8': choose one of .* did you mean 'resnet9'"),
     ({"optimizer": "sdg"}, "unknown optimizer .* did you mean 'sgd'"),
-    ({"schedule": "cosine"}, "unknown schedule .* choose one of linear, constant"),
+    ({"schedule": "cosines"}, "unknown schedule .* choose one of constant, linear, .* did you mean 'cosine'"),
     ({"precision": "float16"}, "unknown precision .* choose one of auto, float32, bfloat16"),
     ({"augment": "rotate=3"}, "unknown augmentation 'rotate': choose one of flip, translate, reflect, cutout"),
     ({"augment": "cutout"}, "augmentation 'cutout': write flip without a size, the others as cutout=PIXELS"),

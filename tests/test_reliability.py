@@ -195,8 +195,8 @@ def moved(tmp_path, monkeypatch, reference):
   (tmp_path / "there").mkdir()
   monkeypatch.chdir(tmp_path)
   digits = load("digits")
-  arrays = {"x_train": digits.train.images, "y_train": digits.train.labels}
-  arrays |= {"x_test": digits.tests["test"].images, "y_test": digits.tests["test"].labels}
+  arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}
+  arrays |= {"x_test": digits.tests["test"].inputs, "y_test": digits.tests["test"].targets}
   np.savez("x.npz", **arrays)
   np.savez("there/other.npz", **{**arrays, "y_test": arrays["y_test"][::-1]})
   train("r", recipe=LINEAR.replace(dataset="x.npz"))
@@ -265,6 +265,11 @@ def flipped(file):
   data = bytearray(file.read_bytes())
   data[len(data) // 2] ^= 16
   file.write_bytes(bytes(data))
+
+
+def misspelt(file):
+  """One bit of the description."""
+  file.write_bytes(file.read_bytes().replace(b"block_runs", b"block_runr", 1))
 
 
 def exchanged(file):
@@ -369,7 +374,7 @@ def test_foreign_files_are_named_and_left_alone(tmp_path, reference, capsys):
     _ = 1 / 0
 
 
-@pytest.mark.parametrize("damage", [mangled, deleted, other_recipe, flipped])
+@pytest.mark.parametrize("damage", [mangled, deleted, other_recipe, misspelt])
 def test_a_damaged_description_is_named_and_nothing_is_done(damage, tmp_path, reference, trained, capsys):
   """There is no copy of it: put back, all is there."""
   folder = tmp_path / "r"

@@ -54,8 +54,8 @@ def test_a_sweep_crosses_values_with_seeds():
 
 def test_lanes_fill_in_the_recipe():
   run = Runs.sweep(lr=[0.1], seeds=2).lanes(vs.recipe("resnet9_cifar10"), 50)
-  assert run.lr.tolist() == [np.float32(0.1)] * 2
-  assert run.momentum.tolist() == [np.float32(0.9)] * 2
+  assert run["lr"].tolist() == [np.float32(0.1)] * 2
+  assert run["momentum"].tolist() == [np.float32(0.9)] * 2
   assert run.poke_step.tolist() == [-1, -1]
   assert run.subset is None
 
@@ -103,10 +103,10 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.independent(1, start=-1), "seed is -1: give a whole number of at least 0"),
     (lambda: Runs.independent(2, start=2**32 - 1), r"seeds up to 4294967296: give numbers below 2\*\*32"),
     (lambda: Runs.vary("init", 2, start=-1), "seed is -1: give a whole number of at least 0"),
-    (lambda: Runs.vary("batches", 2), "unknown source of randomness 'batches': choose one of init, order, augment"),
+    (lambda: Runs.vary("batches", 2).of(SOURCES, ()), "unknown source of randomness 'batches': choose one of init, order, augment"),
     (lambda: Runs.vary([], 2), "no source of randomness to vary"),
     (lambda: Runs.vary("init", 0), "runs is 0"),
-    (lambda: Runs.sweep(rate=[1], seeds=2), "unknown hyperparameter 'rate': choose one of lr, momentum, weight_decay"),
+    (lambda: Runs.sweep(rate=[1], seeds=2).of(SOURCES, ("lr", "momentum")), "unknown value to sweep 'rate': choose one of lr, momentum"),
     (lambda: Runs.sweep(lr=[], seeds=2), "lr is swept over no values"),
     (lambda: Runs.sweep(lr=[-1.0], seeds=2), "lr is -1.0: give a finite number of at least 0"),
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),

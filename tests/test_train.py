@@ -1,7 +1,7 @@
 """One training against a plain Flax + optax script, and each source of randomness on the arrays themselves."""
 
+import dataclasses
 import functools
-import sys
 
 import flax.linen as nn
 import jax
@@ -21,12 +21,12 @@ from vmapseeds.training.loop import (
   initialize,
   poke,
   poke_place,
-  reads,
   start,
   train,
-  training_images,
+  training_inputs,
 )
 from vmapseeds.training.runs import SOURCES
+from vmapseeds.training.task import Task
 
 
 def examples(height=8, channels=1, n=24, classes=10, seed=0):
@@ -34,18 +34,18 @@ def examples(height=8, channels=1, n=24, classes=10, seed=0):
   images = rng.integers(0, 256, (n, height, height, channels), np.uint8)
   labels = rng.integers(0, classes, n).astype(np.int32)
   mean = images.mean((0, 1, 2)).astype(np.float32)
-  return jax.tree.map(jnp.asarray, DeviceExamples(images, labels, mean, images.std((0, 1, 2)).astype(np.float32)))
+  return jax.tree.map(jnp.asarray, DeviceExamples(images, labels, mean, images.std((0, 1, 2)).astype(np.float32), classes))
 
 
 @functools.cache
-def training(recipe, classes, width):
-  return lanes.spread(lambda data, run: train(recipe, data, run, classes), width=width)
+def training(recipe, width):
+  return lanes.spread(lambda data, run: train(recipe, data, run), width=width)
 
 
 def trained(recipe, data, runs, classes=10, width=2):
   """Every run trained through lanes, stacked."""
-  step = training(recipe, classes, width)
-  parts = [out for _, out in step(data, runs.lanes(recipe, len(data.labels)))]
+  step, data = training(recipe, width), dataclasses.replace(data, num_classes=classes)
+  parts = [out for _, out in step(data, runs.lanes(recipe, len(data.targets)))]
   return jax.tree.map(lambda *p: np.concatenate(p), *parts)
 
 
@@ -70,7 +70,7 @@ def test_every_recipe_has_a_plain_script():
 
 
 def augmented_images(recipe, data, run, epoch, shown):
-  return training_images(recipe, data, data.images[shown], draw_augmentation(recipe, data, run, jnp.array(epoch), shown))
+  return training_inputs(recipe, data, data.inputs[shown], draw_augmentation(recipe, data, run, jnp.array(epoch), shown))
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_training_images_are_those_of_the_plain_script(name, steps):
   data = examples(*((8, 1) if name == "digits_cnn" else (32, 3)), n=6)
   mean, std = (jnp.asarray(own if given is None else given) for given, own in ((recipe.mean, data.mean), (recipe.std, data.std)))
   run = lane(vs.Runs.independent(4).lanes(recipe, 6), 3)
-  ours = augmented_images(recipe, data._replace(mean=mean, std=std), run, 5, jnp.arange(6))
+  ours = augmented_images(recipe, dataclasses.replace(data, mean=mean, std=std), run, 5, jnp.arange(6))
   key = jax.random.fold_in(plain.key("augment", 3), 5)
-  images = np.asarray(data.images)
+  images = np.asarray(data.inputs)
   theirs = [plain.augmented(images[i], steps, jax.random.fold_in(key, i), np.floor(np.asarray(mean))) for i in range(6)]
   np.testing.assert_allclose(ours, (np.stack(theirs) - mean) / std, atol=1e-5)
   assert not np.allclose(ours, (images - mean) / std, atol=0.1)
@@ -100,14 +100,14 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
   """By other operations, but bit for bit; of one row too."""
   text = " ".join(word for word in text.split() if not word[-1].isdigit() or int(word[-1]) < height)
   recipe, data = vs.recipe("digits_cnn", augment=text), examples(7, 3, n=5)
-  data = data._replace(images=data.images[:, :height])
+  data = dataclasses.replace(data, inputs=data.inputs[:, :height])
   run = lane(vs.Runs.independent(2).lanes(recipe, 5), 1)
   drawn = draw_augmentation(recipe, data, run, jnp.array(0), jnp.arange(5))
 
   def prepared(platform):
     with lanes.compiling_for(platform):
-      made = jax.jit(lambda *given: training_images(recipe, data, *given)).lower(data.images, drawn)
-    return made.compile()(data.images, drawn), "stablehlo.gather" in made.as_text()
+      made = jax.jit(lambda *given: training_inputs(recipe, data, *given)).lower(data.inputs, drawn)
+    return made.compile()(data.inputs, drawn), "stablehlo.gather" in made.as_text()
 
   (here, sliced), (there, still_sliced) = prepared("cpu"), prepared("tpu")
   np.testing.assert_array_equal(here, there)
@@ -128,12 +128,12 @@ def test_a_lane_is_the_plain_script(name):
   data = examples(height, channels, 25, classes)
   mean = recipe.mean or data.mean
   std = recipe.std or data.std
-  data = data._replace(mean=np.array(mean, np.float32), std=np.array(std, np.float32))
+  data = dataclasses.replace(data, mean=np.array(mean, np.float32), std=np.array(std, np.float32))
   ours = trained(recipe, data, vs.Runs.independent(3), classes)
   for seed in (0, 2):
-    start = initialize(recipe, data, lane(vs.Runs.independent(3).lanes(recipe, 25), seed), classes)
+    start = initialize(recipe, data, lane(vs.Runs.independent(3).lanes(recipe, 25), seed))
     theirs = plain.train(
-      model, data.images, data.labels, seed=seed, steps=4, epochs=2, batch=12,
+      model, data.inputs, data.targets, seed=seed, steps=4, epochs=2, batch=12,
       lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, mean=mean, std=std,
       augmentation=augmentation, adam=recipe.optimizer == "adam", linear=recipe.schedule == "linear",
       variables=start if "resnet9" in name else None,  # its initialisation has a test of its own
@@ -149,7 +149,7 @@ def test_a_lane_is_the_plain_script(name):
 def test_resnet9_is_as_jordan_describes_it():
   recipe = vs.recipe("resnet9_cifar10")
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
-  variables = initialize(recipe, examples(32, 3, 10), run, 10)
+  variables = initialize(recipe, examples(32, 3, 10), run)
   kernels = {tuple(a.shape) for a in jax.tree.leaves(variables["params"]) if a.ndim == 4}
   assert kernels == {(3, 3, 3, 64), (5, 5, 64, 128), (3, 3, 128, 128), (3, 3, 128, 256), (3, 3, 256, 256), (3, 3, 256, 128)}
   assert sum(a.size for a in jax.tree.leaves(variables["params"])) == 2_274_880
@@ -165,7 +165,7 @@ def test_resnet9_is_as_jordan_describes_it():
 def test_banerjee_cnn_has_71250_parameters():
   recipe = vs.recipe("cnn_cifar10_binary")
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
-  params = initialize(recipe, examples(32, 3, 10), run, 2)["params"]
+  params = initialize(recipe, examples(32, 3, 10, 2), run)["params"]
   assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
 
 
@@ -175,10 +175,10 @@ def test_zero_epochs_is_initialisation():
   table = runs.lanes(recipe, 40)
 
   def begin(data, run):
-    return start(recipe, data, run, 10)
+    return start(recipe, data, run)
 
   def go_on(data, run, state, first, last):
-    return advance(recipe, data, run, 10, state, first, last)
+    return advance(recipe, data, run, state, first, last)
 
   # As campaigns run it, in programs of their own: bit for bit.
   stages = lanes.Stages(begin, go_on, lambda data, run, state: finish(state), recipe.epochs)
@@ -188,7 +188,7 @@ def test_zero_epochs_is_initialisation():
   # In one program some versions of JAX round the last bit of a weight otherwise than by itself.
   for variables in (ours.variables, trained(recipe, data, runs).variables):
     for i in range(2):
-      by_itself = initialize(recipe, data, lane(table, i), 10)
+      by_itself = initialize(recipe, data, lane(table, i))
       jax.tree.map(lambda a, b, i=i: np.testing.assert_array_max_ulp(a[i], b, maxulp=4), variables, by_itself)
 
 
@@ -199,9 +199,9 @@ def test_zero_epochs_is_initialisation():
 @functools.partial(jax.vmap, in_axes=(None, None, 0))
 def arrays_of(recipe, data, run):
   """Initial parameters, the orders of two epochs, and the augmented images of two epochs by example."""
-  order = jnp.stack([epoch_order(run, jnp.array(e), len(data.labels)) for e in (0, 1)])
-  images = jnp.stack([augmented_images(recipe, data, run, e, jnp.arange(len(data.labels))) for e in (0, 1)])
-  return {"init": initialize(recipe, data, run, 10), "order": order, "augment": images}
+  order = jnp.stack([epoch_order(run, jnp.array(e), len(data.targets)) for e in (0, 1)])
+  images = jnp.stack([augmented_images(recipe, data, run, e, jnp.arange(len(data.targets))) for e in (0, 1)])
+  return {"init": initialize(recipe, data, run), "order": order, "augment": images}
 
 
 @pytest.mark.parametrize("source", ["init", "order", "augment"])
@@ -220,35 +220,41 @@ class Dropping(nn.Module):
     return nn.Dense(10)(nn.Dropout(0.5, deterministic=not train)(x.reshape(len(x), -1)))
 
 
+def task_of(recipe, data):
+  """Its training alone, as a task."""
+  return Task(
+    name="training", data=data, rounds=recipe.epochs, start=functools.partial(start, recipe),
+    advance=functools.partial(advance, recipe), finish=lambda data, run, state: {},
+  )  # fmt: skip
+
+
 LINEAR = vs.recipe("digits_cnn", name="linear", model="linear", batch_size=8, epochs=1, augment="")
 
 
 @pytest.mark.parametrize(
-  ("recipe", "network", "bootstrap", "read"),
+  ("recipe", "bootstrap", "read"),
   [
-    (LINEAR.replace(augment="cutout=2"), None, False, ["init", "order", "augment"]),
-    (LINEAR.replace(epochs=0), None, False, ["init"]),
-    (LINEAR.replace(name="dropping"), Dropping(), True, ["init", "order", "dropout", "data"]),
+    (LINEAR.replace(augment="cutout=2"), False, ["init", "order", "augment"]),
+    (LINEAR.replace(epochs=0), False, ["init"]),
+    (LINEAR.replace(name="dropping", model=Dropping()), True, ["init", "order", "dropout", "data"]),
+    (LINEAR.replace(name="own", model=Dropping, dropout=0.0), False, ["init", "order", "dropout"]),
   ],
 )
 @pytest.mark.unoptimized
-def test_what_a_training_reads_is_what_changes_its_network(recipe, network, bootstrap, read, monkeypatch):
-  if network:
-    monkeypatch.setattr(sys.modules[train.__module__], "network", lambda recipe, num_classes: network)
+def test_what_a_training_reads_is_what_changes_its_network(recipe, bootstrap, read):
   data = examples()
   runs = vs.Runs.concat([vs.Runs.vary(source, 2) for source in SOURCES])
   runs = runs.bootstrap() if bootstrap else runs
   kernels = trained(recipe, data, runs).variables["params"]["Dense_0"]["kernel"].reshape(len(SOURCES), 2, -1)
   assert [source for source, (one, other) in zip(SOURCES, kernels, strict=True) if (one != other).any()] == read
-  run = lane(runs.lanes(recipe, 24), 0)
-  columns = [["data", "subset"] if bootstrap and source == "data" else [source] for source in SOURCES]
-  assert [of[0] for of in columns if reads(recipe, data, run, 10, of)] == read
+  task, run = task_of(recipe, data), lane(runs.lanes(recipe, 24), 0)
+  assert [source for source in SOURCES if task.reads(run, source)] == read
 
 
 def test_the_order_of_a_full_batch_is_read():
   """It changes roundings, and a training makes these grow."""
   recipe, run = LINEAR.replace(batch_size=24), lane(vs.Runs.independent(1).lanes(LINEAR, 24), 0)
-  assert reads(recipe, examples(), run, 10, ["order"])
+  assert task_of(recipe, examples()).reads(run, "order")
 
 
 @pytest.mark.unoptimized
@@ -287,7 +293,7 @@ def test_a_run_sees_its_subset_alone():
   # Examples outside the subset are poisoned: a single one of them in a batch would make the loss NaN.
   recipe = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=4, augment="")
   data = examples(n=20)
-  data = data._replace(images=data.images.astype(jnp.float32).at[12:].set(jnp.nan))
+  data = dataclasses.replace(data, inputs=data.inputs.astype(jnp.float32).at[12:].set(jnp.nan))
   inside, outside = np.arange(12), np.arange(4, 16)
   out = trained(recipe, data, vs.Runs.independent(2).subset(np.stack([inside, outside])))
   assert out.diverged.tolist() == [False, True]
@@ -300,7 +306,7 @@ def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
 
   def one(data, run):
     traces.append(1)
-    return train(recipe, data, run, 10)
+    return train(recipe, data, run)
 
   step = lanes.spread(one, width=1)
   parts = [out for _, out in step(data, runs.lanes(recipe, 24))]
@@ -313,7 +319,7 @@ def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
     if lr:
       jax.tree.map(lambda a, b, r=row, s=seed: np.testing.assert_array_equal(a[r], b[s]), ours, separately)
     else:
-      start = initialize(recipe, data, lane(runs.lanes(recipe, 24), row), 10)
+      start = initialize(recipe, data, lane(runs.lanes(recipe, 24), row))
       jax.tree.map(lambda a, b, r=row: np.testing.assert_array_equal(a[r], b), ours.variables, start)
 
 
@@ -344,7 +350,7 @@ def test_label_maps_are_trained_a_run():
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
   ours = trained(recipe, data, vs.Runs.independent(2).with_label_map(maps), classes=2)
   for i in range(2):
-    relabelled = data._replace(labels=maps[i][data.labels])
+    relabelled = dataclasses.replace(data, targets=maps[i][data.targets])
     one = trained(recipe, relabelled, vs.Runs.independent(2), classes=2)
     jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[i]), ours, one)
 
@@ -373,8 +379,8 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
 def test_batch_statistics_stay_float32_in_bfloat16():
   recipe = vs.recipe("resnet9_cifar10", width=1 / 16, precision="bfloat16")
   data, run = examples(32, 3, 500), lane(vs.Runs.independent(1).lanes(recipe, 500), 0)
-  out = jax.eval_shape(lambda data, run: train(recipe, data, run, 10), data, run)
+  out = jax.eval_shape(lambda data, run: train(recipe, data, run), data, run)
   assert {str(a.dtype) for a in jax.tree.leaves(out.variables)} == {"float32"}
   assert "batch_stats" in out.variables
-  text = str(jax.make_jaxpr(lambda data, run: train(recipe, data, run, 10))(data, run))
+  text = str(jax.make_jaxpr(lambda data, run: train(recipe, data, run))(data, run))
   assert "bf16[500,32,32,4]" in text, "the first convolution's output is bfloat16"

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
   from vmapseeds import stats
   from vmapseeds.campaign.loop import replay, train, work
+  from vmapseeds.campaign.options import Options
+  from vmapseeds.data import Dataset
   from vmapseeds.lanes import conv_general_dilated, spread
   from vmapseeds.mistakes import Failure, Mistake, UnknownField
   from vmapseeds.reports.comparison_page import compare
@@ -17,12 +19,16 @@ if TYPE_CHECKING:
   from vmapseeds.store.verification import verify
   from vmapseeds.training.recipes import Recipe, recipe
   from vmapseeds.training.runs import Runs
+  from vmapseeds.training.task import Task
 
 __all__ = [
+  "Dataset",
   "Failure",
   "Mistake",
+  "Options",
   "Recipe",
   "Runs",
+  "Task",
   "UnknownField",
   "compare",
   "conv_general_dilated",
@@ -45,7 +51,9 @@ __all__ = [
 
 # Imported on first use: JAX, SciPy and xarray take seconds, and a command that trains nothing needs none of them.
 _HOMES = {
+  "campaign.options": ("Options",),
   "campaign.loop": ("replay", "train", "work"),
+  "data": ("Dataset",),
   "lanes": ("conv_general_dilated", "spread"),
   "mistakes": ("Failure", "Mistake", "UnknownField"),
   "reports.comparison_page": ("compare",),
@@ -57,6 +65,7 @@ _HOMES = {
   "store.verification": ("verify",),
   "training.recipes": ("Recipe", "recipe"),
   "training.runs": ("Runs",),
+  "training.task": ("Task",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

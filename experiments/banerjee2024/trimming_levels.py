@@ -37,10 +37,11 @@ from jaxtyping import Float, Int
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, Row, Spread, percent, rows, spread
-from vmapseeds import data, stats
+from vmapseeds import stats
 from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.reports import plots
+from vmapseeds.training.supervised import dataset_of
 
 DEFAULTS = {
   "digits_cnn": Defaults((2,), 400),
@@ -336,7 +337,7 @@ def with_two_classes(setting: common.Setting) -> common.Setting:
   recipe = setting.recipe
   if recipe.classes is None:
     recipe = recipe.replace(classes=CLASSES.get(recipe.dataset))
-  count = data.load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes).num_classes
+  count = dataset_of(recipe).num_classes
   if count != 2:
     raise Mistake(f"{recipe.dataset} with {count} classes: give --set classes=... with the group, 0 or 1, of each")
   return dataclasses.replace(setting, recipe=recipe)

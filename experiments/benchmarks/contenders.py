@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.campaign.benchmark import Shapes, product_flops, random_examples, significant
+from vmapseeds.campaign.benchmark import product_flops, significant
 from vmapseeds.training.loop import DeviceExamples, train
+from vmapseeds.training.supervised import random_examples
 
 SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once
 LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
@@ -41,6 +43,16 @@ class Workload:
   stacked: int  # networks under a plain vmap on a CPU: fewer where they fill the memory
   steps: int  # of an epoch
   epochs: int  # of one call of ours, which begins at initialisation
+
+  @property
+  def like(self) -> DeviceExamples:
+    """What its examples look like."""
+    inputs, targets = jax.ShapeDtypeStruct((1, *self.shape), np.uint8), jax.ShapeDtypeStruct((1,), np.int32)
+    moment = jax.ShapeDtypeStruct(self.shape[-1:], np.float32)
+    return DeviceExamples(inputs, targets, moment, moment, self.classes)
+
+  def examples(self) -> DeviceExamples:
+    return random_examples(self.like, self.steps * self.recipe.batch_size)
 
 
 WORKLOADS = {
@@ -62,7 +74,7 @@ def placed(name: str, platform: str, steps: int | None = None) -> Workload:
 
 def flops(workload: Workload) -> int:
   """Floating-point operations of a training step of one network, see `product_flops`."""
-  return product_flops(workload.recipe, Shapes(workload.shape, workload.classes))
+  return product_flops(workload.recipe, workload.like)
 
 
 # Ways to train.
@@ -89,12 +101,11 @@ def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   recipe = workload.recipe.replace(epochs=way.epochs)
 
   def one_run(data, run):
-    with lanes.lowering(way.options["lowering"]):
-      return train(recipe, data, run, workload.classes).diverged
+    return train(recipe, data, run).diverged
 
-  spread = lanes.spread(one_run, width=way.options["width"], devices=devices)
+  spread = lanes.spread(lanes.lowered(one_run, way.options["lowering"]), width=way.options["width"], devices=devices)
   data = lanes.replicate(data, devices)
-  runs = vs.Runs.independent(way.lanes).lanes(recipe, len(data.labels))
+  runs = vs.Runs.independent(way.lanes).lanes(recipe, len(data))
 
   def advance() -> None:
     list(spread(data, runs))
@@ -105,13 +116,13 @@ def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
 def plain_jax(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   from experiments.benchmarks.plain_jax import Trainer
 
-  return Trainer(workload.recipe, data, workload.classes, lanes=way.lanes, **way.options)
+  return Trainer(workload.recipe, data, lanes=way.lanes, **way.options)
 
 
 def plain_torch(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   from experiments.benchmarks.plain_torch import trainer
 
-  return trainer(workload.recipe, data, workload.classes, lanes=way.lanes, **way.options)
+  return trainer(workload.recipe, data, lanes=way.lanes, **way.options)
 
 
 def our_way(workload: Workload, *, lanes: int, width: int, lowering: str, devices: int, **options: Any) -> Way:
@@ -133,8 +144,7 @@ def _serve(connection, way: Way, workload: Workload, index: int) -> None:
   if way.pinned and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[index]})
   try:
-    shapes = Shapes(workload.shape, workload.classes)
-    advance = way.start(way, workload, random_examples(shapes, workload.steps * workload.recipe.batch_size))
+    advance = way.start(way, workload, workload.examples())
     times = 0
     while True:
       advance()

@@ -24,6 +24,7 @@ from vmapseeds.cli import mistakes
 from vmapseeds.lanes import TARGETS, choice, start_jax
 from vmapseeds.mistakes import one_of
 from vmapseeds.training.recipes import RECIPES
+from vmapseeds.training.supervised import without_data
 
 RUNS = (1_000, 60_000)
 # A100-seconds a run, as quoted: neither version of jordan2024 that was read prints them.
@@ -49,9 +50,8 @@ def seconds_here(recipe: vs.Recipe) -> dict:
   Of processors, so that other programs, which take their time, do not count.
   """
   start_jax()
-  examples, num_classes = benchmark.examples_of(recipe)
   how = choice.candidates("cpu")[0]
-  speed = benchmark.measure(recipe, benchmark.Shapes(examples[0].images.shape[1:], num_classes), how)
+  speed = benchmark.measure(without_data(recipe), how)
   seconds = speed.processor_seconds / common.cores()
   return {"seconds": seconds, "lowering": how.lowering, "width": how.width, "load": os.getloadavg()[0]}
 
@@ -64,7 +64,8 @@ def seconds_on(recipe: vs.Recipe, target: str) -> dict:
 
 def model_steps(recipe: vs.Recipe) -> int:
   """Training steps of a run."""
-  return recipe.epochs * (len(benchmark.examples_of(recipe)[0][0].labels) // recipe.batch_size)
+  task = without_data(recipe)
+  return task.rounds * task.steps
 
 
 def hours(seconds: float, runs: int) -> str:

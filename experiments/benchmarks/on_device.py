@@ -33,11 +33,10 @@ import vmapseeds as vs
 from experiments.benchmarks.contenders import WORKLOADS, Way, Workload, our_way, placed, plain_jax, plain_torch, race
 from vmapseeds import lanes, stats
 from vmapseeds.campaign import benchmark
-from vmapseeds.campaign.benchmark import Shapes, significant
+from vmapseeds.campaign.benchmark import significant
 from vmapseeds.lanes import Choice, choice
-from vmapseeds.training.evaluation import stages
-from vmapseeds.training.loop import DeviceExamples
-from vmapseeds.training.runs import Runs
+from vmapseeds.training.supervised import supervised, without_data
+from vmapseeds.training.task import Task
 
 RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
 # Standard deviations on the test set and of the distribution. jordan2024_iclr, figure 1 and section 3.3.
@@ -48,13 +47,10 @@ BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   """Estimate beside measurement for every candidate of a recipe."""
   device, rows = lanes.start_jax()[0], []
-  recipe = vs.recipe(name, **flags.set)
-  examples, num_classes = benchmark.examples_of(recipe)
-  shapes = Shapes(examples[0].images.shape[1:], num_classes)
-  run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
-  ask = benchmark.asking(recipe, examples, num_classes, run)
-  for how, said in lanes.asked(candidates(flags, recipe, shapes), ask, math.inf).items():
-    speed = benchmark.measure(recipe, shapes, how) if said.fits else None
+  task = without_data(vs.recipe(name, **flags.set))
+  ask = benchmark.asking(task, task.lanes(vs.Runs.independent(1)))
+  for how, said in lanes.asked(candidates(flags, task), ask, math.inf).items():
+    speed = benchmark.measure(task, how) if said.fits else None
     rows.append({
       "recipe": name, "lowering": how.lowering, "width": how.width, "memory_bytes": said.memory_bytes,
       "estimate_us": said.seconds and 1e6 * said.seconds, "measured_us": speed and 1e6 * speed.seconds,
@@ -63,10 +59,10 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   return rows
 
 
-def candidates(flags: argparse.Namespace, recipe: vs.Recipe, shapes: Shapes) -> list[Choice]:
+def candidates(flags: argparse.Namespace, task: Task) -> list[Choice]:
   """What a campaign would choose from."""
   platform = lanes.start_jax()[0].platform
-  return choice.candidates(platform, most=min(flags.most, benchmark.filling(recipe, shapes, platform)))
+  return choice.candidates(platform, most=min(flags.most, benchmark.filling(task, platform)))
 
 
 def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
@@ -74,21 +70,18 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   if flags.data is None:
     raise FileNotFoundError("no --data cifar10.npz was given")
   with np.load(flags.data) as file:
-    sets = {name: (file[f"x_{name}"], file[f"y_{name}"].astype(np.int32)) for name in ("train", "test")}
-  recipe = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs)
-  moments = [np.asarray(m, np.float32) for m in (recipe.mean, recipe.std)]
-  examples = {name: DeviceExamples(*arrays, *moments) for name, arrays in sets.items()}
-  shared, num_classes = (examples["train"], {"test": examples["test"]}), int(sets["train"][1].max()) + 1
-  shapes, devices = Shapes(sets["train"][0].shape[1:], num_classes), lanes.start_jax()
-  runs = Runs.independent(flags.runs).lanes(recipe, len(sets["train"][1]))
-  ask = benchmark.asking(recipe, shared, num_classes, runs)
-  how = benchmark.choose(recipe, shapes, model_steps=10**9, most=flags.most, ask=ask)
-  spread = lanes.spread_stages(stages(recipe, num_classes, how.lowering), width=how.width, devices=devices)
+    data = vs.Dataset(**{name: (file[f"x_{name}"], file[f"y_{name}"]) for name in ("train", "test")})
+  recipe, table = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs), vs.Runs.independent(flags.runs)
+  task, devices = supervised(recipe.replace(dataset=data), table), lanes.start_jax()
+  runs = task.lanes(table)
+  how = benchmark.choose(task, model_steps=10**9, most=flags.most, ask=benchmark.asking(task, runs))
+  parts = benchmark.stages(task.start, task.advance, task.finish, task.rounds, how)
+  spread = lanes.spread_stages(parts, width=how.width, devices=devices)
   began = time.perf_counter()
-  parts = [out for _, out in spread(lanes.replicate(shared, devices), runs)]
+  parts = [out for _, out in spread(lanes.replicate(task.data, devices), runs)]
   seconds = time.perf_counter() - began
-  diverged = np.concatenate([part[0] for part in parts])
-  wrong = (np.concatenate([part[1]["test"].predictions for part in parts]) != sets["test"][1])[~diverged]
+  diverged, predictions = (np.concatenate([part[name] for part in parts]) for name in ("diverged", "test/predictions"))
+  wrong = (predictions != data.tests["test"].targets)[~diverged]
   return [{
     "epochs": epochs, "runs": len(wrong), "lowering": how.lowering, "width": how.width, "seconds": seconds,
     "accuracy": 1 - wrong.mean(), "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
@@ -112,9 +105,9 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
   """The platform, and the fastest way of ours to run a workload."""
   platform = lanes.start_jax()[0].platform
   workload = placed(name, platform, flags.steps)
-  shapes, speeds = Shapes(workload.shape, workload.classes), {}
-  for how in candidates(flags, workload.recipe, shapes):
-    if speed := benchmark.measure(workload.recipe, shapes, how):
+  speeds = {}
+  for how in candidates(flags, task := without_data(workload.recipe)):
+    if speed := benchmark.measure(task, how):
       speeds[how] = speed.seconds
   return platform, min(speeds, key=speeds.get)
 

@@ -22,9 +22,9 @@ from tyro.conf import arg
 
 import vmapseeds as vs
 from experiments.common import show
+from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least
-from vmapseeds.results.description import new_folder
 
 CLASSES = 10
 
@@ -50,24 +50,19 @@ def make(path: Path, runs: int, examples: int, block: int) -> None:
   """The store."""
   rng = np.random.default_rng(0)
   labels = rng.integers(0, CLASSES, examples)
-  recipe = vs.recipe("digits_cnn")
-  description = {
-    "recipe": recipe.to_json(), "test_sets": ["test"], "num_classes": CLASSES, "sampling": None, "logits": False,
-    "device_kind": "cpu", "lane_width": 1, "lowering": "im2col", "precision": "float32", "data_digest": "",
-    "versions": {},
-  }  # fmt: skip
-  columns = vs.Runs.independent(runs).columns()
-  with new_folder(
-    path, description, runs=runs, block_runs=block, columns=columns, labels={"test/labels": labels}
-  ) as results:  # fmt: skip
-    for first in track(range(0, runs, block), "writing"):
-      rows = np.arange(first, min(first + block, runs))
-      predictions = np.broadcast_to(labels, (len(rows), examples)).astype(np.int8)
-      wrong = rng.integers(0, predictions.size, predictions.size // 15)
-      predictions.flat[wrong] = rng.integers(0, CLASSES, len(wrong))
-      accuracy = (predictions == labels).mean(1)
-      diverged = np.zeros(len(rows), bool)
-      results.write(rows, {"diverged": diverged, "test/predictions": predictions, "test/accuracy": accuracy})
+  blank = np.zeros((examples, 8, 8, 1), np.uint8)
+  data = vs.Dataset(train=(blank, labels), test=(blank, labels), num_classes=CLASSES)
+  recipe = vs.recipe("digits_cnn", dataset=data, batch_size=1, normalize=False)
+  options = vs.Options(seed_batch=block, lane_width=1, lowering="im2col", progress=False)
+  results = loop.begin(recipe, runs, path, options).results
+  for first in track(range(0, runs, block), "writing"):
+    rows = np.arange(first, min(first + block, runs))
+    predictions = np.broadcast_to(labels, (len(rows), examples)).astype(np.int8)
+    wrong = rng.integers(0, predictions.size, predictions.size // 15)
+    predictions.flat[wrong] = rng.integers(0, CLASSES, len(wrong))
+    accuracy = (predictions == labels).mean(1)
+    diverged = np.zeros(len(rows), bool)
+    results.write(rows, {"diverged": diverged, "test/predictions": predictions, "test/accuracy": accuracy})
 
 
 def bytes_read() -> int:

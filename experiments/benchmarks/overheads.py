@@ -20,7 +20,6 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -33,12 +32,12 @@ from experiments.common import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, overrides
-from vmapseeds.data import load
 from vmapseeds.mistakes import at_least
 from vmapseeds.reports.summary import summarize
 from vmapseeds.store.results import Results
-from vmapseeds.training.evaluation import evaluate
-from vmapseeds.training.loop import normalize, train
+from vmapseeds.training.loop import normalize, stepping, steps_per_epoch, targets_of
+from vmapseeds.training.supervised import Supervised, supervised
+from vmapseeds.training.task import Task
 
 BAR = 0.10
 
@@ -52,23 +51,39 @@ class Flags(common.RecipeFlags):
   """timings of each, in turn, of which the median is shown"""
 
 
-def train_frozen(recipe, data, run, num_classes):
-  """`vmapseeds.training.loop.train` that sees the same images at every step, others in each run."""
-  places = (run.init + jnp.arange(recipe.batch_size)) % len(data.labels)
-  batch = normalize(data.images[places], data.mean, data.std)
+def frozen(task: Supervised) -> Task:
+  """The task with the same batch at every step, another in each run."""
 
-  def images(recipe, data, examples, drawn):
-    # Tied to the step, or XLA would take what depends on the batch alone out of the loop.
-    return jax.lax.optimization_barrier((batch, examples))[0]
+  def advance(sets, run, state, first, last):
+    data, recipe = sets[0], task.recipe
+    places = (run.seeds["init"] + jnp.arange(recipe.batch_size)) % len(data)
+    batch = normalize(data.inputs[places], data.mean, data.std), targets_of(data, run)[places]
+    take_step = stepping(recipe, data, run, state)
 
-  pipeline = {
-    "training_images": images,
-    "draw_augmentation": lambda *given: (),
-    "epoch_order": lambda run, epoch, size: jnp.arange(size),
-  }
-  # Not by its dotted name: `vmapseeds.training.loop` is the function of a campaign.
-  with mock.patch.multiple(sys.modules[train.__module__], **pipeline):
-    return train(recipe, data, run, num_classes)
+    def step(number, state):
+      # Tied to the step, or XLA would take what depends on the batch alone out of the loop.
+      return take_step(state, number, *jax.lax.optimization_barrier((*batch, number))[:2])
+
+    steps = steps_per_epoch(recipe, data, run)
+    return jax.lax.fori_loop(first * steps, last * steps, step, state)
+
+  return dataclasses.replace(task, advance=advance)
+
+
+def unevaluated(task: Supervised) -> Task:
+  """The task that ends with training."""
+  return dataclasses.replace(task, finish=lambda sets, run, state: {"diverged": state.diverged})
+
+
+class TimedResults(Results):
+  """Results that know for how many seconds they have been written."""
+
+  seconds = 0.0
+
+  def write(self, *args):
+    began = time.perf_counter()
+    super().write(*args)
+    self.seconds += time.perf_counter() - began
 
 
 def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str, list[float]]:
@@ -77,24 +92,12 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
   table, began = vs.Runs.independent(runs), time.perf_counter()
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
-  width, lowering = opened.attrs["lane_width"], opened.attrs["lowering"]
-  devices = lanes.devices()
-  data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
-  shared = lanes.replicate(loop.on_device(recipe, data), devices)
-  rows = table.lanes(recipe, len(data.train))
-  classes = data.num_classes
-
-  def evaluated(shared, run):
-    trained = train(recipe, shared[0], run, classes)
-    found = {name: evaluate(recipe, test, run, trained, classes) for name, test in shared[1].items()}
-    return trained.diverged, {name: e._replace(logits=None) for name, e in found.items()}
-
-  parts = {
-    "frozen": lambda shared, run: train_frozen(recipe, shared[0], run, classes).diverged,
-    "trained": lambda shared, run: train(recipe, shared[0], run, classes).diverged,
-    "evaluated": evaluated,
-  }
-  parts = {name: lanes.spread(part, width=width, devices=devices) for name, part in parts.items()}
+  how = lanes.Choice(opened.attrs["lowering"], opened.attrs["lane_width"])
+  options = vs.Options(lane_width=how.width, lowering=how.lowering, progress=False)
+  task = supervised(recipe, table)
+  shared, rows = loop.on_devices(task), task.lanes(table)
+  tasks = {"frozen": unevaluated(frozen(task)), "trained": unevaluated(task), "evaluated": task}
+  parts = {name: loop.spread_task(part, how) for name, part in tasks.items()}
   seconds = {name: [] for name in (*parts, "campaign", "writing", "statistics")}
 
   @contextmanager
@@ -103,25 +106,18 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
     yield
     seconds[name].append(time.perf_counter() - began)
 
-  write = Results.write
-
-  def timed_write(*args):
-    began = time.perf_counter()
-    write(*args)
-    seconds["writing"][-1] += time.perf_counter() - began
-
-  with lanes.lowering(lowering):
-    for part in parts.values():
-      list(part(shared, jax.tree.map(lambda a: a[: width * len(devices)], rows)))
+  for part in parts.values():
+    list(part(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows)))
   for i in range(rounds):
     print(f"round {i + 1} of {rounds}", file=sys.stderr)
-    with lanes.lowering(lowering):
-      for name, part in parts.items():
-        with timed(name):
-          list(part(shared, rows))
-    seconds["writing"].append(0.0)
-    with timed("campaign"), mock.patch.object(Results, "write", timed_write):
-      vs.train(recipe, table, folder / str(i), lane_width=width, lowering=lowering, progress=False)
+    for name, part in parts.items():
+      with timed(name):
+        list(part(shared, rows))
+    with timed("campaign"):
+      begun = loop.begin(recipe, table, folder / str(i), options)
+      results = TimedResults(folder / str(i))
+      loop.train_blocks(begun._replace(results=results), wait=True)
+    seconds["writing"].append(results.seconds)
     with timed("statistics"):
       summarize(vs.open_results(folder / str(i), recipe.test_sets[0]), test_set=recipe.test_sets[0])
   return seconds | {"first": [first]}

@@ -16,7 +16,8 @@ import optax
 from jaxtyping import PyTree
 
 from vmapseeds.models import layers
-from vmapseeds.training.loop import DeviceExamples, draw_augmentation, epoch_order, make_optimizer, training_images
+from vmapseeds.training.loop import DeviceExamples, draw_augmentation, epoch_order, training_inputs
+from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
 
@@ -83,17 +84,17 @@ class Training(NamedTuple):
   step: Callable
 
 
-def training(recipe: Recipe, shape: tuple[int, ...], num_classes: int) -> Training:
-  """How one network of images of `shape` begins and advances; a schedule ramps down over a million steps."""
-  model = plain_model(recipe, num_classes)
+def training(recipe: Recipe, data: DeviceExamples) -> Training:
+  """How one network of such images begins and advances; a schedule ramps down over a million steps."""
+  model = plain_model(recipe, data.num_classes)
 
   def init(run):
-    variables = model.init(run.key("init"), jnp.zeros((1, *shape)))
+    variables = model.init(run.key("init"), jnp.zeros((1, *data.inputs.shape[1:])))
     params = variables.pop("params")
     return State(params, variables, make_optimizer(recipe, run, 10**6).init(params))
 
   def step(data, run, state, examples, drawn):
-    images, labels = training_images(recipe, data, data.images[examples], drawn), data.labels[examples]
+    images, labels = training_inputs(recipe, data, data.inputs[examples], drawn), data.targets[examples]
 
     def loss(params):
       logits, stats = model.apply({"params": params, **state.batch_stats}, images, mutable=["batch_stats"])
@@ -109,14 +110,14 @@ def training(recipe: Recipe, shape: tuple[int, ...], num_classes: int) -> Traini
 class Trainer:
   """Epochs of one network (`lanes=1`) or of `lanes` under `jax.vmap`; steps in a scan, or one jitted call each."""
 
-  def __init__(self, recipe: Recipe, data: DeviceExamples, num_classes: int, *, lanes: int, scan: bool):
-    size = len(data.labels)
+  def __init__(self, recipe: Recipe, data: DeviceExamples, *, lanes: int, scan: bool):
+    size = len(data)
     self.steps, self.scan, self.lanes, self.epoch = size // recipe.batch_size, scan, lanes, 0
     self.data = jax.device_put(jax.tree.map(np.asarray, data))
     self.runs = jax.tree.map(jnp.asarray, Runs.independent(lanes).lanes(recipe, size))
     if lanes == 1:
       self.runs = jax.tree.map(lambda a: a[0], self.runs)
-    init, step = training(recipe, data.images.shape[1:], num_classes)
+    init, step = training(recipe, data)
 
     def order(run, epoch):
       return epoch_order(run, epoch, size)[: self.steps * recipe.batch_size].reshape(self.steps, -1)

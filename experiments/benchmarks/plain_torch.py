@@ -76,8 +76,8 @@ class Input:
 
   def __init__(self, recipe: Recipe, data: DeviceExamples, device: str, channels_last: bool):
     self.recipe, self.format = recipe, torch.channels_last if channels_last else torch.contiguous_format
-    self.images = torch.from_numpy(np.array(data.images)).permute(0, 3, 1, 2).contiguous().to(device)
-    self.labels = torch.from_numpy(np.array(data.labels)).long().to(device)
+    self.images = torch.from_numpy(np.array(data.inputs)).permute(0, 3, 1, 2).contiguous().to(device)
+    self.labels = torch.from_numpy(np.array(data.targets)).long().to(device)
     self.mean, self.std = (torch.from_numpy(np.array(m)).view(-1, 1, 1).to(device) for m in (data.mean, data.std))
 
   def order(self) -> tuple[Tensor, ...]:
@@ -176,14 +176,14 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
 
 
 def trainer(
-  recipe: Recipe, data: DeviceExamples, num_classes: int, *,
-  lanes: int, threads: int, channels_last: bool = False, mode: str | None = None,
+  recipe: Recipe, data: DeviceExamples, *, lanes: int, threads: int, channels_last: bool = False,
+  mode: str | None = None,
 ) -> Callable[[], None]:  # fmt: skip
   """Epochs of one network (`lanes=1`) or of `lanes` stacked ones with a batch each, on a GPU if there is one."""
   torch.set_num_threads(threads)
   torch.backends.cudnn.benchmark = True
   device = "cuda" if torch.cuda.is_available() else "cpu"
-  build = functools.partial(MODELS[recipe.model], data.images.shape[1:], num_classes, recipe.width)
+  build = functools.partial(MODELS[recipe.model], data.inputs.shape[1:], data.num_classes, recipe.width)
   models = [build().to(device).train() for _ in range(lanes)]
   inputs = Input(recipe, data, device, channels_last)
   if lanes == 1:

@@ -29,8 +29,6 @@ from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.mistakes import at_least
-from vmapseeds.training.evaluation import evaluate
-from vmapseeds.training.loop import train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,31 +51,29 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tup
     "parameters": {"keep_params": True},
     "checkpoints": {"checkpoint_every": flags.checkpoint_every},
   }
-  first = loop.begin(recipe, table, folder / "first", seed_batch=flags.seed_batch)
-  shared, num_classes, how = first.task.shared(), first.task.num_classes, first.how
+  first = loop.begin(recipe, table, folder / "first", vs.Options(seed_batch=flags.seed_batch))
+  task, how = first.task, first.how
+  shared, rows = loop.on_devices(task), task.lanes(table)
 
-  def bare(shared, run):
-    with lanes.lowering(how.lowering):
-      trained = train(recipe, shared[0], run, num_classes)
-      found = {name: evaluate(recipe, test, run, trained, num_classes) for name, test in shared[1].items()}
-    return trained.diverged, {name: evaluation._replace(logits=None) for name, evaluation in found.items()}
+  def bare(data, run):
+    return task.finish(data, run, task.advance(data, run, task.start(data, run), 0, task.rounds))
 
-  bare_loop = lanes.spread(bare, width=how.width, devices=lanes.devices())
-  rows = table.lanes(recipe, len(first.task.data.train))
+  bare_loop = lanes.spread(lanes.lowered(bare, how.lowering), width=how.width, devices=lanes.devices())
   seconds = {name: [] for name in ("bare", *ways)}
   for i in range(-1, flags.rounds):
     for name in seconds:
       if name != "bare":
-        begun = loop.begin(
-          recipe, table, folder / f"{name}{i}", seed_batch=flags.seed_batch, lane_width=how.width,
-          lowering=how.lowering, progress=False, **ways[name],
-        )  # fmt: skip
+        options = vs.Options(
+          seed_batch=flags.seed_batch, lane_width=how.width, lowering=how.lowering, progress=False, **ways[name]
+        )
+        begun = loop.begin(recipe, table, folder / f"{name}{i}", options)
       began = time.perf_counter(), time.process_time()
       if name == "bare":
         list(bare_loop(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows) if i < 0 else rows))
       else:
         few = range(1) if i < 0 else None  # to compile
-        loop.train_blocks(*begun, few, wait=False, force_mixed=False, progress=i >= 0)
+        told = dataclasses.replace(begun.options, progress=i >= 0)
+        loop.train_blocks(begun._replace(options=told), few, wait=False)
       if i >= 0:
         seconds[name].append((time.perf_counter() - began[0], time.process_time() - began[1]))
   return seconds

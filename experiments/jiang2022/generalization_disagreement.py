@@ -41,9 +41,10 @@ from matplotlib.axes import Axes
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, Row, number, percent
-from vmapseeds import data, stats
+from vmapseeds import stats
 from vmapseeds.cli import mistakes
 from vmapseeds.reports import plots
+from vmapseeds.training.supervised import dataset_of
 
 DEFAULTS = {
   "digits_cnn": Defaults((4, 16), 100),
@@ -339,7 +340,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     setting = common.settings(__file__, __doc__, argv, DEFAULTS, quick=(1,))
     recipe = setting.recipe.replace(augment="")
     setting = dataclasses.replace(setting, recipe=recipe)
-    examples = data.load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
+    examples = dataset_of(recipe)
     size = TRAIN.get(recipe.dataset, len(examples.train) // 2)
     runs = tables(len(examples.train), size, setting.runs)
 

@@ -30,10 +30,11 @@ from jaxtyping import Float, Int
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Defaults, number, percent
-from vmapseeds import data, stats
+from vmapseeds import stats
 from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import at_least
 from vmapseeds.reports import plots
+from vmapseeds.training.supervised import dataset_of
 
 DEFAULTS = {
   "digits_cnn": Defaults((1, 16, 64), 100),
@@ -143,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     setting = common.settings(__file__, __doc__, argv, DEFAULTS, quick=(1,))
     at_least("--epochs", setting.epochs[0], 1)
     recipe = setting.recipe
-    examples = data.load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
+    examples = dataset_of(recipe)
     epoch_steps = len(examples.train) // recipe.batch_size
     later = (0, 1 / 2) if setting.quick else FRACTIONS
     numbers = [

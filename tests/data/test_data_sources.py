@@ -44,18 +44,18 @@ def test_digits_are_scikit_learns_cut_once():
   assert digits.num_classes == 10
   assert [*digits.tests] == ["test"]
   train, test = digits.train, digits.tests["test"]
-  assert train.images.dtype == np.uint8
-  assert train.labels.dtype == np.int32
-  np.testing.assert_array_equal(train.images[..., 0], original.images[:1000])
-  np.testing.assert_array_equal(train.labels, original.target[:1000])
+  assert train.inputs.dtype == np.uint8
+  assert train.targets.dtype == np.int32
+  np.testing.assert_array_equal(train.inputs[..., 0], original.images[:1000])
+  np.testing.assert_array_equal(train.targets, original.target[:1000])
   # The test set is the rest in another order.
   rows = lambda images, labels: sorted(map(tuple, np.c_[images.reshape(len(labels), -1), labels].tolist()))  # noqa: E731
-  assert rows(test.images, test.labels) == rows(original.images[1000:], original.target[1000:])
-  halves = [np.bincount(test.labels[half::2], minlength=10) for half in (0, 1)]
+  assert rows(test.inputs, test.targets) == rows(original.images[1000:], original.target[1000:])
+  halves = [np.bincount(test.targets[half::2], minlength=10) for half in (0, 1)]
   assert np.abs(halves[0] - halves[1]).max() < 25, "even and odd examples have the same classes"
   assert len(digits.train) == 1000
-  assert np.ptp(np.bincount(digits.train.labels)) <= 6
-  assert np.ptp(np.bincount(digits.tests["test"].labels)) <= 7
+  assert np.ptp(np.bincount(digits.train.targets)) <= 6
+  assert np.ptp(np.bincount(digits.tests["test"].targets)) <= 7
 
 
 def test_digits_writers_are_kept_apart():
@@ -107,16 +107,16 @@ def test_npz(save, shape, expected, dtype):
   assert dataset.name == path
   assert dataset.num_classes == 2
   for examples, split, n in ((dataset.train, "train", 6), (dataset.tests["test"], "test", 4)):
-    assert examples.images.dtype == dtype
-    assert examples.images.shape == (n, *expected)
-    np.testing.assert_array_equal(examples.images.ravel(), good[f"x_{split}"].ravel())
-    assert examples.labels.dtype == np.int32
-    np.testing.assert_array_equal(examples.labels, good[f"y_{split}"])
+    assert examples.inputs.dtype == dtype
+    assert examples.inputs.shape == (n, *expected)
+    np.testing.assert_array_equal(examples.inputs.ravel(), good[f"x_{split}"].ravel())
+    assert examples.targets.dtype == np.int32
+    np.testing.assert_array_equal(examples.targets, good[f"y_{split}"])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint64, ">i4"])
 def test_npz_labels_of_any_integer_dtype(save, dtype):
-  labels = load(save(y_train=np.array([0, 1, 2, 2, 1, 0], dtype))).train.labels
+  labels = load(save(y_train=np.array([0, 1, 2, 2, 1, 0], dtype))).train.targets
   assert labels.dtype == np.int32
   assert labels.tolist() == [0, 1, 2, 2, 1, 0]
 
@@ -131,7 +131,7 @@ def test_npz_further_test_sets(save):
   path = save(x_blurred=blurred, y_blurred=np.array([1, 1, 0]), x_lone=blurred, notes=np.array("none"))
   dataset = load(path, test_sets=("blurred", "test"))
   assert [*dataset.tests] == ["blurred", "test"]
-  assert dataset.tests["blurred"].labels.tolist() == [1, 1, 0]
+  assert dataset.tests["blurred"].targets.tolist() == [1, 1, 0]
   with pytest.raises(Mistake, match=r"unknown test set 'lone' of .*: choose from train, test, blurred$"):
     load(path, test_sets=["lone"])
 
@@ -313,15 +313,15 @@ def test_classes_are_renamed_and_dropped_in_every_set():
   for before, after in zip(
     (whole.train, *whole.tests.values()), (binary.train, *binary.tests.values()), strict=True
   ):
-    kept = [i for i, label in enumerate(before.labels) if label not in (3, 4)]
-    np.testing.assert_array_equal(after.images, before.images[kept])
-    assert after.labels.tolist() == [classes[before.labels[i]] for i in kept]
-    assert after.labels.dtype == np.int32
+    kept = [i for i, label in enumerate(before.targets) if label not in (3, 4)]
+    np.testing.assert_array_equal(after.inputs, before.inputs[kept])
+    assert after.targets.tolist() == [classes[before.targets[i]] for i in kept]
+    assert after.targets.dtype == np.int32
 
 
 def test_classes_that_change_nothing():
   before, after = load("digits"), load("digits", classes=range(10))
-  np.testing.assert_array_equal(before.train.labels, after.train.labels)
+  np.testing.assert_array_equal(before.train.targets, after.train.targets)
   assert after.num_classes == 10
 
 

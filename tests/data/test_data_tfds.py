@@ -23,19 +23,19 @@ def test_cifar10_is_downloaded_prepared_and_read(cifar10, capfd):
   dataset = load("cifar10")
   assert dataset.name == "cifar10"
   assert dataset.num_classes == 10
-  assert dataset.train.images.dtype == np.uint8
-  assert dataset.train.images.shape == (25, 32, 32, 3)
-  assert dataset.train.labels.dtype == np.int32
-  assert as_dict(dataset.train.images, dataset.train.labels) == as_dict(train_images, train_labels)
+  assert dataset.train.inputs.dtype == np.uint8
+  assert dataset.train.inputs.shape == (25, 32, 32, 3)
+  assert dataset.train.targets.dtype == np.int32
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(train_images, train_labels)
   test = dataset.tests["test"]
-  assert as_dict(test.images, test.labels) == as_dict(test_images, test_labels)
+  assert as_dict(test.inputs, test.targets) == as_dict(test_images, test_labels)
   out, err = capfd.readouterr()
   assert out == err == ""
 
   # What was written is a data set of tensorflow-datasets like any other, with its names of the classes.
   source = tfds.data_source("cifar10", split="train", data_dir=folder)
-  np.testing.assert_array_equal(np.stack([r["image"] for r in source]), dataset.train.images)
-  assert [r["label"] for r in source] == dataset.train.labels.tolist()
+  np.testing.assert_array_equal(np.stack([r["image"] for r in source]), dataset.train.inputs)
+  assert [r["label"] for r in source] == dataset.train.targets.tolist()
   assert tfds.builder("cifar10", data_dir=folder).info.features["label"].names[3] == "class3"
 
 
@@ -43,8 +43,8 @@ def test_a_second_load_needs_no_network_and_gives_the_same(cifar10, monkeypatch)
   first = load("cifar10", test_sets=["test", "train"])
   monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("it should not ask the network"))
   second = load("cifar10", test_sets=["test", "train"])
-  np.testing.assert_array_equal(first.tests["train"].images, second.train.images)
-  np.testing.assert_array_equal(first.tests["test"].labels, second.tests["test"].labels)
+  np.testing.assert_array_equal(first.tests["train"].inputs, second.train.inputs)
+  np.testing.assert_array_equal(first.tests["test"].targets, second.tests["test"].targets)
 
 
 def test_classes_apply_to_tensorflow_datasets(cifar10):
@@ -52,7 +52,7 @@ def test_classes_apply_to_tensorflow_datasets(cifar10):
   classes = (1, 1, 0, -1, -1, 0, 0, 0, 1, 1)
   dataset = load("cifar10", classes=classes)
   expected = sorted(classes[label] for label in train_labels if label not in (3, 4))
-  assert sorted(dataset.train.labels.tolist()) == expected
+  assert sorted(dataset.train.targets.tolist()) == expected
   assert dataset.num_classes == 2
 
 
@@ -74,7 +74,7 @@ def test_cifar100_is_prepared(serve, monkeypatch, tmp_path):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   dataset = load("cifar100")
   assert dataset.num_classes == 100
-  assert as_dict(dataset.train.images, dataset.train.labels) == as_dict(images, labels[1])
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(images, labels[1])
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "kmnist"])
@@ -96,9 +96,9 @@ def test_mnist_and_its_kin_are_prepared(serve, monkeypatch, tmp_path, name):
   register(monkeypatch, builder_class, address, files)
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   dataset = load(name)
-  assert dataset.train.images.shape == (8, 28, 28, 1)
-  assert as_dict(dataset.train.images, dataset.train.labels) == as_dict(images, labels)
-  assert as_dict(dataset.tests["test"].images, dataset.tests["test"].labels) == as_dict(
+  assert dataset.train.inputs.shape == (8, 28, 28, 1)
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(images, labels)
+  assert as_dict(dataset.tests["test"].inputs, dataset.tests["test"].targets) == as_dict(
     test_images, test_labels
   )
 
@@ -118,9 +118,9 @@ def test_svhn_is_prepared(serve, monkeypatch, tmp_path):
   register(monkeypatch, svhn.Builder, address, files)
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   dataset = load("svhn_cropped", test_sets=["test", "extra"])
-  assert as_dict(dataset.train.images, dataset.train.labels) == as_dict(*arrays["train"])
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(*arrays["train"])
   for split in ("test", "extra"):
-    assert as_dict(dataset.tests[split].images, dataset.tests[split].labels) == as_dict(*arrays[split])
+    assert as_dict(dataset.tests[split].inputs, dataset.tests[split].targets) == as_dict(*arrays[split])
 
 
 def test_what_is_patched_while_preparing_is_restored(cifar10):
@@ -357,8 +357,8 @@ PIXELS = np.zeros((2, 2, 1), np.uint8)
 def test_a_data_set_that_is_only_in_the_folder(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"train": [(PIXELS, 0), (PIXELS + 9, 1)], "test": [(PIXELS + 5, 1)]})
   dataset = load("own")
-  assert as_dict(dataset.train.images, dataset.train.labels) == as_dict([PIXELS, PIXELS + 9], [0, 1])
-  assert dataset.tests["test"].images.tolist() == (PIXELS + 5)[None].tolist()
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict([PIXELS, PIXELS + 9], [0, 1])
+  assert dataset.tests["test"].inputs.tolist() == (PIXELS + 5)[None].tolist()
 
 
 def test_unknown_test_set(monkeypatch, tmp_path):
@@ -396,7 +396,7 @@ def test_grey_images_in_a_colour_set_get_three_channels(monkeypatch, tmp_path):
   Image.fromarray(grey).save(png, "PNG")
   feature = tfds.features.Image(shape=(2, 2, 3))
   own(monkeypatch, tmp_path, {"train": [(png.getvalue(), 0)], "test": [(png.getvalue(), 0)]}, feature)
-  np.testing.assert_array_equal(load("own").train.images[0], np.stack([grey] * 3, -1))
+  np.testing.assert_array_equal(load("own").train.inputs[0], np.stack([grey] * 3, -1))
 
 
 def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
@@ -416,8 +416,8 @@ def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
   (version / "dataset_info.json").write_text(json.dumps(info))
 
   second = load("cifar10", test_sets=["test", "train"])
-  np.testing.assert_array_equal(first.train.images, second.train.images)
-  np.testing.assert_array_equal(first.tests["test"].labels, second.tests["test"].labels)
+  np.testing.assert_array_equal(first.train.inputs, second.train.inputs)
+  np.testing.assert_array_equal(first.tests["test"].targets, second.tests["test"].targets)
 
   (path,) = version.glob("*train*tfrecord*")
   content = path.read_bytes()

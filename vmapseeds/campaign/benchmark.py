@@ -8,41 +8,30 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import numpy as np
-from jaxtyping import PyTree
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from vmapseeds import lanes, models
-from vmapseeds.data import load
 from vmapseeds.lanes import Choice, Estimate, choice
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.training.evaluation import stages
-from vmapseeds.training.loop import DeviceExamples, check_size, network, train
+from vmapseeds.training.loop import DeviceExamples, batch_like, check_size
+from vmapseeds.training.networks import network
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MOST_RUNS, Run, Runs
+from vmapseeds.training.supervised import Supervised, without_data
+from vmapseeds.training.task import Task
 
 # A measurement is the median of REPETITIONS trainings, or of as many as begin within SECONDS.
 REPETITIONS = 5
 SECONDS = 2.0
-# A training has STEPS steps, so that what is done once does not count, or fewer (at least two) with PIXELS in all.
-STEPS = 100
-PIXELS = 2**21
 # Of the best estimates so many are timed.
 MEASURED = 3
 # Products in a step of all lanes that fill any accelerator: wider lanes would only take memory.
 FILLING = 1e12
-
-
-class Shapes(NamedTuple):
-  """What of the data the speed depends on."""
-
-  image: tuple[int, ...]  # height, width, channels
-  num_classes: int
 
 
 class Speed(NamedTuple):
@@ -54,22 +43,24 @@ class Speed(NamedTuple):
   processor_seconds: float | None = None  # a model-step, of all threads together
 
 
-def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
-  """Times training steps on random images; None where they do not fit in the devices' memory."""
-  devices = lanes.devices()
-  recipe = recipe.replace(epochs=1)
-  steps = min(STEPS, max(2, PIXELS // (recipe.batch_size * math.prod(shapes.image))))
-  data = random_examples(shapes, steps * recipe.batch_size)
-  runs = Runs.independent(how.width * len(devices)).lanes(recipe, len(data.labels))
+def stages(start: Any, advance: Any, finish: Any, rounds: int, how: Choice) -> lanes.Stages:
+  """The three functions of a task as lanes run them."""
+  return lanes.Stages(*(lanes.lowered(part, how.lowering) for part in (start, advance, finish)), rounds)
+
+
+def measure(task: Task, how: Choice) -> Speed | None:
+  """Times the task's trial; None where it does not fit in the devices' memory."""
+  devices, trial = lanes.devices(), task.trial()
+  runs = trial.lanes(trial.bound(Runs.independent(how.width * len(devices))))
+  rounds = min(1, trial.rounds)
 
   # Not defined once for all, because what is traced once is not traced again under another lowering.
   def one_run(data, run):
-    with lanes.lowering(how.lowering):
-      return train(recipe, data, run, shapes.num_classes).diverged
+    return trial.finish(data, run, trial.advance(data, run, trial.start(data, run), 0, rounds))
 
   try:
     begun = time.perf_counter()
-    step, needed = lanes.compiled(one_run, data, runs, devices=devices)
+    step, needed = lanes.compiled(lanes.lowered(one_run, how.lowering), trial.data, runs, devices=devices)
     compile_seconds = time.perf_counter() - begun
     if needed > choice.free_memory(devices[0]):
       return None
@@ -83,67 +74,49 @@ def measure(recipe: Recipe, shapes: Shapes, how: Choice) -> Speed | None:
     if choice.is_out_of_memory(error):
       return None
     raise
-  model_steps = steps * how.width * len(devices)
+  model_steps = max(1, rounds * trial.steps) * how.width * len(devices)
   a_step, a_processor_step = (statistics.median(times) / model_steps for times in (taken, processor))
   return Speed(a_step, compile_seconds, needed, a_processor_step)
 
 
-def random_examples(shapes: Shapes, n: int) -> DeviceExamples:
-  """`n` random images, to be timed on."""
-  rng = np.random.default_rng(0)
-  images = rng.integers(0, 256, (n, *shapes.image), np.uint8)
-  moments = (np.full(shapes.image[-1], value, np.float32) for value in (128, 64))
-  return DeviceExamples(images, rng.integers(0, shapes.num_classes, n, np.int32), *moments)
-
-
-def _conditions(recipe: Recipe, shapes: Shapes) -> dict[str, object]:
+def _conditions(task: Task) -> dict[str, object]:
   """What a measurement holds for."""
   devices = lanes.devices()
-  fields = ("model", "width", "batch_size", "optimizer", "augment")
   return {
     "device_kind": devices[0].device_kind,
     "devices": len(devices),
     "jax": jax.__version__,
     "vmapseeds": importlib.metadata.version("vmapseeds"),
-    **{field: getattr(recipe, field) for field in fields},
-    "precision": models.resolved(recipe.precision),
-    **shapes._asdict(),
+    **task.speed_key(),
   }
 
 
-def asking(
-  recipe: Recipe, examples: tuple[PyTree, dict[str, PyTree]], num_classes: int, run: Run, *, target: str | None = None,
-  logits: bool = False, keep_params: bool = False,
-) -> Callable[[Choice], Estimate]:  # fmt: skip
+def asking(task: Task, run: Run, *, target: str | None = None) -> Callable[[Choice], Estimate]:
   """What asks the compiler, for a way to run lanes, what training and evaluation need and a model-step takes.
 
   Args:
-    recipe: what is trained.
-    examples: the training set and the test sets, or what they look like.
-    num_classes: how many classes the networks tell apart.
+    task: what is trained; its data, or what they look like.
     run: a runs table of any length, for what its rows look like.
     target: one of `lanes.TARGETS`; None for the devices that are here.
-    logits, keep_params: what is kept of each run.
   """
   devices = [] if target else lanes.devices()
-  steps = max(1, (len(examples[0].labels) if run.subset is None else run.subset.shape[1]) // recipe.batch_size)
 
   @functools.cache
   def ask(how: Choice) -> Estimate:
     count = how.width * max(1, len(devices))
     runs = jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), run)
-    one_run = stages(recipe, num_classes, how.lowering, logits=logits, keep_params=keep_params)
-    said = lanes.estimate(one_run, examples, runs, target=target, devices=devices)
+    parts = stages(task.start, task.advance, task.finish, task.rounds, how)
+    said = lanes.estimate(parts, task.data, runs, target=target, devices=devices)
     if said.seconds is None:
       return said
-    parts = ("seconds", "traffic_bytes", "launches")
-    return said._replace(**{part: getattr(said, part) / steps for part in parts})
+    of_round = ("seconds", "traffic_bytes", "launches")
+    return said._replace(**{part: getattr(said, part) / task.steps for part in of_round})
 
   return ask
 
 
 def choose(
-  recipe: Recipe, shapes: Shapes, *, model_steps: int, most: int, lowering: str | None = None, width: int | None = None,
+  task: Task, *, model_steps: int, most: int, lowering: str | None = None, width: int | None = None,
   ask: Callable[[Choice], Estimate] | None = None, platform: str | None = None, shown: bool = True,
 ) -> Choice:  # fmt: skip
   """The lowering and the lane width to train with: the fastest of what was or now is measured, as far as it pays.
@@ -151,8 +124,7 @@ def choose(
   Where the compiler is asked first, what does not fit in memory is left out, and the best estimates are measured.
 
   Args:
-    recipe: what is to be trained.
-    shapes: those of its data.
+    task: what is to be trained.
     model_steps: training steps of the campaign, over all its runs.
     most: the widest lanes that it has runs for.
     lowering: given, only the width is chosen.
@@ -162,9 +134,9 @@ def choose(
     shown: whether to say on stderr what was chosen.
   """
   platform = platform or lanes.devices()[0].platform
-  most = width or min(most, filling(recipe, shapes, platform))
+  most = width or min(most, filling(task, platform))
   wanted = choice.candidates(platform, lowering=lowering, width=width, most=most)
-  conditions = _conditions(recipe, shapes)
+  conditions = _conditions(task)
   known = {
     how: seconds
     for how, seconds in choice.read_timings(conditions).items()
@@ -174,7 +146,7 @@ def choose(
 
     def seconds(how: Choice) -> float | None:
       status.update(f"measuring {how.lowering}, lane width {how.width}")
-      speed = measure(recipe, shapes, how)
+      speed = measure(task, how)
       return speed and speed.seconds
 
     def estimated(how: Choice) -> Estimate:
@@ -187,7 +159,7 @@ def choose(
       fastest = sorted((how for how in known if known[how]), key=known.get)[:1]
       said = lanes.asked([*fastest, *wanted], estimated, model_steps, narrow=width is None)
       if not (fits := lanes.ranked(said)):
-        raise Mistake(_too_large(recipe, lowering, width, said.values()))
+        raise Mistake(_too_large(task, lowering, width, said.values()))
       wanted, known = fits[:MEASURED], {how: taken for how, taken in known.items() if how in fits}
       why = f"the best estimate of {len(fits)} that fit in memory" if len(fits) > 1 else "it fits in memory"
     timings = choice.time_candidates(wanted, known, seconds, model_steps)
@@ -201,11 +173,11 @@ def choose(
   return chosen
 
 
-def _too_large(recipe: Recipe, lowering: str | None, width: int | None, said: Iterable[Estimate]) -> str:
+def _too_large(task: Task, lowering: str | None, width: int | None, said: Iterable[Estimate]) -> str:
   least = min(said, key=lambda e: e.memory_bytes or math.inf)
   needs = f"needs {_size(least.memory_bytes)} of {_size(least.available_bytes)}"
   asked = " ".join(f"--{name} {given}" for name, given in (("lowering", lowering), ("lane-width", width)) if given)
-  return f"{recipe.name} {asked} {needs} of memory: give a smaller {'lane width, ' * bool(width)}batch_size or width"
+  return f"{task.name} {asked} {needs} of memory: give a smaller {'lane width, ' * bool(width)}batch_size or width"
 
 
 def bench(
@@ -246,29 +218,27 @@ def bench(
   else:
     devices = lanes.start_jax()
     known, platform, kind = lanes.target_of(devices[0].device_kind), devices[0].platform, devices[0].device_kind
-  examples, num_classes = examples_of(recipe)
-  shapes = Shapes(examples[0].images.shape[1:], num_classes)
-  models.check_size(recipe.model, *shapes.image[:2])
-  Runs.independent(1).check(recipe, len(examples[0].labels), num_classes)
-  check_size(recipe, shapes.image, num_classes, math.inf)  # what does not fit in memory is a row
-  wanted = tried = choice.candidates(platform, most=filling(recipe, shapes, platform))
+  task = without_data(recipe)
+  runs = Runs.independent(1)
+  runs.check(recipe, len(task.data[0]), task.num_classes)
+  check_size(recipe, task.data[0], math.inf)  # what does not fit in memory is a row
+  wanted = tried = choice.candidates(platform, most=filling(task, platform))
   if lowerings or widths or not target:
     pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
     wanted = [Choice(*pair) for pair in pairs]
   said = {}
   if platform != "cpu":
-    run = Runs.independent(1).lanes(recipe, len(examples[0].labels))
-    ask = asking(recipe, examples, num_classes, run, target=target)
+    ask = asking(task, task.lanes(runs), target=target)
     said = lanes.asked(wanted, ask, math.inf, narrow=not widths)
     wanted = list(said)
   if target:
     speeds, chosen = {}, next(iter(lanes.ranked(said)), None)
   else:
-    speeds = {how: measure(recipe, shapes, how) for how in wanted if how not in said or said[how].fits}
-    conditions = _conditions(recipe, shapes)
+    speeds = {how: measure(task, how) for how in wanted if how not in said or said[how].fits}
+    conditions = _conditions(task)
     choice.write_timings(conditions, {how: (s := speeds.get(how)) and s.seconds for how in wanted})
     chosen = choice.best(tried, choice.read_timings(conditions))
-  roofline = 1e6 * product_flops(recipe, shapes) / known.flops if known else None
+  roofline = 1e6 * product_flops(recipe, task.data[0]) / known.flops if known else None
   rows = []
   for how in wanted:
     speed, e = speeds.get(how), said.get(how)
@@ -305,72 +275,43 @@ def resolved(recipe: Recipe, platform: str) -> str:
     return models.resolved(recipe.precision)
 
 
-def product_flops(recipe: Recipe, shapes: Shapes) -> int:
-  """Floating-point operations of a training step of one network: those of its convolutions and dense layers.
+def product_flops(recipe: Recipe, data: DeviceExamples) -> int:
+  """Floating-point operations of a training step of one network: those of its convolutions and matrix products.
 
   A layer's forward pass takes 2 · |output| · |kernel| / features; its kernel gradient and its input gradient as many
   each, except that the first layer needs no input gradient. Padding counts as if it were multiplied.
   """
-  model = network(recipe, shapes.num_classes)
-
-  def forward(images):
-    return model.init_with_output(jax.random.key(0), images, train=True)
-
-  with lanes.compiling_for("gpu"):  # where convolutions are XLA's own, as they are written
-    traced = jax.make_jaxpr(forward)(jax.ShapeDtypeStruct((recipe.batch_size, *shapes.image), np.float32))
-  layers = list(_products(traced.jaxpr))
-  return 3 * sum(layers) - layers[0]
+  model = network(recipe, data.num_classes)
+  # Of XLA's own convolutions: on a CPU others stand in their place.
+  with lanes.compiling_for("tpu"):
+    variables = jax.eval_shape(model.init, jax.random.key(0), batch_like(data, 1))
+    forward = jax.make_jaxpr(lambda *given: model.apply(*given))(variables, batch_like(data, recipe.batch_size))
+  layers = list(products(forward.jaxpr))
+  return 3 * sum(layers) - sum(layers[:1])
 
 
-def _products(jaxpr) -> Iterator[int]:
-  """Floating-point operations of the convolutions and matrix products of a trace, in their order."""
+def products(jaxpr: Any) -> Iterator[int]:
+  """The operations of each convolution and matrix product of a program, in their order."""
   for equation in jaxpr.eqns:
-    if equation.primitive.name in ("conv_general_dilated", "dot_general"):
-      numbers, kernel = equation.params["dimension_numbers"], equation.invars[1].aval
-      if equation.primitive.name == "conv_general_dilated":
-        summed = kernel.size // kernel.shape[numbers.rhs_spec[0]]
-      else:
-        summed = math.prod(kernel.shape[axis] for axis in numbers[0][1])
-      yield 2 * equation.outvars[0].aval.size * summed
-    for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda value: hasattr(value, "jaxpr")):
-      if hasattr(inner, "jaxpr"):
-        yield from _products(inner.jaxpr)
+    shapes = [v.aval.shape for v in (*equation.invars, *equation.outvars) if hasattr(v.aval, "shape")]
+    if equation.primitive.name == "conv_general_dilated":
+      numbers = equation.params["dimension_numbers"]
+      yield 2 * math.prod(shapes[-1]) * math.prod(shapes[1]) // shapes[1][numbers.rhs_spec[0]]
+    elif equation.primitive.name == "dot_general":
+      contracted = equation.params["dimension_numbers"][0][0]
+      yield 2 * math.prod(shapes[-1]) * math.prod(shapes[0][axis] for axis in contracted)
+    else:
+      times = equation.params["length"] if equation.primitive.name == "scan" else 1
+      for inner in jax.tree.leaves(equation.params):
+        if hasattr(inner, "eqns"):
+          yield from (times * operations for operations in products(inner))
 
 
-def filling(recipe: Recipe, shapes: Shapes, platform: str) -> int:
+def filling(task: Task, platform: str) -> int:
   """The lane width beyond which lanes do not fill a device any better: on a CPU there is no need of a limit."""
-  return MOST_RUNS if platform == "cpu" else math.ceil(FILLING / product_flops(recipe, shapes))
-
-
-# Height, width and channels, classes, training and test examples, of which each class has as many: what a program
-# depends on, known without the data.
-BALANCED = {"cifar10": ((32, 32, 3), 10, 50_000, 10_000)}
-
-
-def examples_of(recipe: Recipe) -> tuple[tuple[DeviceExamples, dict[str, DeviceExamples]], int]:
-  """What the training set and the test sets of a recipe look like, and how many classes they have.
-
-  Raises:
-    Mistake: there is no such data.
-  """
-  if recipe.dataset in BALANCED and set(recipe.test_sets) <= {"train", "test"}:
-    image, num_classes, *counts = BALANCED[recipe.dataset]
-    if recipe.classes:
-      counts = [n * sum(c >= 0 for c in recipe.classes) // num_classes for n in counts]
-      num_classes = max(recipe.classes) + 1
-    sizes, dtype = dict(zip(("train", "test"), counts, strict=True)), np.uint8
-  else:
-    data = load(recipe.dataset, test_sets=recipe.test_sets, classes=recipe.classes)
-    image, num_classes, dtype = data.train.images.shape[1:], data.num_classes, data.train.images.dtype
-    sizes = {"train": len(data.train), **{name: len(e) for name, e in data.tests.items()}}
-
-  def alike(n: int) -> DeviceExamples:
-    moment = jax.ShapeDtypeStruct(image[-1:], np.float32)
-    return DeviceExamples(
-      jax.ShapeDtypeStruct((n, *image), dtype), jax.ShapeDtypeStruct((n,), np.int32), moment, moment
-    )
-
-  return (alike(sizes["train"]), {name: alike(sizes[name]) for name in recipe.test_sets}), num_classes
+  if platform == "cpu" or not isinstance(task, Supervised):
+    return MOST_RUNS
+  return math.ceil(FILLING / max(1, product_flops(task.recipe, task.data[0])))
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -4,6 +4,7 @@ Everything a worker needs is in the results folder, which all nodes must see; th
 """
 
 import collections
+import dataclasses
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from vmapseeds.campaign import loop
+from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.mistakes import Failure, Mistake, at_least
 from vmapseeds.results.opening import open_results
@@ -22,6 +24,7 @@ from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.results import Results
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
+from vmapseeds.training.task import Task
 
 POLL = 1.0  # seconds between two looks at the folder
 TRIES = 3  # workers that may die of a block before it is given up
@@ -32,29 +35,27 @@ class Worker:
 
   begun: loop.Begun | None = None
 
-  def begin(self, recipe: str, runs: Runs, out: str, how: dict[str, Any]) -> None:
+  def begin(self, task: str, origin: str, runs: Runs, out: str, options: Options) -> None:
     """Makes the folder, or extends it, here, where the devices are."""
-    self.begun = loop.begin(Recipe.from_json(recipe), runs, out, progress=False, **how)
+    self.begun = loop.begin(loop.from_description(task, origin), runs, out, options)
 
-  def work(self, out: str, block: int, how: dict[str, Any]) -> None:
+  def work(self, out: str, block: int, options: Options) -> None:
     """Trains what is left of a block."""
-    self.begun = self.begun or loop.resume(out, progress=False, **how)
-    force_mixed = how.get("force_mixed", False)
-    loop.train_blocks(*self.begun, range(block, block + 1), wait=False, force_mixed=force_mixed, progress=False)
+    self.begun = self.begun or loop.resume(out, options)
+    loop.train_blocks(self.begun, range(block, block + 1), wait=False)
 
 
 def train(
-  recipe: Recipe, runs: Runs, out: str | os.PathLike, *, workers: int | None = None, progress: bool = True, **how: Any
+  task: Recipe | Task | str, runs: Runs, out: str | os.PathLike, *, workers: int | None = None, **options: Any
 ) -> xr.Dataset:
   """`vs.train` by the workers of a Ray cluster: the one that RAY_ADDRESS names, else one on this machine.
 
   Args:
-    recipe: what to train.
+    task: what to train; what it is made of must be found by name.
     runs: the runs table.
     out: the results folder, at a path that every node sees.
     workers: how many actors; by default one an accelerator, or one a node of a cluster without accelerators.
-    progress: whether to say on stderr how far it is.
-    how: what `vs.train` takes besides.
+    **options: those of `vs.train`.
 
   Raises:
     Mistake: Ray is not installed, or as `vs.train`.
@@ -66,6 +67,11 @@ def train(
     raise Mistake("Ray is not installed: pip install 'vmapseeds[ray]', or take another engine") from None
   if workers is not None:
     at_least("workers", workers, 1)
+  task, options = loop.found(task), Options.of(**options)
+  if isinstance(task, Recipe):
+    task.check_found("Ray")
+  elif not task.origin:
+    raise Mistake(f"task {task.name} is an object of this program: Ray needs it in a module, as package.module:name")
   out = place(out)
   out = str(out if is_remote(out) else out.absolute())
   ours = not ray.is_initialized()
@@ -73,19 +79,21 @@ def train(
     ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
   try:
     with removed_if_unused(out):
-      return _train(ray, recipe, runs, out, workers, progress, how)
+      return _train(ray, task, runs, out, workers, options)
   finally:
     if ours:
       ray.shutdown()
 
 
-def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, progress: bool, how: dict[str, Any]):
+def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | None, options: Options) -> xr.Dataset:
+  progress, quiet = options.progress, dataclasses.replace(options, progress=False)
+  described = task.to_json() if isinstance(task, Recipe) else task.described()
   actor = ray.remote(max_restarts=0)(Worker)
-  options, count = _placement(ray, workers)
-  idle = collections.deque(actor.options(**options).remote() for _ in range(count))
+  placement, count = _placement(ray, workers)
+  idle = collections.deque(actor.options(**placement).remote() for _ in range(count))
   for left in reversed(range(TRIES)):
     try:
-      ray.get(idle[0].begin.remote(recipe.to_json(), runs, out, how))
+      ray.get(idle[0].begin.remote(described, task.origin, runs, out, quiet))
       break
     except ray.exceptions.RayTaskError as error:
       raise _cause(error) from None
@@ -93,21 +101,22 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
       if not left:
         raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs") from None
       # Its claim stays: it says that what lies there is a folder half made, and the next worker takes it over.
-      idle[0] = actor.options(**options).remote()
+      idle[0] = actor.options(**placement).remote()
       if progress:
         print(f"a worker died while it began {out}: another one does", file=sys.stderr)
-  of_work = {name: how[name] for name in ("seed_batch", "checkpoint_every", "force_mixed") if name in how}
   results = Results(out)
+  sets = results.root["test_sets"]
+  shown = f"{sets[0]}/accuracy" if sets else ""
   pending = collections.deque(_left(results, len(runs)))
   running: dict[Any, tuple[Any, int]] = {}
   deaths = collections.Counter[int]()
   done = results.done[: len(runs)]
-  accuracies = loop.accuracies(results, recipe, np.flatnonzero(done))
+  accuracies = loop.shown_of(results, shown, np.flatnonzero(done))
   with Progress(len(runs), int(done.sum()), accuracies, progress) as bar:
     while pending or running:
       while pending and idle:
         worker, block = idle.popleft(), pending.popleft()
-        running[worker.work.remote(out, block, of_work)] = worker, block
+        running[worker.work.remote(out, block, quiet)] = worker, block
       ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL)
       for future in ended:
         worker, block = running.pop(future)
@@ -124,17 +133,17 @@ def _train(ray: Any, recipe: Recipe, runs: Runs, out: str, workers: int | None, 
             ) from None
           abandon(out, block)
           pending.append(block)
-          idle.append(actor.options(**options).remote())
+          idle.append(actor.options(**placement).remote())
           if progress:
             print(f"a worker died; block {block} is trained by another one", file=sys.stderr)
       now = results.done[: len(runs)]
       new = np.flatnonzero(now & ~done)
-      bar.trained_more(len(new), loop.accuracies(results, recipe, new))
+      bar.trained_more(len(new), loop.shown_of(results, shown, new))
       done = now
       if not pending and not running:
         # A block that another campaign process held when it was its turn.
         pending.extend(_left(results, len(runs)))
-  return open_results(out, recipe.test_sets[0])
+  return open_results(out, *sets[:1])
 
 
 def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:

@@ -1,34 +1,114 @@
 """A data set in memory, and the checks that every source of one shares."""
 
+import functools
+import hashlib
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int32, Integer, UInt8
+from jaxtyping import Int32, Integer, Shaped
 
 from vmapseeds.mistakes import Mistake
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-  """Images with their labels; the order is the source's and never changes."""
+  """Inputs with their targets; the order is the source's and never changes."""
 
-  images: UInt8[np.ndarray, "n height width channels"] | Float32[np.ndarray, "n height width channels"]
-  labels: Int32[np.ndarray, " n"]
+  inputs: Shaped[np.ndarray, "n ..."]  # of images uint8 or float32, (n, height, width, channels)
+  targets: Shaped[np.ndarray, "n ..."]  # of classes int32, (n,)
 
   def __len__(self) -> int:
-    return len(self.labels)
+    return len(self.targets)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset:
-  """A training set and one or more test sets of the same image shape, dtype and classes."""
+  """A training set and one or more test sets of arrays, of inputs and targets of any shape.
 
-  name: str
-  train: Examples
-  tests: dict[str, Examples]
-  num_classes: int
+  >>> x, y = np.zeros((6, 8), np.float32), np.array([0, 1, 0, 1, 0, 1])
+  >>> Dataset(train=(x[:4], y[:4]), test=(x[4:], y[4:])).num_classes
+  2
+
+  Args:
+    train: (inputs, targets), arrays whose first axis is the example.
+    test: the test set of this name.
+    tests: test sets by their names.
+    name: what results call it.
+    num_classes: how many classes the targets have; None where they are no classes. Given none, whole numbers (n,) are
+      classes, as many as the highest of the training set says.
+
+  Raises:
+    Mistake: arrays that do not fit together.
+  """
+
+  train: Examples | tuple[Any, Any]
+  test: InitVar[Examples | tuple[Any, Any] | None] = None
+  tests: dict[str, Examples | tuple[Any, Any]] = field(default_factory=dict)
+  name: str = "arrays"
+  num_classes: int | str | None = "as many as there are"
+
+  def __post_init__(self, test):
+    train = _examples(self.train, "train")
+    tests = {"test": test} if test is not None else {}
+    tests |= self.tests
+    if not tests:
+      raise Mistake("the data set has no test set: give test=(inputs, targets)")
+    tests = {name: _examples(given, name) for name, given in tests.items()}
+    count = self.num_classes
+    if isinstance(count, str):
+      classes = train.targets.ndim == 1 and train.targets.dtype.kind in "iu"
+      count = int(train.targets.max()) + 1 if classes else None
+    for name, examples in {"train": train, **tests}.items():
+      for what in ("inputs", "targets"):
+        mine, due = (f"{a.dtype} {a.shape[1:]}" for a in (getattr(examples, what), getattr(train, what)))
+        if mine != due:
+          raise Mistake(f"{what} of {name!r} are {mine}, those of 'train' are {due}: give the same")
+      low, high = examples.targets.min(), examples.targets.max()
+      if count is not None and not 0 <= low <= high < count:
+        remedy = f"classes lie in 0 to {count - 1}; give num_classes=None where they are none"
+        raise Mistake(f"targets of {name!r} go from {low} to {high}: {remedy}")
+    for name, value in (("train", train), ("tests", tests), ("num_classes", count)):
+      object.__setattr__(self, name, value)
+
+  @functools.cached_property
+  def digest(self) -> str:
+    """A fingerprint of all examples."""
+    fingerprint = hashlib.blake2b(digest_size=8)
+    for examples in (self.train, *self.tests.values()):
+      for array in (examples.inputs, examples.targets):
+        fingerprint.update(np.ascontiguousarray(array))
+    return fingerprint.hexdigest()
+
+  def described(self) -> dict[str, str]:
+    """What a recipe's folder says of it: no name leads to arrays in memory."""
+    return {"object": f"<{self.name}>", "source": self.digest}
+
+  def chosen(self, test_sets: Sequence[str], classes: Sequence[int] | None) -> "Dataset":
+    """The data set with some of its test sets, and its classes merged."""
+    names = wanted(test_sets, ("train", *self.tests), self.name)
+    tests = {name: self.train if name == "train" and name not in self.tests else self.tests[name] for name in names}
+    chosen = replace(self, tests=tests)
+    return chosen if classes is None else relabel(chosen, classes)
+
+
+def _examples(given: Examples | tuple[Any, Any], name: str) -> Examples:
+  """Examples of arrays that fit together, in the precisions that JAX has."""
+  if isinstance(given, Examples):
+    return given
+  try:
+    inputs, targets = (np.asarray(array) for array in given)
+  except (TypeError, ValueError):
+    raise Mistake(f"{name} is {given!r:.100}: give (inputs, targets), two arrays") from None
+  narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+  inputs, targets = (a.astype(narrow.get(a.dtype.name, a.dtype), copy=False) for a in (inputs, targets))
+  if any(a.dtype.kind not in "biuf" or not a.ndim for a in (inputs, targets)):
+    raise Mistake(f"{name} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers")
+  if len(inputs) != len(targets) or not len(inputs):
+    raise Mistake(f"{name} has {len(inputs)} inputs and {len(targets)} targets: give as many of each, at least one")
+  return Examples(inputs, targets)
 
 
 def wanted(test_sets: Sequence[str], available: Sequence[str], name: str) -> tuple[str, ...]:
@@ -70,6 +150,8 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
   except TypeError:
     raise Mistake(f"classes is {classes!r}: give one whole number for each class, -1 to drop it") from None
   given = ", ".join(map(str, new))
+  if dataset.num_classes is None:
+    raise Mistake(f"classes is {given}: the targets of {dataset.name!r} are no classes, leave it out")
   if len(new) != dataset.num_classes:
     raise Mistake(f"classes is {given}, {len(new)} numbers: give one for each of the {dataset.num_classes} "
                   f"classes of {dataset.name!r}, -1 to drop it")
@@ -80,12 +162,12 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
   table = np.array(new, np.int32)
 
   def renamed(examples: Examples, where: str) -> Examples:
-    labels = table[examples.labels]
+    labels = table[examples.targets]
     keep = labels >= 0
     if not keep.any():
       raise Mistake(f"classes is {given}, which leaves no examples in the {where} set of {dataset.name!r}: "
                     "keep a class that it has")
-    return Examples(examples.images[keep], labels[keep])
+    return Examples(examples.inputs[keep], labels[keep])
 
   return Dataset(
     name=dataset.name,

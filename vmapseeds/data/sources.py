@@ -66,7 +66,7 @@ def load_digits(test_sets: Sequence[str] = ("test",)) -> Dataset:
   # The draws of RandomState are frozen by NumPy's policy; those of newer generators are not.
   shuffled = 1000 + np.random.RandomState(0).permutation(len(labels) - 1000)
   splits = {"train": Examples(images[:1000], labels[:1000]), "test": Examples(images[shuffled], labels[shuffled])}
-  return Dataset("digits", splits["train"], {name: splits[name] for name in test_sets}, num_classes=10)
+  return Dataset(name="digits", train=splits["train"], tests={name: splits[name] for name in test_sets}, num_classes=10)
 
 
 def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
@@ -95,7 +95,8 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
       raise Mistake(f"images of {split!r} of {path!r} are {given[0]} {given[1]}, those of 'train' are "
                     f"{due[0]} {due[1]}: give the same dtype, height, width and channels")
     sets[split] = Examples(images, check_labels(labels, len(present), f"{split!r} of {path!r}"))
-  return Dataset(path, sets["train"], {split: sets[split] for split in test_sets}, num_classes=len(present))
+  tests = {split: sets[split] for split in test_sets}
+  return Dataset(name=path, train=sets["train"], tests=tests, num_classes=len(present))
 
 
 def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -51,7 +51,8 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
       raise Mistake(f"the {split} set in {str(builder.data_path)!r} cannot be read ({reason(error)}): delete "
                     "that folder to have it prepared again") from error
     sets[split] = Examples(images, check_labels(labels, num_classes, f"{split!r} of {name!r}"))
-  return Dataset(name, sets["train"], {split: sets[split] for split in test_sets}, num_classes)
+  tests = {split: sets[split] for split in test_sets}
+  return Dataset(name=name, train=sets["train"], tests=tests, num_classes=num_classes)
 
 
 def find(name: str, folder: str) -> tfds.core.DatasetBuilder:

@@ -12,7 +12,8 @@ import contextlib
 import contextvars
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from vmapseeds.mistakes import one_of
 from vmapseeds.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")
+Out = TypeVar("Out")
 _lowering = contextvars.ContextVar("lowering", default=None)
 
 
@@ -42,6 +44,17 @@ def lowering(name: str) -> Iterator[None]:
     yield
   finally:
     _lowering.reset(token)
+
+
+def lowered(function: Callable[..., Out], name: str) -> Callable[..., Out]:
+  """`function`, traced under `lowering(name)`."""
+
+  @functools.wraps(function)
+  def under(*args):
+    with lowering(name):
+      return function(*args)
+
+  return under
 
 
 @dataclasses.dataclass(frozen=True)

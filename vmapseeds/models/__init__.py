@@ -1,6 +1,7 @@
 """Networks by name: Flax Linen modules whose convolutions run as many lanes at once."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 from vmapseeds.mistakes import Mistake
@@ -16,9 +17,12 @@ NAMES = tuple(MODELS)
 LEAST_PIXELS = {"small_cnn": 4, "resnet9": 11, "banerjee_cnn": 4, "linear": 1}  # of height and width
 
 
-def check_size(name: str, height: int, width: int) -> None:
-  """`Mistake` unless images are large enough for the network `name`, which makes them smaller in steps."""
+def check_size(name: str, shape: Sequence[int]) -> None:
+  """`Mistake` unless inputs are images large enough for the network `name`, which makes them smaller in steps."""
   least = LEAST_PIXELS[name]
+  if len(shape) != 3:
+    raise Mistake(f"model {name!r} on inputs of shape {tuple(shape)}: it is of images (height, width, channels)")
+  height, width = shape[:2]
   if min(height, width) < least:
     given = f"model {name!r} on images of {height}×{width} pixels"
     raise Mistake(f"{given}: give at least {least}×{least}, or another model")
@@ -33,13 +37,8 @@ def resolved(precision: str) -> str:
   return "bfloat16" if platform() in ("gpu", "tpu") else "float32"
 
 
-def build(name: str, *, num_classes: int, width: float, precision: str) -> Any:
-  """The network `name`, a Flax module: `model.apply(variables, images, train=...)` on (batch, height, width, channels).
-
-  It computes in `precision` (`auto`, `float32`, `bfloat16`); parameters and batch statistics are float32 in each.
-  """
-  import jax.numpy as jnp
-
+def load(name: str) -> Any:
+  """The class of the network `name`: a Flax module on (batch, height, width, channels) that computes in its `dtype`;
+  parameters and batch statistics are float32."""
   module, _, network = MODELS[name].partition(".")
-  made = getattr(importlib.import_module(f"vmapseeds.models.{module}"), network)
-  return made(num_classes=num_classes, width=width, dtype=jnp.dtype(resolved(precision)))
+  return getattr(importlib.import_module(f"vmapseeds.models.{module}"), network)

@@ -5,7 +5,7 @@ import functools
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from vmapseeds.lanes.convolution import conv_general_dilated
 from vmapseeds.target import platform
@@ -149,7 +149,7 @@ class ConvReluPool(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height width channels"]
+    self, x: Real[Array, "batch height width channels"]
   ) -> Float[Array, "batch rows columns features"]:
     kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, x.shape[-1], self.features))
     bias = self.param("bias", nn.initializers.zeros, (self.features,))

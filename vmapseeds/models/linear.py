@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from vmapseeds.models.layers import flatten
 
@@ -16,6 +16,6 @@ class Linear(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height width channels"], train: bool
+    self, x: Real[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
     return nn.Dense(self.num_classes, dtype=self.dtype)(flatten(x))

@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from vmapseeds.models.layers import Conv, NormReluPool, scaled, torch_init
 
@@ -41,7 +41,7 @@ class ResNet9(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height width channels"], train: bool
+    self, x: Real[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
     def block(x, features, **options):
       return ConvBlock(scaled(features, self.width), dtype=self.dtype, **options)(x, train)

@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from vmapseeds.models.layers import ConvReluPool, flatten, scaled
 
@@ -16,7 +16,7 @@ class SmallCNN(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height width channels"], train: bool
+    self, x: Real[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
     for number, features in enumerate((16, 32)):
       x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
@@ -32,7 +32,7 @@ class BanerjeeCNN(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height width channels"], train: bool
+    self, x: Real[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch classes"]:
     for number, features in enumerate((32, 16)):
       x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)

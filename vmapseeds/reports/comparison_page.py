@@ -20,7 +20,6 @@ from vmapseeds.reports.summary import p_text, run_count
 from vmapseeds.results.opening import check_values, open_results, readable
 from vmapseeds.stats.intervals import sd_interval
 from vmapseeds.store.files import place
-from vmapseeds.training.runs import SOURCES
 
 
 def compare(
@@ -232,7 +231,8 @@ def _rows(results: Sequence[xr.Dataset], folders: Sequence[str | os.PathLike]) -
 def _by_seeds(results: Sequence[xr.Dataset], paired: bool | None) -> tuple[list[np.ndarray], str]:
   """Accuracies, those of the same seeds side by side, and what they have in common: nothing where all are taken."""
   accuracies = [r.accuracy.values for r in results]
-  if paired is not None or not all(f"seed_{source}" in r for r in results for source in SOURCES):
+  names = [[name for name in r.variables if name.startswith("seed_")] for r in results]
+  if paired is not None or not names[0] or any(of_one != names[0] for of_one in names):
     return accuracies, ""
   seeds = [_seeds(r) for r in results]
   _, *places = np.intersect1d(*seeds, return_indices=True)
@@ -251,7 +251,8 @@ def _finished(results: xr.Dataset, folder: str | os.PathLike) -> xr.Dataset:
 
 def _seeds(results: xr.Dataset) -> np.ndarray:
   """One structured value a run, equal where all seeds are."""
-  return np.rec.fromarrays([results[f"seed_{source}"].values for source in SOURCES], names=list(SOURCES))
+  names = [name for name in results.variables if name.startswith("seed_")]
+  return np.rec.fromarrays([results[name].values for name in names], names=names)
 
 
 def _sd(accuracy: np.ndarray) -> str:

@@ -21,7 +21,7 @@ class Group(NamedTuple):
 
 def columns(results: xr.Dataset) -> list[str]:
   """The columns of the runs table with a number a run, seeds last."""
-  found = [name for name, c in results.items() if c.dims == ("run",) and name not in ("accuracy", "diverged")]
+  found = [n for n, c in results.variables.items() if c.dims == ("run",) and n not in ("accuracy", "diverged")]
   return sorted(map(str, found), key=lambda name: name.startswith("seed_"))
 
 

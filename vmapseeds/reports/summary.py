@@ -18,7 +18,6 @@ from vmapseeds.reports import groups
 from vmapseeds.results.opening import errors
 from vmapseeds.stats import Interval
 from vmapseeds.stats.intervals import nonnegative_interval, sd_interval
-from vmapseeds.training.runs import HYPERPARAMETERS
 
 Statistic = dict[str, Any]
 
@@ -80,7 +79,8 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     numbers |= gap_statistics(gaps(kept))
   order = list(GROUPS)
   settings = json.loads(results.attrs["recipe"])
-  values = {name: groups.values_of(kept, name) for name in HYPERPARAMETERS if name in kept}
+  known = {*settings, *settings.get("values", {})}
+  values = {name: groups.values_of(kept, name) for name in groups.columns(kept) if name in known}
   settings |= {name: taken[0] if len(taken) == 1 else taken for name, taken in values.items()}
   return {
     "recipe": settings["name"],

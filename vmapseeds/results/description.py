@@ -12,25 +12,27 @@ Runs that were imported (`vmapseeds.results.imports`) have no seed and none dive
 """
 
 import contextlib
+import json
 import os
+from collections.abc import Container
 from typing import Any
 
 import jax
 import numpy as np
 
-from vmapseeds.data import Dataset
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.evaluation import Evaluation
-from vmapseeds.training.recipes import Recipe
-from vmapseeds.training.runs import Runs
 from vmapseeds.store.folders import check_writable, made, occupied
 from vmapseeds.store.layout import array, checked, ours
 from vmapseeds.store.results import Results
+from vmapseeds.training.runs import Runs
+from vmapseeds.training.supervised import VARIABLES
+from vmapseeds.training.task import Task
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 MIXED = "mixed"  # a condition that is not the same for all runs: records have those of each
-VARIABLES = "variables"
 DIMENSIONS = {"label_map": ("run", "original_class"), "subset": ("run", "train_example")}
+# What bit-for-bit equal results need besides the task.
+CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "data_digest", "mean", "std")
 
 
 def check_folder(path: str | os.PathLike) -> None:
@@ -44,56 +46,55 @@ def check_folder(path: str | os.PathLike) -> None:
 
 
 def open_or_create(
-  path: str | os.PathLike, recipe: Recipe, runs: Runs, data: Dataset, *, block_runs: int, logits: bool,
-  variables: dict[str, jax.ShapeDtypeStruct], conditions: dict[str, Any], versions: dict[str, str],
-  force_mixed: bool = False,
+  path: str | os.PathLike, task: Task, runs: Runs, *, block_runs: int, conditions: dict[str, Any],
+  versions: dict[str, str], force_mixed: bool = False,
 ) -> Results:  # fmt: skip
   """The campaign's folder, made if there is none, extended if it has fewer runs.
 
   Args:
     path: the folder.
-    recipe: what its runs train.
+    task: what its runs train.
     runs: all that it is to have.
-    data: whose labels it keeps.
     block_runs: of a new folder.
-    logits: whether it keeps them.
-    variables: those of one run, by their names; none where they are not kept.
-    conditions: what bit-for-bit equal results need besides the recipe: device kind, lane width, lowering, precision,
+    conditions: what bit-for-bit equal results need besides the task: device kind, lane width, lowering, precision,
       data.
     versions: of Python and of packages.
     force_mixed: goes on under another recipe, other conditions or versions, and notes in the description which.
 
   Raises:
-    Mistake: the folder holds something else, cannot be written, or belongs to another recipe, other runs or other
+    Mistake: the folder holds something else, cannot be written, or belongs to another task, other runs or other
       conditions. Nothing is changed then.
     FileExistsError: another process has made the folder meanwhile.
   """
   check_folder(path)
-  num_classes = runs.num_classes(data.num_classes)
-  labels = {f"{name}/labels": examples.labels for name, examples in data.tests.items()}
   if checked(path) is not None:
     results = Results(path)
-    mixed = check_same(results, recipe, runs, logits, bool(variables), conditions, versions, force_mixed)
-    check_task(results, data, num_classes, variables)
-    results.restore({}, labels)
+    mixed = check_same(results, task, runs, conditions, versions, force_mixed)
+    results.restore({}, task.examples)
     results.extend(len(runs), runs.columns())
     settle(results, conditions, versions, mixed)
     return results
 
-  description = {
-    "recipe": recipe.to_json(), "test_sets": list(recipe.test_sets), "num_classes": num_classes,
-    "sampling": _sampling(runs), "logits": logits, **conditions, "versions": versions,
-  }  # fmt: skip
-  with new_folder(
-    path, description, runs=len(runs), block_runs=block_runs, columns=runs.columns(), labels=labels,
-    logits=np.float32 if logits else None, variables=variables,
+  description = {**task.description(runs), "origin": task.origin, **conditions, "versions": versions}
+  axes = {name: ("example", *(f"target.{axis}" for axis in range(1, a.ndim))) for name, a in task.examples.items()}
+  with made(
+    path, description, runs=len(runs), block_runs=block_runs, columns=runs.columns(), examples=task.examples,
+    outputs=outputs_of(task, runs), dimensions={**DIMENSIONS, **axes},
   ) as results:  # fmt: skip
     return results
 
 
+def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
+  """What a description says of what is stored of each run."""
+  return {
+    name: of_runs(leaf.dtype, **dict(zip(task.dimensions(name, len(leaf.shape)), leaf.shape, strict=True)))
+    for name, leaf in task.outputs(runs).items()
+  }
+
+
 def new_folder(
   path: str | os.PathLike, description: dict[str, Any], *, runs: int, block_runs: int, labels: dict[str, np.ndarray],
-  columns: dict[str, np.ndarray], logits: Any = None, variables: dict[str, jax.ShapeDtypeStruct] | None = None,
+  columns: dict[str, np.ndarray] | None = None, logits: Any = None,
 ) -> contextlib.AbstractContextManager[Results]:  # fmt: skip
   """`made`, with the arrays that runs of classifiers have.
 
@@ -105,22 +106,17 @@ def new_folder(
     labels: by the paths of their arrays, `<test set>/labels`.
     columns: what is known of each run.
     logits: of which dtype they are kept, None where they are not.
-    variables: those of one run, by their names, where they are kept.
   """
   num_classes = description["num_classes"]
-  integers = np.int8 if num_classes <= 127 else np.int16
   outputs = {"diverged": of_runs(bool)}
   for name, of_examples in labels.items():
-    test_set = name.partition("/")[0]
-    outputs[f"{test_set}/predictions"] = of_runs(integers, example=len(of_examples))
+    test_set, count = name.partition("/")[0], len(of_examples)
+    outputs[f"{test_set}/predictions"] = of_runs(np.int8 if num_classes <= 127 else np.int16, example=count)
     outputs[f"{test_set}/accuracy"] = of_runs(np.float64)
     if logits is not None:
-      outputs[f"{test_set}/logits"] = of_runs(logits, **{"example": len(of_examples), "class": num_classes})
-  for name, leaf in (variables or {}).items():
-    axes = {f"{name}.{axis}": n for axis, n in enumerate(leaf.shape)}
-    outputs[f"{VARIABLES}/{name}"] = of_runs(leaf.dtype, **axes)
+      outputs[f"{test_set}/logits"] = of_runs(logits, **{"example": count, "class": num_classes})
   return made(
-    path, description, runs=runs, block_runs=block_runs, columns=columns, examples=labels, outputs=outputs,
+    path, description, runs=runs, block_runs=block_runs, columns=columns or {}, examples=labels, outputs=outputs,
     dimensions={**DIMENSIONS, **dict.fromkeys(labels, ("example",))},
   )  # fmt: skip
 
@@ -130,112 +126,124 @@ def of_runs(dtype: Any, **axes: int) -> dict[str, Any]:
   return array(jax.ShapeDtypeStruct((0, *axes.values()), dtype), "run", *axes)
 
 
-def outputs(
-  diverged: np.ndarray, evaluations: dict[str, Evaluation], variables: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-  """What became of some runs, by the names of the arrays that keep it."""
-  found = {"diverged": diverged, **{f"{VARIABLES}/{name}": leaf for name, leaf in variables.items()}}
-  for name, evaluation in evaluations.items():
-    found[f"{name}/predictions"] = evaluation.predictions
-    found[f"{name}/accuracy"] = evaluation.correct / evaluation.predictions.shape[1]
-    if evaluation.logits is not None:
-      found[f"{name}/logits"] = evaluation.logits
-  return found
-
-
 def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:
   """The shapes of one run's variables by their names, none where they are not kept."""
   names = (name for name in root["arrays"] if name.startswith(f"{VARIABLES}/"))
   return {name.removeprefix(f"{VARIABLES}/"): root["arrays"][name]["shape"] for name in names}
 
 
-def campaign_of(path: str | os.PathLike) -> tuple[Recipe, Runs, Results]:
-  """Recipe, runs table and folder of a campaign. `Mistake` where it is none of ours."""
+def campaign_of(path: str | os.PathLike) -> tuple[Runs, Results]:
+  """Runs table and folder of a campaign. `Mistake` where it is none of ours."""
   root = ours(path)
   if root["device_kind"] == IMPORTED:
     raise Mistake(f"{path} holds imported runs, whose training is not known: give a folder that `vmapseeds train` made")
   results = Results(path, root)
-  return Recipe.from_json(root["recipe"]), Runs.from_columns(results.table(), root["sampling"]), results
+  return Runs.from_columns(results.table(), root["sampling"]), results
 
 
 def check_same(
-  results: Results, recipe: Recipe, runs: Runs, logits: bool, keep_params: bool, conditions: dict[str, Any],
-  versions: dict[str, str], force_mixed: bool = False,
+  results: Results, task: Task, runs: Runs, conditions: dict[str, Any], versions: dict[str, str],
+  force_mixed: bool = False,
 ) -> list[str]:  # fmt: skip
-  """`Mistake`, naming the first difference, unless the folder is of this recipe, these runs and these conditions.
+  """`Mistake`, naming the first difference, unless the folder is of this task, these runs and these conditions.
 
   Returns:
     What differs though runs are done, which only `force_mixed` allows: names of conditions, `versions`, `recipe`.
   """
   other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
-  mixed = check_alike(results, recipe, runs, logits, keep_params, conditions, versions, force_mixed, other, use)
+  mixed = check_alike(results, {**task.description(runs), **conditions, "versions": versions}, force_mixed, other, use)
   columns = runs.columns()
+  held, given = results.root["columns"], list(columns)
+  if held != given:
+    raise Mistake(f"{other}: its runs have {', '.join(held)}, these {', '.join(given)}; {use}")
   results.restore(columns, {})
   shared = min(len(runs), len(results))
   for name, column in results.table().items():
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(column[:shared], columns[name][:shared]):
       raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
+  check_arrays(results, task, runs)
   return mixed
 
 
 def check_alike(
-  results: Results, recipe: Recipe, runs: Runs, logits: bool, keep_params: bool, conditions: dict[str, Any],
-  versions: dict[str, str], force_mixed: bool, other: str, use: str,
-) -> list[str]:  # fmt: skip
-  """The same, whatever the runs' seeds and values are. A mistake begins with `other` and ends with `use`."""
-  stored = results.root
-  force = f"{use}, or --force-mixed"
-  begun, mixed = results.done.any(), []
-  mine, theirs = recipe, Recipe.from_json(stored["recipe"])
-  if conditions["precision"] != MIXED:
-    mine = mine.replace(precision=conditions["precision"])
-  # `auto` is no precision of its own: what it came to is a condition.
-  if theirs.precision == "auto":
-    theirs = theirs.replace(precision=mine.precision)
-  if difference := theirs.differences(mine):
-    same_task = theirs.same_task(mine)
+  results: Results, given: dict[str, Any], force_mixed: bool, other: str, use: str
+) -> list[str]:
+  """The same of what a description says, whatever the runs are. A mistake begins with `other` and ends with `use`."""
+  stored, mixed = results.root, []
+  force, begun = f"{use}, or --force-mixed", results.done.any()
+  if difference := differences(stored, given):
+    same_task = "dataset" in fields_of(stored["recipe"]) and same_data(stored, given)
     if not (force_mixed and same_task):
       raise Mistake(f"{other}: its recipe and this one differ in {difference}; {force if same_task else use}")
     mixed.append("recipe")
-  for name, value in conditions.items():
-    if stored[name] != value and begun:
+  for name in CONDITIONS:
+    if stored[name] != given[name] and begun:
       if not force_mixed or name == "data_digest":
         use_what = use if name == "data_digest" else force
-        raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {value!r}; {use_what}")
+        raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {given[name]!r}; {use_what}")
       mixed.append(name)
-  for package in versions.keys() & stored["versions"].keys() - {"python"}:
-    if stored["versions"][package] != versions[package] and begun:
+  for package in given["versions"].keys() & stored["versions"].keys() - {"python"}:
+    if stored["versions"][package] != given["versions"][package] and begun:
       if not force_mixed:
-        was, now = stored["versions"][package], versions[package]
+        was, now = stored["versions"][package], given["versions"][package]
         raise Mistake(f"{other}: its version of {package} is {was}, not {now}; {force}")
       mixed.append("versions")
-  if stored["logits"] != logits:
+  if stored["logits"] != given["logits"]:
     raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
-  if bool(variables_of(stored)) != keep_params:
-    raise Mistake(f"{other}: trained parameters are {'not ' if keep_params else ''}kept there; {use}")
-  columns = runs.columns()
-  if stored["columns"] != list(columns) or stored["sampling"] != _sampling(runs):
-    was, now = (", ".join(names) for names in (stored["columns"], columns))
-    was, now = f"{was} and sampling {stored['sampling']}", f"{now} and {_sampling(runs)}"
-    raise Mistake(f"{other}: its runs have {was}, these {now}; {use}")
+  if stored["sampling"] != given["sampling"]:
+    raise Mistake(f"{other}: its runs have sampling {stored['sampling']}, these {given['sampling']}; {use}")
   return sorted(set(mixed))
 
 
-def check_task(
-  results: Results, data: Dataset, num_classes: int, variables: dict[str, jax.ShapeDtypeStruct] | None = None
-) -> None:
-  """`Mistake` unless the folder has as many examples and classes as the task, and such variables where given."""
+def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
+  """In what two descriptions' recipes differ, as `field: theirs, mine`; empty when they are equal."""
+  theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
+  for recipe, root in ((theirs, given), (mine, given)):
+    # `auto` is no precision of its own: what it came to is a condition.
+    if recipe.get("precision") == "auto" and root.get("precision", MIXED) != MIXED:
+      recipe["precision"] = root["precision"]
+  names = dict.fromkeys((*theirs, *mine))
+  pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
+  return "; ".join(f"{name}: {told(a)}, {told(b)}" for name, a, b in pairs if a != b)
+
+
+def same_data(stored: dict[str, Any], given: dict[str, Any]) -> bool:
+  """Whether two recipes train on the same data and test on the same sets."""
+  theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
+  return all(theirs.get(name) == mine.get(name) for name in ("dataset", "test_sets", "classes"))
+
+
+def fields_of(recipe: Any) -> dict[str, Any]:
+  """What a described recipe or task is made of. `Mistake` where it is none."""
+  try:
+    fields = json.loads(recipe)
+  except (TypeError, ValueError, RecursionError):
+    fields = None
+  if not isinstance(fields, dict):
+    raise Mistake(f"the recipe is {recipe!r:.100}: give a JSON object, as Recipe.to_json writes it")
+  return fields
+
+
+def told(value: Any) -> str:
+  """A described field in words."""
+  if isinstance(value, dict) and {*value} == {"object", "source"}:
+    return f"{value['object']} (source {value['source']})"
+  return repr(tuple(value) if isinstance(value, list) else value)
+
+
+def check_arrays(results: Results, task: Task, runs: Runs, some: Container[str] | None = None) -> None:
+  """`Mistake` unless the folder has the arrays that the task gives, or `some` of them."""
+  other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
   arrays = results.root["arrays"]
-  held = {f"{name}/labels": arrays[f"{name}/labels"]["shape"] for name in data.tests}
-  given = {f"{name}/labels": [len(examples)] for name, examples in data.tests.items()}
-  held["num_classes"], given["num_classes"] = results.root["num_classes"], num_classes
-  if variables:
-    held["variables"] = variables_of(results.root)
-    given["variables"] = {name: list(leaf.shape) for name, leaf in variables.items()}
-  for name, now in given.items():
-    if held[name] != now:
-      was = f"{held[name]!s:.100}"
-      raise Mistake(f"{results.path} has {name} {was}, the task {now!s:.100}: give what it was begun with")
+  held = {name: (arrays[name]["dtype"], arrays[name]["shape"]) for name in (*results.outputs, *results.examples)}
+  due = {name: (str(a.dtype), [*a.shape]) for name, a in {**task.outputs(runs), **task.examples}.items()}
+  theirs, mine = (any(name.startswith(f"{VARIABLES}/") for name in names) for names in (held, due))
+  if theirs != mine and some is None:
+    raise Mistake(f"{other}: trained parameters are {'not ' if mine else ''}kept there; {use}")
+  held["num_classes"], due["num_classes"] = results.root["num_classes"], task.description(runs)["num_classes"]
+  for name in dict.fromkeys((*held, *due)):
+    if held.get(name) != due.get(name) and (some is None or name in some or name not in results.outputs):
+      raise Mistake(f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}: give what it was begun with")
 
 
 def settle(results: Results, conditions: dict[str, Any], versions: dict[str, str], mixed: list[str]) -> None:
@@ -250,7 +258,3 @@ def settle(results: Results, conditions: dict[str, Any], versions: dict[str, str
 
   if settled(results.root) != results.root:
     results.revise(settled)
-
-
-def _sampling(runs: Runs) -> list | None:
-  return list(runs.sampling) if runs.sampling else None

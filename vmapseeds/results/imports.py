@@ -101,7 +101,7 @@ def import_runs(
     try:
       with new_folder(
         out, {**origin(runs, labels, name), "num_classes": num_classes}, runs=runs.shape[0], block_runs=block_runs,
-        columns={}, labels={"test/labels": true_classes.astype(np.int32)}, logits=runs.dtype if keep_logits else None,
+        labels={"test/labels": true_classes.astype(np.int32)}, logits=runs.dtype if keep_logits else None,
       ) as results:  # fmt: skip
         for rows in blocks(bar, "importing", runs.shape[0], block_runs):
           block = runs[rows]

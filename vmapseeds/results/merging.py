@@ -1,9 +1,11 @@
 """Results folders whose runs were trained apart, as one folder."""
 
 import functools
+import json
 import os
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,16 +15,12 @@ from rich.progress import track
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results import description
-from vmapseeds.results.description import MIXED
+from vmapseeds.results.description import CONDITIONS, MIXED
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, made
 from vmapseeds.store.layout import damaged, digest, object_path
 from vmapseeds.store.results import Results
-from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
-
-# What bit-for-bit equal results need besides the recipe.
-CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "data_digest", "mean", "std")
 
 
 def merge(
@@ -50,7 +48,7 @@ def merge(
   check_empty(out)
   if isinstance(folders, str | os.PathLike) or not len(folders):
     raise Mistake("no results folders to merge: give a list of some that `vmapseeds train` made")
-  tables, sources = zip(*(description.campaign_of(folder)[1:] for folder in folders), strict=True)
+  tables, sources = zip(*map(description.campaign_of, folders), strict=True)
   first = sources[0]
   mixed = {*first.root.get("mixed", [])}.union(*(check_alike(s, first, tables[0], force_mixed) for s in sources[1:]))
   about = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
@@ -83,25 +81,29 @@ def merge(
       steps.append(functools.partial(copy_block, sources, origin[order], merged, block))
     for step in track(steps, "merging", console=Console(stderr=True), disable=not progress):
       step()
-  return open_results(out, about["test_sets"][0])
+  return open_results(out, *about["test_sets"][:1])
 
 
 def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) -> set[str]:
   """What differs between a folder and the first, whose runs are `runs`. `Mistake` where they cannot be merged."""
   other, use = f"{source.path} belongs to another campaign than {first.path}", "leave one of them out"
   mine, theirs = source.root, first.root
-  recipe = Recipe.from_json(theirs["recipe"])
+  given = theirs
   if mine["data_digest"] == theirs["data_digest"]:  # the same data may have lain elsewhere
-    recipe = recipe.replace(dataset=Recipe.from_json(mine["recipe"]).dataset)
-  conditions = {name: theirs[name] for name in CONDITIONS}
-  mixed = description.check_alike(
-    source, recipe, runs, theirs["logits"], bool(description.variables_of(theirs)), conditions, theirs["versions"],
-    force_mixed, other, use,
-  )  # fmt: skip
+    given = {**theirs, "recipe": with_dataset(theirs["recipe"], json.loads(mine["recipe"]).get("dataset"))}
+  mixed = description.check_alike(source, given, force_mixed, other, use)
+  if mine["columns"] != theirs["columns"]:
+    raise Mistake(f"{other}: its runs have {', '.join(mine['columns'])}, not {', '.join(theirs['columns'])}; {use}")
   for name in ("num_classes", "digests", "arrays"):
     if mine[name] != theirs[name]:
       raise Mistake(f"{other}: its {name} are {mine[name]!s:.100}, not {theirs[name]!s:.100}; {use}")
   return {*mixed, *mine.get("mixed", [])}
+
+
+def with_dataset(recipe: str, dataset: Any) -> str:
+  """A described recipe, of data that lie elsewhere."""
+  fields = json.loads(recipe)
+  return json.dumps({**fields, "dataset": dataset} if "dataset" in fields else fields)
 
 
 def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Runs]:
@@ -161,7 +163,7 @@ def copy_block(sources: Sequence[Results], origin: Int[np.ndarray, "merged two"]
     merged: the merged folder.
     block: which.
   """
-  dataset = Recipe.from_json(merged.root["recipe"]).dataset
+  dataset = json.loads(merged.root["recipe"]).get("dataset")
   rows = np.asarray(merged.rows(block))
   rows = rows[origin[rows, 0] >= 0]
   while len(rows):
@@ -172,5 +174,5 @@ def copy_block(sources: Sequence[Results], origin: Int[np.ndarray, "merged two"]
     count = len(rows) if together.all() else int(together.argmin())
     here, rows = rows[:count], rows[count:]
     known = {name: write[name] for name in write.keys() - {"rows", "digests"}}
-    known["recipe"] = Recipe.from_json(write["recipe"]).replace(dataset=dataset).to_json()
+    known["recipe"] = with_dataset(write["recipe"], dataset)
     merged.write(here, {name: sources[s].array(name).oindex[origin[here, 1]] for name in merged.outputs}, known)

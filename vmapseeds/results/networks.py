@@ -20,30 +20,11 @@ from vmapseeds.machine import free_host_memory
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.store.layout import ours, readable
 from vmapseeds.store.results import Results
-from vmapseeds.results.description import MIXED, VARIABLES, variables_of
-from vmapseeds.training.loop import network, normalize
-
-
-def shapes(recipe: Recipe, image: Sequence[int], num_classes: int) -> PyTree[jax.ShapeDtypeStruct]:
-  """What one run's variables look like.
-
-  Args:
-    recipe: whose network.
-    image: height, width and channels.
-    num_classes: K.
-  """
-  model = network(recipe, num_classes)
-  return jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *image)), train=False))
-
-
-def size(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
-  """How many bytes one run's variables have."""
-  return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-
-
-def named(variables: PyTree) -> dict:
-  """The leaves by their names in a results folder; none of None."""
-  return {jax.tree_util.keystr(path, simple=True, separator="."): a for path, a in jax.tree.leaves_with_path(variables)}
+from vmapseeds.results.description import MIXED, variables_of
+from vmapseeds.training.supervised import VARIABLES
+from vmapseeds.training import objects
+from vmapseeds.training.loop import normalize
+from vmapseeds.training.networks import network
 
 
 class Networks(NamedTuple):
@@ -122,17 +103,19 @@ def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
   """What `Networks.apply` is for a folder of these attributes."""
   precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
   model = network(recipe.replace(precision=precision), stored["num_classes"])
-  mean, std = (np.asarray(stored[name], np.float32) for name in ("mean", "std"))
+  mean, std = (None if stored[name] is None else np.asarray(stored[name], np.float32) for name in ("mean", "std"))
 
   @jax.jit
-  def apply(variables, images):
-    remedy = f"give (examples, height, width, {len(mean)}), pixels as in {recipe.dataset}"
-    if images.ndim != 4 or images.shape[-1] != len(mean):
-      raise Mistake(f"images have shape {images.shape}: {remedy}")
+  def apply(variables, inputs):
+    what, data = f"inputs have shape {inputs.shape}", objects.described(recipe.dataset)
+    channels = f"(examples, ..., {len(mean)})" if mean is not None else "a batch"
+    remedy = f"give {channels}, as in {data if isinstance(data, str) else data['object']}"
+    if inputs.ndim < 2 or (mean is not None and inputs.shape[-1] != len(mean)):
+      raise Mistake(f"{what}: {remedy}")
     try:
-      logits = model.apply(variables, normalize(images, *map(jnp.asarray, (mean, std))), train=False)
-    except flax.errors.ScopeParamShapeError:
-      raise Mistake(f"images have shape {images.shape}, which these networks cannot take: {remedy}") from None
-    return logits.astype(jnp.float32)
+      outputs = model.apply(variables, normalize(inputs, *(m if m is None else jnp.asarray(m) for m in (mean, std))))
+    except (TypeError, ValueError, flax.errors.ScopeParamShapeError):
+      raise Mistake(f"{what}, which these networks cannot take: {remedy}") from None
+    return outputs.astype(jnp.float32)
 
   return apply

@@ -22,7 +22,11 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   Dimensions are `run`, `example` (of one test set) and `class`; variables `predictions(run, example)`,
   `labels(example)`, `accuracy(run)`, `diverged(run)`, one `seed_<source>(run)` a source, swept hyperparameters by
   their names and, where kept, `logits(run, example, class)`. Attributes: the recipe as JSON (`recipe`), `versions`,
-  `device_kind`, `lane_width`, `lowering`, `precision`, `mean` and `std` of pixels as the networks saw them.
+  `device_kind`, `lane_width`, `lowering`, `precision`, `mean` and `std` of pixels as the networks saw them. Seeds and
+  swept values are coordinates: `results.groupby("lr")`.
+
+  Where targets are no classes, they are `targets(example)`, and there are no labels and no accuracy. Of a task that is
+  no recipe's, the variables are what its `finish` gives.
 
   `labels` are the classes that the predictions are of. Under a label map they are mapped, and the data set's own are
   `original_labels(example)`. Where label maps differ between runs there is no one label of an example: `labels` is
@@ -32,9 +36,11 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
     Mistake: `path` is no results folder, or has no such test set.
   """
   results = Results(path)
-  one_of("test set", test_set, results.root["test_sets"])
+  if sets := results.root["test_sets"]:
+    one_of("test set", test_set, sets)
   with readable(path):
-    return _mapped(finished(results, test_set))
+    opened = finished(results, test_set if sets else None)
+    return _mapped(opened.set_coords([name for name in results.columns if opened[name].dims == ("run",)]))
 
 
 def _mapped(results: xr.Dataset) -> xr.Dataset:
@@ -50,10 +56,12 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
 
 def opened(results: xr.Dataset | str | os.PathLike) -> xr.Dataset:
   """Results as `open_results` gives them, opened where they are a folder's path. `Mistake` for anything else."""
-  if isinstance(results, xr.Dataset) and {"predictions", "labels", "diverged"} <= {*results.variables}:
-    return results
   if isinstance(results, str | os.PathLike | UPath):
-    return open_results(results)
+    results = open_results(results)
+  if isinstance(results, xr.Dataset):
+    if {"predictions", "labels", "diverged"} <= {*results.variables}:
+      return results
+    raise Mistake("these results have no labels, and so no errors: take their arrays, such as results.predictions")
   raise Mistake(f"results is {type(results).__name__}: give what vs.open_results returns, or the path of a folder")
 
 

@@ -248,11 +248,11 @@ def stop_of(writes: list[dict[str, Any]]) -> int:
   return writes[-1]["rows"][1] if writes else 0
 
 
-def finished(results: Results, group: str) -> xr.Dataset:
+def finished(results: Results, group: str | None) -> xr.Dataset:
   """The runs that are done: the root's arrays and those of a group, which are read when they are asked for."""
   with readable(results.path):
     store = described(results.path, results.root)
-    found = [xr.open_zarr(store, group=g, zarr_format=3, decode_cf=False) for g in (None, group)]
+    found = [xr.open_zarr(store, group=g, zarr_format=3, decode_cf=False) for g in dict.fromkeys((None, group))]
     merged = xr.merge(found, combine_attrs="override", join="exact", compat="no_conflicts")
     names = dict.fromkeys(name.rpartition("/")[2] for name in results.root["arrays"])
     merged = merged[[name for name in names if name in merged]]

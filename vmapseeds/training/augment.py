@@ -9,7 +9,7 @@ be drawn at once, which costs less than one batch's at a time.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Int, Key, Real
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
+from vmapseeds.training.objects import is_import, resolved
 from vmapseeds.training.recipes import augmentation
 
 Image = Real[Array, "height width channels"]
@@ -88,21 +89,35 @@ def parse(text: str) -> tuple[Step, ...]:
   return tuple(STEPS[name]() if size is None else STEPS[name](size) for name, size in augmentation(text))
 
 
-def draws(text: str, key: Key[Array, ""], height: int, width: int) -> tuple[Draw, ...]:
-  """What the steps of `text` draw for one image, each from its own key."""
-  return tuple(step.draw(jax.random.fold_in(key, i), height, width) for i, step in enumerate(parse(text)))
+def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
+  """What the steps draw for one input of this shape, each from its own key; a function of one's own gets the key."""
+  if not is_built_in(steps):
+    return jax.random.key_data(key)
+  return tuple(step.draw(jax.random.fold_in(key, i), *shape[:2]) for i, step in enumerate(parse(steps)))
 
 
-def apply(text: str, image: Image, drawn: tuple[Draw, ...], fill: Fill) -> Image:
-  """`image` after the steps of `text`, given what they drew."""
-  for step, draw in zip(parse(text), drawn, strict=True):
-    image = step.apply(image, draw, fill)
-  return image
+def apply(steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill) -> Real[Array, "..."]:
+  """One input after the steps, given what they drew."""
+  if not is_built_in(steps):
+    return resolved("augment", steps, ())(jax.random.wrap_key_data(drawn, impl="threefry2x32"), single)
+  for step, draw in zip(parse(steps), drawn, strict=True):
+    single = step.apply(single, draw, fill)
+  return single
 
 
-def check_size(text: str, height: int, width: int) -> None:
-  """`Mistake` when a step of `text` is larger than the images."""
-  for name, size in augmentation(text):
+def is_built_in(steps: Any) -> bool:
+  """Whether these are steps by name."""
+  return isinstance(steps, str) and not is_import(steps)
+
+
+def check_size(steps: Any, shape: tuple[int, ...]) -> None:
+  """`Mistake` when a step is larger than the images, or inputs are none."""
+  if not is_built_in(steps) or not steps:
+    return
+  if len(shape) != 3:
+    raise Mistake(f"augmentation {steps!r} on inputs of shape {shape}: it is of images (height, width, channels)")
+  height, width = shape[:2]
+  for name, size in augmentation(steps):
     limit = min(height, width) - (name == "reflect")
     if size and size > limit:
       raise Mistake(f"augmentation '{name}={size}' on images of {height}×{width} pixels: at most {name}={limit}")

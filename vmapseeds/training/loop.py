@@ -1,32 +1,46 @@
 """One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and jit-able."""
 
+import dataclasses
+import functools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax.experimental.layout import Layout, with_layout_constraint
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree, Real
+from jaxtyping import Array, Bool, Float, Int, Key, Num, PyTree, Real
 
-from vmapseeds import models
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, one_line
 from vmapseeds.target import platform
 from vmapseeds.training import augment
+from vmapseeds.training.losses import loss_of
+from vmapseeds.training.networks import network
+from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
-Drawn = tuple[Bool[Array, "*shown"] | Int[Array, "*shown 2"], ...]  # what each augmentation step draws for each image
+Drawn = PyTree[Array]  # what augmentation draws for each input
 
 
-class DeviceExamples(NamedTuple):
-  """Examples on the device, shared by all lanes, and the training set's mean and deviation of pixels a channel."""
+@functools.partial(jax.tree_util.register_dataclass, meta_fields=["num_classes"],
+                   data_fields=["inputs", "targets", "mean", "std"])  # fmt: skip
+@dataclasses.dataclass(frozen=True)
+class DeviceExamples:
+  """Examples on the device, shared by all lanes, and the training set's mean and deviation a channel.
 
-  images: Real[Array, "examples height width channels"]  # as stored: uint8, or float32
-  labels: Int[Array, " examples"]
-  mean: Float[Array, " channels"]
-  std: Float[Array, " channels"]
+  Arrays of JAX or NumPy, or what they look like.
+  """
+
+  inputs: Any  # (examples, ...), as stored: uint8 images (examples, height, width, channels), or numbers of any shape
+  targets: Any  # (examples, ...)
+  mean: Any  # (channels,); None: inputs are not normalised
+  std: Any
+  num_classes: int | None  # None: targets are no classes
+
+  def __len__(self) -> int:
+    return len(self.targets)
 
 
 class Trained(NamedTuple):
@@ -36,32 +50,51 @@ class Trained(NamedTuple):
   diverged: Bool[Array, ""]
 
 
-def network(recipe: Recipe, num_classes: int):
-  """The recipe's Flax module."""
-  return models.build(recipe.model, num_classes=num_classes, width=recipe.width, precision=recipe.precision)
+def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
+  """What a batch looks like to the network."""
+  dtype = data.inputs.dtype if data.mean is None else jnp.float32
+  return jax.ShapeDtypeStruct((size, *data.inputs.shape[1:]), dtype)
 
 
-def check_size(recipe: Recipe, image: Sequence[int], num_classes: int, memory: float) -> None:
-  """`Mistake` where a network is larger than its weights can be counted, or than so many bytes can train."""
-  model = network(recipe, num_classes)
-  params = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, *image)), train=False))["params"]
-  count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeStruct]:
+  """What one run's parameters and batch statistics look like. `Mistake` where the network cannot take the inputs."""
+  inputs, key = batch_like(data, 1), jax.random.key(0)
+  made = network(recipe, data.num_classes)
+  try:
+    variables = jax.eval_shape(made.init, key, inputs)
+    outputs = jax.eval_shape(made.apply, variables, inputs)
+  except (TypeError, ValueError, AssertionError) as error:
+    shape = "×".join(map(str, data.inputs.shape[1:]))
+    raise Mistake(f"model {recipe.model} on inputs of {shape} fails ({one_line(error)[:200]}): give another") from None
+  if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
+    given = f"model {recipe.model} gives outputs of shape {outputs.shape[1:]} for each example"
+    raise Mistake(f"{given}: give {data.num_classes}, one a class")
+  return variables
+
+
+def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
+  """`Mistake` where a network cannot take the inputs, is larger than its weights can be counted, or than so many bytes
+  can train."""
+  count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables_of(recipe, data)["params"]))
   # At least parameters, their gradient and the optimiser's moments, all in float32.
-  needed = 4 * count * {"sgd": 3, "adam": 4}[recipe.optimizer]
+  moments = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
+  needed = 4 * count * (2 + (moments.get(recipe.optimizer, 0) if isinstance(recipe.optimizer, str) else 0))
   if count >= 2**31 or needed > memory:
     given = f"{recipe.model} of width {recipe.width:g} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
     raise Mistake(f"{given}: more than there is memory for, give a smaller width")
 
 
-def normalize(images: Array, mean: Float[Array, " channels"], std: Float[Array, " channels"]) -> Float[Array, "..."]:
-  """Pixel values as the network sees them."""
-  return (images.astype(jnp.float32) - mean) / std
+def normalize(
+  inputs: Array, mean: Float[Array, " channels"] | None, std: Float[Array, " channels"] | None
+) -> Real[Array, "..."]:
+  """Inputs as the network sees them."""
+  return inputs if mean is None else (inputs.astype(jnp.float32) - mean) / std
 
 
-def initialize(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> PyTree[Float[Array, "..."]]:
+def initialize(recipe: Recipe, data: DeviceExamples, run: Run) -> PyTree[Float[Array, "..."]]:
   """The variables before training: a function of the init seed."""
-  image = jnp.zeros((1, *data.images.shape[1:]))
-  return network(recipe, num_classes).init(run.key("init"), image, train=False)
+  inputs = jnp.zeros_like(batch_like(data, 1))
+  return network(recipe, data.num_classes).init(run.key("init"), inputs)
 
 
 def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
@@ -74,45 +107,41 @@ def draw_augmentation(
 ) -> Drawn:
   """What an epoch's augmentation draws for each example: a function of the augment seed, whatever the order."""
   key = jax.random.fold_in(run.key("augment"), epoch)
-  height, width = data.images.shape[1:3]
 
   def one(example):
-    return augment.draws(recipe.augment, jax.random.fold_in(key, example), height, width)
+    return augment.draws(recipe.augment, jax.random.fold_in(key, example), data.inputs.shape[1:])
 
   drawn = jax.vmap(one)(examples.ravel())
   return jax.tree.map(lambda draw: draw.reshape(*examples.shape, *draw.shape[1:]), drawn)
 
 
-def training_images(
-  recipe: Recipe, data: DeviceExamples, images: Real[Array, "batch height width channels"], drawn: Drawn
-) -> Float[Array, "batch height width channels"]:
-  """Images of the training set, augmented and normalised, given what `draw_augmentation` drew for them."""
+def training_inputs(
+  recipe: Recipe, data: DeviceExamples, inputs: Real[Array, "batch ..."], drawn: Drawn
+) -> Real[Array, "batch ..."]:
+  """Inputs of the training set, augmented and normalised, given what `draw_augmentation` drew for them."""
+  if not recipe.augment:
+    return normalize(inputs, data.mean, data.std)
+
+  def one(single, drawn):
+    if own and data.mean is not None:
+      single = single.astype(jnp.float32)
+    return normalize(augment.apply(recipe.augment, single, drawn, fill), data.mean, data.std)
+
   # Cutout is filled with the mean in whole pixel values, as in the published script.
-  fill = jnp.floor(data.mean) if data.images.dtype == jnp.uint8 else data.mean
-
-  def one(image, drawn):
-    return normalize(augment.apply(recipe.augment, image, drawn, fill.astype(image.dtype)), data.mean, data.std)
-
+  mean = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
+  fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(data.inputs.dtype)
+  own = not augment.is_built_in(recipe.augment)
   # On accelerators side by side, not one after another: three channels would leave a vector register almost empty.
   axis = 0 if platform() == "cpu" else -1
-  return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(images, 0, axis), drawn)
+  return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(inputs, 0, axis), drawn)
 
 
-def stored_rows(images: Real[Array, "examples height width channels"]) -> Real[Array, "examples height pixels"]:
-  """The images as an accelerator fetches them fast: a row of pixels is one vector, and an image is in one place."""
-  rows = images.reshape(*images.shape[:2], -1)
+def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..."]:
+  """Images as an accelerator fetches them fast: a row of pixels is one vector, and an image is in one place."""
+  if inputs.ndim != 4:
+    return inputs
+  rows = inputs.reshape(*inputs.shape[:2], -1)
   return with_layout_constraint(rows, Layout(major_to_minor=(0, 1, 2)))
-
-
-def make_optimizer(recipe: Recipe, run: Run, num_steps: int) -> optax.GradientTransformation:
-  """SGD with momentum or Adam, L2 weight decay on every parameter; the run's own values, so a sweep compiles once."""
-  ramp = {"linear": lambda step: 1 - step / num_steps, "constant": lambda step: 1.0}[recipe.schedule]
-  moments = {"sgd": lambda decay: optax.trace(decay), "adam": lambda decay: optax.scale_by_adam(b1=decay)}
-  return optax.chain(
-    optax.add_decayed_weights(run.weight_decay),
-    moments[recipe.optimizer](run.momentum),
-    optax.scale_by_schedule(lambda step: -run.lr * ramp(step)),
-  )
 
 
 def poke_place(params: PyTree[Float[Array, "..."]], key: Key[Array, ""]) -> Int[Array, ""]:
@@ -143,49 +172,63 @@ class State(NamedTuple):
 
 def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
   """How many whole batches the run's training examples make."""
-  return (len(data.labels) if run.subset is None else len(run.subset)) // recipe.batch_size
+  return (len(data) if run.subset is None else len(run.subset)) // recipe.batch_size
 
 
-def start(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> State:
+def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
+  """The examples' targets, through the run's label map, if it has one."""
+  return data.targets if run.label_map is None else run.label_map[data.targets]
+
+
+def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """The network before its first epoch."""
-  variables = initialize(recipe, data, run, num_classes)
+  variables = initialize(recipe, data, run)
   params, batch_stats = variables.pop("params"), variables
   optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
   return State(params, batch_stats, optimizer.init(params), jnp.array(False))
 
 
-def advance(
-  recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int, state: State, first: Int[Array, ""] | int,
-  last: Int[Array, ""] | int,
-) -> State:  # fmt: skip
-  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included."""
-  model = network(recipe, num_classes)
-  rows = stored_rows(data.images)
-  size = len(data.labels) if run.subset is None else len(run.subset)
-  epoch_steps = steps_per_epoch(recipe, data, run)
-  optimizer = make_optimizer(recipe, run, recipe.epochs * epoch_steps)
-  poked = poke_place(state.params, jax.random.fold_in(run.key("init"), 1))
+def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Callable[..., State]:
+  """What a training step does: (state, number of the step, inputs as the network sees them, targets) -> state.
 
-  def loss(params, batch_stats, images, labels, key):
-    logits, updates = model.apply(
-      {"params": params, **batch_stats}, images, train=True, mutable=["batch_stats"], rngs={"dropout": key}
-    )
-    return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean(), updates
+  `begun` is a state of the network, which says what its parameters look like.
+  """
+  model, loss_of_each = network(recipe, data.num_classes), loss_of(recipe)
+  optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
+  poked = poke_place(begun.params, jax.random.fold_in(run.key("init"), 1))
 
-  def step(state, batch):
+  def loss(params, batch_stats, inputs, targets, key):
+    outputs, updates = model.train({"params": params, **batch_stats}, inputs, key)
+    return loss_of_each(outputs.astype(jnp.float32), targets).mean(), updates
+
+  def take_step(state, number, inputs, targets):
     params, batch_stats, opt_state, diverged = state
-    number, examples, drawn = batch
     params = poke(params, poked, jnp.where(number == run.poke_step, run.poke_factor, 1.0))
-
-    images = rows[examples].reshape(recipe.batch_size, *data.images.shape[1:])
-    images = training_images(recipe, data, images, drawn)
-    labels = data.labels[examples] if run.label_map is None else run.label_map[data.labels[examples]]
     dropout_key = jax.random.fold_in(run.key("dropout"), number)
     (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(
-      params, batch_stats, images, labels, dropout_key
+      params, batch_stats, inputs, targets, dropout_key
     )
     updates, opt_state = optimizer.update(gradient, opt_state, params)
-    return State(optax.apply_updates(params, updates), batch_stats, opt_state, diverged | ~jnp.isfinite(value)), None
+    return State(optax.apply_updates(params, updates), batch_stats, opt_state, diverged | ~jnp.isfinite(value))
+
+  return take_step
+
+
+def advance(
+  recipe: Recipe, data: DeviceExamples, run: Run, state: State, first: Int[Array, ""] | int, last: Int[Array, ""] | int
+) -> State:
+  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included."""
+  take_step = stepping(recipe, data, run, state)
+  rows = stored_rows(data.inputs)
+  size = len(data) if run.subset is None else len(run.subset)
+  epoch_steps = steps_per_epoch(recipe, data, run)
+
+  def step(state, batch):
+    number, examples, drawn = batch
+    inputs = rows[examples].reshape(recipe.batch_size, *data.inputs.shape[1:])
+    inputs = training_inputs(recipe, data, inputs, drawn)
+    targets = data.targets[examples] if run.label_map is None else run.label_map[data.targets[examples]]
+    return take_step(state, number, inputs, targets), None
 
   def one_epoch(epoch, state):
     order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
@@ -204,39 +247,12 @@ def finish(state: State) -> Trained:
   return Trained(variables, state.diverged | ~finite.all())
 
 
-def train(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int) -> Trained:
+def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
   """Trains one network from its run's seeds.
 
   Args:
     recipe: static; everything but the randomness.
     data: the training set on the device.
     run: one row of the runs table, traced.
-    num_classes: how many classes the network tells apart.
   """
-  state = start(recipe, data, run, num_classes)
-  return finish(advance(recipe, data, run, num_classes, state, 0, recipe.epochs))
-
-
-def reads(recipe: Recipe, data: DeviceExamples, run: Run, num_classes: int, columns: Sequence[str]) -> bool:
-  """Whether a network depends on some columns of the runs table. The training is traced, and nothing computed.
-
-  Args:
-    recipe: static.
-    data: the training set, of which the shapes count.
-    run: one row of the runs table, of which the shapes count.
-    num_classes: how many classes the network tells apart.
-    columns: fields of `Run`.
-  """
-
-  def network(data, run):
-    state = start(recipe, data, run, num_classes)
-    return advance(recipe, data, run, num_classes, state, 0, recipe.epochs).params if recipe.epochs else state.params
-
-  # What a batch axis does not reach does not depend on what has one.
-  axes = Run(**{name: 0 if name in columns else None for name in Run._fields})
-  batched = run._replace(**{name: jax.tree.map(lambda a: a[None], getattr(run, name)) for name in columns})
-  try:
-    jax.eval_shape(jax.vmap(network, in_axes=(None, axes), out_axes=None), data, batched)
-  except ValueError:
-    return True
-  return False
+  return finish(advance(recipe, data, run, start(recipe, data, run), 0, recipe.epochs))

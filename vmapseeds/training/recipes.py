@@ -6,66 +6,136 @@ import json
 import os
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vmapseeds import models
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, safe_name, whole_number
+from vmapseeds.training import objects
 
-OPTIMIZERS = ("sgd", "adam")
-SCHEDULES = ("linear", "constant")
-PRECISIONS = ("auto", "float32", "bfloat16")
 # Trainings compute in float32, which makes 0 or infinity of what lies beyond.
 LEAST, MOST = 1.2e-38, 3.4e38
 MOST_EPOCHS = 10**6  # steps are counted in 32 bits
 MOST_WIDTH = 1000
-AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")  # what they are: `vmapseeds.training.augment`
 MOST_STEPS = 20
 # What else a results folder holds beside its test sets.
 RESERVED = (
-  "diverged", "label_map", "subset", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "report",
-  "zarr.json", "blocks", "checkpoints", "variables",
+  "diverged", "label_map", "subset", "start", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "gamma",
+  "report", "zarr.json", "blocks", "checkpoints", "variables",
 )  # fmt: skip
-CHOICES = {"model": models.NAMES, "optimizer": OPTIMIZERS, "schedule": SCHEDULES, "precision": PRECISIONS}
+# Registered names; beside them an import string or an object may stand. What they are is told where they are used.
+AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
+CHOICES = {
+  "model": models.NAMES,
+  "optimizer": ("sgd", "nesterov", "adam", "adamw"),
+  "schedule": ("constant", "linear", "step", "exponential", "cosine"),
+  "loss": ("cross_entropy", "squared_error"),
+  "predict": ("argmax", "outputs"),
+}
+PRECISIONS = ("auto", "float32", "bfloat16")
+TRAINABLE = ("all", "last")
+HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
+
+
+class Values(dict):
+  """A mapping that can be hashed, as a recipe must be."""
+
+  def __hash__(self) -> int:
+    return hash(tuple(self.items()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-  """A training configuration without its randomness. Raises `Mistake` when a field's value is not allowed."""
+  """A training configuration without its randomness. Raises `Mistake` when a field's value is not allowed.
+
+  `dataset`, `model`, `loss`, `optimizer`, `schedule`, `augment` and `predict` are a registered name, an import string
+  "package.module:attribute", or the object itself:
+
+  - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes absolute), or a `vs.Dataset`.
+  - `model`: a Flax module, Linen or NNX, or its class, which gets what it has parameters for of `num_classes`, `width`,
+    `dtype`, `dropout`, `rngs`. It is called with a batch of inputs, and with `train` where it has such a parameter.
+  - `loss(outputs, targets)`: (batch,), of a batch; its mean is trained on.
+  - `optimizer(run, steps)`: an `optax.GradientTransformation`, where `run["lr"]` is a value of the run, traced.
+  - `schedule(run, steps)`: the learning rate as a function of the step, of `steps` in all.
+  - `augment(key, input)`: one input, with a key of its own.
+  - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they are.
+
+  What a sweep may vary are `lr`, `momentum`, `weight_decay`, `gamma`, and whatever else `values` names.
+  """
 
   name: str
-  dataset: str  # `digits`, a tensorflow-datasets name, or the path of an .npz, which becomes absolute
-  model: str
+  dataset: Any
+  model: Any
   epochs: int  # 0: evaluated at initialisation
   batch_size: int  # the last, smaller batch of an epoch is dropped
-  lr: float
+  lr: float | None = None  # may be None where the optimizer does without
   momentum: float = 0.9  # of SGD; the first-moment decay of Adam
-  weight_decay: float = 0.0  # on every parameter, added to the gradient
-  optimizer: str = "sgd"
-  schedule: str = "constant"  # `linear`: ramped down to 0 by the end of training
-  augment: str = ""  # steps in their order, e.g. "flip translate=2 cutout=12"
+  weight_decay: float = 0.0  # on every parameter: added to the gradient, or by AdamW taken from the weights
+  gamma: float = 0.1  # what `step` multiplies the learning rate with at each milestone, `exponential` each epoch
+  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # others that are read as `run[name]`
+  optimizer: Any = "sgd"
+  schedule: Any = "constant"  # linear, cosine: down to 0 by the end of training
+  warmup: float = 0.0  # epochs in which the learning rate rises to its full height, in a straight line
+  milestones: tuple[int, ...] = ()  # epochs at which the schedule `step` steps
+  loss: Any = "cross_entropy"
+  label_smoothing: float = 0.0  # of cross entropy
+  augment: Any = ""  # built in are steps in their order, e.g. "flip translate=2 cutout=12"
+  predict: Any = "argmax"
   width: float = 1.0  # multiplies the model's channels
+  dropout: float = 0.0  # rate before the last layer
   classes: tuple[int, ...] | None = None  # merges classes: the new class of each old one, -1 drops it
+  normalize: bool = True  # inputs less `mean`, over `std`; or as they are
   mean: tuple[float, ...] | None = None  # per channel, in pixel values; None: of the training set
   std: tuple[float, ...] | None = None
   test_sets: tuple[str, ...] = ("test",)
   precision: str = "auto"  # of the computation: bfloat16 on GPU and TPU, else float32; parameters are float32 always
+  evaluate_every: int | None = None  # epochs between two evaluations; None: at the end alone
+  training_metrics: bool = False  # whether loss and accuracy on the training set are kept
+  start_from: str | None = None  # a folder of runs whose parameters were kept, from which these go on
+  trainable: str = "all"  # or "last": the last layer alone
+  origin: str = dataclasses.field(default="", compare=False)  # the import string that led to it
 
   def __post_init__(self):
+    given = dict(self.values)
+    for name in [name for name in given if name in HYPERPARAMETERS]:
+      object.__setattr__(self, name, given.pop(name))
     for field in dataclasses.fields(self):
-      object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
-    if self.dataset.endswith(".npz"):
+      if _HINTS[field.name] is not Any and field.name != "values":
+        object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
+    object.__setattr__(self, "values", Values((name, hyperparameter(name, value)) for name, value in given.items()))
+    if isinstance(self.dataset, str | os.PathLike):
       # Whoever goes on with a campaign may do so from elsewhere.
-      object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
+      path = os.fspath(self.dataset)
+      object.__setattr__(self, "dataset", os.path.abspath(path) if path.endswith(".npz") else path)
+    elif not (isinstance(self.dataset, objects.Named) or hasattr(self.dataset, "tests")):
+      raise Mistake(f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a vs.Dataset")
+    for field in ("dataset", "augment", *CHOICES):
+      if isinstance(value := getattr(self, field), str):
+        object.__setattr__(self, field, str(value))
     for field, allowed in CHOICES.items():
-      one_of(f"{field} of recipe {self.name!r}:", getattr(self, field), allowed)
+      if isinstance(value := getattr(self, field), str) and not objects.is_import(value):
+        one_of(f"{field} of recipe {self.name!r}:", value, allowed)
+      elif not (callable(value) or isinstance(value, str | objects.Named)):
+        given = f"{field} is {value!r:.100}"
+        raise Mistake(f"{given}: give a name ({', '.join(allowed)}), package.module:name, or the object")
+    one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
+    one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)
     if at_least("epochs", self.epochs, 0) > MOST_EPOCHS:
       raise Mistake(f"epochs is {self.epochs}: give at most {MOST_EPOCHS}")
     at_least("batch_size", self.batch_size, 1)
-    for field in ("lr", "weight_decay"):
-      hyperparameter(field, getattr(self, field))
-    hyperparameter("momentum", self.momentum)
+    if self.evaluate_every is not None:
+      at_least("evaluate_every", self.evaluate_every, 1)
+    for field in HYPERPARAMETERS:
+      if field != "lr" or self.lr is not None:
+        hyperparameter(field, getattr(self, field))
+    if self.lr is None and isinstance(self.optimizer, str) and not objects.is_import(self.optimizer):
+      raise Mistake(f"recipe {self.name!r} lacks lr: give a learning rate")
+    for field in ("label_smoothing", "dropout"):
+      if not 0 <= getattr(self, field) < 1:
+        raise Mistake(f"{field} is {getattr(self, field)!r}: give a number of at least 0 and below 1")
+    if not 0 <= self.warmup <= MOST_EPOCHS:
+      raise Mistake(f"warmup is {self.warmup!r}: give a number of epochs of at least 0")
     if not 0 < self.width <= MOST_WIDTH:
       raise Mistake(f"width is {self.width!r}: give a finite number above 0, at most {MOST_WIDTH}")
     if self.mean is not None and not all(abs(m) <= MOST for m in self.mean):
@@ -73,17 +143,30 @@ class Recipe:
     if self.std is not None and not all(LEAST <= s <= MOST for s in self.std):
       raise Mistake(f"std is {self.std!r}: give finite numbers above 0, one a channel")
     check_test_sets(self.test_sets)
-    augmentation(self.augment)
+    if isinstance(self.augment, str) and not objects.is_import(self.augment):
+      augmentation(self.augment)
+    elif not (callable(self.augment) or isinstance(self.augment, str | objects.Named)):
+      given = f"augment is {self.augment!r:.100}"
+      raise Mistake(f"{given}: give steps such as 'flip translate=2', or a function of (key, input)")
+
+  @property
+  def hyperparameters(self) -> dict[str, float]:
+    """What a sweep may vary, and the value where it does not."""
+    own = {name: getattr(self, name) for name in HYPERPARAMETERS if getattr(self, name) is not None}
+    return own | self.values
 
   def replace(self, **changes: Any) -> "Recipe":
     """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that is no field."""
+    own = {name: changes.pop(name) for name in {*changes} & {*self.values} - {*FIELDS}}
     for name in changes:
-      one_of("recipe field", name, FIELDS, UnknownField)
+      one_of("recipe field", name, (*FIELDS, *self.values), UnknownField)
+    if own:
+      changes["values"] = self.values | own
     return dataclasses.replace(self, **changes)
 
   def to_json(self) -> str:
     """The recipe as one JSON object; `from_json` reads it back to an equal recipe."""
-    return json.dumps(dataclasses.asdict(self))
+    return json.dumps({field: objects.described(getattr(self, field)) for field in FIELDS})
 
   @classmethod
   def from_json(cls, text: str) -> "Recipe":
@@ -99,21 +182,47 @@ class Recipe:
     missing = [name for name in REQUIRED if name not in fields]
     if missing:
       raise Mistake(f"the recipe lacks {', '.join(missing)}: give every field that has no default")
+    for name, value in fields.items():
+      is_object = isinstance(value, dict) and {*value} == {"object", "source"}
+      if is_object and all(isinstance(v, str) for v in value.values()):
+        fields[name] = objects.Named(value["object"], value["source"])
     return cls(**fields)
+
+  def found_in(self, other: "Recipe") -> "Recipe":
+    """The recipe with the objects of `other` where it only has their names, and they are the same."""
+    same = {f: getattr(other, f) for f in FIELDS if isinstance(getattr(self, f), objects.Named)}
+    return dataclasses.replace(self, **{
+      f: value for f, value in same.items() if objects.described(value) == objects.described(getattr(self, f))
+    })  # fmt: skip
+
+  def check_found(self, who: str) -> None:
+    """`Mistake` where another process could not find what the recipe is made of by its name."""
+    for field in FIELDS if not self.origin else ():
+      if not objects.finds(value := getattr(self, field)):
+        what = f"the {field} of {self.name} is {objects.described(value)['object']}, which no other process can import"
+        raise Mistake(f"{what}: {who} needs it in a module, named by package.module:name")
 
   def same_task(self, other: "Recipe") -> bool:
     """Whether both train on the same data and test on the same sets."""
-    return all(getattr(self, field) == getattr(other, field) for field in ("dataset", "test_sets", "classes"))
+    fields = ("dataset", "test_sets", "classes")
+    return all(objects.described(getattr(self, f)) == objects.described(getattr(other, f)) for f in fields)
 
   def differences(self, other: "Recipe") -> str:
     """The fields in which two recipes differ, as `field: mine, theirs`; empty when they are equal."""
-    pairs = ((f, getattr(self, f), getattr(other, f)) for f in FIELDS)
-    return "; ".join(f"{f}: {mine!r}, {theirs!r}" for f, mine, theirs in pairs if mine != theirs)
+    pairs = ((f, *(objects.described(getattr(recipe, f)) for recipe in (self, other))) for f in FIELDS)
+    return "; ".join(f"{f}: {_told(mine)}, {_told(theirs)}" for f, mine, theirs in pairs if mine != theirs)
 
 
-FIELDS = tuple(f.name for f in dataclasses.fields(Recipe))
+FIELDS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name != "origin")
 REQUIRED = tuple(f.name for f in dataclasses.fields(Recipe) if f.default is dataclasses.MISSING)
 _HINTS = typing.get_type_hints(Recipe)
+
+
+def _told(value: Any) -> str:
+  """A described field in words."""
+  if isinstance(value, dict) and "object" in value:
+    return f"{value['object']} (source {value['source']})"
+  return repr(value)
 
 
 def check_test_sets(names: Sequence[str]) -> None:
@@ -145,6 +254,10 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
 def hyperparameter(name: str, value: object) -> float:
   """`value` as a float, or a `Mistake` when no training can have it as its `name`."""
   value = number(name, value)
+  if name not in HYPERPARAMETERS:
+    if not abs(value) <= MOST:
+      raise Mistake(f"{name} is {value!r}: give a finite number")
+    return value
   if not 0 <= value <= MOST:
     raise Mistake(f"{name} is {value!r}: give a finite number of at least 0")
   if name == "momentum" and value >= 1:
@@ -171,6 +284,10 @@ def _coerced(name: str, value: Any) -> Any:
 def _as(name: str, kind: type, value: Any) -> Any:
   if kind is float:
     return number(name, value)
+  if kind is bool:
+    if not isinstance(value, bool):
+      raise Mistake(f"{name} is {value!r:.200}: give true or false")
+    return value
   if kind is str:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     found = str(value) if isinstance(value, str) else None
@@ -183,14 +300,19 @@ def _as(name: str, kind: type, value: Any) -> Any:
 
 def from_text(field: str, text: str) -> Any:
   """The value that `--set field=text` means: JSON where the field is no name, commas for lists."""
-  one_of("recipe field", field, FIELDS, UnknownField)
+  if field not in FIELDS:
+    return _number(text)  # of a value of the recipe's own; what has no such value refuses it
   hint = _HINTS[field]
-  if hint is str:
+  if hint in (str, Any):
     return text
   if text.lower() in ("none", "null"):
     return None
-  if hint in (int, float):
-    return _number(text)
+  if isinstance(hint, types.UnionType):
+    hint = typing.get_args(hint)[0]
+  if hint is str:
+    return text
+  if hint in (int, float, bool):
+    return _number(text.lower() if hint is bool else text)
   return [v if "str" in str(hint) else _number(v) for v in text.strip("[]()").split(",") if v]
 
 
@@ -297,5 +419,10 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   """
   if isinstance(name, Recipe):
     return name.replace(**overrides)
+  if isinstance(name, str) and objects.is_import(name):
+    found = objects.imported(name)
+    if not isinstance(found, Recipe):
+      raise Mistake(f"{name} is {type(found).__name__}: give a vs.Recipe")
+    return dataclasses.replace(found.replace(**overrides), origin=name)
   one_of("recipe", name, RECIPES)
   return RECIPES[name][0].replace(**overrides)

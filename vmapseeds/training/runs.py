@@ -2,50 +2,57 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import zlib
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, Int, Integer, Key, UInt32
+from jaxtyping import Array, Float, Integer, Key, UInt32
 
 from vmapseeds.data import splits
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, whole_number
-from vmapseeds.training.recipes import MOST, Recipe, hyperparameter
+from vmapseeds.training.recipes import HYPERPARAMETERS, MOST, Recipe, hyperparameter
 
-SOURCES = ("init", "order", "augment", "dropout", "data")
-HYPERPARAMETERS = ("lr", "momentum", "weight_decay")
-OPTIONAL = ("poke_step", "poke_factor", "label_map", "subset")
+SOURCES = ("init", "order", "augment", "dropout", "data")  # of supervised training
+OPTIONAL = ("poke_step", "poke_factor", "label_map", "subset", "start")
 MOST_RUNS = 10**7  # of a table
 NEVER = -1  # the poke step of a run that is not poked
 
 
 def source_key(source: str, seed: np.uint32 | UInt32[Array, ""]) -> Key[Array, ""]:
   """The key that a seed means for a source of randomness: different sources never share a stream."""
+  number = SOURCES.index(source) if source in SOURCES else len(SOURCES) + zlib.crc32(source.encode()) % 2**31
   # Threefry whatever the default is: with other generators vmapped draws depend on a lane's neighbours.
-  return jax.random.fold_in(jax.random.key(SOURCES.index(source), impl="threefry2x32"), seed)
+  return jax.random.fold_in(jax.random.key(number, impl="threefry2x32"), seed)
 
 
-class Run(NamedTuple):
-  """One row of the runs table as the training sees it: traced scalars, so that no value of them recompiles."""
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One row of the runs table as the training sees it: traced scalars, so that no value of them recompiles.
 
-  init: UInt32[Array, ""]
-  order: UInt32[Array, ""]
-  augment: UInt32[Array, ""]
-  dropout: UInt32[Array, ""]
-  data: UInt32[Array, ""]
-  lr: Float[Array, ""]
-  momentum: Float[Array, ""]
-  weight_decay: Float[Array, ""]
-  poke_step: Int[Array, ""]
-  poke_factor: Float[Array, ""]
-  label_map: Int[Array, " classes"] | None = None
-  subset: Int[Array, " train"] | None = None
+  `run.key("init")` is the key of a source of randomness, `run["lr"]` a value that may be swept. What else a run may
+  have is None where the table says nothing of it.
+  """
+
+  seeds: dict[str, ArrayLike]
+  values: dict[str, ArrayLike]
+  poke_step: ArrayLike | None = None
+  poke_factor: ArrayLike | None = None
+  label_map: ArrayLike | None = None  # (classes,)
+  subset: ArrayLike | None = None  # (train,), indices of the examples that it is trained on
+  start: Any = None  # the variables it starts from
 
   def key(self, source: str) -> Key[Array, ""]:
     """The key of one source of randomness: a function of that source's seed alone."""
-    return source_key(source, getattr(self, source))
+    one_of("source of randomness", source, self.seeds, UnknownField)
+    return source_key(source, self.seeds[source])
+
+  def __getitem__(self, name: str) -> ArrayLike:
+    one_of("value of a run", name, self.values, UnknownField)
+    return self.values[name]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,19 +60,22 @@ class Runs:
   """A table of runs, made by `independent`, `vary`, `sweep` or `concat` and refined by the other methods.
 
   A source's seed is its number in [0, 2³²); equal seeds of a source give equal draws of that source, whatever the
-  other seeds are. Hyperparameters that are not swept come from the recipe.
+  other seeds are. Values that are not swept come from the recipe or the task. So do the names of sources and values:
+  those that it does not know are refused when it is trained.
   """
 
-  seeds: dict[str, UInt32[np.ndarray, " runs"]]
+  seeds: dict[str, UInt32[np.ndarray, " runs"]]  # of the sources of supervised training, and of others that vary
   values: dict[str, Float[np.ndarray, " runs"]] = dataclasses.field(default_factory=dict)
   poke_step: Integer[np.ndarray, " runs"] | None = None
   poke_factor: Float[np.ndarray, " runs"] | None = None
   label_map: Integer[np.ndarray, "runs classes"] | None = None
   subset_indices: Integer[np.ndarray, "runs train"] | None = None
+  start: Integer[np.ndarray, " runs"] | None = None  # which stored network each starts from
+  others: UInt32[np.ndarray, " runs"] | None = None  # seeds of any source that is not among `seeds`
   sampling: tuple[str, int | None] | None = None  # ("subset" or "bootstrap", size): drawn by the data seed
 
   def __len__(self) -> int:
-    return len(self.seeds["init"])
+    return len(next(iter(self.seeds.values())))
 
   def __getitem__(self, rows: int | slice | Sequence[int]) -> "Runs":
     """Some rows of the table, in the order given."""
@@ -77,7 +87,7 @@ class Runs:
   @classmethod
   def independent(cls, n: int, *, start: int = 0) -> "Runs":
     """`n` runs in which every source varies: run i has seed `start` + i for each."""
-    return cls(dict.fromkeys(SOURCES, _seeds(start, n)))
+    return cls(dict.fromkeys(SOURCES, seeds := _seeds(start, n)), others=seeds)
 
   @classmethod
   def vary(cls, sources: str | Sequence[str], n: int, *, start: int = 0, fixed: int = 0) -> "Runs":
@@ -90,38 +100,41 @@ class Runs:
     """
     varied = _listed(sources)
     for source in varied:
-      one_of("source of randomness", source, SOURCES, UnknownField)
+      if not isinstance(source, str):
+        one_of("source of randomness", source, SOURCES, UnknownField)
     if len(set(varied)) < len(varied):
       raise Mistake(f"sources that vary are {', '.join(varied)}: name each once")
     if not varied:
       raise Mistake(f"no source of randomness to vary: choose some of {', '.join(SOURCES)}")
     columns = _seeds(start, n), np.repeat(_seeds(fixed, 1), n)
-    return cls({source: columns[source not in varied] for source in SOURCES})
+    named = dict.fromkeys((*SOURCES, *varied))
+    return cls({source: columns[source not in varied] for source in named}, others=columns[1])
 
   @classmethod
   def sweep(cls, *, seeds: int | None = None, start: int = 0, **values: float | Sequence[float]) -> "Runs":
     """Every combination of hyperparameters, `seeds` times each: the same seeds, from `start` on, for each combination.
 
-    Rows go seed by seed, so that more seeds extend the table. Hyperparameters are `lr`, `momentum`, `weight_decay`.
+    Rows go seed by seed, so that more seeds extend the table. Values are those that the recipe or the task declares.
+    Recipes have at least `lr`, `momentum`, `weight_decay`.
 
     >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
     [0.10000000149011612, 0.20000000298023224, 0.10000000149011612, 0.20000000298023224]
     """
     swept = {}
     for name, column in values.items():
-      one_of("hyperparameter", name, HYPERPARAMETERS, UnknownField)
       swept[name] = np.array([hyperparameter(name, value) for value in _listed(column)], np.float32)
       if not len(swept[name]):
         raise Mistake(f"{name} is swept over no values: give at least one")
       if len(np.unique(swept[name])) < len(swept[name]):
         raise Mistake(f"{name} is swept over {', '.join(f'{v:g}' for v in swept[name])}: give each value once")
     if not swept:
-      raise Mistake(f"nothing to sweep: give values for some of {', '.join(HYPERPARAMETERS)}")
+      raise Mistake("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
     each = math.prod(map(len, swept.values()))
     _checked_count(at_least("seeds", seeds, 1) * each)
     grids = np.meshgrid(*swept.values(), indexing="ij")
     columns = {name: np.tile(grid.ravel(), seeds) for name, grid in zip(swept, grids, strict=True)}
-    return cls(dict.fromkeys(SOURCES, np.repeat(_seeds(start, seeds), each)), columns)
+    seeds = np.repeat(_seeds(start, seeds), each)
+    return cls(dict.fromkeys(SOURCES, seeds), columns, others=seeds)
 
   @classmethod
   def concat(cls, tables: Sequence["Runs"]) -> "Runs":
@@ -143,12 +156,10 @@ class Runs:
   @classmethod
   def from_columns(cls, columns: dict[str, np.ndarray], sampling: Sequence | None = None) -> "Runs":
     """The table that `columns` gave, as results keep it; `sampling` is not among the columns."""
-    return cls(
-      {source: columns[f"seed_{source}"] for source in SOURCES},
-      {name: columns[name] for name in HYPERPARAMETERS if name in columns},
-      *(columns.get(name) for name in OPTIONAL),
-      sampling=tuple(sampling) if sampling else None,
-    )
+    seeds = {name.removeprefix("seed_"): column for name, column in columns.items() if name.startswith("seed_")}
+    values = {name: column for name, column in columns.items() if not name.startswith("seed_") and name not in OPTIONAL}
+    optional = (columns.get(name) for name in OPTIONAL)
+    return cls(seeds, values, *optional, sampling=tuple(sampling) if sampling else None)
 
   # The same runs, changed.
 
@@ -201,20 +212,38 @@ class Runs:
       raise Mistake(f"{what} for {len(rows)} runs in a table of {len(self)}: give a row a run")
     return np.array(np.broadcast_to(rows, (len(self), rows.shape[-1])))
 
+  def start_from(self, network: int | Sequence[int]) -> "Runs":
+    """The same runs, begun from stored network number `network` of the folder that the recipe starts from.
+
+    One number for all runs, or one a run. Without it, run i starts from network i modulo how many there are.
+    """
+    networks = _whole_numbers(network, 0)
+    if networks is None or networks.ndim > 1 or (networks.ndim and len(networks) != len(self)):
+      raise Mistake(f"networks to start from are {network!r:.200}: give a whole number from 0, or one a run")
+    return dataclasses.replace(self, start=np.array(np.broadcast_to(networks, len(self))))
+
   # What others read.
 
   def varying(self) -> list[str]:
     """The sources that were chosen to vary: none where no source is fixed, as in `independent`."""
-    varying = [source for source in SOURCES if np.ptp(self.seeds[source])]
-    return varying if len(varying) < len(SOURCES) else []
+    varying = [source for source in _ordered(self.seeds, SOURCES) if np.ptp(self.seeds[source])]
+    return varying if len(varying) < len(self.seeds) else []
+
+  def of(self, sources: Sequence[str], values: Collection[str]) -> "Runs":
+    """The table with a seed for each of `sources`. `Mistake` where it varies others, or has values of other names."""
+    for source in self.varying():
+      one_of("source of randomness", source, sources, UnknownField)
+    for name in self.values:
+      one_of("value to sweep", name, values, UnknownField)
+    return dataclasses.replace(self, seeds={source: self.seeds.get(source, self.others) for source in sources})
 
   def columns(self) -> dict[str, np.ndarray]:
-    """The table by the names that results use: `seed_<source>`, swept hyperparameters, pokes, maps and subsets."""
-    optional = dict(zip(OPTIONAL, (self.poke_step, self.poke_factor, self.label_map, self.subset_indices), strict=True))
+    """The table by the names that results use: `seed_<source>`, swept values, pokes, label maps, subsets, starts."""
+    optional = (self.poke_step, self.poke_factor, self.label_map, self.subset_indices, self.start)
     return {
-      **{f"seed_{source}": self.seeds[source] for source in SOURCES},
-      **{name: self.values[name] for name in HYPERPARAMETERS if name in self.values},
-      **{name: column for name, column in optional.items() if column is not None},
+      **{f"seed_{source}": self.seeds[source] for source in _ordered(self.seeds, SOURCES)},
+      **{name: self.values[name] for name in _ordered(self.values, HYPERPARAMETERS)},
+      **{name: column for name, column in zip(OPTIONAL, optional, strict=True) if column is not None},
     }
 
   def check(self, recipe: Recipe, num_train: int, num_classes: int) -> None:
@@ -249,25 +278,24 @@ class Runs:
   def lanes(self, recipe: Recipe, num_train: int) -> Run:
     """The table as a `Run` of arrays (runs, ...), the recipe's values where nothing is swept."""
     n = len(self)
-    filled = {name: np.full(n, getattr(recipe, name), np.float32) for name in HYPERPARAMETERS}
+    values = {name: np.full(n, value, np.float32) for name, value in recipe.hyperparameters.items()}
     subset = self.subset_indices
     if self.sampling:
       kind, size = self.sampling
       draw = jax.vmap(lambda seed: getattr(splits, kind)(source_key("data", seed), num_train, size or num_train))
       subset = np.asarray(jax.jit(draw)(self.seeds["data"]))
     return Run(
-      **self.seeds,
-      **(filled | self.values),
+      self.seeds, values | self.values,
       poke_step=np.full(n, NEVER, np.int32) if self.poke_step is None else self.poke_step,
       poke_factor=np.ones(n, np.float32) if self.poke_factor is None else self.poke_factor,
       label_map=self.label_map,
       subset=subset,
-    )
+    )  # fmt: skip
 
 
 jax.tree_util.register_dataclass(
   Runs,
-  data_fields=["seeds", "values", "poke_step", "poke_factor", "label_map", "subset_indices"],
+  data_fields=["seeds", "values", "poke_step", "poke_factor", "label_map", "subset_indices", "start", "others"],
   meta_fields=["sampling"],
 )
 
@@ -280,6 +308,11 @@ def as_runs(given: Runs | int) -> Runs:
   if whole_number(given) is None:
     raise Mistake(f"runs is {given!r:.100}: give how many, or a table as vs.Runs.independent makes it")
   return Runs.independent(given)
+
+
+def _ordered(names: Collection[str], first: Sequence[str]) -> list[str]:
+  """The names, those of `first` in their order and then the others."""
+  return [name for name in first if name in names] + sorted({*names} - {*first})
 
 
 def _seeds(start: int, n: int) -> UInt32[np.ndarray, " runs"]:

@@ -1,0 +1,46 @@
+"""Losses and predictions by name: functions of a batch of outputs, in float32, that give a number an example."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, Num
+
+from vmapseeds.training.objects import resolved
+from vmapseeds.training.recipes import CHOICES, Recipe
+
+Loss = Callable[[Float[Array, "batch ..."], Num[Array, "batch ..."]], Float[Array, " batch"]]
+
+
+def cross_entropy(
+  logits: Float[Array, "batch classes"], labels: Int[Array, " batch"], smoothing: float = 0.0
+) -> Float[Array, " batch"]:
+  """Cross entropy with the labels, of which `smoothing` is spread over all classes (Szegedy et al. 2016, section 7)."""
+  if not smoothing:
+    return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+  return optax.softmax_cross_entropy(logits, optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), smoothing))
+
+
+def squared_error(outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, " batch"]:
+  """The mean over an example's targets of the squared difference."""
+  return ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).mean(-1)
+
+
+def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
+  """The most likely class (lowest of ties), -1 where a logit is NaN."""
+  classes = jnp.where(jnp.isnan(logits).any(-1), -1, logits.argmax(-1))
+  return classes.astype(jnp.int8 if logits.shape[-1] <= 127 else jnp.int16)
+
+
+def loss_of(recipe: Recipe) -> Loss:
+  """The recipe's loss."""
+  smoothed = functools.partial(cross_entropy, smoothing=recipe.label_smoothing)
+  return resolved("loss", recipe.loss, dict(zip(CHOICES["loss"], (smoothed, squared_error), strict=True)))
+
+
+def predict_of(recipe: Recipe) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
+  """What the recipe keeps of outputs."""
+  built_in = (argmax, lambda outputs: outputs)
+  return resolved("predict", recipe.predict, dict(zip(CHOICES["predict"], built_in, strict=True)))

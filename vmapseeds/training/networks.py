@@ -1,0 +1,119 @@
+"""Flax modules as pairs of pure functions: Linen and NNX, with or without batch statistics, dropout, or a mode."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jaxtyping import Array, Float, Key, PyTree
+
+from vmapseeds import models
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.objects import resolved
+from vmapseeds.training.recipes import Recipe
+
+Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+  """A network without its variables.
+
+  `init(key, inputs)` makes them. `apply(variables, inputs)` gives the outputs of a batch in evaluation mode, and
+  `train(variables, inputs, key)` in training mode, with the batch statistics that follow.
+  """
+
+  init: Callable[[Key[Array, ""], Array], Variables]
+  apply: Callable[[Variables, Array], Array]
+  train: Callable[[Variables, Array, Key[Array, ""]], tuple[Array, Variables]]
+  module: Any  # of Linen; None for NNX
+
+
+def network(recipe: Recipe, num_classes: int | None) -> Network:
+  """The recipe's network, for so many classes where its targets are classes."""
+  return _network(recipe, num_classes, models.resolved(recipe.precision))
+
+
+@functools.cache
+def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network:
+  options = {"num_classes": num_classes, "width": recipe.width, "dropout": recipe.dropout}
+  options["dtype"] = jnp.dtype(precision)
+  named = isinstance(recipe.model, str) and recipe.model in models.NAMES
+  model = models.load(recipe.model) if named else resolved("model", recipe.model, models.NAMES)
+  if isinstance(model, nn.Module):
+    return linen(model)
+  if isinstance(model, type) and issubclass(model, nn.Module):
+    taken = {field.name for field in dataclasses.fields(model) if field.init}
+    return linen(_made(recipe, model, taken, options))
+  if isinstance(model, nnx.Module):
+    raise Mistake(f"model is a {type(model).__name__} with parameters of its own: give the class, which each run makes")
+  taken = {*inspect.signature(model.__init__ if isinstance(model, type) else model).parameters}
+  made = functools.partial(_made, recipe, model, taken, options)
+  found = nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0))) if "rngs" in taken else made()
+  return from_nnx(made) if isinstance(found, nnx.Module) else linen(found)
+
+
+def _made(recipe: Recipe, model: Any, taken: set[str], options: dict[str, Any], **more: Any) -> Any:
+  """The model, given what it has parameters for. `Mistake` for what the recipe asks of it and it has none for."""
+  for name, none in (("width", 1.0), ("dropout", 0.0)):
+    if options[name] != none and name not in taken:
+      raise Mistake(f"{name} is {options[name]}: the model {recipe.model} takes none, give {none:g}")
+  if recipe.precision == "bfloat16" and "dtype" not in taken:
+    raise Mistake(f"precision is bfloat16: the model {recipe.model} takes no dtype, give auto or float32")
+  return model(**{name: value for name, value in options.items() if name in taken}, **more)
+
+
+def linen(model: nn.Module) -> Network:
+  """A Linen module as pure functions."""
+  mode = "train" in inspect.signature(type(model).__call__).parameters
+
+  def init(key, inputs):
+    return model.init({"params": key, "dropout": key}, inputs, **({"train": False} if mode else {}))
+
+  def apply(variables, inputs):
+    return model.apply(variables, inputs, **({"train": False} if mode else {}))
+
+  def train(variables, inputs, key):
+    given = {"train": True} if mode else {}
+    mutable = [name for name in variables if name != "params"] or ["batch_stats"]
+    outputs, updates = model.apply(variables, inputs, mutable=mutable, rngs={"dropout": key}, **given)
+    return outputs, dict(updates)
+
+  return Network(init, apply, train, model)
+
+
+def from_nnx(make: Callable[..., nnx.Module]) -> Network:
+  """An NNX module as pure functions. It is made anew in each, so that its random streams begin from the key."""
+
+  def init(key, inputs):
+    params, others = _states(make(rngs=nnx.Rngs(key)))
+    return {"params": nnx.to_pure_dict(params)} | ({"batch_stats": nnx.to_pure_dict(others)} if others else {})
+
+  def called(variables, inputs, key, training):
+    model = make(rngs=nnx.Rngs(key))
+    for state, kind in zip(_states(model), ("params", "batch_stats"), strict=True):
+      nnx.replace_by_pure_dict(state, variables.get(kind, {}))
+      nnx.update(model, state)
+    model.train() if training else model.eval()
+    mode = {"train": training} if "train" in inspect.signature(type(model).__call__).parameters else {}
+    outputs = model(inputs, **mode)
+    return outputs, {"batch_stats": nnx.to_pure_dict(_states(model)[1])} if "batch_stats" in variables else {}
+
+  def apply(variables, inputs):
+    return called(variables, inputs, jax.random.key(0), False)[0]
+
+  def train(variables, inputs, key):
+    return called(variables, inputs, key, True)
+
+  return Network(init, apply, train, None)
+
+
+def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
+  """Its parameters, and all else that is no random stream."""
+  _, params, _, others = nnx.split(model, nnx.Param, nnx.RngState, ...)
+  return params, others

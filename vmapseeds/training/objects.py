@@ -1,0 +1,113 @@
+"""What a recipe is made of: registered names, import strings `"package.module:attribute"`, or objects themselves.
+
+A folder describes an object by its name and a digest of its source, so that another process can find it, and so that
+one that was edited is noticed. What no name leads to (a lambda, what a function made, what is in `__main__`) trains and
+resumes in its own program alone.
+"""
+
+import functools
+import hashlib
+import importlib.util
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from vmapseeds.mistakes import Mistake, one_line, one_of
+
+
+class Named(NamedTuple):
+  """An object as a folder describes it."""
+
+  name: str  # package.module:attribute
+  source: str  # digest
+
+
+def is_import(text: str) -> bool:
+  """Whether a text is an import string; `cifar10:3.0.2` is none."""
+  return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
+
+
+def is_found(text: str) -> bool:
+  """Whether a text is an import string of a package that is there: data sets have names of the same form."""
+  return is_import(text) and importlib.util.find_spec(text.partition(".")[0].partition(":")[0]) is not None
+
+
+def imported(text: str) -> Any:
+  """The object that an import string means. `Mistake` where there is none."""
+  module, _, attribute = text.partition(":")
+  try:
+    return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+  except (ImportError, AttributeError, ValueError, TypeError) as error:
+    raise Mistake(f"{text!r} cannot be imported ({one_line(error)}): give package.module:attribute") from None
+
+
+def resolved(what: str, value: Any, registry: Mapping[str, Any]) -> Any:
+  """The object that a recipe's field means: a registered name's, an imported one, or itself."""
+  if isinstance(value, Named):
+    if not is_importable(value.name):
+      raise Mistake(f"the {what} is {value.name}, which only its own program can make: start that program again")
+    found = imported(value.name)
+    if (now := described(found)["source"]) != value.source:
+      raise Mistake(f"the {what} {value.name} has changed: its source is {now}, it was {value.source}; undo the change")
+    return found
+  if not isinstance(value, str):
+    return value
+  if is_import(value):
+    return imported(value)
+  one_of(f"{what}", value, registry)
+  return registry[value]
+
+
+def described(value: Any) -> Any:
+  """What JSON says of a field: plain values as they are, objects and import strings as `object` and `source`."""
+  if isinstance(value, Named):
+    return {"object": value.name, "source": value.source}
+  if isinstance(value, str) and is_found(value):
+    return {"object": value, "source": _digest(_source(imported(value)))}
+  if hasattr(value, "described"):
+    return value.described()
+  if callable(value):
+    return {"object": name_of(value), "source": _digest(_source(value))}
+  return value
+
+
+def name_of(value: Any) -> str:
+  """The name of a function, a class, or the class of an instance."""
+  named = value if hasattr(value, "__qualname__") else type(value)
+  return f"{named.__module__}:{named.__qualname__}"
+
+
+def is_importable(name: str) -> bool:
+  """Whether another process finds an object of this name."""
+  return not name.startswith("__main__:") and "<" not in name
+
+
+def finds(value: Any) -> bool:
+  """Whether a name that a folder keeps leads to `value` again."""
+  if hasattr(value, "described"):
+    return False
+  if isinstance(value, str | Named) or not callable(value):
+    return not isinstance(value, Named) or is_importable(value.name)
+  name = name_of(value)
+  return is_importable(name) and hasattr(value, "__qualname__")
+
+
+def _digest(text: str) -> str:
+  return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _source(value: Any) -> str:
+  """What an object does, as text: its source, and what it was made with."""
+  if isinstance(value, functools.partial):
+    return f"{_source(value.func)} {[*map(_source, value.args)]} { {k: _source(v) for k, v in value.keywords.items()} }"
+  if not callable(value):
+    return repr(value)
+  code = value if hasattr(value, "__qualname__") else type(value)
+  cells = [cell.cell_contents for cell in getattr(code, "__closure__", None) or ()]
+  try:
+    text = inspect.getsource(code)
+  except (OSError, TypeError):  # typed at a prompt
+    text = repr((code.__code__.co_code, code.__code__.co_consts)) if hasattr(code, "__code__") else code.__qualname__
+  made = repr(value) if code is type(value) else ""
+  return " ".join([text, made, *(repr(cell) for cell in cells if isinstance(cell, str | int | float | tuple))])

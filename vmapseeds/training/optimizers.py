@@ -1,0 +1,66 @@
+"""Optimizers and schedules by name. Their numbers are values of the run, traced, so that a sweep compiles once."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from vmapseeds.training.objects import resolved
+from vmapseeds.training.recipes import CHOICES, Recipe
+from vmapseeds.training.runs import Run
+
+Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
+
+# What is made of a gradient before the learning rate, given the momentum.
+MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {
+  "sgd": lambda momentum: optax.trace(momentum),
+  "nesterov": lambda momentum: optax.trace(momentum, nesterov=True),
+  "adam": lambda momentum: optax.scale_by_adam(b1=momentum),
+  "adamw": lambda momentum: optax.scale_by_adam(b1=momentum),
+}
+
+
+def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
+  """What the learning rate is multiplied with at a step, of `steps` in all."""
+  an_epoch = max(1, steps // max(1, recipe.epochs))
+  milestones = jnp.array(recipe.milestones, jnp.int32) * an_epoch
+  ramps: dict[str, Schedule] = {
+    "constant": lambda step: 1.0,
+    "linear": lambda step: 1 - step / steps,
+    "cosine": lambda step: 0.5 * (1 + jnp.cos(jnp.pi * step / steps)),
+    "step": lambda step: run["gamma"] ** (step >= milestones).sum(),
+    "exponential": lambda step: run["gamma"] ** (step // an_epoch),
+  }
+  chosen, rising = ramps[recipe.schedule], round(recipe.warmup * an_epoch)
+  if not rising:
+    return chosen
+  return lambda step: chosen(step) * jnp.minimum(1.0, (step + 1) / rising)
+
+
+def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransformation:
+  """The recipe's optimizer for a training of `steps` steps, with the run's own values.
+
+  Weight decay is on every parameter: added to the gradient (L2), or with `adamw` to the update (Loshchilov & Hutter
+  2019), as `optax.adamw` has it.
+  """
+  optimizer, schedule = (resolved(f, getattr(recipe, f), dict.fromkeys(CHOICES[f])) for f in ("optimizer", "schedule"))
+  if optimizer is not None:
+    try:
+      return optimizer(run, steps)
+    except jax.errors.ConcretizationTypeError:
+      # It asks in Python what a value is, as optax does of some: the value is compiled in, and a sweep of it refused.
+      fixed = {name: np.float32(value) for name, value in recipe.hyperparameters.items()}
+      return optimizer(dataclasses.replace(run, values=fixed), steps)
+  if schedule is None:
+    height = ramp(recipe, run, steps)
+    rate = lambda step: -run["lr"] * height(step)  # noqa: E731
+  else:
+    of_step = schedule(run, steps)
+    rate = lambda step: -of_step(step)  # noqa: E731
+  moments, decay = MOMENTS[recipe.optimizer](run["momentum"]), optax.add_decayed_weights(run["weight_decay"])
+  parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)
+  return optax.chain(*parts, optax.scale_by_schedule(rate))

@@ -1,0 +1,169 @@
+"""A task: what a campaign trains, as three pure functions of one lane. `supervised` makes one of a recipe."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int, PyTree
+
+from vmapseeds.mistakes import Mistake, at_least, number, one_line, safe_name
+from vmapseeds.training import objects
+from vmapseeds.training.runs import Run, Runs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+  """What a campaign trains: anything that is a pure function of one lane.
+
+  - `start(data, run) -> state`
+  - `advance(data, run, state, first, last) -> state`: the rounds from `first`, counted from 0, to `last`, not included.
+  - `finish(data, run, state) -> {name: array}`: what is stored of the run, as arrays (run, ...) of these names.
+
+  `run.key("init")` is the key of a source of randomness and `run["lr"]` a value, both traced. `data` is a pytree of
+  arrays that all runs share.
+
+  Raises:
+    Mistake: a field is not what it should be.
+  """
+
+  name: str
+  start: Callable[[PyTree, Run], PyTree]
+  advance: Callable[[PyTree, Run, PyTree, Int[Array, ""], Int[Array, ""]], PyTree]
+  finish: Callable[[PyTree, Run, PyTree], Mapping[str, Array]]
+  data: PyTree = ()
+  rounds: int = 1
+  sources: Sequence[str] = ("init", "order")
+  values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # what a sweep may vary, and its defaults
+  dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  # names of the axes of what is stored
+  origin: str = ""  # the import string that led to it
+  steps: int = 1  # of a round: what speed is counted in
+  shown: str = ""  # the number a run has in the progress line
+
+  def __post_init__(self):
+    safe_name("task name", self.name)
+    at_least("rounds", self.rounds, 0)
+    for part in ("start", "advance", "finish"):
+      if not callable(getattr(self, part)):
+        raise Mistake(f"{part} is {getattr(self, part)!r:.100}: give a pure function of one lane")
+    for name in (*self.sources, *self.values):
+      safe_name("source or value", name)
+    object.__setattr__(self, "values", {name: number(name, value) for name, value in self.values.items()})
+
+  # What a campaign asks. A recipe's task answers some of it in its own way.
+
+  def bound(self, runs: Runs) -> Runs:
+    """The runs table with a seed for each source. `Mistake` where it has what the task does not know."""
+    for name, column in runs.columns().items():
+      if not name.startswith("seed_") and name not in runs.values and column is not None:
+        raise Mistake(f"these runs have {name}, which task {self.name} does not know: leave it out")
+    if runs.sampling:
+      raise Mistake(f"these runs choose training examples, of which task {self.name} knows none: leave that out")
+    return runs.of(self.sources, self.values)
+
+  def lanes(self, runs: Runs) -> Run:
+    """The table as a `Run` of arrays (runs, ...), the task's values where nothing is swept."""
+    filled = {name: np.full(len(runs), value, np.float32) for name, value in self.values.items()}
+    return Run(runs.seeds, filled | runs.values)
+
+  def outputs(self, runs: Runs) -> dict[str, jax.ShapeDtypeStruct]:
+    """What `finish` gives of one run, by name. `Mistake` where the three functions do not fit together."""
+
+    def whole(data, run):
+      return self.finish(data, run, self.advance(data, run, self.start(data, run), 0, self.rounds))
+
+    run = jax.tree.map(lambda column: column[0], self.lanes(runs[:1]))
+    try:
+      found = jax.eval_shape(whole, self.data, run)
+    except Mistake:
+      raise
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+      why = f"{type(error).__name__}: {one_line(error)[:300]}"
+      raise Mistake(f"{self.name} fails before it trains ({why})") from error
+    if not (isinstance(found, Mapping) and found and all(isinstance(a, jax.ShapeDtypeStruct) for a in found.values())):
+      raise Mistake(f"finish of task {self.name} gives no arrays by name: give a dict such as {{'loss': loss}}")
+    return dict(found)
+
+  def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What is stored of the outputs of some runs: here they are on the host, in whatever precision."""
+    return dict(outputs)
+
+  def dimensions(self, name: str, ndim: int) -> tuple[str, ...]:
+    """The names of the axes of an output, without that of runs."""
+    return tuple(self.dims.get(name) or (f"{name}.{axis}" for axis in range(ndim)))
+
+  @property
+  def examples(self) -> dict[str, np.ndarray]:
+    """Arrays that are stored once, whatever the runs."""
+    return {}
+
+  def described(self) -> str:
+    """All that defines the task but its data, as JSON."""
+    functions = {part: objects.described(getattr(self, part)) for part in ("start", "advance", "finish")}
+    return json.dumps({"name": self.name, **functions, "rounds": self.rounds, "values": dict(self.values)})
+
+  @functools.cached_property
+  def data_digest(self) -> str:
+    """A fingerprint of the data: the same name may mean others when a campaign goes on."""
+    fingerprint = hashlib.blake2b(digest_size=8)
+    for array in jax.tree.leaves(self.data):
+      fingerprint.update(np.ascontiguousarray(array))
+    return fingerprint.hexdigest()
+
+  def description(self, runs: Runs) -> dict[str, Any]:
+    """What a folder says of it besides."""
+    return {"recipe": self.described(), "test_sets": [], "num_classes": None, "sampling": None, "logits": False}
+
+  def conditions(self) -> dict[str, Any]:
+    """What bit-for-bit equal results need besides what `described` has and how lanes run."""
+    return {"precision": None, "data_digest": self.data_digest, "mean": None, "std": None}
+
+  def speed_key(self) -> dict[str, Any]:
+    """What its speed depends on."""
+    shapes = [(a.shape, str(a.dtype)) for a in map(np.asarray, jax.tree.leaves(self.data))]
+    return {"task": self.described(), "data": shapes}
+
+  def trial(self) -> "Task":
+    """A task as fast as this one a step, short enough to be timed."""
+    return self
+
+  def bytes_of_a_run(self, runs: Runs) -> int:
+    """Of what is stored."""
+    return sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in self.outputs(runs).values())
+
+  def check_varying(self, runs: Runs) -> None:
+    """`Mistake` where a source was chosen to vary, or a value is swept, that no run depends on."""
+    run = jax.tree.map(lambda column: column[0], self.lanes(runs[:1]))
+    varying = [s for s in runs.varying() if not self.reads(run, s)]
+    if varying:
+      others = ", ".join(source for source in self.sources if source not in varying and self.reads(run, source))
+      drawn = " (data only after Runs.subset or Runs.bootstrap)" * ("data" in varying)
+      raise Mistake(f"{self.name} reads no seed of {', '.join(varying)}: vary some of {others}{drawn}")
+    unread = [name for name in runs.values if not self.reads(run, name)]
+    if unread:
+      raise Mistake(f"{self.name} does not read {', '.join(unread)}: a sweep of it would train the same run again")
+
+  def reads(self, run: Run, name: str) -> bool:
+    """Whether what is trained depends on a source or a value. The training is traced, and nothing computed."""
+
+    def trained(data, run):
+      state = self.start(data, run)
+      return self.advance(data, run, state, 0, self.rounds) if self.rounds else state
+
+    def marked(path, leaf) -> bool:
+      # The data seed is not read itself: it draws the training examples, or numbers those that were given.
+      keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
+      return name in keys or (name == "data" and "subset" in keys)
+
+    # What a batch axis does not reach does not depend on what has one.
+    axes = jax.tree_util.tree_map_with_path(lambda path, leaf: 0 if marked(path, leaf) else None, run)
+    batched = jax.tree_util.tree_map_with_path(lambda path, leaf: leaf[None] if marked(path, leaf) else leaf, run)
+    try:
+      jax.eval_shape(jax.vmap(trained, in_axes=(None, axes), out_axes=None), self.data, batched)
+    except ValueError:
+      return True
+    return False
