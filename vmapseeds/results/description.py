@@ -4,7 +4,7 @@ The root group holds what is per run: `seed_<source>`, swept hyperparameters by 
 `subset`, `diverged`. Each test set is a group with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and,
 on request, `logits(run, example, class)`. The group `variables` is there on request, with an array a leaf
 (`vmapseeds.results.networks`). The description has the recipe as JSON, the names of the test sets and what the results
-depend on: device kind, lane width, lowering, precision (what `auto` came to), data, the mean and deviation of its pixels.
+depend on: device kind, lane width, lowering, precision (what `auto` came to), data, mean and deviation of the inputs.
 
 Runs that were imported (`vmapseeds.results.imports`) have no seed and none diverged; `device_kind` is "imported",
 `lane_width`, `lowering`, `precision` and `data_digest` are None, and `recipe` is the JSON not of a `Recipe` but of
@@ -235,15 +235,19 @@ def check_arrays(results: Results, task: Task, runs: Runs, some: Container[str] 
   """`Mistake` unless the folder has the arrays that the task gives, or `some` of them."""
   other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
   arrays = results.root["arrays"]
-  held = {name: (arrays[name]["dtype"], arrays[name]["shape"]) for name in (*results.outputs, *results.examples)}
-  due = {name: (str(a.dtype), [*a.shape]) for name, a in {**task.outputs(runs), **task.examples}.items()}
+  held: dict[str, Any] = {}
+  for name in (*results.outputs, *results.examples):
+    held[name] = arrays[name]["dtype"], arrays[name]["shape"]
+  given: dict[str, Any] = {**task.outputs(runs), **task.examples}
+  due: dict[str, Any] = {name: (str(a.dtype), [*a.shape]) for name, a in given.items()}
   theirs, mine = (any(name.startswith(f"{VARIABLES}/") for name in names) for names in (held, due))
   if theirs != mine and some is None:
     raise Mistake(f"{other}: trained parameters are {'not ' if mine else ''}kept there; {use}")
   held["num_classes"], due["num_classes"] = results.root["num_classes"], task.description(runs)["num_classes"]
   for name in dict.fromkeys((*held, *due)):
     if held.get(name) != due.get(name) and (some is None or name in some or name not in results.outputs):
-      raise Mistake(f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}: give what it was begun with")
+      has = f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}"
+      raise Mistake(f"{has}: give what it was begun with")
 
 
 def settle(results: Results, conditions: dict[str, Any], versions: dict[str, str], mixed: list[str]) -> None:

@@ -15,16 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree, Real
 
-from vmapseeds.mistakes import Mistake
 from vmapseeds.machine import free_host_memory
-from vmapseeds.training.recipes import Recipe
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.description import MIXED, variables_of
 from vmapseeds.store.layout import ours, readable
 from vmapseeds.store.results import Results
-from vmapseeds.results.description import MIXED, variables_of
-from vmapseeds.training.supervised import VARIABLES
 from vmapseeds.training import objects
 from vmapseeds.training.loop import normalize
 from vmapseeds.training.networks import network
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.supervised import VARIABLES
 
 
 class Networks(NamedTuple):
@@ -69,7 +69,7 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
     needed = rows.size * sum(math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values())
     if needed > free_host_memory():
       raise Mistake(f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs")
-    variables = {}
+    variables: dict[str, Any] = {}
     for name, array in arrays.items():
       *parents, leaf = name.split(".")
       inner = variables

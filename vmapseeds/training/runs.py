@@ -77,7 +77,7 @@ class Runs:
   def __len__(self) -> int:
     return len(next(iter(self.seeds.values())))
 
-  def __getitem__(self, rows: int | slice | Sequence[int]) -> "Runs":
+  def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> "Runs":
     """Some rows of the table, in the order given."""
     rows = np.atleast_1d(np.arange(len(self))[rows])
     return jax.tree.map(lambda column: column[rows], self)
