@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
@@ -44,11 +44,11 @@ class Dataset:
     Mistake: arrays that do not fit together.
   """
 
-  train: Examples | tuple[Any, Any]
-  test: InitVar[Examples | tuple[Any, Any] | None] = None
-  tests: dict[str, Examples | tuple[Any, Any]] = field(default_factory=dict)
+  train: Any  # kept as `Examples`, as `tests` are
+  test: InitVar[Any] = None
+  tests: Mapping[str, Any] = field(default_factory=dict)
   name: str = "arrays"
-  num_classes: int | str | None = "as many as there are"
+  num_classes: Any = "as many as there are"  # kept as a number, or None
 
   def __post_init__(self, test):
     train = _examples(self.train, "train")
@@ -79,7 +79,7 @@ class Dataset:
     fingerprint = hashlib.blake2b(digest_size=8)
     for examples in (self.train, *self.tests.values()):
       for array in (examples.inputs, examples.targets):
-        fingerprint.update(np.ascontiguousarray(array))
+        fingerprint.update(np.ascontiguousarray(array).data)
     return fingerprint.hexdigest()
 
   def described(self) -> dict[str, str]:
