@@ -9,13 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import test_campaign
 
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.campaign import loop
+from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.training.recipes import RECIPES
+from vmapseeds.training.runs import SOURCES
 
 
 def run(capsys, *argv):
@@ -71,6 +74,22 @@ def run(capsys, *argv):
     (["bench", "digits_cnn", "--target", "v9"], "unknown target 'v9': choose one of v5e, v6e, v4, v3, v2, h100"),
     (["bench", "digits_cnn", "--json", "no/such/folder/t.json"], "--json no/such/folder/t.json cannot be written (No such"),
     (["demo", "--runs", "0"], "runs is 0"),
+    (["train", "no_such_module:mine", "--out", "{}"], "'no_such_module:mine' cannot be imported (ModuleNotFoundError: No"),
+    (["train", "math:pi", "--out", "{}"], "math:pi is float: give a vs.Recipe"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr"], "--sweep lr: write NAME=X,Y, e.g. --sweep lr=0.01,0.05"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "rate=1,2"], "unknown value to sweep 'rate': choose one of lr, momentum, weight_decay"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "seeds=1,2"], "unknown value to sweep 'seeds'"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,fast"], "lr is 'fast': give a number"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,0.1"], "lr is swept over 0.1, 0.1: give each value once"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "gamma=0.1,0.2"], "digits_cnn does not read gamma: a sweep of it would train the same run"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=1,2", "--until", "mean_accuracy abs 1%"], "--until with --sweep"),
+    (["train", "digits_cnn", "--out", "{}", "--subset", "2000"], "training subset of 2000 of 1000 examples: give at most 1000"),
+    (["train", "digits_cnn", "--out", "{}", "--subset", "0"], "training subset is 0: give a whole number of at least 1"),
+    (["train", "digits_cnn", "--out", "{}", "--bootstrap", "--subset", "9"], "--subset with --bootstrap: give one of them"),
+    (["train", "digits_cnn", "--out", "{}", "--bootstrap", "8", "9"], "--bootstrap 8 9: give at most one number"),
+    (["train", "digits_cnn", "--out", "{}", "--poke", "soon"], "--poke soon: write STEP or STEP:FACTOR, e.g. --poke 0:1.001"),
+    (["train", "digits_cnn", "--out", "{}", "--poke", "0:x"], "poke factor is 'x': give a number"),
+    (["train", "digits_cnn", "--out", "{}", "--poke", "100000"], "poke step 100000 in trainings of 496 steps"),
   ],
 )
 def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
@@ -106,7 +125,7 @@ def test_help_says_what_every_flag_does(capsys):
     assert f"vmapseeds {command}" in out
     assert "Args" not in out
   status, out, err = run(capsys, "train", "--help")
-  for flag in ("--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--lowering", "--logits", "--checkpoint-every", "--keep-params", "--quiet"):
+  for flag in ("--sweep", "--subset", "--bootstrap", "--poke", "--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--lowering", "--logits", "--checkpoint-every", "--keep-params", "--quiet"):
     assert flag in out
 
 
@@ -192,6 +211,78 @@ def test_train_report_compare(tmp_path, capsys):
   assert "Few runs: 44 pairs" in out
   status, out, err = run(capsys, "compare", tmp_path / "a", tmp_path / "b", "--gamma", "0.4")
   assert (status, err) == (2, "error: gamma is 0.4: give a probability above 0.5 and at most 1\n")
+
+
+def table(*argv, recipe=None):
+  """The columns of the runs table that `vmapseeds train digits_cnn argv` trains."""
+  command = cli.parse(cli.Train, ["digits_cnn", "--out", "r", "--runs", "2", *argv])
+  made = command.table(recipe or vs.recipe("digits_cnn"))
+  return made.sampling, {name: column.tolist() for name, column in made.columns().items()}
+
+
+def test_runs_from_the_command_line():
+  seeds = {f"seed_{source}": [0, 1] for source in SOURCES}
+  assert table() == (None, seeds)
+  assert table("--subset", "100") == (("subset", 100), seeds)
+  assert table("--bootstrap") == (("bootstrap", None), seeds)
+  assert table("--bootstrap", "50") == (("bootstrap", 50), seeds)
+  assert table("--poke", "3")[1] == seeds | {"poke_step": [3, 3], "poke_factor": [np.float32(1.001)] * 2}
+  assert table("--poke", "3:2")[1]["poke_factor"] == [2, 2]
+  swept = table("--sweep", "lr=0.5,0.25", "momentum=0,0.5")[1]
+  assert swept["seed_init"] == [0] * 4 + [1] * 4
+  assert list(zip(swept["lr"], swept["momentum"], strict=True)) == [(0.5, 0), (0.5, 0.5), (0.25, 0), (0.25, 0.5)] * 2
+  swept = table("--sweep", "lr=0.5,0.25", "--vary", "order", "--first-seed", "7")[1]
+  assert swept == seeds | {f"seed_{s}": [0] * 4 for s in SOURCES} | {"seed_order": [7, 7, 8, 8], "lr": [0.5, 0.25] * 2}
+  own = vs.recipe("digits_cnn", values={"temperature": 1})
+  assert table("--sweep", "temperature=2,4", recipe=own)[1]["temperature"] == [2, 4] * 2
+  assert cli.overrides(["temperature=3"]) == {"temperature": 3}
+  assert own.replace(temperature=3).hyperparameters["temperature"] == 3
+
+
+def test_the_options_of_a_campaign_are_those_of_the_command_line():
+  given = cli.parse(cli.Train, ["digits_cnn", "--out", "r", "--seed-batch", "4", "--lowering", "im2col", "--logits", "--quiet"])
+  assert vs.Options(**cli.options(given, vs.Options)) == vs.Options(seed_batch=4, lowering="im2col", logits=True, progress=False)
+  given = cli.parse(cli.Work, ["r", "--checkpoint-every", "3"])
+  assert cli.options(given, WorkOptions) == dict(seed_batch=None, checkpoint_every=3, force_mixed=False, progress=True)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+  """An installed package that names recipes: one that is there, one that is broken, and one of ours."""
+  info = tmp_path / "own_package-1.0.dist-info"
+  info.mkdir()
+  (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own_package\nVersion: 1.0\n")
+  points = ("mine = own_package:fast", "lost = own_package:slow", "odd = own_package", "digits_cnn = own_package:fast")
+  (info / "entry_points.txt").write_text("\n".join(["[vmapseeds.recipes]", *points, ""]))
+  (tmp_path / "own_package.py").write_text("import vmapseeds as vs\nfast = vs.recipe('digits_cnn', epochs=1)\n")
+  monkeypatch.syspath_prepend(tmp_path)
+  yield
+  sys.modules.pop("own_package", None)
+
+
+def test_recipes_of_installed_packages(package, capsys):
+  status, out, err = run(capsys, "recipes")
+  assert (status, err) == (0, "")
+  assert [line.split()[0] for line in out.splitlines()] == [*RECIPES, "mine", "lost", "odd"]
+  assert "own_package:fast, of an installed package" in out
+  assert "own_package" not in sys.modules, "listing them imports nothing"
+  found = vs.recipe("mine", lr=1)
+  assert (found.epochs, found.lr, found.origin) == (1, 1, "own_package:fast")
+  assert vs.recipe("digits_cnn") == RECIPES["digits_cnn"][0], "a name of ours stays ours"
+  with pytest.raises(vs.Mistake, match=r"unknown recipe 'mime': .*, mine, lost, odd; did you mean 'mine'"):
+    vs.recipe("mime")
+  for name, why in (("lost", "has no attribute 'slow'"), ("odd", "give package.module:attribute")):
+    status, out, err = run(capsys, "train", name, "--out", "r")
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert why in err
+
+
+def test_the_folder_one_is_in_is_importable(tmp_path, monkeypatch, capsys):
+  (tmp_path / "own_recipes.py").write_text("import vmapseeds as vs\nslow = vs.recipe('digits_cnn', epochs=-1)\n")
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.setattr(sys, "path", [*sys.path])
+  status, out, err = run(capsys, "train", "own_recipes:slow", "--out", "r")
+  assert (status, err) == (2, "error: epochs is -1: give a whole number of at least 0\n")
 
 
 def test_vary_from_the_command_line(tmp_path, capsys):

@@ -12,6 +12,7 @@ import pytest
 from vmapseeds import stats
 
 ROOT = Path(__file__).parents[1]
+PAGES = {"statistics.md": 100, "own.md": 6}  # with at least so many examples
 PAGE = ROOT / "docs" / "statistics.md"
 SOURCES = {
   str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
@@ -21,11 +22,12 @@ SOURCES = {
 EXAMPLE = re.compile(r"^ *>>> (?!.*\+SKIP)", re.MULTILINE)
 
 
-def test_the_examples_of_the_statistics_page_run():
+@pytest.mark.parametrize("name", PAGES)
+def test_the_examples_of_the_pages_run(name):
   # A fence would be taken for output.
-  text = re.sub(r"^```.*$", "", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-  page = doctest.DocTestParser().get_doctest(text, {}, PAGE.name, str(PAGE), 0)
-  assert len(page.examples) > 100
+  text = re.sub(r"^```.*$", "", (ROOT / "docs" / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
+  page = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
+  assert len(page.examples) >= PAGES[name]
   differences = []
   doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(page, out=differences.append)
   assert not differences, "".join(differences)

@@ -15,7 +15,7 @@ ROOMS = {
   "lanes": set(),
   "models": {"lanes"},
   "data": set(),
-  "training": {"models", "data", "lanes"},
+  "training": {"models", "data"},
   "store": set(),
   "stats": set(),
   "results": {"store", "training", "data"},

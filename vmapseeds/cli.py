@@ -21,10 +21,10 @@ import tyro
 from tyro.conf import Positional, arg
 
 import vmapseeds
+from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
-from vmapseeds.training.recipes import RECIPES, from_text, recipe
+from vmapseeds.training.recipes import RECIPES, from_text, plugins, recipe
 
-Flag = tyro.conf.FlagCreatePairsOff[bool]
 Folder = Annotated[str, arg(metavar="DIR")]
 
 Dataset = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: where they were)")]
@@ -34,8 +34,8 @@ def _count(default: str, metavar: str = "N") -> Any:
   return Annotated[int | None, arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
 
 
-def _word(default: str) -> Any:
-  return Annotated[str | None, arg(metavar="NAME", help_behavior_hint=f"(default: {default})")]
+def _word(default: str, metavar: str = "NAME") -> Any:
+  return Annotated[str | None, arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
 
 
 def _words(metavar: str, default: str) -> Any:
@@ -73,18 +73,18 @@ class Demo:
     report(folders, out=str(place(self.out) / "report"))
 
 
-@dataclasses.dataclass(frozen=True)
-class Train:
-  """Trains runs of a recipe, or goes on where an earlier call stopped."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Train(Options):
+  """Trains runs of a recipe or a task, or goes on where an earlier call stopped."""
 
   recipe: Annotated[Positional[str], arg(metavar="RECIPE")]
-  """what to train: a name that `vmapseeds recipes` lists"""
+  """what to train: a name that `vmapseeds recipes` lists, or package.module:name; this folder's modules count"""
 
   out: Folder
   """folder for the results; with more runs than it holds, it is extended"""
 
   runs: Annotated[int, arg(metavar="N")] = 256
-  """how many runs the results shall have"""
+  """how many runs the results shall have; with --sweep, as many of each combination"""
 
   first_seed: Annotated[int, arg(metavar="N")] = 0
   """seed of the first run, from which the others count on; folders of different seeds can be merged"""
@@ -96,33 +96,25 @@ class Train:
   most_runs: Annotated[int, arg(metavar="N")] = 100_000
   """with --until, how many runs at most"""
 
-  seed_batch: _count("256, or what fits in memory") = None
-  """runs trained between two writes; an interruption loses at most these"""
-
-  lane_width: _count("the folder's, else measured") = None
-  """lanes that a device advances together"""
-
-  lowering: _word("the folder's, else measured") = None
-  """how convolutions run their lanes: im2col, grouped or sequential"""
-
   vary: _words("SOURCE", "all vary") = ()
   """sources of randomness that vary, the others fixed: init order augment dropout data, as far as the recipe reads
-  them"""
+  them, or those of the task"""
+
+  sweep: _words("NAME=X,Y", "none") = ()
+  """values to sweep, every combination: e.g. lr=0.01,0.05 momentum=0.8,0.9"""
+
+  subset: _count("all") = None
+  """train each run on so many of the training examples, drawn by its data seed"""
+
+  bootstrap: Annotated[tuple[int, ...] | None, arg(metavar="[N]", help_behavior_hint="(default: none)")] = None
+  """train each run on so many training examples drawn with replacement by its data seed; as many as there are, where
+  no N is given"""
+
+  poke: _word("none", "STEP[:FACTOR]") = None
+  """multiply one random weight of each run by FACTOR, 1.001 where none is given, before training step STEP, from 0"""
 
   set: _words("FIELD=VALUE", "none") = ()
-  """recipe fields to change, e.g. epochs=4 lr=0.25 dataset=cifar10"""
-
-  logits: Flag = False
-  """keep logits beside predictions"""
-
-  keep_params: Flag = False
-  """keep the trained parameters of all runs, for vs.load_networks"""
-
-  checkpoint_every: _count("none", "EPOCHS") = None
-  """save the runs in training every so many epochs; an interruption loses at most these"""
-
-  force_mixed: Flag = False
-  """go on although recipe, versions, device kind, lane width, lowering or precision are others than the folder's"""
+  """fields of the recipe to change, or values that it or the task declares, e.g. epochs=4 lr=0.25 dataset=cifar10"""
 
   engine: Annotated[str, arg(metavar="NAME")] = "local"
   """what trains: local, the devices here; or ray, the cluster that RAY_ADDRESS names, else one made here"""
@@ -139,12 +131,12 @@ class Train:
   process: _count("none") = None
   """with --coordinator, which of them this is, from 0"""
 
-  quiet: Flag = False
+  progress: tyro.conf.Suppress[bool] = True
+  quiet: bool = False
   """no progress, and no word of what was chosen"""
 
   def run(self) -> None:
     from vmapseeds.campaign import hosts, loop, until
-    from vmapseeds.training.runs import Runs
 
     one_of("engine", self.engine, ("local", "ray"))
     if self.engine == "ray" and self.coordinator:
@@ -154,19 +146,14 @@ class Train:
     if self.coordinator is None and (self.processes is not None or self.process is not None):
       raise Mistake("--processes and --process without --coordinator HOST:PORT: give all three")
     wanted = until.Until.parse(self.until) if self.until is not None else None
+    if wanted and self.sweep:
+      raise Mistake("--until with --sweep: a statistic is of runs of the same values, give one of them")
     if self.coordinator is not None:
       hosts.check(self.coordinator, self.processes, self.process)
       if not hosts.is_child():
         return hosts.train_as_child(sys.argv[1:], self.coordinator)
-    count = self.runs if self.until is None else at_least("most runs", self.most_runs, at_least("runs", self.runs, 1))
-    start = self.first_seed
-    runs = Runs.vary(self.vary, count, start=start) if self.vary else Runs.independent(count, start=start)
-    what = recipe(self.recipe, **overrides(self.set)), runs, self.out
-    how = dict(
-      seed_batch=self.seed_batch, lane_width=self.lane_width, lowering=self.lowering, logits=self.logits,
-      keep_params=self.keep_params, checkpoint_every=self.checkpoint_every, force_mixed=self.force_mixed,
-      progress=not self.quiet,
-    )  # fmt: skip
+    task = loop.found(self.recipe).replace(**overrides(self.set))
+    what, how = (task, self.table(task), self.out), options(self, Options)
     if self.coordinator is not None:
       hosts.join(self.coordinator, self.processes, self.process)
     trains = loop.train
@@ -180,11 +167,38 @@ class Train:
       results = until.train(*what, wanted, first=self.runs, trains=trains, **how)
     if self.coordinator is not None:
       hosts.leave(self.process)
-    print(f"{held(results, self.out)}; next: vmapseeds report {self.out}")
+    print(held(results, self.out))
+
+  def table(self, task: Any) -> Any:
+    """The runs table."""
+    from vmapseeds.training.runs import Runs
+
+    count = self.runs if self.until is None else at_least("most runs", self.most_runs, at_least("runs", self.runs, 1))
+    start = self.first_seed
+    runs = Runs.vary(self.vary, count, start=start) if self.vary else Runs.independent(count, start=start)
+    if swept := pairs(self.sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
+      for name in swept:
+        one_of("value to sweep", name, getattr(task, "hyperparameters", task.values))
+      columns = {name: [from_text(name, value) for value in text.split(",")] for name, text in swept.items()}
+      runs = Runs.sweep(seeds=runs, **columns)
+    if self.subset is not None and self.bootstrap is not None:
+      raise Mistake("--subset with --bootstrap: give one of them")
+    if self.subset is not None:
+      runs = runs.subset(self.subset)
+    if self.bootstrap is not None:
+      if len(self.bootstrap) > 1:
+        raise Mistake(f"--bootstrap {' '.join(map(str, self.bootstrap))}: give at most one number")
+      runs = runs.bootstrap(*self.bootstrap)
+    if self.poke is not None:
+      step, _, factor = self.poke.partition(":")
+      if not re.fullmatch(r"\d{1,9}", step):
+        raise Mistake(f"--poke {self.poke}: write STEP or STEP:FACTOR, e.g. --poke 0:1.001")
+      runs = runs.poke(int(step), **({"factor": from_text("factor", factor)} if factor else {}))
+    return runs
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work(WorkOptions):
   """Trains what is left of a folder that `train` began; start as many as there are machines."""
 
   folder: Annotated[Positional[str], arg(metavar="DIR")]
@@ -196,16 +210,8 @@ class Work:
   dataset: Dataset = None
   """where the data are now, when no longer where they were; they must be the same"""
 
-  seed_batch: _count("256, or what fits in memory") = None
-  """runs trained between two writes; an interruption loses at most these"""
-
-  checkpoint_every: _count("none", "EPOCHS") = None
-  """save the runs in training every so many epochs; an interruption loses at most these"""
-
-  force_mixed: Flag = False
-  """go on although versions, device kind or precision are others than the folder's"""
-
-  quiet: Flag = False
+  progress: tyro.conf.Suppress[bool] = True
+  quiet: bool = False
   """no progress"""
 
   def run(self) -> None:
@@ -215,11 +221,8 @@ class Work:
     if not found:
       raise Mistake(f"--blocks {self.blocks!r}: write A:B, A: or :B, e.g. 0:10")
     first, stop = (int(end) if end else None for end in found.groups())
-    results = loop.work(
-      self.folder, (first, stop), dataset=self.dataset, seed_batch=self.seed_batch,
-      checkpoint_every=self.checkpoint_every, force_mixed=self.force_mixed, progress=not self.quiet,
-    )  # fmt: skip
-    print(f"{held(results, self.folder)}; next: vmapseeds report {self.folder}")
+    results = loop.work(self.folder, (first, stop), dataset=self.dataset, **options(self, WorkOptions))
+    print(held(results, self.folder))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +232,7 @@ class Verify:
   folder: Annotated[Positional[str], arg(metavar="DIR")]
   """results folder"""
 
-  repair: Flag = False
+  repair: bool = False
   """remove the records of blocks that are hit, so that their runs are trained again"""
 
   def run(self) -> None:
@@ -262,11 +265,14 @@ class Replay:
 
   def run(self) -> None:
     from vmapseeds.campaign import loop
+    from vmapseeds.store.layout import ours
 
     replay = loop.replay(self.folder, self.run_, dataset=self.dataset)
+    sets = ours(self.folder)["test_sets"]
     for name, differing in replay.differing.items():
       agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
-      print(f"run {replay.run}, test set {name}: predictions {agree} {replay.examples[name]} examples")
+      what, unit = (f"test set {name}: predictions", "examples") if sets else (f"{name}: its numbers", "entries")
+      print(f"run {replay.run}, {what} {agree} {replay.examples[name]} {unit}")
     if not replay.same:
       sys.exit(1)
 
@@ -281,10 +287,10 @@ class Merge:
   out: Folder
   """folder for all the runs, new or empty; a run that several folders hold is taken once"""
 
-  force_mixed: Flag = False
+  force_mixed: bool = False
   """although recipe, versions, device kind, lane width, lowering or precision are not the same in all"""
 
-  quiet: Flag = False
+  quiet: bool = False
   """no progress bar"""
 
   def run(self) -> None:
@@ -295,9 +301,7 @@ class Merge:
       results = merge(self.folders, self.out, force_mixed=self.force_mixed, progress=not self.quiet)
     except KeyboardInterrupt:
       raise KeyboardInterrupt("nothing was written") from None
-    left = len(Results(self.out)) - results.sizes["run"]
-    following = f"{left} are left: vmapseeds work" if left else "next: vmapseeds report"
-    print(f"{held(results, self.out)}; {following} {self.out}")
+    print(held(results, self.out, len(Results(self.out)) - results.sizes["run"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,7 +320,7 @@ class Import:
   logits: Annotated[Path | None, arg(metavar="L.npy", help_behavior_hint="(or --predictions)")] = None
   """logits, (runs, examples, classes), of any size: they are read a block of runs at a time"""
 
-  keep_logits: Flag = False
+  keep_logits: bool = False
   """keep logits beside predictions"""
 
   classes: _count("those of the logits, or up to the highest that occurs") = None
@@ -325,7 +329,7 @@ class Import:
   name: _word("the name of the file") = None
   """what reports call these runs"""
 
-  quiet: Flag = False
+  quiet: bool = False
   """no progress bar"""
 
   def run(self) -> None:
@@ -405,7 +409,7 @@ class Compare:
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
-  paired: Flag = False
+  paired: bool = False
   """pair the runs row by row; without it runs of the same seeds are pairs"""
 
   out: _place("report/against_<B> in DIR_A") = None
@@ -423,14 +427,16 @@ class Compare:
 
 @dataclasses.dataclass(frozen=True)
 class Recipes:
-  """Lists the recipes."""
+  """Lists the recipes: those built in, and those that installed packages add."""
 
   def run(self) -> None:
     # A file or another program gets a line a recipe.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    column = max(map(len, RECIPES)) + 2
-    for name, (r, summary) in RECIPES.items():
-      line = f"{name:<{column}}{r.dataset}, {r.model}, {r.epochs} epochs: {summary}"
+    lines = {name: f"{r.dataset}, {r.model}, {r.epochs} epochs: {said}" for name, (r, said) in RECIPES.items()}
+    lines |= {one_line(name): one_line(f"{text}, of an installed package") for name, text in plugins().items()}
+    column = max(map(len, lines)) + 2
+    for name, said in lines.items():
+      line = f"{name:<{column}}{said}"
       print(textwrap.fill(line, width, subsequent_indent=" " * column, break_long_words=False, break_on_hyphens=False))
 
 
@@ -480,24 +486,39 @@ class Bench:
       self.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
 
-def held(results: Any, folder: str) -> str:
-  """What a folder holds, in a line."""
-  accuracy = results.accuracy.values[~results.diverged.values]
-  diverged = f", {int(results.diverged.sum())} diverged" * bool(results.diverged.any())
-  mean = f"mean accuracy {accuracy.mean():.2%}" if len(accuracy) else "no accuracy"
-  return f"{results.sizes['run']} runs in {folder}{diverged}, {mean}"
+def options(given: "Train | Work", kind: type[WorkOptions]) -> dict[str, Any]:
+  """The options of a command, by their names."""
+  names = (field.name for field in dataclasses.fields(kind))
+  return {name: getattr(given, name) for name in names} | {"progress": not given.quiet}
+
+
+def held(results: Any, folder: str, left: int = 0) -> str:
+  """What a folder holds and what to do with it, in a line."""
+  said, following = f"{results.sizes['run']} runs in {folder}", f"next: vs.open_results({folder!r})"
+  if "diverged" in results and results.diverged.any():
+    said += f", {int(results.diverged.sum())} diverged"
+  if {"accuracy", "diverged"} <= {*results.variables}:
+    accuracy = results.accuracy.values[~results.diverged.values]
+    said += f", mean accuracy {accuracy.mean():.2%}" if len(accuracy) else ", no accuracy"
+    following = f"next: vmapseeds report {folder}"
+  return f"{said}; {f'{left} are left: vmapseeds work {folder}' if left else following}"
+
+
+def pairs(given: Sequence[str], flag: str, form: str, example: str) -> dict[str, str]:
+  """The texts of `NAME=TEXT ...` by their names."""
+  texts: dict[str, str] = {}
+  for pair in given:
+    name, equals, text = pair.partition("=")
+    if not equals:
+      raise Mistake(f"{flag} {pair}: write {form}, e.g. {flag} {example}")
+    if texts.setdefault(name, text) != text:
+      raise Mistake(f"{flag} gives {name} twice, {texts[name]} and {text}: give it once")
+  return texts
 
 
 def overrides(settings: Sequence[str]) -> dict[str, Any]:
   """The recipe fields of `--set field=value ...`."""
-  texts: dict[str, str] = {}
-  for setting in settings:
-    field, equals, text = setting.partition("=")
-    if not equals:
-      raise Mistake(f"--set {setting}: write FIELD=VALUE, e.g. --set epochs=4")
-    if texts.setdefault(field, text) != text:
-      raise Mistake(f"--set gives {field} twice, {texts[field]} and {text}: give it once")
-  return {field: from_text(field, text) for field, text in texts.items()}
+  return {field: from_text(field, text) for field, text in pairs(settings, "--set", "FIELD=VALUE", "epochs=4").items()}
 
 
 def parse(target: Any, argv: Sequence[str] | None = None, **words: str) -> Any:
@@ -545,7 +566,7 @@ def _parsed(target: Any, argv: list[str], **words: Any) -> Any:
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
   try:
     with contextlib.redirect_stderr(said), mock.patch.dict(os.environ, wide):
-      return tyro.cli(target, args=argv, **words)
+      return tyro.cli(target, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words)
   except SystemExit as end:
     if not end.code:
       raise
@@ -595,6 +616,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
       signal.signal(signal.SIGTERM, _terminate)
     argv = sys.argv[1:] if argv is None else list(argv)
+    if (here := os.getcwd()) not in sys.path:
+      sys.path.insert(0, here)  # `package.module:name` may be there, as with `python -m`
     if argv == ["--version"]:
       return print(f"vmapseeds {vmapseeds.__version__}")
     commands = Demo | Train | Work | Verify | Replay | Merge | Import | Report | Compare | Recipes | Bench

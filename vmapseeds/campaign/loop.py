@@ -20,12 +20,12 @@ from jaxtyping import Float, Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign import benchmark
-from vmapseeds.campaign.options import OF_WORK, Options
+from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
 from vmapseeds.lanes.choice import free_memory, is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, UnknownField, at_least, one_of, whole_number
+from vmapseeds.mistakes import Failure, Mistake, at_least, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder
 from vmapseeds.results.opening import open_results
@@ -35,7 +35,7 @@ from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results
 from vmapseeds.training import objects
-from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.recipes import RECIPES, Recipe, plugins
 from vmapseeds.training.recipes import recipe as named
 from vmapseeds.training.runs import Run, Runs, as_runs
 from vmapseeds.training.supervised import supervised
@@ -119,8 +119,10 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
 
 def found(task: Recipe | Task | str) -> Recipe | Task:
   """What is meant: a recipe or a task itself, by a recipe's name, or by an import string."""
-  if isinstance(task, str) and objects.is_import(task) and isinstance(made := objects.imported(task), Task):
-    return dataclasses.replace(made, origin=task)
+  if isinstance(task, str) and task not in RECIPES:
+    text = plugins().get(task, task)
+    if objects.is_import(text) and isinstance(made := objects.imported(text), Task):
+      return dataclasses.replace(made, origin=text)
   return task if isinstance(task, Task) else named(task)
 
 
@@ -190,9 +192,7 @@ def work(
   ends = (None, None) if blocks is None else blocks
   if not isinstance(ends, tuple) or len(ends) != 2 or any(e is not None and whole_number(e) is None for e in ends):
     raise Mistake(f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)")
-  for name in options:
-    one_of("option", name, OF_WORK, UnknownField)
-  begun = resume(out, Options(**options), dataset=dataset)
+  begun = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
   count = -(-len(begun.runs) // begun.results.block_runs)
   first, last = ends
   first, last = first or 0, count if last is None else last
@@ -224,7 +224,10 @@ def resume(out: str | os.PathLike, options: Options, *, dataset: str | os.PathLi
 
 
 class Replay(NamedTuple):
-  """A run that was trained again: in how many examples of each test set its predictions differ from those stored."""
+  """A run that was trained again: in how many examples of each test set its predictions differ from those stored.
+
+  Of a task that is no recipe's: in how many entries each array differs.
+  """
 
   run: int
   examples: dict[str, int]
@@ -271,8 +274,14 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   how = lanes.Choice(lowering, width)
   ((_, outputs),) = spread_task(task, how)(task.data, task.lanes(runs[slice(run, run + 1)]))
   outputs = {name: outputs[path][0] for name, path in names.items()}
-  differing = {name: int(np.sum(outputs[name] != theirs[name])) for name in names}
-  return Replay(run, {name: np.size(row) for name, row in theirs.items()}, differing)
+  differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}
+  return Replay(run, {name: len(np.atleast_1d(row)) for name, row in theirs.items()}, differing)
+
+
+def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:
+  """How many entries along the first axis are not equal; NaN equals NaN."""
+  differ = np.atleast_1d((mine != theirs) & ((mine == mine) | (theirs == theirs)))
+  return int(differ.reshape(len(differ), -1).any(1).sum())
 
 
 def prepared_again(
@@ -310,9 +319,11 @@ def from_description(text: str, origin: str, out: str | os.PathLike = "") -> Rec
   if not isinstance(first, Task):
     said = f"{out} is of a task that no name leads to: only the program that began it goes on"
     raise Mistake(f"{said}, or start it as `vmapseeds train package.module:task`")
-  if difference := description.differences({"recipe": text}, {"recipe": first.described()}):
+  values = {name: value for name, value in json.loads(text)["values"].items() if name in first.values}
+  task = dataclasses.replace(first.replace(**values), origin=origin)
+  if difference := description.differences({"recipe": text}, {"recipe": task.described()}):
     raise Mistake(f"{out}: {origin} has changed in {difference}: undo the change")
-  return dataclasses.replace(first, origin=origin)
+  return task
 
 
 def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> list[int]:

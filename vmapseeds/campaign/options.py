@@ -1,63 +1,74 @@
-"""How a campaign is trained: what its results do not depend on, or by rounding alone, and what is kept of each run."""
+"""How a campaign is trained: what its results do not depend on, or by rounding alone, and what is kept of each run.
+
+The command line has a flag for each field, whose help is the text below it.
+"""
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any, Self
 
-from vmapseeds.lanes.convolution import LOWERINGS
+from tyro.conf import arg
+
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
 
 
+def _hint(metavar: str, default: str) -> Any:
+  return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-  """What `vs.train`, `vs.work` and Ray take by these names. Raises `Mistake` for a value that is not allowed."""
+class WorkOptions:
+  """What changes nothing of a folder that is there: so `vs.work` takes it too."""
 
-  seed_batch: int | None = None
-  """runs trained between two writes: an interruption loses at most these; results do not depend on it. Given none, 256
-  or what fits in the host's memory, in whole steps of all lanes. That of a new folder is how many runs a block has"""
+  seed_batch: Annotated[int | None, _hint("N", "256, or what fits in memory")] = None
+  """runs trained between two writes, and runs of a block in a new folder; an interruption loses at most these"""
 
-  lane_width: int | None = None
-  """lanes that a device advances together, at most the seed batch. Given none, the folder's, else chosen, see
-  `campaign.benchmark.choose`. Results depend on it by rounding, so a folder keeps one. When the devices' memory does
-  not hold so many, and the folder has no finished runs, a narrower one is taken"""
-
-  lowering: str | None = None
-  """how convolutions run their lanes, one of `lanes.LOWERINGS`; the same holds for it"""
-
-  logits: bool = False
-  """keep logits beside predictions"""
-
-  keep_params: bool = False
-  """keep the trained parameters and batch statistics of all runs, see `vs.load_networks`"""
-
-  checkpoint_every: int | None = None
-  """after so many epochs each, the runs of the seed batch are saved in the folder's `checkpoints`, so that an
-  interruption loses at most these; removed when the runs are written. Given none, nothing is saved"""
+  checkpoint_every: Annotated[int | None, _hint("EPOCHS", "none")] = None
+  """save the runs in training every so many epochs, or rounds of a task; an interruption loses at most these"""
 
   force_mixed: bool = False
-  """go on with a folder whose recipe, package versions, device kind, lane width, lowering or precision are others. Its
-  attributes then say so, and the records of its blocks what each run was trained with"""
+  """go on although recipe, package versions, device kind, lane width, lowering or precision are others than the
+  folder's, which says so from then on"""
 
   progress: bool = True
   """say on stderr what was chosen and how far it is"""
 
   def __post_init__(self):
-    for name in ("seed_batch", "lane_width", "checkpoint_every"):
-      if getattr(self, name) is not None:
-        at_least(name.replace("_", " ") if name != "checkpoint_every" else name, getattr(self, name), 1)
-    if self.lowering is not None:
-      one_of("lowering", self.lowering, LOWERINGS)
-    for name in ("logits", "keep_params", "force_mixed", "progress"):
-      if getattr(self, name) not in (True, False):
-        raise Mistake(f"{name} is {getattr(self, name)!r:.100}: give True or False")
+    for field in dataclasses.fields(self):
+      value = getattr(self, field.name)
+      if field.type is bool and value not in (True, False):
+        raise Mistake(f"{field.name} is {value!r:.100}: give True or False")
+      if field.name in ("seed_batch", "lane_width", "checkpoint_every") and value is not None:
+        at_least(field.name if field.name == "checkpoint_every" else field.name.replace("_", " "), value, 1)
 
   @classmethod
-  def of(cls, **given: Any) -> "Options":
+  def of(cls, **given: Any) -> Self:
     """These options. `UnknownField` (a TypeError) for a name that is none."""
+    names = [field.name for field in dataclasses.fields(cls)]
     for name in given:
-      one_of("option", name, NAMES, UnknownField)
+      one_of("option", name, names, UnknownField)
     return cls(**given)
 
 
-NAMES = tuple(field.name for field in dataclasses.fields(Options))
-# What changes nothing of a folder that is there, and so may be given to whoever goes on with it.
-OF_WORK = ("seed_batch", "checkpoint_every", "force_mixed", "progress")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(WorkOptions):
+  """What `vs.train` and Ray take by these names. Raises `Mistake` for a value that is not allowed."""
+
+  lane_width: Annotated[int | None, _hint("N", "the folder's, else measured")] = None
+  """lanes that a device advances together, at most the seed batch; results depend on it by rounding, so a folder keeps
+  one; narrower where the devices' memory does not hold so many"""
+
+  lowering: Annotated[str | None, _hint("NAME", "the folder's, else measured")] = None
+  """how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding"""
+
+  logits: bool = False
+  """keep logits beside predictions"""
+
+  keep_params: bool = False
+  """keep the trained parameters and batch statistics of all runs, for vs.load_networks"""
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.lowering is not None:
+      from vmapseeds.lanes import LOWERINGS  # help needs no JAX
+
+      one_of("lowering", self.lowering, LOWERINGS)

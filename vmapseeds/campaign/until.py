@@ -15,11 +15,13 @@ from jaxtyping import Bool
 
 from vmapseeds import stats
 from vmapseeds.campaign import loop
+from vmapseeds.data import Dataset
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.results.opening import errors
 from vmapseeds.stats.intervals import Interval, nonnegative_interval, sd_interval
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
+from vmapseeds.training.task import Task
 
 Wrong = Bool[np.ndarray, "runs examples"]
 Estimate = tuple[Any, Interval]  # a value and its 95 % interval
@@ -152,6 +154,9 @@ def train(
   Raises:
     Mistake: as `vs.train`.
   """
+  dataset = getattr(recipe, "dataset", None)
+  if isinstance(recipe, Task) or (isinstance(dataset, Dataset) and dataset.num_classes is None):
+    raise Mistake(f"--until with {recipe.name}, which has no classes that are right or wrong: say how many --runs")
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)

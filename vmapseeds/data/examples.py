@@ -106,6 +106,8 @@ def _examples(given: Examples | tuple[Any, Any], name: str) -> Examples:
   inputs, targets = (a.astype(narrow.get(a.dtype.name, a.dtype), copy=False) for a in (inputs, targets))
   if any(a.dtype.kind not in "biuf" or not a.ndim for a in (inputs, targets)):
     raise Mistake(f"{name} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers")
+  if not all(np.isfinite(a).all() for a in (inputs, targets)):
+    raise Mistake(f"{name} holds NaN or infinite values: give finite ones")
   if len(inputs) != len(targets) or not len(inputs):
     raise Mistake(f"{name} has {len(inputs)} inputs and {len(targets)} targets: give as many of each, at least one")
   return Examples(inputs, targets)

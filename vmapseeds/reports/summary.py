@@ -15,7 +15,7 @@ from jaxtyping import Bool, Integer
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups
-from vmapseeds.results.opening import errors
+from vmapseeds.results.opening import check_classes, errors
 from vmapseeds.stats import Interval
 from vmapseeds.stats.intervals import nonnegative_interval, sd_interval
 
@@ -60,8 +60,9 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     correlation; number; count; p), `definition` and `reading`.
 
   Raises:
-    Mistake: no run is finished, or all diverged.
+    Mistake: the results are of no classes, no run is finished, or all diverged.
   """
+  check_classes(results)
   finished, diverged = results.sizes["run"], int(results.diverged.sum())
   if not finished:
     raise Mistake("no run is finished: start `vmapseeds train` again with the same --out, and it goes on")

@@ -60,7 +60,7 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
   stored = ours(path)
   if not variables_of(stored):
     raise Mistake(f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them")
-  if not all(isinstance(stored.get(name), list) for name in ("mean", "std")):
+  if MIXED in (stored["mean"], stored["std"]):
     raise Mistake(f"{path} has no one mean and std of pixels: its networks were trained with different ones")
   with readable(path):
     results = Results(path, stored)
@@ -102,11 +102,11 @@ def _rows(path: str | os.PathLike, runs: int | Sequence[int] | None, done: Bool[
 def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
   """What `Networks.apply` is for a folder of these attributes."""
   precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
-  model = network(recipe.replace(precision=precision), stored["num_classes"])
   mean, std = (None if stored[name] is None else np.asarray(stored[name], np.float32) for name in ("mean", "std"))
 
   @jax.jit
   def apply(variables, inputs):
+    model = network(recipe.replace(precision=precision), stored["num_classes"])
     what, data = f"inputs have shape {inputs.shape}", objects.described(recipe.dataset)
     channels = f"(examples, ..., {len(mean)})" if mean is not None else "a batch"
     remedy = f"give {channels}, as in {data if isinstance(data, str) else data['object']}"

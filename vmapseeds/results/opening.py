@@ -59,10 +59,16 @@ def opened(results: xr.Dataset | str | os.PathLike) -> xr.Dataset:
   if isinstance(results, str | os.PathLike | UPath):
     results = open_results(results)
   if isinstance(results, xr.Dataset):
-    if {"predictions", "labels", "diverged"} <= {*results.variables}:
-      return results
-    raise Mistake("these results have no labels, and so no errors: take their arrays, such as results.predictions")
+    return check_classes(results)
   raise Mistake(f"results is {type(results).__name__}: give what vs.open_results returns, or the path of a folder")
+
+
+def check_classes(results: xr.Dataset) -> xr.Dataset:
+  """The results. `Mistake` where they have no labels."""
+  if {"labels", "diverged"} <= {*results.variables}:
+    return results
+  arrays = ", ".join(map(str, results.data_vars))
+  raise Mistake(f"these results have no labels, and so no errors: take their arrays, which are {arrays}")
 
 
 def errors(results: xr.Dataset | str | os.PathLike) -> Bool[np.ndarray, "runs examples"]:
@@ -97,7 +103,8 @@ def check_memory(results: xr.Dataset, where: str | os.PathLike) -> None:
 
 
 def check_values(results: xr.Dataset, where: str | os.PathLike) -> None:
-  """`Mistake` for labels, predictions and accuracies out of range."""
+  """`Mistake` for labels, predictions and accuracies out of range, or not there."""
+  check_classes(results)
   classes = original = results.attrs["num_classes"]
   if "label_map" in results:
     original = results.sizes["original_class"]

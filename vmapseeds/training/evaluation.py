@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num
 
+from vmapseeds.mistakes import Mistake
 from vmapseeds.training.loop import DeviceExamples, Trained, normalize, targets_of
 from vmapseeds.training.losses import predict_of
 from vmapseeds.training.networks import network
+from vmapseeds.training.objects import name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -43,5 +45,8 @@ def evaluate(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained) -
   """What one trained network says; labels go through the run's label map, if it has one."""
   outputs, targets = outputs_of(recipe, data, trained), targets_of(data, run)
   predictions = predict_of(recipe)(outputs)
+  if data.num_classes is not None and (predictions.shape != targets.shape or predictions.dtype.kind not in "iu"):
+    given = f"predict {name_of(recipe.predict)} gives {predictions.dtype} {predictions.shape}, the targets are classes"
+    raise Mistake(f"{given}: give whole numbers {targets.shape}, or data with num_classes=None")
   right = predictions == targets if predictions.shape == targets.shape else jnp.zeros(len(targets), bool)
   return Evaluation(predictions, right.sum(), outputs)

@@ -12,11 +12,12 @@ import optax
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int, Key, Num, PyTree, Real
 
-from vmapseeds.mistakes import Mistake, one_line
+from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training import augment
 from vmapseeds.training.losses import loss_of
 from vmapseeds.training.networks import network
+from vmapseeds.training.objects import name_of, told
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -58,17 +59,24 @@ def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
 
 def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeStruct]:
   """What one run's parameters and batch statistics look like. `Mistake` where the network cannot take the inputs."""
-  inputs, key = batch_like(data, 1), jax.random.key(0)
-  made = network(recipe, data.num_classes)
+  inputs, key = batch_like(data, 3), jax.random.key(0)
+  model = f"model {name_of(recipe.model)}"
   try:
+    made = network(recipe, data.num_classes)
     variables = jax.eval_shape(made.init, key, inputs)
     outputs = jax.eval_shape(made.apply, variables, inputs)
-  except (TypeError, ValueError, AssertionError) as error:
+  except Mistake:
+    raise
+  except Exception as error:  # whatever the user's network does
     shape = "×".join(map(str, data.inputs.shape[1:]))
-    raise Mistake(f"model {recipe.model} on inputs of {shape} fails ({one_line(error)[:200]}): give another") from None
+    raise Mistake(f"{model} on inputs of {shape} fails ({told(error)}): give another") from error
+  if "params" not in variables:
+    raise Mistake(f"{model} has no parameters to train: give another")
+  if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.shape[:1] != (3,):
+    given = getattr(outputs, "shape", type(outputs).__name__)
+    raise Mistake(f"{model} gives {given} for a batch of 3: give one array, its first axis the example")
   if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
-    given = f"model {recipe.model} gives outputs of shape {outputs.shape[1:]} for each example"
-    raise Mistake(f"{given}: give {data.num_classes}, one a class")
+    raise Mistake(f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class")
   return variables
 
 

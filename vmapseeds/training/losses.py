@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, Num
 
-from vmapseeds.training.objects import resolved
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.objects import name_of, resolved
 from vmapseeds.training.recipes import CHOICES, Recipe
 
 Loss = Callable[[Float[Array, "batch ..."], Num[Array, "batch ..."]], Float[Array, " batch"]]
@@ -35,12 +36,30 @@ def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
 
 
 def loss_of(recipe: Recipe) -> Loss:
-  """The recipe's loss."""
+  """The recipe's loss. `Mistake` from it where it gives no number an example."""
   smoothed = functools.partial(cross_entropy, smoothing=recipe.label_smoothing)
-  return resolved("loss", recipe.loss, dict(zip(CHOICES["loss"], (smoothed, squared_error), strict=True)))
+  loss = resolved("loss", recipe.loss, dict(zip(CHOICES["loss"], (smoothed, squared_error), strict=True)))
+
+  def checked(outputs, targets):
+    each = loss(outputs, targets)
+    if (shape := jnp.shape(each)) != (len(outputs),):
+      given = f"loss {name_of(recipe.loss)} gives shape {shape} for a batch of {len(outputs)}"
+      raise Mistake(f"{given}: give one number an example, ({len(outputs)},)")
+    return each
+
+  return checked
 
 
 def predict_of(recipe: Recipe) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
-  """What the recipe keeps of outputs."""
+  """What the recipe keeps of outputs. `Mistake` from it where that has no row an example."""
   built_in = (argmax, lambda outputs: outputs)
-  return resolved("predict", recipe.predict, dict(zip(CHOICES["predict"], built_in, strict=True)))
+  predict = resolved("predict", recipe.predict, dict(zip(CHOICES["predict"], built_in, strict=True)))
+
+  def checked(outputs):
+    kept = predict(outputs)
+    if (shape := jnp.shape(kept))[:1] != (len(outputs),):
+      given = f"predict {name_of(recipe.predict)} gives shape {shape} for {len(outputs)} examples"
+      raise Mistake(f"{given}: give ({len(outputs)}, ...)")
+    return kept
+
+  return checked

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from vmapseeds import models
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import resolved
+from vmapseeds.training.objects import name_of, resolved
 from vmapseeds.training.recipes import Recipe
 
 Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
@@ -62,9 +62,9 @@ def _made(recipe: Recipe, model: Any, taken: set[str], options: dict[str, Any], 
   """The model, given what it has parameters for. `Mistake` for what the recipe asks of it and it has none for."""
   for name, none in (("width", 1.0), ("dropout", 0.0)):
     if options[name] != none and name not in taken:
-      raise Mistake(f"{name} is {options[name]}: the model {recipe.model} takes none, give {none:g}")
+      raise Mistake(f"{name} is {options[name]}: the model {name_of(recipe.model)} takes none, give {none:g}")
   if recipe.precision == "bfloat16" and "dtype" not in taken:
-    raise Mistake(f"precision is bfloat16: the model {recipe.model} takes no dtype, give auto or float32")
+    raise Mistake(f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32")
   return model(**{name: value for name, value in options.items() if name in taken}, **more)
 
 

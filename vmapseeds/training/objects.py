@@ -9,8 +9,13 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import os
 import re
+import sys
+import sysconfig
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from vmapseeds.mistakes import Mistake, one_line, one_of
@@ -38,14 +43,26 @@ def imported(text: str) -> Any:
   module, _, attribute = text.partition(":")
   try:
     return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
-  except (ImportError, AttributeError, ValueError, TypeError) as error:
-    raise Mistake(f"{text!r} cannot be imported ({one_line(error)}): give package.module:attribute") from None
+  except Mistake:
+    raise
+  except Exception as error:  # whatever the user's module does
+    raise Mistake(f"{text!r} cannot be imported ({told(error)}): give package.module:attribute") from error
+
+
+def told(error: Exception) -> str:
+  """An error of the user's code in one line: what it is, and the last line of that code that led to it."""
+  ours, python = Path(__file__).parents[1], sysconfig.get_paths()
+  others = (str(ours), python["stdlib"], python["purelib"], python["platlib"], "<")
+  frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
+  place = f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}" if frames else ""
+  return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
 def resolved(what: str, value: Any, registry: Mapping[str, Any]) -> Any:
   """The object that a recipe's field means: a registered name's, an imported one, or itself."""
   if isinstance(value, Named):
-    if not is_importable(value.name):
+    ours = value.name.startswith("__main__:") and hasattr(sys.modules["__main__"], value.name.partition(":")[2])
+    if not (ours or is_importable(value.name)):
       raise Mistake(f"the {what} is {value.name}, which only its own program can make: start that program again")
     found = imported(value.name)
     if (now := described(found)["source"]) != value.source:
@@ -73,14 +90,17 @@ def described(value: Any) -> Any:
 
 
 def name_of(value: Any) -> str:
-  """The name of a function, a class, or the class of an instance."""
-  named = value if hasattr(value, "__qualname__") else type(value)
-  return f"{named.__module__}:{named.__qualname__}"
+  """The name of a function or a class; of an instance that of its class and (); a name itself."""
+  if isinstance(value, str | Named):
+    return getattr(value, "name", value)
+  if hasattr(value, "__qualname__"):
+    return f"{value.__module__}:{value.__qualname__}"
+  return f"{type(value).__module__}:{type(value).__qualname__}()"
 
 
 def is_importable(name: str) -> bool:
   """Whether another process finds an object of this name."""
-  return not name.startswith("__main__:") and "<" not in name
+  return not name.startswith("__main__:") and not {*name} & {*"<("}
 
 
 def finds(value: Any) -> bool:
@@ -89,8 +109,7 @@ def finds(value: Any) -> bool:
     return False
   if isinstance(value, str | Named) or not callable(value):
     return not isinstance(value, Named) or is_importable(value.name)
-  name = name_of(value)
-  return is_importable(name) and hasattr(value, "__qualname__")
+  return is_importable(name_of(value))
 
 
 def _digest(text: str) -> str:
@@ -109,5 +128,5 @@ def _source(value: Any) -> str:
     text = inspect.getsource(code)
   except (OSError, TypeError):  # typed at a prompt
     text = repr((code.__code__.co_code, code.__code__.co_consts)) if hasattr(code, "__code__") else code.__qualname__
-  made = repr(value) if code is type(value) else ""
+  made = "" if code is value else repr(vars(value) if code.__repr__ is object.__repr__ else value)
   return " ".join([text, made, *(repr(cell) for cell in cells if isinstance(cell, str | int | float | tuple))])

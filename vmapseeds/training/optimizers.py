@@ -9,7 +9,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from vmapseeds.training.objects import resolved
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.objects import name_of, resolved
 from vmapseeds.training.recipes import CHOICES, Recipe
 from vmapseeds.training.runs import Run
 
@@ -50,16 +51,23 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
   optimizer, schedule = (resolved(f, getattr(recipe, f), dict.fromkeys(CHOICES[f])) for f in ("optimizer", "schedule"))
   if optimizer is not None:
     try:
-      return optimizer(run, steps)
+      made = optimizer(run, steps)
     except jax.errors.ConcretizationTypeError:
       # It asks in Python what a value is, as optax does of some: the value is compiled in, and a sweep of it refused.
       fixed = {name: np.float32(value) for name, value in recipe.hyperparameters.items()}
-      return optimizer(dataclasses.replace(run, values=fixed), steps)
+      made = optimizer(dataclasses.replace(run, values=fixed), steps)
+    if not isinstance(made, optax.GradientTransformation):
+      given = f"optimizer {name_of(recipe.optimizer)} gives {type(made).__name__}"
+      raise Mistake(f"{given}: give an optax.GradientTransformation")
+    return made
   if schedule is None:
     height = ramp(recipe, run, steps)
     rate = lambda step: -run["lr"] * height(step)  # noqa: E731
   else:
     of_step = schedule(run, steps)
+    if not callable(of_step):
+      given = f"schedule {name_of(recipe.schedule)} gives {type(of_step).__name__}"
+      raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
     rate = lambda step: -of_step(step)  # noqa: E731
   moments, decay = MOMENTS[recipe.optimizer](run["momentum"]), optax.add_decayed_weights(run["weight_decay"])
   parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)

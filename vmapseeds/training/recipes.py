@@ -7,6 +7,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from typing import Any
 
 from vmapseeds import models
@@ -31,6 +32,13 @@ CHOICES = {
   "schedule": ("constant", "linear", "step", "exponential", "cosine"),
   "loss": ("cross_entropy", "squared_error"),
   "predict": ("argmax", "outputs"),
+}
+OBJECTS = {
+  "model": "a Flax module, or its class",
+  "optimizer": "a function of (run, steps)",
+  "schedule": "a function of (run, steps)",
+  "loss": "a function of (outputs, targets)",
+  "predict": "a function of outputs",
 }
 PRECISIONS = ("auto", "float32", "bfloat16")
 TRAINABLE = ("all", "last")
@@ -96,6 +104,8 @@ class Recipe:
   origin: str = dataclasses.field(default="", compare=False)  # the import string that led to it
 
   def __post_init__(self):
+    if not isinstance(self.values, Mapping):
+      raise Mistake(f"values is {self.values!r:.100}: give numbers by their names, such as {{'temperature': 0.1}}")
     given = dict(self.values)
     for name in [name for name in given if name in HYPERPARAMETERS]:
       object.__setattr__(self, name, given.pop(name))
@@ -117,7 +127,7 @@ class Recipe:
         one_of(f"{field} of recipe {self.name!r}:", value, allowed)
       elif not (callable(value) or isinstance(value, str | objects.Named)):
         given = f"{field} is {value!r:.100}"
-        raise Mistake(f"{given}: give a name ({', '.join(allowed)}), package.module:name, or the object")
+        raise Mistake(f"{given}: give a name ({', '.join(allowed)}), package.module:name, or {OBJECTS[field]}")
     one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
     one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)
@@ -403,11 +413,16 @@ RECIPES: dict[str, tuple[Recipe, str]] = {
 }
 
 
+def plugins() -> dict[str, str]:
+  """Import strings by the names that installed packages give them, as entry points in the group `vmapseeds.recipes`."""
+  return {point.name: point.value for point in entry_points(group="vmapseeds.recipes") if point.name not in RECIPES}
+
+
 def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   """The named recipe with some fields overridden.
 
   Args:
-    name: one of `vmapseeds recipes`; or a recipe.
+    name: one of `vmapseeds recipes`, or an import string "package.module:attribute"; or a recipe.
     **overrides: any field of `Recipe`.
 
   Raises:
@@ -419,10 +434,12 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   """
   if isinstance(name, Recipe):
     return name.replace(**overrides)
-  if isinstance(name, str) and objects.is_import(name):
-    found = objects.imported(name)
-    if not isinstance(found, Recipe):
-      raise Mistake(f"{name} is {type(found).__name__}: give a vs.Recipe")
-    return dataclasses.replace(found.replace(**overrides), origin=name)
-  one_of("recipe", name, RECIPES)
-  return RECIPES[name][0].replace(**overrides)
+  if isinstance(name, str) and name in RECIPES:
+    return RECIPES[name][0].replace(**overrides)
+  if not (isinstance(name, str) and objects.is_import(name)):
+    one_of("recipe", name, (*RECIPES, *(given := plugins())))
+    name = given[name]
+  found = objects.imported(name)
+  if not isinstance(found, Recipe):
+    raise Mistake(f"{name} is {type(found).__name__}: give a vs.Recipe")
+  return dataclasses.replace(found.replace(**overrides), origin=name)

@@ -111,11 +111,14 @@ class Runs:
     return cls({source: columns[source not in varied] for source in named}, others=columns[1])
 
   @classmethod
-  def sweep(cls, *, seeds: int | None = None, start: int = 0, **values: float | Sequence[float]) -> "Runs":
+  def sweep(
+    cls, *, seeds: "int | Runs | None" = None, start: int = 0, **values: float | Sequence[float]
+  ) -> "Runs":
     """Every combination of hyperparameters, `seeds` times each: the same seeds, from `start` on, for each combination.
 
     Rows go seed by seed, so that more seeds extend the table. Values are those that the recipe or the task declares.
-    Recipes have at least `lr`, `momentum`, `weight_decay`.
+    Recipes have at least `lr`, `momentum`, `weight_decay`. In place of a number a table may stand, whose rows each
+    combination then has: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`.
 
     >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
     [0.10000000149011612, 0.20000000298023224, 0.10000000149011612, 0.20000000298023224]
@@ -130,11 +133,11 @@ class Runs:
     if not swept:
       raise Mistake("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
     each = math.prod(map(len, swept.values()))
-    _checked_count(at_least("seeds", seeds, 1) * each)
+    table = seeds if isinstance(seeds, Runs) else cls.independent(at_least("seeds", seeds, 1), start=start)
+    _checked_count(len(table) * each)
     grids = np.meshgrid(*swept.values(), indexing="ij")
-    columns = {name: np.tile(grid.ravel(), seeds) for name, grid in zip(swept, grids, strict=True)}
-    seeds = np.repeat(_seeds(start, seeds), each)
-    return cls(dict.fromkeys(SOURCES, seeds), columns, others=seeds)
+    columns = {name: np.tile(grid.ravel(), len(table)) for name, grid in zip(swept, grids, strict=True)}
+    return dataclasses.replace(table[np.repeat(np.arange(len(table)), each)], values=columns)
 
   @classmethod
   def concat(cls, tables: Sequence["Runs"]) -> "Runs":

@@ -237,8 +237,8 @@ def dataset_of(recipe: Recipe) -> Dataset:
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(f"the data of {recipe.name} were arrays in memory, which only its own program has: start that again")
-  if isinstance(given, str) and is_found(given):
-    given = imported(given)
+  if isinstance(given, str) and is_found(given) and not isinstance(given := imported(given), Dataset):
+    raise Mistake(f"dataset {recipe.dataset} is {type(given).__name__}: give the name of a vs.Dataset")
   if isinstance(given, Dataset):
     return given.chosen(recipe.test_sets, recipe.classes)
   return load(given, test_sets=recipe.test_sets, classes=recipe.classes)
@@ -247,10 +247,12 @@ def dataset_of(recipe: Recipe) -> Dataset:
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   """The training set and the test sets as lanes read them. `Mistake` where the recipe does not fit the inputs."""
   check_inputs(recipe, data.train.inputs.shape[1:])
+  targets = data.train.targets
+  said = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
   if num_classes is None and recipe.loss == "cross_entropy":
-    raise Mistake(f"the targets of {data.name} are no classes: give a loss for them, such as squared_error")
+    raise Mistake(f"{said}: give a loss for them, such as squared_error")
   if num_classes is None and recipe.predict == "argmax":
-    raise Mistake(f"the targets of {data.name} are no classes: give predict, such as 'outputs'")
+    raise Mistake(f"{said}: give predict, such as 'outputs'")
   moments = moments_of(recipe, data) if recipe.normalize else (None, None)
 
   def examples(e):

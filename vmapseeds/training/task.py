@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
-from vmapseeds.mistakes import Mistake, at_least, number, one_line, safe_name
+from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, safe_name
 from vmapseeds.training import objects
-from vmapseeds.training.runs import Run, Runs
+from vmapseeds.training.runs import OPTIONAL, Run, Runs
 
+OF_FOLDERS = ("run", "zarr.json", "blocks", "checkpoints", "report")  # what a folder has besides arrays
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
@@ -45,14 +47,26 @@ class Task:
   shown: str = ""  # the number a run has in the progress line
 
   def __post_init__(self):
+    if not isinstance(self.values, Mapping):
+      raise Mistake(f"values is {self.values!r:.100}: give numbers by their names, such as {{'lr': 0.1}}")
     safe_name("task name", self.name)
     at_least("rounds", self.rounds, 0)
     for part in ("start", "advance", "finish"):
       if not callable(getattr(self, part)):
         raise Mistake(f"{part} is {getattr(self, part)!r:.100}: give a pure function of one lane")
+    if isinstance(self.sources, str):
+      raise Mistake(f"sources is {self.sources!r}: give a list of names")
     for name in (*self.sources, *self.values):
       safe_name("source or value", name)
+      if name in OPTIONAL or name.startswith("seed_"):
+        raise Mistake(f"source or value {name!r}: results have something else of that name, rename it")
     object.__setattr__(self, "values", {name: number(name, value) for name, value in self.values.items()})
+
+  def replace(self, **values: float) -> "Task":
+    """The task with other defaults for some of its values. `UnknownField` (a TypeError) for a name that is none."""
+    for name in values:
+      one_of(f"value of task {self.name}", name, self.values, UnknownField)
+    return dataclasses.replace(self, values={**self.values, **values})
 
   # What a campaign asks. A recipe's task answers some of it in its own way.
 
@@ -73,20 +87,44 @@ class Task:
   def outputs(self, runs: Runs) -> dict[str, jax.ShapeDtypeStruct]:
     """What `finish` gives of one run, by name. `Mistake` where the three functions do not fit together."""
 
-    def whole(data, run):
-      return self.finish(data, run, self.advance(data, run, self.start(data, run), 0, self.rounds))
-
     run = jax.tree.map(lambda column: column[0], self.lanes(runs[:1]))
+    round_ = jax.ShapeDtypeStruct((), np.int32)
     try:
-      found = jax.eval_shape(whole, self.data, run)
+      state = jax.eval_shape(self.start, self.data, run)
+      went_on = jax.eval_shape(self.advance, self.data, run, state, round_, round_)
+      found = jax.eval_shape(self.finish, self.data, run, state)
     except Mistake:
       raise
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-      why = f"{type(error).__name__}: {one_line(error)[:300]}"
-      raise Mistake(f"{self.name} fails before it trains ({why})") from error
+    except Exception as error:  # whatever the user's functions do
+      raise Mistake(f"{self.name} fails before it trains ({objects.told(error)}): mend that") from error
+    before, after = (jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s) for s in (state, went_on))
+    if before != after:
+      raise Mistake(f"advance of {self.name} makes of a state {before} {after}: give one of the same shapes and dtypes")
     if not (isinstance(found, Mapping) and found and all(isinstance(a, jax.ShapeDtypeStruct) for a in found.values())):
       raise Mistake(f"finish of task {self.name} gives no arrays by name: give a dict such as {{'loss': loss}}")
+    self.check_stored(found, runs)
     return dict(found)
+
+  def check_stored(self, found: Mapping[str, jax.ShapeDtypeStruct], runs: Runs) -> None:
+    """`Mistake` where what `finish` gives cannot be the arrays of results."""
+    taken, sizes = {*runs.columns(), *OF_FOLDERS}, {}
+    for name, array in found.items():
+      said = f"finish of {self.name} gives {name!r}"
+      if not (isinstance(name, str) and name.isprintable() and re.fullmatch(r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*", name)):
+        raise Mistake(f"{said}: give a printable name without \\ and no . in front")
+      if name.split("/")[0] in taken:
+        raise Mistake(f"{said}: results have something else of that name, give another")
+      if getattr(array.dtype, "kind", "") not in {*"biuf"}:
+        raise Mistake(f"{said} of {array.dtype}: give numbers of NumPy's dtypes, such as float32")
+      axes = self.dimensions(name, array.ndim)
+      if isinstance(self.dims.get(name), str) or len(axes) != array.ndim or "run" in axes:
+        raise Mistake(f"dims of {name!r} are {self.dims[name]!r}: give {array.ndim} names, without that of the run")
+      for axis, size in zip(axes, array.shape, strict=True):
+        other = sizes.setdefault((name.rpartition("/")[0], axis), size)
+        if size != other:
+          raise Mistake(f"{said} with {size} along {axis!r}, another array has {other}: give the axes other names")
+    for name in self.dims:
+      one_of("array in dims", name, found)
 
   def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What is stored of the outputs of some runs: here they are on the host, in whatever precision."""

@@ -1,0 +1,167 @@
+"""Modules of Flax as users write them, beside the loops that they would write for one network."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import plain
+import pytest
+from flax import nnx
+
+import vmapseeds as vs
+from vmapseeds.training.loop import DeviceExamples, train, variables_of
+from vmapseeds.training.networks import network
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(12, 4)).astype(np.float32), (np.arange(12) % 3).astype(np.int32)
+DATA = DeviceExamples(jnp.asarray(X), jnp.asarray(Y), None, None, 3)
+ARRAYS = vs.Dataset(train=(X, Y), test=(X, Y))
+
+
+class Modeless(nn.Module):
+  """No parameter `train`, and one for the number of classes."""
+
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.num_classes)(x)
+
+
+class Moded(nn.Module):
+  num_classes: int
+  dropout: float = 0.0
+  width: float = 1.0
+  dtype: jnp.dtype = jnp.float32
+
+  @nn.compact
+  def __call__(self, x, train):
+    x = nn.Dense(int(8 * self.width), dtype=self.dtype)(x)
+    x = nn.Dropout(self.dropout, deterministic=not train)(x)
+    return nn.Dense(self.num_classes, dtype=self.dtype)(x)
+
+
+class Normed(nnx.Module):
+  def __init__(self, num_classes, *, rngs):
+    self.inner = nnx.Linear(4, 6, rngs=rngs)
+    self.norm = nnx.BatchNorm(6, rngs=rngs)
+    self.dropout = nnx.Dropout(0.5, rngs=rngs)
+    self.out = nnx.Linear(6, num_classes, rngs=rngs)
+
+  def __call__(self, x):
+    return self.out(self.dropout(nnx.relu(self.norm(self.inner(x)))))
+
+
+def recipe(model, **changes):
+  fields = dict(name="own", dataset=ARRAYS, model=model, lr=0.1, epochs=2, batch_size=4, normalize=False)
+  return vs.Recipe(**fields | changes)
+
+
+def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
+  own, seed = recipe(Normed), 3
+  run = jax.tree.map(lambda column: column[0], vs.Runs.independent(1, start=seed).lanes(own, len(X)))
+  trained = jax.jit(lambda run: train(own, DATA, run))(run).variables
+
+  model = Normed(3, rngs=nnx.Rngs(plain.key("init", seed)))
+  optimizer = nnx.Optimizer(model, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
+  for epoch in range(2):
+    order = jax.random.permutation(jax.random.fold_in(plain.key("order", seed), epoch), len(X))
+    for position in range(3):
+      chosen = order[4 * position : 4 * position + 4]
+      # The module's random streams begin from the step's key.
+      key = jax.random.fold_in(plain.key("dropout", seed), 3 * epoch + position)
+      nnx.update(model, nnx.state(Normed(3, rngs=nnx.Rngs(key)), nnx.RngState))
+      model.train()
+
+      def loss(model, chosen=chosen):
+        return optax.softmax_cross_entropy_with_integer_labels(model(X[chosen]), Y[chosen]).mean()
+
+      optimizer.update(model, nnx.grad(loss)(model))
+  expected = nnx.to_pure_dict(nnx.state(model, nnx.Param)), nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
+  for kind, tree in zip(("params", "batch_stats"), expected, strict=True):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), trained[kind], tree)
+  model.eval()
+  np.testing.assert_allclose(network(own, 3).apply(trained, X), model(X), rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [Modeless, Modeless(3), lambda num_classes: Modeless(num_classes), "test_networks:Modeless"])
+def test_a_linen_module_may_be_a_class_an_instance_a_function_or_a_name(model):
+  made, key = network(recipe(model), 3), jax.random.key(7)
+  variables = made.init(key, X)
+  expected = Modeless(3).init(key, X)
+  jax.tree.map(np.testing.assert_array_equal, variables, expected)
+  np.testing.assert_array_equal(made.apply(variables, X), Modeless(3).apply(expected, X))
+  outputs, updates = made.train(variables, X, key)
+  np.testing.assert_array_equal(outputs, Modeless(3).apply(expected, X))
+  assert jax.tree.leaves(updates) == []
+
+
+def test_dropout_is_drawn_in_training_alone():
+  made, key = network(recipe(Moded, dropout=0.5), 3), jax.random.key(7)
+  variables = made.init(key, X)
+  model = Moded(3, 0.5)
+  np.testing.assert_array_equal(made.apply(variables, X), model.apply(variables, X, train=False))
+  drawn = model.apply(variables, X, train=True, rngs={"dropout": key})
+  np.testing.assert_array_equal(made.train(variables, X, key)[0], drawn)
+  assert np.abs(drawn - made.apply(variables, X)).max() > 0.1
+
+
+def test_what_a_model_has_parameters_for_it_gets():
+  made = network(recipe(Moded, width=0.5, precision="bfloat16"), 3)
+  assert (made.module.width, made.module.dtype) == (0.5, jnp.bfloat16)
+  variables = made.init(jax.random.key(0), X)
+  assert variables["params"]["Dense_0"]["kernel"].shape == (4, 4)
+  assert made.apply(variables, X).dtype == jnp.bfloat16
+  assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {np.dtype("float32")}
+
+
+class Unbatched(Modeless):
+  def __call__(self, x):
+    return x.mean(0)
+
+
+class Pair(Modeless):
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(3)(x), x
+
+
+class Broken(Modeless):
+  def __call__(self, x):
+    return no_such_name(x)
+
+
+class Hidden(nn.Module):
+  hidden: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.hidden)(x)
+
+
+def smaller(num_classes):
+  return Modeless(num_classes - 1)
+
+
+@pytest.mark.parametrize(
+  ("model", "changes", "message"),
+  [
+    (Modeless, {"width": 2}, "width is 2.0: the model test_networks:Modeless takes none, give 1"),
+    (Modeless, {"dropout": 0.5}, "dropout is 0.5: the model test_networks:Modeless takes none, give 0"),
+    (Modeless, {"precision": "bfloat16"}, "precision is bfloat16: the model test_networks:Modeless takes no dtype, give auto"),
+    (Normed(3, rngs=nnx.Rngs(0)), {}, "model is a Normed with parameters of its own: give the class, which each run makes"),
+    (smaller, {}, r"model test_networks:smaller gives outputs of shape \(2,\): give 3, one a class"),
+    (Pair, {}, "model test_networks:Pair gives tuple for a batch of 3: give one array"),
+    (Broken, {}, r"model test_networks:Broken on inputs of 4 fails \(NameError: .*test_networks.py line \d+\): give another"),
+    (Hidden, {}, "model test_networks:Hidden on inputs of 4 fails .TypeError: .* missing 1 required positional argument: 'hidden'"),
+    (Hidden(5), {}, r"model test_networks:Hidden\(\) gives outputs of shape \(5,\): give 3, one a class"),
+    (Unbatched, {}, "model test_networks:Unbatched has no parameters to train: give another"),
+    ("test_networks:Modles", {}, "'test_networks:Modles' cannot be imported .AttributeError: .*: give package.module:attribute"),
+    ("test_networks:X", {}, "model test_networks:X on inputs of 4 fails"),
+  ],
+)
+def test_wrong_models_are_one_line(model, changes, message):
+  with pytest.raises(vs.Mistake, match=message) as raised:
+    variables_of(recipe(model, **changes), DATA)
+  assert "\n" not in str(raised.value)

@@ -1,0 +1,156 @@
+"""What a recipe is made of: the names and digests of objects, and what another process is told of them."""
+
+import functools
+import importlib
+import json
+import linecache
+import sys
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds.training import objects
+from vmapseeds.training.objects import Named, described, finds, imported, name_of, resolved
+
+MODULE = """
+import functools
+
+def halved(outputs, targets):
+  return (outputs - targets) ** 2 / 2
+
+def other(outputs, targets):
+  return 0 * outputs
+
+class Scaled:
+  def __init__(self, scale):
+    self.scale = scale
+  def __call__(self, outputs, targets):
+    return self.scale * outputs
+
+def scaled(scale):
+  def loss(outputs, targets):
+    return scale * outputs
+  return loss
+
+part = functools.partial(halved, targets=1)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+  """Imports the module as a text that may be edited says."""
+  monkeypatch.syspath_prepend(tmp_path)
+
+  def load(text=MODULE):
+    (tmp_path / "own_objects.py").write_text(text)
+    sys.modules.pop("own_objects", None)
+    importlib.invalidate_caches()
+    for file in tmp_path.glob("__pycache__/*"):
+      file.unlink()
+    linecache.clearcache()
+    return importlib.import_module("own_objects")
+
+  yield load
+  sys.modules.pop("own_objects", None)
+
+
+def source(value):
+  return described(value)["source"]
+
+
+def test_names(module):
+  own = module()
+  assert name_of(own.halved) == "own_objects:halved"
+  assert name_of(own.Scaled) == "own_objects:Scaled"
+  assert name_of(own.Scaled(2)) == "own_objects:Scaled()"
+  assert name_of(own.scaled(2)) == "own_objects:scaled.<locals>.loss"
+  assert name_of(own.part) == "functools:partial()"
+  assert imported("own_objects:halved") is own.halved
+  assert imported("own_objects:Scaled.__call__") is own.Scaled.__call__
+  found = [finds(v) for v in (own.halved, own.Scaled, "own_objects:halved", "sgd", 3, own.Scaled(2), own.scaled(2), own.part)]
+  assert found == [True, True, True, True, True, False, False, False]
+
+
+def test_an_edit_changes_the_digest_of_what_was_edited(module):
+  own = module()
+  before = {name: source(getattr(own, name)) for name in ("halved", "other", "Scaled", "part")}
+  assert source("own_objects:halved") == before["halved"]
+  own = module(MODULE.replace("** 2 / 2", "** 2 / 3"))
+  after = {name: source(getattr(own, name)) for name in before}
+  assert {name for name in before if before[name] != after[name]} == {"halved", "part"}
+  was = Named("own_objects:halved", before["halved"])
+  with pytest.raises(vs.Mistake, match=rf"the loss own_objects:halved has changed: its source is {after['halved']}, it was {was.source}; undo"):
+    resolved("loss", was, {})
+  module()
+  assert resolved("loss", was, {})(3.0, 1.0) == 2.0
+
+
+def test_what_an_object_was_made_with_is_in_its_digest(module):
+  own = module()
+  assert source(own.scaled(2)) == source(own.scaled(2)) != source(own.scaled(3))
+  assert source(own.part) == source(functools.partial(own.halved, targets=1))
+  assert source(own.part) != source(functools.partial(own.halved, targets=2))
+  assert source(own.part) != source(functools.partial(own.other, targets=1))
+  same = lambda outputs: outputs  # noqa: E731
+  less = lambda outputs: -outputs  # noqa: E731
+  assert source(same) != source(less)
+  assert source(own.Scaled(2)) == source(own.Scaled(2)), "where it lies in memory does not count"
+  assert source(own.Scaled(2)) != source(own.Scaled(3))
+
+
+@pytest.mark.parametrize("name", ["__main__:loss", "own_objects:scaled.<locals>.loss", "functools:partial()"])
+def test_another_process_is_told_what_it_cannot_make(name):
+  with pytest.raises(vs.Mistake, match="which only its own program can make: start that program again"):
+    resolved("loss", Named(name, "00"), {})
+
+
+@pytest.mark.parametrize(
+  ("text", "why"),
+  [
+    ("no_such_module:x", "ModuleNotFoundError: No module named 'no_such_module'"),
+    ("own_objects:x", "AttributeError: module 'own_objects' has no attribute 'x'"),
+    ("own_broken:x", r"ZeroDivisionError: division by zero, own_broken.py line 2"),
+    ("own_syntax:x", "SyntaxError: "),
+  ],
+)
+def test_what_cannot_be_imported(module, tmp_path, text, why):
+  module()
+  (tmp_path / "own_broken.py").write_text("\nx = 1 / 0\n")
+  (tmp_path / "own_syntax.py").write_text("x = = 1\n")
+  with pytest.raises(vs.Mistake, match=rf"'{text}' cannot be imported \({why}.*\): give package.module:attribute") as raised:
+    imported(text)
+  assert "\n" not in str(raised.value)
+
+
+def test_a_mistake_in_an_imported_recipe_is_told_as_it_is(module, tmp_path):
+  module()
+  (tmp_path / "own_objects.py").write_text("import vmapseeds as vs\nown = vs.recipe('digits_cnn', lr=-1)\n")
+  sys.modules.pop("own_objects")
+  with pytest.raises(vs.Mistake, match=r"^lr is -1.0: give a finite number of at least 0"):
+    vs.recipe("own_objects:own")
+
+
+def test_recipes_of_objects_as_json(module):
+  own = module()
+  x, y = np.zeros((4, 2), np.float32), np.arange(4)
+  data = vs.Dataset(train=(x, y), test=(x, y), name="four")
+  recipe = vs.recipe("digits_cnn", loss=own.halved, dataset=data, values={"temperature": 2})
+  fields = json.loads(recipe.to_json())
+  assert fields["loss"] == {"object": "own_objects:halved", "source": source(own.halved)}
+  assert fields["dataset"] == {"object": "<four>", "source": data.digest}
+  read = vs.Recipe.from_json(recipe.to_json())
+  assert read.loss == Named("own_objects:halved", source(own.halved))
+  assert read.found_in(recipe) == recipe
+  other = recipe.replace(loss=own.other)
+  assert read.found_in(other).loss == read.loss, "not what was described"
+  assert recipe.differences(other) == f"loss: own_objects:halved (source {source(own.halved)}), own_objects:other (source {source(own.other)})"
+  with pytest.raises(vs.Mistake, match="the dataset of digits_cnn is <four>, which no other process can import: Ray needs it"):
+    recipe.check_found("Ray")
+  assert vs.recipe("digits_cnn", loss=own.halved).check_found("Ray") is None
+
+
+def test_import_strings_are_told_from_names_of_data():
+  assert objects.is_import("a.b:c.d")
+  assert not objects.is_import("cifar10:3.0.2")
+  assert not objects.is_import("emnist/letters")

@@ -1,0 +1,221 @@
+"""Tasks of a user's own: a random walk of three rounds beside the same walk in a Python loop; what is wrong is one line."""
+
+import dataclasses
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import plain
+import pytest
+
+import vmapseeds as vs
+from vmapseeds import cli
+from vmapseeds.campaign import loop, ray_engine
+from vmapseeds.store.checkpoints import Checkpoints
+
+
+def start(data, run):
+  return {"place": jax.random.normal(run.key("init"), (2,)), "pushes": jnp.int32(0)}
+
+
+def advance(data, run, state, first, last):
+  def step(i, state):
+    push = jax.random.normal(jax.random.fold_in(run.key("push"), i), (2,))
+    return {"place": state["place"] + run["size"] * push + data["drift"], "pushes": state["pushes"] + 1}
+
+  return jax.lax.fori_loop(first, last, step, state)
+
+
+def finish(data, run, state):
+  return {"place": state["place"], "distance": jnp.sqrt((state["place"] ** 2).sum()), "pushes": state["pushes"]}
+
+
+DRIFT = np.array([0.5, -1], np.float32)
+WALK = dict(
+  name="walk", start=start, advance=advance, finish=finish, data={"drift": DRIFT}, rounds=3, sources=("init", "push"),
+  values={"size": 0.1, "unread": 1}, dims={"place": ("axis",)},
+)  # fmt: skip
+walk = vs.Task(**WALK)
+
+
+def walked(seed_init, seed_push, size):
+  """The same, as a script of one walk has it."""
+  push = jax.random.fold_in(jax.random.key(len(plain.SOURCES) + zlib.crc32(b"push") % 2**31), seed_push)
+  place = np.asarray(jax.random.normal(plain.key("init", seed_init), (2,)))
+  for i in range(3):
+    place = place + np.float32(size) * np.asarray(jax.random.normal(jax.random.fold_in(push, i), (2,))) + DRIFT
+  return place
+
+
+def quiet(*args, **options):
+  return vs.train(*args, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+  """Two sizes, of two seeds each that vary the pushes alone."""
+  out = tmp_path_factory.mktemp("walk") / "r"
+  return out, quiet("test_tasks:walk", vs.Runs.sweep(size=[0.1, 2], seeds=vs.Runs.vary("push", 2, start=5)), out)
+
+
+def test_a_task_is_its_loop(swept):
+  _, results = swept
+  assert results.seed_push.values.tolist() == [5, 5, 6, 6]
+  assert results.seed_init.values.tolist() == [0, 0, 0, 0]
+  expected = [walked(0, push, size) for push, size in zip(results.seed_push.values, results["size"].values, strict=True)]
+  np.testing.assert_allclose(results.place, expected, rtol=1e-5)
+  np.testing.assert_allclose(results.distance, np.linalg.norm(expected, axis=1), rtol=1e-5)
+  assert results.pushes.values.tolist() == [3] * 4
+  assert results.place.dims == ("run", "axis")
+
+
+def test_a_task_that_was_interrupted_goes_on_where_it_was_saved(swept, tmp_path, monkeypatch):
+  save, load, went_on = Checkpoints.save, Checkpoints.load, []
+
+  def saves_and_ends(self, rounds, state):
+    save(self, rounds, state)
+    if rounds == 2:
+      raise KeyboardInterrupt
+
+  def loads(self, like):
+    found = load(self, like)
+    went_on.append(found and found[0])
+    return found
+
+  table = vs.Runs.sweep(size=[0.1, 2], seeds=vs.Runs.vary("push", 2, start=5))
+  monkeypatch.setattr(Checkpoints, "save", saves_and_ends)
+  with pytest.raises(KeyboardInterrupt):
+    quiet(walk, table, tmp_path / "r", checkpoint_every=1)
+  monkeypatch.setattr(Checkpoints, "save", save)
+  monkeypatch.setattr(Checkpoints, "load", loads)
+  results = quiet(walk, table, tmp_path / "r", checkpoint_every=1)
+  assert went_on == [2]
+  np.testing.assert_array_equal(results.place, swept[1].place)
+  assert not (tmp_path / "r" / "checkpoints").exists()
+
+
+def test_what_differs_is_counted_along_the_first_axis():
+  nan = np.nan
+  assert loop.differing_entries(np.array([1, nan, 3, nan]), np.array([1, nan, 4, 0])) == 2
+  assert loop.differing_entries(np.array([[1, 2], [3, 4], [5, 6]]), np.array([[1, 2], [0, 0], [5, 6]])) == 1
+  assert loop.differing_entries(np.float32(nan), np.float32(nan)) == 0
+
+
+def test_other_processes_find_a_task_by_its_import_string(swept, tmp_path, monkeypatch, capsys):
+  out, results = swept
+  again = vs.replay(out, 2)
+  assert again.same
+  assert again.examples == {"place": 2, "distance": 1, "pushes": 1}
+  cli.main(["replay", str(out), "--run", "1"])
+  said = capsys.readouterr().out.splitlines()
+  assert sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
+  # A folder that was made, of which nothing is trained.
+  loop.begin("test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False))
+  assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 3
+  np.testing.assert_allclose(vs.open_results(tmp_path / "r").place[2], walked(2, 2, 0.1), rtol=1e-5)
+  monkeypatch.setitem(globals(), "walk", dataclasses.replace(walk, rounds=4))
+  with pytest.raises(vs.Mistake, match="test_tasks:walk has changed in rounds: 3, 4: undo the change"):
+    vs.work(out, progress=False)
+  with pytest.raises(vs.Mistake, match="belongs to another campaign: its recipe and this one differ in rounds: 3, 4"):
+    quiet("test_tasks:walk", 3, tmp_path / "r")
+
+
+def test_other_processes_do_not_find_an_object(tmp_path):
+  quiet(walk, 1, tmp_path / "r")
+  with pytest.raises(vs.Mistake, match="of a task that no name leads to: only the program that began it goes on"):
+    vs.work(tmp_path / "r")
+  with pytest.raises(vs.Mistake, match="task walk is an object of this program: Ray needs it in a module"):
+    ray_engine.train(walk, vs.Runs.independent(1), tmp_path / "ray")
+
+
+def test_a_task_from_the_command_line(tmp_path, capsys):
+  argv = ["train", "test_tasks:walk", "--runs", "2", "--set", "size=3", "--out", str(tmp_path / "r"), "--quiet"]
+  cli.main(argv)
+  said = capsys.readouterr().out
+  assert said == f"2 runs in {tmp_path / 'r'}; next: vs.open_results({str(tmp_path / 'r')!r})\n"
+  results = vs.open_results(tmp_path / "r")
+  np.testing.assert_allclose(results.place[1], walked(1, 1, 3), rtol=1e-5)
+  assert vs.replay(tmp_path / "r", 1).same
+  assert cli.main(["work", str(tmp_path / "r")]) is None
+  assert capsys.readouterr().out == said
+  for wrong in ("rounds=2", "sizes=3"):
+    with pytest.raises(SystemExit):
+      cli.main([*argv[:5], wrong, *argv[6:]])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"unknown value of task walk '{wrong[:-2]}': choose one of size, unread" in line
+
+
+def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
+  with pytest.raises(SystemExit):
+    cli.main(["train", "test_tasks:walk", "--out", str(tmp_path / "r"), "--until", "mean_accuracy abs 1%"])
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line == "error: --until with walk, which has no classes that are right or wrong: say how many --runs"
+  assert not (tmp_path / "r").exists()
+
+
+def begun(changes, runs, out):
+  return loop.begin(vs.Task(**{**WALK, **changes}), runs, out, vs.Options(progress=False))
+
+
+@pytest.mark.parametrize(
+  ("changes", "message"),
+  [
+    ({"name": "a/b"}, "task name 'a/b' cannot be the name of a file"),
+    ({"rounds": -1}, "rounds is -1: give a whole number of at least 0"),
+    ({"start": 3}, "start is 3: give a pure function of one lane"),
+    ({"sources": "init"}, "sources is 'init': give a list of names"),
+    ({"values": ["size"]}, r"values is \['size'\]: give numbers by their names"),
+    ({"values": {"size": "x"}}, "size is 'x': give a number"),
+    ({"values": {"seed_init": 1}}, "value 'seed_init': results have something else of that name, rename it"),
+    ({"start": lambda data, run: run.key("order")}, "unknown source of randomness 'order': choose one of init, push"),
+    ({"start": lambda data, run: run["sise"]}, "unknown value of a run 'sise': choose one of size, unread; did you mean 'size'"),
+    ({"start": lambda data, run: no_such_name}, r"walk fails before it trains \(NameError: .*, test_tasks.py line \d+\)"),
+    ({"start": lambda data: 0}, "walk fails before it trains .TypeError: .* positional argument"),
+    ({"advance": lambda data, run, state, first, last: next(state for _ in range(first, last))}, "walk fails before it trains .Tracer"),
+    ({"advance": lambda data, run, state, first, last: state["place"]}, "advance of walk makes of a state .*float32.2.*give one of the same shapes"),
+    ({"finish": lambda data, run, state: state["place"]}, "finish of task walk gives no arrays by name: give a dict"),
+    ({"finish": lambda data, run, state: {}}, "finish of task walk gives no arrays by name"),
+    ({"finish": lambda data, run, state: {"a": {"b": state["place"]}}}, "finish of task walk gives no arrays by name"),
+    ({"finish": lambda data, run, state: {"../place": state["place"]}}, r"gives '\.\./place': give a printable name"),
+    ({"finish": lambda data, run, state: {"place": state["place"], "seed_init": 0.0}}, "gives 'seed_init': results have something else"),
+    ({"finish": lambda data, run, state: {"place": state["place"] * 1j}}, "gives 'place' of complex64: give numbers of NumPy's dtypes"),
+    ({"finish": lambda data, run, state: {"place": state["place"], "b": jnp.zeros(3)}, "dims": {"place": ("axis",), "b": ("axis",)}},
+     "gives '.*' with . along 'axis', another array has .: give the axes other names"),
+    ({"dims": {"plase": ("axis",)}}, "unknown array in dims 'plase': choose one of distance, place, pushes; did you mean 'place'"),
+    ({"dims": {"place": "axis"}}, "dims of 'place' are 'axis': give 1 names"),
+    ({"dims": {"place": ("run",)}}, "without that of the run"),
+    ({"data": {"drift": "north"}}, "walk fails before it trains"),
+  ],
+)  # fmt: skip
+def test_a_wrong_task_is_one_line(changes, message, tmp_path):
+  with pytest.raises(vs.Mistake, match=message) as raised:
+    begun(changes, 1, tmp_path / "r")
+  assert "\n" not in str(raised.value)
+  assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize(
+  ("runs", "message"),
+  [
+    (lambda: vs.Runs.vary("order", 2), "unknown source of randomness 'order': choose one of init, push"),
+    (lambda: vs.Runs.sweep(length=[1, 2], seeds=1), "unknown value to sweep 'length': choose one of size, unread"),
+    (lambda: vs.Runs.sweep(unread=[1, 2], seeds=1), "walk does not read unread: a sweep of it would train the same run again"),
+    (lambda: vs.Runs.independent(2).poke(), "these runs have poke_step, which task walk does not know"),
+    (lambda: vs.Runs.independent(2).subset(3), "these runs choose training examples, of which task walk knows none"),
+    (lambda: vs.Runs.independent(2).with_label_map([0, 1]), "these runs have label_map, which task walk does not know"),
+  ],
+)
+def test_runs_that_a_task_does_not_know(runs, message, tmp_path):
+  with pytest.raises(vs.Mistake, match=message):
+    begun({}, runs(), tmp_path / "r")
+
+
+def test_sources_that_a_task_does_not_read(tmp_path):
+  with pytest.raises(vs.Mistake, match="walk reads no seed of other: vary some of init, push"):
+    begun({"sources": ("init", "push", "other")}, vs.Runs.vary("other", 2), tmp_path / "r")
+
+
+def test_recipes_keep_what_a_task_says_itself(tmp_path):
+  with pytest.raises(vs.Mistake, match="walk is a task, whose finish says what is kept: leave logits and keep_params"):
+    quiet(walk, 1, tmp_path / "r", logits=True)
