@@ -179,7 +179,7 @@ class Train(Options):
     if swept := pairs(self.sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
       for name in swept:
         one_of("value to sweep", name, getattr(task, "hyperparameters", task.values))
-      columns = {name: [from_text(name, value) for value in text.split(",")] for name, text in swept.items()}
+      columns: Any = {name: [from_text(name, value) for value in text.split(",")] for name, text in swept.items()}
       runs = Runs.sweep(seeds=runs, **columns)
     if self.subset is not None and self.bootstrap is not None:
       raise Mistake("--subset with --bootstrap: give one of them")

@@ -128,7 +128,7 @@ def estimate(results: xr.Dataset, statistic: str) -> Estimate:
 
 
 def train(
-  recipe: Recipe, runs: Runs, out: str | os.PathLike, until: Until, *, first: int, progress: bool = True,
+  recipe: Recipe | Task, runs: Runs, out: str | os.PathLike, until: Until, *, first: int, progress: bool = True,
   trains: Callable[..., xr.Dataset] = loop.train, **how,
 ) -> xr.Dataset:  # fmt: skip
   """`vs.train`, of as many of the runs as it takes until a statistic's interval is narrow enough.
