@@ -93,18 +93,22 @@ def augmented(image, steps, image_key, fill):
   return image
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def gradient(model, params, stats, x, y):
-  def loss(params):
-    logits, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
-    return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean(), new.get("batch_stats", {})
+def cross_entropy(logits, labels):
+  return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
-  return jax.grad(loss, has_aux=True)(params)
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def gradient(model, loss, params, stats, x, y):
+  def value(params):
+    outputs, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
+    return loss(outputs, y), new.get("batch_stats", {})
+
+  return jax.grad(value, has_aux=True)(params)
 
 
 def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, weight_decay, mean, std,
-          augmentation=(), adam=False, linear=True, variables=None):  # fmt: skip
-  """The variables after `steps` steps, in a Python loop."""
+          augmentation=(), adam=False, linear=True, variables=None, optimizer=None, loss=cross_entropy):  # fmt: skip
+  """The variables after `steps` steps, in a Python loop; `optimizer` instead of SGD or Adam with the numbers given."""
   images, labels = np.asarray(images), np.asarray(labels)
   fill = np.floor(np.array(mean, np.float32))
   if variables is None:
@@ -113,7 +117,7 @@ def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, we
   epoch_steps = len(images) // batch
   schedule = optax.linear_schedule(lr, 0.0, epochs * epoch_steps) if linear else lr
   inner = optax.adam(schedule, b1=momentum) if adam else optax.sgd(schedule, momentum)
-  optimizer = optax.chain(optax.add_decayed_weights(weight_decay), inner)
+  optimizer = optimizer or optax.chain(optax.add_decayed_weights(weight_decay), inner)
   state = optimizer.init(params)
 
   for step in range(steps):
@@ -123,7 +127,7 @@ def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, we
     epoch_key = jax.random.fold_in(key("augment", seed), epoch)
     x = [augmented(images[i], augmentation, jax.random.fold_in(epoch_key, i), fill) for i in chosen]
     x = (np.stack(x) - np.array(mean, np.float32)) / np.array(std, np.float32)
-    grads, stats = gradient(model, params, stats, jnp.asarray(x), jnp.asarray(labels[chosen]))
+    grads, stats = gradient(model, loss, params, stats, jnp.asarray(x), jnp.asarray(labels[chosen]))
     updates, state = optimizer.update(grads, state, params)
     params = optax.apply_updates(params, updates)
   return {"params": params, **({"batch_stats": stats} if stats else {})}

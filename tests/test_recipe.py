@@ -60,11 +60,11 @@ def test_recipes_are_frozen():
 
 def test_every_field_can_be_overridden():
   changes = dict(
-    name="mine", dataset="mnist", model="linear", epochs=0, batch_size=7, lr=1, momentum=0.5, weight_decay=0,
-    optimizer="adam", schedule="constant", augment="flip", width=2, classes=[0, 1, -1], mean=[1, 2.5], std=[1, 2],
+    name="mine", dataset="mnist", model="linear", epochs=1, batch_size=7, lr=1, momentum=0.5, weight_decay=0,
+    optimizer="adam", schedule="step", augment="flip", width=2, classes=[0, 1, -1], mean=[1, 2.5], std=[1, 2],
     test_sets=["test", "extra"], precision="bfloat16", gamma=0.5, values={"temperature": 2}, warmup=0.5,
-    milestones=[1, 2], loss="squared_error", label_smoothing=0.1, predict="outputs", dropout=0.5, normalize=False,
-    evaluate_every=2, training_metrics=True, start_from="base", trainable="last",
+    milestones=[1, 2], loss="cross_entropy", label_smoothing=0.1, predict="outputs", dropout=0.5, normalize=False,
+    evaluate_every=2, training_metrics=True, start_from="base", trainable="all",
   )  # fmt: skip
   assert set(changes) == set(FIELDS)
   recipe = vs.recipe("digits_cnn", **changes)
@@ -132,6 +132,19 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"augment": "flip=2"}, "write flip without a size"),
     ({"augment": "cutout=0"}, "augmentation cutout is 0: give a whole number of at least 1"),
     ({"augment": "cutout=-2"}, "augmentation 'cutout=-2'"),
+    ({"warmup": -1}, "warmup is -1.0 of 16 epochs: give at least 0 and fewer than these"),
+    ({"warmup": 16}, "warmup is 16.0 of 16 epochs"),
+    ({"schedule": "step"}, "milestones go with schedule 'step': give both or neither"),
+    ({"milestones": (3,)}, "milestones go with schedule 'step': give both or neither"),
+    ({"schedule": "step", "milestones": (0, 3)}, r"milestones is \(0, 3\): give epochs from 1 on"),
+    ({"label_smoothing": 0.1, "loss": "squared_error"}, "label_smoothing is of the loss cross_entropy alone"),
+    ({"label_smoothing": 1}, "label_smoothing is 1.0: give a number of at least 0 and below 1"),
+    ({"optimizer": print}, "an optimizer of your own has a schedule: leave this 'constant'"),
+    ({"schedule": print, "warmup": 1}, "what you give makes the learning rate: leave warmup out"),
+    ({"trainable": "last", "dropout": 0.5}, "with trainable 'last' the rest does not train: leave dropout out"),
+    ({"trainable": "first"}, "unknown trainable .* choose one of all, last"),
+    ({"evaluate_every": 0}, "evaluate_every is 0: give a whole number of at least 1"),
+    ({"start_from": 3}, "start_from is 3: give a name"),
   ],
 )
 def test_mistakes_name_what_is_allowed(changes, message):

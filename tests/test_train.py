@@ -7,6 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import plain
 import pytest
 
@@ -25,6 +26,7 @@ from vmapseeds.training.loop import (
   train,
   training_inputs,
 )
+from vmapseeds.training.networks import network
 from vmapseeds.training.runs import SOURCES
 from vmapseeds.training.task import Task
 
@@ -145,6 +147,96 @@ def test_a_lane_is_the_plain_script(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=close, rtol=1e-3), ours.variables, theirs)
 
 
+# Four epochs of three steps: what optax calls the same, given what a lane has, and the two values that lanes have.
+STEPS, EPOCH, LR = 12, 3, 0.2
+OPTAX = {
+  "cosine": ({"schedule": "cosine"}, {"lr": [0.1, 0.3]}, lambda lr: optax.sgd(optax.cosine_decay_schedule(lr, STEPS), 0.9)),
+  "exponential": (
+    {"schedule": "exponential"}, {"gamma": [0.5, 0.9]},
+    lambda gamma: optax.sgd(optax.exponential_decay(LR, EPOCH, gamma, staircase=True), 0.9),
+  ),
+  "step": (
+    {"schedule": "step", "milestones": (1, 3)}, {"gamma": [0.1, 0.5]},
+    lambda gamma: optax.sgd(optax.piecewise_constant_schedule(LR, {EPOCH: gamma, 3 * EPOCH: gamma}), 0.9),
+  ),
+  "warm-up and linear": (
+    {"schedule": "linear", "warmup": 1.4}, {"lr": [0.1, 0.3]},
+    # 1.4 epochs are 4 steps.
+    lambda lr: optax.sgd(
+      optax.join_schedules([optax.linear_schedule(lr / 4, lr, 3), optax.linear_schedule(lr, 0, STEPS - 4)], [4]), 0.9
+    ),
+  ),
+  "warm-up and steps": (
+    {"schedule": "step", "warmup": 2, "milestones": (3,)}, {"gamma": [0.1, 0.5]},
+    lambda gamma: optax.sgd(
+      optax.join_schedules(
+        [optax.linear_schedule(LR / 6, LR, 5), optax.piecewise_constant_schedule(LR, {EPOCH: gamma})], [6]), 0.9
+    ),
+  ),
+  "nesterov": ({"optimizer": "nesterov"}, {"momentum": [0.5, 0.9]}, lambda momentum: optax.sgd(LR, momentum, nesterov=True)),
+  "adamw": (
+    {"optimizer": "adamw", "lr": 0.01}, {"weight_decay": [0.1, 1.0]},
+    lambda weight_decay: optax.adamw(0.01, weight_decay=weight_decay),
+  ),
+  "label smoothing": ({"label_smoothing": 0.2}, {"lr": [0.1, 0.3]}, lambda lr: optax.sgd(lr, 0.9)),
+  "squared error": ({"loss": "squared_error", "predict": "outputs"}, {"lr": [0.1, 0.3]}, lambda lr: optax.sgd(lr, 0.9)),
+}  # fmt: skip
+
+
+def smoothed(logits, labels):
+  return optax.softmax_cross_entropy(logits, optax.smooth_labels(jax.nn.one_hot(labels, 10), 0.2)).mean()
+
+
+def squared_error(outputs, targets):
+  return 2 * optax.l2_loss(outputs, targets).mean()
+
+
+@pytest.mark.parametrize("name", OPTAX)
+@pytest.mark.unoptimized
+def test_schedules_optimizers_and_losses_are_those_of_optax(name):
+  changes, swept, optimizer = OPTAX[name]
+  recipe = vs.recipe(
+    "digits_cnn", model=plain.Linear(), augment="", weight_decay=0, epochs=4, batch_size=8,
+    **{"schedule": "constant", "lr": LR, **changes},
+  )  # fmt: skip
+  loss, data, classes = {"label smoothing": smoothed}.get(name, plain.cross_entropy), examples(4, n=25), 10
+  if name == "squared error":
+    targets = np.random.default_rng(1).normal(size=(25, 10)).astype(np.float32)
+    loss, data, classes = squared_error, dataclasses.replace(data, targets=targets), None
+  ours = trained(recipe, data, vs.Runs.sweep(seeds=1, **swept), classes).variables["params"]
+  ((key, values),) = swept.items()
+  theirs = [
+    plain.train(
+      plain.Linear(), data.inputs, data.targets, seed=0, steps=STEPS, epochs=4, batch=8, lr=0, momentum=0,
+      weight_decay=0, mean=data.mean, std=data.std, optimizer=optimizer(**{key: value}), loss=loss,
+    )["params"]
+    for value in values
+  ]  # fmt: skip
+  theirs = jax.tree.map(lambda *leaves: np.stack(leaves), *theirs)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4), ours, theirs)
+  assert np.abs(theirs["Dense_0"]["kernel"][0] - theirs["Dense_0"]["kernel"][1]).max() > 1e-3, "the value matters"
+
+
+@pytest.mark.parametrize(("model", "height"), [("small_cnn", 4), ("banerjee_cnn", 4), ("resnet9", 12)])
+@pytest.mark.unoptimized
+def test_dropout_is_before_the_last_layer(model, height):
+  plain_one, dropping = (network(vs.recipe("digits_cnn", model=model, width=1 / 8, dropout=d), 3) for d in (0.0, 0.5))
+  inputs = jnp.linspace(-1, 1, 2 * height**2).reshape(2, height, height, 1)
+  variables, same = (jax.jit(made.init)(jax.random.key(0), inputs) for made in (plain_one, dropping))
+  jax.tree.map(np.testing.assert_array_equal, variables, same)
+  np.testing.assert_array_equal(*(jax.jit(made.apply)(variables, inputs) for made in (plain_one, dropping)))
+  # Through a last layer of ones, what is left of features is each either gone or twice as much.
+  *_, last = variables["params"]
+  kernel = variables["params"][last]["kernel"]
+  seen = lambda made, key: made.train(  # noqa: E731
+    {**variables, "params": {**variables["params"], last: {"kernel": jnp.eye(*kernel.shape), "bias": jnp.zeros(3)}}},
+    inputs, key,
+  )[0]  # fmt: skip
+  keys = jax.random.split(jax.random.key(1), 8)
+  whole, kept = (np.asarray(jax.jit(jax.vmap(functools.partial(seen, made)))(keys)) for made in (plain_one, dropping))
+  assert {*np.round(kept[whole != 0] / whole[whole != 0], 3).ravel().tolist()} == {0, 2}
+
+
 @pytest.mark.unoptimized
 def test_resnet9_is_as_jordan_describes_it():
   recipe = vs.recipe("resnet9_cifar10")
@@ -238,6 +330,7 @@ LINEAR = vs.recipe("digits_cnn", name="linear", model="linear", batch_size=8, ep
     (LINEAR.replace(epochs=0), False, ["init"]),
     (LINEAR.replace(name="dropping", model=Dropping()), True, ["init", "order", "dropout", "data"]),
     (LINEAR.replace(name="own", model=Dropping, dropout=0.0), False, ["init", "order", "dropout"]),
+    (LINEAR.replace(name="last", model=Dropping(), trainable="last"), False, ["init", "order"]),
   ],
 )
 @pytest.mark.unoptimized

@@ -371,6 +371,9 @@ class Report:
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
+  epoch: _count("the end of the training") = None
+  """after which epoch, of runs that were evaluated every so many"""
+
   out: _place("report in each DIR; side by side: report/side_by_side in the first") = None
   """folder for the pages"""
 
@@ -381,7 +384,7 @@ class Report:
     where = groups.parsed(self.where, "--where")
     if not self.folders:
       raise Mistake("no DIR given: give one or more results folders that `vmapseeds train` or `import` made")
-    report(self.folders, by=self.by or None, where=where, test_set=self.test_set, out=self.out)
+    report(self.folders, by=self.by or None, where=where, test_set=self.test_set, epoch=self.epoch, out=self.out)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -409,6 +412,9 @@ class Compare:
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
+  epoch: _count("the end of the training") = None
+  """after which epoch, of runs that were evaluated every so many"""
+
   paired: bool = False
   """pair the runs row by row; without it runs of the same seeds are pairs"""
 
@@ -421,7 +427,7 @@ class Compare:
 
     compare(
       self.a, self.b, where=groups.parsed(self.where, "--where"), against=groups.parsed(self.against, "--against"),
-      gamma=self.gamma, test_set=self.test_set, paired=self.paired or None, out=self.out,
+      gamma=self.gamma, test_set=self.test_set, epoch=self.epoch, paired=self.paired or None, out=self.out,
     )  # fmt: skip
 
 

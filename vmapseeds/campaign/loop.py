@@ -28,6 +28,7 @@ from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, at_least, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder
+from vmapseeds.results.networks import StoredNetworks
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
@@ -130,18 +131,20 @@ def prepared(task: Recipe | Task, runs: Runs, logits: bool, keep_params: bool) -
   """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
   device = lanes.start_jax()[0]
   if isinstance(task, Recipe):
-    return supervised(task, runs, logits=logits, keep_params=keep_params, memory=free_memory(device))
+    base = StoredNetworks(task.start_from) if task.start_from else None
+    return supervised(task, runs, logits=logits, keep_params=keep_params, memory=free_memory(device), base=base)
   if logits or keep_params:
     raise Mistake(f"{task.name} is a task, whose finish says what is kept: leave logits and keep_params out")
   return task
 
 
 def lying_elsewhere(task: Task, root: dict[str, Any]) -> Task:
-  """The same task, of the same data, by the name that the folder has of where they lie."""
-  theirs = json.loads(root["recipe"]).get("dataset")
-  if isinstance(theirs, str) and hasattr(task, "recipe"):
-    return dataclasses.replace(task, recipe=task.recipe.replace(dataset=theirs))
-  return task
+  """The same task, of the same data and stored networks, by the names that the folder has of where they lie."""
+  if not hasattr(task, "recipe"):
+    return task
+  theirs = json.loads(root["recipe"])
+  places = {field: theirs[field] for field in ("dataset", "start_from") if isinstance(theirs.get(field), str)}
+  return dataclasses.replace(task, recipe=task.recipe.replace(**places))
 
 
 def chosen(task: Task, runs: Runs, options: Options, root: dict[str, Any]) -> lanes.Choice:
@@ -299,6 +302,8 @@ def prepared_again(
       raise Mistake(f"no such file {lying.dataset!r}, the data of {out}: say where they are with --dataset PATH")
     task = dataclasses.replace(prepared(lying, runs, logits, keep_params), recipe=asked)
   if task.data_digest != root["data_digest"]:
+    if getattr(task, "base", None) and str(root["data_digest"]).startswith(f"{task.dataset.digest} "):
+      raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
     what = getattr(getattr(task, "dataset", task), "name", "")
     raise Mistake(f"the data {what} are not those of {out}: say where those are with --dataset PATH")
   return task

@@ -224,3 +224,8 @@ _norm_relu_pool.defvjp(_norm_relu_pool_forward, _norm_relu_pool_backward)
 def flatten(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch features"]:
   """One row an image."""
   return jax.lax.collapse(x, 1)
+
+
+def dropped(x: Float[Array, "batch features"], rate: float, train: bool) -> Float[Array, "batch features"]:
+  """What dropout leaves in training of the features; the features where the rate is 0."""
+  return nn.Dropout(rate, deterministic=not train)(x) if rate else x

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Real
 
-from vmapseeds.models.layers import Conv, NormReluPool, scaled, torch_init
+from vmapseeds.models.layers import Conv, NormReluPool, dropped, scaled, torch_init
 
 
 class ConvBlock(nn.Module):
@@ -38,6 +38,7 @@ class ResNet9(nn.Module):
   num_classes: int
   width: float = 1.0
   dtype: jnp.dtype = jnp.dtype("float32")
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(
@@ -52,6 +53,6 @@ class ResNet9(nn.Module):
     x = block(x, 256, pool=2)
     x = x + block(block(x, 256), 256)
     x = block(x, 128, padding=0)
-    x = jnp.max(x, axis=(1, 2))
+    x = dropped(jnp.max(x, axis=(1, 2)), self.dropout, train)
     x = nn.Dense(self.num_classes, use_bias=False, kernel_init=torch_init, dtype=self.dtype)(x)
     return 0.2 * x

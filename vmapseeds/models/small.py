@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Real
 
-from vmapseeds.models.layers import ConvReluPool, flatten, scaled
+from vmapseeds.models.layers import ConvReluPool, dropped, flatten, scaled
 
 
 class SmallCNN(nn.Module):
@@ -13,6 +13,7 @@ class SmallCNN(nn.Module):
   num_classes: int
   width: float = 1.0
   dtype: jnp.dtype = jnp.dtype("float32")
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(
@@ -20,7 +21,7 @@ class SmallCNN(nn.Module):
   ) -> Float[Array, "batch classes"]:
     for number, features in enumerate((16, 32)):
       x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
-    return nn.Dense(self.num_classes, dtype=self.dtype)(flatten(x))
+    return nn.Dense(self.num_classes, dtype=self.dtype)(dropped(flatten(x), self.dropout, train))
 
 
 class BanerjeeCNN(nn.Module):
@@ -29,6 +30,7 @@ class BanerjeeCNN(nn.Module):
   num_classes: int
   width: float = 1.0
   dtype: jnp.dtype = jnp.dtype("float32")
+  dropout: float = 0.0
 
   @nn.compact
   def __call__(
@@ -37,4 +39,4 @@ class BanerjeeCNN(nn.Module):
     for number, features in enumerate((32, 16)):
       x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
     x = nn.relu(nn.Dense(scaled(64, self.width), dtype=self.dtype)(flatten(x)))
-    return nn.Dense(self.num_classes, dtype=self.dtype)(x)
+    return nn.Dense(self.num_classes, dtype=self.dtype)(dropped(x, self.dropout, train))

@@ -26,7 +26,8 @@ def compare(
   a: str | os.PathLike, b: str | os.PathLike | None = None, *,
   where: Mapping[str, float | Sequence[float]] | None = None,
   against: Mapping[str, float | Sequence[float]] | None = None, gamma: float = 0.75, test_set: str = "test",
-  paired: bool | None = None, out: str | os.PathLike | None = None, console: Console | None = None,
+  epoch: int | None = None, paired: bool | None = None, out: str | os.PathLike | None = None,
+  console: Console | None = None,
 ) -> stats.Decision:  # fmt: skip
   """Prints P(A > B) of accuracies, its 95 % interval and the decision, returns them, and says what else the runs show.
 
@@ -40,6 +41,7 @@ def compare(
     against: likewise for B.
     gamma: P(A > B) from which a difference is meaningful.
     test_set: which test set.
+    epoch: after which epoch, of runs that were evaluated every so many; None for the end.
     paired: None compares the runs that have the same seeds in both, in pairs; all against all where there are no such
       pairs (imported runs have no seeds). True pairs the finished runs row by row, False compares all against all.
     out: where the page goes instead.
@@ -52,8 +54,9 @@ def compare(
   if b is None and not against:
     raise Mistake("one results folder, and nothing to compare it with: give a second one, or e.g. --against lr=0.05")
   sides = ((a, where, "--where"), (a if b is None else b, against, "--against"))
-  results = [_loaded(folder, test_set, values, flag) for folder, values, flag in sides]
-  names = tuple(", ".join(filter(None, [str(folder), groups.named(values or {})])) for folder, values, _ in sides)
+  results = [_loaded(folder, test_set, epoch, values, flag) for folder, values, flag in sides]
+  after = "" if epoch is None else f"epoch={epoch}"
+  names = tuple(", ".join(filter(None, [str(of), groups.named(values or {}), after])) for of, values, _ in sides)
   if not np.array_equal(*(r.get("original_labels", r.labels).values for r in results)):
     raise Mistake(f"{names[0]} and {names[1]} were tested on different examples: compare results of one test set")
   if paired:
@@ -81,12 +84,12 @@ def compare(
     console.print(sentence, soft_wrap=True, highlight=False)
   if out is None:
     of_b = ", ".join(filter(None, ["" if b is None else pages.path_parts(b)[-1], groups.named(against or {})]))
-    out = place(a).joinpath(*filter(None, ["report", groups.named(where or {}), f"against_{of_b}"]))
+    out = place(a).joinpath(*filter(None, ["report", after, groups.named(where or {}), f"against_{of_b}"]))
   page = pages.write_page(
     place(out), "compare", "compare", {"accuracies": _figure(accuracies, results[0].sizes["example"])},
     {
       "a": _record(accuracies[0], a, where), "b": _record(accuracies[1], sides[1][0], against),
-      "test_set": test_set, "gamma": gamma, "matching": matching or None,
+      "test_set": test_set, "epoch": epoch, "gamma": gamma, "matching": matching or None,
       "probability": float(decision.probability), "low": float(decision.low), "high": float(decision.high),
       "decision": decision.decision, "sentences": said,
     },
@@ -183,10 +186,13 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
       yield f"All runs of {name} have the same accuracy: were they given the same seeds?"
 
 
-def _loaded(folder: str | os.PathLike, test_set: str, where: Mapping[str, Any] | None, flag: str) -> xr.Dataset:
+def _loaded(
+  folder: str | os.PathLike, test_set: str, epoch: int | None, where: Mapping[str, Any] | None, flag: str
+) -> xr.Dataset:
   """The chosen results of a folder without what is of examples and runs."""
   with readable(folder):
-    results = open_results(folder, test_set).drop_vars(["predictions", "logits"], errors="ignore").load()
+    results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+    results = results.drop_vars(["predictions", "logits"], errors="ignore").load()
   check_values(results, folder)
   try:
     results = groups.chosen(results, where)

@@ -9,6 +9,7 @@ import xarray as xr
 from vmapseeds.mistakes import Mistake, one_of
 
 Value = int | float
+MEASURED = ("accuracy", "diverged", "train_loss", "train_accuracy")
 MOST_SHOWN = 8  # values of a column, in a line
 
 
@@ -21,8 +22,13 @@ class Group(NamedTuple):
 
 def columns(results: xr.Dataset) -> list[str]:
   """The columns of the runs table with a number a run, seeds last."""
-  found = [n for n, c in results.variables.items() if c.dims == ("run",) and n not in ("accuracy", "diverged")]
-  return sorted(map(str, found), key=lambda name: name.startswith("seed_"))
+  found = [n for n, c in results.variables.items() if c.dims == ("run",) and n not in MEASURED]
+  return sorted(map(str, found), key=_is_drawn)
+
+
+def _is_drawn(column: str) -> bool:
+  """Whether runs of different values are repeats of one another: seeds, and the networks that they start from."""
+  return column.startswith("seed_") or column == "start"
 
 
 def values_of(results: xr.Dataset, name: str) -> list[Value]:
@@ -32,7 +38,7 @@ def values_of(results: xr.Dataset, name: str) -> list[Value]:
 
 def swept(results: xr.Dataset) -> dict[str, list[Value]]:
   """The columns besides seeds that take several values, with these, ascending."""
-  found = {name: values_of(results, name) for name in columns(results) if not name.startswith("seed_")}
+  found = {name: values_of(results, name) for name in columns(results) if not _is_drawn(name)}
   return {name: values for name, values in found.items() if len(values) > 1}
 
 

@@ -46,14 +46,15 @@ class Part(NamedTuple):
 def report(
   folders: str | os.PathLike | Sequence[str | os.PathLike], *, by: Sequence[str] | None = None,
   where: Mapping[str, float | Sequence[float]] | None = None, test_set: str = "test",
-  out: str | os.PathLike | None = None, console: Console | None = None,
+  epoch: int | None = None, out: str | os.PathLike | None = None, console: Console | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
   """Prints the statistics of results folders and writes `report.html`, `report.json` and PNG figures.
 
   Runs of different swept values are never taken together unless `by` asks for it: each combination of values has its
   own row in a table, and its own page. Each page is in a folder: `report` in the results folder, `report/<test set>`
-  for another than the recipe's first test set, and therein `lr=0.02` for a group of runs. What sets groups side by side
-  is in the folder above them; what sets several results folders side by side in `report/side_by_side` of the first.
+  for another than the recipe's first test set, therein `epoch=8` where an epoch is chosen, and therein `lr=0.02` for a
+  group of runs. What sets groups side by side is in the folder above them; what sets several results folders side by
+  side in `report/side_by_side` of the first.
 
   Args:
     folders: results folders, or one.
@@ -61,6 +62,7 @@ def report(
       swept. Swept columns that are not named are pooled, and the page says so.
     where: column -> value, or several values, of the runs that are taken.
     test_set: which test set.
+    epoch: after which epoch, of runs that were evaluated every so many; None for the end.
     out: where the pages go instead: those of several results folders into folders of their names therein.
     console: where to print.
 
@@ -79,7 +81,7 @@ def report(
   alone = len(folders) == 1
   reported = []
   for folder, name in zip(folders, names, strict=True):
-    results = _open(folder, test_set)
+    results = _open(folder, test_set, epoch)
     above = place(folder) / "report" if out is None else place(out) / ("" if alone else name)
     reported.append(_parts(results, folder, "" if alone else name, above, by, where, test_set))
   for parts, lost in reported:
@@ -117,6 +119,7 @@ def _parts(
     for values, of in alive:
       summary = {"folder": str(folder), "values": values, **summarize(of, test_set=test_set)}
       out = above if test_set == summary["settings"]["test_sets"][0] else above / test_set
+      out = out if summary["epoch"] is None else out / f"epoch={summary['epoch']}"
       said = ", ".join(filter(None, [name, _group_name(summary)]))
       parts.append(Part(said, out / groups.named(values) if values else out, of, summary))
   except Mistake as mistake:
@@ -143,6 +146,7 @@ def _print_notes(notes: Sequence[str], page: Path | UPath, console: Console) -> 
 def _title(summary: dict[str, Any]) -> str:
   epochs = summary["settings"].get("epochs")
   duration = "" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
+  duration = duration if summary["epoch"] is None else f"epoch {summary['epoch']} of {epochs}"
   return ", ".join(filter(None, [summary["recipe"], duration, _group_name(summary)]))
 
 
@@ -299,8 +303,8 @@ def _in_lines(parts: Sequence[Part]) -> list[str]:
 # Files.
 
 
-def _open(folder: str | os.PathLike, test_set: str) -> xr.Dataset:
-  results = open_results(folder, test_set)
+def _open(folder: str | os.PathLike, test_set: str, epoch: int | None) -> xr.Dataset:
+  results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   with readable(folder):
     # Read from disk once; logits, where kept, are not needed.
     small = results.drop_vars("logits", errors="ignore")

@@ -51,13 +51,13 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     test_set: its name, for the record.
 
   Returns:
-    `recipe`, `settings`, `test_set`, `device_kind`, `lane_width`, `lowering`, `versions`; `varied`, the sources of
-    randomness whose seeds differ between runs; `pooled`, what else differs between them: swept columns, or "label_map";
-    `runs`, `diverged`, `examples`, `classes`; `summary`, a few sentences;
-    `warnings`, a sentence each; `pairs`, the pairs of examples farthest from independence; and `statistics`: name ->
-    `label`, `group`, `value`, `se` (standard error, or None), `low` and `high` (95 % interval, or None), `over` (what
-    the uncertainty is about: other "runs", or other "examples"), `unit` (fraction; variance: squared fraction;
-    correlation; number; count; p), `definition` and `reading`.
+    `recipe`, `settings`, `test_set`, `epoch` (None: the end), `device_kind`, `lane_width`, `lowering`, `versions`;
+    `varied`, the sources of randomness whose seeds differ between runs; `pooled`, what else differs between them: swept
+    columns, or "label_map"; `runs`, `diverged`, `examples`, `classes`; `summary`, a few sentences; `warnings`, a
+    sentence each; `pairs`, the pairs of examples farthest from independence; and `statistics`: name -> `label`,
+    `group`, `value`, `se` (standard error, or None), `low` and `high` (95 % interval, or None), `over` (what the
+    uncertainty is about: other "runs", or other "examples"), `unit` (fraction; variance: squared fraction; correlation;
+    number; count; p), `definition` and `reading`.
 
   Raises:
     Mistake: the results are of no classes, no run is finished, or all diverged.
@@ -87,6 +87,7 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     "recipe": settings["name"],
     "settings": settings,
     "test_set": test_set,
+    "epoch": results.attrs.get("epoch"),
     **{name: results.attrs[name] for name in ("device_kind", "lane_width", "lowering", "versions")},
     "varied": _varied(kept),
     "pooled": [*groups.swept(kept), *["label_map"] * (not pooled)],
@@ -422,7 +423,7 @@ def p_text(value: Any) -> str:
 
 
 def _varied(kept: xr.Dataset) -> list[str]:
-  seeds = {name.removeprefix("seed_"): kept[name].values for name in map(str, kept) if name.startswith("seed_")}
+  seeds = {n.removeprefix("seed_"): kept[n].values for n in map(str, kept.variables) if n.startswith("seed_")}
   return [source for source, column in seeds.items() if (column != column[0]).any()]
 
 
@@ -431,7 +432,7 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
   runs = kept.sizes["run"]
   variance = numbers["distribution_variance"]
   swept = groups.swept(kept)
-  seeds = [kept[name].values for name in map(str, kept) if name.startswith("seed_")]
+  seeds = [kept[name].values for name in map(str, kept.variables) if name.startswith("seed_")]
   found = []
   if diverged:
     found.append(f"{run_count(diverged)} diverged and {'is' if diverged == 1 else 'are'} left out of every statistic.")

@@ -76,7 +76,7 @@ def open_or_create(
     return results
 
   description = {**task.description(runs), "origin": task.origin, **conditions, "versions": versions}
-  axes = {name: ("example", *(f"target.{axis}" for axis in range(1, a.ndim))) for name, a in task.examples.items()}
+  axes = {name: task.dimensions(name, a.ndim) for name, a in task.examples.items()}
   with made(
     path, description, runs=len(runs), block_runs=block_runs, columns=runs.columns(), examples=task.examples,
     outputs=outputs_of(task, runs), dimensions={**DIMENSIONS, **axes},

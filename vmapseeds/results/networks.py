@@ -4,6 +4,9 @@ One array a leaf, its first axis the run, in the same blocks of runs as everythi
 path with dots: `params.Conv_0.kernel`, `batch_stats.BatchNorm_0.mean`.
 """
 
+import functools
+import hashlib
+import json
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -18,7 +21,7 @@ from jaxtyping import Array, Bool, Float, PyTree, Real
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results.description import MIXED, variables_of
-from vmapseeds.store.layout import ours, readable
+from vmapseeds.store.layout import checked, ours, readable
 from vmapseeds.store.results import Results
 from vmapseeds.training import objects
 from vmapseeds.training.loop import normalize
@@ -65,18 +68,59 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
   with readable(path):
     results = Results(path, stored)
     rows = _rows(path, runs, results.done)
-    arrays = {name: results.array(f"{VARIABLES}/{name}") for name in variables_of(stored)}
-    needed = rows.size * sum(math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values())
-    if needed > free_host_memory():
-      raise Mistake(f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs")
     variables: dict[str, Any] = {}
-    for name, array in arrays.items():
+    for name, leaves in _read(results, rows, list(variables_of(stored))).items():
       *parents, leaf = name.split(".")
       inner = variables
       for parent in parents:
         inner = inner.setdefault(parent, {})
-      inner[leaf] = array.oindex[rows if rows.ndim else int(rows)]
+      inner[leaf] = leaves
   return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
+
+
+def _read(results: Results, rows: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+  """Some variables of stored networks. `Mistake` where they do not fit in memory."""
+  arrays = {name: results.array(f"{VARIABLES}/{name}") for name in names}
+  needed = rows.size * sum(math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values())
+  if needed > free_host_memory():
+    raise Mistake(f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs")
+  return {name: array.oindex[rows if rows.ndim else int(rows)] for name, array in arrays.items()}
+
+
+class StoredNetworks:
+  """The networks of a results folder as the start of other runs: a `training.supervised.Base`.
+
+  Raises:
+    Mistake: there is no such folder, its parameters were not kept, or runs are left to train.
+  """
+
+  def __init__(self, path: str):
+    self.path, root = path, checked(path)
+    if root is None:
+      raise Mistake(f"start_from is {path}, which is no results folder: train it first, or put it back")
+    if not variables_of(root):
+      raise Mistake(f"start_from is {path}, which holds no trained parameters: train it with keep_params=True")
+    self.results = Results(path, root)
+    if not self.results.done.all():
+      raise Mistake(f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first")
+    self.shapes = {name: tuple(shape) for name, shape in variables_of(root).items()}
+    writes = [self.results.record(block) for block in range(-(-len(self) // root["block_runs"]))]
+    digests = [{name: w["digests"][f"{VARIABLES}/{name}"] for name in self.shapes} for of in writes for w in of]
+    self.digest = hashlib.blake2b(json.dumps(digests).encode(), digest_size=8).hexdigest()
+
+  def __len__(self) -> int:
+    return len(self.results)
+
+  def load(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Some variables of the networks with these numbers, the first axis the network."""
+    return self._loaded(tuple(rows), tuple(names))
+
+  # Those of the first run are asked for again and again.
+  @functools.lru_cache(maxsize=1)  # noqa: B019
+  def _loaded(self, rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    kept, places = np.unique(rows, return_inverse=True)
+    with readable(self.path):
+      return {name: leaves[places] for name, leaves in _read(self.results, kept, names).items()}
 
 
 def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "..."]]:

@@ -16,7 +16,7 @@ from vmapseeds.store.results import Results, finished
 REMEDY = "give a folder as `vmapseeds train` or `import` left it"
 
 
-def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
+def open_results(path: str | os.PathLike, test_set: str = "test", epoch: int | None = None) -> xr.Dataset:
   """The finished runs of a campaign, or imported ones: an `xarray.Dataset` that reads from disk what is asked of it.
 
   Dimensions are `run`, `example` (of one test set) and `class`; variables `predictions(run, example)`,
@@ -32,15 +32,34 @@ def open_results(path: str | os.PathLike, test_set: str = "test") -> xr.Dataset:
   `original_labels(example)`. Where label maps differ between runs there is no one label of an example: `labels` is
   then `(run, example)`, and `predictions == labels` still says who is right, but votes cannot be pooled.
 
+  Of a recipe with `training_metrics`, also `train_loss(run)` and `train_accuracy(run)`; with `evaluate_every`, these,
+  `predictions` and `accuracy` as they were after some epochs too: `epoch_predictions(run, epoch, example)` and so on.
+  `epoch` chooses one, which is then what `predictions` and the others are of; runs that diverge later too count as
+  diverged.
+
   Raises:
-    Mistake: `path` is no results folder, or has no such test set.
+    Mistake: `path` is no results folder, has no such test set, or was not evaluated after that epoch.
   """
   results = Results(path)
   if sets := results.root["test_sets"]:
     one_of("test set", test_set, sets)
   with readable(path):
-    opened = finished(results, test_set if sets else None)
+    opened = _of_epoch(finished(results, test_set if sets else None), path, epoch)
     return _mapped(opened.set_coords([name for name in results.columns if opened[name].dims == ("run",)]))
+
+
+def _of_epoch(results: xr.Dataset, path: str | os.PathLike, epoch: int | None) -> xr.Dataset:
+  """Results whose predictions are those after an epoch; None for the end of the training."""
+  if epoch is None:
+    return results
+  there = results.epoch.values.tolist() if "epoch" in results.variables else []
+  if epoch not in there:
+    remedy = f"give one of {', '.join(map(str, there))}" if there else "train with evaluate_every to have any"
+    raise Mistake(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
+  of_epoch = results.sel(epoch=epoch, drop=True)
+  names = [name for name in of_epoch if name.startswith("epoch_")]
+  chosen = of_epoch.drop_vars([*names, *{"logits"} & {*of_epoch}])
+  return chosen.assign({name.removeprefix("epoch_"): of_epoch[name] for name in names}).assign_attrs(epoch=epoch)
 
 
 def _mapped(results: xr.Dataset) -> xr.Dataset:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training.loop import DeviceExamples, Trained, normalize, targets_of
-from vmapseeds.training.losses import predict_of
+from vmapseeds.training.losses import loss_of, predict_of
 from vmapseeds.training.networks import network
 from vmapseeds.training.objects import name_of
 from vmapseeds.training.recipes import Recipe
@@ -22,31 +22,38 @@ class Evaluation(NamedTuple):
 
   predictions: Num[Array, "examples ..."]  # what the recipe's `predict` makes of the outputs
   correct: Int[Array, ""]  # how many predictions are right: an exact count
+  loss: Float[Array, ""]  # the mean of the recipe's
   outputs: Float[Array, "examples ..."]  # logits, of a classifier
 
 
-def outputs_of(recipe: Recipe, data: DeviceExamples, trained: Trained) -> Float[Array, "examples ..."]:
-  """The network's outputs, in evaluation mode and without test-time augmentation."""
+def outputs_of(
+  recipe: Recipe, data: DeviceExamples, trained: Trained, subset: Int[Array, " examples"] | None = None
+) -> Float[Array, "examples ..."]:
+  """The network's outputs, of a subset where it is given, in evaluation mode and without test-time augmentation."""
   model = network(recipe, data.num_classes)
 
-  def batch(inputs):
+  def batch(shown):
+    inputs = shown if subset is None else data.inputs[shown]
     return model.apply(trained.variables, normalize(inputs, data.mean, data.std))
 
-  examples = len(data)
+  shown = data.inputs if subset is None else subset
+  examples = len(shown)
   size = min(BATCH, examples)
   steps = -(-examples // size)
-  padding = [(0, steps * size - examples), *((0, 0) for _ in data.inputs.shape[1:])]
-  inputs = jnp.pad(data.inputs, padding).reshape(steps, size, *data.inputs.shape[1:])
-  outputs = jax.lax.map(batch, inputs)
+  padding = [(0, steps * size - examples), *((0, 0) for _ in shown.shape[1:])]
+  outputs = jax.lax.map(batch, jnp.pad(shown, padding).reshape(steps, size, *shown.shape[1:]))
   return outputs.reshape(-1, *outputs.shape[2:])[:examples].astype(jnp.float32)
 
 
-def evaluate(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained) -> Evaluation:
-  """What one trained network says; labels go through the run's label map, if it has one."""
-  outputs, targets = outputs_of(recipe, data, trained), targets_of(data, run)
+def evaluate(
+  recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, subset: Int[Array, " examples"] | None = None
+) -> Evaluation:
+  """What one trained network says of examples, or of a subset; labels go through the run's label map, if it has one."""
+  outputs, targets = outputs_of(recipe, data, trained, subset), targets_of(data, run)
+  targets = targets if subset is None else targets[subset]
   predictions = predict_of(recipe)(outputs)
   if data.num_classes is not None and (predictions.shape != targets.shape or predictions.dtype.kind not in "iu"):
     given = f"predict {name_of(recipe.predict)} gives {predictions.dtype} {predictions.shape}, the targets are classes"
     raise Mistake(f"{given}: give whole numbers {targets.shape}, or data with num_classes=None")
   right = predictions == targets if predictions.shape == targets.shape else jnp.zeros(len(targets), bool)
-  return Evaluation(predictions, right.sum(), outputs)
+  return Evaluation(predictions, right.sum(), loss_of(recipe)(outputs, targets).mean(), outputs)

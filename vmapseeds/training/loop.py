@@ -16,7 +16,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training import augment
 from vmapseeds.training.losses import loss_of
-from vmapseeds.training.networks import network
+from vmapseeds.training.networks import last_layer, network, path_of
 from vmapseeds.training.objects import name_of, told
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
@@ -100,9 +100,10 @@ def normalize(
 
 
 def initialize(recipe: Recipe, data: DeviceExamples, run: Run) -> PyTree[Float[Array, "..."]]:
-  """The variables before training: a function of the init seed."""
-  inputs = jnp.zeros_like(batch_like(data, 1))
-  return network(recipe, data.num_classes).init(run.key("init"), inputs)
+  """The variables before training: a function of the init seed, but for those that the run starts from."""
+  variables = network(recipe, data.num_classes).init(run.key("init"), jnp.zeros_like(batch_like(data, 1)))
+  stored = run.start or {}
+  return jax.tree.map_with_path(lambda path, fresh: stored.get(path_of(path), fresh), variables)
 
 
 def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
@@ -188,12 +189,21 @@ def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
   return data.targets if run.label_map is None else run.label_map[data.targets]
 
 
+def optimizer_of(recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree) -> optax.GradientTransformation:
+  """The run's optimizer, of those parameters that are trained."""
+  optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
+  if recipe.trainable == "all":
+    return optimizer
+  last = last_layer(network(recipe, data.num_classes).apply, variables_of(recipe, data), batch_like(data, 1))
+  frozen = jax.tree.map_with_path(lambda path, _: f"params.{path_of(path)}" not in last, params)
+  return optax.selective_transform(optimizer, freeze_mask=frozen)
+
+
 def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """The network before its first epoch."""
   variables = initialize(recipe, data, run)
   params, batch_stats = variables.pop("params"), variables
-  optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
-  return State(params, batch_stats, optimizer.init(params), jnp.array(False))
+  return State(params, batch_stats, optimizer_of(recipe, data, run, params).init(params), jnp.array(False))
 
 
 def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Callable[..., State]:
@@ -202,7 +212,7 @@ def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Ca
   `begun` is a state of the network, which says what its parameters look like.
   """
   model, loss_of_each = network(recipe, data.num_classes), loss_of(recipe)
-  optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
+  optimizer = optimizer_of(recipe, data, run, begun.params)
   poked = poke_place(begun.params, jax.random.fold_in(run.key("init"), 1))
 
   def loss(params, batch_stats, inputs, targets, key):

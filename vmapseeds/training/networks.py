@@ -8,6 +8,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Key, PyTree
@@ -18,6 +19,11 @@ from vmapseeds.training.objects import name_of, resolved
 from vmapseeds.training.recipes import Recipe
 
 Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
+
+
+def path_of(leaf: tuple) -> str:
+  """A leaf's name in a folder: its path with dots, `params.Conv_0.kernel`."""
+  return jax.tree_util.keystr(leaf, simple=True, separator=".")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +42,39 @@ class Network:
 
 def network(recipe: Recipe, num_classes: int | None) -> Network:
   """The recipe's network, for so many classes where its targets are classes."""
-  return _network(recipe, num_classes, models.resolved(recipe.precision))
+  made = _network(recipe, num_classes, models.resolved(recipe.precision))
+  if recipe.trainable == "all":
+    return made
+  # What is not trained is as in evaluation: batch statistics too.
+  others = lambda variables: {name: of for name, of in variables.items() if name != "params"}  # noqa: E731
+  return dataclasses.replace(
+    made, train=lambda variables, inputs, key: (made.apply(variables, inputs), others(variables))
+  )
+
+
+def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Array) -> set[str]:
+  """The paths of the parameters of the last layer: of the module that is the last to use some of its own.
+
+  The program of `apply` is looked through, in which a module's operations stand where it was called, and nothing is
+  computed. So it holds for modules of any kind.
+  """
+  paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
+  program = jax.make_jaxpr(apply)(variables, inputs).jaxpr
+  found = _last_used(program, dict(zip(program.invars, paths, strict=False)))
+  return {path for path in paths if path.rpartition(".")[0] in found and path.startswith("params.")}
+
+
+def _last_used(program: Any, paths: dict[Any, str]) -> set[str]:
+  """The modules whose parameters the last operation of a program to have any has, `paths` by its variables."""
+  for equation in reversed(program.eqns):
+    named = [None if hasattr(v, "val") else paths.get(v) for v in equation.invars]
+    modules = {path.rpartition(".")[0] for path in named if path and path.startswith("params.")}
+    inner = list(jax.extend.core.jaxprs_in_params(equation.params))
+    if len(modules) > 1 and inner and len(inner[0].invars) == len(named):
+      return _last_used(inner[0], dict(zip(inner[0].invars, named, strict=True)))
+    if modules:
+      return modules
+  return set()
 
 
 @functools.cache

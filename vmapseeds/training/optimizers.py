@@ -26,20 +26,25 @@ MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] =
 
 
 def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
-  """What the learning rate is multiplied with at a step, of `steps` in all."""
+  """What the learning rate is multiplied with at a step, of `steps` in all.
+
+  A warm-up goes before `linear`, `cosine` and `exponential`, whose steps count from its end; milestones count from the
+  start of the training, as PyTorch's `MultiStepLR` has them.
+  """
   an_epoch = max(1, steps // max(1, recipe.epochs))
-  milestones = jnp.array(recipe.milestones, jnp.int32) * an_epoch
+  rising = round(recipe.warmup * an_epoch)
+  left, milestones = steps - rising, jnp.array(recipe.milestones, jnp.int32) * an_epoch
   ramps: dict[str, Schedule] = {
     "constant": lambda step: 1.0,
-    "linear": lambda step: 1 - step / steps,
-    "cosine": lambda step: 0.5 * (1 + jnp.cos(jnp.pi * step / steps)),
+    "linear": lambda step: 1 - (step - rising) / left,
+    "cosine": lambda step: 0.5 * (1 + jnp.cos(jnp.pi * (step - rising) / left)),
     "step": lambda step: run["gamma"] ** (step >= milestones).sum(),
-    "exponential": lambda step: run["gamma"] ** (step // an_epoch),
+    "exponential": lambda step: run["gamma"] ** ((step - rising) // an_epoch),
   }
-  chosen, rising = ramps[recipe.schedule], round(recipe.warmup * an_epoch)
+  height = ramps[recipe.schedule]
   if not rising:
-    return chosen
-  return lambda step: chosen(step) * jnp.minimum(1.0, (step + 1) / rising)
+    return height
+  return lambda step: jnp.where(step < rising, (step + 1) / rising, height(step))
 
 
 def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransformation:

@@ -22,7 +22,8 @@ MOST_STEPS = 20
 # What else a results folder holds beside its test sets.
 RESERVED = (
   "diverged", "label_map", "subset", "start", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "gamma",
-  "report", "zarr.json", "blocks", "checkpoints", "variables",
+  "report", "zarr.json", "blocks", "checkpoints", "variables", "epoch", "train_loss", "train_accuracy",
+  "epoch_train_loss", "epoch_train_accuracy",
 )  # fmt: skip
 # Registered names; beside them an import string or an object may stand. What they are is told where they are used.
 AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
@@ -83,24 +84,24 @@ class Recipe:
   values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # others that are read as `run[name]`
   optimizer: Any = "sgd"
   schedule: Any = "constant"  # linear, cosine: down to 0 by the end of training
-  warmup: float = 0.0  # epochs in which the learning rate rises to its full height, in a straight line
-  milestones: tuple[int, ...] = ()  # epochs at which the schedule `step` steps
+  warmup: float = 0.0  # epochs, also parts of one, in which the learning rate first rises to its height in a line
+  milestones: tuple[int, ...] = ()  # epochs, from the start on, after which the schedule `step` steps
   loss: Any = "cross_entropy"
   label_smoothing: float = 0.0  # of cross entropy
   augment: Any = ""  # built in are steps in their order, e.g. "flip translate=2 cutout=12"
   predict: Any = "argmax"
   width: float = 1.0  # multiplies the model's channels
-  dropout: float = 0.0  # rate before the last layer
+  dropout: float = 0.0  # rate before the last layer, in training
   classes: tuple[int, ...] | None = None  # merges classes: the new class of each old one, -1 drops it
   normalize: bool = True  # inputs less `mean`, over `std`; or as they are
   mean: tuple[float, ...] | None = None  # per channel, in pixel values; None: of the training set
   std: tuple[float, ...] | None = None
   test_sets: tuple[str, ...] = ("test",)
   precision: str = "auto"  # of the computation: bfloat16 on GPU and TPU, else float32; parameters are float32 always
-  evaluate_every: int | None = None  # epochs between two evaluations; None: at the end alone
-  training_metrics: bool = False  # whether loss and accuracy on the training set are kept
-  start_from: str | None = None  # a folder of runs whose parameters were kept, from which these go on
-  trainable: str = "all"  # or "last": the last layer alone
+  evaluate_every: int | None = None  # epochs between two evaluations, the last at the end; None: there alone
+  training_metrics: bool = False  # whether loss and accuracy on each run's training examples are kept, where evaluated
+  start_from: str | None = None  # folder whose n networks were kept: run i begins as network i modulo n
+  trainable: str = "all"  # or "last": the last layer alone, all else as in evaluation
   origin: str = dataclasses.field(default="", compare=False)  # the import string that led to it
 
   def __post_init__(self):
@@ -119,6 +120,8 @@ class Recipe:
       object.__setattr__(self, "dataset", os.path.abspath(path) if path.endswith(".npz") else path)
     elif not (isinstance(self.dataset, objects.Named) or hasattr(self.dataset, "tests")):
       raise Mistake(f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a vs.Dataset")
+    if self.start_from is not None and "://" not in self.start_from:
+      object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
     for field in ("dataset", "augment", *CHOICES):
       if isinstance(value := getattr(self, field), str):
         object.__setattr__(self, field, str(value))
@@ -144,8 +147,10 @@ class Recipe:
     for field in ("label_smoothing", "dropout"):
       if not 0 <= getattr(self, field) < 1:
         raise Mistake(f"{field} is {getattr(self, field)!r}: give a number of at least 0 and below 1")
-    if not 0 <= self.warmup <= MOST_EPOCHS:
-      raise Mistake(f"warmup is {self.warmup!r}: give a number of epochs of at least 0")
+    if not 0 <= self.warmup < max(1, self.epochs):
+      raise Mistake(f"warmup is {self.warmup!r} of {self.epochs} epochs: give at least 0 and fewer than these")
+    if any(milestone < 1 for milestone in self.milestones):
+      raise Mistake(f"milestones is {self.milestones}: give epochs from 1 on")
     if not 0 < self.width <= MOST_WIDTH:
       raise Mistake(f"width is {self.width!r}: give a finite number above 0, at most {MOST_WIDTH}")
     if self.mean is not None and not all(abs(m) <= MOST for m in self.mean):
@@ -158,6 +163,20 @@ class Recipe:
     elif not (callable(self.augment) or isinstance(self.augment, str | objects.Named)):
       given = f"augment is {self.augment!r:.100}"
       raise Mistake(f"{given}: give steps such as 'flip translate=2', or a function of (key, input)")
+    self._check_together()
+
+  def _check_together(self) -> None:
+    """`Mistake` where one field leaves another without effect."""
+    optimizer, schedule = (getattr(self, field) not in CHOICES[field] for field in ("optimizer", "schedule"))
+    for wrong, said in (
+      (bool(self.milestones) != (self.schedule == "step"), "milestones go with schedule 'step': give both or neither"),
+      (self.label_smoothing and self.loss != "cross_entropy", "label_smoothing is of the loss cross_entropy alone"),
+      (optimizer and self.schedule != "constant", "an optimizer of your own has a schedule: leave this 'constant'"),
+      ((optimizer or schedule) and self.warmup, "what you give makes the learning rate: leave warmup out"),
+      (self.trainable == "last" and self.dropout, "with trainable 'last' the rest does not train: leave dropout out"),
+    ):
+      if wrong:
+        raise Mistake(f"recipe {self.name!r}: {said}")
 
   @property
   def hyperparameters(self) -> dict[str, float]:

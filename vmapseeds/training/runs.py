@@ -43,6 +43,7 @@ class Run:
   poke_factor: ArrayLike | None = None
   label_map: ArrayLike | None = None  # (classes,)
   subset: ArrayLike | None = None  # (train,), indices of the examples that it is trained on
+  start: dict[str, ArrayLike] | None = None  # the variables that it starts from, by their paths
   start: Any = None  # the variables it starts from
 
   def key(self, source: str) -> Key[Array, ""]:
@@ -259,6 +260,8 @@ class Runs:
       raise Mistake(f"{given} in data with {num_train} examples: the last is {num_train - 1}")
     if self.sampling and self.sampling[0] == "subset" and self.sampling[1] > num_train:
       raise Mistake(f"training subset of {self.sampling[1]} of {num_train} examples: give at most {num_train}")
+    if self.start is not None and recipe.start_from is None:
+      raise Mistake("runs that start from stored networks: give the recipe start_from, the folder that has them")
     epoch_steps = self.num_train(num_train) // recipe.batch_size
     if not epoch_steps:
       given = f"batch_size {recipe.batch_size} with {self.num_train(num_train)} training examples"

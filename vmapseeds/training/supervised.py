@@ -3,10 +3,11 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -15,7 +16,8 @@ from vmapseeds.data import Dataset, load
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
-from vmapseeds.training.loop import DeviceExamples, State, check_size
+from vmapseeds.training.loop import DeviceExamples, State, Trained, check_size
+from vmapseeds.training.networks import last_layer, network, path_of
 from vmapseeds.training.objects import Named, described, imported, is_found
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import SOURCES, Run, Runs
@@ -28,24 +30,39 @@ TRIAL_PIXELS = 2**21  # numbers in all its inputs
 Sets = tuple[DeviceExamples, dict[str, DeviceExamples]]  # what all runs share: the training set, and the test sets
 
 
-def path_of(leaf: tuple) -> str:
-  """A leaf's name in a folder: its path with dots, `params.Conv_0.kernel`."""
-  return jax.tree_util.keystr(leaf, simple=True, separator=".")
+class Base(Protocol):
+  """Stored networks that runs start from."""
+
+  path: str
+  digest: str  # of their values
+  shapes: dict[str, tuple[int, ...]]  # of one network's variables, by their paths
+
+  def __len__(self) -> int: ...
+
+  def load(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Some variables of the networks with these numbers, the first axis the network."""
+
+
+def of_epochs(name: str) -> str:
+  """What something that is measured after some epochs is called in a folder."""
+  group, slash, array = name.rpartition("/")
+  return f"{group}{slash}epoch_{array}"
+
+
+def evaluated_epochs(recipe: Recipe) -> list[int]:
+  """The numbers of epochs after which runs are evaluated."""
+  every = recipe.evaluate_every or max(1, recipe.epochs)
+  return [*range(every, recipe.epochs, every), recipe.epochs]
 
 
 @functools.lru_cache(maxsize=64)
 def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]:
   """The three functions of a recipe's task: the same ones for an equal recipe, so that they are compiled once."""
 
-  def start(sets: Sets, run: Run) -> State:
-    return loop.start(recipe, sets[0], run)
+  every = recipe.evaluate_every
 
-  def advance(sets: Sets, run: Run, state: State, first, last) -> State:
-    return loop.advance(recipe, sets[0], run, state, first, last)
-
-  def finish(sets: Sets, run: Run, state: State) -> dict[str, Any]:
-    trained = loop.finish(state)
-    out = {"diverged": trained.diverged}
+  def measured(sets: Sets, run: Run, trained: Trained) -> dict[str, Any]:
+    out = {}
     for name, data in sets[1].items():
       evaluation = evaluate(recipe, data, run, trained)
       out[f"{name}/predictions"] = evaluation.predictions
@@ -53,6 +70,46 @@ def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]
         out[f"{name}/accuracy"] = evaluation.correct
       if logits:
         out[f"{name}/logits"] = evaluation.outputs
+    if recipe.training_metrics:
+      evaluation = evaluate(recipe, sets[0], run, trained, run.subset)
+      out["train_loss"] = evaluation.loss
+      if sets[0].num_classes is not None:
+        out["train_accuracy"] = evaluation.correct
+    return out
+
+  def of_an_epoch(measured: dict[str, Any]) -> dict[str, Any]:
+    return {of_epochs(name): value for name, value in measured.items() if not name.endswith("/logits")}
+
+  def start(sets: Sets, run: Run) -> State | tuple[State, dict[str, Any]]:
+    state = loop.start(recipe, sets[0], run)
+    if every is None:
+      return state
+    like = jax.eval_shape(lambda state: of_an_epoch(measured(sets, run, loop.finish(state))), state)
+    return state, jax.tree.map(lambda a: jnp.zeros((len(evaluated_epochs(recipe)), *a.shape), a.dtype), like)
+
+  def advance(sets: Sets, run: Run, state, first, last):
+    if every is None:
+      return loop.advance(recipe, sets[0], run, state, first, last)
+
+    def up_to_an_evaluation(number, state):
+      state, seen = state
+      end = (number + 1) * every
+      state = loop.advance(recipe, sets[0], run, state, jnp.maximum(first, end - every), jnp.minimum(last, end))
+
+      def evaluated():
+        now = of_an_epoch(measured(sets, run, loop.finish(state)))
+        return jax.tree.map(lambda of_all, one: of_all.at[number].set(one), seen, now)
+
+      # Not what any lane has, so that other epochs evaluate nothing. The last evaluation is left to `finish`.
+      return state, jax.lax.cond((end <= last) & (end < recipe.epochs), evaluated, lambda: seen)
+
+    return jax.lax.fori_loop(first // every, -(-last // every), up_to_an_evaluation, state)
+
+  def finish(sets: Sets, run: Run, state) -> dict[str, Any]:
+    state, seen = (state, {}) if every is None else state
+    trained = loop.finish(state)
+    out = {"diverged": trained.diverged, **(now := measured(sets, run, trained))}
+    out |= {name: of_all.at[-1].set(of_an_epoch(now)[name]) for name, of_all in seen.items()}
     if keep_params:
       out |= {f"{VARIABLES}/{path_of(path)}": leaf for path, leaf in jax.tree.leaves_with_path(trained.variables)}
     return out
@@ -68,12 +125,18 @@ class Supervised(Task):
   dataset: Dataset | None
   logits: bool
   keep_params: bool
+  num_train: int = 0  # examples that each run is trained on
+  base: Base | None = None
+  from_base: Sequence[str] = ()  # the paths of the variables that come from there
 
   def bound(self, runs: Runs) -> Runs:
+    if self.base and runs.start is None:
+      runs = runs.start_from(np.arange(len(runs)) % len(self.base))
     return runs.of(self.sources, self.values)
 
   def lanes(self, runs: Runs) -> Run:
-    return runs.lanes(self.recipe, len(self.data[0]))
+    run = runs.lanes(self.recipe, len(self.data[0]))
+    return dataclasses.replace(run, start=self.base.load(runs.start, self.from_base)) if self.base else run
 
   @property
   def num_classes(self) -> int | None:
@@ -81,30 +144,39 @@ class Supervised(Task):
 
   def outputs(self, runs: Runs) -> dict[str, jax.ShapeDtypeStruct]:
     found = super().outputs(runs)
-    return {n: jax.ShapeDtypeStruct((), np.float64) if n.endswith("/accuracy") else a for n, a in found.items()}
+    return {n: jax.ShapeDtypeStruct(a.shape, np.float64) if n.endswith("accuracy") else a for n, a in found.items()}
 
   def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     sizes = {f"{name}/accuracy": len(data) for name, data in self.dataset.tests.items()}
+    sizes["train_accuracy"] = self.num_train
+    sizes |= {of_epochs(name): size for name, size in sizes.items()}
     return {name: values / sizes[name] if name in sizes else values for name, values in outputs.items()}
 
   def dimensions(self, name: str, ndim: int) -> tuple[str, ...]:
     group, _, array = name.rpartition("/")
     if group == VARIABLES:
       return tuple(f"{array}.{axis}" for axis in range(ndim))
+    if array == "targets":
+      return ("example", *(f"target.{axis}" for axis in range(1, ndim)))
+    if array == "epoch":
+      return ("epoch",)
+    if array.startswith("epoch_"):
+      return ("epoch", *self.dimensions(array.removeprefix("epoch_"), ndim - 1))
     last = "class" if array == "logits" and self.num_classes is not None else "output"
     return ("example", last, *(f"output.{axis}" for axis in range(1, ndim)))[:ndim]
 
   @property
   def examples(self) -> dict[str, np.ndarray]:
     kind = "targets" if self.num_classes is None else "labels"
-    return {f"{name}/{kind}": data.targets for name, data in self.dataset.tests.items()}
+    epochs = {"epoch": np.array(evaluated_epochs(self.recipe))} if self.recipe.evaluate_every else {}
+    return {f"{name}/{kind}": data.targets for name, data in self.dataset.tests.items()} | epochs
 
   def described(self) -> str:
     return self.recipe.to_json()
 
   @functools.cached_property
   def data_digest(self) -> str:
-    return self.dataset.digest
+    return self.dataset.digest + (f" from {self.base.digest}" if self.base else "")
 
   def description(self, runs: Runs) -> dict[str, Any]:
     return {
@@ -118,7 +190,7 @@ class Supervised(Task):
     return {"precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest, **moments}
 
   def speed_key(self) -> dict[str, Any]:
-    fields = ("model", "width", "dropout", "loss", "batch_size", "optimizer", "augment")
+    fields = ("model", "width", "dropout", "loss", "batch_size", "optimizer", "augment", "trainable")
     train = self.data[0]
     return {
       **{field: described(getattr(self.recipe, field)) for field in fields},
@@ -126,6 +198,17 @@ class Supervised(Task):
       "dtype": str(train.inputs.dtype),
       "num_classes": self.num_classes,
     }  # fmt: skip
+
+  def bytes_of_a_run(self, runs: Runs) -> int:
+    begun_from = sum(4 * math.prod(self.base.shapes[path]) for path in self.from_base)
+    return super().bytes_of_a_run(runs) + begun_from
+
+  def check_varying(self, runs: Runs) -> None:
+    # Of a run that begins as a stored network the init seed draws at most which weight is poked.
+    stored = self.base and len(self.from_base) == len(jax.tree.leaves(loop.variables_of(self.recipe, self.data[0])))
+    if stored and runs.poke_step is None and "init" in runs.varying():
+      raise Mistake(f"{self.name} begins as stored networks and reads no seed of init: vary other sources")
+    super().check_varying(runs)
 
   def trial(self) -> Task:
     """One epoch of a few steps on random inputs."""
@@ -152,7 +235,8 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
 
 def timed(recipe: Recipe, like: DeviceExamples, steps: int) -> Supervised:
   """A task of one epoch of so many steps, on random inputs that look like some examples."""
-  recipe = dataclasses.replace(recipe, epochs=1, evaluate_every=None, training_metrics=False, start_from=None)
+  changes = {"epochs": 1, "warmup": 0, "evaluate_every": None, "training_metrics": False, "start_from": None}
+  recipe = recipe.replace(**changes)
   parts = functions(recipe, False, False)
 
   def finish(sets, run, state):
@@ -167,7 +251,7 @@ def timed(recipe: Recipe, like: DeviceExamples, steps: int) -> Supervised:
 
 def supervised(
   recipe: Recipe, runs: Runs, *, logits: bool = False, keep_params: bool = False, memory: float = math.inf,
-  dataset: Dataset | None = None,
+  dataset: Dataset | None = None, base: Base | None = None,
 ) -> Supervised:  # fmt: skip
   """The task that a recipe makes for such runs, its data loaded.
 
@@ -177,6 +261,7 @@ def supervised(
     logits, keep_params: what is kept of each run beside predictions.
     memory: bytes that a device has.
     dataset: the data, where they are loaded already.
+    base: the stored networks that the recipe starts from.
 
   Raises:
     Mistake: recipe, runs and data do not fit.
@@ -185,12 +270,30 @@ def supervised(
   runs.check(recipe, len(dataset.train), dataset.num_classes)
   sets = on_device(recipe, dataset, runs.num_classes(dataset.num_classes))
   check_size(recipe, sets[0], memory)
-  steps = max(1, runs.num_train(len(dataset.train)) // recipe.batch_size)
+  num_train = runs.num_train(len(dataset.train))
   return Supervised(
     name=recipe.name, **functions(recipe, logits, keep_params), data=sets, rounds=recipe.epochs, sources=SOURCES,
-    values=recipe.hyperparameters, steps=steps, origin=recipe.origin, recipe=recipe, dataset=dataset, logits=logits,
-    keep_params=keep_params, shown="" if sets[0].num_classes is None else f"{recipe.test_sets[0]}/accuracy",
+    values=recipe.hyperparameters, steps=max(1, num_train // recipe.batch_size), origin=recipe.origin, recipe=recipe,
+    dataset=dataset, logits=logits, keep_params=keep_params, num_train=num_train, base=base,
+    from_base=fitting(recipe, sets[0], base, runs) if base else (),
+    shown="" if sets[0].num_classes is None else f"{recipe.test_sets[0]}/accuracy",
   )  # fmt: skip
+
+
+def fitting(recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs) -> list[str]:
+  """The paths of the stored variables that runs start from. `Mistake` where more than the last layer differs."""
+  if runs.start is not None and runs.start.max() >= len(base):
+    raise Mistake(f"network {runs.start.max()} of {base.path} with {len(base)}: the last is {len(base) - 1}")
+  variables = loop.variables_of(recipe, data)
+  due = {path_of(path): leaf.shape for path, leaf in jax.tree.leaves_with_path(variables)}
+  last = last_layer(network(recipe, data.num_classes).apply, variables, loop.batch_like(data, 1))
+  fresh = {path for path in last if base.shapes.get(path) != due[path]}
+  for path in dict.fromkeys((*due, *base.shapes)):
+    stored, mine = base.shapes.get(path), due.get(path)
+    if stored != mine and path not in fresh:
+      said = f"{base.path} has {path} {stored}, {recipe.name} {mine}"
+      raise Mistake(f"{said}: give the model that was trained there, of which the last layer alone may differ")
+  return [path for path in due if path not in fresh]
 
 
 # Height, width and channels, classes, training and test examples, of which each class has as many: what a program

@@ -1,0 +1,290 @@
+"""What a recipe keeps besides the end of its training, and trainings that start from stored networks."""
+
+import functools
+import json
+import shutil
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import plain
+import pytest
+from flax import nnx
+
+import vmapseeds as vs
+from vmapseeds.campaign import loop
+from vmapseeds.data import load
+from vmapseeds.store.checkpoints import Checkpoints
+from vmapseeds.training.networks import from_nnx, last_layer, linen
+
+ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", schedule="constant", lr=0.01, batch_size=10, epochs=5, augment="")
+EVERY = ADAM.replace(evaluate_every=2, training_metrics=True)
+MEASURED = ("predictions", "accuracy", "epoch_predictions", "epoch_accuracy", "epoch_train_loss", "epoch_train_accuracy")
+
+
+def train(out, recipe=EVERY, runs=4, **options):
+  return vs.train(recipe, runs, out, progress=False, **{"lane_width": 1, "lowering": "sequential", **options})
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+  out = tmp_path_factory.mktemp("evaluated") / "r"
+  return out, train(out, runs=vs.Runs.independent(4).subset(100), keep_params=True).load()
+
+
+def same(results, reference):
+  for name in MEASURED:
+    np.testing.assert_array_equal(results[name], reference[name])
+
+
+def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp_path):
+  out, results = evaluated
+  assert results.epoch.values.tolist() == [2, 4, 5]
+  assert results.epoch_predictions.dims == ("run", "epoch", "example")
+  for epoch in (2, 5):
+    shorter = train(tmp_path / str(epoch), ADAM.replace(epochs=epoch), vs.Runs.independent(4).subset(100))
+    of_epoch = vs.open_results(out, epoch=epoch)
+    np.testing.assert_array_equal(of_epoch.predictions, shorter.predictions)
+    np.testing.assert_array_equal(of_epoch.accuracy, shorter.accuracy)
+    np.testing.assert_array_equal(vs.errors(of_epoch), vs.errors(shorter))
+  np.testing.assert_array_equal(results.predictions, shorter.predictions)
+  assert (results.epoch_predictions[:, 0] != results.epoch_predictions[:, 1]).any()
+  for epoch in (3, 0, "5"):
+    with pytest.raises(vs.Mistake, match=f"not evaluated after epoch {epoch!r}: give one of 2, 4, 5"):
+      vs.open_results(out, epoch=epoch)
+  with pytest.raises(vs.Mistake, match="not evaluated after epoch 2: train with evaluate_every to have any"):
+    vs.open_results(tmp_path / "2", epoch=2)
+
+
+def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
+  out, results = evaluated
+  train_set, networks = load("digits").train, vs.load_networks(out)
+  subsets = vs.Runs.independent(4).subset(100).lanes(EVERY, 1000).subset
+  for run, subset in enumerate(subsets):
+    variables = jax.tree.map(lambda leaf, run=run: leaf[run], networks.variables)
+    logits = np.float64(networks.apply(variables, train_set.inputs[subset]))
+    labels = train_set.targets[subset]
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(100), labels]
+    np.testing.assert_allclose(results.train_loss[run], losses.mean(), rtol=1e-5)
+    assert results.train_accuracy[run] == np.mean(logits.argmax(1) == labels)
+  np.testing.assert_array_equal(results.epoch_train_loss[:, -1], results.train_loss)
+  assert (np.diff(results.epoch_train_loss.values) < 0).all()
+
+
+def test_other_epochs_evaluate_nothing():
+  """The evaluation stays in a branch under lanes, whose condition no lane has."""
+  data = vs.Dataset(train=(np.zeros((8, 4), np.float32), np.arange(8) % 2), test=(np.zeros((6, 4), np.float32), np.arange(6) % 2))
+  recipe = vs.Recipe(
+    name="r", dataset=data, model=nn.Dense(2), lr=0.1, epochs=5, batch_size=4, evaluate_every=2, normalize=False
+  )  # fmt: skip
+  task = loop.prepared(recipe, runs := vs.Runs.independent(3), False, False)
+  table = task.lanes(task.bound(runs))
+  states = jax.eval_shape(jax.vmap(task.start, (None, 0)), task.data, table)
+  program = jax.make_jaxpr(jax.vmap(task.advance, (None, 0, 0, None, None)))(task.data, table, states, 0, 5)
+
+  def conditions(jaxpr):
+    for equation in jaxpr.eqns:
+      inner = list(jax.extend.core.jaxprs_in_params(equation.params))
+      if equation.primitive.name == "cond":
+        yield [sum(1 for e in branch.eqns) for branch in inner]
+      else:
+        yield from (found for one in inner for found in conditions(one))
+
+  ((nothing, evaluation),) = conditions(program.jaxpr)
+  assert nothing == 0
+  assert evaluation > 3
+
+
+def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys):
+  _, whole = evaluated
+  save, table = Checkpoints.save, vs.Runs.independent(4).subset(100)
+
+  def interrupted(self, *args):
+    save(self, *args)
+    raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(Checkpoints, "save", interrupted)
+    train(tmp_path / "a", runs=table[:2], checkpoint_every=3)  # an epoch after an evaluation
+  saved = []
+  monkeypatch.setattr(Checkpoints, "save", lambda self, rounds, state: saved.append(rounds))
+  train(tmp_path / "a", runs=table[:2], checkpoint_every=3)
+  assert saved == [], "it went on from epoch 3"
+  train(tmp_path / "b", runs=table[2:], checkpoint_every=1)
+  merged = vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all", progress=False)
+  same(merged, whole)
+  assert loop.replay(tmp_path / "all", 3).same
+  from vmapseeds.cli import main
+
+  main(["verify", str(tmp_path / "all")])
+  assert "sound: 4 of 4 runs" in capsys.readouterr().out
+  for epoch, folder in (("4", "report/epoch=4"), (None, "report")):
+    main(["report", str(tmp_path / "all"), *(["--epoch", epoch] if epoch else [])])
+    reported = json.loads((tmp_path / "all" / folder / "report.json").read_text())
+    accuracy = whole.epoch_accuracy.sel(epoch=4) if epoch else whole.accuracy
+    assert reported["statistics"]["mean_accuracy"]["value"] == pytest.approx(accuracy.values.mean())
+    assert ("epoch 4 of 5" if epoch else "digits_cnn, 5 epochs") in capsys.readouterr().out
+  decision = vs.compare(tmp_path / "all", tmp_path / "all", epoch=2)
+  assert decision.probability == 0.5
+  assert f"{whole.epoch_accuracy.sel(epoch=2).values.mean():.3%}" in capsys.readouterr().out
+
+
+# Stored networks.
+
+
+class Net(nn.Module):
+  """Two layers, batch statistics between them."""
+
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x, train):
+    x = nn.Dense(6, name="z_first")(x.reshape(len(x), -1))
+    x = nn.relu(nn.BatchNorm(use_running_average=not train, name="norm")(x))
+    return jax.jit(lambda x: 2 * x)(nn.Dense(self.num_classes, name="a_last")(x))
+
+
+class OwnLinear(nnx.Module):
+  def __init__(self, num_classes, *, rngs):
+    self.last = nnx.Linear(6, num_classes, rngs=rngs)
+    self.blocks = nnx.List([nnx.Linear(16, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)])
+
+  def __call__(self, x):
+    return nnx.softmax(self.last(nnx.relu(self.blocks[1](self.blocks[0](x.reshape(len(x), -1))))))
+
+
+class Jitted(nn.Module):
+  """Whose layers are all in one operation of the program."""
+
+  @nn.compact
+  def __call__(self, x):
+    x = nn.Dense(4)(x)
+    return nn.Dense(3)(nn.relu(x))
+
+
+@pytest.mark.parametrize(
+  ("network", "last"),
+  [
+    (linen(Net(3)), {"params.a_last.kernel", "params.a_last.bias"}),
+    (from_nnx(functools.partial(OwnLinear, 3)), {"params.last.kernel", "params.last.bias"}),
+    (linen(nn.jit(Jitted)()), {"params.Dense_1.kernel", "params.Dense_1.bias"}),
+    (linen(nn.Dense(3)), {"params.kernel", "params.bias"}),
+    (linen(nn.Sequential([nn.Dense(4), nn.LayerNorm()])), {"params.layers_1.scale", "params.layers_1.bias"}),
+  ],
+)  # fmt: skip
+def test_the_last_layer_is_what_is_called_last(network, last):
+  inputs = jnp.zeros((2, 16))
+  assert last_layer(network.apply, jax.eval_shape(network.init, jax.random.key(0), inputs), inputs) == last
+
+
+BASE = vs.recipe(
+  "digits_cnn", name="base", model=Net, classes=(0, 1, 2, 3, 4, -1, -1, -1, -1, -1), augment="", epochs=1, batch_size=100
+)  # fmt: skip
+OTHERS = {"name": "other", "classes": (-1, -1, -1, -1, -1, 0, 1, 2, 3, 4)}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+  out = tmp_path_factory.mktemp("base") / "r"
+  train(out, BASE, 3, keep_params=True)
+  return out
+
+
+def variables(out):
+  return vs.load_networks(out).variables
+
+
+@pytest.mark.unoptimized
+def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
+  monkeypatch.chdir(base.parent)
+  recipe = BASE.replace(epochs=0, start_from="r", **OTHERS)
+  results = train(tmp_path / "own", recipe, 4, keep_params=True)
+  assert results.start.values.tolist() == [0, 1, 2, 0]
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[0, 1, 2, 0]]), variables(tmp_path / "own"), variables(base))
+  train(tmp_path / "one", recipe, vs.Runs.independent(2).start_from(2), keep_params=True)
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[2, 2]]), variables(tmp_path / "one"), variables(base))
+  # Of other classes the last layer is fresh.
+  fewer = recipe.replace(classes=(-1,) * 5 + (0, 1, 2, 0, 1))
+  train(tmp_path / "fewer", fewer, 2, keep_params=True)
+  train(tmp_path / "fresh", fewer.replace(start_from=None), 2, keep_params=True)
+  ours, fresh, stored = (variables(out) for out in (tmp_path / "fewer", tmp_path / "fresh", base))
+  last = ours["params"].pop("a_last")
+  jax.tree.map(np.testing.assert_array_equal, last, fresh["params"]["a_last"])
+  del stored["params"]["a_last"]
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:2]), ours, stored)
+
+
+@pytest.mark.unoptimized
+def test_the_last_layer_alone_is_trained(base, tmp_path):
+  """And all is, where it says so. The same seeds begin the same."""
+  before = variables(base)
+  for trainable in ("last", "all"):
+    recipe = BASE.replace(start_from=base, trainable=trainable, **OTHERS)
+    train(tmp_path / trainable, recipe, vs.Runs.independent(3).subset(200), keep_params=True)
+    after = variables(tmp_path / trainable)
+    moved = jax.tree.leaves_with_path(jax.tree.map(lambda a, b: (a != b).any(), before, after))
+    assert {jax.tree_util.keystr(path[:2], simple=True) for path, one in moved if one} == {
+      "last": {"paramsa_last"}, "all": {"paramsa_last", "paramsz_first", "paramsnorm", "batch_statsnorm"},
+    }[trainable]  # fmt: skip
+  assert loop.replay(tmp_path / "last", 1).same
+
+
+@pytest.mark.unoptimized
+def test_a_started_lane_is_the_plain_script(tmp_path):
+  changes = {"batch_size": 250, "epochs": 2, "weight_decay": 0.01}
+  linear = vs.recipe("linear_cifar10", dataset="digits", **changes)
+  train(tmp_path / "base", linear.replace(epochs=1), 2, keep_params=True)
+  train(tmp_path / "r", linear.replace(start_from=tmp_path / "base"), 3, keep_params=True)
+  ours, stored, data = variables(tmp_path / "r"), variables(tmp_path / "base"), load("digits").train
+  theirs = plain.train(
+    plain.Linear(), data.inputs, data.targets, seed=2, steps=8, epochs=2, batch=250, lr=linear.lr, momentum=0.9,
+    weight_decay=0.01, mean=data.inputs.mean(), std=data.inputs.std(), variables=jax.tree.map(lambda a: a[0], stored),
+  )  # fmt: skip
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a[2], b, atol=1e-5), ours, theirs)
+
+
+@pytest.mark.parametrize(
+  ("changes", "runs", "message"),
+  [
+    ({"start_from": "nowhere"}, 2, "start_from is .*nowhere, which is no results folder: train it first, or put it back"),
+    ({"start_from": None}, vs.Runs.independent(2).start_from(0), "give the recipe start_from, the folder that has them"),
+    ({}, vs.Runs.vary("init", 2), "other begins as stored networks and reads no seed of init: vary other sources"),
+    ({}, vs.Runs.independent(2).start_from([0, 3]), "network 3 of .* with 3: the last is 2"),
+    ({"model": "linear"}, 2, r"has batch_stats.norm.mean \(6,\), other None: give the model that was trained there"),
+    ({"model": "small_cnn"}, 2, "has params.Conv_0.bias None, other .16,.: give the model"),
+  ],
+)  # fmt: skip
+def test_bases_that_do_not_fit(base, tmp_path, changes, runs, message):
+  with pytest.raises(vs.Mistake, match=message) as raised:
+    train(tmp_path / "r", BASE.replace(**{"start_from": str(base), **OTHERS, **changes}), runs)
+  assert "\n" not in str(raised.value)
+  assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.unoptimized
+def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
+  linear = vs.recipe("digits_cnn", name="base", model="linear", augment="", epochs=1, batch_size=250)
+  first = tmp_path / "first"
+  train(first, linear, 2)
+  recipe = linear.replace(start_from=first)
+  with pytest.raises(vs.Mistake, match="holds no trained parameters: train it with keep_params=True"):
+    train(tmp_path / "r", recipe, 2)
+  shutil.rmtree(first)
+  train(first, linear, 2, keep_params=True)
+  train(tmp_path / "r", recipe, 3)
+  first.rename(tmp_path / "kept")
+  for go_on in (lambda: vs.work(tmp_path / "r", progress=False), lambda: loop.replay(tmp_path / "r", 0)):
+    with pytest.raises(vs.Mistake, match=r"first, which is no results folder: train it first, or put it back"):
+      go_on()
+  assert loop.begin(recipe.replace(start_from=tmp_path / "kept"), 3, tmp_path / "r", loop.Options(progress=False)), "the same"
+  train(first, linear, vs.Runs.independent(2, start=5), keep_params=True)
+  with pytest.raises(vs.Mistake, match=r"the networks of .*first are not those that .*r began with: put those back"):
+    vs.work(tmp_path / "r", progress=False)
+  with pytest.raises(vs.Mistake, match="belongs to another campaign: its data digest is"):
+    train(tmp_path / "r", recipe, 4)
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(loop, "trained", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    train(tmp_path / "left", linear, 2, keep_params=True)
+  with pytest.raises(vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"):
+    train(tmp_path / "r", recipe.replace(start_from=tmp_path / "left"), 2)
