@@ -57,7 +57,7 @@ def _of_epoch(results: xr.Dataset, path: str | os.PathLike, epoch: int | None) -
     remedy = f"give one of {', '.join(map(str, there))}" if there else "train with evaluate_every to have any"
     raise Mistake(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
   of_epoch = results.sel(epoch=epoch, drop=True)
-  names = [name for name in of_epoch if name.startswith("epoch_")]
+  names = [name for name in map(str, of_epoch) if name.startswith("epoch_")]
   chosen = of_epoch.drop_vars([*names, *{"logits"} & {*of_epoch}])
   return chosen.assign({name.removeprefix("epoch_"): of_epoch[name] for name in names}).assign_attrs(epoch=epoch)
 
