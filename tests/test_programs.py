@@ -138,3 +138,19 @@ def test_own_task(tmp_path):
     assert f"{these.earned.values.mean():.4g}" in said
   np.testing.assert_allclose([float(sd) for sd in re.findall(r"\d+\.\d+", said[said.rindex("array(") :])[:2]], expected, rtol=1e-5)
   assert not (tmp_path / "results" / "bandit" / "checkpoints").exists()
+
+
+def test_finetune(tmp_path):
+  said = [line.split() for line in printed(tmp_path, str(PROGRAMS / "finetune.py")).splitlines()]
+  assert [line[:2] for line in said] == [["all", "own"], ["all", "shared"], ["last", "own"], ["last", "shared"]]
+  base = vs.load_networks(tmp_path / "results" / "base").variables["params"]
+  for what, name, *variances in said:
+    results = vs.open_results(tmp_path / "results" / f"{what}_{name}")
+    wrong = (results.predictions.values != results.labels.values).mean(1)
+    assert float(variances[0]) == pytest.approx(wrong.var(ddof=1), rel=1e-5)
+    assert wrong.mean() < 0.5, "of five classes"
+    starts = [0] * 64 if name == "shared" else [*range(16)] * 4
+    assert results.attrs["recipe"].count("results/base") == 1
+    if "start" in results:
+      assert results.start.values.tolist() == starts
+  assert len(base["Dense_0"]["bias"]) == 16

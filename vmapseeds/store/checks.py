@@ -50,6 +50,8 @@ def check(root: dict[str, Any]) -> None:
       or not all(_count(n, MOST) for n in shape) or len({*dimensions}) < len(dimensions) \
       or len(shape) + of_runs != len(dimensions):  # fmt: skip
       raise Mistake(f"has {name} of {shape!r:.100} in {dimensions!r:.100}: no shape")
+    if not of_runs and not isinstance(root["digests"][name], str):
+      raise Mistake(f"has no digest of {name}")
     if math.prod(shape) * np.dtype(array["dtype"]).itemsize * (block if of_runs else 1) > memory:
       raise Mistake(f"has {name} of {shape} in blocks of {block} runs: larger than free memory")
     for dimension, n in zip(dimensions[of_runs:], shape, strict=True):

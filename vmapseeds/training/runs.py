@@ -44,7 +44,6 @@ class Run:
   label_map: ArrayLike | None = None  # (classes,)
   subset: ArrayLike | None = None  # (train,), indices of the examples that it is trained on
   start: dict[str, ArrayLike] | None = None  # the variables that it starts from, by their paths
-  start: Any = None  # the variables it starts from
 
   def key(self, source: str) -> Key[Array, ""]:
     """The key of one source of randomness: a function of that source's seed alone."""
