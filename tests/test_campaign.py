@@ -45,8 +45,9 @@ def same(results, reference):
 
 def test_schema(reference, tmp_path):
   results = train(tmp_path / "r", 3, logits=True)
-  assert dict(results.sizes) == {"run": 3, "example": 797, "class": 10}
-  assert set(results.variables) == {"predictions", "labels", "accuracy", "diverged", "logits"} | {
+  assert dict(results.sizes) == {"run": 3, "example": 797, "class": 10, "half": 2, "write": 1}
+  names = {"predictions", "labels", "accuracy", "diverged", "logits", "half_errors", "votes"}
+  assert set(results.variables) == names | {
     f"seed_{s}" for s in ("init", "order", "augment", "dropout", "data")
   }
   assert results.predictions.dims == ("run", "example")

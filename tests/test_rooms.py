@@ -18,7 +18,7 @@ ROOMS = {
   "training": {"models", "data"},
   "store": set(),
   "stats": set(),
-  "results": {"store", "training", "data"},
+  "results": {"store", "training", "data", "stats"},
   "campaign": {"results", "store", "training", "lanes", "models", "data", "stats"},
   "reports": {"results", "store", "stats", "training"},
 }

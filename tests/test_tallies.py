@@ -287,6 +287,8 @@ OF_ERRORS = {
   "most_dependent_pairs": [{"k": 5}],
   "distribution_variance_interval": [{}, {"level": 0.5}],
   "beta_of_error_rates": [{}, {"unbiased": False}],
+  "top_fraction_gain_bootstrap": [{"key": jax.random.key(0), "replicates": 9}],
+  "runs_for_precision": [{}, {"relative": 0.2, "statistic": "test_set_variance", "level": 0.9}],
 }
 OF_PREDICTIONS = {
   "vote_fractions": [{}],

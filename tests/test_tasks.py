@@ -217,5 +217,5 @@ def test_sources_that_a_task_does_not_read(tmp_path):
 
 
 def test_recipes_keep_what_a_task_says_itself(tmp_path):
-  with pytest.raises(vs.Mistake, match="walk is a task, whose finish says what is kept: leave logits and keep_params"):
+  with pytest.raises(vs.Mistake, match="walk is a task, whose finish says what is kept: leave logits, keep_params"):
     quiet(walk, 1, tmp_path / "r", logits=True)

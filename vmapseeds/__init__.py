@@ -15,7 +15,7 @@ if TYPE_CHECKING:
   from vmapseeds.results.imports import import_runs
   from vmapseeds.results.merging import merge
   from vmapseeds.results.networks import load_networks, load_params
-  from vmapseeds.results.opening import errors, open_results, prediction_blocks
+  from vmapseeds.results.opening import errors, open_results, prediction_blocks, tally
   from vmapseeds.store.verification import verify
   from vmapseeds.training.recipes import Recipe, recipe
   from vmapseeds.training.runs import Runs
@@ -44,6 +44,7 @@ __all__ = [
   "report",
   "spread",
   "stats",
+  "tally",
   "train",
   "verify",
   "work",
@@ -61,7 +62,7 @@ _HOMES = {
   "results.imports": ("import_runs",),
   "results.merging": ("merge",),
   "results.networks": ("load_networks", "load_params"),
-  "results.opening": ("errors", "open_results", "prediction_blocks"),
+  "results.opening": ("errors", "open_results", "prediction_blocks", "tally"),
   "store.verification": ("verify",),
   "training.recipes": ("Recipe", "recipe"),
   "training.runs": ("Runs",),

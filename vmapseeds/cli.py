@@ -271,7 +271,8 @@ class Replay:
     sets = ours(self.folder)["test_sets"]
     for name, differing in replay.differing.items():
       agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
-      what, unit = (f"test set {name}: predictions", "examples") if sets else (f"{name}: its numbers", "entries")
+      what, unit = (f"test set {name}: {replay.compared}", "examples") if sets else (f"{name}: its numbers", "entries")
+      unit = "halves of the examples" if replay.compared == "half_errors" else unit
       print(f"run {replay.run}, {what} {agree} {replay.examples[name]} {unit}")
     if not replay.same:
       sys.exit(1)

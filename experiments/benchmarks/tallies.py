@@ -2,31 +2,46 @@
 
     python -m experiments.benchmarks.tallies                                                (1 minute on two CPU cores)
     python -m experiments.benchmarks.tallies --runs 60000 --step 512 --rounds 1 --pairs      (2 minutes)
+    python -m experiments.benchmarks.tallies --campaign --runs 512                           (2 minutes)
+    python -m experiments.benchmarks.tallies --report --runs 60000 --rounds 1                (10 minutes)
 
 fetched    each step's predictions come to the host, and `stats.tally_blocks` counts all of them
 on device  each step's predictions are added where they lie (`stats.tallies.update`), and the counts alone are fetched
 
 Both begin with predictions on the devices, an equal share on each, and end with a finished `Tallies`; both must count
 the same. Predictions are made before the clock starts, and a few steps' serve for all.
+
+With --campaign, digits_cnn is trained with and without tallies and with them alone; what is fetched is outputs and
+counts. With --report, a folder of random predictions is reported with its predictions and without; what is fetched is
+all objects that are read.
 """
 
 import dataclasses
+import io
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import jax
 import numpy as np
 from jaxtyping import Int
+from rich.console import Console
 from tyro.conf import arg
 
+import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.reports import results_page
+from vmapseeds.results.description import counts_of, of_runs
 from vmapseeds.stats import Tallies, tallies, tally_blocks
+from vmapseeds.store.folders import made
+from vmapseeds.store.results import Results
 
 MADE = 8  # steps of different predictions
 
@@ -47,6 +62,12 @@ class Flags(common.Flags):
 
   pairs: bool = False
   """count joint errors of all pairs of examples as well"""
+
+  campaign: bool = False
+  """campaigns of digits_cnn instead"""
+
+  report: bool = False
+  """reports of a folder instead"""
 
 
 def steps_of(flags: Flags, devices: Sequence[jax.Device]) -> tuple[list[jax.Array], Int[np.ndarray, " examples"]]:
@@ -106,11 +127,75 @@ def measure(flags: Flags) -> list[dict]:
   return list(rows.values())
 
 
+def campaigns(flags: Flags) -> list[dict]:
+  """Whole campaigns of digits_cnn, compiled before, into new folders."""
+  rows = []
+  for way, how in {"no tallies": {"tallies": False}, "tallies": {}, "tallies alone": {"predictions": "none"}}.items():
+    seconds = []
+    for _ in range(flags.rounds + 1):
+      with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        vs.train("digits_cnn", flags.runs, folder, progress=False, **how)
+        seconds.append(time.perf_counter() - began)
+        results = Results(folder)
+        read = [results.array(name).nbytes for name in results.outputs]
+        counts = [results.array(name).nbytes // flags.runs * len(results.written) for name in results.counts]
+    rows.append({"way": way, "first_seconds": seconds[0], "seconds": seconds[1:], "bytes_fetched": sum(read + counts)})
+  return rows
+
+
+def reports(flags: Flags) -> list[dict]:
+  """Reports of a folder of random predictions, with and without these."""
+  size, about = 256, attributes_of_a_campaign()
+  labels = np.random.default_rng(0).integers(0, flags.classes, flags.examples, np.int32)
+  rows = []
+  with tempfile.TemporaryDirectory() as folder:
+    outputs = {
+      "diverged": of_runs(bool), "test/predictions": of_runs(np.int8, example=flags.examples),
+      "test/accuracy": of_runs(np.float64), "test/half_errors": of_runs(np.int32, half=2),
+      **counts_of({"test": labels}, flags.classes, size, flags.pairs),
+    }  # fmt: skip
+    with made(
+      folder, {**about, "num_classes": flags.classes}, runs=flags.runs, block_runs=size, columns={},
+      dimensions={"test/labels": ("example",)}, examples={"test/labels": labels}, outputs=outputs,
+    ) as results:  # fmt: skip
+      pass
+    for block in range(-(-flags.runs // size)):
+      rng, here = np.random.default_rng(block), np.asarray(results.rows(block))
+      wrong = rng.random((len(here), flags.examples), np.float32) < rng.uniform(0.09, 0.11, (len(here), 1))
+      predictions = np.where(wrong, rng.integers(0, flags.classes, wrong.shape, np.int8), labels.astype(np.int8))
+      wrong = predictions != labels
+      counted = tally_blocks([predictions], labels, flags.classes, pairs=flags.pairs).to_arrays()
+      values = {
+        "diverged": np.zeros(len(here), bool), "test/predictions": predictions, "test/accuracy": 1 - wrong.mean(1),
+        "test/half_errors": np.stack([wrong[:, half::2].sum(1) for half in (0, 1)], axis=1),
+      }  # fmt: skip
+      counts = {name: counted[name.removeprefix("test/")] for name in results.counts}
+      results.write(here, values, {}, {block: counts})
+    for way, most in {"predictions read": 2**60, "predictions left": 0}.items():
+      seconds, results_page.MOST_READ = [], most
+      for _ in range(flags.rounds + 1):
+        began = time.perf_counter()
+        vs.report(folder, console=Console(file=io.StringIO()))
+        seconds.append(time.perf_counter() - began)
+      objects = [f for f in Path(folder).rglob("*") if f.is_file() and "c" in f.parts]
+      read = sum(f.stat().st_size for f in objects if most or "predictions" not in f.parts)
+      rows.append({"way": way, "first_seconds": seconds[0], "seconds": seconds[1:], "bytes_fetched": read})
+  return rows
+
+
+def attributes_of_a_campaign() -> dict:
+  """What a folder says of digits_cnn."""
+  with tempfile.TemporaryDirectory() as folder:
+    vs.train(vs.recipe("digits_cnn", epochs=0), 1, folder, progress=False)
+    return Results(folder).description
+
+
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "tallies", argv)
   for name in ("runs", "step", "examples", "classes"):
     at_least(f"--{name}", getattr(flags, name), 1)
-  where, rows = common.machine(), measure(flags)
+  where, rows = common.machine(), (reports if flags.report else campaigns if flags.campaign else measure)(flags)
   shown = [
     (
       row["way"], f"{statistics.median(row['seconds']):.3f}",
@@ -120,6 +205,9 @@ def main(argv: list[str] | None = None) -> None:
     for row in rows
   ]  # fmt: skip
   title = f"{flags.runs:,} runs × {flags.examples:,} examples × {flags.classes} classes, {flags.step} at a time"
+  if flags.report or flags.campaign:
+    what = f"digits_cnn, {flags.runs:,} runs" if flags.campaign else title.rpartition(",")[0]
+    title = f"{'reports' if flags.report else 'campaigns'}: {what}"
   table = Table(title + ", all pairs" * flags.pairs, ("way", "s", "least – most", "first call, s", "MB fetched"), shown)
   common.show(table)
   common.write(flags, command, where, [table], rows)

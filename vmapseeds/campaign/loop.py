@@ -20,6 +20,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds import lanes
 from vmapseeds.campaign import benchmark
+from vmapseeds.campaign.counting import Counting
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
@@ -58,8 +59,8 @@ def train(
     task: what to train: a recipe or a task, the name of a recipe, or an import string "package.module:attribute".
     runs: the runs table, or how many independent runs; more than last time extend the results.
     out: the results folder, made if absent. It must be given.
-    **options: the fields of `vs.Options`: `seed_batch`, `lane_width`, `lowering`, `logits`, `keep_params`,
-      `checkpoint_every`, `force_mixed`, `progress`.
+    **options: the fields of `vs.Options`: `seed_batch`, `lane_width`, `lowering`, `tallies`, `pairs`, `predictions`,
+      `logits`, `keep_params`, `checkpoint_every`, `force_mixed`, `progress`.
 
   Raises:
     Mistake: before any training, when something given does not fit; nothing is changed then. Or when the devices run
@@ -97,8 +98,11 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
     raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
   check_folder(out)
-  task = prepared(task, runs, options.logits, options.keep_params)
+  task = prepared(task, runs, options.logits, options.keep_params, options.predictions)
   runs = task.bound(runs)
+  tallied = task.tallied(runs) if options.tallies else {}
+  if options.predictions == "none" and not tallied:
+    raise Mistake("predictions='none' keeps tallies alone: give tallies=True, and runs that differ in seeds alone")
   task.outputs(runs)
   task.check_varying(runs)
   while True:
@@ -111,7 +115,7 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
       with writing(out):
         results = description.open_or_create(
           out, task, runs, block_runs=begun.seed_batch, conditions=conditions(task, how), versions=versions(),
-          force_mixed=options.force_mixed,
+          force_mixed=options.force_mixed, tallied=tallied, pairs=options.pairs,
         )  # fmt: skip
     except FileExistsError:
       continue  # another process has made the folder since we looked: what it chose counts
@@ -127,14 +131,17 @@ def found(task: Recipe | Task | str) -> Recipe | Task:
   return task if isinstance(task, Task) else named(task)
 
 
-def prepared(task: Recipe | Task, runs: Runs, logits: bool, keep_params: bool) -> Task:
+def prepared(
+  task: Recipe | Task, runs: Runs, logits: bool = False, keep_params: bool = False, predictions: str = "all"
+) -> Task:
   """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
   device = lanes.start_jax()[0]
   if isinstance(task, Recipe):
     base = StoredNetworks(task.start_from) if task.start_from else None
-    return supervised(task, runs, logits=logits, keep_params=keep_params, memory=free_memory(device), base=base)
-  if logits or keep_params:
-    raise Mistake(f"{task.name} is a task, whose finish says what is kept: leave logits and keep_params out")
+    kept = dict(logits=logits, keep_params=keep_params, predictions=predictions == "all")
+    return supervised(task, runs, **kept, memory=free_memory(device), base=base)
+  if logits or keep_params or predictions == "none":
+    raise Mistake(f"{task.name} is a task, whose finish says what is kept: leave logits, keep_params, predictions out")
   return task
 
 
@@ -215,7 +222,7 @@ def resume(out: str | os.PathLike, options: Options, *, dataset: str | os.PathLi
   runs, results = description.campaign_of(out)
   check_folder(out)
   root = results.root
-  kept = {"logits": root["logits"], "keep_params": bool(description.variables_of(root))}
+  kept = description.kept_of(root)
   task = prepared_again(out, root, root["recipe"], runs, dataset, **kept)
   how = chosen(task, runs, options, root)
   with writing(out):
@@ -229,23 +236,25 @@ def resume(out: str | os.PathLike, options: Options, *, dataset: str | os.PathLi
 class Replay(NamedTuple):
   """A run that was trained again: in how many examples of each test set its predictions differ from those stored.
 
-  Of a task that is no recipe's: in how many entries each array differs.
+  Of a task that is no recipe's: in how many entries each array differs. Where predictions are
+  not kept, its two numbers of errors, on examples of even and of odd index, are `compared`.
   """
 
   run: int
   examples: dict[str, int]
   differing: dict[str, int]
+  compared: str = "predictions"
 
   @property
   def same(self) -> bool:
-    """Whether all predictions agree."""
+    """Whether all that is compared agrees."""
     return not any(self.differing.values())
 
 
 def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None) -> Replay:
   """Trains one run of a results folder again, as it was trained, and compares the predictions. Nothing is written.
 
-  Of a task that is no recipe, all that is stored is compared.
+  Of a task that is no recipe, all that is stored is compared; without predictions, the numbers of errors.
 
   Args:
     out: a results folder that `train` made.
@@ -263,7 +272,9 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   if write is None:
     raise Mistake(f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it")
   root = results.root
-  names = {name: f"{name}/predictions" for name in root["test_sets"]} or {name: name for name in results.outputs}
+  predictions = description.kept_of(root)["predictions"]
+  compared = "half_errors" if predictions == "none" else "predictions"
+  names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {name: name for name in results.outputs}
   with readable(out):
     theirs = {name: results.array(path)[run] for name, path in names.items()}
   lowering, width = write.get("lowering"), write.get("lane_width")
@@ -272,13 +283,14 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   if not description.same_data(root, {**root, "recipe": write.get("recipe")}):
     raise Mistake(f"run {run} was trained on another task than the folder's")
   # What `auto` came to on the device of then is what counts.
-  task = prepared_again(out, root, write["recipe"], runs, dataset, precision=write.get("precision"))
+  how_kept = {"precision": write.get("precision"), "predictions": predictions}
+  task = prepared_again(out, root, write["recipe"], runs, dataset, **how_kept)
   description.check_arrays(results, task, runs, {*names.values()})
   how = lanes.Choice(lowering, width)
   ((_, outputs),) = spread_task(task, how)(task.data, task.lanes(runs[slice(run, run + 1)]))
   outputs = {name: outputs[path][0] for name, path in names.items()}
   differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}
-  return Replay(run, {name: len(np.atleast_1d(row)) for name, row in theirs.items()}, differing)
+  return Replay(run, {name: len(np.atleast_1d(row)) for name, row in theirs.items()}, differing, compared)
 
 
 def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:
@@ -289,7 +301,7 @@ def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:
 
 def prepared_again(
   out: str | os.PathLike, root: dict[str, Any], recipe: str, runs: Runs, dataset: str | os.PathLike | None, *,
-  logits: bool = False, keep_params: bool = False, precision: str | None = None,
+  precision: str | None = None, **kept: Any,
 ) -> Task:  # fmt: skip
   """What a folder's campaign trains, its data read from `dataset` where given. `Mistake` where they are other data."""
   asked = from_description(recipe, root.get("origin", ""), out)
@@ -300,7 +312,7 @@ def prepared_again(
     lying = asked if dataset is None else asked.replace(dataset=os.fspath(dataset))
     if str(lying.dataset).endswith(".npz") and not os.path.exists(lying.dataset):
       raise Mistake(f"no such file {lying.dataset!r}, the data of {out}: say where they are with --dataset PATH")
-    task = dataclasses.replace(prepared(lying, runs, logits, keep_params), recipe=asked)
+    task = dataclasses.replace(prepared(lying, runs, **kept), recipe=asked)
   if task.data_digest != root["data_digest"]:
     if getattr(task, "base", None) and str(root["data_digest"]).startswith(f"{task.dataset.digest} "):
       raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
@@ -389,7 +401,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
         reached=functools.partial(bar.at_epoch, len(batch)),
       )  # fmt: skip
       try:
-        outputs, told = trained(task, shared, table, how, keeper, bar)
+        outputs, told, counts = trained(results, task, shared, batch, table, how, keeper, bar)
       except jax.errors.JaxRuntimeError as error:
         width = narrower(how.width, error, results, options)
         how = lanes.Choice(how.lowering, width)
@@ -402,8 +414,9 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
         continue
       with uninterrupted():
         batch, outputs = jax.tree.map(lambda a: a[kept], (batch, outputs))
-        results.write(batch, outputs, told)
-        done[batch] = True
+        results.write(batch, outputs, told, counts)
+        for block in np.unique(batch // results.block_runs):  # as recorded: what others wrote meanwhile stays
+          done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
         if keeper:
           keeper.remove()
       mine = [b for b in mine if claims.holds(b) or claims.release(b)]
@@ -412,13 +425,15 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
 
 
 def trained(
-  task: Task, shared: Any, table: Run, how: lanes.Choice, keeper: checkpoints.Checkpoints | None, bar: Progress
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-  """What is stored of runs that are trained together, the first axis the run, and what their record says of it."""
+  results: Results, task: Task, shared: Any, batch: Int[np.ndarray, " rows"], table: Run, how: lanes.Choice,
+  keeper: checkpoints.Checkpoints | None, bar: Progress,
+) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[int, dict[str, np.ndarray]]]:  # fmt: skip
+  """What is stored of runs that are trained together: of each run, what their record says of it, what is counted."""
+  counting = Counting(results, task, batch, how.width)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
   try:
-    for _, outputs in spread_task(task, how)(shared, table, keeper):
+    for _, outputs in spread_task(task, how)(shared, table, keeper, counting.add):
       finished.append(task.stored(outputs))
       runs = len(next(iter(outputs.values())))
       bar.trained_more(runs, finite(finished[-1].get(task.shown), finished[-1].get("diverged")))
@@ -430,7 +445,8 @@ def trained(
     "seconds": round(time.perf_counter() - begun, 3), "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }  # fmt: skip
-  return {name: np.concatenate([outputs[name] for outputs in finished]) for name in finished[0]}, told
+  outputs = {name: np.concatenate([outputs[name] for outputs in finished]) for name in finished[0]}
+  return outputs, told, counting.found()
 
 
 def finite(shown: np.ndarray | None, diverged: np.ndarray | None) -> Float[np.ndarray, " rows"]:

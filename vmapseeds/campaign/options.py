@@ -60,6 +60,16 @@ class Options(WorkOptions):
   lowering: Annotated[str | None, _hint("NAME", "the folder's, else measured")] = None
   """how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding"""
 
+  tallies: bool = True
+  """of a new folder: count runs where they finish, so that `vs.tally` and reports need not read predictions; of
+  classifiers, and of runs that differ in seeds alone"""
+
+  pairs: bool = False
+  """of a new folder: count joint errors of all pairs of examples too, n² numbers a seed batch"""
+
+  predictions: Annotated[str, arg(metavar="all|none")] = "all"
+  """none keeps tallies, accuracies and numbers of errors alone: a few bytes a run"""
+
   logits: bool = False
   """keep logits beside predictions"""
 
@@ -68,6 +78,7 @@ class Options(WorkOptions):
 
   def __post_init__(self):
     super().__post_init__()
+    one_of("predictions", self.predictions, ("all", "none"))
     if self.lowering is not None:
       from vmapseeds.lanes import LOWERINGS  # help needs no JAX
 

@@ -157,6 +157,8 @@ def train(
   dataset = getattr(recipe, "dataset", None)
   if isinstance(recipe, Task) or (isinstance(dataset, Dataset) and dataset.num_classes is None):
     raise Mistake(f"--until with {recipe.name}, which has no classes that are right or wrong: say how many --runs")
+  if how.get("predictions") == "none":
+    raise Mistake(f"--until {until.statistic} looks at predictions: leave --predictions none out")
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)

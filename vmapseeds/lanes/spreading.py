@@ -17,6 +17,7 @@ from vmapseeds.machine import cache_folder
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
 Out = TypeVar("Out")
+Seen = Callable[[Int[np.ndarray, " lanes"], Any], Any]
 
 # Of a TPU's fast memory, what an operation may work in: with the default of 16 MiB a convolution gets smaller windows.
 OPTIONS = {"tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
@@ -182,13 +183,15 @@ def spread_stages(
   """The same for a function in stages.
 
   Returns:
-    `spread_function(shared, lanes, keeper=None)`: given a `Keeper`, the lanes go on from the states that it has. Then
-    all of them advance so many rounds, before any goes further, and it is given their states.
+    `spread_function(shared, lanes, keeper=None, seen=None)`: given a `Keeper`, the lanes go on from the states that it
+    has. Then all of them advance so many rounds, before any goes further, and it is given their states. `seen(lanes,
+    outputs)` is given what comes out of each step while it lies on the devices, with the lanes' numbers, -1 for copies
+    that fill up the step. What it returns is fetched instead.
   """
   devices = jax.local_devices() if devices is None else devices
   start, advance, finish = programs(stages, devices)
 
-  def spread_function(shared, lanes: PyTree, keeper: Keeper | None = None):
+  def spread_function(shared, lanes: PyTree, keeper: Keeper | None = None, seen: Seen | None = None):
     shared = replicate(shared, devices)
     every = keeper.every if keeper else stages.length
     rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
@@ -207,7 +210,7 @@ def spread_stages(
     def to_the_end(given):
       return finish(shared, given[0], step(given, stages.length))
 
-    return _step_by_step(to_the_end, (lanes, state), width, devices)
+    return _step_by_step(to_the_end, (lanes, state), width, devices, seen)
 
   def like(shared, lanes):
     """What the states of all lanes look like."""
@@ -222,7 +225,7 @@ def spread_stages(
 
 
 def _step_by_step(
-  step: Callable[[Lane], Out], lanes: Lane, width: int, devices: Sequence[jax.Device]
+  step: Callable[[Lane], Out], lanes: Lane, width: int, devices: Sequence[jax.Device], seen: Seen | None = None
 ) -> Iterator[tuple[slice, Out]]:
   """What `spread` and `spread_stages` yield, given what a step does."""
   step_size = width * len(devices)
@@ -233,6 +236,8 @@ def _step_by_step(
     rows = np.minimum(np.arange(first, first + step_size), count - 1)
     lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
     out = step(jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes"))))
+    if seen:
+      out = seen(np.where(np.arange(first, first + step_size) < count, rows, -1), out)
     if started:
       yield _fetched(*started)
     started = which, out

@@ -17,7 +17,7 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.summary import p_text, run_count
-from vmapseeds.results.opening import check_values, open_results, readable
+from vmapseeds.results.opening import COUNTS, check_values, open_results, readable
 from vmapseeds.stats.intervals import sd_interval
 from vmapseeds.store.files import place
 
@@ -192,7 +192,7 @@ def _loaded(
   """The chosen results of a folder without what is of examples and runs."""
   with readable(folder):
     results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-    results = results.drop_vars(["predictions", "logits"], errors="ignore").load()
+    results = results.drop_vars(["predictions", "logits", *COUNTS], errors="ignore").load()
   check_values(results, folder)
   try:
     results = groups.chosen(results, where)

@@ -18,8 +18,8 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.pages import Figure
-from vmapseeds.reports.summary import GROUPS, gaps, run_count, show, show_interval, summarize, votes
-from vmapseeds.results.opening import check_memory, check_values, open_results, readable
+from vmapseeds.reports.summary import GROUPS, counted, gaps, run_count, show, show_interval, summarize
+from vmapseeds.results.opening import COUNTS, added_up, check_memory, check_values, open_results, readable
 from vmapseeds.store.files import place
 
 # Short enough for a terminal of 80 columns.
@@ -31,6 +31,7 @@ COMPARED = {
   "ensemble_accuracy": "ensemble",
   "expected_disagreement": "disagr.",
 }
+MOST_READ = 2**28  # bytes of predictions, where tallies are stored
 MOST_PAIRED = 50  # runs whose pairs are drawn
 
 
@@ -81,7 +82,7 @@ def report(
   alone = len(folders) == 1
   reported = []
   for folder, name in zip(folders, names, strict=True):
-    results = _open(folder, test_set, epoch)
+    results = _open(folder, test_set, epoch, by, where)
     above = place(folder) / "report" if out is None else place(out) / ("" if alone else name)
     reported.append(_parts(results, folder, "" if alone else name, above, by, where, test_set))
   for parts, lost in reported:
@@ -186,23 +187,22 @@ def side_by_side_table(parts: Sequence[Part]) -> Table:
 def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, Figure]:
   """The figures of a report, by name. None for a single run."""
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  predictions, labels, pooled = votes(kept)
-  if len(predictions) < 2:
+  tallies, predictions, pooled = counted(kept, pairs=False)
+  if tallies.runs < 2:
     return {}
-  errors, n, classes = predictions != labels, len(labels), summary["classes"]
+  n = tallies.examples
   numbers = summary["statistics"]
   text = {name: show(s["value"], None, s["unit"]) for name, s in numbers.items()}
-  rates = stats.example_error_rates(errors)
   found = {
     "accuracy_distribution": Figure(
       "Test accuracy over runs",
-      f"Accuracies have a standard deviation of {text['sd_accuracy']} over the {len(errors)} runs. The solid line is "
+      f"Accuracies have a standard deviation of {text['sd_accuracy']} over the {tallies.runs} runs. The solid line is "
       "what would be seen if every example kept its error rate but were right or wrong independently of the others "
       f"({text['independent_errors_sd']}): as far as the bars follow it, runs differ only by chance on this test set. "
       f"The dashed line takes all examples as equally hard ({text['binomial_sd']}); the dotted one is normal with the "
       "standard deviation seen.",
       lambda ax: plots.accuracy_histogram(
-        1 - stats.error_rates(errors), ax, examples=n, normal=True,
+        1 - tallies.error_rates(), ax, examples=n, normal=True,
         independent_sd=numbers["independent_errors_sd"]["value"], binomial_sd=numbers["binomial_sd"]["value"],
       ),
     ),
@@ -211,11 +211,11 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, Figure]:
       "Examples at the far left are right in nearly every run, those at the far right wrong in nearly every run. Runs "
       "differ on the ones between, and these make up the independent-errors prediction. The count is on a logarithmic "
       "axis.",
-      lambda ax: plots.error_rate_histogram(rates, ax),
+      lambda ax: plots.error_rate_histogram(tallies.example_error_rates(), ax),
     ),
   }  # fmt: skip
   if n > 1:
-    even, odd = (1 - errors[:, start::2].mean(1) for start in (0, 1))
+    even, odd = (1 - wrong / len(range(start, n, 2)) for start, wrong in enumerate(tallies.halves))
     found["split"] = Figure(
       "One half of the test examples against the other",
       f"Each point is a run, or several, by its colour. If some runs were better than others, those good on the even "
@@ -224,7 +224,7 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, Figure]:
       lambda ax: plots.split_scatter(even, odd, ax, correlation=numbers["split_correlation"]["value"]),
     )
   if pooled:
-    found |= _vote_figures(predictions, labels, classes, numbers)
+    found |= _vote_figures(tallies, predictions, numbers)
   if "gap_distance" in numbers:
     found["logit_gaps"] = Figure(
       "Distribution functions of the logit gaps",
@@ -236,29 +236,31 @@ def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, Figure]:
 
 
 def _vote_figures(
-  predictions: Integer[np.ndarray, "runs examples"], labels: Integer[np.ndarray, " examples"], classes: int,
-  numbers: dict[str, Any],
-) -> dict[str, Figure]:  # fmt: skip
-  tallies = stats.tally(predictions, labels, classes)
+  tallies: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None, numbers: dict[str, Any]
+) -> dict[str, Figure]:
   curve, band = tallies.calibration_curve(), tallies.calibration_band(key=jax.random.key(0))
-  shown = predictions[:MOST_PAIRED]
-  error = (shown != labels).mean(1)
-  first, second = np.triu_indices(len(shown), 1)
-  disagreement = stats.disagreement_matrix(shown)[first, second]
-  return {
+  found = {
     "calibration": Figure(
       "Calibration of the votes",
       "Each point is a tenth of the range of vote fractions, over all examples and classes: how often the class was "
       f"right, with 95 % of the bootstrap over examples. {numbers['cace']['reading']}",
       lambda ax: plots.calibration_curve(curve.confidence, curve.accuracy, ax, low=band.low, high=band.high),
-    ),
+    )
+  }
+  if predictions is None:
+    return found
+  shown = predictions[:MOST_PAIRED]
+  error = (shown != tallies.labels).mean(1)
+  first, second = np.triu_indices(len(shown), 1)
+  disagreement = stats.disagreement_matrix(shown)[first, second]
+  return found | {
     "disagreement": Figure(
       "Disagreement against error",
       f"Each point is a pair of {'the first ' * (len(predictions) > len(shown))}{run_count(len(shown))}: how "
       "often they disagree against how often they are wrong, on average of the two. Where the votes are calibrated the "
       f"points lie around the line. {numbers['gde_gap']['reading']}",
       lambda ax: plots.disagreement_against_error((error[first] + error[second]) / 2, disagreement, ax),
-    ),
+    )
   }
 
 
@@ -303,9 +305,16 @@ def _in_lines(parts: Sequence[Part]) -> list[str]:
 # Files.
 
 
-def _open(folder: str | os.PathLike, test_set: str, epoch: int | None) -> xr.Dataset:
+def _open(
+  folder: str | os.PathLike, test_set: str, epoch: int | None, by: Sequence[str] | None, where: Mapping[str, Any] | None
+) -> xr.Dataset:
+  """What is read of a folder: predictions only where they are few, or tallies are not stored of just these runs."""
   results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   with readable(folder):
+    together = "votes" in results and not where and len(groups.grouped(results, by)) == 1
+    if together and "predictions" in results and results.predictions.nbytes > MOST_READ:
+      results = results.drop_vars("predictions")
+    results = added_up(results, pairs=True) if together else results.drop_vars(COUNTS, errors="ignore")
     # Read from disk once; logits, where kept, are not needed.
     small = results.drop_vars("logits", errors="ignore")
     check_memory(small, folder)

@@ -10,14 +10,15 @@ import numpy as np
 import scipy.special
 import scipy.stats
 import xarray as xr
-from jaxtyping import Bool, Integer
+from jaxtyping import Integer
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups
-from vmapseeds.results.opening import check_classes, errors
+from vmapseeds.results.opening import check_classes, errors, stored_tallies
 from vmapseeds.stats import Interval
 from vmapseeds.stats.intervals import nonnegative_interval, sd_interval
+from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
 
 Statistic = dict[str, Any]
 
@@ -29,6 +30,11 @@ LONG_TAIL, RUNS_FOR_LONG_TAILS = 2, 100
 PRECISION = 0.1
 SHOWN_PAIRS = 10
 MOST_GAPS = 200  # runs whose logit gaps are read
+UNREAD = (
+  "Predictions were not kept, or are too many to read for a report. So standard errors of disagreement and of "
+  "independent errors are left out, and pairs of examples unless they were counted in training (--pairs): vs.stats has "
+  "them of runs that vs.prediction_blocks reads."
+)
 UNDEFINED = "Not defined here: it needs at least two runs that differ, and two test examples."
 GROUPS = {
   "accuracy": "Accuracy",
@@ -70,13 +76,12 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
   num_classes = int(results.attrs["num_classes"])
-  predictions, labels, pooled = votes(kept)
-  tallies = stats.tally(predictions, labels, num_classes, pairs=True)
-  numbers = error_statistics(predictions != labels, tallies, num_classes)
+  tallies, predictions, pooled = counted(kept, pairs=True)
+  numbers = error_statistics(tallies, predictions, num_classes)
   if pooled:
-    numbers |= vote_statistics(predictions, tallies, num_classes)
+    numbers |= vote_statistics(tallies, predictions, num_classes)
   numbers |= pair_statistics(tallies)
-  if "logits" in kept and num_classes == 2 and len(predictions) > 1:
+  if "logits" in kept and num_classes == 2 and tallies.runs > 1:
     numbers |= gap_statistics(gaps(kept))
   order = list(GROUPS)
   settings = json.loads(results.attrs["recipe"])
@@ -91,32 +96,42 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     **{name: results.attrs[name] for name in ("device_kind", "lane_width", "lowering", "versions")},
     "varied": _varied(kept),
     "pooled": [*groups.swept(kept), *["label_map"] * (not pooled)],
-    "runs": len(predictions),
+    "runs": tallies.runs,
     "diverged": diverged,
-    "examples": len(labels),
+    "examples": tallies.examples,
     "classes": num_classes,
-    "summary": _in_short(numbers, len(predictions)),
-    "warnings": _warnings(kept, diverged, numbers, mixed_labels=not pooled),
+    "summary": _in_short(numbers, tallies.runs),
+    "warnings": _warnings(kept, diverged, numbers, mixed_labels=not pooled) + [UNREAD] * (predictions is None),
     "pairs": _pairs(tallies),
     "statistics": dict(sorted(numbers.items(), key=lambda item: order.index(item[1]["group"]))),
   }
 
 
-class Votes(NamedTuple):
-  """Predictions, labels that fit them, and whether votes of different runs may be pooled."""
+class Counted(NamedTuple):
+  """What runs got right and wrong, and whether votes of different runs may be pooled."""
 
-  predictions: Integer[np.ndarray, "runs examples"]
-  labels: Integer[np.ndarray, " examples"]
+  tallies: stats.Tallies
+  predictions: Integer[np.ndarray, "runs examples"] | None  # those of the tallies, None where the tallies were stored
   pooled: bool
 
 
-def votes(kept: xr.Dataset) -> Votes:
-  """Predictions and labels; where runs have label maps of their own, errors as predictions of 1 where 0 is right."""
-  predictions, labels = kept.predictions.values, kept.labels.values
-  if labels.ndim == 2 and (labels != labels[0]).any():
-    return Votes(errors(kept).astype(np.int8), np.zeros(labels.shape[1], np.int8), False)
-  # Of one type: comparing two is many times slower.
-  return Votes(predictions, labels.reshape(-1, predictions.shape[1])[0].astype(predictions.dtype), True)
+def counted(kept: xr.Dataset, *, pairs: bool) -> Counted:
+  """The tallies that are stored of some runs; where predictions are there too, what is not stored is counted of them.
+
+  Where runs have label maps of their own, errors are predictions of 1 where 0 is right. `Mistake` where neither tallies
+  of these very runs nor predictions are there.
+  """
+  labels, num_classes = kept.labels.values, int(kept.attrs["num_classes"])
+  if "predictions" not in kept:
+    if (stored := stored_tallies(kept, pairs=pairs)) is None:
+      several = "these runs were counted together with others, and their predictions were not kept"
+      raise Mistake(f"{several}: report all runs of the folder, or train these in a folder of their own")
+    return Counted(stored, None, True)
+  predictions, pooled = kept.predictions.values, labels.ndim == 1 or not (labels != labels[0]).any()
+  if not pooled:
+    predictions, labels = errors(kept).astype(np.int8), np.zeros(labels.shape[1], np.int8)
+  labels = labels.reshape(-1, predictions.shape[1])[0]
+  return Counted(stats.tally(predictions, labels, num_classes, pairs=pairs), predictions, pooled)
 
 
 def gaps(kept: xr.Dataset) -> np.ndarray:
@@ -128,17 +143,17 @@ def gaps(kept: xr.Dataset) -> np.ndarray:
 
 
 def error_statistics(
-  errors: Bool[np.ndarray, "runs examples"], tallies: stats.Tallies, num_classes: int
+  tallies: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None, num_classes: int
 ) -> dict[str, Statistic]:
   """The statistics of Jordan 2023 that need only which run has which example wrong, by name.
 
   Args:
-    errors: (runs, examples), as tallied.
-    tallies: with joint error counts.
+    tallies: the tallies.
+    predictions: (runs, examples), as tallied; None where they are not read.
     num_classes: of the network, which is not that of the tallies where those are of errors.
   """
   runs, n = tallies.runs, tallies.examples
-  accuracy = 1 - stats.error_rates(errors)
+  accuracy = 1 - tallies.error_rates()
   mean = _mean(accuracy)
   test_set, independent = tallies.test_set_variance(), tallies.independent_errors_variance()
   variance, variance_se = tallies.distribution_variance(), tallies.distribution_variance_se()
@@ -146,8 +161,12 @@ def error_statistics(
   correlation = tallies.split_correlation()
   p_value = stats.correlation_p_value(correlation, runs)
   gain = tallies.top_fraction_gain().mean if runs > 1 else math.nan
-  of_gain = stats.top_fraction_gain_bootstrap(errors, key=jax.random.key(0)) if runs > 1 and n > 1 else None
-  needed = stats.runs_for_precision(errors, PRECISION)
+  of_gain = tallies.top_fraction_gain_bootstrap(key=jax.random.key(0)) if runs > 1 and n > 1 else None
+  needed = tallies.runs_for_precision(PRECISION)
+  independent_se: Any = math.nan
+  if predictions is not None:
+    # Of one type: comparing two is many times slower.
+    independent_se = stats.independent_errors_variance_se(predictions != tallies.labels.astype(predictions.dtype))
   normal = stats.normality(accuracy) if runs > 2 else None
   return {
     "mean_accuracy": _statistic(
@@ -186,7 +205,7 @@ def error_statistics(
       "Were each example right or wrong by its own coin, runs would differ by a standard deviation of {}.",
       "√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the number of runs (Jordan 2023, "
       "section 3.3); error: jackknife over runs.",
-      independent, stats.independent_errors_variance_se(errors), runs,
+      independent, independent_se, runs,
     ),
     "distribution_variance": _statistic(
       "variance", "distribution-wise variance", "variance",
@@ -257,16 +276,19 @@ def _calibration(error: float, error_se: float | None, n: int, num_classes: int,
 
 
 def vote_statistics(
-  predictions: Integer[np.ndarray, "runs examples"], tallies: stats.Tallies, num_classes: int
+  tallies: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None, num_classes: int
 ) -> dict[str, Statistic]:
   """The statistics that need which class each run predicts, by name; all runs have the same labels."""
   labels, n, runs = tallies.labels, tallies.examples, tallies.runs
   disagreement, gap = tallies.expected_disagreement(), tallies.gde_gap()
-  disagreement_se = stats.expected_disagreement_se(predictions, num_classes)
-  gap_se = stats.gde_gap_se(predictions, labels, num_classes)
+  disagreement_se: Any = math.nan
+  gap_se: Any = math.nan
+  if predictions is not None:
+    disagreement_se = stats.expected_disagreement_se(predictions, num_classes)
+    gap_se = stats.gde_gap_se(predictions, labels, num_classes)
   ensemble = tallies.ensemble_accuracy()
   key = jax.random.key(0)
-  resampled = stats.bootstrap(predictions, labels, num_classes, over="examples", key=key)
+  resampled = calibration_bootstrap_of_votes(tallies.votes, labels, runs, key=key)
   inflation = stats.finite_ensemble_calibration(tallies.vote_fractions(), runs, key=key)
   return {
     "ensemble_accuracy": _statistic(
@@ -310,6 +332,8 @@ def vote_statistics(
 
 def pair_statistics(tallies: stats.Tallies) -> dict[str, Statistic]:
   """How many pairs of examples are right together more or less often than independent ones."""
+  if tallies.joint_errors is None:
+    return {}
   found, by_chance = math.nan, math.nan
   if tallies.runs > 1 and tallies.examples > 1:
     found = len(tallies.dependent_pairs().i)
@@ -352,7 +376,7 @@ def gap_statistics(gaps: np.ndarray) -> dict[str, Statistic]:
 
 def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
   """The pairs of examples farthest from independence, each with the standard error of its deviation."""
-  if tallies.runs < 2 or tallies.examples < 2:
+  if tallies.joint_errors is None or tallies.runs < 2 or tallies.examples < 2:
     return []
   pairs = tallies.most_dependent_pairs(SHOWN_PAIRS)
   right = 1 - tallies.example_error_rates()
@@ -453,7 +477,7 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
       f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below {RUNS_FOR_LONG_TAILS} runs the 95 % "
       "intervals of variances then hold in about 92 %."
     )
-  if numbers["dependent_pairs"]["value"] and runs < RUNS_FOR_PAIRS:
+  if numbers.get("dependent_pairs", {}).get("value") and runs < RUNS_FOR_PAIRS:
     found.append(
       f"Pairs of examples pass 0.02 by chance below about {RUNS_FOR_PAIRS} runs: with {runs} their number says little."
     )

@@ -14,7 +14,7 @@ Runs that were imported (`vmapseeds.results.imports`) have no seed and none dive
 import contextlib
 import json
 import os
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import jax
@@ -47,7 +47,8 @@ def check_folder(path: str | os.PathLike) -> None:
 
 def open_or_create(
   path: str | os.PathLike, task: Task, runs: Runs, *, block_runs: int, conditions: dict[str, Any],
-  versions: dict[str, str], force_mixed: bool = False,
+  versions: dict[str, str], force_mixed: bool = False, tallied: Mapping[str, np.ndarray] | None = None,
+  pairs: bool = False,
 ) -> Results:  # fmt: skip
   """The campaign's folder, made if there is none, extended if it has fewer runs.
 
@@ -60,6 +61,8 @@ def open_or_create(
       data.
     versions: of Python and of packages.
     force_mixed: goes on under another recipe, other conditions or versions, and notes in the description which.
+    tallied: of a new folder, the labels of the test sets that have tallies.
+    pairs: whether these have joint error counts.
 
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another task, other runs or other
@@ -77,9 +80,10 @@ def open_or_create(
 
   description = {**task.description(runs), "origin": task.origin, **conditions, "versions": versions}
   axes = {name: task.dimensions(name, a.ndim) for name, a in task.examples.items()}
+  outputs = {**outputs_of(task, runs), **counts_of(tallied or {}, description["num_classes"], block_runs, pairs)}
   with made(
     path, description, runs=len(runs), block_runs=block_runs, columns=runs.columns(), examples=task.examples,
-    outputs=outputs_of(task, runs), dimensions={**DIMENSIONS, **axes},
+    outputs=outputs, dimensions={**DIMENSIONS, **axes},
   ) as results:  # fmt: skip
     return results
 
@@ -90,6 +94,26 @@ def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
     name: of_runs(leaf.dtype, **dict(zip(task.dimensions(name, len(leaf.shape)), leaf.shape, strict=True)))
     for name, leaf in task.outputs(runs).items()
   }
+
+
+def counts_of(tallied: Mapping[str, np.ndarray], num_classes: int, block_runs: int, pairs: bool) -> dict[str, Any]:
+  """What a description says of what is counted over the runs of each write, none more than a block has."""
+  found, dtype = {}, np.min_scalar_type(block_runs)
+  for name, labels in tallied.items():
+    shape = jax.ShapeDtypeStruct((0, len(labels), num_classes), dtype)
+    found[f"{name}/votes"] = array(shape, "write", "example", "class")
+    if pairs:
+      shape = jax.ShapeDtypeStruct((0, len(labels), len(labels)), dtype)
+      found[f"{name}/joint_errors"] = array(shape, "write", "example", "other_example")
+  return found
+
+
+def kept_of(root: dict[str, Any]) -> dict[str, Any]:
+  """The options that say what a folder keeps of each run."""
+  without = root["test_sets"] and f"{root['test_sets'][0]}/predictions" not in root["arrays"]
+  return {
+    "logits": root["logits"], "keep_params": bool(variables_of(root)), "predictions": "none" if without else "all",
+  }  # fmt: skip
 
 
 def new_folder(
@@ -240,9 +264,10 @@ def check_arrays(results: Results, task: Task, runs: Runs, some: Container[str] 
     held[name] = arrays[name]["dtype"], arrays[name]["shape"]
   given: dict[str, Any] = {**task.outputs(runs), **task.examples}
   due: dict[str, Any] = {name: (str(a.dtype), [*a.shape]) for name, a in given.items()}
-  theirs, mine = (any(name.startswith(f"{VARIABLES}/") for name in names) for names in (held, due))
-  if theirs != mine and some is None:
-    raise Mistake(f"{other}: trained parameters are {'not ' if mine else ''}kept there; {use}")
+  for what, sign in (("trained parameters", f"{VARIABLES}/"), ("predictions", "/predictions")):
+    theirs, mine = (any(sign in name for name in names) for names in (held, due))
+    if theirs != mine and some is None:
+      raise Mistake(f"{other}: {what} are {'not ' if mine else ''}kept there; {use}")
   held["num_classes"], due["num_classes"] = results.root["num_classes"], task.description(runs)["num_classes"]
   for name in dict.fromkeys((*held, *due)):
     if held.get(name) != due.get(name) and (some is None or name in some or name not in results.outputs):

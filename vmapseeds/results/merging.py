@@ -19,7 +19,7 @@ from vmapseeds.results.description import CONDITIONS, MIXED
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, made
 from vmapseeds.store.layout import damaged, digest, object_path
-from vmapseeds.store.results import Results
+from vmapseeds.store.results import OTHERS, Results
 from vmapseeds.training.runs import Runs
 
 
@@ -31,7 +31,7 @@ def merge(
   The new folder has the runs of the first folder, then those of the second that the first lacks, and so on. Runs are
   the same when their seeds and values are: then one is taken, and it is done when it is done anywhere. What the records
   say of how each run was trained is kept. Runs that are not done anywhere are left for `work`; in each block they come
-  last.
+  last. What is counted over runs is not kept: `vs.tally` counts it of the merged predictions.
 
   Args:
     folders: results folders that `train` made, of one recipe and with the same data. Their blocks may differ in size;
@@ -50,6 +50,8 @@ def merge(
     raise Mistake("no results folders to merge: give a list of some that `vmapseeds train` made")
   tables, sources = zip(*map(description.campaign_of, folders), strict=True)
   first = sources[0]
+  if description.kept_of(first.root)["predictions"] == "none":
+    raise Mistake(f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)")
   mixed = {*first.root.get("mixed", [])}.union(*(check_alike(s, first, tables[0], force_mixed) for s in sources[1:]))
   about = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
   if mixed:
@@ -58,7 +60,7 @@ def merge(
   for name in first.examples:
     examples[name], fault = first.values(name)
     if fault or digest(examples[name]) != first.root["digests"][name]:
-      raise damaged(first.path, f"{object_path(first.root, name, 0)} {fault or 'holds other values than were written'}")
+      raise damaged(first.path, f"{object_path(first.root, name, 0)} {fault or OTHERS}")
 
   rows, table = matched(tables)
   done = [source.done for source in sources]
@@ -94,9 +96,13 @@ def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) 
   mixed = description.check_alike(source, given, force_mixed, other, use)
   if mine["columns"] != theirs["columns"]:
     raise Mistake(f"{other}: its runs have {', '.join(mine['columns'])}, not {', '.join(theirs['columns'])}; {use}")
-  for name in ("num_classes", "digests", "arrays"):
+  for name in ("num_classes", "digests"):
     if mine[name] != theirs[name]:
       raise Mistake(f"{other}: its {name} are {mine[name]!s:.100}, not {theirs[name]!s:.100}; {use}")
+  for name in dict.fromkeys((*source.outputs, *first.outputs)):
+    if mine["arrays"].get(name) != theirs["arrays"].get(name):
+      was, due = (arrays.get(name, "not kept") for arrays in (mine["arrays"], theirs["arrays"]))
+      raise Mistake(f"{other}: its {name} is {was!s:.100}, not {due!s:.100}; {use}")
   return {*mixed, *mine.get("mixed", [])}
 
 

@@ -1,5 +1,6 @@
 """The results of campaigns and imports as xarray, and what must be true of their values."""
 
+import itertools
 import os
 from collections.abc import Iterator
 
@@ -8,11 +9,13 @@ import xarray as xr
 from jaxtyping import Bool, Int
 from upath import UPath
 
+from vmapseeds import stats
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
 
+COUNTS = ("votes", "joint_errors")  # of writes
 REMEDY = "give a folder as `vmapseeds train` or `import` left it"
 
 
@@ -58,7 +61,7 @@ def _of_epoch(results: xr.Dataset, path: str | os.PathLike, epoch: int | None) -
     raise Mistake(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
   of_epoch = results.sel(epoch=epoch, drop=True)
   names = [name for name in map(str, of_epoch) if name.startswith("epoch_")]
-  chosen = of_epoch.drop_vars([*names, *{"logits"} & {*of_epoch}])
+  chosen = of_epoch.drop_vars([*names, *{"logits", *COUNTS} & {*of_epoch}])
   return chosen.assign({name.removeprefix("epoch_"): of_epoch[name] for name in names}).assign_attrs(epoch=epoch)
 
 
@@ -78,7 +81,9 @@ def opened(results: xr.Dataset | str | os.PathLike) -> xr.Dataset:
   if isinstance(results, str | os.PathLike | UPath):
     results = open_results(results)
   if isinstance(results, xr.Dataset):
-    return check_classes(results)
+    if "predictions" not in check_classes(results):
+      raise Mistake("predictions were not kept: take vs.tally, or train with predictions='all' in another folder")
+    return results
   raise Mistake(f"results is {type(results).__name__}: give what vs.open_results returns, or the path of a folder")
 
 
@@ -113,6 +118,56 @@ def prediction_blocks(
   kept = np.flatnonzero(~results.diverged.values)
   for start in range(0, len(kept), runs):
     yield results.predictions.isel(run=kept[start : start + runs]).values
+
+
+def tally(
+  results: xr.Dataset | str | os.PathLike, test_set: str = "test", *, pairs: bool = False
+) -> stats.Tallies:
+  """The tallies of the runs that did not diverge: those that a campaign has stored, else counted from predictions.
+
+  Both are equal, whatever the blocks and devices. Stored ones are of all runs of a folder.
+
+  Args:
+    results: a results folder, or what `open_results` gave of it.
+    test_set: of a folder, which.
+    pairs: whether to have joint error counts, which campaigns store when they are asked to.
+
+  Raises:
+    Mistake: label maps differ between runs; or what is stored does not do and predictions were not kept.
+  """
+  if isinstance(results, str | os.PathLike | UPath):
+    with readable(path := results):
+      results = added_up(open_results(path, test_set), pairs=pairs)
+  found = stored_tallies(results, pairs=pairs)
+  if found is None or (pairs and found.joint_errors is None):
+    if found is not None and "predictions" not in results:
+      raise Mistake("joint error counts were not stored, nor predictions: train with pairs=True in another folder")
+    blocks, num_classes = prediction_blocks(results), int(results.attrs["num_classes"])
+    first = list(itertools.islice(blocks, 1))  # says what is wrong before anything is counted
+    return stats.tally_blocks(itertools.chain(first, blocks), results.labels.values, num_classes, pairs=pairs)
+  return found
+
+
+def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
+  """The tallies that a campaign has stored of these very runs, None where there are none; with pairs where it has."""
+  if not {"votes", "half_errors", "labels"} <= {*results.variables}:
+    return None
+  results, halves = added_up(results, pairs=pairs), results.half_errors.values[~results.diverged.values]
+  joint = results.joint_errors.values[0] if "joint_errors" in results else None
+  found = stats.Tallies.from_counts(results.labels.values, results.votes.values[0], halves.T, joint)
+  # Of some of a folder's runs, or of runs that were taken twice, the numbers of errors tell that votes are of others.
+  return found if found.wrong.sum() == halves.sum() else None
+
+
+def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
+  """Results with what is counted over runs as if they were one write, read now; joint errors if `pairs` are wanted."""
+  sums = {}
+  for counts in (results[name] for name in COUNTS[: 1 + pairs] if name in results):
+    total = np.zeros((1, *counts.shape[1:]), np.int32)
+    for of_write in counts:  # all together may be larger than memory
+      total += of_write.values
+    sums[counts.name] = counts.dims, total
+  return results.drop_vars(COUNTS, errors="ignore").assign(sums)
 
 
 def check_memory(results: xr.Dataset, where: str | os.PathLike) -> None:

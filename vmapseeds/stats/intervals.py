@@ -327,14 +327,20 @@ def runs_for_precision(
   >>> print(runs_for_precision(errors, 0.1, "test_set_variance"))
   555.0
   """
-  one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
   errors = read_errors(errors)
-  runs, examples = errors.shape
-  se = distribution_variance_se(errors)
+  variances = test_set_variance(errors), distribution_variance(errors), distribution_variance_se(errors)
+  return runs_of_variances(*variances, *errors.shape, relative, statistic, level)
+
+
+def runs_of_variances(
+  test_set: Array, distribution: Array, se: Array, runs: int, examples: int, relative: object, statistic: str,
+  level: float,
+) -> Array:  # fmt: skip
+  """`runs_for_precision` from the variances and the standard error of the second."""
+  one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
+  variance = distribution
   if statistic == "test_set_variance":
-    variance, se = test_set_variance(errors), ratio(examples - 1, examples) * se
-  else:
-    variance = distribution_variance(errors)
+    variance, se = test_set, ratio(examples - 1, examples) * se
   z = scipy.special.ndtri(ends(level)[1])
   needed = np.ceil(1 + (runs - 1) * (z * ratio(se, positive("relative", relative) * variance)) ** 2)
   return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))

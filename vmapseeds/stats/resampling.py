@@ -202,8 +202,29 @@ def top_fraction_gain_bootstrap(
   0.05
   """
   errors = read_errors(errors)
-  drawn = resamples(len(errors), key=key, replicates=replicates)
-  return from_replicates(_gains(drawn, *halves(errors), errors.shape[1], fraction), level=level)
+  even, odd = halves(errors)
+  # In one order, so that the order of the runs does not matter.
+  order = np.lexsort((odd, even))
+  found = gain_bootstrap_of_halves
+  return found(even[order], odd[order], errors.shape[1], fraction, key=key, level=level, replicates=replicates)
+
+
+def gain_bootstrap_of_halves(
+  even: Array, odd: Array, examples: int, fraction: float, *, key: jax.Array, level: float, replicates: int
+) -> Bootstrap:
+  """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in ascending order."""
+  drawn = resamples(len(even), key=key, replicates=replicates)
+  return from_replicates(_gains(drawn, even, odd, examples, fraction), level=level)
+
+
+def calibration_bootstrap_of_votes(
+  votes: Array, labels: Array, runs: int, bins: int = 10, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
+) -> dict[str, Bootstrap]:
+  """CACE and ECE of `bootstrap` over examples, from the votes (examples, classes)."""
+  drawn = resamples(len(votes), key=jax.random.split(key)[1], replicates=replicates)
+  sums = _sums(_of_each_example(votes, labels, runs, bins), real(drawn))
+  values = {name: ratio(abs(sums[name]).sum(1), len(votes) * runs) for name in ("cace", "ece")}
+  return {name: from_replicates(x, level=level) for name, x in values.items()}
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:

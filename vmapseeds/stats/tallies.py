@@ -100,12 +100,21 @@ class Tallies:
     joint = arrays.get("joint_errors")
     return cls(int(arrays["runs"]), arrays["labels"], arrays["votes"], arrays["half_errors"], joint)
 
+  @classmethod
+  def from_counts(
+    cls, labels: np.ndarray, votes: np.ndarray, halves: np.ndarray, joint_errors: np.ndarray | None = None
+  ) -> "Tallies":
+    """The tallies of runs of which (2, runs) the numbers of errors on examples of even and of odd index are known."""
+    halves = np.append(halves, np.ones_like(halves[:1]), axis=0).astype(np.int64)
+    return cls(halves.shape[1], labels, votes, _alike(halves), joint_errors)
+
   @property
   def examples(self) -> int:
     return len(self.labels)
 
   @property
-  def _wrong(self) -> Int[np.ndarray, "examples"]:
+  def wrong(self) -> Int[np.ndarray, "examples"]:
+    """How many runs have each example wrong."""
     return self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0].astype(np.int64)
 
   @property
@@ -117,7 +126,7 @@ class Tallies:
     return self._votes, self.labels, self.runs
 
   @property
-  def _halves(self) -> Int[np.ndarray, "2 runs"]:
+  def halves(self) -> Int[np.ndarray, "2 runs"]:
     """Each run's number of errors on the examples of even and of odd index, the runs in another order."""
     return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
 
@@ -150,11 +159,11 @@ class Tallies:
 
   def error_rates(self) -> Float[np.ndarray, "runs"]:
     """`stats.error_rates` in ascending order: which run has which is not kept."""
-    return ratio(np.sort(self._halves.sum(0)), self.examples)
+    return ratio(np.sort(self.halves.sum(0)), self.examples)
 
   def example_error_rates(self) -> Float[np.ndarray, "examples"]:
     """See `stats.example_error_rates`."""
-    return ratio(self._wrong, self.runs)
+    return ratio(self.wrong, self.runs)
 
   def test_set_variance(self) -> Float[np.ndarray, ""]:
     """See `stats.test_set_variance`."""
@@ -164,7 +173,7 @@ class Tallies:
 
   def independent_errors_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
     """See `stats.independent_errors_variance`."""
-    return variance.independent_errors_of_counts(self._wrong, self.runs, unbiased)
+    return variance.independent_errors_of_counts(self.wrong, self.runs, unbiased)
 
   def distribution_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance`."""
@@ -187,11 +196,11 @@ class Tallies:
 
   def split_correlation_se(self) -> Float[np.ndarray, ""]:
     """See `stats.split_correlation_se`."""
-    return intervals.correlation_se(*self._halves)
+    return intervals.correlation_se(*self.halves)
 
   def split_correlation_interval(self, *, level: float = 0.95) -> intervals.Interval:
     """See `stats.split_correlation_interval`."""
-    return intervals.correlation_interval(*self._halves, level=level)
+    return intervals.correlation_interval(*self.halves, level=level)
 
   def split_covariance(self) -> Float[np.ndarray, ""]:
     """See `stats.split_covariance`."""
@@ -201,6 +210,20 @@ class Tallies:
   def top_fraction_gain(self, fraction: float = 0.25) -> variance.TopFractionGain:
     """See `stats.top_fraction_gain`."""
     return variance.gain_of_halves(*self.half_errors, self.examples, variance.top_runs(fraction, self.runs))
+
+  def top_fraction_gain_bootstrap(
+    self, fraction: float = 0.25, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
+  ) -> resampling.Bootstrap:
+    """See `stats.top_fraction_gain_bootstrap`."""
+    of_halves = resampling.gain_bootstrap_of_halves
+    return of_halves(*self.halves, self.examples, fraction, key=key, level=level, replicates=replicates)
+
+  def runs_for_precision(
+    self, relative: Given["..."] = 0.1, statistic: str = "distribution_variance", *, level: float = 0.95
+  ) -> Float[np.ndarray, "..."]:
+    """See `stats.runs_for_precision`."""
+    variances = self.test_set_variance(), self.distribution_variance(), self.distribution_variance_se()
+    return intervals.runs_of_variances(*variances, self.runs, self.examples, relative, statistic, level)
 
   # Pairs of examples
 
@@ -220,7 +243,7 @@ class Tallies:
 
     Source: jordan2023, appendix B.2.
     """
-    wrong, both = self._wrong, self._joint[rows].astype(np.int64)
+    wrong, both = self.wrong, self._joint[rows].astype(np.int64)
     return ratio(self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1))
 
   def dependent_pairs(self, threshold: float = 0.02) -> DependentPairs:
@@ -233,7 +256,7 @@ class Tallies:
 
   def _right(self) -> tuple[BothRight, Int[np.ndarray, "examples"]]:
     """How many runs have each two examples right, asked for by slices, and each one."""
-    joint, right = self._joint, self.runs - self._wrong
+    joint, right = self._joint, self.runs - self.wrong
     return lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j], right
 
   # Disagreement and calibration
@@ -260,7 +283,7 @@ class Tallies:
 
   def beta_of_error_rates(self, unbiased: bool = True) -> disagreement.BetaFit:
     """See `stats.beta_of_error_rates`."""
-    return disagreement.beta_of_counts(self._wrong, self.runs, unbiased)
+    return disagreement.beta_of_counts(self.wrong, self.runs, unbiased)
 
   def cace(self, bins: int = 10) -> Float[np.ndarray, ""]:
     """See `stats.cace`."""
@@ -495,13 +518,7 @@ def _fetched(tallies: DeviceTallies, half_errors: list[Int[np.ndarray, "2 _"]]) 
   if tallies.joint_errors is not None:
     finish = _on_each(_finished, tallies.votes.sharding.mesh)
     joint = _of_all(finish(tallies.joint_errors, tallies.recent))[: len(labels), : len(labels)]
-  return Tallies(
-    runs=half_errors.shape[1],
-    labels=labels,
-    votes=_of_all(tallies.votes),
-    half_errors=_alike(np.append(half_errors, np.ones_like(half_errors[:1]), axis=0)),
-    joint_errors=joint,
-  )
+  return Tallies.from_counts(labels, _of_all(tallies.votes), half_errors, joint)
 
 
 def _of_all(counts: Int[jax.Array, "devices ..."]) -> Int[np.ndarray, "..."]:

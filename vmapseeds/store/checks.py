@@ -45,14 +45,14 @@ def check(root: dict[str, Any]) -> None:
     if array["dtype"] not in TYPES:
       raise Mistake(f"has {name} of {array['dtype']!r:.50}: no numbers")
     shape, dimensions = array["shape"], array["dimensions"]
-    of_runs = dimensions[:1] == ["run"]
+    of_runs = dimensions[:1] in (["run"], ["write"])
     if not isinstance(shape, list) or not isinstance(dimensions, list) or not all(map(_name, dimensions)) \
       or not all(_count(n, MOST) for n in shape) or len({*dimensions}) < len(dimensions) \
       or len(shape) + of_runs != len(dimensions):  # fmt: skip
       raise Mistake(f"has {name} of {shape!r:.100} in {dimensions!r:.100}: no shape")
     if not of_runs and not isinstance(root["digests"][name], str):
       raise Mistake(f"has no digest of {name}")
-    if math.prod(shape) * np.dtype(array["dtype"]).itemsize * (block if of_runs else 1) > memory:
+    if math.prod(shape) * np.dtype(array["dtype"]).itemsize * (block if dimensions[:1] == ["run"] else 1) > memory:
       raise Mistake(f"has {name} of {shape} in blocks of {block} runs: larger than free memory")
     for dimension, n in zip(dimensions[of_runs:], shape, strict=True):
       if sizes.setdefault("/".join([*group, dimension]), n) != n:

@@ -2,10 +2,11 @@
 
 Its attributes are the description: `runs`; `block_runs`, how many of them a block has; `arrays`, the dtype, dimensions
 and shape of each by its path (`predictions` in the group `test` is `test/predictions`), where arrays of runs have the
-first dimension `run`, which is left out of the shape; `columns`, those of them that are the runs table; `digests` of
-the arrays that are not of runs; and whatever else who made the folder wants to keep. A signature shows damage. Beside
-the attributes is Zarr's consolidated metadata of all groups and arrays, for whoever opens the folder with xarray or
-Zarr. It follows from the description, and is not read here. An extension changes this file alone, by an atomic rename.
+first dimension `run`, and arrays of writes `write`, which is left out of the shape; `columns`, those of them that are
+the runs table; `digests` of the others, that are of neither; and whatever else who made the folder wants to keep. A
+signature shows damage. Beside the attributes is Zarr's consolidated metadata of all groups and arrays, for whoever
+opens the folder with xarray or Zarr. It follows from the description, and is not read here. An extension changes this
+file alone, by an atomic rename.
 
 Arrays are cut into blocks of runs, one object each, which ends in a CRC-32C. `blocks/<k>.json` is the record of a
 block, written after its objects: a list of writes, each with the rows [first, one past the last] that it added, a
@@ -13,6 +14,10 @@ digest of their values in every array, and what whoever wrote them says of where
 record are done, from its first on; no others are. Done rows never change. While a block is not full, because a seed
 batch was smaller or the folder had no more runs, a further write puts its objects again with the same rows in front,
 and then the record.
+
+What is counted over runs is in arrays of writes: an object for each write, at the number of its first row, written
+before the record. So nothing is ever added to what lies there; and as what is not there counts as 0, the sum over the
+first axis is of all runs.
 
 Also there may be claims, `blocks/<k>.claim`, checkpoints in the folder `checkpoints` and a report in `report`.
 """
@@ -40,6 +45,7 @@ from vmapseeds.store.files import Folder, is_remote, parse, place, reached, read
 
 FORMAT = "vmapseeds results 2"
 ROOT = "zarr.json"
+OF_RUNS = ("run", "write")  # first dimensions that are as long as there are runs
 OWN = ("format", "runs", "block_runs", "arrays", "columns", "digests", "digest")  # of the attributes
 FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}  # by kind of numbers: what is not there
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
@@ -49,7 +55,7 @@ NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` ma
 
 def array(values: np.ndarray | Any, *dimensions: str) -> dict[str, Any]:
   """What a description says of an array like `values`, whose axes have these names."""
-  shape = values.shape[1:] if dimensions[:1] == ("run",) else values.shape
+  shape = values.shape[1:] if {*dimensions[:1]} & {*OF_RUNS} else values.shape
   return {"dtype": np.dtype(values.dtype).name, "dimensions": list(dimensions), "shape": list(shape)}
 
 
@@ -58,8 +64,9 @@ def zarr_json(root: dict[str, Any]) -> str:
   store = MemoryStore()
   group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
   for name, about in root["arrays"].items():
-    of_runs, dtype = about["dimensions"][:1] == ["run"], np.dtype(about["dtype"])
-    lengths = ([root["runs"]], [root["block_runs"]]) if of_runs else ([], [])
+    dtype, runs = np.dtype(about["dtype"]), [root["runs"]]
+    of = {"run": (runs, [root["block_runs"]]), "write": (runs, [1])}
+    lengths = of.get((*about["dimensions"], "")[0], ([], []))
     # Floats are not compressed: those of networks are noise in all but their first bits.
     packed = [Crc32cCodec()] if dtype.kind == "f" else [ZstdCodec(level=0), Crc32cCodec()]
     shape, chunks = (tuple(first + about["shape"]) for first in lengths)
@@ -110,9 +117,9 @@ def ours(path: Folder) -> dict[str, Any]:
   return root
 
 
-def object_path(root: dict[str, Any], name: str, block: int) -> str:
-  """The path in a results folder of the object that holds an array's block."""
-  return "/".join((name, "c", str(block), *["0"] * (len(root["arrays"][name]["dimensions"]) - 1)))
+def object_path(root: dict[str, Any], name: str, number: int) -> str:
+  """The path in a results folder of the object that holds an array's block of this number, or its write's."""
+  return "/".join((name, "c", str(number), *["0"] * (len(root["arrays"][name]["dimensions"]) - 1)))
 
 
 class Described(WrapperStore):

@@ -1,7 +1,8 @@
 """The results of a campaign, written block by block and opened as xarray; `layout` has the format."""
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from vmapseeds.mistakes import Failure
 from vmapseeds.store.claims import BLOCKS, Claims
 from vmapseeds.store.files import Folder, exists, flush, names, place, read, read_all, replace, said
 from vmapseeds.store.layout import (
+  OF_RUNS,
   OWN,
   ROOT,
   damaged,
@@ -25,6 +27,8 @@ from vmapseeds.store.layout import (
   write_record,
   zarr_json,
 )
+
+OTHERS = "holds other values than were written"
 
 
 class Results:
@@ -40,16 +44,16 @@ class Results:
 
   def __init__(self, path: Folder, root: dict[str, Any] | None = None):
     self.path = place(path)
-    self._full: set[int] = set()  # blocks that no write adds to any more
+    self._full: dict[int, list[tuple[int, int]]] = {}  # the writes of blocks to which none is added any more
     self._opened(ours(self.path) if root is None else root)
 
   def _opened(self, root: dict[str, Any]) -> None:
     self.root = root
     arrays = root["arrays"]
     self.block_runs, self.columns = root["block_runs"], root["columns"]
-    of_runs = [name for name, array in arrays.items() if array["dimensions"][:1] == ["run"]]
+    of_runs, self.counts = ([n for n, a in arrays.items() if a["dimensions"][:1] == [first]] for first in OF_RUNS)
     self.outputs = [name for name in of_runs if name not in self.columns]
-    self.examples = [name for name in arrays if name not in of_runs]
+    self.examples = [name for name in arrays if name not in (*of_runs, *self.counts)]
     with zarr.config.set({"array.write_empty_chunks": True}):  # one that is absent is lost
       self._group = zarr.open_group(described(self.path, root), mode="r+", zarr_format=3)
       self._arrays = {name: self._group[name] for name in arrays}
@@ -78,19 +82,23 @@ class Results:
   # What is done.
 
   @property
-  def done(self) -> Bool[np.ndarray, " runs"]:
-    """Which runs are trained, evaluated and written."""
-    folder, done = self.path / BLOCKS, np.zeros(len(self), bool)
+  def written(self) -> list[tuple[int, int]]:
+    """The rows of each write, first and one past the last, as records have them now, ascending."""
+    folder, others = self.path / BLOCKS, []
     files = {f"{block}.json": block for block in range(-(-len(self) // self.block_runs)) if block not in self._full}
     for file, text in (read_all(folder, sorted(names(folder) & {*files})) if files else {}).items():
       block = files[file]
-      first, stop = block * self.block_runs, stop_of(self._parsed(block, text or b""))
-      done[first:stop] = True
-      if stop == first + self.block_runs:
-        self._full.add(block)
-    for block in self._full:
-      done[block * self.block_runs : (block + 1) * self.block_runs] = True
-    return done
+      rows = [tuple(write["rows"]) for write in self._parsed(block, text or b"")]
+      if rows[-1][1] == (block + 1) * self.block_runs:
+        self._full[block] = rows
+      else:
+        others += rows
+    return sorted([*others, *(rows for block in self._full.values() for rows in block)])
+
+  @property
+  def done(self) -> Bool[np.ndarray, " runs"]:
+    """Which runs are trained, evaluated and written."""
+    return done_of(self.written, len(self))
 
   def record(self, block: int) -> list[dict[str, Any]]:
     """What was written in a block. `Mistake` where its record cannot be understood."""
@@ -120,18 +128,25 @@ class Results:
       for write in writes if fault is None else ():
         here = slice(*(row - block * self.block_runs for row in write["rows"]))
         if here.stop > len(values) or digest(values[here]) != write["digests"].get(name):
-          fault = "holds other values than were written"
+          fault = OTHERS
       if fault:
         found[object_path(self.root, name, block)] = fault
+    for write, name in itertools.product(writes, self.counts):
+      values, fault = self.values(name, write["rows"][0])
+      if not fault and digest(values) != write["digests"].get(name):
+        fault = OTHERS
+      if fault:
+        found[object_path(self.root, name, write["rows"][0])] = fault
     return found
 
-  def values(self, name: str, block: int = 0) -> tuple[np.ndarray, str | None]:
-    """An array's values in a block, and why they cannot be read: None where they can."""
-    if not exists(self.path / object_path(self.root, name, block)):
+  def values(self, name: str, number: int = 0) -> tuple[np.ndarray, str | None]:
+    """An array's values in a block of this number, or in a write, and why they cannot be read: None where they can."""
+    if not exists(self.path / object_path(self.root, name, number)):
       return np.empty(0), "is missing"
-    rows = self.rows(block)
+    rows = self.rows(number)
+    here = number if name in self.counts else slice(None) if name in self.examples else slice(rows.start, rows.stop)
     try:
-      return self.array(name)[rows.start : rows.stop] if name not in self.examples else self.array(name)[:], None
+      return self.array(name)[here], None
     except Failure:
       raise  # of a store that cannot be reached nothing is known
     except Exception as error:
@@ -141,7 +156,7 @@ class Results:
 
   def write(
     self, rows: Int[np.ndarray, " rows"], outputs: dict[str, Shaped[np.ndarray, "rows ..."]],
-    provenance: dict[str, Any] | None = None,
+    provenance: dict[str, Any] | None = None, counts: Mapping[int, Mapping[str, np.ndarray]] | None = None,
   ) -> None:  # fmt: skip
     """Writes what became of some runs, block by block: the values, and then the block's record.
 
@@ -149,18 +164,22 @@ class Results:
       rows: ascending, in each block from the first that is not done.
       outputs: by the names of their arrays.
       provenance: what the record says of these runs besides digests of their values.
+      counts: by block and by the names of their arrays, what was counted over these runs.
     """
     for block in np.unique(rows // self.block_runs).tolist():
       here = rows // self.block_runs == block
-      self._write(block, rows[here], {name: values[here] for name, values in outputs.items()}, provenance or {})
+      values = {name: values[here] for name, values in outputs.items()}
+      self._write(block, rows[here], values, provenance or {}, (counts or {}).get(block, {}))
 
   def _write(
-    self, block: int, rows: Int[np.ndarray, " rows"], outputs: dict[str, np.ndarray], provenance: dict[str, Any]
-  ) -> None:
+    self, block: int, rows: Int[np.ndarray, " rows"], outputs: dict[str, np.ndarray], provenance: dict[str, Any],
+    counts: Mapping[str, np.ndarray],
+  ) -> None:  # fmt: skip
     span, writes = self.rows(block), self.record(block)
     first = stop_of(writes) if writes else span.start
     new = rows >= first  # another process may have been faster, with the same values
-    if not new.any():
+    # What was counted is of all the rows: with some of them gone, the others are trained again.
+    if not new.any() or (self.counts and not new.all()):
       return
     last = int(rows[-1]) + 1
     with readable(self.path):
@@ -175,6 +194,11 @@ class Results:
       whole[first - span.start : last - span.start] = values
       array[span.start : span.stop] = whole
       flush(self.path / object_path(self.root, name, block))
+    for name in self.counts:
+      values = counts[name].astype(self.array(name).dtype)
+      digests[name] = digest(values)
+      self.array(name)[first] = values
+      flush(self.path / object_path(self.root, name, first))
     write_record(self.path, block, [*writes, {"rows": [first, last], "digests": digests, **provenance}])
 
   def fill(self, name: str, values: np.ndarray, start: int = 0) -> None:
@@ -248,12 +272,27 @@ def stop_of(writes: list[dict[str, Any]]) -> int:
   return writes[-1]["rows"][1] if writes else 0
 
 
+def done_of(written: Sequence[tuple[int, int]], runs: int) -> Bool[np.ndarray, " runs"]:
+  """Which of so many runs are done, given the rows of all writes."""
+  done = np.zeros(runs, bool)
+  for first, stop in written:
+    done[first:stop] = True
+  return done
+
+
 def finished(results: Results, group: str | None) -> xr.Dataset:
-  """The runs that are done: the root's arrays and those of a group, which are read when they are asked for."""
+  """The runs that are done: the root's arrays and those of a group, which are read when they are asked for.
+
+  Arrays of writes have the writes of these runs.
+  """
   with readable(results.path):
     store = described(results.path, results.root)
     found = [xr.open_zarr(store, group=g, zarr_format=3, decode_cf=False) for g in dict.fromkeys((None, group))]
     merged = xr.merge(found, combine_attrs="override", join="exact", compat="no_conflicts")
     names = dict.fromkeys(name.rpartition("/")[2] for name in results.root["arrays"])
     merged = merged[[name for name in names if name in merged]]
-    return merged.isel(run=np.flatnonzero(results.done)).drop_attrs(deep=False).assign_attrs(results.description)
+    written = results.written
+    writes = [first for first, _ in written if first < len(results)]
+    rows = {"run": np.flatnonzero(done_of(written, len(results))), "write": writes}
+    merged = merged.isel({first: rows[first] for first in OF_RUNS if first in merged.dims})
+    return merged.drop_attrs(deep=False).assign_attrs(results.description)

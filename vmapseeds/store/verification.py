@@ -11,7 +11,7 @@ from vmapseeds.store.checks import strays
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import Folder, names, place, read, remove, replace
 from vmapseeds.store.layout import NOT_OURS, ROOT, attributes, digest, object_path, ours, read_record, zarr_json
-from vmapseeds.store.results import Results, stop_of
+from vmapseeds.store.results import OTHERS, Results, stop_of
 
 BESIDE = ("checkpoints", "report")  # folders of files that are not looked at
 FOREIGN = "is not of these results: move it elsewhere"
@@ -90,7 +90,7 @@ class _Look:
     for name in self.results.examples:
       values, fault = self.results.values(name)
       if not fault and digest(values) != root["digests"][name]:
-        fault = "holds other values than were written"
+        fault = OTHERS
       if fault:
         self.problems.append(_Problem(object_path(root, name, 0), f"{fault}; {AGAIN.format('data')}"))
       self.known.add(object_path(root, name, 0))
@@ -112,7 +112,7 @@ class _Look:
     rows = results.rows(block)
     self.done += len(range(rows.start, min(rows.stop, stop_of(writes))))
     for object, fault in results.faults(block, writes).items():
-      if object in outputs:
+      if object in outputs or object.partition("/c/")[0] in results.counts:
         self.problems.append(_Problem(object, fault, "block", block))
       else:
         self.problems.append(_Problem(object, f"{fault}; {AGAIN.format('runs')}"))
@@ -120,12 +120,14 @@ class _Look:
   def _foreign(self) -> None:
     """Looks for files where there should be none."""
     arrays, others, begun, unrecorded = self.results.root["arrays"], {}, False, set()
+    counts, block_runs = self.results.counts, self.results.block_runs
     tops = {name.split("/")[0] for name in arrays} | {BLOCKS}
     there = names(self.path)
     for file in sorted(there - self.known):
       top, inside, rest = file.partition("/")
       block = re.match(rf"({'|'.join(map(re.escape, arrays))})/c/(\d+)(/0)*$", file)
-      beyond = block and block[1] not in self.results.examples and int(block[2]) * self.results.block_runs >= self.runs
+      rows = 1 if block and block[1] in counts else block_runs
+      beyond = block and block[1] not in self.results.examples and int(block[2]) * rows >= self.runs
       if file.endswith(".partial") and top not in BESIDE:
         self.notes.append(f"{file} was left by a process that ended while it wrote")
       elif not inside or top not in tops:
@@ -133,6 +135,8 @@ class _Look:
           others[top + inside] = None
       elif block and beyond and block[1] in self.results.columns:
         begun = True
+      elif block and block[1] in counts and not beyond:
+        pass  # of a write, or of one that another has replaced
       elif not (top == BLOCKS and re.fullmatch(CLAIM, rest)):
         fault = "is of a block that the folder does not have" if beyond else "is foreign: no record knows it"
         self.problems.append(_Problem(file, fault, "remove"))

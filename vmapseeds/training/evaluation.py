@@ -23,6 +23,7 @@ class Evaluation(NamedTuple):
   predictions: Num[Array, "examples ..."]  # what the recipe's `predict` makes of the outputs
   correct: Int[Array, ""]  # how many predictions are right: an exact count
   loss: Float[Array, ""]  # the mean of the recipe's
+  half_errors: Int[Array, "2"]  # how many are wrong of the examples of even and of odd index
   outputs: Float[Array, "examples ..."]  # logits, of a classifier
 
 
@@ -56,4 +57,5 @@ def evaluate(
     given = f"predict {name_of(recipe.predict)} gives {predictions.dtype} {predictions.shape}, the targets are classes"
     raise Mistake(f"{given}: give whole numbers {targets.shape}, or data with num_classes=None")
   right = predictions == targets if predictions.shape == targets.shape else jnp.zeros(len(targets), bool)
-  return Evaluation(predictions, right.sum(), loss_of(recipe)(outputs, targets).mean(), outputs)
+  wrong = jnp.stack([(~right[half::2]).sum() for half in (0, 1)])
+  return Evaluation(predictions, right.sum(), loss_of(recipe)(outputs, targets).mean(), wrong, outputs)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
@@ -68,6 +68,7 @@ def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]
       out[f"{name}/predictions"] = evaluation.predictions
       if data.num_classes is not None:
         out[f"{name}/accuracy"] = evaluation.correct
+        out[f"{name}/half_errors"] = evaluation.half_errors
       if logits:
         out[f"{name}/logits"] = evaluation.outputs
     if recipe.training_metrics:
@@ -128,6 +129,7 @@ class Supervised(Task):
   num_train: int = 0  # examples that each run is trained on
   base: Base | None = None
   from_base: Sequence[str] = ()  # the paths of the variables that come from there
+  predictions: bool = True  # whether they are stored
 
   def bound(self, runs: Runs) -> Runs:
     if self.base and runs.start is None:
@@ -144,7 +146,14 @@ class Supervised(Task):
 
   def outputs(self, runs: Runs) -> dict[str, jax.ShapeDtypeStruct]:
     found = super().outputs(runs)
-    return {n: jax.ShapeDtypeStruct(a.shape, np.float64) if n.endswith("accuracy") else a for n, a in found.items()}
+    stored = {n: a for n, a in found.items() if self.predictions or not n.endswith("predictions")}
+    return {n: jax.ShapeDtypeStruct(a.shape, np.float64) if n.endswith("accuracy") else a for n, a in stored.items()}
+
+  def tallied(self, runs: Runs) -> dict[str, Int[np.ndarray, " examples"]]:
+    columns = {name: column for name, column in runs.columns().items() if not name.startswith(("seed_", "start"))}
+    alike = "label_map" not in columns and not any(np.ptp(c) for c in columns.values() if c.ndim == 1)
+    classes = self.num_classes is not None and self.recipe.predict == "argmax"
+    return {name: data.targets for name, data in self.dataset.tests.items()} if classes and alike else {}
 
   def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     sizes = {f"{name}/accuracy": len(data) for name, data in self.dataset.tests.items()}
@@ -162,6 +171,8 @@ class Supervised(Task):
       return ("epoch",)
     if array.startswith("epoch_"):
       return ("epoch", *self.dimensions(array.removeprefix("epoch_"), ndim - 1))
+    if array == "half_errors":
+      return ("half",)
     last = "class" if array == "logits" and self.num_classes is not None else "output"
     return ("example", last, *(f"output.{axis}" for axis in range(1, ndim)))[:ndim]
 
@@ -250,15 +261,15 @@ def timed(recipe: Recipe, like: DeviceExamples, steps: int) -> Supervised:
 
 
 def supervised(
-  recipe: Recipe, runs: Runs, *, logits: bool = False, keep_params: bool = False, memory: float = math.inf,
-  dataset: Dataset | None = None, base: Base | None = None,
+  recipe: Recipe, runs: Runs, *, logits: bool = False, keep_params: bool = False, predictions: bool = True,
+  memory: float = math.inf, dataset: Dataset | None = None, base: Base | None = None,
 ) -> Supervised:  # fmt: skip
   """The task that a recipe makes for such runs, its data loaded.
 
   Args:
     recipe: what to train.
     runs: for their label maps.
-    logits, keep_params: what is kept of each run beside predictions.
+    logits, keep_params, predictions: what is kept of each run beside accuracies.
     memory: bytes that a device has.
     dataset: the data, where they are loaded already.
     base: the stored networks that the recipe starts from.
@@ -274,7 +285,7 @@ def supervised(
   return Supervised(
     name=recipe.name, **functions(recipe, logits, keep_params), data=sets, rounds=recipe.epochs, sources=SOURCES,
     values=recipe.hyperparameters, steps=max(1, num_train // recipe.batch_size), origin=recipe.origin, recipe=recipe,
-    dataset=dataset, logits=logits, keep_params=keep_params, num_train=num_train, base=base,
+    dataset=dataset, logits=logits, keep_params=keep_params, predictions=predictions, num_train=num_train, base=base,
     from_base=fitting(recipe, sets[0], base, runs) if base else (),
     shown="" if sets[0].num_classes is None else f"{recipe.test_sets[0]}/accuracy",
   )  # fmt: skip

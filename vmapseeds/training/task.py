@@ -126,6 +126,11 @@ class Task:
     for name in self.dims:
       one_of("array in dims", name, found)
 
+  def tallied(self, runs: Runs) -> dict[str, Int[np.ndarray, " examples"]]:
+    """The labels of the test sets on which runs are counted together, by the sets' names: those of classifiers, and
+    none where values or label maps differ between runs."""
+    return {}
+
   def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What is stored of the outputs of some runs: here they are on the host, in whatever precision."""
     return dict(outputs)

@@ -1,0 +1,270 @@
+"""Runs counted where they finish: what campaigns store of them, and what is read of it."""
+
+import contextlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from vmapseeds import cli, stats
+from vmapseeds.campaign import until
+from vmapseeds.reports import results_page
+from vmapseeds.reports.summary import summarize
+from vmapseeds.store.results import Results
+
+WIDTH = until.Until.parse("mean_accuracy abs 1%")
+LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
+
+
+def train(out, n, runs=None, recipe=LINEAR, **options):
+  # Five runs a block on two devices, so that steps end amid blocks and the last step of a batch is filled up.
+  how = {"seed_batch": 5, "lane_width": 1, "lowering": "sequential", "progress": False}
+  return vs.train(recipe, runs or vs.Runs.independent(n), out, **{**how, **options})
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+  """Thirteen runs in three blocks, of which no test changes anything."""
+  out = tmp_path_factory.mktemp("counted") / "r"
+  train(out, 13)
+  return out
+
+
+def plain(results, pairs=False):
+  """What `stats` counts of the stored predictions."""
+  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  return stats.tally(kept.predictions.values, kept.labels.values, int(results.attrs["num_classes"]), pairs=pairs)
+
+
+def equal(given, expected):
+  ours, theirs = given.to_arrays(), expected.to_arrays()
+  assert ours.keys() == theirs.keys()
+  for name in ours:
+    np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name, strict=True)
+
+
+@contextlib.contextmanager
+def nothing_counted(monkeypatch):
+  """Inside, no prediction is counted."""
+
+  def refuse(*_, **__):
+    raise AssertionError("predictions are counted")
+
+  with monkeypatch.context() as patch:
+    for name in ("tally", "tally_blocks"):
+      patch.setattr(stats, name, refuse)
+    yield
+
+
+def test_what_is_stored_is_what_is_counted(reference, monkeypatch):
+  results = vs.open_results(reference)
+  errors = results.predictions.values != results.labels.values
+  np.testing.assert_array_equal(results.half_errors, np.stack([errors[:, 0::2].sum(1), errors[:, 1::2].sum(1)], axis=1))
+  assert (results.votes.dtype, results.sizes["write"]) == (np.uint8, 3)
+  votes = [np.bincount(column, minlength=10) for column in results.predictions.values[5:10].T]
+  np.testing.assert_array_equal(results.votes[1], votes)
+  with nothing_counted(monkeypatch):
+    found = vs.tally(reference)
+  equal(found, plain(results))
+
+
+def test_one_run_alone(tmp_path, monkeypatch):
+  train(tmp_path / "r", 1)
+  with nothing_counted(monkeypatch):
+    found = vs.tally(tmp_path / "r")
+  equal(found, plain(vs.open_results(tmp_path / "r")))
+
+
+def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
+  runs = vs.Runs.independent(7)
+  train(tmp_path / "r", 7, runs=runs, recipe=LINEAR.replace(lr=1e30))
+  assert vs.open_results(tmp_path / "r").diverged.all()
+  with nothing_counted(monkeypatch):
+    assert vs.tally(tmp_path / "r").runs == 0
+  # A sweep has no tallies of its own, so that those of its one finite value are counted.
+  runs = vs.Runs.sweep(lr=[0.1, 1e30], seeds=3)
+  results = train(tmp_path / "s", 6, runs=runs)
+  assert "votes" not in results
+  assert results.diverged.sum() == 3
+  equal(vs.tally(results), plain(results))
+
+
+def test_some_lanes_diverge(tmp_path, monkeypatch):
+  """A poke by a huge factor makes some runs diverge, whatever their neighbours do."""
+  runs = vs.Runs.concat([vs.Runs.independent(3).poke(0), vs.Runs.independent(4, start=3).poke(0, factor=3e38)])
+  results = train(tmp_path / "r", 7, runs=runs)
+  assert 0 < results.diverged.sum() < 7
+  assert "votes" not in results
+  equal(vs.tally(results), plain(results))
+
+
+@pytest.mark.parametrize("options", [{"checkpoint_every": 1}, {"lane_width": 2}, {"seed_batch": 4}, {"seed_batch": 13}])
+def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypatch):
+  """Blocks in several writes, batches over several blocks, checkpoints: the counts are those of all the runs."""
+  two = LINEAR.replace(epochs=2) if "checkpoint_every" in options else LINEAR
+  train(tmp_path / "r", 3, recipe=two)
+
+  def full(*_):
+    raise OSError(28, "No space left on device")
+
+  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
+    patch.setattr("vmapseeds.store.results.write_record", full)  # the objects are there, and the record is not
+    train(tmp_path / "r", 9, recipe=two)
+  assert vs.tally(tmp_path / "r").runs == 3
+  # Wider lanes are another campaign's.
+  results = train(tmp_path / "r", 13, recipe=two, **{**options, "lane_width": 1})
+  assert vs.verify(tmp_path / "r") == (13, 13, [], [], [])
+  with nothing_counted(monkeypatch):
+    found = vs.tally(tmp_path / "r")
+  equal(found, plain(results))
+  if two is LINEAR:
+    equal(found, vs.tally(reference))
+
+
+def test_pairs_on_request(reference, tmp_path, monkeypatch):
+  results = train(tmp_path / "r", 6, pairs=True)
+  with nothing_counted(monkeypatch):
+    found, with_pairs = vs.tally(results), vs.tally(results, pairs=True)
+  equal(found, plain(results))
+  equal(with_pairs, plain(results, pairs=True))
+  results = vs.open_results(reference)
+  assert "joint_errors" not in results
+  equal(vs.tally(results, pairs=True), plain(results, pairs=True))
+
+
+def test_some_of_the_runs_are_counted_of_predictions(reference):
+  results = vs.open_results(reference)
+  for rows in (slice(5), slice(12), [0, 0, 1]):
+    some = results.isel(run=rows)
+    equal(vs.tally(some), plain(some))
+
+
+def test_without_tallies(reference, tmp_path):
+  results = train(tmp_path / "r", 13, tallies=False)
+  assert "votes" not in results
+  equal(vs.tally(results), vs.tally(reference))
+  # What a folder has, it goes on with.
+  shutil.copytree(reference, tmp_path / "more")
+  assert train(tmp_path / "more", 14, tallies=False).sizes["write"] == 4
+
+
+def test_predictions_that_are_not_kept(reference, tmp_path, capsys):
+  results = train(tmp_path / "r", 7, predictions="none")
+  assert "predictions" not in results
+  train(tmp_path / "r", 13, predictions="none")
+  equal(vs.tally(tmp_path / "r"), vs.tally(reference))
+  opened, whole = vs.open_results(tmp_path / "r"), vs.open_results(reference)
+  for name in ("accuracy", "half_errors", "diverged"):
+    np.testing.assert_array_equal(opened[name], whole[name])
+  cli.main(["replay", str(tmp_path / "r"), "--run", "11"])
+  assert "half_errors agree bit for bit on all 2 halves" in capsys.readouterr().out
+  assert vs.verify(tmp_path / "r").problems == []
+  # Worked on by a process that knows the folder alone.
+  (tmp_path / "r/blocks/1.json").unlink()
+  assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 13
+  equal(vs.tally(tmp_path / "r"), vs.tally(reference))
+
+
+@pytest.fixture(scope="module")
+def none_kept(tmp_path_factory):
+  out = tmp_path_factory.mktemp("counted") / "none"
+  train(out, 13, predictions="none")
+  return out
+
+
+@pytest.mark.parametrize(
+  ("call", "message"),
+  [
+    (lambda out, new: vs.errors(out), "predictions were not kept: take vs.tally"),
+    (lambda out, new: next(vs.prediction_blocks(out)), "predictions were not kept: take vs.tally"),
+    (lambda out, new: vs.tally(out, pairs=True), "joint error counts were not stored, nor predictions"),
+    (lambda out, new: vs.merge([out], new), "keeps no predictions to merge: add what is counted"),
+    (lambda out, new: vs.report(out, where={"seed_init": 1}), "counted together with others, and their predictions were"),
+    (lambda out, new: vs.tally(vs.open_results(out).isel(run=[0])), "predictions were not kept"),
+    (lambda out, new: train(out, 13), "predictions are not kept there"),
+    (lambda out, new: train(new, 3, predictions="some"), "predictions 'some'"),
+    (lambda out, new: train(new, 3, predictions="none", tallies=False), "predictions='none' keeps tallies alone"),
+    (lambda out, new: train(new, 2, runs=vs.Runs.sweep(lr=[0.1, 0.2], seeds=1), predictions="none"), "seeds alone"),
+    (lambda out, new: until.train(LINEAR, 3, new, WIDTH, first=3, predictions="none"), "leave --predictions none out"),
+  ],
+)  # fmt: skip
+def test_what_needs_predictions_says_so(call, message, none_kept, tmp_path):
+  with pytest.raises(vs.Mistake, match=message) as raised:
+    call(none_kept, tmp_path / "new")
+  assert "\n" not in str(raised.value)
+  assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("harm", ["flipped", "removed"])
+def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
+  shutil.copytree(reference, tmp_path / "r")
+  file = tmp_path / "r/test/votes/c/5/0/0"
+  whole = file.read_bytes()
+  file.unlink() if harm == "removed" else file.write_bytes(whole[:9] + bytes([whole[9] ^ 1]) + whole[10:])
+  with pytest.raises(vs.Mistake, match="is damaged"):
+    vs.tally(tmp_path / "r")
+  (problem,) = vs.verify(tmp_path / "r").problems
+  assert problem.startswith("test/votes/c/5/0/0 ")
+  assert vs.verify(tmp_path / "r", repair=True).repairs[0].startswith("block 1: blocks/1.json was removed")
+  train(tmp_path / "r", 13)
+  assert vs.verify(tmp_path / "r") == (13, 13, [], [], [])
+  equal(vs.tally(tmp_path / "r"), vs.tally(reference))
+
+
+def test_counts_of_rows_that_others_have_written_are_not_stored(reference, tmp_path):
+  """Another process has written the first of these rows meanwhile: the others are trained again."""
+  shutil.copytree(reference, tmp_path / "r")
+  results = Results(tmp_path / "r")
+  writes = json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"]
+  counts = {2: {"test/votes": np.ones((797, 10), np.uint8)}}
+  outputs = {name: results.array(name)[8:13] for name in results.outputs}
+  results.write(np.arange(11, 14), {name: values[:3] for name, values in outputs.items()}, {}, counts)
+  assert json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"] == writes
+  equal(vs.tally(tmp_path / "r"), vs.tally(reference))
+
+
+# Reports
+
+
+def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypatch):
+  """Where they are many; its statistics are those of a report that reads them."""
+  folder = tmp_path / "r"
+  shutil.copytree(reference, folder)
+  shutil.rmtree(folder / "test/predictions")
+  with pytest.raises(vs.Mistake, match=r"test/predictions/c/./0 is missing"):
+    vs.report(folder)
+  monkeypatch.setattr(results_page, "MOST_READ", 0)
+  (given,) = vs.report(folder)
+  whole = summarize(vs.open_results(reference))
+  assert "Predictions were not kept, or are too many to read" in given["warnings"][-1]
+  assert whole["statistics"].keys() - given["statistics"].keys() == {"dependent_pairs"}
+  of_predictions = {"independent_errors_sd", "expected_disagreement", "gde_gap"}
+  for name, statistic in given["statistics"].items():
+    assert statistic["value"] == whole["statistics"][name]["value"], name
+    if name not in of_predictions:
+      assert statistic == whole["statistics"][name]
+    else:
+      assert (statistic["se"], statistic["low"]) == (None, None)
+      assert whole["statistics"][name]["se"]
+  assert (folder / "report/report.html").exists()
+  assert not (folder / "report/disagreement.png").exists()
+  assert (folder / "report/calibration.png").exists()
+  (kept_none,) = vs.report(none_kept)
+  assert kept_none["statistics"] == given["statistics"]
+
+
+def test_a_report_of_stored_pairs(tmp_path, monkeypatch):
+  results = train(tmp_path / "r", 6, pairs=True)
+  whole = summarize(results)
+  shutil.rmtree(tmp_path / "r/test/predictions")
+  monkeypatch.setattr(results_page, "MOST_READ", 0)
+  (given,) = vs.report(tmp_path / "r")
+  assert given["pairs"] == whole["pairs"]
+  assert len(given["pairs"]) == 10
+  assert given["statistics"]["dependent_pairs"] == whole["statistics"]["dependent_pairs"]
+
+
+def test_a_comparison_reads_accuracies_alone(reference, none_kept):
+  assert vs.compare(none_kept, reference).decision

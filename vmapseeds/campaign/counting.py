@@ -1,0 +1,55 @@
+"""Runs counted over a seed batch where they finish, before anything is fetched."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Int
+
+from vmapseeds import lanes
+from vmapseeds.stats import tallies
+from vmapseeds.store.results import Results
+from vmapseeds.training.task import Task
+
+STORED = ("votes", "joint_errors")  # of a `stats.Tallies`; what each run has is stored with the run
+
+
+class Counting:
+  """The tallies that a folder wants of some runs: of each block and test set, on the devices until all are added.
+
+  Args:
+    results: the folder.
+    task: what is trained.
+    rows: the runs, in the order of their lanes.
+    width: lanes of a device.
+  """
+
+  def __init__(self, results: Results, task: Task, rows: Int[np.ndarray, " rows"], width: int):
+    self.results, self.task, self.blocks = results, task, rows // results.block_runs
+    # As places are few bytes, a batch that is smaller than others needs no program of its own.
+    self.capacity = -(-len(rows) // (256 * len(lanes.devices())) * 256) + width
+    self.test_sets = [name.removesuffix("/votes") for name in results.counts if name.endswith("/votes")]
+    self.held: dict[tuple[int, str], tallies.DeviceTallies] = {}
+
+  def add(self, numbers: Int[np.ndarray, " lanes"], outputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Adds the runs of a step that did not diverge; returns those of its outputs that are stored."""
+    blocks = np.where(numbers < 0, -1, self.blocks[numbers])
+    for block in np.unique(blocks[numbers >= 0]) if self.test_sets else ():
+      counted = jax.device_put(blocks == block, outputs["diverged"].sharding) & ~outputs["diverged"]
+      for name in self.test_sets:
+        held = self.held.get((block, name)) or self._nothing(name)
+        self.held[block, name] = tallies.update(held, outputs[f"{name}/predictions"], counted)
+    return {name: values for name, values in outputs.items() if name in self.results.outputs}
+
+  def _nothing(self, test_set: str) -> tallies.DeviceTallies:
+    labels, classes = self.task.examples[f"{test_set}/labels"], self.results.array(f"{test_set}/votes").shape[-1]
+    pairs = f"{test_set}/joint_errors" in self.results.counts
+    return tallies.zeros(labels, classes, capacity=self.capacity, pairs=pairs, devices=lanes.devices())
+
+  def found(self) -> dict[int, dict[str, np.ndarray]]:
+    """What was counted, by block and by the names of the folder's arrays."""
+    found: dict[int, dict[str, Any]] = {}
+    for (block, test_set), held in self.held.items():
+      counts = tallies.fetch(held).to_arrays()
+      found.setdefault(int(block), {}).update({f"{test_set}/{n}": counts[n] for n in STORED if n in counts})
+    return found
