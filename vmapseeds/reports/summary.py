@@ -429,7 +429,7 @@ def _plain(value: Any) -> float | None:
   return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _nan(value: float | None) -> float:
+def _nan(value: Any) -> float:
   return math.nan if value is None else value
 
 

@@ -4,7 +4,7 @@ Every interval and standard error answers a question, which its docstring names:
 examples would have given (over runs), or the same runs on other test examples (over examples).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -261,7 +261,7 @@ def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
   return np.asarray(np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum()) if len(x) > 3 else np.nan)
 
 
-def nonnegative_interval(value: Array, se: Array, runs: int) -> Interval:
+def nonnegative_interval(value: Any, se: Any, runs: int) -> Interval:
   """Student's 95 % interval of what cannot be negative, from its standard error over runs."""
   reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else np.nan
   return Interval(np.maximum(0.0, value - reach), value + reach)
