@@ -61,10 +61,6 @@ def train(
     Mistake: Ray is not installed, or as `vs.train`.
     Failure: no worker is left, or a block made several workers die.
   """
-  try:
-    import ray
-  except ImportError:
-    raise Mistake("Ray is not installed: pip install 'vmapseeds[ray]', or take another engine") from None
   if workers is not None:
     at_least("workers", workers, 1)
   task, options = loop.found(task), Options.of(**options)
@@ -72,6 +68,10 @@ def train(
     task.check_found("Ray")
   elif not task.origin:
     raise Mistake(f"task {task.name} is an object of this program: Ray needs it in a module, as package.module:name")
+  try:
+    import ray
+  except ImportError:
+    raise Mistake("Ray is not installed: pip install 'vmapseeds[ray]', or take another engine") from None
   out = place(out)
   out = str(out if is_remote(out) else out.absolute())
   ours = not ray.is_initialized()
