@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
+from vmapseeds.results.description import differences
 from vmapseeds.training import objects
 from vmapseeds.training.objects import Named, described, finds, imported, name_of, resolved
 
@@ -144,7 +145,7 @@ def test_recipes_of_objects_as_json(module):
   assert read.found_in(recipe) == recipe
   other = recipe.replace(loss=own.other)
   assert read.found_in(other).loss == read.loss, "not what was described"
-  assert recipe.differences(other) == f"loss: own_objects:halved (source {source(own.halved)}), own_objects:other (source {source(own.other)})"
+  assert differences(*({"recipe": of.to_json()} for of in (recipe, other))) == f"loss: own_objects:halved (source {source(own.halved)}), own_objects:other (source {source(own.other)})"
   with pytest.raises(vs.Mistake, match="the dataset of digits_cnn is <four>, which no other process can import: Ray needs it"):
     recipe.check_found("Ray")
   assert vs.recipe("digits_cnn", loss=own.halved).check_found("Ray") is None

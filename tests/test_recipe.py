@@ -9,6 +9,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes, models
+from vmapseeds.results.description import differences
 from vmapseeds.training.networks import network
 from vmapseeds.training.recipes import FIELDS, RECIPES, from_text
 
@@ -73,7 +74,7 @@ def test_every_field_can_be_overridden():
   assert recipe.classes == (0, 1, -1)
   assert recipe.mean == (1.0, 2.5)
   assert vs.Recipe.from_json(recipe.to_json()) == recipe
-  assert vs.recipe("digits_cnn").differences(vs.recipe("digits_cnn", lr=0.5)) == "lr: 0.05, 0.5"
+  assert differences(*({"recipe": vs.recipe("digits_cnn", lr=lr).to_json()} for lr in (0.05, 0.5))) == "lr: 0.05, 0.5"
 
 
 def test_numbers_and_names_of_other_libraries_become_plain_ones(tmp_path):

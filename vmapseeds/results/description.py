@@ -12,7 +12,6 @@ Runs that were imported (`vmapseeds.results.imports`) have no seed and none dive
 """
 
 import contextlib
-import json
 import os
 from collections.abc import Container, Mapping
 from typing import Any
@@ -24,6 +23,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.store.folders import check_writable, made, occupied
 from vmapseeds.store.layout import array, checked, ours
 from vmapseeds.store.results import Results
+from vmapseeds.training.objects import fields_of
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import VARIABLES
 from vmapseeds.training.task import Task
@@ -235,17 +235,6 @@ def same_data(stored: dict[str, Any], given: dict[str, Any]) -> bool:
   """Whether two recipes train on the same data and test on the same sets."""
   theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
   return all(theirs.get(name) == mine.get(name) for name in ("dataset", "test_sets", "classes"))
-
-
-def fields_of(recipe: Any) -> dict[str, Any]:
-  """What a described recipe or task is made of. `Mistake` where it is none."""
-  try:
-    fields = json.loads(recipe)
-  except (TypeError, ValueError, RecursionError):
-    fields = None
-  if not isinstance(fields, dict):
-    raise Mistake(f"the recipe is {recipe!r:.100}: give a JSON object, as Recipe.to_json writes it")
-  return fields
 
 
 def told(value: Any) -> str:

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import json
 import os
 import re
 import sys
@@ -87,6 +88,17 @@ def described(value: Any) -> Any:
   if callable(value):
     return {"object": name_of(value), "source": _digest(_source(value))}
   return value
+
+
+def fields_of(recipe: Any) -> dict[str, Any]:
+  """What a described recipe or task is made of. `Mistake` where it is none."""
+  try:
+    fields = json.loads(recipe)
+  except (TypeError, ValueError, RecursionError):
+    fields = None
+  if not isinstance(fields, dict):
+    raise Mistake(f"the recipe is {recipe!r:.100}: give a JSON object, as Recipe.to_json writes it")
+  return fields
 
 
 def name_of(value: Any) -> str:

@@ -200,12 +200,7 @@ class Recipe:
   @classmethod
   def from_json(cls, text: str) -> "Recipe":
     """The recipe that `to_json` wrote. `Mistake` for any other text."""
-    try:
-      fields = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-      fields = None
-    if not isinstance(fields, dict):
-      raise Mistake(f"the recipe is {text!r:.100}: give a JSON object, as Recipe.to_json writes it")
+    fields = objects.fields_of(text)
     for name in fields:
       one_of("recipe field", name, FIELDS, UnknownField)
     missing = [name for name in REQUIRED if name not in fields]
@@ -231,27 +226,10 @@ class Recipe:
         what = f"the {field} of {self.name} is {objects.described(value)['object']}, which no other process can import"
         raise Mistake(f"{what}: {who} needs it in a module, named by package.module:name")
 
-  def same_task(self, other: "Recipe") -> bool:
-    """Whether both train on the same data and test on the same sets."""
-    fields = ("dataset", "test_sets", "classes")
-    return all(objects.described(getattr(self, f)) == objects.described(getattr(other, f)) for f in fields)
-
-  def differences(self, other: "Recipe") -> str:
-    """The fields in which two recipes differ, as `field: mine, theirs`; empty when they are equal."""
-    pairs = ((f, *(objects.described(getattr(recipe, f)) for recipe in (self, other))) for f in FIELDS)
-    return "; ".join(f"{f}: {_told(mine)}, {_told(theirs)}" for f, mine, theirs in pairs if mine != theirs)
-
 
 FIELDS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name != "origin")
 REQUIRED = tuple(f.name for f in dataclasses.fields(Recipe) if f.default is dataclasses.MISSING)
 _HINTS = typing.get_type_hints(Recipe)
-
-
-def _told(value: Any) -> str:
-  """A described field in words."""
-  if isinstance(value, dict) and "object" in value:
-    return f"{value['object']} (source {value['source']})"
-  return repr(value)
 
 
 def check_test_sets(names: Sequence[str]) -> None:
