@@ -1,4 +1,4 @@
-"""experiments.jordan2023.binary_tasks with --quick: its numbers against loops over the stored runs, its caps, its files."""
+"""experiments.jordan2024.binary_tasks with --quick: its numbers against loops over the stored runs, its caps, its files."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from PIL import Image
 
 import vmapseeds as vs
 from experiments import common
-from experiments.jordan2023 import binary_tasks
+from experiments.jordan2024 import binary_tasks
 from vmapseeds import stats
 
 RUNS, TASKS, EXAMPLES = 3, 32, 797
@@ -120,7 +120,7 @@ def test_equation_6_fits_errors_that_are_calibrated_and_independent():
 def test_files(folder):
   out = folder / f"out{RUNS}"
   written = json.loads((out / "binary_tasks.json").read_text())
-  assert (written["experiment"], written["runs"], written["quick"]) == ("jordan2023.binary_tasks", RUNS, True)
+  assert (written["experiment"], written["runs"], written["quick"]) == ("jordan2024.binary_tasks", RUNS, True)
   (used,) = written["campaigns"].values()
   assert (used["runs"], used["diverged"]) == (RUNS * TASKS, 0)
   with Image.open(out / "binary_tasks.png") as image:

@@ -13,7 +13,7 @@ from PIL import Image
 
 import vmapseeds as vs
 from experiments import common
-from experiments.jordan2023 import distribution_variance, independent_errors, poking
+from experiments.jordan2024 import distribution_variance, independent_errors, poking
 from vmapseeds import stats
 from vmapseeds.campaign import loop
 
@@ -29,7 +29,7 @@ RUNS, EXAMPLES = common.QUICK_RUNS, 797
 
 
 def run(name: str, *flags: str) -> None:
-  importlib.import_module(f"experiments.jordan2023.{name}").main(list(flags))
+  importlib.import_module(f"experiments.jordan2024.{name}").main(list(flags))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def wrong(results: xr.Dataset) -> np.ndarray:
 @pytest.mark.parametrize("name", NAMES)
 def test_files(quick, name):
   written = record(quick, name)
-  assert written["experiment"] == f"jordan2023.{name}"
+  assert written["experiment"] == f"jordan2024.{name}"
   assert written["recipe"]["name"] == "digits_cnn"
   assert (written["quick"], written["runs"]) == (True, RUNS)
   for used in written["campaigns"].values():
@@ -237,7 +237,7 @@ def test_help_describes_every_flag(name, capsys, monkeypatch):
     run(name, "--help")
   assert not end.value.code
   text = capsys.readouterr().out
-  assert f"python -m experiments.jordan2023.{name}" in text
+  assert f"python -m experiments.jordan2024.{name}" in text
   assert "Jordan 2023/24" in text
   assert "resnet9_cifar10" in text
   for flag in ("recipe", "epochs", "runs", "seed-batch", "set", "out", "campaigns", "quick"):
@@ -247,7 +247,7 @@ def test_help_describes_every_flag(name, capsys, monkeypatch):
 
 
 def test_as_a_program(tmp_path):
-  command = [sys.executable, "-m", "experiments.jordan2023.poking", "--recipe", "nothing"]
+  command = [sys.executable, "-m", "experiments.jordan2024.poking", "--recipe", "nothing"]
   ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
   assert ended.returncode == 2
   assert len(ended.stderr.splitlines()) == 1
@@ -256,7 +256,7 @@ def test_as_a_program(tmp_path):
 
 def setting(recipe: vs.Recipe, tmp_path: Path) -> common.Setting:
   return common.Setting(
-    paper="jordan2023", experiment="x", recipe=recipe, epochs=(), runs=2, options=vs.Options(seed_batch=1), out=tmp_path,
+    paper="jordan2024", experiment="x", recipe=recipe, epochs=(), runs=2, options=vs.Options(seed_batch=1), out=tmp_path,
     campaigns=tmp_path, quick=False, used={},
   )  # fmt: skip
 

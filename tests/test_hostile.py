@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from experiments.jordan2023 import independent_errors, poking
+from experiments.jordan2024 import independent_errors, poking
 from vmapseeds import cli, models
 from vmapseeds.campaign import benchmark, loop
 from vmapseeds.reports import pages

@@ -432,7 +432,7 @@ def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   Returns:
     0-d, from 0 to 1; NaN for fewer than two points or a constant series.
 
-  Source: jiang2022, section 3; jordan2023, figures 2, 6 and 12.
+  Source: jiang2022, section 3; jordan2024, figures 2, 6 and 12.
 
   >>> print(r_squared([1, 2, 3], [2, 4, 5]).round(6))
   0.964286

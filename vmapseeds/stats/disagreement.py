@@ -286,7 +286,7 @@ def ensemble_accuracy(
   Returns:
     0-d, from 0 to 1; a single run gives its accuracy, no examples give NaN.
 
-  Source: jordan2023, section 4.2 and figure 7 (which leaves the way of voting open).
+  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open).
 
   >>> print(ensemble_accuracy([[0, 1, 2], [0, 2, 2], [1, 2, 0]], labels=[0, 1, 2], num_classes=3).round(6))
   0.666667
@@ -316,7 +316,7 @@ def ensemble_accuracy_of_logits(
   Returns:
     0-d, from 0 to 1; a single run gives its accuracy, no runs or no examples give NaN.
 
-  Source: jordan2023, section 4.2 and figure 7 (which leaves the way of voting open); jiang2022, section 5, of mean
+  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open); jiang2022, section 5, of mean
   probabilities as the usual ensemble.
 
   >>> logits = [[[4.0, 0.0]], [[0.0, 3.0]], [[0.0, 3.0]]]

@@ -150,7 +150,7 @@ def distribution_variance_interval(errors: Given["runs examples"], *, level: flo
     `low` and `high`, 0-d, squared fractions; NaN for fewer than three runs, a single example, or where the runs' errors
     are equal.
 
-  Source: ours; jordan2023 gives none.
+  Source: ours; jordan2024 gives none.
 
   >>> low, high = distribution_variance_interval([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
   >>> print(low.round(4), high.round(4))
@@ -245,7 +245,7 @@ def split_correlation_interval(errors: Given["runs examples"], *, level: float =
   Returns:
     `low` and `high`, 0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
 
-  Source: ours; jordan2023 gives none.
+  Source: ours; jordan2024 gives none.
 
   >>> low, high = split_correlation_interval([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]])
   >>> print(low.round(3), high.round(3))

@@ -65,7 +65,7 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
     `distribution_se` and `split_correlation`, no examples nothing: the rest is NaN. `split_correlation` is NaN also
     where a half's mean loss is the same in all runs.
 
-  Source: jordan2023, theorem 2 and equation 3, which its appendix B.2 extends to any loss.
+  Source: jordan2024, theorem 2 and equation 3, which its appendix B.2 extends to any loss.
 
   >>> v = loss_variance([[0.5, 0.0, 0.25], [1.5, 0.5, 0.25], [0.5, 0.5, 0.5]])
   >>> print(v.mean, v.test_set, v.independent.round(6), v.distribution.round(6), v.distribution_se.round(6))

@@ -54,7 +54,7 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
   Raises:
     Mistake: 2^24 runs or more.
 
-  Source: jordan2023, section 3.2, figures 4 and 14.
+  Source: jordan2024, section 3.2, figures 4 and 14.
 
   >>> pairs = dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
@@ -82,7 +82,7 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
     `i` < `j` (from 0), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,) each: all pairs where there are
     fewer than k, so none for a single example. With a single run no pair deviates and the first ones come back.
 
-  Source: jordan2023, section 3.2, figures 4 and 14, which show all pairs beyond a threshold.
+  Source: jordan2024, section 3.2, figures 4 and 14, which show all pairs beyond a threshold.
 
   >>> pairs = most_dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]], k=1)
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)

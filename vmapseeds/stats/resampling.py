@@ -195,7 +195,7 @@ def top_fraction_gain_bootstrap(
   Returns:
     `se`, `low` and `high`, 0-d, fractions of accuracy; NaN for a single example or no run.
 
-  Source: ours; jordan2023 gives no error for figure 2's gain.
+  Source: ours; jordan2024 gives no error for figure 2's gain.
 
   >>> errors = np.arange(40) < np.arange(0, 40, 2)[:, None]
   >>> print(top_fraction_gain_bootstrap(errors, key=jax.random.key(0)).se.round(3))

@@ -241,7 +241,7 @@ class Tallies:
     Raises:
       Mistake: tallied without pairs.
 
-    Source: jordan2023, appendix B.2.
+    Source: jordan2024, appendix B.2.
     """
     wrong, both = self.wrong, self._joint[rows].astype(np.int64)
     return ratio(self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1))
@@ -334,7 +334,7 @@ def tally(
   Returns:
     The tallies, in NumPy; no runs give zeros.
 
-  Source: ours; the sums that sections 3 of jordan2023 and of jiang2022 need.
+  Source: ours; the sums that sections 3 of jordan2024 and of jiang2022 need.
 
   >>> tallies = tally([[0, 1], [0, 2]], [0, 2], num_classes=3) + tally([[1, 2]], [0, 2], num_classes=3)
   >>> print(tallies.runs, tallies.example_error_rates().round(3), tallies.expected_disagreement().round(6))

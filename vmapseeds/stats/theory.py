@@ -33,7 +33,7 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   Returns:
     Their common shape, in squared fractions; NaN where error is.
 
-  Source: jordan2023, section 3.2 and figure 13.
+  Source: jordan2024, section 3.2 and figure 13.
 
   >>> print(binomial_variance(0.5, 100))
   0.0025
@@ -55,7 +55,7 @@ def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "
   Returns:
     Their common shape, in squared fractions; NaN where error is.
 
-  Source: jordan2023, equation 6.
+  Source: jordan2024, equation 6.
 
   >>> print(calibration_variance(0.5, 100))
   0.0025
@@ -77,7 +77,7 @@ def calibration_variance_bound(error: Given["..."], n: Given["..."], num_classes
   Returns:
     Their common shape, in squared fractions; NaN where error is.
 
-  Source: jordan2023, theorem 4, equation 7.
+  Source: jordan2024, theorem 4, equation 7.
 
   >>> print(calibration_variance_bound(0.5, 100, num_classes=10))
   0.0005
@@ -106,7 +106,7 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
     `mean_squared_error`, in fractions to the fourth power. R² are NaN for fewer than two tasks or a constant observed
     series, Pearson's also for a constant prediction; all are NaN without tasks.
 
-  Source: jordan2023, section 3.4 and figure 6, which has R² = 0.996 and a ratio of 70.5.
+  Source: jordan2024, section 3.4 and figure 6, which has R² = 0.996 and a ratio of 70.5.
 
   >>> observed, predicted = [0.01, 0.02, 0.04], [0.02, 0.04, 0.08]
   >>> fit = variance_fit(observed, predicted)
@@ -143,7 +143,7 @@ def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
   Returns:
     (events,) = (examples + 1,), the probability of 0, 1, ..., n errors; [1.] for no examples.
 
-  Source: jordan2023, section 3.2, which simulates it; this is exact.
+  Source: jordan2024, section 3.2, which simulates it; this is exact.
 
   >>> poisson_binomial_pmf([0.5, 0.5, 1.0])
   array([0.  , 0.25, 0.5 , 0.25])

@@ -53,7 +53,7 @@ def error_rates(errors: Given["runs examples"]) -> Float[Array, "runs"]:
   Returns:
     (runs,), fractions from 0 to 1; NaN without examples.
 
-  Source: jordan2023, section 2.
+  Source: jordan2024, section 2.
 
   >>> error_rates([[True, False, False, False], [True, True, True, False]])
   array([0.25, 0.75])
@@ -71,7 +71,7 @@ def example_error_rates(errors: Given["runs examples"]) -> Float[Array, "example
   Returns:
     (examples,), fractions from 0 to 1; a single run gives its errors as 0 and 1, no run gives NaN.
 
-  Source: jordan2023, section 3.2, where the mean is over the law of h; the mean over runs is unbiased for it.
+  Source: jordan2024, section 3.2, where the mean is over the law of h; the mean over runs is unbiased for it.
 
   >>> example_error_rates([[True, False, False], [True, True, False]])
   array([1. , 0.5, 0. ])
@@ -93,7 +93,7 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   Returns:
     0-d, in squared fractions; NaN for a single run or without examples.
 
-  Source: jordan2023, section 3.3 (which leaves ddof open).
+  Source: jordan2024, section 3.3 (which leaves ddof open).
 
   >>> print(test_set_variance([[True, False, False, False], [True, True, True, False]]))
   0.125
@@ -132,7 +132,7 @@ def independent_errors_variance(errors: Given["runs examples"], unbiased: bool =
   Returns:
     0-d, in squared fractions. A single run gives NaN, and 0 as plug-in; no examples give NaN.
 
-  Source: jordan2023, section 3.2 (the plug-in).
+  Source: jordan2024, section 3.2 (the plug-in).
 
   >>> E = [[True, False, False, False], [True, True, True, False]]
   >>> print(independent_errors_variance(E), independent_errors_variance(E, unbiased=False))
@@ -167,7 +167,7 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
   Returns:
     0-d, in squared fractions; NaN for a single run or a single example.
 
-  Source: jordan2023, theorem 2, equation 3. The sum over pairs of covariances in its appendix B.2 is
+  Source: jordan2024, theorem 2, equation 3. The sum over pairs of covariances in its appendix B.2 is
   misprinted and twice this.
 
   >>> E = [[True, False, False, False], [True, True, True, False]]
@@ -199,7 +199,7 @@ def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]
   Returns:
     0-d, in squared fractions; NaN for fewer than three runs or a single example.
 
-  Source: ours; jordan2023 gives none. Tukey 1958 for the jackknife.
+  Source: ours; jordan2024 gives none. Tukey 1958 for the jackknife.
 
   >>> print(distribution_variance_se([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]).round(6))
   0.083333
@@ -232,7 +232,7 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
     0-d, from -1 to 1; NaN for a single run, a single example, or where a half's error is the same in all
     runs.
 
-  Source: jordan2023, section 3.1, figure 2 (whose R² is the square).
+  Source: jordan2024, section 3.1, figure 2 (whose R² is the square).
 
   >>> print(split_correlation([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]).round(6))
   0.866025
@@ -264,7 +264,7 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   Returns:
     The shape of r. Two runs give 1, fewer give NaN, and so does a NaN correlation.
 
-  Source: jordan2023, figure 12; no correction for the number of pairs compared.
+  Source: jordan2024, figure 12; no correction for the number of pairs compared.
 
   >>> print(correlation_p_value(0.5, runs=20).round(4))
   0.0248
@@ -292,7 +292,7 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
     `r`, `r_squared` and `p_value`, (sets, sets) each, in the order given, symmetric. NaN for fewer than two runs and
     for a test set on which all runs have the same error; two runs have p-values of 1.
 
-  Source: jordan2023, appendix C and figure 12: 5 test sets, not corrected for 10 pairs.
+  Source: jordan2024, appendix C and figure 12: 5 test sets, not corrected for 10 pairs.
 
   >>> found = test_set_correlations({"photo": [[1, 0], [0, 0], [1, 1]], "sketch": [[0, 1, 1], [0, 0, 1], [0, 1, 1]]})
   >>> print(found.r_squared.round(2)[0, 1], found.p_value.round(2)[0, 1])
@@ -327,7 +327,7 @@ def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
   Returns:
     0-d, in squared fractions, signed; NaN for a single run or a single example.
 
-  Source: jordan2023, section 3.1.
+  Source: jordan2024, section 3.1.
 
   >>> print(split_covariance([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]))
   0.125
@@ -353,7 +353,7 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
     `even_to_odd` (selected on even, measured on odd), `odd_to_even` and their `mean`, 0-d, as fractions of
     accuracy; 0 for a single run, NaN for a single example or no run.
 
-  Source: jordan2023, section 3.1 (the top quarter).
+  Source: jordan2024, section 3.1 (the top quarter).
 
   >>> gain = top_fraction_gain([[0, 0, 0, 1], [1, 1, 0, 1], [0, 1, 1, 1], [1, 1, 1, 1]])
   >>> print(gain.even_to_odd, gain.odd_to_even, gain.mean)

@@ -1,7 +1,7 @@
 """Augmentation: pure functions of (image, key), one image at a time, in pixel values.
 
 An image's key is folded in from (augment seed, epoch, example), so a fixed augment seed shows the same augmented
-images in whatever order they come (jordan2023, appendix D.1).
+images in whatever order they come (jordan2024, appendix D.1).
 
 What is random about an image is a few small numbers, drawn apart from their application: so those of a whole epoch can
 be drawn at once, which costs less than one batch's at a time.

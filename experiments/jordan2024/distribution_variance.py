@@ -4,8 +4,8 @@ Jordan 2023/24, figure 5 and section 3.3: equation 3 takes from the test-set var
 adds. For 60,000 ResNet-9s on CIFAR-10 it leaves a standard deviation of 0.52 % at 4 epochs and of 0.033 %
 at 64, where the test set has 0.149 %: some 20 times less variance.
 
-    python -m experiments.jordan2023.distribution_variance
-    python -m experiments.jordan2023.distribution_variance --recipe resnet9_cifar10 --runs 10000
+    python -m experiments.jordan2024.distribution_variance
+    python -m experiments.jordan2024.distribution_variance --recipe resnet9_cifar10 --runs 10000
 
 Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
 experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.
@@ -27,7 +27,7 @@ from jaxtyping import Bool
 import vmapseeds as vs
 from experiments import common
 from experiments.common import percent, root, rows
-from experiments.jordan2023.accuracy_distributions import DEFAULTS
+from experiments.jordan2024.accuracy_distributions import DEFAULTS
 from vmapseeds import stats
 from vmapseeds.cli import mistakes
 from vmapseeds.reports import plots

@@ -5,8 +5,8 @@ one of them a single random weight is multiplied by 1.001 before some training s
 of ResNets on CIFAR-10 then disagree on 5.14 % of the test set and pairs of distinct seeds on 5.19 %; after
 a short training on 7.0 to 7.5 % and on about 8.5 %.
 
-    python -m experiments.jordan2023.poking
-    python -m experiments.jordan2023.poking --recipe resnet9_cifar10 --runs 200
+    python -m experiments.jordan2024.poking
+    python -m experiments.jordan2024.poking --recipe resnet9_cifar10 --runs 200
 
 Left panels: pokes before the first step, a panel a duration. Right panel: the longest duration, poked later
 and later.

@@ -5,8 +5,8 @@ of the others, the accuracy's variance would be the sum of ε(1 - ε)/n². Short
 long ones do not: 60,000 ResNet-9s on CIFAR-10 have a predicted standard deviation of 0.22 % against 0.56 %
 at 4 epochs, and of 0.145 % against 0.149 % at 64.
 
-    python -m experiments.jordan2023.independent_errors
-    python -m experiments.jordan2023.independent_errors --recipe resnet9_cifar10 --runs 1000
+    python -m experiments.jordan2024.independent_errors
+    python -m experiments.jordan2024.independent_errors --recipe resnet9_cifar10 --runs 1000
 
 Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
 experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.
@@ -26,7 +26,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 import vmapseeds as vs
 from experiments import common
 from experiments.common import Spread, number, percent, relative_error, root, rows, spread
-from experiments.jordan2023.accuracy_distributions import DEFAULTS
+from experiments.jordan2024.accuracy_distributions import DEFAULTS
 from vmapseeds import stats
 from vmapseeds.cli import mistakes
 from vmapseeds.reports import plots

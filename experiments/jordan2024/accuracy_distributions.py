@@ -3,8 +3,8 @@
 Jordan 2023/24, figure 1: more training narrows it. 60,000 runs of a ResNet-9 on CIFAR-10 for 0, 4, 16 and
 64 epochs have standard deviations of 1.87, 0.56, 0.19 and 0.15 %.
 
-    python -m experiments.jordan2023.accuracy_distributions
-    python -m experiments.jordan2023.accuracy_distributions --recipe resnet9_cifar10 --runs 1000
+    python -m experiments.jordan2024.accuracy_distributions
+    python -m experiments.jordan2024.accuracy_distributions --recipe resnet9_cifar10 --runs 1000
 
 Cost of the first, 500 runs of each of 0, 1, 16 and 64 epochs: 6 minutes on two CPU cores, once for the four
 experiments that share these runs, and then 5 seconds. The second is for a GPU or TPU and was not timed.

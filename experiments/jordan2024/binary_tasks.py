@@ -4,8 +4,8 @@ Jordan 2023/24, figure 6 and section 3.4: a class-wise calibrated binary classif
 distribution has a variance of err/(2n) on a test set of n (equation 6). Over 511 binary tasks of CIFAR-10 this fits
 with R² = 0.996, and comes 70.5 times closer than the binomial err(1 - err)/n in mean squared error.
 
-    python -m experiments.jordan2023.binary_tasks
-    python -m experiments.jordan2023.binary_tasks --recipe resnet9_cifar10 --runs 100
+    python -m experiments.jordan2024.binary_tasks
+    python -m experiments.jordan2024.binary_tasks --recipe resnet9_cifar10 --runs 100
 
 All tasks are one campaign, in which every run has its own seed and label map; more --runs of each extend it. --quick
 trains every 16th task. Standard errors are a bootstrap over tasks.

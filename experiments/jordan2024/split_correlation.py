@@ -4,8 +4,8 @@ Jordan 2023/24, figure 2 and section 3.1: accuracies on two halves of the test s
 after a short training and nearly not at all after a long one. Of 60,000 ResNet-9s trained on CIFAR-10 for
 64 epochs, the quarter that is best on one half is 0.02 % better than average on the other.
 
-    python -m experiments.jordan2023.split_correlation
-    python -m experiments.jordan2023.split_correlation --recipe resnet9_cifar10 --runs 1000
+    python -m experiments.jordan2024.split_correlation
+    python -m experiments.jordan2024.split_correlation --recipe resnet9_cifar10 --runs 1000
 
 The halves are the even and the odd examples, as in the paper: the test sets of both recipes are stored shuffled.
 
@@ -27,7 +27,7 @@ from jaxtyping import Bool, Float
 import vmapseeds as vs
 from experiments import common
 from experiments.common import number, percent, rows
-from experiments.jordan2023.accuracy_distributions import DEFAULTS
+from experiments.jordan2024.accuracy_distributions import DEFAULTS
 from vmapseeds import stats
 from vmapseeds.cli import mistakes
 from vmapseeds.reports import plots

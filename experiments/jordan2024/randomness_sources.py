@@ -5,8 +5,8 @@ After a short training one source alone gives less variance than all together, a
 much. 4,000 ResNets on CIFAR-10: a standard deviation of 0.45 % with all and of 0.38 % with initialisation
 alone at 4 epochs, of 0.160 % and 0.158 % at 64.
 
-    python -m experiments.jordan2023.randomness_sources
-    python -m experiments.jordan2023.randomness_sources --recipe resnet9_cifar10 --runs 1000
+    python -m experiments.jordan2024.randomness_sources
+    python -m experiments.jordan2024.randomness_sources --recipe resnet9_cifar10 --runs 1000
 
 Cost of the first, 500 runs of each of 1, 4 and 16 epochs in four groups: 11 minutes on two CPU cores, 2 of
 them for runs that other experiments share. The second is for a GPU or TPU and was not timed.

@@ -1,0 +1,390 @@
+"""What the papers' experiments share: campaigns by name and scale, one command a paper, rows, pictures and the gallery.
+
+A paper is a package beside this file:
+
+- `campaigns.py`: `campaigns(scale)` gives a `Campaign` by its name; figures share them, each is trained once.
+- `paper.py`: the printed values.
+- a module a figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with `TITLE`, `compute(trained)` from campaigns to
+  numbers, `rows(numbers)` with the paper beside ours, and `plot(numbers, axes)` on as many axes as `PANELS` says.
+
+`python -m experiments.<paper>` makes all figures, or those that are named, and the gallery of what there is.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import io
+import itertools
+import json
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import tyro
+import xarray as xr
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+import vmapseeds as vs
+from experiments import gallery
+from vmapseeds import lanes, models, stats
+from vmapseeds.cli import mistakes, parse
+from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.store import files
+from vmapseeds.store.folders import check_writable
+
+SCALES = ("smoke", "laptop", "gpu", "paper")
+KINDS = ("fig", "table", "theorem")  # how modules of figures begin
+CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "versions")
+
+
+# Campaigns.
+
+
+class Campaign(NamedTuple):
+  """What is trained, and of how many runs."""
+
+  recipe: vs.Recipe
+  runs: vs.Runs | int
+  keep: tuple[str, ...] = ()  # of `logits`, `keep_params`
+  start_from: str | None = None  # the campaign whose networks these begin as
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+  """The campaigns of a paper at a scale, each trained when it is first asked for by its name."""
+
+  paper: str
+  scale: str
+  campaigns: Mapping[str, Campaign]
+  folder: Path
+  options: vs.Options
+  used: dict[str, dict[str, Any]]  # what was asked for so far
+
+  def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
+    """A campaign's results, of its first test set or of another."""
+    campaign = self.campaigns[name]
+    recipe, place = campaign.recipe, self.place(name)
+    if campaign.start_from:
+      self(campaign.start_from)
+      recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
+    if name not in self.used:
+      lanes.start_jax()
+      print(f"{place.name}: {_count(campaign.runs)} runs", file=sys.stderr)
+      with _timed(place.with_name(f"{place.name}.json")) as spent:
+        results = vs.train(recipe, campaign.runs, place, **vars(self.options), **dict.fromkeys(campaign.keep, True))
+      diverged = int(results.diverged.sum())
+      if diverged:
+        print(f"{diverged} runs diverged and are left out", file=sys.stderr)
+      self.used[name] = {
+        "recipe": json.loads(campaign.recipe.to_json()), "runs": results.sizes["run"], "diverged": diverged, **spent,
+        **{condition: results.attrs[condition] for condition in CONDITIONS},
+      }  # fmt: skip
+    results = vs.open_results(place, test_set or recipe.test_sets[0])
+    return results.isel(run=slice(_count(campaign.runs)))
+
+  def errors(self, name: str, test_set: str | None = None) -> Bool[np.ndarray, "runs examples"]:
+    """Which test examples each run of a campaign has wrong; without runs that diverged."""
+    return vs.errors(self(name, test_set))
+
+  def place(self, name: str) -> Path:
+    """A campaign's folder. Another recipe has another one; more runs extend what is there."""
+    recipe = self.campaigns[name].recipe
+    meant = recipe.replace(precision=models.resolved(recipe.precision))
+    digest = hashlib.sha256(meant.to_json().encode()).hexdigest()[:8]
+    return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
+
+
+def _count(runs: vs.Runs | int) -> int:
+  return runs if isinstance(runs, int) else len(runs)
+
+
+class _timed:
+  """Adds the seconds within it, of the clock and of all processors, to those that a file has."""
+
+  def __init__(self, path: Path):
+    self.path = path
+    self.spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "processor_seconds": 0.0}
+
+  def __enter__(self) -> dict[str, float]:
+    self.begun = time.perf_counter(), time.process_time()
+    return self.spent
+
+  def __exit__(self, *_: Any) -> None:
+    self.spent["seconds"] += time.perf_counter() - self.begun[0]
+    self.spent["processor_seconds"] += time.process_time() - self.begun[1]
+    if self.path.parent.exists():
+      files.write(self.path, json.dumps(self.spent).encode())
+
+
+# Rows: the paper beside ours.
+
+
+class Printed(NamedTuple):
+  """What a paper says: a fraction or words, where, and of which version where they differ."""
+
+  value: float | str
+  where: str
+
+
+class Row(NamedTuple):
+  """One quantity. `holds` says whether the paper's pattern is seen here; None where nothing can be said."""
+
+  quantity: str
+  paper: str
+  where: str
+  ours: str  # with its interval or standard error
+  runs: int | str
+  holds: bool | None = None
+  why: str = ""  # where it does not hold: what was looked into
+
+  @classmethod
+  def of(cls, quantity: str, printed: Printed | None, ours: str, runs: int | str, holds: bool | None = None,
+         why: str = "") -> "Row":  # fmt: skip
+    """A row with a printed value, or with None where the paper gives none."""
+    paper, where = ("not given", "—") if printed is None else (published(printed.value), printed.where)
+    return cls(quantity, paper, where, ours, runs, holds, why)
+
+
+HEAD = ("quantity", "paper", "where", "ours", "runs", "holds here")
+
+
+def percent(value: float, se: float | None = None) -> str:
+  """A fraction as per cent, to two digits of its standard error."""
+  if not math.isfinite(value):
+    return "—"
+  if se is None or not math.isfinite(se):
+    return f"{100 * value:.4g} %"
+  digits = max(0, 1 - math.floor(math.log10(100 * se))) if se > 0 else 2
+  return f"{100 * value:z.{digits}f} ± {100 * se:.{digits}f} %"
+
+
+def number(value: float, se: float) -> str:
+  """A pure number, to two digits of its standard error."""
+  if not (math.isfinite(value) and math.isfinite(se)):
+    return "—"
+  digits = max(0, 1 - math.floor(math.log10(se))) if se > 0 else 2
+  return f"{value:z.{digits}f} ± {se:.{digits}f}"
+
+
+def between(value: float, low: float, high: float, scale: float = 1.0, unit: str = "") -> str:
+  """A value and its interval."""
+  if not math.isfinite(value):
+    return "—"
+  return f"{scale * value:.3g} [{scale * low:.3g}, {scale * high:.3g}]{unit}"
+
+
+def published(value: float | str) -> str:
+  """A printed value as a row has it: fractions as per cent."""
+  return value if isinstance(value, str) else percent(value)
+
+
+def duration(epochs: int) -> str:
+  return f"{epochs} epoch{'s' * (epochs != 1)}"
+
+
+# Numbers that several figures need.
+
+
+class Spread(NamedTuple):
+  """The accuracies of some runs: mean and standard deviation (ddof = 1) with their standard errors."""
+
+  runs: int
+  examples: int
+  mean: float
+  mean_se: float
+  sd: float
+  sd_se: float  # by the jackknife of the variance
+  accuracies: Float[np.ndarray, " runs"]
+
+
+def spread(errors: Bool[np.ndarray, "runs examples"]) -> Spread:
+  """The distribution of the test-set accuracy over runs."""
+  runs, examples = errors.shape
+  sd = math.sqrt(stats.test_set_variance(errors))
+  accuracies = 1 - stats.error_rates(errors)
+  variance_se = (1 - 1 / examples) * float(stats.distribution_variance_se(errors))
+  sd_se = variance_se / (2 * sd) if sd else math.nan
+  return Spread(runs, examples, float(accuracies.mean()), sd / math.sqrt(runs), sd, sd_se, accuracies)
+
+
+def relative_error(s: Spread) -> float:
+  """Of a standard deviation; that of its square is twice this."""
+  return s.sd_se / s.sd if s.sd else math.nan
+
+
+def root(variance: float, se: float) -> tuple[float, float]:
+  """The standard deviation of a variance, and its standard error; NaN where the variance is not positive."""
+  sd = math.sqrt(variance) if variance > 0 else math.nan
+  return sd, se / (2 * sd)
+
+
+def legend_above(ax: Axes) -> None:
+  """Makes room for the legend above what is drawn."""
+  ax.set_ylim(top=1.35 * ax.get_ylim()[1])
+  ax.legend(frameon=False, fontsize="small", loc="upper left")
+
+
+# The command.
+
+
+def _arg(metavar: str, default: str | None = None) -> Any:
+  return tyro.conf.arg(metavar=metavar, help_behavior_hint=default and f"(default: {default})")
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """Makes a paper's figures, trained here at some scale."""
+
+  figures: tyro.conf.Positional[Annotated[tuple[str, ...], _arg("[FIGURE ...]", "all")]] = ()
+  """which, by number or by how its module begins: 5, fig05, table1; all where none is named"""
+
+  scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], _arg("SCALE")] = "smoke"
+  """smoke: in a minute or two, numbers mean little; laptop: real data, hours on two CPU cores; gpu: a day on one
+  accelerator; paper: what the paper trained"""
+
+  seed_batch: Annotated[int | None, _arg("S", "256, or what fits in memory")] = None
+  """runs trained between two writes; an interruption loses at most these"""
+
+  lane_width: Annotated[int | None, _arg("N", "the campaign's, else measured")] = None
+  """lanes that a device advances together"""
+
+  lowering: Annotated[str | None, _arg("NAME", "the campaign's, else measured")] = None
+  """how convolutions run their lanes: im2col, grouped or sequential"""
+
+  out: Annotated[str | None, _arg("DIR", "results/<paper>/<scale>")] = None
+  """folder for numbers, pictures and the gallery"""
+
+  campaigns: Annotated[str, _arg("DIR")] = "results/campaigns"
+  """folder of trained runs: what is there is not trained again, what was interrupted goes on"""
+
+  note: Annotated[str, _arg("TEXT", "none")] = ""
+  """said in the gallery, e.g. that a data set is a re-encoded copy"""
+
+
+def main(file: str, argv: Sequence[str] | None = None) -> None:
+  """A paper's command line, or that of one of its figures.
+
+  Args:
+    file: the `__file__` of the paper's `__main__.py` or of a figure's module.
+    argv: None for the program's own.
+  """
+  path = Path(file)
+  paper, one = path.parent.name, path.stem if path.stem.startswith(KINDS) else None
+  with mistakes():
+    package = importlib.import_module(f"experiments.{paper}")
+    doc = importlib.import_module(f"experiments.{paper}.{one}").__doc__ if one else package.__doc__
+    target = type("Flags", (Flags,), {"__doc__": doc})
+    program = f"experiments.{paper}" + (f".{one}" if one else "")
+    flags = parse(target, argv, prog=f"python -m {program}")
+    make(paper, chosen(path.parent, (one,) if one else flags.figures), flags)
+
+
+def figures(folder: Path) -> list[str]:
+  """The modules of a paper's figures, in order."""
+  return sorted(path.stem for path in folder.glob("*.py") if path.stem.startswith(KINDS))
+
+
+def chosen(folder: Path, named: Sequence[str]) -> list[str]:
+  """The modules that are named, by their beginnings."""
+  every = figures(folder)
+  found = []
+  for name in named:
+    begins = f"fig{int(name):02d}" if name.isdecimal() else name
+    ours = [figure for figure in every if figure == name or figure.startswith(f"{begins}_")]
+    found += ours or [one_of("figure", name, every)]
+  return found or every
+
+
+def make(paper: str, modules: Sequence[str], flags: Flags) -> None:
+  """Makes some figures of a paper: trains what they need, writes them and the gallery."""
+  out = Path(flags.out or Path("results", paper, flags.scale))
+  if flags.seed_batch is not None:
+    at_least("--seed-batch", flags.seed_batch, 1)
+  options = vs.Options(seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering)
+  for folder in (out, flags.campaigns):
+    check_writable(folder)
+  gallery.check_same(out, paper, flags.scale)
+  campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(flags.scale)
+  for i, name in enumerate(modules, 1):
+    module = importlib.import_module(f"experiments.{paper}.{name}")
+    print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
+    trained = Trained(paper, flags.scale, campaigns, Path(flags.campaigns), options, {})
+    write(out, trained, module, module.compute(trained), flags.note)
+    gallery.write(out, paper)
+  print(f"wrote {out / 'index.html'}")
+
+
+def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = "") -> None:
+  """Saves a figure's picture and then its numbers, and prints its rows."""
+  name = module.__name__.rpartition(".")[2] if module.__name__ != "__main__" else Path(module.__file__).stem
+  rows = module.rows(numbers)
+  out.mkdir(parents=True, exist_ok=True)
+  files.write(out / f"{name}.png", drawn(module, numbers))
+  record = {
+    "paper": trained.paper,
+    "figure": name,
+    "title": module.TITLE,
+    "scale": trained.scale,
+    "note": note,
+    "missing": getattr(module, "MISSING", ""),
+    "rows": [row._asdict() for row in rows],
+    "campaigns": trained.used,
+    "numbers": numbers,
+  }
+  files.write(out / f"{name}.json", (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
+  shown = Table(title=module.TITLE)
+  for head in HEAD:
+    shown.add_column(head)
+  for quantity, group in itertools.groupby(rows, lambda row: row.quantity):
+    for i, row in enumerate(group):
+      shown.add_row("" if i else quantity, *(str(cell) for cell in row[1:5]), gallery.verdict(row._asdict()))
+    shown.add_section()
+  show(shown)
+
+
+def drawn(module: ModuleType, numbers: Any) -> bytes:
+  """A figure as PNG."""
+  panels = getattr(module, "PANELS", 1)
+  columns = min(panels, 4)
+  lines = -(-panels // columns)
+  figure = Figure(figsize=(4.4 * columns, 3.7 * lines), layout="constrained")
+  axes = figure.subplots(lines, columns, squeeze=False).ravel()
+  for ax in axes[panels:]:
+    ax.set_axis_off()
+  module.plot(numbers, axes[:panels])
+  stream = io.BytesIO()
+  figure.savefig(stream, dpi=100)
+  return stream.getvalue()
+
+
+def show(table: Table) -> None:
+  """Prints a table whose words and numbers stay whole: wider than a narrow terminal if it must be."""
+  for column in table.columns:
+    cells = (str(cell) for cell in (column.header, *column.cells))
+    column.min_width = max((len(word) for cell in cells for word in cell.split()), default=1)
+  words = sum(column.min_width + 3 for column in table.columns) + 1
+  Console(width=max(words, Console().width if sys.stdout.isatty() else 160)).print(table)
+
+
+def plain(value: Any) -> Any:
+  """`value` as JSON has it: NaN becomes null."""
+  if dataclasses.is_dataclass(value):
+    value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+  elif hasattr(value, "_asdict"):
+    value = value._asdict()
+  if isinstance(value, Mapping):
+    return {str(k): plain(v) for k, v in value.items()}
+  if isinstance(value, np.ndarray | np.generic):
+    value = value.tolist()
+  if isinstance(value, list | tuple):
+    return [plain(v) for v in value]
+  return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,80 @@
+"""The papers' figures at the smallest scale: each is made, with its rows, its picture and its place in the gallery."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import vmapseeds as vs
+from experiments import frame
+
+EXPERIMENTS = Path(frame.__file__).parent
+PAPERS = ("jordan2024",)
+FIGURES = [(paper, figure) for paper in PAPERS for figure in frame.figures(EXPERIMENTS / paper)]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+  """A folder in which figures are made, sharing their campaigns."""
+  return tmp_path_factory.mktemp("papers")
+
+
+def run(paper: str, made: Path, *flags: str) -> None:
+  out = ("--out", str(made / paper), "--campaigns", str(made / "campaigns"))
+  frame.main(str(EXPERIMENTS / paper / "__main__.py"), [*flags, *out])
+
+
+@pytest.mark.parametrize(("paper", "figure"), FIGURES, ids=[figure for _, figure in FIGURES])
+def test_figure(paper, figure, made, capsys):
+  run(paper, made, figure)
+  record = json.loads((made / paper / f"{figure}.json").read_text())
+  assert record["rows"]
+  assert all(row["quantity"] and row["paper"] and row["ours"] for row in record["rows"])
+  with Image.open(made / paper / f"{figure}.png") as image:
+    image.load()
+    assert min(image.size) > 300
+    assert len(image.convert("L").getcolors()) > 20
+  assert (made / paper / f"{figure}.png").stat().st_size < 150_000
+  for page in ("index.html", "index.md"):
+    assert f"{figure}.png" in (made / paper / page).read_text()
+  assert record["title"] in capsys.readouterr().out.replace("\n", " ")
+
+
+MISTAKES = {
+  "unknown figure": (("fig77",), "unknown figure 'fig77'"),
+  "unknown scale": (("--scale", "huge"), "huge"),
+  "no seed batch": (("--seed-batch", "0"), "--seed-batch is 0"),
+}
+
+
+@pytest.mark.parametrize(("flags", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
+  with pytest.raises(SystemExit) as end:
+    run("jordan2024", tmp_path, *flags)
+  assert end.value.code == 2
+  err = capsys.readouterr().err
+  assert len(err.splitlines()) == 1
+  assert said in err
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
+  (tmp_path / "jordan2024").mkdir()
+  page = tmp_path / "jordan2024" / "index.html"
+  page.write_text("mine")
+  with pytest.raises(SystemExit) as end:
+    run("jordan2024", tmp_path)
+  assert end.value.code == 2
+  assert "give another folder with --out" in capsys.readouterr().err
+  assert page.read_text() == "mine"
+
+
+def test_a_figure_as_a_program(tmp_path):
+  command = [sys.executable, "-m", "experiments.jordan2024.fig01_accuracies", "--scale", "nothing"]
+  ended = subprocess.run(command, cwd=EXPERIMENTS.parent, capture_output=True, text=True)
+  assert ended.returncode == 2
+  assert len(ended.stderr.splitlines()) == 1
