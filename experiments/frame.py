@@ -77,10 +77,9 @@ class Trained:
       self(campaign.start_from)
       recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
     if name not in self.used:
-      lanes.start_jax()
       print(f"{place.name}: {_count(campaign.runs)} runs", file=sys.stderr)
       with _timed(place.with_name(f"{place.name}.json")) as spent:
-        results = vs.train(recipe, campaign.runs, place, **vars(self.options), **dict.fromkeys(campaign.keep, True))
+        results = vs.train(recipe, campaign.runs, place, **vars(self.options) | dict.fromkeys(campaign.keep, True))
       diverged = int(results.diverged.sum())
       if diverged:
         print(f"{diverged} runs diverged and are left out", file=sys.stderr)
@@ -98,6 +97,7 @@ class Trained:
   def place(self, name: str) -> Path:
     """A campaign's folder. Another recipe has another one; more runs extend what is there."""
     recipe = self.campaigns[name].recipe
+    lanes.start_jax()  # on all cores, before anything asks what the device is
     meant = recipe.replace(precision=models.resolved(recipe.precision))
     digest = hashlib.sha256(meant.to_json().encode()).hexdigest()[:8]
     return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"

@@ -43,6 +43,16 @@ def test_figure(paper, figure, made, capsys):
   assert record["title"] in capsys.readouterr().out.replace("\n", " ")
 
 
+def test_all_cores_are_had(tmp_path, monkeypatch):
+  """A campaign's folder is named after its precision, which only the device knows: JAX is started before."""
+  called = []
+  monkeypatch.setattr(frame.lanes, "start_jax", lambda: called.append("start_jax"))
+  monkeypatch.setattr(frame.models, "resolved", lambda precision: called.append("resolved") or "float32")
+  campaigns = {"one": frame.Campaign(vs.recipe("digits_cnn"), 2)}
+  frame.Trained("jordan2024", "smoke", campaigns, tmp_path, vs.Options(), {}).place("one")
+  assert called == ["start_jax", "resolved"]
+
+
 MISTAKES = {
   "unknown figure": (("fig77",), "unknown figure 'fig77'"),
   "unknown scale": (("--scale", "huge"), "huge"),
