@@ -32,6 +32,17 @@ class BanerjeeCNN(nn.Module):
     return nn.Dense(2)(x)
 
 
+class NarrowCNN(nn.Module):
+  @nn.compact
+  def __call__(self, x, train):
+    n, height, width, channels = x.shape
+    x = x[:, : height // 2 * 2, : width // 2 * 2]
+    x = jnp.concatenate([x[:, i::2, j::2] for i in (0, 1) for j in (0, 1)], -1)
+    for features in (16, 32, 64):
+      x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), (2, 2))
+    return nn.Dense(10)(x.reshape(n, -1))
+
+
 class Linear(nn.Module):
   @nn.compact
   def __call__(self, x, train):
@@ -107,8 +118,8 @@ def gradient(model, loss, params, stats, x, y):
 
 
 def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, weight_decay, mean, std,
-          augmentation=(), adam=False, linear=True, variables=None, optimizer=None, loss=cross_entropy):  # fmt: skip
-  """The variables after `steps` steps, in a Python loop; `optimizer` instead of SGD or Adam with the numbers given."""
+          augmentation=(), kind="sgd", linear=True, variables=None, optimizer=None, loss=cross_entropy):  # fmt: skip
+  """The variables after `steps` steps, in a Python loop; `optimizer` instead of that of this `kind` with the numbers given."""
   images, labels = np.asarray(images), np.asarray(labels)
   fill = np.floor(np.array(mean, np.float32))
   if variables is None:
@@ -116,7 +127,8 @@ def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, we
   params, stats = variables["params"], variables.get("batch_stats", {})
   epoch_steps = len(images) // batch
   schedule = optax.linear_schedule(lr, 0.0, epochs * epoch_steps) if linear else lr
-  inner = optax.adam(schedule, b1=momentum) if adam else optax.sgd(schedule, momentum)
+  adam, nesterov = kind == "adam", kind == "nesterov"
+  inner = optax.adam(schedule, b1=momentum) if adam else optax.sgd(schedule, momentum, nesterov)
   optimizer = optimizer or optax.chain(optax.add_decayed_weights(weight_decay), inner)
   state = optimizer.init(params)
 

@@ -58,6 +58,7 @@ def lane(tree, i):
 # Rounding grows with every step, at ResNet-9's own learning rate of 0.5 fast: hence a smaller one.
 CASES = {
   "digits_cnn": (plain.SmallCNN(), {}, 8, 1, [("cutout", 2)]),
+  "narrow_cifar10": (plain.NarrowCNN(), {}, 17, 3, [("flip", 0), ("translate", 2)]),
   "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8, "lr": 0.2}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
   "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
   "linear_cifar10": (plain.Linear(), {}, 32, 3, []),
@@ -67,8 +68,9 @@ CASES = {
 def test_every_recipe_has_a_plain_script():
   from vmapseeds.training.recipes import RECIPES
 
-  # The published runs' recipe differs from resnet9_cifar10 in its input alone, which the next test is about.
-  assert {*CASES, "resnet9_cifar10_published"} == set(RECIPES)
+  # The published runs' recipe differs from resnet9_cifar10 in its input alone, which the next test is about; that of
+  # MNIST from narrow_cifar10 in fewer pixels and steps.
+  assert {*CASES, "resnet9_cifar10_published", "narrow_mnist"} == set(RECIPES)
 
 
 def augmented_images(recipe, data, run, epoch, shown):
@@ -137,7 +139,7 @@ def test_a_lane_is_the_plain_script(name):
     theirs = plain.train(
       model, data.inputs, data.targets, seed=seed, steps=4, epochs=2, batch=12,
       lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, mean=mean, std=std,
-      augmentation=augmentation, adam=recipe.optimizer == "adam", linear=recipe.schedule == "linear",
+      augmentation=augmentation, kind=recipe.optimizer, linear=recipe.schedule == "linear",
       variables=start if "resnet9" in name else None,  # its initialisation has a test of its own
     )  # fmt: skip
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), theirs, start)
@@ -217,7 +219,7 @@ def test_schedules_optimizers_and_losses_are_those_of_optax(name):
   assert np.abs(theirs["Dense_0"]["kernel"][0] - theirs["Dense_0"]["kernel"][1]).max() > 1e-3, "the value matters"
 
 
-@pytest.mark.parametrize(("model", "height"), [("small_cnn", 4), ("banerjee_cnn", 4), ("resnet9", 12)])
+@pytest.mark.parametrize(("model", "height"), [("small_cnn", 4), ("banerjee_cnn", 4), ("narrow_cnn", 16), ("resnet9", 12)])
 @pytest.mark.unoptimized
 def test_dropout_is_before_the_last_layer(model, height):
   plain_one, dropping = (network(vs.recipe("digits_cnn", model=model, width=1 / 8, dropout=d), 3) for d in (0.0, 0.5))

@@ -11,10 +11,11 @@ MODELS = {
   "small_cnn": "small.SmallCNN",
   "resnet9": "resnet9.ResNet9",
   "banerjee_cnn": "small.BanerjeeCNN",
+  "narrow_cnn": "small.NarrowCNN",
   "linear": "linear.Linear",
 }
 NAMES = tuple(MODELS)
-LEAST_PIXELS = {"small_cnn": 4, "resnet9": 11, "banerjee_cnn": 4, "linear": 1}  # of height and width
+LEAST_PIXELS = {"small_cnn": 4, "resnet9": 11, "banerjee_cnn": 4, "narrow_cnn": 16, "linear": 1}  # of height and width
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:

@@ -221,6 +221,13 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
 _norm_relu_pool.defvjp(_norm_relu_pool_forward, _norm_relu_pool_backward)
 
 
+def patches(x: Real[Array, "batch height width channels"], size: int) -> Real[Array, "batch h w pixels"]:
+  """The pixels of size × size tiles as channels, row by row, dropping a remainder."""
+  height, width = x.shape[1] // size, x.shape[2] // size
+  tiles = x[:, : height * size, : width * size].reshape(len(x), height, size, width, size, -1)
+  return tiles.swapaxes(2, 3).reshape(len(x), height, width, -1)
+
+
 def flatten(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch features"]:
   """One row an image."""
   return jax.lax.collapse(x, 1)
