@@ -40,6 +40,7 @@ from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
+from vmapseeds.training.supervised import dataset_of
 
 SCALES = ("smoke", "laptop", "gpu", "paper")
 KINDS = ("fig", "table", "theorem")  # how modules of figures begin
@@ -93,6 +94,19 @@ class Trained:
   def errors(self, name: str, test_set: str | None = None) -> Bool[np.ndarray, "runs examples"]:
     """Which test examples each run of a campaign has wrong; without runs that diverged."""
     return vs.errors(self(name, test_set))
+
+  def tallies(self, name: str, test_set: str | None = None, *, pairs: bool = False) -> stats.Tallies:
+    """What is counted of a campaign's runs; with `pairs` also joint errors. Without runs that diverged."""
+    return vs.tally(self(name, test_set), pairs=pairs)
+
+  def epochs(self, name: str) -> int:
+    """For how long a campaign trains."""
+    return self.campaigns[name].recipe.epochs
+
+  def images(self, name: str) -> np.ndarray:
+    """The images of a campaign's first test set, (examples, height, width, channels)."""
+    recipe = self.campaigns[name].recipe
+    return dataset_of(recipe).tests[recipe.test_sets[0]].inputs
 
   def place(self, name: str) -> Path:
     """A campaign's folder. Another recipe has another one; more runs extend what is there."""
@@ -182,6 +196,13 @@ def between(value: float, low: float, high: float, scale: float = 1.0, unit: str
   return f"{scale * value:.3g} [{scale * low:.3g}, {scale * high:.3g}]{unit}"
 
 
+def below(a: tuple[float, float], b: tuple[float, float]) -> tuple[bool | None, str]:
+  """Whether what the first interval is of lies below that of the second: a row's `holds` and `why`."""
+  if a[1] < b[0]:
+    return True, ""
+  return (False, "it is larger") if a[0] > b[1] else (None, "the intervals overlap")
+
+
 def published(value: float | str) -> str:
   """A printed value as a row has it: fractions as per cent."""
   return value if isinstance(value, str) else percent(value)
@@ -208,11 +229,19 @@ class Spread(NamedTuple):
 
 def spread(errors: Bool[np.ndarray, "runs examples"]) -> Spread:
   """The distribution of the test-set accuracy over runs."""
-  runs, examples = errors.shape
-  sd = math.sqrt(stats.test_set_variance(errors))
-  accuracies = 1 - stats.error_rates(errors)
-  variance_se = (1 - 1 / examples) * float(stats.distribution_variance_se(errors))
-  sd_se = variance_se / (2 * sd) if sd else math.nan
+  moments = stats.test_set_variance(errors), stats.distribution_variance_se(errors)
+  return _spread(1 - stats.error_rates(errors), errors.shape[1], *map(float, moments))
+
+
+def spread_of_tallies(tallies: stats.Tallies) -> Spread:
+  """The same of runs that were counted; which run has which accuracy is not kept."""
+  moments = tallies.test_set_variance(), tallies.distribution_variance_se()
+  return _spread(1 - tallies.error_rates(), tallies.examples, *map(float, moments))
+
+
+def _spread(accuracies: Float[np.ndarray, " runs"], examples: int, variance: float, se: float) -> Spread:
+  runs, sd = len(accuracies), math.sqrt(variance)
+  sd_se = (1 - 1 / examples) * se / (2 * sd) if sd else math.nan
   return Spread(runs, examples, float(accuracies.mean()), sd / math.sqrt(runs), sd, sd_se, accuracies)
 
 
@@ -225,6 +254,14 @@ def root(variance: float, se: float) -> tuple[float, float]:
   """The standard deviation of a variance, and its standard error; NaN where the variance is not positive."""
   sd = math.sqrt(variance) if variance > 0 else math.nan
   return sd, se / (2 * sd)
+
+
+def show_image(image: np.ndarray, ax: Axes) -> None:
+  """Draws an image of (height, width, channels) in its whole range."""
+  low, high = image.min(), image.max()
+  shown = (image - low) / max(high - low, 1e-9)
+  ax.imshow(shown[..., 0] if image.shape[-1] == 1 else shown, cmap="gray")
+  ax.set_axis_off()
 
 
 def legend_above(ax: Axes) -> None:
@@ -354,8 +391,8 @@ def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: s
 def drawn(module: ModuleType, numbers: Any) -> bytes:
   """A figure as PNG."""
   panels = getattr(module, "PANELS", 1)
-  columns = min(panels, 4)
-  lines = -(-panels // columns)
+  lines = -(-panels // 4)
+  columns = -(-panels // lines)
   figure = Figure(figsize=(4.4 * columns, 3.7 * lines), layout="constrained")
   axes = figure.subplots(lines, columns, squeeze=False).ravel()
   for ax in axes[panels:]:
@@ -376,7 +413,7 @@ def show(table: Table) -> None:
 
 
 def plain(value: Any) -> Any:
-  """`value` as JSON has it: NaN becomes null."""
+  """`value` as JSON has it: NaN becomes null, and of images there is the shape."""
   if dataclasses.is_dataclass(value):
     value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
   elif hasattr(value, "_asdict"):
@@ -384,7 +421,7 @@ def plain(value: Any) -> Any:
   if isinstance(value, Mapping):
     return {str(k): plain(v) for k, v in value.items()}
   if isinstance(value, np.ndarray | np.generic):
-    value = value.tolist()
+    value = value.tolist() if value.ndim < 3 else f"array of {value.shape}"
   if isinstance(value, list | tuple):
     return [plain(v) for v in value]
   return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Every experiment with --quick: its numbers against NumPy on the stored runs, its files, its mistakes."""
+"""Sources of randomness and poking with --quick: its numbers against NumPy on the stored runs, its files, its mistakes."""
 
 import importlib
 import json
@@ -13,18 +13,10 @@ from PIL import Image
 
 import vmapseeds as vs
 from experiments import common
-from experiments.jordan2024 import distribution_variance, independent_errors, poking
+from experiments.jordan2024 import poking
 from vmapseeds import stats
-from vmapseeds.campaign import loop
 
-NAMES = (
-  "accuracy_distributions",
-  "split_correlation",
-  "independent_errors",
-  "distribution_variance",
-  "randomness_sources",
-  "poking",
-)
+NAMES = ("randomness_sources", "poking")
 RUNS, EXAMPLES = common.QUICK_RUNS, 797
 
 
@@ -34,7 +26,7 @@ def run(name: str, *flags: str) -> None:
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory) -> Path:
-  """A folder in which all six experiments wrote, sharing their campaigns."""
+  """A folder in which both experiments wrote, sharing their campaigns."""
   folder = tmp_path_factory.mktemp("experiments")
   for name in NAMES:
     run(name, "--quick", "--out", str(folder / name), "--campaigns", str(folder / "campaigns"))
@@ -78,76 +70,6 @@ def test_files(quick, name):
   assert f"| {RUNS} |" in table
 
 
-def test_accuracy_distributions(quick):
-  for epochs, n in record(quick, "accuracy_distributions")["numbers"].items():
-    accuracy = 1 - wrong(stored(quick, int(epochs))).mean(1)
-    np.testing.assert_allclose(n["accuracies"], accuracy, rtol=1e-12)
-    expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
-    np.testing.assert_allclose([n["mean"], n["sd"], n["mean_se"]], expected, rtol=1e-9)
-    without_each = np.array([np.delete(accuracy, run).var(ddof=1) for run in range(RUNS)])
-    jackknife = ((RUNS - 1) * without_each.var()) ** 0.5
-    assert n["sd_se"] == pytest.approx(jackknife / (2 * accuracy.std(ddof=1)))
-  table = (quick / "accuracy_distributions" / "accuracy_distributions.md").read_text()
-  assert "| 1.87 % |" in table
-  assert "94.42 %" in table
-
-
-def test_split_correlation(quick):
-  n = record(quick, "split_correlation")["numbers"]["1"]
-  right = ~wrong(stored(quick, 1))
-  first, second = right[:, ::2].mean(1), right[:, 1::2].mean(1)
-  assert n["correlation"] == pytest.approx(np.corrcoef(first, second)[0, 1])
-  np.testing.assert_allclose(n["second"], second)
-  if len(np.unique(first)) == RUNS:  # without ties the quarter is 4 runs
-    best = np.argsort(-first)
-    assert n["quarter_gain"] == pytest.approx(second[best[:4]].mean() - second.mean())
-    assert n["best_gain"] == pytest.approx(second[best[0]] - second.mean())
-
-
-def test_independent_errors(quick):
-  for epochs, n in record(quick, "independent_errors")["numbers"].items():
-    errors = wrong(stored(quick, int(epochs)))
-    rates = errors.mean(0)
-    predicted = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
-    assert n["independent_sd"] == pytest.approx(predicted**0.5)
-    assert n["variance_ratio"] == pytest.approx(errors.mean(1).var(ddof=1) / predicted)
-
-
-def test_jackknife_leaves_out_each_run_in_turn():
-  errors = np.random.default_rng(1).random((9, 40)) < np.linspace(0, 0.6, 40)
-  left_out = [stats.independent_errors_variance(np.delete(errors, run, axis=0)) for run in range(9)]
-  expected = (8 * np.var(left_out)) ** 0.5
-  assert independent_errors.jackknife_se(errors) == pytest.approx(expected)
-
-
-def test_distribution_variance(quick):
-  for epochs, n in record(quick, "distribution_variance")["numbers"].items():
-    errors = wrong(stored(quick, int(epochs)))
-    covariance = np.cov(errors.T)
-    pairs = covariance.sum() - np.trace(covariance)
-    assert n["distribution_variance"] == pytest.approx(pairs / (EXAMPLES * (EXAMPLES - 1)))
-    observed, independent = errors.mean(1).var(ddof=1), np.trace(covariance) / EXAMPLES**2
-    assert n["test_set_sd"] == pytest.approx(observed**0.5)
-    low, high = n["variance_ratio_interval"]
-    largest = min(0.25, EXAMPLES / (EXAMPLES - 1) * (stats.variance_interval(errors.mean(1)).high - independent))
-    assert n["distribution_sd_interval"][1] == pytest.approx(largest**0.5)
-    assert low == pytest.approx(((1 - 1 / EXAMPLES) * largest + independent) / largest)
-    assert high is None or high > n["variance_ratio"] > low
-
-
-def test_negative_distribution_variance_is_shown_as_none():
-  """Runs whose errors move from example to example while their number stays: the estimate is below 0."""
-  errors = np.eye(12, 30, dtype=bool)
-  n = distribution_variance.variance(errors)
-  assert n.distribution_variance < 0
-  assert np.isnan(n.distribution_sd)
-  assert distribution_variance.deviation_text(n).startswith("—")
-  assert distribution_variance.ratio_text(n).startswith("—")
-  axes = common.Figure().subplots(1, 2)
-  distribution_variance.plot({1: n, 2: n}, axes)
-  assert common.plain(n)["distribution_sd"] is None
-
-
 def test_randomness_sources(quick):
   n = record(quick, "randomness_sources")["numbers"]["1"]
   everything = stored(quick, 1).accuracy.values
@@ -180,16 +102,6 @@ def test_mean_disagreement_is_that_of_all_pairs():
   predictions = np.random.default_rng(2).integers(-1, 3, (7, 50))
   matrix = stats.disagreement_matrix(predictions)
   np.testing.assert_allclose(poking.mean_disagreement(predictions), matrix.sum(1) / 6)
-
-
-def test_stored_runs_serve_fewer_and_are_not_trained_again(quick, tmp_path, monkeypatch):
-  monkeypatch.setattr(loop, "spread_run", lambda *_: pytest.fail("trained again"))
-  flags = ("--epochs", "1", "--runs", "10", "--out", str(tmp_path), "--campaigns", str(quick / "campaigns"))
-  run("accuracy_distributions", *flags)
-  written = json.loads((tmp_path / "accuracy_distributions.json").read_text())
-  accuracy = stored(quick, 1).accuracy.values
-  assert len(accuracy) == RUNS
-  np.testing.assert_allclose(written["numbers"]["1"]["accuracies"], accuracy[:10])
 
 
 MISTAKES = {

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from experiments.jordan2024 import independent_errors, poking
+from experiments.jordan2024 import poking
 from vmapseeds import cli, models
 from vmapseeds.campaign import benchmark, loop
 from vmapseeds.reports import pages
@@ -962,7 +962,7 @@ def test_commands(argv, message, work, refused):
   refused(argv, message)
 
 
-@pytest.mark.parametrize("main", [poking.main, independent_errors.main])
+@pytest.mark.parametrize("main", [poking.main])
 @pytest.mark.parametrize(
   ("argv", "message"),
   [

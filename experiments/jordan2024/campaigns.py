@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import vmapseeds as vs
-from experiments.frame import Campaign
+from experiments.frame import Campaign, duration
 
 DURATIONS = ("untrained", "short", "medium", "long")
 PRINTED_EPOCHS = dict(zip(DURATIONS, (0, 4, 16, 64), strict=True))  # the paper's
@@ -36,3 +36,9 @@ def durations(scale: Scale) -> dict[str, Campaign]:
     name: Campaign(scale.recipe.replace(epochs=epochs), scale.runs)
     for name, epochs in zip(DURATIONS, scale.epochs, strict=True)
   }
+
+
+def said(name: str, epochs: int) -> str:
+  """A duration in words: ours, and the paper's that it stands for."""
+  printed = PRINTED_EPOCHS[name]
+  return f"{name}: {duration(epochs)}" + (f", the paper's {printed}" if epochs != printed else "")

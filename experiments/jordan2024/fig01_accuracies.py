@@ -1,42 +1,64 @@
 """Jordan 2024, figure 1: more training narrows the distribution of accuracy over runs, then no more."""
 
+import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, percent, spread
+from experiments.frame import Row, Spread, Trained, percent
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS
+from experiments.jordan2024.campaigns import DURATIONS, said
+from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 1: accuracy distributions at four training durations"
 PANELS = 4
 
 
-def compute(trained: Trained) -> dict[str, Spread]:
-  return {name: spread(trained.errors(name)) for name in DURATIONS}
+class Accuracy(NamedTuple):
+  """The accuracies after some epochs, and the 95 % interval of their standard deviation."""
+
+  epochs: int
+  spread: Spread
+  interval: tuple[float, float]
 
 
-def rows(numbers: Mapping[str, Spread]) -> list[Row]:
-  narrower = numbers["long"].sd < numbers["short"].sd
+def compute(trained: Trained) -> dict[str, Accuracy]:
+  return {d: accuracy(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
+
+
+def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
+  spread = frame.spread_of_tallies(tallies)
+  low, high = (math.sqrt(end) for end in stats.variance_interval(spread.accuracies))
+  return Accuracy(epochs, spread, (low, high))
+
+
+def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
+  narrower = frame.below(numbers["long"].interval, numbers["short"].interval)
+  spreads = {name: (said(name, n.epochs), n.spread) for name, n in numbers.items()}
   return [
-    *(Row.of(f"mean accuracy, {d}", paper.MEAN.get(d), percent(n.mean, n.mean_se), n.runs) for d, n in numbers.items()),
     *(
-      Row.of(f"sd of accuracy, {d}", paper.SD[d], percent(n.sd, n.sd_se), n.runs, narrower if d == "long" else None)
-      for d, n in numbers.items()
+      Row.of(f"mean accuracy, {words}", paper.MEAN.get(d), percent(n.mean, n.mean_se), n.runs)
+      for d, (words, n) in spreads.items()
     ),
     *(
-      Row.of(f"best minus worst run, {d}", paper.RANGE[d], percent(np.ptp(n.accuracies)), n.runs)
-      for d, n in numbers.items()
+      Row.of(f"sd of accuracy, {words}", paper.SD[d], percent(n.sd, n.sd_se), n.runs,
+             *(narrower if d == "long" else ()))
+      for d, (words, n) in spreads.items()
     ),
-  ]
+    *(
+      Row.of(f"best minus worst run, {words}", paper.RANGE[d], percent(np.ptp(n.accuracies)), n.runs)
+      for d, (words, n) in spreads.items()
+    ),
+  ]  # fmt: skip
 
 
-def plot(numbers: Mapping[str, Spread], axes: np.ndarray) -> None:
-  for ax, (name, n) in zip(axes, numbers.items(), strict=True):
-    plots.accuracy_histogram(n.accuracies, ax, examples=n.examples)
-    ax.set_title(name)
+def plot(numbers: Mapping[str, Accuracy], axes: np.ndarray) -> None:
+  for ax, n in zip(axes, numbers.values(), strict=True):
+    plots.accuracy_histogram(n.spread.accuracies, ax, examples=n.spread.examples)
+    ax.set_title(frame.duration(n.epochs))
     frame.legend_above(ax)
 
 

@@ -18,3 +18,29 @@ RANGE = {
 MEAN = {"untrained": Printed(0.10, "section 2"), "long": Printed(0.9442, "section 3.1")}
 DISTRIBUTION_SD = {"short": Printed(0.0052, "section 3.3"), "long": Printed(0.00033, "section 3.3")}
 VARIANCE_RATIO = {"long": Printed("22 [20]", "figure 5; 0.149 and 0.033 % give 20")}
+
+CORRELATION = {
+  "short": Printed("substantial", "section 3.1; figure 2 prints no number"),
+  "long": Printed("nearly none", "section 3.1; figure 2 prints no number"),
+}
+TOP_QUARTER_GAIN = {"long": Printed(0.0002, "section 3.1; 0.007 % would fit section 3.3")}
+BEST_RUN_GAIN = {"long": Printed("not above 0 %", "section 3.1")}
+INDEPENDENT_SD = {
+  "short": Printed(0.0022, "section 3.3"),
+  "long": Printed(0.00145, "arXiv v4, section 3.2"),
+}
+OVER_INDEPENDENT = {
+  "short": Printed("6.5", "from 0.56 and 0.22 %"),
+  "long": Printed("1.06", "from 0.149 and 0.145 %"),
+}
+# Figure 4: images 776 and 796 of the test set, 60,000 runs.
+RIGHT = (Printed(0.362, "figure 4, image 776"), Printed(0.607, "figure 4, image 796"))
+BOTH_RIGHT = Printed("21.83 %, the product is 21.97 %", "figure 4")
+P_VALUE = Printed("0.16", "from figure 4's counts")
+BINOMIAL_OVER_OBSERVED = Printed("≈ 2.5", "figure 13 [14]; 0.9441 and 0.149 % give 2.38")
+INDEPENDENT_OVER_OBSERVED = Printed("0.95", "from 0.145 and 0.149 %")
+DEPENDENT_PAIRS = Printed("5 of 49,995,000", "figure 14 [13]")
+MOST_DEPENDENT = tuple(
+  Printed(f"{product} → {joint} %", "figure 14 [13]")
+  for product, joint in ((46.76, 59.78), (58.46, 64.57), (40.89, 43.63), (25.46, 27.96), (43.88, 46.04))
+)

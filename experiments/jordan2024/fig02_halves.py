@@ -1,0 +1,90 @@
+"""Jordan 2024, figure 2 and section 3.1: is a run that is lucky on one half of the test set lucky on the other?
+
+After a short training it is, after a long one hardly. The halves are the examples of even and of odd index, as in the
+paper; but tensorflow-datasets and the JPEG copy have orders of their own, so the halves of CIFAR-10 are other ones.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from experiments import frame
+from experiments.frame import Row, Trained, between, percent
+from experiments.jordan2024 import paper
+from experiments.jordan2024.campaigns import DURATIONS, said
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figure 2: accuracies on two halves of the test set"
+PANELS = 4
+MISSING = "the paper's own halves: tensorflow-datasets orders the test set otherwise; any two halves would do"
+REPLICATES = 200
+
+
+class Halves(NamedTuple):
+  """Accuracies of the runs on both halves, and what one says of the other; intervals of 95 % over runs."""
+
+  epochs: int
+  runs: int
+  correlation: float
+  correlation_interval: tuple[float, float]
+  quarter_gain: float  # of the quarter best on one half, on the other half; mean of both ways round
+  quarter_gain_interval: tuple[float, float]
+  best_gain: tuple[float, float]  # of the run best on the even half, on the odd one, and the other way round
+  sd: float  # of a run's accuracy on a half, which is the error of `best_gain`
+  even: Float[np.ndarray, " runs"]
+  odd: Float[np.ndarray, " runs"]
+
+
+def compute(trained: Trained) -> dict[str, Halves]:
+  return {d: halves(trained.epochs(d), trained.tallies(d)) for d in DURATIONS}
+
+
+def halves(epochs: int, tallies: stats.Tallies) -> Halves:
+  examples = np.array([[(tallies.examples + 1) // 2], [tallies.examples // 2]])
+  even, odd = 1 - tallies.halves / examples
+  best = tallies.top_fraction_gain(1 / tallies.runs)
+  gain = tallies.top_fraction_gain_bootstrap(key=jax.random.key(0), replicates=REPLICATES)
+  return Halves(
+    epochs, tallies.runs, float(tallies.split_correlation()), tuple(map(float, tallies.split_correlation_interval())),
+    float(tallies.top_fraction_gain().mean), (float(gain.low), float(gain.high)),
+    (float(best.even_to_odd), float(best.odd_to_even)), float(np.sqrt((even.var(ddof=1) + odd.var(ddof=1)) / 2)),
+    even, odd,
+  )  # fmt: skip
+
+
+def rows(numbers: Mapping[str, Halves]) -> list[Row]:
+  short, long = numbers["short"], numbers["long"]
+  falls = frame.below(long.correlation_interval, short.correlation_interval)
+  loses = frame.below(long.quarter_gain_interval, short.quarter_gain_interval)
+  return [
+    *(
+      Row.of(f"correlation of the halves, {said(d, n.epochs)}", paper.CORRELATION.get(d),
+             between(n.correlation, *n.correlation_interval), n.runs, *(falls if d == "long" else ()))
+      for d, n in numbers.items()
+    ),
+    *(
+      Row.of(f"gain of the top quarter on the other half, {said(d, n.epochs)}", paper.TOP_QUARTER_GAIN.get(d),
+             between(n.quarter_gain, *n.quarter_gain_interval, 100, " %"), n.runs,
+             *(loses if d == "long" else ()))
+      for d, n in numbers.items()
+    ),
+    *(
+      Row.of(f"gain of the best run on the other half, {said(d, n.epochs)}", paper.BEST_RUN_GAIN.get(d),
+             f"{percent(n.best_gain[0], n.sd)} and {percent(n.best_gain[1], n.sd)}", n.runs)
+      for d, n in numbers.items()
+    ),
+  ]  # fmt: skip
+
+
+def plot(numbers: Mapping[str, Halves], axes: np.ndarray) -> None:
+  for ax, n in zip(axes, numbers.values(), strict=True):
+    plots.split_scatter(n.even, n.odd, ax, correlation=n.correlation)
+    ax.set_title(frame.duration(n.epochs), pad=22)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

@@ -1,0 +1,116 @@
+"""Jordan 2024, figure 3 and section 3.2: the accuracies beside what independent errors on the examples would give.
+
+If each example went wrong with its own probability, independently of the others, the accuracy's variance would be
+Σ ε (1 - ε)/n². Short trainings vary more than that; long ones of the paper do not.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from experiments import frame
+from experiments.frame import Row, Spread, Trained, between, percent, root
+from experiments.jordan2024 import paper
+from experiments.jordan2024.campaigns import DURATIONS, said
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figure 3: test-set accuracy beside independent errors"
+PANELS = 5
+
+
+class Independence(NamedTuple):
+  """Accuracies observed, and as many simulated with each example's error rate and independent errors."""
+
+  epochs: int
+  observed: Spread
+  predicted: float  # standard deviation
+  predicted_se: float
+  ratio: float  # of the variances, observed over predicted
+  interval: tuple[float, float]  # 95 % over runs, the prediction taken as known
+  simulated: Float[np.ndarray, " runs"]  # accuracies, in descending order
+
+
+def compute(trained: Trained) -> dict[str, Independence]:
+  numbers = {}
+  for name in DURATIONS:
+    se = float(stats.independent_errors_variance_se(trained.errors(name)))
+    numbers[name] = independence(trained.epochs(name), trained.tallies(name), se)
+  return numbers
+
+
+def independence(epochs: int, tallies: stats.Tallies, variance_se: float = math.nan) -> Independence:
+  observed, variance = frame.spread_of_tallies(tallies), float(tallies.independent_errors_variance())
+  interval = (float(end) / variance if variance else math.nan for end in stats.variance_interval(observed.accuracies))
+  ratio = observed.sd**2 / variance if variance else math.nan
+  predicted, se = root(variance, variance_se)
+  return Independence(epochs, observed, predicted, se, ratio, tuple(interval), simulated(tallies))
+
+
+def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
+  """Accuracies of as many runs whose errors are independent, drawn from their exact law."""
+  law = stats.poisson_binomial_pmf(tallies.example_error_rates())
+  runs = np.random.default_rng(0).multinomial(tallies.runs, law / law.sum())
+  return 1 - np.repeat(np.arange(len(law)), runs) / tallies.examples
+
+
+def rows(numbers: Mapping[str, Independence]) -> list[Row]:
+  short, long = numbers["short"], numbers["long"]
+  falls = frame.below(long.interval, short.interval)
+  return [
+    *(
+      Row.of(f"sd of accuracy, {said(d, n.epochs)}", paper.SD[d], percent(n.observed.sd, n.observed.sd_se),
+             n.observed.runs)
+      for d, n in numbers.items()
+    ),
+    *(
+      Row.of(f"sd if errors were independent, {said(d, n.epochs)}", paper.INDEPENDENT_SD.get(d),
+             percent(n.predicted, n.predicted_se), n.observed.runs)
+      for d, n in numbers.items()
+    ),
+    *(
+      Row.of(f"variance, observed over independent, {said(d, n.epochs)}", paper.OVER_INDEPENDENT.get(d),
+             between(n.ratio, *n.interval), n.observed.runs, *(falls if d == "long" else ()))
+      for d, n in numbers.items()
+    ),
+  ]  # fmt: skip
+
+
+def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
+  """A pair of histograms a duration; last, both standard deviations against the duration."""
+  *left, right = axes
+  for ax, n in zip(left, numbers.values(), strict=True):
+    histograms({"observed": n.observed.accuracies, "independent": n.simulated}, ax, n.observed.examples)
+    ax.set_title(frame.duration(n.epochs))
+  shown = list(numbers.values())
+  for label, color, marker, sd in (
+    ("observed", plots.BLUE, "o", [n.observed.sd for n in shown]),
+    ("independent errors", plots.VERMILION, "s", [n.predicted for n in shown]),
+  ):
+    right.plot(range(len(shown)), 100 * np.array(sd), color=color, marker=marker, label=label)
+  right.set(xlabel="training duration (epochs)", ylabel="standard deviation of accuracy (%)", ylim=(0, None))
+  right.set_xticks(range(len(shown)), [str(n.epochs) for n in shown])
+  right.spines[["top", "right"]].set_visible(False)
+  right.grid(alpha=0.25, linewidth=0.7)
+  right.legend(frameon=False, fontsize="small")
+
+
+def histograms(groups: Mapping[str, Float[np.ndarray, " _"]], ax: Axes, examples: int) -> None:
+  """Accuracies of several kinds in the same bins."""
+  edges = 100 * plots.bin_edges(list(groups.values()), examples)
+  for (label, values), color in zip(groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False):
+    label = f"{label}: sd {plots.percent(values.std(ddof=1))}"
+    ax.hist(
+      100 * values, edges, density=True, histtype="stepfilled", facecolor=(color, 0.25), edgecolor=color, label=label
+    )
+  ax.set(xlabel="test accuracy (%)", ylabel="density (per percentage point)")
+  ax.spines[["top", "right"]].set_visible(False)
+  frame.legend_above(ax)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

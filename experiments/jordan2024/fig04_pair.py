@@ -1,0 +1,97 @@
+"""Jordan 2024, figure 4: two test examples on which runs err independently.
+
+The pair is chosen by each example's share of runs that are right, not by how the two go together: those nearest to the
+paper's 36.2 and 60.7 %. Beside it, the p-values of all pairs of examples that 30 to 70 % of the runs have right:
+under independence they are uniform.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from experiments import frame
+from experiments.frame import Row, Trained, percent
+from experiments.jordan2024 import paper
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figure 4: a pair of examples with independent errors"
+PANELS = 3
+MIDDLE = (0.3, 0.7)
+
+
+class Pair(NamedTuple):
+  """Two examples, the shares of runs that have them right, and how far these are from independent."""
+
+  runs: int
+  examples: tuple[int, int]
+  right: tuple[float, float]
+  both: float
+  p_value: float  # of the χ² test of the 2 × 2 table, one degree of freedom
+  images: np.ndarray
+  p_values: Float[np.ndarray, " pairs"]  # of all pairs in the middle
+
+
+def compute(trained: Trained) -> Pair:
+  return pair(trained.tallies("long", pairs=True), trained.images("long"))
+
+
+def pair(tallies: stats.Tallies, images: np.ndarray) -> Pair:
+  rates = 1 - tallies.example_error_rates()
+  first = int(abs(rates - paper.RIGHT[0].value).argmin())
+  away = abs(rates - paper.RIGHT[1].value)
+  away[first] = math.inf
+  examples = first, int(away.argmin())
+  chosen = p_values(tallies, np.array(examples))[0]
+  middle = np.flatnonzero((rates >= MIDDLE[0]) & (rates <= MIDDLE[1]))
+  right = tuple(float(rates[i]) for i in examples)
+  both = 1 - (2 - sum(right)) + tallies.joint_errors[examples] / tallies.runs
+  return Pair(
+    tallies.runs, examples, right, float(both), float(chosen), images[list(examples)], p_values(tallies, middle)
+  )
+
+
+def p_values(tallies: stats.Tallies, examples: np.ndarray) -> Float[np.ndarray, " pairs"]:
+  """Of the χ² test of independence of every two of some examples; 1 where an example is always right, or never."""
+  runs, wrong = tallies.runs, tallies.wrong[examples].astype(float)
+  i, j = np.triu_indices(len(examples), 1)
+  joint = tallies.joint_errors[examples[i], examples[j]]
+  covariance = runs * joint - wrong[i] * wrong[j]
+  spread = wrong[i] * (runs - wrong[i]) * wrong[j] * (runs - wrong[j])
+  return scipy.stats.chi2.sf(np.where(spread > 0, runs * covariance**2 / np.where(spread > 0, spread, 1), 0), df=1)
+
+
+def rows(numbers: Pair) -> list[Row]:
+  n = numbers
+  se = [math.sqrt(p * (1 - p) / n.runs) for p in (*n.right, n.both)]
+  found, pairs = float((n.p_values < 0.05).mean()) if len(n.p_values) else math.nan, len(n.p_values)
+  return [
+    *(
+      Row.of(f"runs that have the {which} example right", printed, percent(p, e), n.runs)
+      for which, printed, p, e in zip(("first", "second"), paper.RIGHT, n.right, se[:2], strict=True)
+    ),
+    Row.of("runs that have both right", paper.BOTH_RIGHT,
+           f"{percent(n.both, se[2])}, the product is {percent(n.right[0] * n.right[1])}", n.runs),
+    Row.of("p-value of the χ² test", paper.P_VALUE, f"{n.p_value:.2g}", n.runs, n.p_value > 0.05,
+           "" if n.p_value > 0.05 else "this pair depends; see the share of such pairs"),
+    Row.of("pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance", None,
+           f"{percent(found)} of {pairs}", n.runs),
+  ]  # fmt: skip
+
+
+def plot(numbers: Pair, axes: np.ndarray) -> None:
+  *images, right = axes
+  for ax, example, image, rate in zip(images, numbers.examples, numbers.images, numbers.right, strict=True):
+    frame.show_image(image, ax)
+    ax.set_title(f"test example {example}: {100 * rate:.1f} % right")
+  right.hist(numbers.p_values, np.linspace(0, 1, 21), density=True, facecolor=(plots.BLUE, 0.55), edgecolor="white")
+  right.axhline(1, color=plots.VERMILION, linestyle="--", label="independent errors")
+  right.set(xlabel="p-value of the χ² test", ylabel="density", title=f"{len(numbers.p_values)} pairs 30–70 % right")
+  right.legend(frameon=False, fontsize="small")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

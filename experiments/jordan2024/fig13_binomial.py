@@ -1,0 +1,77 @@
+"""Jordan 2024, figure 13 [14]: the binomial approximation overestimates the variance of test-set accuracy.
+
+It takes all examples as equally hard. Independent errors with each example's own rate are the better estimate, where
+runs hardly differ on the distribution.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments import frame
+from experiments.frame import Row, Spread, Trained, between
+from experiments.jordan2024 import paper
+from experiments.jordan2024.fig03_independent_errors import histograms, simulated
+from vmapseeds import stats
+
+TITLE = "Figure 13 [14]: the binomial approximation overestimates variance"
+
+
+class Binomial(NamedTuple):
+  """Accuracies observed, and as many simulated; ratios are of variances, over the observed one."""
+
+  epochs: int
+  observed: Spread
+  over_observed: dict[str, float]
+  intervals: dict[str, tuple[float, float]]  # 95 % over runs, the prediction taken as known
+  simulated: dict[str, Float[np.ndarray, " runs"]]  # accuracies
+
+
+def compute(trained: Trained) -> Binomial:
+  return binomial(trained.epochs("long"), trained.tallies("long"))
+
+
+def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
+  observed, n = frame.spread_of_tallies(tallies), tallies.examples
+  predicted = {
+    "binomial": float(stats.binomial_variance(1 - observed.mean, n)),
+    "independent": float(tallies.independent_errors_variance()),
+  }
+  low, high = (float(end) for end in stats.variance_interval(observed.accuracies))
+  drawn = np.random.default_rng(0).binomial(n, observed.mean, tallies.runs) / n
+  return Binomial(
+    epochs, observed, {k: v / observed.sd**2 for k, v in predicted.items()},
+    {k: (v / high, v / low) for k, v in predicted.items()},
+    {"binomial": drawn, "independent": simulated(tallies)},
+  )  # fmt: skip
+
+
+def rows(numbers: Binomial) -> list[Row]:
+  n = numbers
+  low, high = n.intervals["binomial"]
+  over = True if low > 1 else False if high < 1 else None
+  # At both ends of the observed variance's interval: which of the two is nearer to it?
+  nearer = {abs(math.log(i)) < abs(math.log(b)) for i, b in zip(n.intervals["independent"], (low, high), strict=True)}
+  nearer = nearer.pop() if len(nearer) == 1 else None
+  why = {None: f"{n.observed.runs} runs leave it open", True: ""}
+  genuine = "runs differ on the distribution itself, which this approximation leaves out"
+  return [
+    Row.of(f"variance, {name} over observed", printed, between(n.over_observed[name], *n.intervals[name]),
+           n.observed.runs, holds, why.get(holds, genuine))
+    for name, printed, holds in (
+      ("binomial", paper.BINOMIAL_OVER_OBSERVED, over),
+      ("independent", paper.INDEPENDENT_OVER_OBSERVED, nearer),
+    )
+  ]  # fmt: skip
+
+
+def plot(numbers: Binomial, axes: np.ndarray) -> None:
+  groups = {"observed": numbers.observed.accuracies, "independent errors": numbers.simulated["independent"]}
+  histograms(groups | {"binomial": numbers.simulated["binomial"]}, axes[0], numbers.observed.examples)
+  axes[0].set_title(f"{frame.duration(numbers.epochs)}, {numbers.observed.runs} runs")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

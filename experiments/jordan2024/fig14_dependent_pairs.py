@@ -1,0 +1,94 @@
+"""Jordan 2024, figure 14 [13]: the pairs of test examples whose errors are farthest from independent.
+
+The paper's criterion is a deviation of the probability that both are right of more than 2 %. With few runs chance alone
+takes many independent pairs beyond it, so what it gives stands beside what is found.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from experiments import frame
+from experiments.frame import Row, Trained, percent
+from experiments.jordan2024 import paper
+from vmapseeds import stats
+from vmapseeds.reports import plots
+from vmapseeds.stats import DependentPairs
+
+TITLE = "Figure 14 [13]: pairs of examples with dependent errors"
+PANELS = 6
+SHOWN = 5
+LEAST = 0.02
+FEW = 1e-4  # of all pairs, at most, are a small number; the paper has 1e-7
+
+
+class Pairs(NamedTuple):
+  """Pairs beyond the threshold, how many chance alone puts there, and those that deviate most."""
+
+  runs: int
+  pairs: int  # of examples
+  thresholds: Float[np.ndarray, " levels"]  # of the deviation, the first is the paper's
+  found: Int[np.ndarray, " levels"]
+  by_chance: Float[np.ndarray, " levels"]
+  most: DependentPairs
+  right: Float[np.ndarray, "shown 2"]
+  images: np.ndarray  # (shown, 2, height, width, channels)
+
+
+def compute(trained: Trained) -> Pairs:
+  return pairs(trained.tallies("long", pairs=True), trained.images("long"))
+
+
+def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
+  most, rates = tallies.most_dependent_pairs(SHOWN), tallies.example_error_rates()
+  both = np.stack([most.i, most.j], axis=1)
+  beyond = tallies.dependent_pairs(LEAST)
+  deviations = np.sort(abs(beyond.joint - beyond.product))
+  thresholds = np.linspace(LEAST, max(2 * LEAST, deviations.max(initial=0)), 31)
+  found = len(deviations) - np.searchsorted(deviations, thresholds, side="right")
+  by_chance = np.array([stats.expected_false_pairs(rates, tallies.runs, threshold) for threshold in thresholds])
+  return Pairs(
+    tallies.runs, tallies.examples * (tallies.examples - 1) // 2, thresholds, found, by_chance, most,
+    1 - rates[both], images[both],
+  )  # fmt: skip
+
+
+def rows(numbers: Pairs) -> list[Row]:
+  n = numbers
+  found, by_chance = n.found[0], n.by_chance[0]
+  few = bool(found <= FEW * n.pairs)
+  why = f"{n.runs} runs are too few to say" if by_chance >= 1 else "" if few else f"{percent(found / n.pairs)} of them"
+  return [
+    Row.of("pairs that deviate by more than 2 %", paper.DEPENDENT_PAIRS,
+           f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone", n.runs, few if by_chance < 1 else None, why),
+    *(
+      Row.of(f"pair {k}, independent → both right", printed,
+             f"{100 * product:.2f} → {100 * joint:.2f} ± {100 * (joint * (1 - joint) / n.runs) ** 0.5:.2g} %", n.runs)
+      for k, (printed, joint, product) in enumerate(
+        zip(paper.MOST_DEPENDENT, n.most.joint, n.most.product, strict=False), 1
+      )
+    ),
+  ]  # fmt: skip
+
+
+def plot(numbers: Pairs, axes: np.ndarray) -> None:
+  """Both images of a pair side by side; last, how many pairs deviate by more than so much, and by chance alone."""
+  *axes, last = axes
+  for ax in axes[len(numbers.images) :]:
+    ax.set_axis_off()
+  most = numbers.most
+  for ax, images, i, j, joint, product in zip(axes, numbers.images, *most, strict=False):
+    between = np.full((images.shape[1], 1, images.shape[3]), images.max())
+    frame.show_image(np.concatenate([images[0], between, images[1]], axis=1), ax)
+    ax.set_title(f"examples {i} and {j}\nboth right {100 * joint:.1f} %, product {100 * product:.1f} %", fontsize=10)
+  shown = {"found": (numbers.found, plots.BLUE, "-"), "by chance alone": (numbers.by_chance, plots.VERMILION, "--")}
+  for label, (counts, color, style) in shown.items():
+    last.plot(100 * numbers.thresholds, counts, color=color, linestyle=style, label=label)
+  last.set_yscale("symlog", linthresh=1)
+  last.set(xlabel="deviation of P(both right), at least (%)", ylabel="pairs of examples", ylim=(0, None))
+  last.legend(frameon=False, fontsize="small")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

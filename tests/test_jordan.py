@@ -1,0 +1,209 @@
+"""Figures of Jordan 2024: their numbers against loops over runs and SciPy, and when a row says that a pattern holds."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from matplotlib.figure import Figure
+
+from experiments import frame
+from experiments.jordan2024 import (
+  fig01_accuracies,
+  fig02_halves,
+  fig03_independent_errors,
+  fig04_pair,
+  fig05_distribution_variance,
+  fig13_binomial,
+  fig14_dependent_pairs,
+)
+from vmapseeds import stats
+
+RUNS, EXAMPLES = 40, 31
+IMAGES = np.arange(EXAMPLES * 4, dtype=np.uint8).reshape(EXAMPLES, 2, 2, 1)
+
+
+def drawn(seed: int, common: float) -> np.ndarray:
+  """Errors of runs of which some are better than others."""
+  rng = np.random.default_rng(seed)
+  rates = np.linspace(0, 0.8, EXAMPLES) + common * rng.standard_normal((RUNS, 1))
+  return rng.random((RUNS, EXAMPLES)) < rates
+
+
+ERRORS = {name: drawn(k, common) for k, (name, common) in enumerate(
+  {"untrained": 0.1, "short": 0.3, "medium": 0.1, "long": 0.0}.items())}  # fmt: skip
+
+
+def tallied(errors: np.ndarray, pairs: bool = False) -> stats.Tallies:
+  return stats.tally(errors.astype(int), np.zeros(errors.shape[1], int), 2, pairs=pairs)
+
+
+TALLIES = {name: tallied(errors) for name, errors in ERRORS.items()}
+PAIRS = tallied(ERRORS["long"], pairs=True)
+
+
+def by_quantity(rows: list[frame.Row]) -> dict[str, frame.Row]:
+  assert all(row.quantity and row.ours for row in rows)
+  return {row.quantity: row for row in rows}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_spread(name):
+  accuracy = 1 - ERRORS[name].mean(1)
+  for s in (frame.spread(ERRORS[name]), frame.spread_of_tallies(TALLIES[name])):
+    np.testing.assert_allclose(np.sort(s.accuracies), np.sort(accuracy), rtol=1e-12)
+    expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
+    np.testing.assert_allclose([s.mean, s.sd, s.mean_se], expected, rtol=1e-9)
+    without_each = np.array([np.delete(accuracy, run).var(ddof=1) for run in range(RUNS)])
+    assert s.sd_se == pytest.approx(((RUNS - 1) * without_each.var()) ** 0.5 / (2 * accuracy.std(ddof=1)))
+
+
+def test_accuracies_narrow():
+  numbers = {name: fig01_accuracies.accuracy(4, t) for name, t in TALLIES.items()}
+  rows = by_quantity(fig01_accuracies.rows(numbers))
+  assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].holds is True
+  assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].paper == "0.149 %"
+  numbers["short"], numbers["long"] = numbers["long"], numbers["short"]
+  assert by_quantity(fig01_accuracies.rows(numbers))["sd of accuracy, long: 4 epochs, the paper's 64"].holds is False
+  numbers["short"] = numbers["long"]
+  assert by_quantity(fig01_accuracies.rows(numbers))["sd of accuracy, long: 4 epochs, the paper's 64"].holds is None
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_halves(name):
+  n = fig02_halves.halves(4, TALLIES[name])
+  even, odd = 1 - ERRORS[name][:, ::2].mean(1), 1 - ERRORS[name][:, 1::2].mean(1)
+  np.testing.assert_allclose(sorted(zip(n.even, n.odd, strict=True)), sorted(zip(even, odd, strict=True)))
+  assert n.correlation == pytest.approx(np.corrcoef(even, odd)[0, 1])
+  assert n.correlation_interval[0] < n.correlation < n.correlation_interval[1]
+  best = even == even.max()
+  assert n.best_gain[0] == pytest.approx(odd[best].mean() - odd.mean())
+
+
+def test_independent_errors():
+  for name, errors in ERRORS.items():
+    n = fig03_independent_errors.independence(4, TALLIES[name])
+    rates = errors.mean(0)
+    predicted = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
+    assert n.predicted == pytest.approx(predicted**0.5)
+    assert n.ratio == pytest.approx(errors.mean(1).var(ddof=1) / predicted)
+    assert len(n.simulated) == RUNS
+
+
+def test_simulated_runs_have_the_law_of_independent_errors():
+  rates = np.linspace(0, 0.8, 9)
+  errors = np.arange(1000)[:, None] < 1000 * rates
+  n = fig03_independent_errors.simulated(tallied(errors))
+  slow = 1 - (np.random.default_rng(1).random((1000, 9)) < rates).mean(1)
+  assert n.mean() == pytest.approx(1 - rates.mean(), abs=4 * n.std() / 1000**0.5)
+  assert scipy.stats.ks_2samp(n, slow).pvalue > 0.01
+
+
+def test_pair():
+  n = fig04_pair.pair(PAIRS, IMAGES)
+  right = ~ERRORS["long"]
+  rates = right.mean(0)
+  first = np.abs(rates - 0.362).argmin()
+  second = min((i for i in range(EXAMPLES) if i != first), key=lambda i: abs(rates[i] - 0.607))
+  assert n.examples == (first, second)
+  np.testing.assert_allclose(n.right, rates[[first, second]])
+  assert n.both == pytest.approx((right[:, first] & right[:, second]).mean())
+  np.testing.assert_array_equal(n.images, IMAGES[[first, second]])
+  table = [[(a & b).sum() for b in (right[:, second], ~right[:, second])] for a in (right[:, first], ~right[:, first])]
+  assert n.p_value == pytest.approx(scipy.stats.chi2_contingency(table, correction=False).pvalue)
+  middle = ((rates >= 0.3) & (rates <= 0.7)).sum()
+  assert len(n.p_values) == middle * (middle - 1) // 2
+  assert by_quantity(fig04_pair.rows(n))["p-value of the χ² test"].holds == (n.p_value > 0.05)
+
+
+def test_a_pair_without_two_uncertain_examples():
+  errors = np.zeros((5, 3), bool)
+  n = fig04_pair.pair(tallied(errors, pairs=True), IMAGES)
+  assert (n.examples, n.p_value, len(n.p_values)) == ((0, 1), 1, 0)
+  assert "—" in fig04_pair.rows(n)[-1].ours
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_distribution_variance(name):
+  errors = ERRORS[name]
+  n = fig05_distribution_variance.variance(4, TALLIES[name])
+  covariance = np.cov(errors.T)
+  off = (covariance.sum() - np.trace(covariance)) / (EXAMPLES * (EXAMPLES - 1))
+  observed, independent = errors.mean(1).var(ddof=1), np.trace(covariance) / EXAMPLES**2
+  assert n.test_set == pytest.approx(observed**0.5)
+  assert n.independent == pytest.approx(independent**0.5)
+  if off <= 0:
+    assert np.isnan(n.distribution)
+    assert n.ratio == np.inf
+    return
+  assert n.distribution == pytest.approx(off**0.5)
+  largest = min(0.25, EXAMPLES / (EXAMPLES - 1) * (stats.variance_interval(errors.mean(1)).high - independent))
+  assert n.interval[1] == pytest.approx(largest**0.5)
+  assert n.ratio_interval[0] == pytest.approx(((1 - 1 / EXAMPLES) * largest + independent) / largest)
+  assert n.ratio_interval[0] < n.ratio < n.ratio_interval[1]
+
+
+def test_a_variance_below_0_is_shown_as_none():
+  """Runs whose errors move from example to example while their number stays: the estimate is below 0."""
+  n = fig05_distribution_variance.variance(1, tallied(np.eye(12, 30, dtype=bool)))
+  assert np.isnan(n.distribution)
+  rows = fig05_distribution_variance.rows(dict.fromkeys(ERRORS, n))
+  assert any(row.ours.startswith("—") for row in rows)
+  fig05_distribution_variance.plot({1: n, 2: n}, Figure().subplots(1, 2))
+  assert frame.plain(n)["distribution"] is None
+
+
+def test_binomial():
+  n = fig13_binomial.binomial(4, PAIRS)
+  errors = ERRORS["long"]
+  rate, rates, observed = errors.mean(), errors.mean(0), errors.mean(1).var(ddof=1)
+  assert n.over_observed["binomial"] == pytest.approx(rate * (1 - rate) / EXAMPLES / observed)
+  independent = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
+  assert n.over_observed["independent"] == pytest.approx(independent / observed)
+
+
+def test_binomial_rows():
+  n = fig13_binomial.binomial(4, PAIRS)
+  cases = {
+    ((2.0, 3.0), (0.9, 1.2)): (True, True),
+    ((1.1, 1.6), (0.3, 0.5)): (True, False),
+    ((0.5, 0.8), (0.3, 0.5)): (False, False),
+    ((0.8, 1.5), (0.6, 1.1)): (None, None),
+  }
+  for (binomial, independent), expected in cases.items():
+    rows = fig13_binomial.rows(n._replace(intervals={"binomial": binomial, "independent": independent}))
+    assert tuple(row.holds for row in rows) == expected
+    assert all(bool(row.why) == (row.holds is not True) for row in rows)
+
+
+def test_dependent_pairs():
+  n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
+  right = ~ERRORS["long"]
+  deviation = {  # R² of it, a whole number
+    (i, j): RUNS * (right[:, i] & right[:, j]).sum() - right[:, i].sum() * right[:, j].sum()
+    for i in range(EXAMPLES)
+    for j in range(i + 1, EXAMPLES)
+  }
+  sizes = np.abs(list(deviation.values()))
+  assert (n.pairs, n.thresholds[0], n.found[0]) == (len(sizes), 0.02, (50 * sizes > RUNS**2).sum())
+  np.testing.assert_array_equal(n.found[1:-1], [(sizes > threshold * RUNS**2).sum() for threshold in n.thresholds[1:-1]])
+  assert n.found[-1] == 0 < n.by_chance[0]
+  farthest = max(deviation, key=lambda pair: abs(deviation[pair]))
+  assert abs(deviation[n.most.i[0], n.most.j[0]]) == abs(deviation[farthest])
+  np.testing.assert_array_equal(n.images[:, 1], IMAGES[n.most.j])
+  row = fig14_dependent_pairs.rows(n)[0]
+  assert (row.holds, row.why) == (None, f"{RUNS} runs are too few to say")
+
+
+def test_dependent_pairs_of_enough_runs():
+  n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
+  known = n._replace(by_chance=np.zeros_like(n.by_chance))
+  assert fig14_dependent_pairs.rows(known)[0].holds is False
+  assert fig14_dependent_pairs.rows(known._replace(found=np.zeros_like(n.found)))[0].holds is True
+
+
+@pytest.mark.parametrize(
+  ("a", "b", "holds"), [((0, 1), (2, 3), True), ((2, 3), (0, 1), False), ((0, 2), (1, 3), None), ((0, 1), (1, 2), None)]
+)
+def test_below(a, b, holds):
+  found, why = frame.below(a, b)
+  assert found is holds
+  assert bool(why) == (holds is not True)
