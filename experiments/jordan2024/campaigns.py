@@ -19,7 +19,7 @@ class Scale(NamedTuple):
 
 SCALES = {
   "smoke": Scale(vs.recipe("digits_cnn"), (0, 1, 2, 4), 16),
-  "laptop": Scale(vs.recipe("cnn_cifar10_binary"), (0, 1, 4, 16), 100),
+  "laptop": Scale(vs.recipe("narrow_cifar10"), (0, 1, 2, 8), 64),
   "gpu": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 1000),
   "paper": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 60_000),
 }
