@@ -108,7 +108,7 @@ def test_tallies_are_updated_in_place():
   tallies.update(before, predictions)
   assert all(leaf.is_deleted() for leaf in before)
   held = tallies.zeros(np.zeros(2000, int), CLASSES, capacity=512, pairs=True, devices=jax.devices()[:1])
-  add = tallies._on_each(tallies._add, held.votes.sharding.mesh)
+  add = tallies._on_each(tallies._add, held.votes.sharding)
   memory = add.lower(held, np.zeros((512, 2000), np.int8), np.ones(512, bool)).compile().memory_analysis()
   assert memory.alias_size_in_bytes == sum(leaf.nbytes for leaf in held) > 4 * 2000**2
   assert memory.temp_size_in_bytes < 8 * 512 * 2048

@@ -45,7 +45,8 @@ class Speed(NamedTuple):
 
 def stages(start: Any, advance: Any, finish: Any, rounds: int, how: Choice) -> lanes.Stages:
   """The three functions of a task as lanes run them."""
-  return lanes.Stages(*(lanes.lowered(part, how.lowering) for part in (start, advance, finish)), rounds)
+  start, advance, finish = (lanes.lowered(part, how.lowering) for part in (start, advance, finish))
+  return lanes.Stages(start, advance, finish, rounds)
 
 
 def measure(task: Task, how: Choice) -> Speed | None:
@@ -64,7 +65,7 @@ def measure(task: Task, how: Choice) -> Speed | None:
     compile_seconds = time.perf_counter() - begun
     if needed > choice.free_memory(devices[0]):
       return None
-    taken, processor = [], []
+    taken, processor = list[float](), list[float]()
     while len(taken) < REPETITIONS and sum(taken) < SECONDS:
       begun = time.perf_counter(), time.process_time()
       step()
@@ -149,14 +150,15 @@ def choose(
       speed = measure(task, how)
       return speed and speed.seconds
 
-    def estimated(how: Choice) -> Estimate:
-      status.update(f"compiling {how.lowering}, lane width {how.width}")
-      return ask(how)
-
     why = f"the default for {platform}"
     if ask:
+
+      def estimated(how: Choice) -> Estimate:
+        status.update(f"compiling {how.lowering}, lane width {how.width}")
+        return ask(how)
+
       # What is known to be the fastest need only fit.
-      fastest = sorted((how for how in known if known[how]), key=known.get)[:1]
+      fastest = sorted((how for how in known if known[how]), key=lambda how: known[how] or 0.0)[:1]
       said = lanes.asked([*fastest, *wanted], estimated, model_steps, narrow=width is None)
       if not (fits := lanes.ranked(said)):
         raise Mistake(_too_large(task, lowering, width, said.values()))
@@ -175,7 +177,7 @@ def choose(
 
 def _too_large(task: Task, lowering: str | None, width: int | None, said: Iterable[Estimate]) -> str:
   least = min(said, key=lambda e: e.memory_bytes or math.inf)
-  needs = f"needs {_size(least.memory_bytes)} of {_size(least.available_bytes)}"
+  needs = f"needs {_size(least.memory_bytes or math.nan)} of {_size(least.available_bytes)}"
   asked = " ".join(f"--{name} {given}" for name, given in (("lowering", lowering), ("lane-width", width)) if given)
   return f"{task.name} {asked} {needs} of memory: give a smaller {'lane width, ' * bool(width)}batch_size or width"
 
@@ -238,33 +240,35 @@ def bench(
     conditions = _conditions(task)
     choice.write_timings(conditions, {how: (s := speeds.get(how)) and s.seconds for how in wanted})
     chosen = choice.best(tried, choice.read_timings(conditions))
-  roofline = 1e6 * product_flops(recipe, task.data[0]) / known.flops if known else None
+  roofline = 1e6 * product_flops(recipe, task.data[0]) / known.flops if known else math.nan
   rows = []
   for how in wanted:
     speed, e = speeds.get(how), said.get(how)
+    made = e if target else speed
     rows.append({
       "lowering": how.lowering,
       "width": how.width,
-      "fits": e.fits if target else speed is not None,
+      "fits": e.fits if target and e else speed is not None,
       "memory_bytes": e.memory_bytes if e else speed and speed.memory_bytes,
       "estimate_us": e and e.seconds and 1e6 * e.seconds,
-      "traffic_us": e and e.seconds and 1e6 * e.traffic_bytes / known.bandwidth,
-      "roofline_us": roofline,
+      "traffic_us": e and e.traffic_bytes and known and 1e6 * e.traffic_bytes / known.bandwidth,
+      "roofline_us": roofline if known else None,
       "launches": e and e.launches,
       "model_steps_per_second": speed and 1 / speed.seconds,
-      "compile_seconds": e.compile_seconds if target else speed and speed.compile_seconds,
+      "compile_seconds": made and made.compile_seconds,
       "chosen": how == chosen,
     })  # fmt: skip
   precision = resolved(recipe, platform)
   title = f"{recipe.name}, batch {recipe.batch_size}, {precision}, {f'{len(devices)} × ' * bool(devices)}{kind}"
+  best = f"{chosen.lowering}, lane width {chosen.width}" if chosen else ""
   if target:
-    which = f"the best estimate: {chosen.lowering}, lane width {chosen.width}" if chosen else "none fits"
+    which = f"the best estimate: {best}" if chosen else "none fits"
     kept = (
       f"a model-step by the compiler's estimate, its bytes at the device's roof; products: {_microseconds(roofline)}\n"
       f"{which}; a campaign would time the best {MEASURED}"
     )
   else:
-    kept = f"campaigns take {chosen.lowering}, lane width {chosen.width}: kept in {choice.timings_file()}"
+    kept = f"campaigns take {best}: kept in {choice.timings_file()}"
   (console or Console()).print(_table(rows, title, kept))
   return rows
 

@@ -33,6 +33,7 @@ from vmapseeds.results.networks import StoredNetworks
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
+from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results
@@ -40,7 +41,7 @@ from vmapseeds.training import objects
 from vmapseeds.training.recipes import RECIPES, Recipe, plugins
 from vmapseeds.training.recipes import recipe as named
 from vmapseeds.training.runs import Run, Runs, as_runs
-from vmapseeds.training.supervised import supervised
+from vmapseeds.training.supervised import Supervised, supervised
 from vmapseeds.training.task import Task
 
 SEED_BATCH = 256
@@ -87,7 +88,8 @@ class Begun(NamedTuple):
   task: Task
   runs: Runs
   how: lanes.Choice
-  options: Options  # with the seed batch that was chosen
+  options: Options
+  seed_batch: int  # that of the options, or what was chosen
 
 
 def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, options: Options) -> Begun:
@@ -110,16 +112,16 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
     if root.get("data_digest") == task.data_digest:
       task = lying_elsewhere(task, root)
     how = chosen(task, runs, options, root)
-    begun = dataclasses.replace(options, seed_batch=options.seed_batch or fitting_seed_batch(task, runs, how, options))
+    seed_batch = options.seed_batch or fitting_seed_batch(task, runs, how, options)
     try:
       with writing(out):
         results = description.open_or_create(
-          out, task, runs, block_runs=begun.seed_batch, conditions=conditions(task, how), versions=versions(),
+          out, task, runs, block_runs=seed_batch, conditions=conditions(task, how), versions=versions(),
           force_mixed=options.force_mixed, tallied=tallied, pairs=options.pairs,
         )  # fmt: skip
     except FileExistsError:
       continue  # another process has made the folder since we looked: what it chose counts
-    return Begun(results, task, runs, how, begun)
+    return Begun(results, task, runs, how, options, seed_batch)
 
 
 def found(task: Recipe | Task | str) -> Recipe | Task:
@@ -135,19 +137,28 @@ def prepared(
   task: Recipe | Task, runs: Runs, logits: bool = False, keep_params: bool = False, predictions: str = "all"
 ) -> Task:
   """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
-  device = lanes.start_jax()[0]
   if isinstance(task, Recipe):
-    base = StoredNetworks(task.start_from) if task.start_from else None
-    kept = dict(logits=logits, keep_params=keep_params, predictions=predictions == "all")
-    return supervised(task, runs, **kept, memory=free_memory(device), base=base)
+    return of_recipe(task, runs, logits, keep_params, predictions)
+  lanes.start_jax()
   if logits or keep_params or predictions == "none":
     raise Mistake(f"{task.name} is a task, whose finish says what is kept: leave logits, keep_params, predictions out")
   return task
 
 
+def of_recipe(
+  recipe: Recipe, runs: Runs, logits: bool = False, keep_params: bool = False, predictions: str = "all"
+) -> Supervised:
+  """A recipe's task, its data loaded."""
+  memory = free_memory(lanes.start_jax()[0])
+  base = StoredNetworks(recipe.start_from) if recipe.start_from else None
+  return supervised(
+    recipe, runs, logits=logits, keep_params=keep_params, predictions=predictions == "all", memory=memory, base=base
+  )
+
+
 def lying_elsewhere(task: Task, root: dict[str, Any]) -> Task:
   """The same task, of the same data and stored networks, by the names that the folder has of where they lie."""
-  if not hasattr(task, "recipe"):
+  if not isinstance(task, Supervised):
     return task
   theirs = json.loads(root["recipe"])
   places = {field: theirs[field] for field in ("dataset", "start_from") if isinstance(theirs.get(field), str)}
@@ -229,8 +240,7 @@ def resume(out: str | os.PathLike, options: Options, *, dataset: str | os.PathLi
     mixed = description.check_same(results, task, runs, conditions(task, how), versions(), options.force_mixed)
     description.settle(results, conditions(task, how), versions(), mixed)
   options = dataclasses.replace(options, **kept)
-  batch = options.seed_batch or fitting_seed_batch(task, runs, how, options)
-  return Begun(results, task, runs, how, dataclasses.replace(options, seed_batch=batch))
+  return Begun(results, task, runs, how, options, options.seed_batch or fitting_seed_batch(task, runs, how, options))
 
 
 class Replay(NamedTuple):
@@ -312,12 +322,14 @@ def prepared_again(
     lying = asked if dataset is None else asked.replace(dataset=os.fspath(dataset))
     if str(lying.dataset).endswith(".npz") and not os.path.exists(lying.dataset):
       raise Mistake(f"no such file {lying.dataset!r}, the data of {out}: say where they are with --dataset PATH")
-    task = dataclasses.replace(prepared(lying, runs, **kept), recipe=asked)
+    task = dataclasses.replace(of_recipe(lying, runs, **kept), recipe=asked)
   if task.data_digest != root["data_digest"]:
-    if getattr(task, "base", None) and str(root["data_digest"]).startswith(f"{task.dataset.digest} "):
-      raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
-    what = getattr(getattr(task, "dataset", task), "name", "")
-    raise Mistake(f"the data {what} are not those of {out}: say where those are with --dataset PATH")
+    name = task.name
+    if isinstance(task, Supervised) and task.dataset:
+      name = task.dataset.name
+      if task.base and str(root["data_digest"]).startswith(f"{task.dataset.digest} "):
+        raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
+    raise Mistake(f"the data {name} are not those of {out}: say where those are with --dataset PATH")
   return task
 
 
@@ -354,8 +366,8 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
   Returns:
     The blocks that other processes are still training.
   """
-  results, task, runs, how, options = begun
-  out, seed_batch, shared = results.path, options.seed_batch, on_devices(task)
+  results, task, runs, how, options, seed_batch = begun
+  out, shared = results.path, on_devices(task)
   mine: list[int] = []
   pause = POLL
   done = results.done[: len(runs)]
@@ -396,16 +408,16 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
       batch = left[:seed_batch]
       how = agreed(results, how, options)
       table = task.lanes(runs[batch])
-      keeper = options.checkpoint_every and checkpoints.Checkpoints(
-        out, batch, table, options.checkpoint_every, fits=provenance(task, how),
-        reached=functools.partial(bar.at_epoch, len(batch)),
-      )  # fmt: skip
+      keeper = None
+      if options.checkpoint_every:
+        reached, fits = functools.partial(bar.at_epoch, len(batch)), provenance(task, how)
+        keeper = checkpoints.Checkpoints(out, batch, table, options.checkpoint_every, fits=fits, reached=reached)
       try:
         outputs, told, counts = trained(results, task, shared, batch, table, how, keeper, bar)
       except jax.errors.JaxRuntimeError as error:
         width = narrower(how.width, error, results, options)
         how = lanes.Choice(how.lowering, width)
-        results.revise(lambda root, width=width: {**root, "lane_width": width})
+        results.revise(lambda root: {**root, "lane_width": width})
         continue
       # A process that slept for longer than the lease has lost its blocks, and others may be writing them.
       kept = np.isin(batch // results.block_runs, [b for b in mine if claims.holds(b)])
@@ -492,9 +504,8 @@ def uninterrupted() -> Iterator[None]:
   if threading.current_thread() is not threading.main_thread():
     yield
     return
-  came = []
-  handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
-  handlers = {s: handler for s, handler in handlers.items() if callable(handler)}
+  came: list[tuple[int, Any]] = []
+  handlers = {s: handler for s in (signal.SIGINT, signal.SIGTERM) if callable(handler := signal.getsignal(s))}
   for s in handlers:
     signal.signal(s, lambda number, frame: came.append((number, frame)))
   try:
@@ -502,12 +513,12 @@ def uninterrupted() -> Iterator[None]:
   finally:
     for s, handler in handlers.items():
       signal.signal(s, handler)
-    if came:
-      handlers[came[0][0]](*came[0])
+    for number, frame in came[:1]:
+      handlers[signal.Signals(number)](number, frame)
 
 
 @contextmanager
-def writing(out: str | os.PathLike) -> Iterator[None]:
+def writing(out: Folder) -> Iterator[None]:
   """Makes of a disk that is full, or fails, one line."""
   try:
     yield

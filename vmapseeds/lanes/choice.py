@@ -91,11 +91,11 @@ def time_candidates(
 
 def best(wanted: Sequence[Choice], timings: Mapping[Choice, float | None]) -> Choice:
   """The fastest of what was measured; the first candidate as long as nothing is known of it."""
-  measured = [c for c in timings if timings[c] is not None]
+  measured = {c: seconds for c, seconds in timings.items() if seconds is not None}
   if wanted[0] not in timings:
     return wanted[0]
   if measured:
-    return min(measured, key=timings.get)
+    return min(measured, key=measured.__getitem__)
   return next((c for c in wanted if c not in timings), min(wanted, key=lambda c: c.width))
 
 

@@ -18,6 +18,7 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from vmapseeds.lanes import forward, im2col
@@ -26,7 +27,7 @@ from vmapseeds.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")
 Out = TypeVar("Out")
-_lowering = contextvars.ContextVar("lowering", default=None)
+_lowering = contextvars.ContextVar[str | None]("lowering", default=None)
 
 
 def default_lowering() -> str:
@@ -65,8 +66,8 @@ class Window:
   padding: tuple[tuple[int, int], ...]
   dilation: tuple[int, ...]
   groups: int
-  precision: object
-  dtype: object
+  precision: jax.lax.PrecisionLike
+  dtype: DTypeLike | None
 
   def lax(self, x, w):
     """XLA's own convolution."""
@@ -168,7 +169,7 @@ def _lanes(part, window):
 
 
 # XLA's own convolution and what differentiation makes of it.
-XLA = {
+XLA: dict[str, Callable[..., jax.Array]] = {
   "forward": Window.lax,
   "input_gradient": lambda window, x, w, dy: jax.vjp(lambda x: window.lax(x, w), x)[1](dy)[0],
   "kernel_gradient": lambda window, x, w, dy: jax.vjp(lambda w: window.lax(x, w), w)[1](dy)[0],

@@ -16,7 +16,7 @@ from vmapseeds.lanes import choice
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.hlo import Program
 from vmapseeds.lanes.spreading import Stages, programs, shapes
-from vmapseeds.target import TARGETS, absent, compiling_for, target_of
+from vmapseeds.target import TARGETS, Target, absent, compiling_for, target_of
 
 MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -52,9 +52,12 @@ def estimate(
   Raises:
     Mistake: there is no such target, or its compiler is not installed.
   """
-  devices = devices or [absent(target)]
-  known = TARGETS[target] if target else target_of(devices[0].device_kind)
-  available = known.memory if target else choice.free_memory(devices[0])
+  known: Target | None
+  if target:
+    devices, known = [absent(target)], TARGETS[target]
+    available = known.memory
+  else:
+    known, available = target_of(devices[0].device_kind), choice.free_memory(devices[0])
   shared, lanes = shapes(shared, devices, of_lanes=False), shapes(lanes, devices, of_lanes=True)
   begun = time.perf_counter()
 
@@ -78,7 +81,7 @@ def estimate(
   if known is None:
     return Estimate(True, needed, available, None, None, None, taken)
   rounds = max(1, stages.length)
-  cost = Program(program.as_text(), known, rounds).total() * (1 / rounds)
+  cost = Program(program.as_text(), known, rounds).total().times(1 / rounds)
   here = len(jax.tree.leaves(lanes)[0]) // len(devices)
   return Estimate(True, needed, available, cost.seconds / here, cost.traffic / here, cost.launches, taken)
 
@@ -86,7 +89,7 @@ def estimate(
 @contextmanager
 def _uncached() -> Iterator[None]:
   """Keeps programs out of JAX's cache, from which those for a device that is not here cannot be read again."""
-  before = jax.config.jax_enable_compilation_cache
+  before = jax.config.values["jax_enable_compilation_cache"]
   jax.config.update("jax_enable_compilation_cache", False)
   compilation_cache.reset_cache()  # it remembers whether it is used
   try:
@@ -132,7 +135,7 @@ def asked(
     model_steps: how many the campaign has, over all its runs; infinite, to ask about all.
     narrow: whether another width may be taken.
   """
-  begun, said = time.monotonic(), {}
+  begun, said = time.monotonic(), dict[Choice, Estimate]()
   for how in wanted:
     if first := next((e for e in said.values() if e.fits), None):
       # Where nothing is known of its speed, a campaign is taken to be over soon, unless it never ends.

@@ -3,6 +3,7 @@
 import functools
 import math
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from vmapseeds.target import Target
@@ -28,11 +29,8 @@ class Cost(NamedTuple):
   traffic: float = 0.0  # bytes to and from the device's main memory
   launches: float = 0.0  # operations, each a kernel on a GPU
 
-  def __add__(self, other: "Cost") -> "Cost":
-    return Cost(*map(sum, zip(self, other, strict=True)))
-
-  def __mul__(self, times: float | int) -> "Cost":
-    return Cost(*(times * part for part in self))
+  def times(self, number: float | int) -> "Cost":
+    return Cost(*(number * part for part in self))
 
 
 class Operation(NamedTuple):
@@ -45,10 +43,10 @@ class Operation(NamedTuple):
   rest: str  # everything from the operands on
   root: bool
 
-  def attribute(self, name: str) -> str | None:
-    """The computation that `name` says, as in `calls=%fused`."""
+  def attribute(self, name: str) -> str:
+    """The computation that `name` says, as in `calls=%fused`; empty where it says none."""
     found = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
-    return found and found[1]
+    return found[1] if found else ""
 
 
 def dimensions(text: str) -> list[int]:
@@ -56,9 +54,9 @@ def dimensions(text: str) -> list[int]:
   return [int(d) for d in text.split(",") if d]
 
 
-def elements(shape: str) -> int:
-  """How many numbers the first array of a shape has."""
-  return math.prod(dimensions(ARRAY.search(shape)[2]))
+def sizes_of(shape: str) -> list[int]:
+  """The sizes of the first array of a shape."""
+  return dimensions(ARRAY.findall(shape)[0][1])
 
 
 def size(shape: str, *, main: bool = False) -> float:
@@ -77,7 +75,7 @@ def size(shape: str, *, main: bool = False) -> float:
     if tile and sizes:
       for axis, step in zip(dimensions(order), reversed(dimensions(tile[1])), strict=False):
         sizes[axis] = -(-sizes[axis] // step) * step
-    bits = 8 if kind == "pred" else int(re.search(r"\d+", kind)[0])
+    bits = 8 if kind == "pred" else int(re.findall(r"\d+", kind)[0])
     total += math.prod(sizes) * bits / 8
   return total
 
@@ -104,21 +102,22 @@ class Program:
         root, name, shape, kind, rest = found.groups()
         operands = re.findall(r"%([\w.\-]+)", re.split(r"\)(?:, |$)", rest, maxsplit=1)[0])
         operations[name] = Operation(name, shape, kind, operands, rest, bool(root))
-    self.cost = functools.cache(self.cost)
-    self.read = functools.cache(self.read)
+    self.cost: Callable[[str], Cost] = functools.cache(self._cost)
+    self.read: Callable[[str, int], float] = functools.cache(self._read)
 
   def total(self) -> Cost:
     """What it costs to run the program, at least as long as its bytes take."""
     cost = self.cost(self.entry)
     return cost._replace(seconds=max(cost.seconds, cost.traffic / self.target.bandwidth))
 
-  def cost(self, computation: str) -> Cost:
-    return sum((self.of(computation, op) for op in self.computations[computation].values()), Cost())
+  def _cost(self, computation: str) -> Cost:
+    costs = (self.of(computation, op) for op in self.computations[computation].values())
+    return Cost(*map(sum, zip(Cost(), *costs, strict=True)))
 
   def of(self, computation: str, op: Operation) -> Cost:
     """What one operation costs."""
     if op.kind == "while":
-      return self.cost(op.attribute("body")) * self.trips(op)
+      return self.cost(op.attribute("body")).times(self.trips(op))
     if op.kind == "call":
       return self.cost(op.attribute("to_apply"))
     if op.kind == "conditional":
@@ -166,7 +165,7 @@ class Program:
     root = next(o for o in self.computations[called].values() if o.root)
     return min(size(op.shape, main=main), self.written(called, root)) + sum(reads)
 
-  def read(self, computation: str, parameter: int) -> float:
+  def _read(self, computation: str, parameter: int) -> float:
     """Bytes that a fused computation reads of its n-th operand."""
     operations = self.computations[computation].values()
     names = [op.name for op in operations if op.kind == "parameter" and op.rest.startswith(f"{parameter})")]
@@ -207,15 +206,15 @@ class Program:
     operations = self.computations[computation]
     shapes = [operations[o].shape if o in operations else "" for o in op.operands]
     if contracted := re.search(r'lhs_contracting_dim\w*"?[=:][{\[]([^}\]]*)', op.rest):
-      sizes = dimensions(ARRAY.search(shapes[0])[2])
+      sizes = sizes_of(shapes[0])
       axes = map(int, re.findall(r"\d+", contracted[1]))
-      return 2.0 * elements(op.shape) * math.prod(sizes[axis] for axis in axes)
+      return 2.0 * math.prod(sizes_of(op.shape)) * math.prod(sizes[axis] for axis in axes)
     if labels := re.search(r"dim_labels=\w+_(\w+)->", op.rest):
       output, kernel = op.shape, shapes[1]
       if "convBackwardInput" in op.rest:
         output = shapes[0]
       elif "convBackwardFilter" in op.rest:
         output, kernel = shapes[1], op.shape
-      features = dimensions(ARRAY.search(kernel)[2])[labels[1].index("o")]
-      return 2.0 * elements(output) * elements(kernel) / features
+      features = sizes_of(kernel)[labels[1].index("o")]
+      return 2.0 * math.prod(sizes_of(output) + sizes_of(kernel)) / features
     return 0.0

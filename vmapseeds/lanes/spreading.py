@@ -56,10 +56,10 @@ def start_jax() -> list[jax.Device]:
   in the user's cache folder, so that a resumed campaign does not compile again; `JAX_COMPILATION_CACHE_DIR` or
   `JAX_ENABLE_COMPILATION_CACHE=false` say otherwise.
   """
-  if jax.config.jax_compilation_cache_dir is None:
+  if jax.config.values["jax_compilation_cache_dir"] is None:
     jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
   told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get("XLA_FLAGS", "")
-  if not told and jax.config.jax_num_cpu_devices == -1:
+  if not told and jax.config.values["jax_num_cpu_devices"] == -1:
     try:
       jax.config.update("jax_num_cpu_devices", _cores())
     except RuntimeError:  # JAX has started, and its devices are what they are
@@ -114,11 +114,9 @@ def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate
   def share(shared, *lanes):
     return jax.vmap(function, in_axes=(None, *(0,) * of_lanes))(shared, *lanes)
 
-  specs = dict(in_specs=(P(), *(P("lanes"),) * of_lanes), out_specs=P("lanes"))
-  options = OPTIONS.get(mesh.devices.flat[0].platform)
-  return jax.jit(
-    jax.shard_map(share, mesh=mesh, check_vma=False, **specs), donate_argnums=donate, compiler_options=options
-  )
+  specs = (P(), *(P("lanes"),) * of_lanes)
+  shared = jax.shard_map(share, mesh=mesh, in_specs=specs, out_specs=P("lanes"), check_vma=False)
+  return jax.jit(shared, donate_argnums=donate, compiler_options=OPTIONS.get(mesh.devices.flat[0].platform))
 
 
 def compiled(
@@ -193,7 +191,6 @@ def spread_stages(
 
   def spread_function(shared, lanes: PyTree, keeper: Keeper | None = None, seen: Seen | None = None):
     shared = replicate(shared, devices)
-    every = keeper.every if keeper else stages.length
     rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
 
     def step(given, last):
@@ -201,8 +198,8 @@ def spread_stages(
       state = start(shared, lanes) if state is None else state
       return advance((shared, np.int32(rounds), np.int32(last)), lanes, state)
 
-    while rounds + every < stages.length:
-      last = rounds + every
+    while keeper and rounds + keeper.every < stages.length:
+      last = rounds + keeper.every
       parts = [part for _, part in _step_by_step(lambda given: step(given, last), (lanes, state), width, devices)]
       rounds, state = last, jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
       keeper.save(rounds, state)

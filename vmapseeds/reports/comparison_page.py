@@ -61,11 +61,12 @@ def compare(
     raise Mistake(f"{names[0]} and {names[1]} were tested on different examples: compare results of one test set")
   if paired:
     matching = "rows of the same number"
-    accuracies = _rows(results, names)
+    ours, theirs = _rows(results, names)
   else:
-    accuracies, matching = _by_seeds([_finished(r, f) for r, f in zip(results, names, strict=True)], paired)
+    (ours, theirs), matching = _by_seeds([_finished(r, f) for r, f in zip(results, names, strict=True)], paired)
+  accuracies = (ours, theirs)
   key = None if matching else jax.random.key(0)
-  decision = stats.decide(*accuracies, gamma=gamma, paired=bool(matching), key=key)
+  decision = stats.decide(ours, theirs, gamma=gamma, paired=bool(matching), key=key)
 
   rows = [
     ("results", *names),
@@ -78,7 +79,7 @@ def compare(
     table.add_row(*map(escape, row))
   console = console or Console()
   console.print(table)
-  said = list(sentences(*accuracies, decision, gamma, matching))
+  said = list(sentences(ours, theirs, decision, gamma, matching))
   for sentence in said:
     # Left to the terminal to wrap, so that they can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False)
@@ -237,15 +238,16 @@ def _rows(results: Sequence[xr.Dataset], folders: Sequence[str | os.PathLike]) -
 def _by_seeds(results: Sequence[xr.Dataset], paired: bool | None) -> tuple[list[np.ndarray], str]:
   """Accuracies, those of the same seeds side by side, and what they have in common: nothing where all are taken."""
   accuracies = [r.accuracy.values for r in results]
-  names = [[name for name in r.variables if name.startswith("seed_")] for r in results]
-  if paired is not None or not names[0] or any(of_one != names[0] for of_one in names):
+  names, others = ([name for name in map(str, r.variables) if name.startswith("seed_")] for r in results)
+  if paired is not None or not names or names != others:
     return accuracies, ""
-  seeds = [_seeds(r) for r in results]
-  _, *places = np.intersect1d(*seeds, return_indices=True)
+  seeds = [zip(*(r[name].values.tolist() for name in names), strict=True) for r in results]
+  rows = [{of_run: row for row, of_run in enumerate(of_one)} for of_one in seeds]
+  shared = sorted(rows[0].keys() & rows[1].keys())
   # Seeds that repeat (a sweep) do not say which run belongs to which.
-  if not len(places[0]) or any(len(np.unique(s)) < len(s) for s in seeds):
+  if not shared or [*map(len, rows)] != [*map(len, accuracies)]:
     return accuracies, ""
-  return [x[place] for x, place in zip(accuracies, places, strict=True)], "the same seeds"
+  return [x[[row[s] for s in shared]] for x, row in zip(accuracies, rows, strict=True)], "the same seeds"
 
 
 def _finished(results: xr.Dataset, folder: str | os.PathLike) -> xr.Dataset:
@@ -255,15 +257,9 @@ def _finished(results: xr.Dataset, folder: str | os.PathLike) -> xr.Dataset:
   return kept
 
 
-def _seeds(results: xr.Dataset) -> np.ndarray:
-  """One structured value a run, equal where all seeds are."""
-  names = [name for name in results.variables if name.startswith("seed_")]
-  return np.rec.fromarrays([results[name].values for name in names], names=names)
-
-
 def _sd(accuracy: np.ndarray) -> str:
   return f"{accuracy.std(ddof=1):.3%}" if len(accuracy) > 1 else "needs two runs"
 
 
-def _points(fraction: float) -> str:
+def _points(fraction: float | np.ndarray) -> str:
   return f"{100 * float(fraction):+.3f}"

@@ -6,12 +6,14 @@ pyplot.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Integer, Real
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 
@@ -61,7 +63,7 @@ def accuracy_histogram(
   values = np.asarray(accuracies, np.float64)
   color = color or _next_color(ax)
   ax.hist(
-    100 * values, bins=100 * bin_edges([values], examples), density=True, histtype="stepfilled",
+    100 * values, bins=list(100 * bin_edges([values], examples)), density=True, histtype="stepfilled",
     facecolor=(color, 0.35), edgecolor=color, linewidth=1.2, label=label or _runs_and_sd(values),
   )  # fmt: skip
   curves = (("errors independent", independent_sd, VERMILION, "-"), ("binomial", binomial_sd, INK, "--"))
@@ -101,18 +103,18 @@ def split_scatter(
   few_first = np.argsort(runs, kind="stable")
   if len(points) > MOST_POINTS:
     edges = [100 * bin_edges([half], _grid(half)) for half in pairs.T]
-    runs, _, _, drawn = ax.hist2d(*(100 * pairs.T), bins=edges, cmin=1, cmap=COUNTS)
+    runs, _, _, drawn = ax.hist2d(100 * pairs[:, 0], 100 * pairs[:, 1], bins=edges, cmin=1, cmap=COUNTS)
     ax.plot([], [], linestyle="none", marker="s", color=BLUE, label=label)
   else:
     drawn = ax.scatter(
-      *(100 * points[few_first]).T, c=runs[few_first], cmap=COUNTS, vmin=1, vmax=max(2, runs.max(initial=1)),
-      s=26, linewidths=0, label=label,
+      100 * points[few_first, 0], 100 * points[few_first, 1], c=runs[few_first], cmap=COUNTS, vmin=1,
+      vmax=max(2, runs.max(initial=1)), s=26, linewidths=0, label=label,
     )  # fmt: skip
   if np.nanmax(runs) > 1:
     where = "in a cell" if len(points) > MOST_POINTS else "at a point"
     bar = ax.figure.colorbar(drawn, ax=ax, label=f"runs {where}", fraction=0.045, pad=0.02)
     bar.outline.set_visible(False)
-    bar.ax.yaxis.get_major_locator().set_params(integer=True)
+    bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
   for line, mean in zip((ax.axvline, ax.axhline), 100 * pairs.mean(0), strict=True):
     line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
   _finish(ax, "accuracy on even test examples (%)", "accuracy on odd test examples (%)")
@@ -181,9 +183,9 @@ def disagreement_histogram(
     ax: where to draw.
     examples: test examples n; bins then hold equally many of the possible values k/n.
   """
-  groups = {name: np.asarray(values, np.float64) for name, values in groups.items()}
-  edges = 100 * bin_edges(list(groups.values()), examples)
-  for name, values in groups.items():
+  fractions = {name: np.asarray(values, np.float64) for name, values in groups.items()}
+  edges = list(100 * bin_edges(list(fractions.values()), examples))
+  for name, values in fractions.items():
     color = _next_color(ax)
     ax.hist(
       100 * values, bins=edges, density=True, histtype="stepfilled", facecolor=(color, 0.35), edgecolor=color,
@@ -263,7 +265,8 @@ def sds_side_by_side(
   for k, (label, rows) in enumerate(series.items()):
     sd, low, high = 100 * np.array(rows, np.float64).reshape(-1, 3).T
     at = y + (k - (len(series) - 1) / 2) * 0.22
-    style = {"color": (BLUE, VERMILION, GREEN)[k % 3], "marker": "oDs"[k % 3], "linestyle": "none", "markersize": 6}
+    color, marker = (BLUE, VERMILION, GREEN)[k % 3], "oDs"[k % 3]
+    style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none", "markersize": 6}
     ax.errorbar(sd, at, xerr=np.nan_to_num(np.stack([sd - low, high - sd])), capsize=3, label=label, **style)
   if any(below):
     label = f"{label}: variance estimate below 0"

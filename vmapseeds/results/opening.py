@@ -1,17 +1,16 @@
 """The results of campaigns and imports as xarray, and what must be true of their values."""
 
 import itertools
-import os
 from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Int
-from upath import UPath
 
 from vmapseeds import stats
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
 
@@ -19,7 +18,7 @@ COUNTS = ("votes", "joint_errors")  # of writes
 REMEDY = "give a folder as `vmapseeds train` or `import` left it"
 
 
-def open_results(path: str | os.PathLike, test_set: str = "test", epoch: int | None = None) -> xr.Dataset:
+def open_results(path: Folder, test_set: str = "test", epoch: int | None = None) -> xr.Dataset:
   """The finished runs of a campaign, or imported ones: an `xarray.Dataset` that reads from disk what is asked of it.
 
   Dimensions are `run`, `example` (of one test set) and `class`; variables `predictions(run, example)`,
@@ -51,7 +50,7 @@ def open_results(path: str | os.PathLike, test_set: str = "test", epoch: int | N
     return _mapped(opened.set_coords([name for name in results.columns if opened[name].dims == ("run",)]))
 
 
-def _of_epoch(results: xr.Dataset, path: str | os.PathLike, epoch: int | None) -> xr.Dataset:
+def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Dataset:
   """Results whose predictions are those after an epoch; None for the end of the training."""
   if epoch is None:
     return results
@@ -76,9 +75,9 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
   return results.assign(labels=labels[0] if shared else labels, original_labels=original)
 
 
-def opened(results: xr.Dataset | str | os.PathLike) -> xr.Dataset:
+def opened(results: xr.Dataset | Folder) -> xr.Dataset:
   """Results as `open_results` gives them, opened where they are a folder's path. `Mistake` for anything else."""
-  if isinstance(results, str | os.PathLike | UPath):
+  if isinstance(results, Folder):
     results = open_results(results)
   if isinstance(results, xr.Dataset):
     if "predictions" not in check_classes(results):
@@ -95,7 +94,7 @@ def check_classes(results: xr.Dataset) -> xr.Dataset:
   raise Mistake(f"these results have no labels, and so no errors: take their arrays, which are {arrays}")
 
 
-def errors(results: xr.Dataset | str | os.PathLike) -> Bool[np.ndarray, "runs examples"]:
+def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
   """predictions != labels of the runs that did not diverge, of opened results or of the folder at a path."""
   results = opened(results)
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
@@ -104,7 +103,7 @@ def errors(results: xr.Dataset | str | os.PathLike) -> Bool[np.ndarray, "runs ex
 
 
 def prediction_blocks(
-  results: xr.Dataset | str | os.PathLike, runs: int = 4096
+  results: xr.Dataset | Folder, runs: int = 4096
 ) -> Iterator[Int[np.ndarray, "runs examples"]]:
   """The predictions of the runs that did not diverge, so many runs at a time, for `stats.tally_blocks`.
 
@@ -121,7 +120,7 @@ def prediction_blocks(
 
 
 def tally(
-  results: xr.Dataset | str | os.PathLike, test_set: str = "test", *, pairs: bool = False
+  results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False
 ) -> stats.Tallies:
   """The tallies of the runs that did not diverge: those that a campaign has stored, else counted from predictions.
 
@@ -135,7 +134,7 @@ def tally(
   Raises:
     Mistake: label maps differ between runs; or what is stored does not do and predictions were not kept.
   """
-  if isinstance(results, str | os.PathLike | UPath):
+  if isinstance(results, Folder):
     with readable(path := results):
       results = added_up(open_results(path, test_set), pairs=pairs)
   found = stored_tallies(results, pairs=pairs)
@@ -170,13 +169,13 @@ def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
   return results.drop_vars(COUNTS, errors="ignore").assign(sums)
 
 
-def check_memory(results: xr.Dataset, where: str | os.PathLike) -> None:
+def check_memory(results: xr.Dataset, where: Folder) -> None:
   """`Mistake` where results are larger than what memory is free."""
   if results.nbytes > free_host_memory():
     raise Mistake(f"{where} holds {results.nbytes / 1e9:.3g} GB to read, more than memory is free: take fewer runs")
 
 
-def check_values(results: xr.Dataset, where: str | os.PathLike) -> None:
+def check_values(results: xr.Dataset, where: Folder) -> None:
   """`Mistake` for labels, predictions and accuracies out of range, or not there."""
   check_classes(results)
   classes = original = results.attrs["num_classes"]

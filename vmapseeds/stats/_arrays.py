@@ -6,7 +6,7 @@ counts is NumPy float64. Traced input, where a statistic takes it, stays JAX, at
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,12 @@ from jax.typing import ArrayLike
 
 from vmapseeds.mistakes import Mistake, at_least
 
-Array = np.ndarray | jax.Array
-
-
-Shape = TypeVar("Shape")
 if TYPE_CHECKING:
-  Given = Any | Shape
+  Shape = TypeVar("Shape")
+  Given: TypeAlias = Any | Shape
+  Array = np.ndarray  # a JAX array has the same methods
 else:
+  Array = np.ndarray | jax.Array
 
   class Given:
     """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that shape.
@@ -42,7 +41,7 @@ def namespace(*arrays: object) -> ModuleType:
   return jnp if traced(*arrays) else np
 
 
-def untraced(what: str, x: object) -> object:
+def untraced(what: str, x: Any) -> Any:
   if traced(x):
     raise Mistake(f"{what} is traced: this statistic is computed in NumPy, call it outside jit and vmap")
   return x
@@ -68,7 +67,7 @@ def settled(counts: Array) -> Array:
 # Reading. What is traced is refused unless a statistic says that it may be.
 
 
-def read(what: str, x: object, axes: str, at_least: int = 0, traceable: bool = False) -> Array:
+def read(what: str, x: Any, axes: str, at_least: int = 0, traceable: bool = False) -> Array:
   """`x` as an array of the named axes; with `at_least`, so many of the last of them are enough."""
   if not isinstance(x if traceable else untraced(what, x), jax.Array):
     if np.ma.is_masked(x):
@@ -260,13 +259,13 @@ def count_halves(errors: jax.Array) -> jax.Array:
 
 def bincount(places: Array, weights: Array | None, size: int) -> Array:
   if traced(places, weights):
-    return jnp.bincount(places, weights, length=size)
+    return jnp.bincount(places, weights, length=size)  # type: ignore[return-value]  # as said of Array
   return np.bincount(places, weights, minlength=size)
 
 
 def times_drawn(drawn: Array, size: int) -> np.ndarray:
   """How often each of `size` things was drawn, a row for each row of draws."""
-  width = np.int32 if len(drawn) * size < 2**31 else np.int64
+  width: type[np.signedinteger] = np.int32 if len(drawn) * size < 2**31 else np.int64
   places = np.asarray(drawn, width) + np.arange(len(drawn), dtype=width)[:, None] * width(size)
   return np.bincount(places.ravel(), minlength=len(drawn) * size).reshape(len(drawn), size)
 

@@ -161,7 +161,7 @@ def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -
   return CalibrationCurve(ratio(voted, items * runs), ratio(right, items), ratio(items, examples), settled(items))
 
 
-def _items(votes: Array, labels: Array | None, of: str) -> tuple[Array, Array]:
+def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
   """The votes that items have and whether they are right, (curves, examples, items of an example)."""
   one_of("items of", of, ITEMS)
   if of == "top":

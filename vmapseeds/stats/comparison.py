@@ -200,7 +200,8 @@ def _exact_interval(win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha
     pmf = pmf * (1 - p_win - p_tie) + np.roll(pmf, 1) * p_tie + np.roll(pmf, 2) * p_win
   # The hair takes sums that equal a level exactly as equal, however they were rounded.
   cdf = np.cumsum(pmf) + 1e-12
-  return tuple(ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2))
+  low, high = (ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2))
+  return low, high
 
 
 def _resampled_interval(
@@ -212,7 +213,7 @@ def _resampled_interval(
   if not win.size:
     return (real(np.nan),) * 2
   # float32 is faster and holds whole numbers of up to 2^24, here twice those of A's runs times B's.
-  number = np.float32 if 2 * win.size < 2**24 else np.float64
+  number: type[np.floating] = np.float32 if 2 * win.size < 2**24 else np.float64
   weights_a, weights_b = (
     resampling.resamples(n, key=k, replicates=replicates).astype(number)
     for k, n in zip(jax.random.split(key), win.shape, strict=True)
@@ -226,7 +227,8 @@ def _resampled_interval(
   means = np.sort(ratio(total(2 * win + tie), 2.0 * compared))
   said = (~np.isnan(means)).sum()
   ranks = (np.clip(np.ceil(q * said).astype(int) - 1, 0, replicates - 1) for q in (alpha / 2, 1 - alpha / 2))
-  return tuple(np.asarray(means[r]) for r in ranks)
+  low, high = (np.asarray(means[r]) for r in ranks)
+  return low, high
 
 
 def noether_sample_size(

@@ -325,7 +325,7 @@ def trimmed_ks_distance(
   >>> print(trimmed_ks_distance([[1.0, 2.0, 3.0, 4.0]], [1.0, 2.0, 3.0, 9.0], alpha=0.25))
   0.125
   """
-  alpha = real(read("alpha", alpha, ""))
+  alpha = float(real(read("alpha", alpha, "")))
   if not 0 <= alpha < 1:
     raise Mistake(f"alpha is {alpha}: give a trimming level of at least 0 and below 1")
   reference = read_reals("reference_gaps", reference_gaps, "models examples")

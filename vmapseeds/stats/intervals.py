@@ -329,11 +329,11 @@ def runs_for_precision(
   """
   errors = read_errors(errors)
   variances = test_set_variance(errors), distribution_variance(errors), distribution_variance_se(errors)
-  return runs_of_variances(*variances, *errors.shape, relative, statistic, level)
+  return runs_of_variances(*variances, *errors.shape, relative=relative, statistic=statistic, level=level)
 
 
 def runs_of_variances(
-  test_set: Array, distribution: Array, se: Array, runs: int, examples: int, relative: object, statistic: str,
+  test_set: Array, distribution: Array, se: Array, runs: int, examples: int, *, relative: object, statistic: str,
   level: float,
 ) -> Array:  # fmt: skip
   """`runs_for_precision` from the variances and the standard error of the second."""

@@ -76,7 +76,7 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
   # Of even width, so that a block's even columns are the even examples.
   width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
   blocks = [_parts(losses[:, start : start + width]) for start in range(0, max(examples, 1), width)]
-  first, even, odd, squares = (sum(parts) for parts in zip(*blocks, strict=True))
+  first, even, odd, squares = (sum(parts, real(0)) for parts in zip(*blocks, strict=True))
   above = ratio(even + odd, examples)  # each run's mean loss, less that of the first run
   test_set = ratio((centred(above) ** 2).sum(), max(runs - 1, 0))
   independent = ratio(squares, max(runs - 1, 0) * examples**2)

@@ -155,7 +155,7 @@ def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, thresho
     found.append((a + rows, b + columns, both[a, b], expected[a, b]))
   i, j, both, expected = map(np.concatenate, zip(*found, strict=True))
   order = np.lexsort((j, i))
-  return _pairs(i[order], j[order], both[order], expected[order], runs)
+  return _pairs(i[order], j[order], both[order], expected[order], runs=runs)
 
 
 def most_of_counts(both_right: BothRight, right: np.ndarray, runs: int, k: int) -> DependentPairs:
@@ -176,13 +176,13 @@ def most_of_counts(both_right: BothRight, right: np.ndarray, runs: int, k: int) 
     best = i[order], j[order], both[order], expected[order]
     if len(order) == k:
       least, last = abs(best[2][-1] - best[3][-1]), best[0][-1] * n + best[1][-1]
-  return _pairs(*best, runs)
+  return _pairs(*best, runs=runs)
 
 
 _NONE = (np.zeros(0, np.int64),) * 4
 
 
-def _pairs(i: np.ndarray, j: np.ndarray, both: np.ndarray, expected: np.ndarray, runs: int) -> DependentPairs:
+def _pairs(i: np.ndarray, j: np.ndarray, both: np.ndarray, expected: np.ndarray, *, runs: int) -> DependentPairs:
   return DependentPairs(i, j, ratio(both, runs**2), ratio(expected, runs**2))
 
 

@@ -205,12 +205,13 @@ def top_fraction_gain_bootstrap(
   even, odd = halves(errors)
   # In one order, so that the order of the runs does not matter.
   order = np.lexsort((odd, even))
-  found = gain_bootstrap_of_halves
-  return found(even[order], odd[order], errors.shape[1], fraction, key=key, level=level, replicates=replicates)
+  return gain_bootstrap_of_halves(
+    even[order], odd[order], examples=errors.shape[1], fraction=fraction, key=key, level=level, replicates=replicates
+  )
 
 
 def gain_bootstrap_of_halves(
-  even: Array, odd: Array, examples: int, fraction: float, *, key: jax.Array, level: float, replicates: int
+  even: Array, odd: Array, *, examples: int, fraction: float, key: jax.Array, level: float, replicates: int
 ) -> Bootstrap:
   """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in ascending order."""
   drawn = resamples(len(even), key=key, replicates=replicates)

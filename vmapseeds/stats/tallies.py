@@ -8,7 +8,7 @@ the same whole numbers, and equals it bit for bit.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -142,18 +142,18 @@ class Tallies:
   def run_errors(self) -> Int[np.ndarray, "events"]:
     """How many runs make 0, 1, ..., n errors, (examples + 1,)."""
     even, odd, runs = self.half_errors
-    return variance.errors_by_count(even + odd, np.zeros_like(odd), runs, self.examples)[0]
+    return variance.errors_by_count(even + odd, np.zeros_like(odd), runs, most=self.examples)[0]
 
   @property
   def by_even_errors(self) -> Int[np.ndarray, "2 even_events"]:
     """How many runs make 0, 1, ... errors on the examples of even index, and how many these together on the others."""
-    return variance.errors_by_count(*self.half_errors, (self.examples + 1) // 2)
+    return variance.errors_by_count(*self.half_errors, most=(self.examples + 1) // 2)
 
   @property
   def by_odd_errors(self) -> Int[np.ndarray, "2 odd_events"]:
     """Likewise with the halves exchanged."""
     even, odd, runs = self.half_errors
-    return variance.errors_by_count(odd, even, runs, self.examples // 2)
+    return variance.errors_by_count(odd, even, runs, most=self.examples // 2)
 
   # Errors and their variance between runs
 
@@ -178,7 +178,7 @@ class Tallies:
   def distribution_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance`."""
     parts = self.test_set_variance(), self.independent_errors_variance()
-    return variance.beyond_independence(*parts, self.runs, self.examples, unbiased)
+    return variance.beyond_independence(*parts, self.runs, self.examples, unbiased=unbiased)
 
   def distribution_variance_se(self) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance_se`."""
@@ -209,21 +209,24 @@ class Tallies:
 
   def top_fraction_gain(self, fraction: float = 0.25) -> variance.TopFractionGain:
     """See `stats.top_fraction_gain`."""
-    return variance.gain_of_halves(*self.half_errors, self.examples, variance.top_runs(fraction, self.runs))
+    top = variance.top_runs(fraction, self.runs)
+    return variance.gain_of_halves(*self.half_errors, examples=self.examples, top=top)
 
   def top_fraction_gain_bootstrap(
     self, fraction: float = 0.25, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
   ) -> resampling.Bootstrap:
     """See `stats.top_fraction_gain_bootstrap`."""
-    of_halves = resampling.gain_bootstrap_of_halves
-    return of_halves(*self.halves, self.examples, fraction, key=key, level=level, replicates=replicates)
+    return resampling.gain_bootstrap_of_halves(
+      *self.halves, examples=self.examples, fraction=fraction, key=key, level=level, replicates=replicates
+    )
 
   def runs_for_precision(
     self, relative: Given["..."] = 0.1, statistic: str = "distribution_variance", *, level: float = 0.95
   ) -> Float[np.ndarray, "..."]:
     """See `stats.runs_for_precision`."""
     variances = self.test_set_variance(), self.distribution_variance(), self.distribution_variance_se()
-    return intervals.runs_of_variances(*variances, self.runs, self.examples, relative, statistic, level)
+    of_variances = intervals.runs_of_variances
+    return of_variances(*variances, self.runs, self.examples, relative=relative, statistic=statistic, level=level)
 
   # Pairs of examples
 
@@ -407,7 +410,7 @@ def _joined(blocks: list[Array]) -> Array:
   if all(isinstance(block, np.ndarray) for block in blocks):
     return np.concatenate(blocks)
   device = next(device_of(block) for block in blocks if isinstance(block, jax.Array))
-  return jnp.concatenate(jax.device_put(blocks, device))
+  return jnp.concatenate(jax.device_put(blocks, device))  # type: ignore[return-value]  # as said of Array
 
 
 # Counting on devices
@@ -466,8 +469,9 @@ def zeros(
 
 
 def update(
-  tallies: DeviceTallies, predictions: Integer[Array, "runs examples"], counted: Bool[Array, "runs"] | None = None
-) -> DeviceTallies:
+  tallies: DeviceTallies, predictions: Integer[np.ndarray | jax.Array, "runs examples"],
+  counted: Bool[Array, "runs"] | None = None,
+) -> DeviceTallies:  # fmt: skip
   """Adds runs where they lie, in place: nothing is fetched, and the tallies given are used up.
 
   Args:
@@ -480,10 +484,10 @@ def update(
     Mistake: more runs at once than a device's capacity, or than 4,096 each.
   """
   each = tallies.votes.sharding
-  _check_places(tallies, share := len(predictions) // each.mesh.size)
+  _check_places(tallies, share := len(predictions) // len(tallies.votes))
   if share > _RUNS:
     raise Mistake(f"{share} runs at once on a device: give at most {_RUNS}")
-  return _on_each(_add, each.mesh)(tallies, *jax.device_put((predictions, counted), each))
+  return _on_each(_add, each)(tallies, *jax.device_put((predictions, counted), each))
 
 
 def fetch(tallies: DeviceTallies) -> Tallies:
@@ -516,7 +520,7 @@ def _fetched(tallies: DeviceTallies, half_errors: list[Int[np.ndarray, "2 _"]]) 
   labels, joint = np.asarray(tallies.labels)[0], None
   half_errors = np.concatenate([np.zeros((2, 0), np.int64), *half_errors], axis=1)
   if tallies.joint_errors is not None:
-    finish = _on_each(_finished, tallies.votes.sharding.mesh)
+    finish = _on_each(_finished, tallies.votes.sharding)
     joint = _of_all(finish(tallies.joint_errors, tallies.recent))[: len(labels), : len(labels)]
   return Tallies.from_counts(labels, _of_all(tallies.votes), half_errors, joint)
 
@@ -526,9 +530,10 @@ def _of_all(counts: Int[jax.Array, "devices ..."]) -> Int[np.ndarray, "..."]:
 
 
 @functools.cache
-def _on_each(function: Callable, mesh: Mesh) -> Callable:
+def _on_each(function: Callable, sharding: Any) -> Callable:
   """`function` for each device alone, what it gives in the memory of its first argument."""
-  platform, each = mesh.devices.flat[0].platform, PartitionSpec("lanes")
+  mesh, each = sharding.mesh, sharding.spec
+  platform = mesh.devices.flat[0].platform
 
   def alone(first, *others):
     out = function(jax.tree.map(lambda x: x[0], first), *others, platform)
@@ -550,12 +555,13 @@ def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | No
   if counted is not None:
     places, wrong = jnp.where(counted[:, None], places, -1), counted[:, None] & wrong
   recent, waiting = tallies.recent, tallies.waiting
-  if joint is not None:
+  if joint is not None and recent is not None:
     full = waiting + len(wrong) > len(recent)
     # A loop of one round or none leaves the counts in their place; a condition might copy them.
     joint, recent = lax.fori_loop(
-      0, full.astype(jnp.int32), lambda _, x: (_count_recent(*x, platform), jnp.zeros_like(recent)), (joint, recent)
-    )
+      0, full.astype(jnp.int32), lambda _, x: (_count_recent(*x, platform=platform), jnp.zeros_like(x[1])),
+      (joint, recent),
+    )  # fmt: skip
     waiting = jnp.where(full, 0, waiting)
     recent = lax.dynamic_update_slice(recent, wrong, (waiting, 0))
     waiting += len(wrong)
@@ -582,7 +588,7 @@ def _tile(examples: int, platform: str) -> int:
   return 128 * max(1, -(-examples // (128 * tiles)))
 
 
-def _count_recent(joint: Joint, recent: jax.Array, platform: str) -> Joint:
+def _count_recent(joint: Joint, recent: jax.Array, *, platform: str) -> Joint:
   return _count_joint(joint, recent, _tile(len(joint), platform), platform == "cpu")
 
 
@@ -604,7 +610,7 @@ def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
 
 def _finished(joint: Joint, recent: jax.Array, platform: str) -> Joint:
   """All runs counted, on both sides of the diagonal."""
-  joint, tile = _count_recent(joint, recent[0], platform), _tile(len(joint), platform)
+  joint, tile = _count_recent(joint, recent[0], platform=platform), _tile(len(joint), platform)
 
   def mirror(joint, corner):
     counts = lax.dynamic_slice(joint, corner, (tile, tile))

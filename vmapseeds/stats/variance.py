@@ -104,7 +104,7 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
 
 
 # pytest collects what is called test_*, wherever it is imported.
-test_set_variance.__test__ = False
+vars(test_set_variance)["__test__"] = False
 
 
 def _covariance(x: Array, y: Array) -> Array:
@@ -175,10 +175,11 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
   0.083333 0.041667
   """
   errors = read_errors(errors, traceable=True)
-  return beyond_independence(test_set_variance(errors), independent_errors_variance(errors), *errors.shape, unbiased)
+  parts = test_set_variance(errors), independent_errors_variance(errors)
+  return beyond_independence(*parts, *errors.shape, unbiased=unbiased)
 
 
-def beyond_independence(test_set: Array, independent: Array, runs: int, examples: int, unbiased: bool) -> Array:
+def beyond_independence(test_set: Array, independent: Array, runs: int, examples: int, *, unbiased: bool) -> Array:
   """`distribution_variance` from the two variances that it is the difference of, both unbiased."""
   estimate = ratio(examples, examples - 1) * (test_set - independent)
   return namespace(test_set).asarray(estimate if unbiased else estimate * ratio(runs - 1, runs))
@@ -312,7 +313,7 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
 
 
 # pytest collects what is called test_*, wherever it is imported.
-test_set_correlations.__test__ = False
+vars(test_set_correlations)["__test__"] = False
 
 
 def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
@@ -363,7 +364,7 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
   runs, examples = errors.shape
   top = top_runs(fraction, runs)
   even, odd = halves(errors)
-  return gain_of_halves(even, odd, np.ones_like(even), examples, top)
+  return gain_of_halves(even, odd, np.ones_like(even), examples=examples, top=top)
 
 
 def top_runs(fraction: float, runs: int) -> int:
@@ -373,13 +374,13 @@ def top_runs(fraction: float, runs: int) -> int:
   return max(1, math.floor(fraction * runs + 1e-9))
 
 
-def gain_of_halves(even: Array, odd: Array, runs: Array, examples: int, top: int) -> TopFractionGain:
+def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, top: int) -> TopFractionGain:
   """`top_fraction_gain` of the `top` runs from pairs of numbers of errors and how many runs have each."""
-  by_even = errors_by_count(even, odd, runs, (examples + 1) // 2)
-  return gain_of_counts(by_even, errors_by_count(odd, even, runs, examples // 2), examples, top)
+  by_even = errors_by_count(even, odd, runs, most=(examples + 1) // 2)
+  return gain_of_counts(by_even, errors_by_count(odd, even, runs, most=examples // 2), examples, top)
 
 
-def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, most: int) -> np.ndarray:
+def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, *, most: int) -> np.ndarray:
   """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, most + 1)."""
   # Float64 holds the sums exactly.
   return np.stack([np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)])
@@ -387,12 +388,12 @@ def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, most:
 
 def gain_of_counts(by_even: Array, by_odd: Array, examples: int, top: int) -> TopFractionGain:
   """`top_fraction_gain` of the `top` runs from what `errors_by_count` gives of each half."""
-  forward = ratio(_gain(*by_even, top), examples // 2)
-  back = ratio(_gain(*by_odd, top), (examples + 1) // 2)
+  forward = ratio(_gain(*by_even, top=top), examples // 2)
+  back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2)
   return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
 
 
-def _gain(runs_at: Array, errors_at: Array, top: int) -> Array:
+def _gain(runs_at: Array, errors_at: Array, *, top: int) -> Array:
   """How many errors there the `top` runs with the fewest here save against the mean run."""
   runs_at, errors_at = real(runs_at), real(errors_at)
   before = np.cumsum(runs_at, axis=-1) - runs_at
