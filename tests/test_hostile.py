@@ -715,23 +715,7 @@ FOLDERS = {
   "another format": (field(format="vmapseeds results 999"), UNREADABLE),
   "not signed": (description(lambda about: about.update(lane_width=2), signed=False), f"{DAMAGED}is not as it was written"),
   "a recipe of brackets, not signed": (description(lambda about: about.update(recipe="[" * 100_000), signed=False), f"{DAMAGED}is not as"),
-  "10^15 runs": (field(runs=10**15), f"{DAMAGED}has 1000000000000000 runs"),
-  "NaN runs": (field(runs=float("nan")), f"{DAMAGED}has nan runs"),
-  "blocks of no runs": (field(block_runs=0), f"{DAMAGED}has 4 runs in blocks of 0"),
-  "blocks of 10^15 runs": (field(block_runs=10**15), f"{DAMAGED}has 4 runs in blocks of"),
-  "arrays in a list": (field(arrays=[]), f"{DAMAGED}is not as it was written"),
-  "an array that climbs": (array("../../i/test/predictions"), "cannot be the name of one"),
-  "an array at the root": (array("/etc/passwd"), "cannot be the name of one"),
-  "an array among the records": (array("blocks/0.json"), "cannot be the name of one"),
-  "an array in an array": (array("diverged/c"), "cannot be the name of one"),
-  "objects": (array("diverged", dtype="object"), "has diverged of 'object': no numbers"),
-  "dates": (array("test/accuracy", dtype="datetime64[s]"), "no numbers"),
   "10^12 examples": (array("test/predictions", shape=[10**12]), "larger than free memory"),
-  "-6 examples": (array("test/predictions", shape=[-6]), "no shape"),
-  "a shape of text": (array("diverged", shape=""), "no shape"),
-  "other many examples": (array("test/predictions", shape=[7]), "with 7 of example, and another"),
-  "a column that is not there": (field(columns=["seed_init", "seed"]), f"{DAMAGED}is not as it was written (KeyError"),
-  "a column of examples": (field(columns=["test/labels"]), "has a column that is not of runs"),
   "labels cut off": (cut("test/labels/c/0"), "r is damaged: an object cannot be read (Stored and computed checksum"),
   "no labels": (remove("test/labels"), "r is damaged: test/labels/c/0 is missing"),
   "labels too high": (values("test/labels", 5), "labels goes from 5 to 5"),
@@ -796,10 +780,6 @@ def claim(**owner):
   return lambda: write("blocks/0.claim", json.dumps({**claims._process(os.getpid()), **owner}).encode())()
 
 
-def recipe_of(**changes):
-  return json.dumps(json.loads(vs.recipe("digits_cnn").to_json()) | changes)
-
-
 HIT = "r is damaged: blocks/0.json "
 RECORDS = {
   "empty": (write("blocks/0.json", b""), HIT),
@@ -815,11 +795,6 @@ RECORDS = {
   "rows beyond all": (record(rows=[0, 10**30]), HIT),
   "rows of text": (record(rows=["0", "1"]), HIT),
   "rows of floats": (record(rows=[0.0, 2.0]), HIT),
-  "no recipe": (record(recipe=None), "the recipe is None"),
-  "a recipe of other data": (record(recipe=recipe_of(dataset="../../secret.npz")), "on another task"),
-  "a recipe of test sets that climb": (record(recipe=recipe_of(test_sets=["../../etc"])), "another task"),
-  "lanes of 10^9": (record(lane_width=10**9), "lane width 1000000000: impossible"),
-  "lowering in a list": (record(lowering=["im2col"]), "lowering ['im2col']"),
   "a folder": (lambda: (remove("blocks/0.json")(), os.mkdir("r/blocks/0.json")), HIT),
   "a file that says nothing": (write("blocks/\x1b[2J.json", b""), None),
   "a file that is no UTF-8": (lambda: Path(os.fsdecode(b"r/blocks/\xff.json")).write_bytes(b""), None),

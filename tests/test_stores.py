@@ -339,7 +339,7 @@ def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   with pytest.raises(KeyboardInterrupt):
     train(url, 4, checkpoint_every=2, **options)
   path = place(url) / "checkpoints"
-  assert files.names(path) == {"0-3/4.zip"}
+  assert files.names(path) == {"0-3/4"}
   resumed = train(url, 4, checkpoint_every=1, **options)
   assert saved == [2, 4, 5]
   assert files.names(path) == set()
@@ -357,7 +357,7 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
   path = place(url)
   files.remove(path / "test/predictions/c/0/0")
   vs.verify(url, repair=True)
-  (path / "checkpoints").fs.pipe_file((path / "checkpoints/0-3/1.zip").path, b"PK torn")
+  (path / "checkpoints").fs.pipe_file((path / "checkpoints/0-3/1").path, b"torn")
   vs.work(url, checkpoint_every=1, progress=False)
   assert capsys.readouterr().err == "the checkpoint 0-3/1 is ignored: it cannot be read\n"
   assert not [name for name in files.names(path) if "checkpoints" in name]

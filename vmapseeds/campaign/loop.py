@@ -287,16 +287,11 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {name: name for name in results.outputs}
   with readable(out):
     theirs = {name: results.array(path)[run] for name, path in names.items()}
-  lowering, width = write.get("lowering"), write.get("lane_width")
-  if lowering not in lanes.LOWERINGS or type(width) is not int or not 1 <= width <= len(runs):
-    raise Mistake(f"run {run} was trained with lowering {lowering!r:.100}, lane width {width!r:.100}: impossible")
-  if not description.same_data(root, {**root, "recipe": write.get("recipe")}):
-    raise Mistake(f"run {run} was trained on another task than the folder's")
   # What `auto` came to on the device of then is what counts.
-  how_kept = {"precision": write.get("precision"), "predictions": predictions}
-  task = prepared_again(out, root, write["recipe"], runs, dataset, **how_kept)
+  kept = {"precision": write["precision"], "predictions": predictions}
+  task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
   description.check_arrays(results, task, runs, {*names.values()})
-  how = lanes.Choice(lowering, width)
+  how = lanes.Choice(write["lowering"], write["lane_width"])
   ((_, outputs),) = spread_task(task, how)(task.data, task.lanes(runs[slice(run, run + 1)]))
   outputs = {name: outputs[path][0] for name, path in names.items()}
   differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}

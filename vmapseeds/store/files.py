@@ -101,15 +101,15 @@ def names(folder: Path | UPath) -> set[str]:
   return {Path(at, f).relative_to(folder).as_posix() for at, _, files in os.walk(folder) for f in files}
 
 
-def read(path: Path | UPath) -> bytes | None:
+def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
   """A file's bytes, None where there is no such file. `ValueError` where it is no file or has too many bytes."""
   try:
     if is_remote(path):
       with reached(path):
         return path.fs.cat_file(path.path)
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
-      raise ValueError(f"no file, or larger than {MOST_BYTES >> 20} MiB")
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+      raise ValueError("no file, or too large")
     return path.read_bytes()
   except (FileNotFoundError, NotADirectoryError):
     return None
@@ -178,13 +178,14 @@ def write(path: Path | UPath, data: bytes) -> None:
     path.fs.pipe_file(path.path, data)
 
 
-def replace(path: Path | UPath, text: str) -> None:
+def replace(path: Path | UPath, data: str | bytes) -> None:
   """Writes a file that is there whole or not at all, also after the machine lost its power."""
+  data = data.encode() if isinstance(data, str) else data
   if is_remote(path):
-    return write(path, text.encode())
+    return write(path, data)
   draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
   try:
-    draft.write_text(text)
+    draft.write_bytes(data)
     flush(draft)
     draft.replace(path)
   except BaseException:

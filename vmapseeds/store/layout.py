@@ -39,7 +39,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
 from vmapseeds.mistakes import Failure, Mistake
-from vmapseeds.store.checks import check, strays
+from vmapseeds.store.checks import check_memory, strays
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import Folder, is_remote, parse, place, reached, read, replace, said
 
@@ -101,7 +101,7 @@ def checked(path: Folder) -> dict[str, Any] | None:
     raise damaged(path, stray, "a results folder has files and folders alone: remove it")
   try:
     unsigned(root)
-    check(root)
+    check_memory(root)
   except Mistake as mistake:
     raise damaged(path, f"{ROOT} {mistake}", BACK) from None
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
