@@ -21,35 +21,6 @@ if TYPE_CHECKING:
   from vmapseeds.training.runs import Runs
   from vmapseeds.training.task import Task
 
-__all__ = [
-  "Dataset",
-  "Failure",
-  "Mistake",
-  "Options",
-  "Recipe",
-  "Runs",
-  "Task",
-  "UnknownField",
-  "compare",
-  "conv_general_dilated",
-  "errors",
-  "import_runs",
-  "load_networks",
-  "load_params",
-  "merge",
-  "open_results",
-  "prediction_blocks",
-  "recipe",
-  "replay",
-  "report",
-  "spread",
-  "stats",
-  "tally",
-  "train",
-  "verify",
-  "work",
-]
-
 # Imported on first use: JAX, SciPy and xarray take seconds, and a command that trains nothing needs none of them.
 _HOMES = {
   "campaign.options": ("Options",),
@@ -69,6 +40,7 @@ _HOMES = {
   "training.task": ("Task",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
+__all__ = sorted([*_HOME, "stats"])
 
 
 def __getattr__(name: str) -> Any:

@@ -6,29 +6,3 @@ from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowered
 from vmapseeds.lanes.estimates import Estimate, asked, estimate, narrower, ranked, said
 from vmapseeds.lanes.spreading import Stages, compiled, devices, replicate, spread, spread_stages, start_jax
 from vmapseeds.target import TARGETS, absent, compiling_for, platform, target_of
-
-__all__ = [
-  "LOWERINGS",
-  "TARGETS",
-  "Choice",
-  "Estimate",
-  "Stages",
-  "absent",
-  "asked",
-  "compiled",
-  "compiling_for",
-  "conv_general_dilated",
-  "devices",
-  "estimate",
-  "lowered",
-  "lowering",
-  "narrower",
-  "platform",
-  "ranked",
-  "replicate",
-  "said",
-  "spread",
-  "spread_stages",
-  "start_jax",
-  "target_of",
-]
