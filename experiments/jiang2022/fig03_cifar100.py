@@ -1,0 +1,27 @@
+"""Jiang 2022, figure 3: on CIFAR-100, the disagreement of two runs is nearly the test error of one.
+
+A point is a configuration of hyperparameters and a pair of runs of it: x how often the two differ on the test set, y
+the error of the first. What the two differ in is their group.
+"""
+
+from collections.abc import Mapping
+
+from experiments import frame
+from experiments.frame import Row, Trained
+from experiments.jiang2022 import paper, scatter
+from experiments.jiang2022.scatter import Points, plot  # noqa: F401
+
+TITLE = "Figure 3: test error against disagreement on CIFAR-100"
+PANELS = 4
+
+
+def compute(trained: Trained) -> dict[str, Points]:
+  return scatter.compute(trained, "cifar100")
+
+
+def rows(numbers: Mapping[str, Points]) -> list[Row]:
+  return scatter.rows(numbers, paper.RATIO_HIGH)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

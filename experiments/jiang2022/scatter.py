@@ -1,0 +1,195 @@
+"""Scatter plots of test error against disagreement over configurations of hyperparameters."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from matplotlib.axes import Axes
+
+from experiments.frame import Printed, Row, Trained, between
+from experiments.jiang2022 import paper
+from experiments.jiang2022.campaigns import GROUPS, PARTNERS, SCALES
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+RESAMPLES = 400
+
+
+class Points(NamedTuple):
+  """Of each configuration and pair of runs: the test error of the first run, and how often the second differs from it.
+
+  NaN where one of them diverged.
+  """
+
+  error: Float[np.ndarray, "configurations pairs"]
+  disagreement: Float[np.ndarray, "configurations pairs"]
+  augmented: Bool[np.ndarray, " configurations"]
+
+  def only(self, augmented: bool | None) -> "Points":
+    """The configurations with augmentation, those without, or all."""
+    kept = np.full(len(self.augmented), True) if augmented is None else self.augmented == augmented
+    return Points(*(column[kept] for column in self))
+
+  def known(self) -> int:
+    """How many pairs have both runs."""
+    return int((~np.isnan(self.error)).sum())
+
+
+class Estimate(NamedTuple):
+  """A number, with its interval of 95 % by the bootstrap over configurations."""
+
+  value: float
+  low: float
+  high: float
+
+  def reaches(self, value: float) -> bool:
+    """Whether it may be so great."""
+    return bool(self.high >= value)
+
+  def meets(self, low: float, high: float) -> bool:
+    """Whether it may lie in there."""
+    return bool(self.low <= high and self.high >= low)
+
+  def __str__(self) -> str:
+    return between(*self)
+
+
+class Agreement(NamedTuple):
+  """How well disagreement tells the error; a point is a pair of runs."""
+
+  ratio: Estimate  # mean error over mean disagreement
+  r_squared: Estimate
+  kendall_tau: Estimate
+  deviation: Estimate  # mean of equation 63
+
+
+def compute(trained: Trained, of: str, groups: Iterable[str] = GROUPS) -> dict[str, Points]:
+  """The points of some groups, in the scatter plot that stands for some data of the paper's."""
+  plot = SCALES[trained.scale].scatters[of]
+  made: dict[str, list[Points]] = {group: [] for group in groups}
+  for name, recipe in plot.recipes().items():
+    results = trained(name)
+    found = stars(results.predictions.values, results.diverged.values, results.labels.values, plot.pairs)
+    for group, points in made.items():
+      error, disagreement = (column.T for column in found[group])
+      points.append(Points(error, disagreement, np.full(len(error), bool(recipe.augment))))
+  return {group: Points(*map(np.concatenate, zip(*points, strict=True))) for group, points in made.items()}
+
+
+def stars(
+  predictions: Int[np.ndarray, "runs examples"],
+  diverged: Bool[np.ndarray, " runs"],
+  labels: Int[np.ndarray, " examples"],
+  pairs: int,
+) -> dict[str, tuple[Float[np.ndarray, "pairs configurations"], Float[np.ndarray, "pairs configurations"]]]:
+  """Error of the first run and disagreement with its partner in each group; rows as `Scatter.runs` has them."""
+  by_star = predictions.reshape(pairs, 1 + len(PARTNERS), -1, len(labels))
+  lost = diverged.reshape(by_star.shape[:-1])
+  made = {}
+  for i, group in enumerate(PARTNERS, 1):
+    gone = lost[:, 0] | lost[:, i]
+    error, disagreement = ((by_star[:, 0] != other).mean(-1) for other in (labels, by_star[:, i]))
+    made[group] = np.where(gone, np.nan, error), np.where(gone, np.nan, disagreement)
+  return made
+
+
+def agreement(points: Points) -> Agreement:
+  """The numbers of a scatter plot, a point a pair."""
+
+  def numbers(error, disagreement) -> list[float]:
+    known = ~np.isnan(error)
+    y, x = error[known], disagreement[known]
+    found = stats.scatter_agreement(y, x)
+    ratio = y.sum() / x.sum() if x.any() else np.nan
+    return [ratio, float(found.r_squared), float(found.kendall_tau), float(found.mean_deviation)]
+
+  return Agreement(*over_configurations(numbers, points.error, points.disagreement))
+
+
+def over_configurations(
+  statistic: Callable[..., Any], error: Float[np.ndarray, "configurations pairs"],
+  disagreement: Float[np.ndarray, "configurations pairs"],
+) -> Any:  # fmt: skip
+  """An `Estimate`, or a list of them, of what a statistic of both gives; configurations keep all their pairs."""
+  every = np.arange(len(error))
+  drawn = stats.resamples(len(every), key=jax.random.key(0), replicates=RESAMPLES)
+  rows = (np.repeat(every, times) for times in drawn)
+  value = statistic(error, disagreement)
+  _, low, high = stats.from_replicates([statistic(error[some], disagreement[some]) for some in rows])
+  if np.ndim(value) == 0:
+    return Estimate(value, float(low), float(high))
+  return [Estimate(*map(float, of_one)) for of_one in zip(value, low, high, strict=True)]
+
+
+def noise(points: Points) -> str:
+  """What limits a correlation: how far configurations are apart, and pairs of one configuration."""
+  if min(points.error.shape) < 2:
+    return "too few pairs to tell why"
+  apart = np.nanmean(points.error, 1).std(ddof=1)
+  within = np.sqrt(np.nanmean((points.error - points.disagreement).var(1, ddof=1)))
+  return f"errors of configurations have sd {100 * apart:.2g} %, error less disagreement of one {100 * within:.2g} %"
+
+
+def rows(numbers: Mapping[str, Points], bands: Mapping[str, tuple[float, float]], tables: bool = False) -> list[Row]:
+  """Each group's ratio, R² and τ.
+
+  Args:
+    numbers: the groups' points.
+    bands: where the paper sees their ratios.
+    tables: whether tables 4 and 5 have their R² and τ; else the paper says that they generally exceed 0.85.
+  """
+  found = {group: agreement(points) for group, points in numbers.items()}
+  made = []
+  for group, n in found.items():
+    low, high = bands[group]
+    band = Printed(f"{low:g} to {high:g}", "section 3")
+    made.append(Row.of(f"error over disagreement, {group}", band, str(n.ratio), f"{numbers[group].known()} pairs",
+                       n.ratio.meets(low, high)))  # fmt: skip
+  for name, symbol in SYMBOLS.items():
+    for group, n in found.items():
+      least = paper.CORRELATIONS[name][group][-1] if tables else paper.CORRELATED
+      printed = Printed(f"{least:.3f}", paper.TABLES[name]) if tables else Printed(f"above {least}", "section 3")
+      made.append(correlation(f"{symbol}, {group}", printed, least, getattr(n, name), numbers[group]))
+  return made
+
+
+def correlation(quantity: str, printed: Printed, least: float, ours: Estimate, points: Points) -> Row:
+  """A row of R² or τ: it holds where it may be as great as the paper's."""
+  holds = ours.reaches(least)
+  return Row.of(quantity, printed, str(ours), f"{points.known()} pairs", holds, "" if holds else noise(points))
+
+
+SYMBOLS = {"r_squared": "R²", "kendall_tau": "Kendall's τ"}
+
+
+def plot(numbers: Mapping[str, Points], axes: Iterable[Axes]) -> None:
+  """A panel a group."""
+  for ax, (group, points) in zip(axes, numbers.items(), strict=True):
+    draw(points, ax)
+    n = agreement(points)
+    ax.set_title(f"{group}: R² {n.r_squared.value:.2f}, τ {n.kendall_tau.value:.2f}", fontsize="medium")
+
+
+def draw(points: Points, ax: Axes) -> None:
+  """Disagreement (x) and error (y) of each pair; with augmentation in another colour."""
+  for augmented, color, marker in ((False, plots.BLUE, "o"), (True, plots.ORANGE, "s")):
+    some = points.only(augmented)
+    if some.error.size:
+      label = "augmented" if augmented else "not augmented"
+      ax.plot(100 * some.disagreement.ravel(), 100 * some.error.ravel(), marker, color=color, markersize=4.5,
+              alpha=0.7, markeredgewidth=0, label=label)  # fmt: skip
+  finish(ax)
+
+
+def finish(ax: Axes) -> None:
+  """The diagonal, labels and a legend below it."""
+  low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
+  ends = min(low), max(high)
+  ax.plot(ends, ends, color=plots.INK, linestyle="--", linewidth=1, zorder=0, label="error = disagreement")
+  ax.set_xlim(ends)
+  ax.set_ylim(ends)
+  ax.set_xlabel("disagreement (%)")
+  ax.set_ylabel("test error (%)")
+  ax.legend(frameon=False, fontsize="small", loc="lower right")

@@ -1,0 +1,62 @@
+"""Jiang 2022, table 4: R² of test error and disagreement on CIFAR-10, with and without augmentation.
+
+It is high where both are taken together, whose errors are far apart, and lower within one of them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import frame
+from experiments.frame import Printed, Row, Trained
+from experiments.jiang2022 import paper, scatter
+from experiments.jiang2022.scatter import Agreement, Points
+from vmapseeds.reports import plots
+
+TITLE = "Table 4: R² of test error and disagreement"
+SETS = {"without augmentation": False, "with augmentation": True, "both": None}
+
+
+class Numbers(NamedTuple):
+  """The points of figure 1, and the agreement of each of `SETS`, by group."""
+
+  points: dict[str, Points]
+  found: dict[str, dict[str, Agreement]]
+
+
+def compute(trained: Trained) -> Numbers:
+  points = scatter.compute(trained, "cifar10")
+  found = {g: {said: scatter.agreement(p.only(which)) for said, which in SETS.items()} for g, p in points.items()}
+  return Numbers(points, found)
+
+
+def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
+  return [
+    scatter.correlation(
+      f"{scatter.SYMBOLS[name]} {said}, {group}", Printed(f"{value:.3f}", paper.TABLES[name]), value,
+      getattr(by_set[said], name), numbers.points[group].only(SETS[said]),
+    )
+    for group, by_set in numbers.found.items()
+    for said, value in zip(SETS, paper.CORRELATIONS[name][group], strict=True)
+  ]  # fmt: skip
+
+
+def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
+  """Ours with intervals; a dash is the paper's."""
+  (ax,) = axes
+  x = np.arange(len(numbers.found))
+  printed = np.array([paper.CORRELATIONS[name][group] for group in numbers.found])
+  for i, (said, color) in enumerate(zip(SETS, plots.PALETTE, strict=False)):
+    at = x + 0.25 * (i - 1)
+    value, low, high = np.array([getattr(by_set[said], name) for by_set in numbers.found.values()]).T
+    bars = np.maximum(0, [value - low, high - value])
+    ax.errorbar(at, value, bars, fmt="o", color=color, capsize=3, markersize=5, label=said)
+    ax.plot(at, printed[:, i], "_", color=plots.INK, markersize=14, markeredgewidth=2)
+  ax.plot([], [], "_", color=plots.INK, markersize=14, markeredgewidth=2, label="the paper's")
+  ax.set_xticks(x, list(numbers.found))
+  ax.set_ylabel(f"{scatter.SYMBOLS[name]} of test error and disagreement")
+  frame.legend_above(ax)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)
