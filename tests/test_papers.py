@@ -12,7 +12,7 @@ import vmapseeds as vs
 from experiments import frame
 
 EXPERIMENTS = Path(frame.__file__).parent
-PAPERS = ("jordan2024",)
+PAPERS = ("jordan2024", "jiang2022")
 FIGURES = [(paper, figure) for paper in PAPERS for figure in frame.figures(EXPERIMENTS / paper)]
 
 
