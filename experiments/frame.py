@@ -264,6 +264,11 @@ def show_image(image: np.ndarray, ax: Axes) -> None:
   ax.set_axis_off()
 
 
+def above(difference: float, se: float) -> bool | None:
+  """Whether it is above 0 by two standard errors; None where it is neither above nor below by as many."""
+  return bool(difference > 0) if abs(difference) > 2 * se else None
+
+
 def legend_above(ax: Axes) -> None:
   """Makes room for the legend above what is drawn."""
   ax.set_ylim(top=1.35 * ax.get_ylim()[1])

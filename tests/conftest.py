@@ -28,3 +28,9 @@ def pytest_runtest_setup(item):
   if wanted != jax.config.values[name]:
     jax.config.update(name, wanted)
     jax.clear_caches()
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+  """A folder in which the papers' figures are made, sharing their campaigns."""
+  return tmp_path_factory.mktemp("papers")

@@ -1,4 +1,4 @@
-"""The experiment of Banerjee 2024 with --quick: its numbers against NumPy on the stored runs, its files, its mistakes."""
+"""Banerjee 2024 at the smallest scale: its numbers against NumPy on the stored runs, and its pieces on made-up gaps."""
 
 import json
 from pathlib import Path
@@ -6,133 +6,142 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from PIL import Image
+import scipy.stats
 
 import vmapseeds as vs
-from experiments import common
-from experiments.banerjee2024 import trimming_levels
+from experiments import banerjee2024, frame
+from experiments.banerjee2024 import candidates, fig09_metrics, table1_ensembles, table2_accuracies, table3_churn
+from experiments.banerjee2024.campaigns import SCALES
 from vmapseeds import stats
 
-HALF, EXAMPLES = common.QUICK_RUNS // 2, 797
+HALF, EXAMPLES = SCALES["smoke"].runs // 2, 797
+SOURCES = {"S_init": {"init"}, "S_batch": {"order"}, "S_all": {"init", "order", "augment"}}
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory) -> Path:
-  folder = tmp_path_factory.mktemp("banerjee")
-  trimming_levels.main(["--quick", "--out", str(folder / "out"), "--campaigns", str(folder / "campaigns")])
-  return folder
+def numbers(made) -> dict:
+  """By the beginning of each figure's name."""
+  folders = ["--out", str(made / "banerjee2024"), "--campaigns", str(made / "campaigns")]
+  frame.main(str(Path(banerjee2024.__file__).with_name("__main__.py")), folders)
+  records = (json.loads(path.read_text()) for path in (made / "banerjee2024").glob("*_*.json"))
+  return {record["figure"].partition("_")[0]: record["numbers"] for record in records}
 
 
-@pytest.fixture(scope="module")
-def numbers(quick) -> dict:
-  return json.loads((quick / "out" / "trimming_levels.json").read_text())["numbers"]["2"]
-
-
-def stored(quick: Path, source: str) -> tuple[np.ndarray, np.ndarray]:
+def stored(made: Path, source: str) -> tuple[np.ndarray, np.ndarray]:
   """Logit gaps and labels of one source's runs."""
-  (folder,) = (quick / "campaigns").glob("digits_cnn-2epochs-" + "[0-9a-f]" * 8 + source + "-logits")
+  (folder,) = (path for path in (made / "campaigns").glob(f"banerjee2024-smoke-{source}-????????") if path.is_dir())
   results = vs.open_results(folder)
   varied = {s for s in ("init", "order", "augment") if len(set(results[f"seed_{s}"].values)) > 1}
-  assert varied == ({source[1:]} if source else {"init", "order", "augment"})
+  assert varied == SOURCES[source]
   logits = results.logits.values.astype(float)
   return logits[..., 1] - logits[..., 0], results.labels.values
 
 
-@pytest.mark.parametrize(("name", "source"), [("S_init", "-init"), ("S_batch", "-order"), ("S_all", "")])
-def test_candidates_are_compared_with_the_other_half(quick, numbers, name, source):
-  gaps, labels = stored(quick, source)
-  n = numbers["sources"][name]
-  reference, candidates = gaps[:HALF], gaps[HALF:]
-  level = stats.trimming_level(reference, candidates, key=jax.random.key(0), replicates=100).level
+@pytest.mark.parametrize("source", SOURCES)
+def test_candidates_are_compared_with_the_other_half(made, numbers, source):
+  gaps, labels = stored(made, source)
+  assert all(numbers[figure][source] == numbers["fig09"][source] for figure in ("table2", "table3"))
+  n = numbers["fig09"][source]
+  reference, runs = gaps[:HALF], gaps[HALF:]
+  level = stats.trimming_level(reference, runs, key=jax.random.key(0), replicates=100).level
   np.testing.assert_allclose(np.array(n["level"], float), level)
-  small = level <= 0.05
-  assert n["small"] == small.mean()
-  predictions = (candidates >= 0).astype(int)
+  np.testing.assert_array_equal(n["small"], level <= 0.05)
+  predictions = (runs >= 0).astype(int)
   accuracy = (predictions == labels).mean(1)
   np.testing.assert_allclose(n["accuracy"]["accuracies"], accuracy)
-  np.testing.assert_allclose(list(n["accuracy_range"].values()), [accuracy.min(), accuracy.max()])
-  np.testing.assert_allclose(list(n["accuracy_range_small"].values()), [accuracy[small].min(), accuracy[small].max()])
-  together = candidates.mean(0) >= 0
+  together = runs.mean(0) >= 0
   assert n["ensemble_accuracy"] == pytest.approx((together == labels).mean())
   np.testing.assert_allclose(n["churn"], (predictions != together).mean(1))
-  pairs = {(i, j): (predictions[i] != predictions[j]).mean() for i in range(HALF) for j in range(i)}
-  np.testing.assert_allclose(list(n["pair_churn_range"].values()), [min(pairs.values()), max(pairs.values())])
-  both = [churn for (i, j), churn in pairs.items() if small[i] and small[j]]
-  np.testing.assert_allclose(list(n["pair_churn_range_small"].values()), [min(both), max(both)])
+  pairs = {(i, j): (predictions[i] != predictions[j]).sum() for i in range(HALF) for j in range(i)}
+  both = [churn for (i, j), churn in pairs.items() if level[i] <= 0.05 and level[j] <= 0.05]
+  for counts, expected in zip(n["pairs"], (list(pairs.values()), both), strict=True):
+    assert sorted(np.repeat(np.arange(len(counts)), counts)) == sorted(expected)
   of_first = [churn for pair, churn in pairs.items() if 0 in pair]
-  assert n["mean_churn"][0] == pytest.approx(np.mean(of_first))
+  assert n["mean_churn"][0] == pytest.approx(np.mean(of_first) / EXAMPLES)
 
 
 def test_ensembles_are_as_large_as_the_candidates_allow(numbers):
-  ensembles = numbers["ensembles"]
+  ensembles = numbers["table1"]
   assert list(ensembles) == ["3", "5"]
   for size, n in ensembles.items():
-    assert (n["members"], n["runs"], n["ensembles"]) == (int(size), HALF, 500)
-  assert ensembles["5"]["churn"] < ensembles["3"]["churn"] < np.mean(numbers["sources"]["S_all"]["churn"])
+    assert (n["members"], n["runs"]) == (int(size), HALF)
+  churn = [ensembles[size]["churn"]["mean"] for size in ("5", "3")]
+  assert churn[0] < churn[1] < np.mean(numbers["fig09"]["S_all"]["churn"])
 
 
 def test_ensembles_are_drawn_without_replacement():
   """Every one of all candidates but one, each as often as the others."""
   rng = np.random.default_rng(0)
-  reference, candidates, labels = rng.normal(size=(2, 40)), rng.normal(size=(4, 40)), rng.integers(0, 2, 40)
-  n = trimming_levels.of_ensembles(reference, candidates, labels, members=3)
-  without = [(candidates.sum(0) - c) / 3 for c in candidates]
-  accuracies = [((w >= 0) == labels).mean() for w in without]
-  assert n.accuracy == pytest.approx(np.mean(accuracies), abs=4 * np.std(accuracies) / 500**0.5)
-  whole = trimming_levels.of_ensembles(reference, candidates, labels, members=4)
-  assert (whole.churn, whole.accuracy_sd) == (0, pytest.approx(0))
+  reference, runs, labels = rng.normal(size=(2, 40)), rng.normal(size=(4, 40)), rng.integers(0, 2, 40)
+  n = table1_ensembles.of_size(reference, runs, labels, members=3)
+  without = np.array([(runs.sum(0) - run) / 3 for run in runs])
+  accuracies = ((without >= 0) == labels).mean(1)
+  assert n.accuracy.mean == pytest.approx(accuracies.mean(), abs=4 * accuracies.std() / 500**0.5)
+  confidence = np.maximum(1 / (1 + np.exp(without)), 1 / (1 + np.exp(-without))).mean()
+  assert n.overconfidence.mean == pytest.approx(confidence - accuracies.mean(), abs=0.02)
+  whole = table1_ensembles.of_size(reference, runs, labels, members=4)
+  assert (whole.churn.mean, whole.accuracy.sd) == (0, pytest.approx(0))
 
 
-def test_no_small_level_is_shown_as_none(quick):
+def ensembles(small, sd, ece) -> dict:
+  steady = table1_ensembles.Varied(0.9, sd)
+  return table1_ensembles.Ensembles(200, 0, small, small, steady, steady, table1_ensembles.Varied(ece, sd), steady, steady)
+
+
+def test_the_pattern_of_ensembles_is_judged():
+  def judged(*sizes):
+    numbers = {size: n._replace(members=size) for size, n in sizes}
+    return {row.quantity: row.holds for row in table1_ensembles.rows(numbers) if row.holds is not None}
+
+  as_printed = judged((3, ensembles(0.8, 0.02, 0.03)), (30, ensembles(1.0, 0.01, 0.02)))
+  assert len(as_printed) == 6
+  assert all(as_printed.values())
+  otherwise = judged((3, ensembles(0.8, 0.01, 0.02)), (100, ensembles(0.9, 0.02, 0.03)))
+  assert len(otherwise) == 6
+  assert not any(otherwise.values())
+  # Too few members to say of what size all need little trimming; deviations and errors that differ by chance.
+  assert not judged((3, ensembles(0.8, 0.02, 0.03)), (5, ensembles(0.9, 0.0195, 0.0299)))
+
+
+def test_no_small_level_is_shown_as_none():
   gaps = np.arange(12.0).reshape(4, 1, 3).repeat(20, axis=2).reshape(4, 60)
-  n = trimming_levels.of_source(gaps[:2], 100 + gaps[2:], np.ones(60, int))
-  assert n.small == 0
+  n = candidates.of_source(gaps[:2], 100 + gaps[2:], np.ones(60, int))
+  assert not n.small.any()
   assert n.failed.sum() == 200
-  assert trimming_levels.span(n.accuracy_range_small) == "none"
-  assert trimming_levels.span((283, 462), 8018) == "3.53 to 5.76 %"
+  numbers = dict.fromkeys(SOURCES, n)
+  for figure in (table2_accuracies, table3_churn, fig09_metrics):
+    assert all(row.ours for row in figure.rows(numbers))
+    figure.plot(numbers, frame.Figure().subplots(1, figure.PANELS))
+  shown = {row.quantity: (row.ours, row.holds) for row in table2_accuracies.rows(numbers)}
+  assert shown["S_all: accuracies where α̂ is small"] == ("none; 2 are worse (p = 1)", None)
+  assert candidates.span(np.array([283, 462]) / 8018) == "3.53 to 5.76 %"
 
 
-def test_files(quick):
-  with Image.open(quick / "out" / "trimming_levels.png") as image:
-    image.load()
-    assert min(image.size) > 300
-    assert len(image.convert("L").getcolors()) > 20
-  table = (quick / "out" / "trimming_levels.md").read_text()
-  assert "| ensembles of 3: small α̂ | 50 / 2 | 77.2 % | table 1 |" in table
-  assert "| S_all: accuracy of the ensemble | 50 / 2 | 92.36 % | table 2 |" in table
-  assert "not expected to agree, only the pattern is comparable" in table
-  assert "a little above its 2" in table
+def test_the_worst_runs_are_left_out_by_more_than_chance():
+  """Fisher's exact test says so too."""
+  worse, small = np.arange(20), np.arange(20) < 12
+  out = candidates.excluded(worse, small)
+  table = [[0, 8], [12, 0]]  # of the 8 worst and of the others: small, and not
+  assert out == (8, pytest.approx(scipy.stats.fisher_exact(table, "less").pvalue))
+  assert candidates.leaves_out(out) == (True, "")
+  assert candidates.leaves_out(candidates.excluded(worse, worse < 19)) == (None, "")
+  assert candidates.leaves_out(candidates.excluded(worse, worse > 3)) == (False, "the worst run has a small α̂")
 
 
-@pytest.mark.parametrize(
-  ("flags", "text"),
-  [
-    (("--runs", "3"), "--runs is 3"),
-    (("--set", "classes=0,1,2,0,1,2,0,1,2,0"), "digits with 3 classes"),
-    (("--recipe", "nothing"), "nothing"),
-    (("--unknown", "1"), "--unknown"),
-  ],
-)
-def test_mistakes(flags, text, tmp_path, monkeypatch, capsys):
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
-  with pytest.raises(SystemExit) as end:
-    trimming_levels.main(list(flags))
-  assert end.value.code == 2
-  err = capsys.readouterr().err
-  assert len(err.splitlines()) == 1
-  assert text in err
-  assert not list(tmp_path.iterdir())
+def test_the_error_of_tau_is_that_of_samples():
+  rng = np.random.default_rng(0)
+  x = rng.normal(size=(300, 40))
+  y = x + rng.normal(size=x.shape)
+  of_samples = [scipy.stats.kendalltau(*sample).statistic for sample in zip(x, y, strict=True)]
+  tau, _ = candidates.tau(x[0], y[0])
+  assert tau == pytest.approx(of_samples[0])
+  errors = [candidates.tau(*sample)[1] for sample in zip(x[:50], y[:50], strict=True)]
+  assert np.mean(errors) == pytest.approx(np.std(of_samples), rel=0.15)
 
 
-def test_only_the_papers_recipe_is_called_so(tmp_path):
-  def said(recipe):
-    setting = common.Setting(
-      paper="banerjee2024", experiment="x", recipe=recipe, epochs=(2,), runs=4, options=vs.Options(seed_batch=1), out=tmp_path,
-      campaigns=tmp_path, quick=False, used={},
-    )  # fmt: skip
-    return trimming_levels.notes(setting, 8000)
-
-  assert "the paper's network and data" in said(vs.recipe("cnn_cifar10_binary"))
-  assert "only the pattern" in said(vs.recipe("cnn_cifar10_binary", lr=0.1))
-  assert "a little above its 2" not in said(vs.recipe("cnn_cifar10_binary"))
+def test_tables_have_the_papers_values(made, numbers):
+  table = (made / "banerjee2024" / "index.md").read_text()
+  assert "| 3 members: α̂ ≤ 0.05 | 77.2 % | table 1 |" in table
+  assert "| S_all: accuracy of the ensemble | 92.36 % | table 2 |" in table
+  assert "| S_all: churn of pairs where both α̂ are small | 3.53 to 5.76 % | table 3 |" in table
+  assert "values are not expected to agree, only the pattern" in table.replace("\n", " ")

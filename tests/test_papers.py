@@ -12,14 +12,8 @@ import vmapseeds as vs
 from experiments import frame
 
 EXPERIMENTS = Path(frame.__file__).parent
-PAPERS = ("jordan2024", "jiang2022")
+PAPERS = sorted(path.parent.name for path in EXPERIMENTS.glob("*/campaigns.py"))
 FIGURES = [(paper, figure) for paper in PAPERS for figure in frame.figures(EXPERIMENTS / paper)]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-  """A folder in which figures are made, sharing their campaigns."""
-  return tmp_path_factory.mktemp("papers")
 
 
 def run(paper: str, made: Path, *flags: str) -> None:
@@ -27,7 +21,7 @@ def run(paper: str, made: Path, *flags: str) -> None:
   frame.main(str(EXPERIMENTS / paper / "__main__.py"), [*flags, *out])
 
 
-@pytest.mark.parametrize(("paper", "figure"), FIGURES, ids=[figure for _, figure in FIGURES])
+@pytest.mark.parametrize(("paper", "figure"), FIGURES, ids=["-".join(both) for both in FIGURES])
 def test_figure(paper, figure, made, capsys):
   run(paper, made, figure)
   record = json.loads((made / paper / f"{figure}.json").read_text())

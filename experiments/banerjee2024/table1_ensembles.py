@@ -1,0 +1,144 @@
+"""Banerjee 2024, table 1 and figures 4 and 6: how large an ensemble must be to need little trimming.
+
+Ensembles are drawn from the candidates of S_all, without replacement. The paper has all with 100 members within the
+threshold of the untrimmed test, and all with 30 at α̂ ≤ 0.05.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import scipy.special
+from jaxtyping import Float, Int
+
+from experiments import frame
+from experiments.banerjee2024 import candidates, paper
+from experiments.banerjee2024.paper import Varied
+from experiments.frame import Printed, Row, Trained, between, percent
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Table 1, figures 4 and 6: ensembles, and how much of them has to be trimmed"
+PANELS = 4
+MISSING = "figure 5, the same ensembles in three dimensions: its axes are the last three panels"
+DRAWN = 500  # of each size
+METRICS = {"accuracy": "accuracy", "churn": "churn with that of all", "ece": "ECE"}
+
+
+class Ensembles(NamedTuple):
+  """Ensembles of some members, drawn without replacement from the candidates."""
+
+  runs: int  # candidates drawn from
+  members: int
+  small: float  # share with a small α̂
+  within: float  # share within δ_a of the reference, untrimmed
+  accuracy: Varied
+  churn: Varied  # with the ensemble of all candidates
+  ece: Varied
+  ece_fine: Varied  # 10 bins from 1/2 to 1: of those from 0 to 1 gaps can use 5
+  overconfidence: Varied  # mean confidence less accuracy
+
+
+def compute(trained: Trained) -> dict[int, Ensembles]:
+  reference, runs, labels = candidates.halves(trained, "S_all")
+  return {members: of_size(reference, runs, labels, members) for members in paper.ENSEMBLES if members < len(runs)}
+
+
+def of_size(
+  reference: Float[np.ndarray, "models examples"],
+  runs: Float[np.ndarray, "runs examples"],
+  labels: Int[np.ndarray, " examples"],
+  members: int,
+) -> Ensembles:
+  """The statistics of ensembles of that many members."""
+  rng = np.random.default_rng(members)
+  drawn = np.stack([rng.permutation(len(runs))[:members] for _ in range(DRAWN)])
+  gaps = stats.ensemble_gaps(runs, drawn)
+  level = stats.trimming_level(reference, gaps, key=jax.random.key(0), replicates=candidates.REPLICATES).level
+  predictions, together = stats.gap_labels(gaps), stats.gap_labels(stats.ensemble_gaps(runs))
+  within = stats.ks_distance(reference, gaps) <= stats.ks_threshold(len(labels))
+  accuracy = (predictions == labels).mean(1)
+  metrics = (
+    accuracy, (predictions != together).mean(1), *(stats.gap_ece(gaps, labels, lowest=lowest) for lowest in (0.0, 0.5)),
+    scipy.special.expit(abs(gaps)).mean(1) - accuracy,
+  )  # fmt: skip
+  of_each = (Varied(float(x.mean()), float(x.std(ddof=1))) for x in metrics)
+  return Ensembles(len(runs), members, float((level <= candidates.SMALL).mean()), float(within.mean()), *of_each)
+
+
+def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
+  runs = next(iter(numbers.values())).runs
+  table = [
+    row
+    for size, n in numbers.items()
+    for row in (
+      Row.of(f"{size} members: within δ_a untrimmed", Printed("all" if size >= 100 else "figure only", "figure 4"),
+             share(n.within), runs),
+      Row.of(f"{size} members: α̂ ≤ {candidates.SMALL}", Printed(paper.ENSEMBLES[size].small, "table 1"),
+             share(n.small), runs),
+      *(
+        Row.of(f"{size} members: {said}", Printed(varied(getattr(paper.ENSEMBLES[size], of)), "table 1"),
+               varied(getattr(n, of), DRAWN), runs)
+        for of, said in METRICS.items()
+      ),
+      Row.of(f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN), runs),
+    )
+  ]  # fmt: skip
+  for said, of, printed, where in (("α̂ ≤ 0.05", "small", 30, "5.1.2"), ("within δ_a", "within", 100, "5.1.1")):
+    least = next((size for size, n in numbers.items() if getattr(n, of) == 1), None)
+    holds = least <= printed if least else None if max(numbers) < printed else False
+    ours = f"{least} members" if least else f"more than {max(numbers)} members"
+    table.append(Row(f"least size of which all are {said}", f"{printed} members", f"section {where}", ours, runs, holds,
+                     "" if holds is not False else f"{runs} candidates and as few references, not 800"))  # fmt: skip
+  few, many = (numbers[size] for size in (min(numbers), max(numbers)))
+  theirs = [paper.ENSEMBLES[n.members] for n in (few, many)]
+  for of, said in METRICS.items():
+    ratio, printed = (getattr(b, of).sd / getattr(a, of).sd for a, b in ((few, many), theirs))
+    se = ratio * math.sqrt(2 / (2 * (DRAWN - 1)))  # each deviation, taken as a normal's, is out by 1/√(2 (n - 1))
+    table.append(Row(f"sd of {said}, {many.members} over {few.members} members", f"{printed:.2f}", "table 1",
+                     frame.number(ratio, se), runs, frame.above(1 - ratio, se)))  # fmt: skip
+  printed, ours = (100 * (b.ece.mean - a.ece.mean) for a, b in (theirs, (few, many)))
+  se = 100 * math.hypot(few.ece.sd, many.ece.sd) / math.sqrt(DRAWN)
+  falls = frame.above(-ours, se)
+  table.append(Row(f"ECE of {many.members} members less that of {few.members}", f"{printed:.2f} %", "table 1",
+                   f"{frame.number(ours, se)} %", runs, falls,
+                   "" if falls is not False else "confidence less accuracy is already "
+                   f"{percent(few.overconfidence.mean)}, and {percent(many.overconfidence.mean)}"))  # fmt: skip
+  return table
+
+
+def share(fraction: float) -> str:
+  return between(fraction, *stats.proportion_interval(fraction, DRAWN), 100, " %")
+
+
+def varied(x: Varied, drawn: int | None = None) -> str:
+  """Mean and deviation, of so many drawn with their standard errors."""
+  of_mean, of_sd = (x.sd / math.sqrt(n) for n in (drawn, 2 * (drawn - 1))) if drawn else (None, None)
+  return f"{percent(x.mean, of_mean)}, sd {percent(x.sd, of_sd)}"
+
+
+def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
+  """By size: shares that need little or no trimming, the paper's too, and each metric's mean with one deviation."""
+  sizes, places = list(numbers), np.arange(len(numbers))
+  first, *others = axes
+  first.plot(places, [100 * n.small for n in numbers.values()], "o-", color=plots.BLUE, label="α̂ ≤ 0.05")
+  first.plot(places, [100 * n.within for n in numbers.values()], "o-", color=plots.ORANGE, label="untrimmed within δ_a")
+  first.plot(places, [100 * paper.ENSEMBLES[size].small for size in sizes], "D", color=plots.BLUE,
+             markerfacecolor="white", label="α̂ ≤ 0.05, the paper's")  # fmt: skip
+  first.set(ylabel="ensembles (%)", ylim=(-4, 104))
+  first.legend(frameon=False, fontsize="small", loc="lower right")
+  for ax, (of, said) in zip(others, METRICS.items(), strict=True):
+    mean, sd = 100 * np.array([getattr(n, of) for n in numbers.values()]).T
+    ax.errorbar(places, mean, sd, fmt="o", color=plots.BLUE, capsize=3)
+    ax.set_ylabel(f"{said} (%), ± 1 sd")
+  for ax in axes:
+    ax.set_xticks(places, sizes)
+    ax.set_xlabel("members of an ensemble")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25, linewidth=0.7)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

@@ -1,0 +1,60 @@
+"""Banerjee 2024, table 3 and figure 8: pairs of runs whose α̂ is small do not disagree much.
+
+The opposite does not hold: pairs that agree may have a large α̂.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments import frame
+from experiments.banerjee2024 import candidates, paper
+from experiments.banerjee2024.candidates import Source
+from experiments.frame import Printed, Row, Trained
+from vmapseeds.reports import plots
+
+TITLE = "Table 3, figure 8: churn of pairs by what varies, and where both α̂ are small"
+PANELS = 3
+
+
+def compute(trained: Trained) -> dict[str, Source]:
+  return candidates.sources(trained)
+
+
+def churn_of_pairs(n: Source) -> list[Float[np.ndarray, " pairs"]]:
+  """The churn of all pairs, and of those of two small α̂."""
+  return [np.repeat(np.arange(len(counts)), counts) / n.examples for counts in n.pairs]
+
+
+def rows(numbers: Mapping[str, Source]) -> list[Row]:
+  table = []
+  for name, n in numbers.items():
+    printed, (churn, small) = paper.SOURCES[name], churn_of_pairs(n)
+    out = candidates.excluded(n.mean_churn, n.small)
+    judged = name != "S_init"  # of which the paper has both α̂ small at all churn
+    table += [
+      Row.of(f"{name}: churn of pairs", Printed(candidates.span(printed.churn), "table 3"),
+             candidates.span(churn), n.runs),
+      Row.of(f"{name}: churn of pairs where both α̂ are small", Printed(candidates.span(printed.churn_small), "table 3"),
+             candidates.span(small), n.runs),
+      Row.of(f"{name}: mean churn with the others where α̂ is small", None,
+             candidates.of_small(n.mean_churn[n.small], out), n.runs, *candidates.leaves_out(out) * judged),
+    ]  # fmt: skip
+  return table
+
+
+def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
+  """The churn of pairs: all, and those of a small α̂."""
+  for ax, (name, n) in zip(axes, numbers.items(), strict=True):
+    every, small = churn_of_pairs(n)
+    edges = plots.bin_edges([every], n.examples)
+    ax.hist(100 * every, 100 * edges, color=plots.SKY, alpha=0.7, label="all pairs")
+    ax.hist(100 * small, 100 * edges, color=plots.BLUE, alpha=0.7, label=f"both α̂ ≤ {candidates.SMALL}")
+    ax.set(xlabel="churn (% of the test examples)", ylabel="pairs", title=name)
+    ax.spines[["top", "right"]].set_visible(False)
+    frame.legend_above(ax)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)
