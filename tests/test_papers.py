@@ -1,12 +1,14 @@
 """The papers' figures at the smallest scale: each is made, with its rows, its picture and its place in the gallery."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from rich.table import Table
 
 import vmapseeds as vs
 from experiments import frame
@@ -82,3 +84,32 @@ def test_a_figure_as_a_program(tmp_path):
   ended = subprocess.run(command, cwd=EXPERIMENTS.parent, capture_output=True, text=True)
   assert ended.returncode == 2
   assert len(ended.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("columns", ["20", "80", "300"])
+def test_words_and_numbers_of_a_table_stay_whole_in_a_pipe(columns, monkeypatch, capsys):
+  monkeypatch.setenv("COLUMNS", columns)
+  rows = [
+    ("variance of initialisation over that of the training set", "0.45 %", "figure 1", "0.00123", "16", "yes"),
+    ("correlation", "not given", "appendix D.1", "0.123456789 ± 0.000000012", "16", "no: too few runs"),
+  ]
+  table = Table(*frame.HEAD)
+  for row in rows:
+    table.add_row(*row)
+  frame.show(table)
+  words = capsys.readouterr().out.replace("│", " ").replace("┃", " ").split()
+  assert not {word for row in (frame.HEAD, *rows) for cell in row for word in cell.split()} - {*words}
+
+
+@pytest.mark.parametrize(
+  ("value", "se", "text"),
+  [
+    (0.00149, 0.000043, "0.1490 ± 0.0043 %"),
+    (0.5, None, "50 %"),
+    (math.nan, 0.1, "—"),
+    (0.25, 0.0, "25.00 ± 0.00 %"),
+    (-0.0001, 0.01, "0.0 ± 1.0 %"),
+  ],
+)
+def test_percent(value, se, text):
+  assert frame.percent(value, se) == text

@@ -1,0 +1,200 @@
+"""Jordan 2024, figure 6 and section 3.4: what the mean error alone says of the variance, over 511 binary tasks.
+
+A class-wise calibrated binary classifier that varies little on the distribution has a variance of err/(2n) on a test
+set of n (equation 6). The tasks are all ways to split ten classes into two groups. Standard errors are a bootstrap
+over tasks.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+
+import vmapseeds as vs
+from experiments import frame
+from experiments.frame import Row, Trained, number, percent, root
+from experiments.jordan2024 import paper
+from experiments.jordan2024.campaigns import STUDIES, label_maps
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figure 6: the variance of 511 binary tasks from their mean errors"
+PANELS = 2
+REPLICATES = 300
+FITS = {
+  "r_squared": "R²",
+  "r_squared_sd": "R² on standard deviations",
+  "identity_r_squared": "R² about y = x",
+  "identity_r_squared_sd": "R² about y = x, on standard deviations",
+}
+
+
+class Counts(NamedTuple):
+  """What the variances follow from; runs that diverged are left out."""
+
+  error_rates: Float[np.ndarray, "runs tasks"]  # NaN for a run that diverged
+  wrong: Int[np.ndarray, "tasks examples"]  # how many runs have the example wrong
+
+
+class Estimate(NamedTuple):
+  """A number and its standard error: the deviation over bootstrap samples of the tasks."""
+
+  value: float
+  se: float
+
+
+class Cap(NamedTuple):
+  """What a number would be if equation 6 were exactly true: mean and 95 % range over simulated campaigns."""
+
+  mean: float
+  low: float
+  high: float
+
+
+class Tasks(NamedTuple):
+  """The variances of the tasks, what is predicted of them, and how well that fits. Fits are `stats.VarianceFit`."""
+
+  runs: int  # of each task
+  examples: int
+  error: Float[np.ndarray, " tasks"]
+  variance: Float[np.ndarray, " tasks"]  # observed on the test set, ddof = 1
+  independent: Float[np.ndarray, " tasks"]  # if errors were independent, unbiased
+  distribution: Float[np.ndarray, " tasks"]  # equation 3, unbiased and signed
+  equation_6: dict[str, Estimate]  # fits to the variance ...
+  binomial: dict[str, Estimate]
+  theorem_3: dict[str, Estimate]
+  mse_ratio: Estimate  # binomial over equation 6
+  cap: dict[str, Cap]  # of equation 6's fit
+  mse_ratio_cap: Cap
+  independent_equation_6: dict[str, Estimate]  # ... and to the independent-errors variance
+  independent_mse_ratio: Estimate
+
+
+def compute(trained: Trained) -> Tasks:
+  tasks = len(label_maps()[:: STUDIES[trained.scale].every_task])
+  return fit_tasks(count(trained("binary_tasks"), tasks))
+
+
+def count(results: xr.Dataset, tasks: int) -> Counts:
+  """Counts of a table of every task with a first seed, then every task with another; a seed's runs are read at once."""
+  runs, examples = results.sizes["run"] // tasks, results.sizes["example"]
+  counts = Counts(np.full((runs, tasks), np.nan), np.zeros((tasks, examples), np.int64))
+  for run in range(runs):
+    part = results.isel(run=slice(run * tasks, (run + 1) * tasks)).load()
+    kept, errors = ~part.diverged.values, vs.errors(part)
+    counts.error_rates[run, kept] = stats.error_rates(errors)
+    counts.wrong[kept] += errors
+  return counts
+
+
+def fit_tasks(counts: Counts) -> Tasks:
+  """Variances and fits over the tasks. Tasks with fewer than two runs are left out."""
+  kept = np.isfinite(counts.error_rates).sum(0) >= 2
+  rates, wrong = counts.error_rates[:, kept], counts.wrong[kept]
+  runs, n = np.isfinite(rates).sum(0), wrong.shape[1]
+  error, variance = np.nanmean(rates, 0), np.nanvar(rates, 0, ddof=1)
+  independent = (wrong * (runs[:, None] - wrong)).sum(1) / (runs * (runs - 1) * n**2)
+  distribution = n / (n - 1) * (variance - independent)
+  equation_6, binomial = stats.calibration_variance(error, n), stats.binomial_variance(error, n)
+  theorem_3 = np.maximum(0, equation_6 + (1 - 1 / n) * distribution)
+
+  predicted = {"equation_6": equation_6, "binomial": binomial, "theorem_3": theorem_3}
+  fitted, ratio = fits(variance, predicted)
+  cap, ratio_cap = caps(equation_6, binomial, runs)
+  independent_fitted, independent_ratio = fits(independent, predicted)
+  return Tasks(
+    runs=len(rates), examples=n, error=error, variance=variance, independent=independent, distribution=distribution,
+    **fitted, mse_ratio=ratio, cap=cap, mse_ratio_cap=ratio_cap,
+    independent_equation_6=independent_fitted["equation_6"], independent_mse_ratio=independent_ratio,
+  )  # fmt: skip
+
+
+def fits(
+  observed: Float[np.ndarray, " tasks"], predicted: Mapping[str, Float[np.ndarray, " tasks"]]
+) -> tuple[dict[str, dict[str, Estimate]], Estimate]:
+  """The fit of each prediction, and the ratio of mean squared errors of "binomial" and "equation_6"."""
+  drawn = np.random.default_rng(0).integers(0, len(observed), (REPLICATES, len(observed)))
+  fit = {name: stats.variance_fit(observed, p) for name, p in predicted.items()}
+  again = {name: replicates(observed[drawn], p[drawn]) for name, p in predicted.items()}
+  estimates = {
+    name: {f: Estimate(float(getattr(fit[name], f)), getattr(again[name], f).std(ddof=1)) for f in fit[name]._fields}
+    for name in predicted
+  }
+  ratio, ratios = (f["binomial"].mean_squared_error / f["equation_6"].mean_squared_error for f in (fit, again))
+  return estimates, Estimate(float(ratio), ratios.std(ddof=1))
+
+
+def caps(
+  equation_6: Float[np.ndarray, " tasks"], binomial: Float[np.ndarray, " tasks"], runs: Int[np.ndarray, " tasks"]
+) -> tuple[dict[str, Cap], Cap]:
+  """What so many runs of each task let equation 6 reach if it is exactly true and accuracies are normal."""
+  rng = np.random.default_rng(1)
+  observed = equation_6 * rng.chisquare(runs - 1, (REPLICATES, len(runs))) / (runs - 1)
+  fit, rival = (replicates(observed, np.broadcast_to(p, observed.shape)) for p in (equation_6, binomial))
+
+  def cap(values: Float[np.ndarray, " replicates"]) -> Cap:
+    return Cap(values.mean(), *np.quantile(values, (0.025, 0.975)))
+
+  ratio = cap(rival.mean_squared_error / fit.mean_squared_error)
+  return {f: cap(getattr(fit, f)) for f in fit._fields}, ratio
+
+
+def replicates(
+  observed: Float[np.ndarray, "replicates tasks"], predicted: Float[np.ndarray, "replicates tasks"]
+) -> stats.VarianceFit:
+  """`stats.variance_fit` of every row."""
+  return stats.VarianceFit(*np.transpose([stats.variance_fit(*row) for row in zip(observed, predicted, strict=True)]))
+
+
+def rows(n: Tasks) -> list[Row]:
+  tasks = f"{len(n.error)} × {n.runs}"
+  closer = n.mse_ratio.value - 2 * n.mse_ratio.se > 1
+  independent_closer = n.independent_mse_ratio.value - 2 * n.independent_mse_ratio.se > 1
+  genuine, all_of_it = root(n.distribution.mean(), 0)[0], root(n.variance.mean(), 0)[0]
+  said = f"{percent(genuine)} of the deviation of {percent(all_of_it)} is genuine, which equation 6 leaves out"
+  lines = [
+    Row.of("mean error, least to most", None, f"{percent(n.error.min())} to {percent(n.error.max())}", tasks),
+    Row.of("mean squared error, binomial over equation 6", paper.BINOMIAL_MSE, number(*n.mse_ratio), tasks, closer,
+           "" if closer else said),
+    Row.of("... to the variance that independent errors give", None, number(*n.independent_mse_ratio), tasks,
+           independent_closer),
+    Row.of("... the most that so many runs allow", None, frame.between(*n.mse_ratio_cap), tasks),
+  ]  # fmt: skip
+  for name, quantity in FITS.items():
+    lines += [
+      Row.of(f"{quantity}, equation 6", paper.CALIBRATION_FIT, number(*n.equation_6[name]), tasks),
+      Row.of("... to the variance that independent errors give", None, number(*n.independent_equation_6[name]), tasks),
+      Row.of("... the most that so many runs allow", None, frame.between(*n.cap[name]), tasks),
+      Row.of("... binomial", None, number(*n.binomial[name]), tasks),
+    ]
+  fit = n.theorem_3["identity_r_squared"]
+  return [*lines, Row.of("R² about y = x, theorem 3: equation 6 and the genuine variance", None, number(*fit), tasks)]
+
+
+def plot(n: Tasks, axes: np.ndarray) -> None:
+  """Deviations observed, and of independent errors, against those predicted."""
+  left, right = axes
+  draw(left, n, n.variance, "sd of accuracy on the test set (%)")
+  draw(right, n, n.independent, "sd if errors were independent (%)")
+  left.set_title("what is observed")
+  right.set_title("without the genuine variance")
+
+
+def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) -> None:
+  predictions = {
+    "binomial: err(1 − err)/n": (stats.binomial_variance(n.error, n.examples), plots.ORANGE),
+    "equation 6: err/(2n)": (stats.calibration_variance(n.error, n.examples), plots.BLUE),
+  }
+  for name, (predicted, color) in predictions.items():
+    ax.scatter(100 * predicted**0.5, 100 * variance**0.5, s=9, color=color, alpha=0.6, linewidths=0, label=name)
+  right, top = (105 * max(v.max(), 1e-9) ** 0.5 for v in (stats.binomial_variance(n.error, n.examples), variance))
+  ax.axline((0, 0), slope=1, color=plots.INK, linewidth=1, label="as predicted")
+  ax.set(xlim=(0, right), ylim=(0, top), xlabel="predicted sd of accuracy (%)", ylabel=label)
+  frame.legend_above(ax)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

@@ -1,0 +1,236 @@
+"""Jordan's figures 6 to 8 and 10 to 12: their numbers against loops, and what their campaigns vary."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vmapseeds as vs
+from experiments.jordan2024 import (
+  campaigns,
+  fig06_binary_tasks,
+  fig08_learning_rate,
+  fig10_randomness_sources,
+  fig11_poking,
+)
+from vmapseeds import stats
+from vmapseeds.training.optimizers import make_optimizer
+
+STUDIES = campaigns.STUDIES["smoke"]
+
+
+def draw(seed: int, *shape: int, rate: float = 0.3) -> np.ndarray:
+  return np.random.default_rng(seed).random(shape) < rate
+
+
+# Figure 6.
+
+
+def test_there_are_511_ways_to_split_ten_classes():
+  maps = campaigns.label_maps()
+  assert maps.shape == (511, 10)
+  # A split and its complement are one: no map is another, nor another's complement, nor without a second group.
+  assert len({tuple(m) for m in maps} | {tuple(1 - m) for m in maps}) == 1022
+  assert set(maps.ravel()) == {0, 1}
+  assert (maps.max(1) == 1).all()
+
+
+def test_more_runs_of_each_task_extend_the_table():
+  few, more = (
+    campaigns.binary_tasks(STUDIES._replace(every_task=1, task_runs=n))["binary_tasks"].runs.columns() for n in (2, 3)
+  )
+  for name, column in few.items():
+    np.testing.assert_array_equal(column, more[name][:1022])
+  np.testing.assert_array_equal(more["label_map"][511:1022], campaigns.label_maps())
+  assert len(set(more["seed_init"])) == 1533
+
+
+@pytest.mark.unoptimized
+def test_binary_tasks_equal_loops_over_the_stored_runs(tmp_path):
+  runs, every = 3, 64
+  maps = campaigns.label_maps()[::every]
+  table = campaigns.binary_tasks(STUDIES._replace(every_task=every, task_runs=runs))["binary_tasks"].runs
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=1, lr=0.01)
+  results = vs.train(recipe, table, tmp_path / "tasks")
+  n = fig06_binary_tasks.fit_tasks(fig06_binary_tasks.count(results, len(maps)))
+  predictions, labels = results.predictions.values, results.original_labels.values
+  examples = len(labels)
+  observed, error = np.zeros(len(maps)), np.zeros(len(maps))
+  for task, groups in enumerate(maps):
+    wrong = predictions[task :: len(maps)] != groups[labels]
+    assert len(wrong) == runs
+    observed[task], error[task] = wrong.mean(1).var(ddof=1), wrong.mean()
+    assert n.variance[task] == pytest.approx(observed[task], rel=1e-9)
+    assert n.independent[task] == pytest.approx(stats.independent_errors_variance(wrong), rel=1e-9)
+    assert n.distribution[task] == pytest.approx(stats.distribution_variance(wrong), rel=1e-9, abs=1e-15)
+  assert len(set(error)) > len(maps) / 2
+  equation_6, binomial = error / 2 / examples, error * (1 - error) / examples
+  errors = {"equation_6": ((observed - equation_6) ** 2).mean(), "binomial": ((observed - binomial) ** 2).mean()}
+  assert n.mse_ratio.value == pytest.approx(errors["binomial"] / errors["equation_6"], rel=1e-9)
+  for name, predicted in {"equation_6": equation_6, "binomial": binomial}.items():
+    found = getattr(n, name)
+    assert found["mean_squared_error"].value == pytest.approx(errors[name], rel=1e-9)
+    fit = 1 - ((observed**0.5 - predicted**0.5) ** 2).sum() / ((observed**0.5 - (observed**0.5).mean()) ** 2).sum()
+    assert found["identity_r_squared_sd"].value == pytest.approx(fit, rel=1e-9)
+    assert found["r_squared"].value == pytest.approx(np.corrcoef(observed, predicted)[0, 1] ** 2, rel=1e-9)
+  # Theorem 3 with equation 3 in it leaves what equation 6 leaves of the independent-errors variance.
+  theorem_3 = np.maximum(0, equation_6 + (1 - 1 / examples) * n.distribution)
+  assert n.theorem_3["mean_squared_error"].value == pytest.approx(((observed - theorem_3) ** 2).mean(), rel=1e-9)
+
+
+def counts(errors: np.ndarray, diverged: tuple[int, int] | None = None) -> fig06_binary_tasks.Counts:
+  """Of errors (runs, tasks, examples), without one run of one task."""
+  rates, kept = errors.mean(2), np.ones(errors.shape[:2], bool)
+  if diverged:
+    kept[diverged] = False
+  return fig06_binary_tasks.Counts(np.where(kept, rates, np.nan), (errors & kept[..., None]).sum(0))
+
+
+def test_runs_of_tasks_that_diverged_are_left_out():
+  errors = draw(0, 5, 4, 60)
+  n = fig06_binary_tasks.fit_tasks(counts(errors, diverged=(3, 1)))
+  others = np.delete(errors[:, 1], 3, axis=0)
+  assert n.error[1] == pytest.approx(others.mean())
+  assert n.independent[1] == pytest.approx(stats.independent_errors_variance(others))
+  assert n.distribution[1] == pytest.approx(stats.distribution_variance(others))
+  assert n.variance[0] == pytest.approx(stats.test_set_variance(errors[:, 0]))
+  # Of two runs one is too few.
+  assert len(fig06_binary_tasks.fit_tasks(counts(errors[:2], diverged=(1, 2))).error) == 3
+
+
+@pytest.mark.parametrize(("runs", "r_squared", "mse_ratio"), [(100, 0.86, 38), (1000, 0.985, 380), (4000, 0.996, 1500)])
+def test_caps_of_sampling_noise(runs, r_squared, mse_ratio):
+  """With errors of 2 to 9 % they are these."""
+  error = np.linspace(0.02, 0.09, 511)
+  predicted = stats.calibration_variance(error, 10_000), stats.binomial_variance(error, 10_000)
+  fit, ratio = fig06_binary_tasks.caps(*predicted, np.full(511, runs))
+  assert fit["r_squared"].mean == pytest.approx(r_squared, abs=0.015 * (1 - r_squared) / 0.14)
+  assert fit["r_squared"].low < fit["r_squared"].mean < fit["r_squared"].high
+  assert ratio.mean == pytest.approx(mse_ratio, rel=0.1)
+
+
+def test_equation_6_fits_errors_that_are_calibrated_and_independent():
+  """Examples of which a share q of the runs says 1, and a share q has label 1, one by one."""
+  rng = np.random.default_rng(2)
+  tasks, n, runs = 40, 400, 200
+  share = rng.uniform(0, 1, (tasks, n)) * np.linspace(0.1, 1, tasks)[:, None]
+  label = rng.random((tasks, n)) < share
+  found = fig06_binary_tasks.fit_tasks(counts((rng.random((runs, tasks, n)) < share) != label))
+  assert found.equation_6["r_squared"].value == pytest.approx(found.cap["r_squared"].mean, abs=0.1)
+  assert found.mse_ratio.value > 10
+  assert found.independent_equation_6["identity_r_squared"].value > 0.9
+
+
+# Figure 8.
+
+
+def test_the_learning_rates_are_the_papers():
+  paper = campaigns.learning_rates(campaigns.STUDIES["paper"])["learning_rates"].runs
+  np.testing.assert_array_equal(np.unique(paper.values["lr"]), 2.0 ** np.arange(-10, 3))
+  assert len(paper) == 13_000
+
+
+def test_learning_rates():
+  rates, wrong = np.tile([0.25, 0.5, 1.0], 5), draw(1, 15, 40)
+  diverged = np.zeros(15, bool)
+  diverged[[1, 2, 5, 8]] = True  # one of 0.5, three of 1.0
+  low, middle = fig08_learning_rate.by_rate(rates, wrong, diverged)
+  assert (low.rate, low.runs, low.diverged, middle.rate, middle.runs, middle.diverged) == (0.25, 5, 0, 0.5, 4, 1)
+  errors = wrong[[4, 7, 10, 13]]
+  assert middle.accuracy.mean == pytest.approx(1 - errors.mean())
+  covariance = np.cov(errors.T)
+  assert middle.distribution == pytest.approx((covariance.sum() - np.trace(covariance)) / (40 * 39))
+  assert middle.independent == pytest.approx(np.trace(covariance) ** 0.5 / 40)
+
+
+def verdicts(numbers) -> dict[str, bool | None]:
+  return {row.quantity: row.holds for row in fig08_learning_rate.rows(numbers)}
+
+
+def test_what_holds_of_learning_rates():
+  """Runs that differ more on the distribution at 1.0 than at 0.5, where they are best."""
+  rng, runs, n = np.random.default_rng(3), 200, 1000
+  rates, levels = np.tile([0.25, 0.5, 1.0], runs), np.tile([0.2, 0.1, 0.15], runs)
+  moved = levels + np.tile([0.0, 0.0, 0.05], runs) * rng.uniform(-1, 1, 3 * runs)
+  numbers = fig08_learning_rate.by_rate(rates, rng.random((3 * runs, n)) < moved[:, None], np.zeros(3 * runs, bool))
+  assert set(verdicts(numbers).values()) == {True, None}
+  assert verdicts(numbers[:2])["largest learning rate without more variance on the distribution than the best"] is False
+
+
+# Figure 10.
+
+
+def test_one_source_varies_and_the_others_stand_still():
+  for name, (_, runs, *_) in campaigns.sources(STUDIES).items():
+    source = name.split("_")[0]
+    columns = vs.Runs.independent(runs).columns() if source == "all" else runs.columns()
+    vary = {s for s in campaigns.SOURCES if len(set(columns[f"seed_{s}"])) > 1}
+    assert vary == ({*campaigns.SOURCES} if source == "all" else {source})
+
+
+def test_sources():
+  errors = {"all": draw(4, 12, 50), "init": draw(5, 9, 50, rate=0.1)}
+  found = fig10_randomness_sources.by_source(errors)
+  a, b = (errors[source].mean(1).var(ddof=1) for source in ("init", "all"))
+  assert found["init"].ratio == pytest.approx(a / b)
+  assert found["init"].interval[0] < a / b < found["init"].interval[1]
+  assert found["all"].ratio == 1
+
+
+@pytest.mark.parametrize(
+  ("interval", "less", "as_much"),
+  [
+    ((0.2, 0.6), True, False),
+    ((0.5, 1.2), None, None),
+    ((0.8, 1.2), None, True),
+    ((1.1, 1.3), False, False),
+  ],
+)
+def test_shares_of_variance(interval, less, as_much):
+  assert fig10_randomness_sources.less(*interval)[0] == less
+  assert fig10_randomness_sources.as_much(*interval)[0] == as_much
+
+
+# Figure 11.
+
+
+def test_mean_disagreement_is_that_of_all_pairs():
+  predictions = np.random.default_rng(2).integers(-1, 3, (7, 50))
+  matrix = stats.disagreement_matrix(predictions)
+  np.testing.assert_allclose(fig11_poking.mean_disagreement(predictions), matrix.sum(1) / 6)
+
+
+def test_disagreement_of_pairs():
+  unpoked = np.random.default_rng(6).integers(0, 3, (6, 80))
+  poked = np.where(draw(7, 6, 80, rate=0.1), (unpoked + 1) % 3, unpoked)
+  n = fig11_poking.compare(unpoked, poked)
+  np.testing.assert_allclose(n.matched_pairs, (unpoked != poked).mean(1))
+  distinct = np.mean([(unpoked[a] != unpoked[b]).mean() for a in range(6) for b in range(a)])
+  assert n.distinct == pytest.approx(distinct)
+  assert n.ratio == pytest.approx((unpoked != poked).mean() / distinct)
+  np.testing.assert_allclose(n.distinct_pairs[2], (unpoked[2] != unpoked[3]).mean())
+
+
+def test_pokes_are_of_the_runs_of_figure_10():
+  found = campaigns.pokes(STUDIES) | campaigns.sources(STUDIES)
+  poked, unpoked = found["poked_2epochs_4of8"], found["all_2epochs"]
+  assert poked.recipe == unpoked.recipe
+  np.testing.assert_array_equal(poked.runs.columns()["seed_order"], np.arange(STUDIES.pairs))
+  assert STUDIES.pairs <= unpoked.runs
+  assert set(poked.runs.columns()["poke_step"]) == {31}  # of 62
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_another_first_step(which):
+  """Against the recipe's own optimizer, given the other first gradient."""
+  recipe = vs.recipe("digits_cnn", epochs=2)
+  (run,) = (vs.Runs.sweep(first_step=[which], seeds=1).lanes(recipe.replace(values={"first_step": 0.0}), 1000),)
+  run = type(run)({}, {name: column[0] for name, column in run.values.items()})
+  gradients = [jnp.array([0.1, -3e-9, 2.0]), jnp.array([0.3, 0.2, 0.1]), jnp.array([-1.0, 0.0, 0.5])]
+  expected = [np.float32([0.1, -3e-9, 2.0]), np.float16([0.1, -3e-9, 2.0]).astype(np.float32), np.zeros(3, np.float32)]
+  parameters = jnp.array([1.0, -2.0, 0.5])
+  optimizers = campaigns.other_first_step(run, 10), make_optimizer(recipe, run, 10)
+  states = [optimizer.init(parameters) for optimizer in optimizers]
+  for step, gradient in enumerate(gradients):
+    ours, states[0] = optimizers[0].update(gradient, states[0], parameters)
+    theirs, states[1] = optimizers[1].update(expected[which] if step == 0 else gradient, states[1], parameters)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
