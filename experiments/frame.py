@@ -165,7 +165,7 @@ class Row(NamedTuple):
          why: str = "") -> "Row":  # fmt: skip
     """A row with a printed value, or with None where the paper gives none."""
     paper, where = ("not given", "—") if printed is None else (published(printed.value), printed.where)
-    return cls(quantity, paper, where, ours, runs, holds, why)
+    return cls(quantity, paper, where, ours, runs, None if holds is None else bool(holds), why)
 
 
 HEAD = ("quantity", "paper", "where", "ours", "runs", "holds here")

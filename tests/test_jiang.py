@@ -1,159 +1,229 @@
-"""The experiment on disagreement with --quick: its numbers against NumPy on the stored runs, its files, its mistakes."""
-
-import json
-from pathlib import Path
+"""Jiang's ensembles: numbers against loops, laws of which the answer is known, the printed values among themselves."""
 
 import numpy as np
 import pytest
 import xarray as xr
-from PIL import Image
 
-import vmapseeds as vs
-from experiments import common
-from experiments.jiang2022 import generalization_disagreement as experiment
+from experiments.jiang2022 import campaigns, groups, paper
+from experiments.jiang2022 import fig06_calibration as fig06
+from experiments.jiang2022 import fig11_errors as fig11
+from experiments.jiang2022 import fig12_confidences as fig12
+from experiments.jiang2022 import fig14_classes as fig14
+from experiments.jiang2022 import table1_ensembles as table1
+from experiments.jiang2022.groups import Group
 
-NAME = "generalization_disagreement"
-RUNS, EXAMPLES, TRAIN = common.QUICK_RUNS, 797, 500
-GROUPS = ("AllDiff", "DiffData", "DiffInit", "DiffOrder")
+RUNS, EXAMPLES, CLASSES = 16, 300, 4
+
+
+def law(rng: np.random.Generator, examples: int = EXAMPLES, classes: int = CLASSES) -> np.ndarray:
+  """Probabilities of the classes, (examples, classes), of which many are near 0 and 1."""
+  return rng.dirichlet(np.full(classes, 0.2), examples)
+
+
+def drawn(rng: np.random.Generator, of_runs: np.ndarray, of_labels: np.ndarray, runs: int = RUNS) -> Group:
+  """Runs and labels that are drawn independently from laws; a calibrated ensemble where the two are one."""
+  predictions = np.stack([rng.multinomial(1, of_runs).argmax(1) for _ in range(runs)])
+  return Group(predictions, rng.multinomial(1, of_labels).argmax(1), of_runs.shape[1])
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory) -> Path:
-  folder = tmp_path_factory.mktemp("jiang")
-  experiment.main(["--quick", "--out", str(folder / "out"), "--campaigns", str(folder / "campaigns")])
-  return folder
-
-
-def record(quick: Path) -> dict:
-  return json.loads((quick / "out" / f"{NAME}.json").read_text())
-
-
-def stored(quick: Path, group: str) -> xr.Dataset:
-  (folder,) = (quick / "campaigns").glob(f"digits_cnn-1epochs-*-{group}{TRAIN}")
-  return vs.open_results(folder)
-
-
-def test_files(quick):
-  written = record(quick)
-  assert written["experiment"] == f"jiang2022.{NAME}"
-  assert written["recipe"]["augment"] == ""
-  assert [(used["runs"], used["diverged"]) for used in written["campaigns"].values()] == [(RUNS, 0)] * 4
-  assert written["paper"]["table 1"]["cace"]["DiffInit"] == {"2": 0.4495, "5": 0.2776, "100": 0.0979}
-  with Image.open(quick / "out" / f"{NAME}.png") as image:
-    image.load()
-    assert min(image.size) > 300
-    assert len(image.convert("L").getcolors()) > 20
-  table = (quick / "out" / f"{NAME}.md").read_text()
-  assert "ours ± standard error" in table
-  assert "not expected to agree, only the pattern is comparable" in table
-  assert "| gap, DiffOrder | until 100 % of train / 1 | 3.3 % | table 1 |" in table
-  assert f"| {RUNS} |" in table
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_numbers_equal_loops_over_the_stored_runs(quick, group):
-  n = record(quick)["numbers"]["groups"]["1"][group]
-  results = stored(quick, group)
-  P, y = results.predictions.values, results.labels.values
-  error = (y != P).mean(1)
-  assert (n["runs"], n["examples"]) == (RUNS, EXAMPLES)
-  assert n["error"] == pytest.approx(error.mean())
-  assert n["error_sd"] == pytest.approx(error.std(ddof=1))
-  pairs = [(P[a] != P[b]).mean() for a in range(RUNS) for b in range(a)]
-  assert n["disagreement"] == pytest.approx(np.mean(pairs))
-  assert n["disagreement_sd"] == pytest.approx(np.std(pairs))
-  assert n["gap"] == pytest.approx(abs(error.mean() - np.mean(pairs)))
-  assert n["ratio"] == pytest.approx(error.mean() / np.mean(pairs))
-  np.testing.assert_allclose(n["pairs"], [error[::2], (P[::2] != P[1::2]).mean(1)])
-  assert {size: e["ensembles"] for size, e in n["cace"].items()} == {"2": 8, "5": 3, "16": 1}
-  # Of two runs: 0, 1 or 2 votes.
-  caces = [of_two(P[[i, i + 8]], y) for i in range(8)]
-  assert n["cace"]["2"]["cace"] == pytest.approx(np.mean(caces))
-  assert n["cace"]["2"]["cace_se"] == pytest.approx(np.std(caces, ddof=1) / 8**0.5)
-  votes = (P[..., None] == np.arange(10)).mean(0)
-  assert n["ensemble_error"] == pytest.approx(np.mean(votes.argmax(1) != y))
-  self_pairs = 1 - (votes**2).sum(1).mean()
-  assert abs(error.mean() - self_pairs) <= n["cace_bound"] + 1e-12
-  # The law is calibrated: what is left comes from few runs, the less the more there are.
-  calibrated = [e["calibrated"] for e in n["cace"].values()]
-  assert calibrated == sorted(calibrated, reverse=True)
-  assert calibrated[0] > self_pairs / 2
+def group() -> Group:
+  """Runs of a law, and labels of a more certain one."""
+  rng = np.random.default_rng(0)
+  p = law(rng)
+  return drawn(rng, p, p**2 / (p**2).sum(1, keepdims=True))
 
 
 def of_two(P: np.ndarray, y: np.ndarray) -> float:
-  votes = (P[..., None] == np.arange(10)).sum(0)
-  hits = y[:, None] == np.arange(10)
+  """CACE of two runs: 0, 1 or 2 votes."""
+  votes = (P[..., None] == np.arange(CLASSES)).sum(0)
+  hits = y[:, None] == np.arange(CLASSES)
   return sum(abs((hits - v / 2)[votes == v].sum()) for v in range(3)) / len(y)
 
 
-def test_each_group_varies_what_it_says(quick):
-  for group, sources in experiment.GROUPS.items():
-    runs = stored(quick, group)
-    varied = {s for s in ("init", "order", "data") if len(set(runs[f"seed_{s}"].values)) == RUNS}
-    assert varied == set(sources)
-    assert len(np.unique(runs["subset"].values, axis=0)) == (RUNS if "data" in sources else 1)
-  assert (
-    stored(quick, "DiffOrder")["subset"].values[3].tolist() == stored(quick, "AllDiff")["subset"].values[0].tolist()
-  )
+def test_table_1_equals_loops(group):
+  n = table1.ensemble(group)
+  P, y = group.predictions, group.labels
+  error = (y != P).mean(1)
+  assert n.runs == RUNS
+  assert n.error == pytest.approx((error.mean(), error.std(ddof=1) / RUNS**0.5, error.std(ddof=1)))
+  pairs = [(P[a] != P[b]).mean() for a in range(RUNS) for b in range(a)]
+  assert n.disagreement.mean == pytest.approx(np.mean(pairs))
+  assert n.disagreement.sd == pytest.approx(np.std(pairs))
+  assert n.gap == pytest.approx(abs(error.mean() - np.mean(pairs)))
+  assert n.ratio == pytest.approx(error.mean() / np.mean(pairs))
+  assert {size: c.ensembles for size, c in n.cace.items()} == {2: 8, 5: 3, 16: 1}
+  caces = [of_two(P[[i, i + 8]], y) for i in range(8)]
+  assert n.cace[2].value == pytest.approx(np.mean(caces))
+  assert n.cace[2].se == pytest.approx(np.std(caces, ddof=1) / 8**0.5)
+  # The law is calibrated: what is left comes from few runs, the less the more there are.
+  calibrated = [c.calibrated for c in n.cace.values()]
+  assert calibrated == sorted(calibrated, reverse=True)
+
+
+def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
+  rng = np.random.default_rng(1)
+  p = law(rng, 1000)
+  calibrated = table1.ensemble(drawn(rng, p, p, 60))
+  alike = table1.ensemble(drawn(rng, p, np.sqrt(p) / np.sqrt(p).sum(1, keepdims=True), 60))
+  numbers = {"AllDiff": calibrated, "DiffData": calibrated, "DiffInit": alike, "DiffOrder": alike}
+  rows = {row.quantity: row for row in table1.rows(numbers)}
+  assert rows["CACE of 2, AllDiff"].holds is False
+  assert rows["CACE of 2, AllDiff"].why == "2 runs of a calibrated law have as much"
+  assert rows["CACE of 2, DiffInit"].holds
+  assert rows["CACE of all, DiffInit and DiffOrder over AllDiff and DiffData"].holds
+  assert rows["error over disagreement, AllDiff"].holds
+  assert not rows["error over disagreement, DiffOrder"].holds
+  assert rows["error over disagreement, DiffOrder"].why.startswith("runs are more alike")
+  assert rows["CACE of all, AllDiff"][1:3] == ("0.0437", "table 1")
+  assert rows["test error, DiffInit"].paper == "33.7 %, sd 1.7 %"
+  swapped = dict(zip(numbers, reversed(numbers.values()), strict=True))
+  (last,) = (row for row in table1.rows(swapped) if "over AllDiff" in row.quantity)
+  assert last.holds is False
+  assert "beyond a calibrated law" in last.why
+  cifar100 = {row.quantity: row for row in table1.rows(numbers, "table 3")}
+  assert cifar100["CACE of 2, AllDiff"].paper == "not given"
+  assert cifar100["gap, DiffInit"][1:3] == ("8.65 %", "table 3")
+
+
+def test_ensembles_of_two_and_of_three_runs(group):
+  for runs in (2, 3):
+    n = table1.ensemble(group._replace(predictions=group.predictions[:runs]))
+    assert list(n.cace) == sorted({2, runs})
+    assert table1.rows(dict.fromkeys(campaigns.GROUPS, n))
+
+
+def test_printed_gaps_are_those_of_error_and_disagreement():
+  for where, table in paper.ENSEMBLES.items():
+    for name, row in table.items():
+      exact = (where, name) != ("table 3", "DiffData")
+      of_means = abs(row.error[0] - row.disagreement[0])
+      assert (abs(of_means - row.gap) < 1e-9) == exact, (where, name)
+      assert sorted(row.cace.values(), reverse=True) == list(row.cace.values())
+
+
+@pytest.mark.parametrize(("power", "sign"), [(2, -1), (1, 0), (0.5, 1)])
+def test_figure_6_tells_ensembles_that_are_too_certain(power, sign):
+  rng = np.random.default_rng(2)
+  p = law(rng, 2000)
+  group = drawn(rng, p, p**power / (p**power).sum(1, keepdims=True), 100)
+  n = fig06.calibration(group)
+  distances = []
+  for x, y in enumerate(group.labels):
+    for k in range(CLASSES):
+      votes = (group.predictions[:, x] == k).sum()
+      if 10 < votes < 90 and votes != 50:
+        distances.append((votes / 100 - (y == k)) * (1 if votes > 50 else -1))
+      elif votes == 50:
+        distances.append(0)
+  assert n.too_certain == pytest.approx(np.mean(distances))
+  assert 0.5 < n.too_certain_se / (np.std(distances) / len(distances) ** 0.5) < 2
+  assert abs(n.too_certain) < 4 * n.too_certain_se if not sign else sign * n.too_certain > 4 * n.too_certain_se
+  (row,) = fig06.rows({"AllDiff": n})
+  assert row.holds is (True if not sign else abs(n.too_certain) + 2 * n.too_certain_se < fig06.NEAR or row.holds)
+
+
+def test_figure_6_says_that_there_are_too_few_examples():
+  p = law(np.random.default_rng(3), 40)
+  n = fig06.calibration(drawn(np.random.default_rng(3), p, p, 20))
+  (row,) = fig06.rows({"AllDiff": n})
+  assert (row.holds, row.why) == (None, "too few examples to tell")
+
+
+def test_figure_11_equals_loops_and_fits_what_is_beta():
+  rng = np.random.default_rng(4)
+  rates = rng.beta(0.3, 0.9, 4000)
+  predictions = (rng.random((50, 4000)) < rates).astype(int)
+  n = fig11.error_rates(Group(predictions, np.zeros(4000, int), 2))
+  wrong = predictions.sum(0)
+  assert n.counts.tolist() == [(wrong == c).sum() for c in range(51)]
+  assert abs(n.fit.a - 0.3) < 4 * n.a_se < 0.2
+  assert abs(n.fit.b - 0.9) < 4 * n.b_se < 0.4
+  assert n.distance < 0.02
+  # Of two classes the pairs of runs that disagree have one of each.
+  excess = 2 * wrong * (50 - wrong) / (50 * 49) - wrong / 50
+  assert n.more.value == pytest.approx((excess >= 0.1).mean())
+  assert n.less.value == pytest.approx((excess <= -0.1).mean())
+  assert n.more.low < n.more.value < n.more.high
+  by_quantity = {row.quantity: row for row in fig11.rows({"AllDiff": n})}
+  assert by_quantity["distance from the Beta fit, AllDiff"].holds
+
+
+def test_figure_11_knows_easy_and_hard_examples():
+  rng = np.random.default_rng(5)
+  hard = rng.random(3000) < 0.3
+  predictions = np.where(hard, rng.integers(0, 10, (100, 3000)), 0)
+  n = fig11.error_rates(Group(predictions, np.zeros(3000, int), 10))
+  assert n.neither.value < 0.01
+  assert max(n.more.value, n.less.value) < 0.03
+  rows = {row.quantity: row for row in fig11.rows({"AllDiff": n})}
+  assert rows["distance from the Beta fit, AllDiff"].holds is False
+  assert rows["examples, neither right in all runs nor guessed, AllDiff"].holds is False
+
+
+def test_figure_12_counts_every_pair(group):
+  n = fig12.confidences(group)
+  votes = (group.predictions[..., None] == np.arange(CLASSES)).sum(0)
+  assert n.counts.tolist() == [(votes * 10 // RUNS == b).sum() + (b == 9) * (votes == RUNS).sum() for b in range(10)]
+  of_examples = ((votes >= 7) & (votes <= 9)).mean(1)  # of 16, from 0.4 to 0.6
+  assert n.shares[1] == pytest.approx(of_examples.mean())
+  assert n.shares_se[1] == pytest.approx(of_examples.std(ddof=1) / EXAMPLES**0.5)
+  uniform = np.full((EXAMPLES, 2), 0.5)
+  middling = fig12.confidences(drawn(np.random.default_rng(0), uniform, uniform))
+  assert [row.holds for row in fig12.rows({"AllDiff": n, "DiffInit": middling})] == [None, True, None, None, False, None]
+
+
+def test_figure_14_finds_classes_that_are_off_though_all_together_are_not():
+  rng = np.random.default_rng(6)
+  p = law(rng, 2000)
+  calibrated = fig14.classes(drawn(rng, p, p, 50), "ours")
+  assert abs(calibrated.error.value - calibrated.error.calibrated) < 5 * calibrated.error.calibrated_sd
+  # Runs vote too often for class 0 and too seldom for class 1: together they are right as often as before.
+  off = p + 0.9 * np.outer(np.minimum(p[:, 0], p[:, 1]), [-1, 1, 0, 0])
+  group = drawn(rng, p, off, 50)
+  n = fig14.classes(group, "ours")
+  votes = (group.predictions[..., None] == np.arange(CLASSES)).sum(0)
+  hits = group.labels[:, None] == np.arange(CLASSES)
+  bins = np.minimum(votes * 10 // 50, 9)
+  by_class = [abs((hits - votes / 50)[:, k][bins[:, k] == b].sum()) for k in range(CLASSES) for b in range(10)]
+  assert n.error.value == pytest.approx(sum(by_class) / 2000)
+  assert n.cace.value == pytest.approx(sum(abs((hits - votes / 50)[bins == b].sum()) for b in range(10)) / 2000)
+  verdicts = [[row.holds for row in fig14.rows({"cifar10": x})] for x in (calibrated, n)]
+  assert verdicts == [[None, None, False], [None, None, True]]
+
+
+def test_runs_that_diverged_are_left_out():
+  predictions = np.array([[0, 1], [-1, -1], [1, 1]])
+  stored = xr.Dataset(
+    {"predictions": (("run", "example"), predictions), "labels": ("example", [0, 1]),
+     "diverged": ("run", [False, True, False])}, attrs={"num_classes": 3},
+  )  # fmt: skip
+
+  class Trained:
+    scale = "smoke"
+
+    def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
+      assert name.removeprefix("digits-") in campaigns.GROUPS
+      return stored
+
+  read = groups.read(Trained(), "cifar10")
+  assert list(read) == list(campaigns.GROUPS)
+  np.testing.assert_array_equal(read["DiffInit"].predictions, predictions[[0, 2]])
+
+
+def test_each_group_varies_what_it_says():
+  for group, runs in campaigns.groups(100, 30, 8).items():
+    varied = {s for s in ("init", "order", "data") if len(set(runs.seeds[s].tolist())) == 8}
+    assert varied == set(campaigns.GROUPS[group])
+    sets = np.broadcast_to(runs.subset_indices, (8, 30))
+    assert len(np.unique(sets, axis=0)) == (8 if "data" in varied else 1)
 
 
 def test_training_sets_of_two_are_disjoint_and_of_more_runs_the_same():
-  sets = experiment.training_sets(11, 5, 7)
+  sets = campaigns.training_sets(11, 5, 7)
   assert sets.shape == (7, 5)
   for a, b in ((0, 1), (2, 3), (4, 5)):
     assert len({*sets[a], *sets[b]}) == 10
-  np.testing.assert_array_equal(experiment.training_sets(11, 5, 20)[:7], sets)
+  np.testing.assert_array_equal(campaigns.training_sets(11, 5, 20)[:7], sets)
   assert len({*sets[1], *sets[2]}) < 10
   assert sets.max() == 10
-
-
-def test_runs_that_diverged_are_left_out_with_their_pair():
-  rng = np.random.default_rng(0)
-  P, y = rng.integers(0, 3, (7, 40)), rng.integers(0, 3, 40)
-  diverged = np.arange(7) == 2
-  P[2] = -1
-  n = experiment.compute(P, diverged, y, 3)
-  assert n.runs == 6
-  np.testing.assert_allclose(n.pairs[0], [(P[0] != y).mean(), (P[4] != y).mean()])
-  np.testing.assert_allclose(n.pairs[1], [(P[0] != P[1]).mean(), (P[4] != P[5]).mean()])
-  assert n.error == pytest.approx((P[~diverged] != y).mean())
-
-
-def test_cifar100_stands_beside_its_own_table():
-  rng = np.random.default_rng(0)
-  P, y = rng.integers(0, 3, (6, 40)), rng.integers(0, 3, 40)
-  group = experiment.compute(P, np.zeros(6, bool), y, 3)
-  groups = {8: dict.fromkeys(GROUPS, group)}
-  numbers = experiment.Numbers(10, groups, experiment.agreement(groups))
-  rows = {row.quantity: row for row in experiment.table(numbers, "cifar100")}
-  assert rows["test error, DiffInit"][2:4] == ("68.1 %, sd 1 %", "table 3")
-  assert rows["CACE of 2, AllDiff"][2:4] == ("—", "—")
-  few = experiment.Numbers(10, {8: dict.fromkeys(GROUPS, group._replace(cace={2: group.cace[2]}))}, numbers.agreement)
-  assert not any("CACE of 5" in row.quantity for row in experiment.table(few, "cifar100"))
-  assert rows["CACE of all, the paper's 100, AllDiff"].paper == "0.1300"
-
-
-@pytest.mark.parametrize(
-  "flags", [("--recipe", "digits_cn"), ("--runs", "1"), ("--epochs", "-1"), ("--set", "widht=0.5"), ("--out", __file__)]
-)
-def test_mistakes(flags, tmp_path, monkeypatch, capsys):
-  monkeypatch.chdir(tmp_path)
-  monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
-  with pytest.raises(SystemExit) as end:
-    experiment.main(list(flags))
-  assert end.value.code == 2
-  out, err = capsys.readouterr()
-  assert not out
-  assert len(err.splitlines()) == 1
-  assert not list(tmp_path.iterdir())
-
-
-def test_help(capsys, monkeypatch):
-  monkeypatch.setenv("COLUMNS", "200")
-  with pytest.raises(SystemExit) as end:
-    experiment.main(["--help"])
-  assert not end.value.code
-  text = capsys.readouterr().out
-  assert f"python -m experiments.jiang2022.{NAME}" in text
-  assert "Jiang 2022, tables 1 and 3" in text
-  assert "resnet9_cifar10" in text

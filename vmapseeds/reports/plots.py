@@ -319,7 +319,7 @@ def calibration_curve(
     low, high: (bins,), the ends of an interval of `accuracy`, drawn as a band.
     label: in the legend.
   """
-  color = PALETTE[len(ax.collections) % len(PALETTE)]
+  color = PALETTE[max(0, len(ax.lines) - 1) % len(PALETTE)]
   if not ax.lines:
     ax.plot([0, 100], [0, 100], color=INK, linewidth=0.9, linestyle=":", label="perfect calibration")
   x, y = (100 * np.asarray(v, np.float64) for v in (confidence, accuracy))

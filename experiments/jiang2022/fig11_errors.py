@@ -1,0 +1,128 @@
+"""Jiang 2022, figure 11: how many of the runs have an example wrong, beside a Beta distribution.
+
+If all examples were either easy, right in every run, or hard, guessed by each run at random, disagreement would equal
+the error on each of them. Error rates have no such two peaks: a Beta distribution fits them.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Bool, Float, Int
+
+from experiments import frame
+from experiments.frame import Printed, Row, Trained, between, number
+from experiments.jiang2022 import groups
+from experiments.jiang2022.fig06_calibration import PANEL
+from experiments.jiang2022.groups import COLORS, Group
+from vmapseeds import stats
+from vmapseeds.stats.disagreement import beta_of_counts
+
+TITLE = "Figure 11: distribution of error rates over test examples, and Beta fits"
+PANELS = 2
+BINS = 10
+RESAMPLES = 200
+NEAR = 0.05  # distribution functions: "fit well"
+MANY = 0.01  # of the examples: "a significant fraction"
+
+
+class Share(NamedTuple):
+  """A fraction of the test examples, with its interval."""
+
+  value: float
+  low: float
+  high: float
+
+
+class ErrorRates(NamedTuple):
+  """Standard errors are over test examples, by the bootstrap."""
+
+  runs: int
+  counts: Int[np.ndarray, " counts"]  # examples that no run, one run, ... all runs have wrong
+  fit: stats.BetaFit
+  a_se: float
+  b_se: float
+  distance: float  # the largest between the distribution functions of error counts and of the fit
+  distance_se: float
+  neither: Share  # wrong in some runs, and in fewer than if each run guessed
+  more: Share  # runs disagree on them more often than they err, by at least 0.1
+  less: Share  # and less often
+
+
+def compute(trained: Trained) -> dict[str, ErrorRates]:
+  return {name: error_rates(group) for name, group in groups.read(trained, "cifar10").items()}
+
+
+def error_rates(group: Group) -> ErrorRates:
+  (runs, examples), classes = group.predictions.shape, group.num_classes
+  wrong = (group.predictions != group.labels).sum(0)
+  counts = np.bincount(wrong, minlength=runs + 1)
+  fit, distance = beta(counts)
+  resampled = np.random.default_rng(0).multinomial(examples, counts / examples, RESAMPLES)
+  ses = np.std([(*fit, distance) for fit, distance in map(beta, resampled)], axis=0, ddof=1)
+  guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(0.001)  # that few errors, or fewer, one in a thousand has
+  votes = runs * stats.vote_fractions(group.predictions, classes)
+  disagreement = 1 - (votes * (votes - 1)).sum(1) / (runs * (runs - 1))
+  excess = disagreement - wrong / runs
+  shares = (share(which) for which in ((wrong > 0) & (wrong < guessed), excess >= 0.1, excess <= -0.1))
+  return ErrorRates(runs, counts, fit, *ses[:2], distance, ses[2], *shares)
+
+
+def beta(counts: Int[np.ndarray, " counts"]) -> tuple[stats.BetaFit, float]:
+  """The Beta distribution of error rates, and how far error counts of its rates are from those there are."""
+  runs = len(counts) - 1
+  fit = beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs, unbiased=True)
+  return fit, float(abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max())
+
+
+def law(fit: stats.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
+  """Probabilities of error counts whose rates are from a Beta distribution."""
+  return scipy.stats.betabinom.pmf(np.arange(runs + 1), runs, fit.a, fit.b)
+
+
+def share(which: Bool[np.ndarray, " examples"]) -> Share:
+  return Share(float(which.mean()), *map(float, stats.proportion_interval(which.mean(), len(which))))
+
+
+def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
+  made = []
+  for name, n in numbers.items():
+    parameters = f"a = {number(float(n.fit.a), n.a_se)}, b = {number(float(n.fit.b), n.b_se)}"
+    surely = n.distance - 2 * n.distance_se
+    why = f"distribution functions are surely {surely:.3f} apart, more than {NEAR}" if surely > NEAR else ""
+    made += [
+      Row.of(f"Beta fit, {name}", None, parameters, n.runs),
+      Row.of(f"distance from the Beta fit, {name}", Printed("fit well", "appendix D.4"),
+             number(n.distance, n.distance_se), n.runs, bool(surely <= NEAR), why),
+    ]  # fmt: skip
+    claims = {"neither right in all runs nor guessed": n.neither, "runs disagree more than they err": n.more,
+              "runs disagree less than they err": n.less}  # fmt: skip
+    for claim, of in claims.items():
+      some = Printed("a significant fraction", "section 4, appendix D.4")
+      ours = between(*of, 100, " %")
+      few = f"less than {MANY:.0%} of the examples, or too few to tell" if of.low <= MANY else ""
+      made.append(Row.of(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few))
+  return made
+
+
+def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
+  """Groups with different training sets, and those with one, on a logarithmic axis; the fits of as many runs dashed."""
+  for name, n in numbers.items():
+    ax, color = axes[PANEL[name]], COLORS[name]
+    bins = min(BINS, n.runs + 1)
+    bin_of = np.minimum(bins * np.arange(n.runs + 1) // n.runs, bins - 1)
+    examples, fitted = (np.bincount(bin_of, of, bins) for of in (n.counts, n.counts.sum() * law(n.fit, n.runs)))
+    edges = np.linspace(0, 100, bins + 1)
+    ax.stairs(examples, edges, color=color, fill=True, alpha=0.25)
+    ax.stairs(examples, edges, color=color, linewidth=1.5, label=f"{name}, {n.runs} runs")
+    ax.plot((edges[1:] + edges[:-1]) / 2, fitted, "o--", color=color, markersize=4,
+            label=f"Beta({n.fit.a:.2f}, {n.fit.b:.2f})")  # fmt: skip
+  for ax in axes:
+    ax.set(xlabel="runs that have the example wrong (%)", ylabel="test examples", yscale="log")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize="small", loc="upper right")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

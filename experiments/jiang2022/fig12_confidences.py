@@ -1,0 +1,68 @@
+"""Jiang 2022, figure 12: how many pairs of a test example and a class have each confidence.
+
+Most have a confidence near 0 or 1. Those in the middle are few, which is why the paper aggregates over classes.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from experiments import frame
+from experiments.frame import Printed, Row, Trained, percent
+from experiments.jiang2022 import groups
+from experiments.jiang2022.groups import COLORS, Group
+from vmapseeds import stats
+
+TITLE = "Figure 12: histogram of confidences"
+FIFTHS = {"below 0.2": 0, "from 0.4 to 0.6": 2, "from 0.8": 4}
+FEW = Printed("fewest", "appendices C.2.1 and D.5")
+
+
+class Confidences(NamedTuple):
+  runs: int
+  counts: Int[np.ndarray, " bins"]  # pairs in each of ten bins
+  shares: Float[np.ndarray, " fifths"]  # of the pairs, those of which FIFTHS are
+  shares_se: Float[np.ndarray, " fifths"]  # over test examples
+
+
+def compute(trained: Trained) -> dict[str, Confidences]:
+  return {name: confidences(group) for name, group in groups.read(trained, "cifar10").items()}
+
+
+def confidences(group: Group) -> Confidences:
+  runs, examples = group.predictions.shape
+  votes = np.rint(runs * stats.vote_fractions(group.predictions, group.num_classes)).astype(int)
+  fifth = np.minimum(5 * votes // runs, 4)
+  by_example = np.stack([(fifth == i).mean(1) for i in FIFTHS.values()])
+  counts = np.asarray(stats.confidence_histogram(group.predictions, group.num_classes))
+  return Confidences(runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples))
+
+
+def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
+  made = []
+  for name, n in numbers.items():
+    _, middle, last = n.shares
+    # The two are of the same examples: the sum of their errors is the most that their difference can have.
+    fewer = bool(middle + 2 * n.shares_se[1:].sum() < last)
+    for i, fifth in enumerate(FIFTHS):
+      ours = percent(n.shares[i], n.shares_se[i])
+      claim = (FEW, ours, n.runs, fewer) if i == 1 else (None, ours, n.runs)
+      made.append(Row.of(f"pairs with a confidence {fifth}, {name}", *claim))
+  return made
+
+
+def plot(numbers: Mapping[str, Confidences], axes: np.ndarray) -> None:
+  """Counts on a logarithmic axis."""
+  (ax,) = axes
+  for name, n in numbers.items():
+    ax.stairs(n.counts, np.linspace(0, 100, len(n.counts) + 1), color=COLORS[name], label=f"{name}, {n.runs} runs")
+  ax.set(xlabel="confidence: runs that vote for the class (%)", ylabel="pairs of an example and a class", yscale="log")
+  ax.legend(frameon=False, fontsize="small", loc="upper center")
+  ax.spines[["top", "right"]].set_visible(False)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

@@ -1,0 +1,40 @@
+"""The runs of an ensemble, by what varies between them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+from matplotlib.axes import Axes
+
+from experiments.frame import Trained
+from experiments.jiang2022.campaigns import GROUPS, ensemble
+from vmapseeds.reports import plots
+
+COLORS = dict(zip(GROUPS, plots.PALETTE, strict=False))
+
+
+class Group(NamedTuple):
+  """Predictions of the runs that did not diverge: what functions of `vmapseeds.stats` are of."""
+
+  predictions: Int[np.ndarray, "runs examples"]
+  labels: Int[np.ndarray, " examples"]
+  num_classes: int
+
+
+def read(trained: Trained, of: str) -> dict[str, Group]:
+  """Each group of the ensemble that stands for some data of the paper's."""
+  return {group: of_campaign(trained, name) for group, name in ensemble(trained.scale, of).items()}
+
+
+def of_campaign(trained: Trained, name: str, test_set: str | None = None) -> Group:
+  """The runs of one campaign."""
+  results = trained(name, test_set)
+  kept = ~results.diverged.values
+  return Group(results.predictions.values[kept], results.labels.values, results.attrs["num_classes"])
+
+
+def diagonal(ax: Axes, label: str) -> None:
+  """The line y = x across what is drawn."""
+  low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
+  ends = min(low), max(high)
+  ax.plot(ends, ends, color=plots.INK, linestyle="--", linewidth=1, zorder=0, label=label)
