@@ -177,15 +177,16 @@ def test_calibration_curve_leaves_out_empty_bins(ax):
   low, high = np.array([0.1, np.nan, 0.7]), np.array([0.3, np.nan, 0.9])
   plots.calibration_curve(confidence, accuracy, ax, low=low, high=high)
   plots.calibration_curve([0.5], [0.6], ax, label="other")
-  identity, curve, other = ax.lines
+  plots.calibration_curve([0.5], [0.4], ax, label="third")
+  identity, curve, other, third = ax.lines
   np.testing.assert_allclose(identity.get_xydata(), [[0, 0], [100, 100]])
   np.testing.assert_allclose(curve.get_xydata(), [[10, 20], [90, 80]])
   np.testing.assert_allclose(other.get_xydata(), [[50, 60]])
-  assert other.get_color() != curve.get_color()
+  assert len({line.get_color() for line in (curve, other, third)}) == 3
   (band,) = ax.collections
   for corner in ([10, 10], [10, 30], [90, 70], [90, 90]):
     assert np.isclose(band.get_paths()[0].vertices, corner).all(1).any()
-  assert legend(ax) == ["perfect calibration", "votes", "other"]
+  assert legend(ax) == ["perfect calibration", "votes", "other", "third"]
 
 
 def test_disagreement_against_error(ax):

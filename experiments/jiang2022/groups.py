@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
-from matplotlib.axes import Axes
 
 from experiments.frame import Trained
 from experiments.jiang2022.campaigns import GROUPS, ensemble
@@ -31,10 +30,3 @@ def of_campaign(trained: Trained, name: str, test_set: str | None = None) -> Gro
   results = trained(name, test_set)
   kept = ~results.diverged.values
   return Group(results.predictions.values[kept], results.labels.values, results.attrs["num_classes"])
-
-
-def diagonal(ax: Axes, label: str) -> None:
-  """The line y = x across what is drawn."""
-  low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
-  ends = min(low), max(high)
-  ax.plot(ends, ends, color=plots.INK, linestyle="--", linewidth=1, zorder=0, label=label)
