@@ -190,10 +190,12 @@ def number(value: float, se: float) -> str:
 
 
 def between(value: float, low: float, high: float, scale: float = 1.0, unit: str = "") -> str:
-  """A value and its interval."""
+  """A value and its interval, to two digits of half its width."""
   if not math.isfinite(value):
     return "—"
-  return f"{scale * value:.3g} [{scale * low:.3g}, {scale * high:.3g}]{unit}"
+  half = scale * (high - low) / 2
+  digits = min(9, max(0, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 2
+  return f"{scale * value:z.{digits}f} [{scale * low:z.{digits}f}, {scale * high:z.{digits}f}]{unit}"
 
 
 def below(a: tuple[float, float], b: tuple[float, float]) -> tuple[bool | None, str]:

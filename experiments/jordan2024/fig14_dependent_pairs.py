@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import frame
-from experiments.frame import Row, Trained, percent
+from experiments.frame import Row, Trained
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -58,7 +58,8 @@ def rows(numbers: Pairs) -> list[Row]:
   n = numbers
   found, by_chance = n.found[0], n.by_chance[0]
   few = bool(found <= FEW * n.pairs)
-  why = f"{n.runs} runs are too few to say" if by_chance >= 1 else "" if few else f"{percent(found / n.pairs)} of them"
+  many = f"{100 * found / n.pairs:.2g} % of the pairs do"
+  why = f"{n.runs} runs are too few to say" if by_chance >= 1 else "" if few else many
   return [
     Row.of("pairs that deviate by more than 2 %", paper.DEPENDENT_PAIRS,
            f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone", n.runs, few if by_chance < 1 else None, why),

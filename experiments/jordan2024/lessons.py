@@ -1,0 +1,148 @@
+"""What very many runs teach that some hundred cannot: how good intervals are, and how many runs each claim takes.
+
+All from tallies. Groups of runs are drawn of the numbers of errors that real runs make on both halves of the test set;
+the variance that independent errors would give is that of all runs, which every interval takes as known.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+
+from vmapseeds import stats
+from vmapseeds.reports import plots
+from vmapseeds.stats.intervals import variance_beyond_independence_interval
+
+LEVEL = 0.95
+DRAWS = 200
+Ends = tuple[float, float]
+
+
+class Intervals(NamedTuple):
+  """Intervals of 95 % from some runs."""
+
+  mean: Ends
+  variance: Ends
+  distribution: Ends  # equation 3
+  correlation: Ends  # of the halves
+
+
+def intervals(halves: Int[np.ndarray, "2 runs"], independent: float, examples: int) -> Intervals:
+  """From the runs' numbers of errors on both halves, and the variance that independent errors would give."""
+  rates = halves.sum(0) / examples
+  found = (
+    stats.mean_interval(rates),
+    stats.variance_interval(rates),
+    variance_beyond_independence_interval(rates, independent, examples, LEVEL),
+    stats.correlation_interval(*halves),
+  )
+  return Intervals(*((float(low), float(high)) for low, high in found))
+
+
+def truths(tallies: stats.Tallies) -> Intervals:
+  """What the intervals are of, from all runs."""
+  mean = float(tallies.example_error_rates().mean())
+  rest = tallies.test_set_variance(), tallies.distribution_variance(), tallies.split_correlation()
+  return Intervals(*((x, x) for x in (mean, *map(float, rest))))
+
+
+class Coverage(NamedTuple):
+  """In how many of some disjoint groups of real runs the intervals hold what all runs say."""
+
+  groups: int
+  held: dict[str, int]
+  reach: float  # half the width of equation 3's, as a part of it: the median over groups
+
+
+def coverage(tallies: stats.Tallies, size: int) -> Coverage:
+  """Of disjoint groups of `size` runs."""
+  runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
+  independent, truth = float(tallies.independent_errors_variance()), truths(tallies)
+  found = [
+    intervals(runs[:, start : start + size], independent, tallies.examples)
+    for start in range(0, tallies.runs - size + 1, size)
+  ]
+  held = {
+    name: sum(low <= value <= high for low, high in (getattr(group, name) for group in found))
+    for name, (value, _) in truth._asdict().items()
+  }
+  widths = [high - low for low, high in (group.distribution for group in found)]
+  return Coverage(len(found), held, float(np.median(widths) / 2 / truth.distribution[0]) if found else math.nan)
+
+
+# Claims: each of the intervals of a short and a long training, and of what independent errors would give in either.
+
+Claim = Callable[[Intervals, Intervals, float, float], bool]
+CLAIMS: dict[str, Claim] = {
+  "figure 1: sd of accuracy falls": lambda short, long, *_: long.variance[1] < short.variance[0],
+  "figure 2: correlation of the halves falls": lambda short, long, *_: long.correlation[1] < short.correlation[0],
+  # Test-set over distribution-wise variance rises just where this falls.
+  "figures 3, 5: variance over independent errors' falls": (
+    lambda short, long, of_short, of_long: long.variance[1] / of_long < short.variance[0] / of_short
+  ),
+  "equation 3 is above 0 after the long training": lambda short, long, *_: long.distribution[0] > 0,
+}
+
+
+def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, float]:
+  """Of some draws of `size` runs of either training, the share that shows each claim: its intervals leave no doubt."""
+  rng = np.random.default_rng(size)
+  halves = [(t.halves, float(t.independent_errors_variance()), t.examples) for t in (short, long)]
+  shown = dict.fromkeys(CLAIMS, 0)
+  for _ in range(DRAWS):
+    drawn = [
+      intervals(runs[:, rng.choice(runs.shape[1], size, replace=False)], independent, examples)
+      for runs, independent, examples in halves
+    ]
+    for name, claim in CLAIMS.items():
+      shown[name] += bool(claim(*drawn, halves[0][1], halves[1][1]))
+  return {name: count / DRAWS for name, count in shown.items()}
+
+
+def sizes(runs: int) -> list[int]:
+  """Powers of 2 from 8 on, at most a quarter of all runs, so that draws are not all the same."""
+  return [2**k for k in range(3, 30) if 2**k <= runs / 4]
+
+
+def smallest(by_size: Mapping[int, float]) -> int | None:
+  """The least number of runs from which on at least 95 % of the draws show a claim."""
+  enough = None
+  for size in sorted(by_size, reverse=True):
+    if by_size[size] < LEVEL:
+      break
+    enough = size
+  return enough
+
+
+def pairs_seen(tallies: stats.Tallies, runs: Int[np.ndarray, " sizes"]) -> Float[np.ndarray, " sizes"]:
+  """The share of pairs of examples, right in 30 to 70 % of the runs, whose χ² test with so many runs has p < 5 %.
+
+  By the non-central χ² law, whose parameter is runs φ²; φ² is that of all runs, less what chance adds to it.
+  """
+  wrong, total = tallies.wrong.astype(float), tallies.runs
+  middle = np.flatnonzero((wrong >= 0.3 * total) & (wrong <= 0.7 * total))
+  i, j = np.triu_indices(len(middle), 1)
+  i, j = middle[i], middle[j]
+  covariance = total * tallies.joint_errors[i, j] - wrong[i] * wrong[j]
+  phi = covariance**2 / (wrong[i] * (total - wrong[i]) * wrong[j] * (total - wrong[j]))
+  beyond = np.maximum(phi - 1 / total, 0)
+  limit = scipy.stats.chi2.isf(0.05, 1)
+  return np.array([scipy.stats.ncx2.sf(limit, 1, np.maximum(n * beyond, 1e-9)).mean() for n in runs])
+
+
+def plot(by_claim: Mapping[str, Mapping[int, float]], ax: Axes) -> None:
+  """The share of draws that show a claim against their number of runs."""
+  for (name, by_size), color in zip(by_claim.items(), plots.PALETTE, strict=False):
+    ax.plot(list(by_size), [100 * share for share in by_size.values()], color=color, marker="o", label=name)
+  ax.axhline(100 * LEVEL, color=plots.INK, linestyle=":", linewidth=0.9)
+  if any(by_claim.values()):
+    ax.set_xscale("log", base=2)
+  ax.xaxis.set_major_formatter("{x:.0f}")
+  ax.set(xlabel="runs of either training", ylabel="draws that show it (%)", ylim=(-2, 102))
+  ax.spines[["top", "right"]].set_visible(False)
+  ax.grid(alpha=0.25, linewidth=0.7)
+  ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1))

@@ -1,0 +1,353 @@
+"""Sixty thousand runs of each of some durations, really made: the paper's figures from them, and what they teach.
+
+    python -m experiments.jordan2024.sixty_thousand
+    python -m experiments.jordan2024.sixty_thousand --recipe narrow_mnist --epochs 0 1 2 --runs 5000 --out results/mnist
+
+Interrupted, it goes on where it was. Its tallies are kept beside the figures: where the folder of trained runs is lost,
+the next sitting trains the runs that lack, and tallies of both add up.
+"""
+
+import dataclasses
+import functools
+import io
+import json
+import operator
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from tyro.conf import arg
+
+import vmapseeds as vs
+from experiments import frame, gallery
+from experiments.frame import between, percent
+from experiments.jordan2024 import (
+  fig01_accuracies,
+  fig02_halves,
+  fig03_independent_errors,
+  fig05_distribution_variance,
+  fig13_binomial,
+  fig14_dependent_pairs,
+  lessons,
+)
+from vmapseeds import lanes, stats
+from vmapseeds.cli import mistakes, parse
+from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.store import files
+from vmapseeds.store.folders import check_writable
+from vmapseeds.store.results import Results
+from vmapseeds.training.supervised import dataset_of
+
+FEW = 500  # runs, with which the page compares
+PRECISE = 0.05  # of the variance: then two digits of its root stand
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  """Trains very many runs of some durations, and makes the paper's figures from their tallies."""
+
+  recipe: Annotated[str, arg(metavar="NAME")] = "digits_cnn"
+  """what is trained; its data set gives the names of folders and files"""
+
+  epochs: Annotated[tuple[int, ...], arg(metavar="E")] = (0, 1, 4, 16)
+  """durations: two or three of at least one epoch, and 0 as you like"""
+
+  runs: Annotated[int, arg(metavar="R")] = 60_000
+  """runs of each duration, all sittings together"""
+
+  seed_batch: Annotated[int, arg(metavar="S")] = 500
+  """runs trained between two writes; an interruption loses at most these"""
+
+  train: bool = True
+  """whether to train what lacks; else from the runs that are there"""
+
+  campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
+  """folder of trained runs"""
+
+  out: Annotated[str, arg(metavar="DIR")] = "docs/gallery/sixty_thousand"
+  """folder for tallies, numbers, pictures and the page"""
+
+
+class Sitting(NamedTuple):
+  """Runs of one folder, with the seeds from the first to before the last, and the seconds that they took."""
+
+  seeds: tuple[int, int]
+  tallies: stats.Tallies
+  seconds: float
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  with mistakes():
+    flags = parse(Flags, argv, prog="python -m experiments.jordan2024.sixty_thousand", description=__doc__)
+    names = named(flags.epochs)
+    for name, value, least in (("--runs", flags.runs, 4), ("--seed-batch", flags.seed_batch, 1)):
+      at_least(name, value, least)
+    recipes = {name: vs.recipe(flags.recipe, epochs=epochs) for name, epochs in names.items()}
+    data = dataset_of(recipes["long"])
+    out = Path(flags.out)
+    if (out / "index.html").exists() and not (out / "numbers.json").exists():
+      raise Mistake(f"{out} has an index.html that is none of ours: give another folder with --out")
+    for folder in (flags.campaigns, out):
+      check_writable(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    lanes.start_jax()
+    kept = {name: sittings(recipe, f"{data.name}-{recipe.epochs}", flags) for name, recipe in recipes.items()}
+    make(flags, names, kept, data, recipes["long"].test_sets[0])
+    print(f"wrote {out / 'index.html'}")
+
+
+def named(epochs: Sequence[int]) -> dict[str, int]:
+  """The figures' names of durations: untrained, short, medium, long."""
+  trained = sorted({at_least("--epochs", e, 0) for e in epochs} - {0})
+  if not 2 <= len(trained) <= 3:
+    raise Mistake(f"--epochs is {' '.join(map(str, epochs))}: give two or three durations above 0, and 0 as you like")
+  names = ("short", "long") if len(trained) == 2 else ("short", "medium", "long")
+  return ({"untrained": 0} if 0 in epochs else {}) | dict(zip(names, trained, strict=True))
+
+
+# Sittings.
+
+
+def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
+  """Trains the runs of a duration that lack, saves what is counted of their folder, and returns all there is."""
+  out, place = Path(flags.out), Path(flags.campaigns, key)
+  earlier = [
+    read(path) for path in (out / f"tallies-{key}.npz", *sorted(out.glob(f"tallies-{key}-from*.npz"))) if path.exists()
+  ]
+  if place.exists():
+    first = int(Results(place).table()["seed_init"][0])
+  else:
+    first = max((s.seeds[1] for s in earlier), default=0)
+  if flags.train and first < flags.runs:
+    print(f"{key}: runs {first} to {flags.runs}", file=sys.stderr)
+    vs.train(recipe, vs.Runs.independent(flags.runs - first, start=first), place, seed_batch=flags.seed_batch)
+  if place.exists():
+    results = vs.open_results(place)
+    tallies = vs.tally(results, pairs=recipe.epochs > 0)
+    sitting = Sitting((first, first + results.sizes["run"]), tallies, seconds_of(place))
+    save(out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"), sitting)
+    earlier = [s for s in earlier if s.seeds[0] != first] + [sitting]
+  if not earlier:
+    raise Mistake(f"there are no runs of {key}: leave --no-train out")
+  return earlier
+
+
+def seconds_of(place: Path) -> float:
+  """What training a folder's runs took: the median of its writes a run, so that a pause does not count."""
+  results = Results(place)
+  writes = [write for block in range(-(-len(results) // results.block_runs)) for write in results.record(block)]
+  runs = [stop - start for start, stop in (write["rows"] for write in writes)]
+  return float(np.median([write["seconds"] / n for write, n in zip(writes, runs, strict=True)]) * sum(runs))
+
+
+def save(path: Path, sitting: Sitting) -> None:
+  """Everything that is counted, as small as it goes; joint errors above the diagonal alone."""
+  arrays = sitting.tallies.to_arrays()
+  if "joint_errors" in arrays:
+    arrays["joint_errors"] = np.triu(arrays["joint_errors"])
+  arrays |= {name: getattr(sitting.tallies, name) for name in ("run_errors", "by_even_errors", "by_odd_errors")}
+  arrays |= {"seeds": np.array(sitting.seeds), "seconds": np.array(sitting.seconds)}
+  small = {
+    k: a.astype(np.min_scalar_type(int(a.max(initial=0)))) if a.dtype.kind in "iu" else a for k, a in arrays.items()
+  }
+  stream = io.BytesIO()
+  np.savez_compressed(stream, **small)
+  files.write(path, stream.getvalue())
+
+
+def read(path: Path) -> Sitting:
+  with np.load(path) as file:
+    arrays = {name: a.astype(np.int64) if a.dtype.kind == "u" else a for name, a in file.items()}
+  if "joint_errors" in arrays:
+    arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
+  first, stop = arrays["seeds"].tolist()
+  return Sitting((first, stop), stats.Tallies.from_arrays(arrays), float(arrays["seconds"]))
+
+
+# What is made of them.
+
+
+class Section(NamedTuple):
+  """A part of the page."""
+
+  title: str
+  text: str
+  picture: str
+  head: Sequence[str]
+  rows: Sequence[Sequence[Any]]
+
+
+def make(
+  flags: Flags, names: Mapping[str, int], kept: Mapping[str, list[Sitting]], data: vs.Dataset, test_set: str
+) -> None:
+  """The numbers, the pictures and the page."""
+  out = Path(flags.out)
+  tallies = {name: functools.reduce(operator.add, (s.tallies for s in held)) for name, held in kept.items()}
+  seconds = {name: sum(s.seconds for s in held) for name, held in kept.items()}
+  every = {name: numbers(t) for name, t in tallies.items()}
+  described = {
+    f"{data.name}-{names[name]}": {**n, "seconds": seconds[name], "sittings": [s.seeds for s in kept[name]]}
+    for name, n in every.items()
+  }
+  files.write(out / "numbers.json", (json.dumps(frame.plain(described), indent=1) + "\n").encode())
+  durations = [frame.duration(epochs) for epochs in names.values()]
+  context = {
+    "recipe": flags.recipe,
+    "examples": tallies["long"].examples,
+    "head": ("training", "runs", "accuracy", "its standard deviation", "... on the distribution", "trained in"),
+    "rows": [
+      (duration, f"{n['runs']:,}", between(n["mean"], *n["mean_interval"], 100, " %"),
+       between(n["sd"], *n["sd_interval"], 100, " %"),
+       between(n["distribution_sd"], *n["distribution_sd_interval"], 100, " %"), lasted(seconds[name]))
+      for duration, (name, n) in zip(durations, every.items(), strict=True)
+    ],
+    "sections": [
+      *figures(out, names, tallies, seconds, data.tests[test_set].inputs),
+      covered(names, tallies), digits(names, tallies), dependent(names, tallies), claimed(out, tallies),
+    ],
+  }  # fmt: skip
+  for ending in ("html", "md"):
+    page = gallery.TEMPLATES.get_template(f"jordan2024/sixty_thousand.{ending}.j2").render(**context)
+    files.write(out / f"index.{ending}", page.encode())
+
+
+def lasted(seconds: float) -> str:
+  return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def numbers(tallies: stats.Tallies) -> dict[str, Any]:
+  """What the runs of a duration have in common; intervals are of 95 %, over runs."""
+  accuracy = fig01_accuracies.accuracy(0, tallies)
+  variance = fig05_distribution_variance.variance(0, tallies)
+  return {
+    "runs": tallies.runs, "examples": tallies.examples,
+    "mean": accuracy.spread.mean, "mean_interval": (*stats.mean_interval(accuracy.spread.accuracies),),
+    "sd": accuracy.spread.sd, "sd_interval": accuracy.interval,
+    "independent_sd": variance.independent,
+    "distribution_variance": tallies.distribution_variance(),
+    "distribution_variance_interval": (*tallies.distribution_variance_interval(),),
+    "distribution_sd": variance.distribution, "distribution_sd_interval": variance.interval,
+    "split_correlation": tallies.split_correlation(),
+    "split_correlation_interval": (*tallies.split_correlation_interval(),),
+    "top_quarter_gain": tallies.top_fraction_gain().mean,
+  }  # fmt: skip
+
+
+def figures(
+  out: Path, names: Mapping[str, int], tallies: Mapping[str, stats.Tallies], seconds: Mapping[str, float],
+  images: np.ndarray,
+) -> list[Section]:  # fmt: skip
+  """The paper's figures from these runs."""
+
+  def of_each(function: Callable[[int, stats.Tallies], Any]) -> dict[str, Any]:
+    return {name: function(names[name], t) for name, t in tallies.items()}
+
+  def with_cost(numbers: Mapping[str, fig01_accuracies.Accuracy], axes: np.ndarray) -> None:
+    fig01_accuracies.plot(numbers, axes)
+    for ax, (name, n) in zip(axes, numbers.items(), strict=True):
+      ax.set_title(f"{frame.duration(n.epochs)}: {n.spread.runs:,} runs in {lasted(seconds[name])}", fontsize=11)
+
+  count, long = len(names), (names["long"], tallies["long"])
+  found = [
+    (fig01_accuracies, of_each(fig01_accuracies.accuracy), count, with_cost),
+    (fig02_halves, of_each(fig02_halves.halves), count, fig02_halves.plot),
+    (
+      fig03_independent_errors,
+      of_each(fig03_independent_errors.independence),
+      count + 1,
+      fig03_independent_errors.plot,
+    ),
+    (fig05_distribution_variance, of_each(fig05_distribution_variance.variance), 2, fig05_distribution_variance.plot),
+    (fig13_binomial, fig13_binomial.binomial(*long), 1, fig13_binomial.plot),
+    (fig14_dependent_pairs, fig14_dependent_pairs.pairs(tallies["long"], images), 6, fig14_dependent_pairs.plot),
+  ]
+  sections = []
+  for module, numbers, panels, plot in found:
+    rows = [(*row[:5], gallery.verdict(row._asdict())) for row in module.rows(numbers)]
+    picture = f"{module.__name__.rpartition('.')[2]}.png"
+    files.write(out / picture, frame.drawn(types.SimpleNamespace(PANELS=panels, plot=plot), numbers))
+    sections.append(Section(module.TITLE, "", picture, frame.HEAD, rows))
+  return sections
+
+
+WORDS = {
+  "mean": "mean accuracy",
+  "variance": "variance on the test set",
+  "distribution": "variance on the distribution, equation 3",
+  "correlation": "correlation of the halves",
+}
+
+
+def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
+  """Whether intervals from few runs hold what all runs say."""
+  rows = []
+  for name, t in tallies.items():
+    groups, held, _ = lessons.coverage(t, min(FEW, t.runs // 2))
+    for statistic, hits in held.items():
+      low, high = stats.proportion_interval(hits / groups, groups)
+      share = between(hits / groups, float(low), float(high), 100, " %")
+      rows.append((frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share))
+  text = f"""Disjoint groups of {FEW} of these runs, and the 95 % intervals of vmapseeds.stats from each: how many
+hold what all runs say? In brackets Wilson's interval of that share."""
+  return Section(f"Intervals from {FEW} runs", text, "", ("training", "interval of", "hold", "share"), rows)
+
+
+def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
+  """How well equation 3 is known."""
+  rows = []
+  for name, t in tallies.items():
+    n, reach = fig05_distribution_variance.variance(0, t), lessons.coverage(t, min(FEW, t.runs // 2)).reach
+    needed = float(t.runs_for_precision(PRECISE))
+    rows.append((frame.duration(names[name]), between(n.distribution, *n.interval, 100, " %"),
+                 f"± {100 * reach / 2:.2g} %", f"{needed:,.0f}"))  # fmt: skip
+  text = f"""The standard deviation on the distribution with its 95 % interval from all runs; half the width of the
+interval that {FEW} runs give, as a part of it; and how many runs bring that of the variance to ± {100 * PRECISE:.0f} %,
+so that two digits of the standard deviation stand."""
+  head = ("training", "equation 3 from all runs", f"reach of the interval from {FEW}", "runs for two digits")
+  return Section("Equation 3 to two digits", text, "", head, rows)
+
+
+def dependent(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
+  """Pairs beyond the paper's threshold, beside what chance alone gives."""
+  rows = []
+  for name, t in tallies.items():
+    if t.joint_errors is not None:
+      rates = t.example_error_rates()
+      by_chance = [f"{float(stats.expected_false_pairs(rates, runs)):,.0f}" for runs in (t.runs, FEW)]
+      pairs = t.examples * (t.examples - 1) // 2
+      rows.append((frame.duration(names[name]), f"{len(t.dependent_pairs().i):,} of {pairs:,}", *by_chance))
+  text = f"""Pairs of test examples that are both right more than 2 % of the runs more or less often than independent
+ones would be. Of {FEW} runs chance alone puts many pairs there, of so many as here none."""
+  head = ("training", "pairs found", "by chance alone", f"by chance alone, {FEW} runs")
+  return Section("Dependent pairs above chance", text, "", head, rows)
+
+
+def claimed(out: Path, tallies: Mapping[str, stats.Tallies]) -> Section:
+  """How many runs each of the paper's claims takes."""
+  short, long = tallies["short"], tallies["long"]
+  by_size = {size: lessons.shares(short, long, size) for size in lessons.sizes(min(short.runs, long.runs))}
+  by_claim = {claim: {size: shares[claim] for size, shares in by_size.items()} for claim in lessons.CLAIMS}
+  files.write(
+    out / "claims.png", frame.drawn(types.SimpleNamespace(plot=lambda n, axes: lessons.plot(n, axes[0])), by_claim)
+  )
+  most = max(by_size, default=0)
+  least = {claim: lessons.smallest(shares) for claim, shares in by_claim.items()}
+  rows = [(claim, f"{runs:,}" if runs else f"more than {most:,}") for claim, runs in least.items()]
+  grid = np.unique(np.geomspace(8, long.runs, 100).astype(int))
+  seen = lessons.pairs_seen(long, grid)
+  half = grid[seen >= 0.5]
+  rows.append(("figure 4: half of the pairs of examples 30 to 70 % right are seen to depend (χ² test at 5 %)",
+               f"{half[0]:,}" if len(half) else f"more than {long.runs:,}: {percent(seen[-1])} are"))  # fmt: skip
+  text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of the short and of the long training on
+do at least 95 % of the draws show a claim, so that its 95 % intervals leave no doubt? The last row follows from the
+χ² test's power at the dependence that all runs show."""
+  return Section(
+    "The least number of runs for each claim", text, "claims.png", ("claim", "runs of either training"), rows
+  )
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,188 @@
+"""Very many runs, made of few: sittings add up, the numbers against loops over the stored runs, what they teach."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import scipy.stats
+from PIL import Image
+
+import vmapseeds as vs
+from experiments.jordan2024 import lessons, sixty_thousand
+from vmapseeds import stats
+
+pytestmark = pytest.mark.unoptimized
+# Linear, so that it compiles soon.
+RECIPE = vs.recipe("linear_cifar10", dataset="digits", batch_size=100, lr=0.02)
+EPOCHS, FIRST, ALL = (0, 1, 2), 24, 40
+
+
+def run(folder, *flags):
+  places = ("--campaigns", str(folder / "campaigns"), "--out", str(folder / "out"))
+  sixty_thousand.main(["--recipe", "test_sixty_thousand:RECIPE", "--epochs", *map(str, EPOCHS), "--seed-batch", "8",
+                       *places, *flags])  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sat(tmp_path_factory):
+  """A folder of two sittings; of the first, nothing but the tallies is left."""
+  folder = tmp_path_factory.mktemp("sixty")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(lessons, "DRAWS", 2)
+    with patch.context() as interrupted:
+      interrupted.setattr(sixty_thousand, "make", lambda *_: None)
+      run(folder, "--runs", str(FIRST))
+    shutil.move(folder / "campaigns", folder / "lost")
+    run(folder, "--runs", str(ALL))
+  return folder
+
+
+def wrong(sat, epochs):
+  parts = [vs.open_results(sat / part / f"digits-{epochs}") for part in ("lost", "campaigns")]
+  assert [int(p.seed_init[0]) for p in parts] == [0, FIRST]
+  return np.concatenate([p.predictions.values != p.labels.values for p in parts])
+
+
+@pytest.mark.parametrize("epochs", EPOCHS)
+def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
+  names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
+  kept = [sixty_thousand.read(sat / "out" / name) for name in names]
+  assert [s.seeds for s in kept] == [(0, FIRST), (FIRST, ALL)]
+  both = kept[0].tallies + kept[1].tallies
+  errors = wrong(sat, epochs)
+  results = vs.train(RECIPE.replace(epochs=epochs), ALL, tmp_path / "one", seed_batch=8)
+  np.testing.assert_array_equal(results.predictions.values != results.labels.values, errors)
+  one = vs.tally(results, pairs=epochs > 0).to_arrays()
+  found = both.to_arrays()
+  assert set(found) == set(one)
+  for name, array in one.items():
+    np.testing.assert_array_equal(found[name], array)
+  with np.load(sat / "out" / names[0]) as file:
+    np.testing.assert_array_equal(file["run_errors"], np.bincount(errors[:FIRST].sum(1), minlength=798))
+    assert {"labels", "votes", "by_even_errors", "by_odd_errors", "half_errors"} <= set(file)
+
+
+def test_numbers(sat):
+  record = json.loads((sat / "out" / "numbers.json").read_text())
+  assert list(record) == [f"digits-{epochs}" for epochs in EPOCHS]
+  for epochs in EPOCHS:
+    n, errors = record[f"digits-{epochs}"], wrong(sat, epochs)
+    accuracy, covariance = 1 - errors.mean(1), np.cov(errors.T)
+    assert (n["runs"], n["sittings"]) == (ALL, [[0, FIRST], [FIRST, ALL]])
+    assert (n["mean"], n["sd"]) == pytest.approx((accuracy.mean(), accuracy.std(ddof=1)))
+    pairs = (covariance.sum() - np.trace(covariance)) / (797 * 796)
+    assert n["distribution_variance"] == pytest.approx(pairs)
+    assert n["distribution_variance_interval"] == pytest.approx([*map(float, stats.distribution_variance_interval(errors))])
+    assert n["seconds"] > 0
+
+
+def test_page(sat):
+  pictures = sorted(path.name for path in (sat / "out").glob("*.png"))
+  assert [name[:5] for name in pictures] == ["claim", "fig01", "fig02", "fig03", "fig05", "fig13", "fig14"]
+  for ending in ("html", "md"):
+    text = (sat / "out" / f"index.{ending}").read_text()
+    assert all(name in text for name in pictures)
+  for name in pictures:
+    with Image.open(sat / "out" / name) as image:
+      assert min(image.size) > 300
+  assert sum(path.stat().st_size for path in (sat / "out").iterdir()) < 2_000_000
+
+
+def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
+  shutil.copytree(sat / "out", tmp_path / "out")
+  monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
+  made = []
+  monkeypatch.setattr(sixty_thousand, "make", lambda *given: made.append(given[2]))
+  run(tmp_path, "--runs", str(ALL))
+  assert [[s.seeds for s in sittings] for sittings in made[0].values()] == [[(0, FIRST), (FIRST, ALL)]] * 3
+
+
+MISTAKES = {
+  "one duration": (("--epochs", "0", "4"), "--epochs is 0 4: give two or three durations above 0"),
+  "too many": (("--epochs", "1", "2", "3", "4"), "give two or three durations"),
+  "negative": (("--epochs", "-1", "2"), "-1"),
+  "no runs": (("--runs", "1"), "--runs is 1"),
+  "no seed batch": (("--seed-batch", "0"), "--seed-batch is 0"),
+  "nothing there": (("--no-train",), "there are no runs of digits-"),
+  "unknown recipe": (("--recipe", "digits_cn"), "digits_cn"),
+}
+
+
+@pytest.mark.parametrize(("flags", "said"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
+  with pytest.raises(SystemExit) as end:
+    sixty_thousand.main([*flags, "--campaigns", str(tmp_path / "campaigns"), "--out", str(tmp_path / "out")])
+  assert end.value.code == 2
+  err = capsys.readouterr().err
+  assert len(err.splitlines()) == 1
+  assert said in err
+
+
+def test_another_page_is_left_alone(tmp_path, capsys):
+  (tmp_path / "index.html").write_text("mine")
+  with pytest.raises(SystemExit) as end:
+    sixty_thousand.main(["--out", str(tmp_path), "--campaigns", str(tmp_path / "campaigns")])
+  assert end.value.code == 2
+  assert "give another folder with --out" in capsys.readouterr().err
+  assert (tmp_path / "index.html").read_text() == "mine"
+
+
+# What they teach, of simulated runs.
+
+
+def simulated(runs: int, common: float, seed: int = 0, pairs: bool = False) -> tuple[np.ndarray, stats.Tallies]:
+  rng = np.random.default_rng(seed)
+  errors = rng.random((runs, 40)) < np.linspace(0.1, 0.6, 40) + common * rng.standard_normal((runs, 1))
+  return errors, stats.tally(errors.astype(int), np.zeros(40, int), 2, pairs=pairs)
+
+
+def test_intervals_are_those_of_the_errors():
+  errors, tallies = simulated(60, 0.1)
+  halves = np.stack([errors[:, ::2].sum(1), errors[:, 1::2].sum(1)])
+  found = lessons.intervals(halves, float(tallies.independent_errors_variance()), 40)
+  np.testing.assert_allclose(found.mean, stats.mean_interval(errors.mean(1)))
+  np.testing.assert_allclose(found.variance, stats.variance_interval(errors.mean(1)))
+  np.testing.assert_allclose(found.distribution, stats.distribution_variance_interval(errors))
+  np.testing.assert_allclose(found.correlation, stats.split_correlation_interval(errors))
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say():
+  found = lessons.coverage(simulated(6000, 0.1)[1], 50)
+  assert found.groups == 120
+  for hits in found.held.values():
+    assert scipy.stats.binomtest(hits, 120, 0.95).pvalue > 0.001
+  assert 0.1 < found.reach < 1
+
+
+def test_more_runs_show_a_claim_more_often(monkeypatch):
+  monkeypatch.setattr(lessons, "DRAWS", 30)
+  short, long = simulated(2000, 0.2)[1], simulated(2000, 0.03, seed=1)[1]
+  few, many = (lessons.shares(short, long, size) for size in (8, 500))
+  assert all(few[claim] < many[claim] for claim in lessons.CLAIMS if few[claim] < 1)
+  assert all(share == 1 for share in list(many.values())[:3])
+  assert all(share < 0.2 for share in list(lessons.shares(long, short, 500).values())[:3])
+
+
+@pytest.mark.parametrize(
+  ("shares", "least"),
+  [({8: 0.2, 16: 0.95, 32: 1.0}, 16), ({8: 1.0, 16: 0.9, 32: 1.0}, 32), ({8: 1.0}, 8), ({8: 0.5}, None), ({}, None)],
+)
+def test_smallest(shares, least):
+  assert lessons.smallest(shares) == least
+
+
+def test_sizes():
+  assert lessons.sizes(31) == []
+  assert lessons.sizes(70) == [8, 16]
+
+
+def test_power_of_the_pairs():
+  errors, tallies = simulated(4000, 0.15, pairs=True)
+  predicted = lessons.pairs_seen(tallies, np.array([100, 4000]))
+  right = np.flatnonzero((errors.mean(0) >= 0.3) & (errors.mean(0) <= 0.7))
+  for runs, share in zip((100, 4000), predicted, strict=True):
+    parts = [errors[start : start + runs, right] for start in range(0, 4000, runs)]
+    phi = np.array([np.corrcoef(part.T) for part in parts])[:, *np.triu_indices(len(right), 1)]
+    assert (runs * phi**2 > 3.841).mean() == pytest.approx(share, abs=0.05)
