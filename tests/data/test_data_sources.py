@@ -85,7 +85,7 @@ def test_training_errors_can_be_asked_for():
 @pytest.mark.parametrize(
   ("test_sets", "message"),
   [
-    (["validation"], "unknown test set 'validation' of 'digits': choose from train, test"),
+    (["validation"], "unknown test set 'validation' of 'digits': choose from train, test, or of its shifts from blur, .*"),
     ([], r"test_sets is \[\]: give a list of names from train, test"),
     ("test", "test_sets is 'test': give a list of names from train, test"),
     (["test", "test"], "test_sets is test, test: name each set once"),
@@ -132,7 +132,7 @@ def test_npz_further_test_sets(save):
   dataset = load(path, test_sets=("blurred", "test"))
   assert [*dataset.tests] == ["blurred", "test"]
   assert dataset.tests["blurred"].targets.tolist() == [1, 1, 0]
-  with pytest.raises(Mistake, match=r"unknown test set 'lone' of .*: choose from train, test, blurred$"):
+  with pytest.raises(Mistake, match=r"unknown test set 'lone' of .*: choose from train, test, blurred, or of its shifts from blur, "):
     load(path, test_sets=["lone"])
 
 

@@ -3,13 +3,14 @@
 import functools
 import hashlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int32, Integer, Shaped
 
+from vmapseeds.data import shifts
 from vmapseeds.mistakes import Mistake
 
 
@@ -86,11 +87,16 @@ class Dataset:
     """What a recipe's folder says of it: no name leads to arrays in memory."""
     return {"object": f"<{self.name}>", "source": self.digest}
 
-  def chosen(self, test_sets: Sequence[str], classes: Sequence[int] | None) -> "Dataset":
-    """The data set with some of its test sets, and its classes merged."""
-    names = wanted(test_sets, ("train", *self.tests), self.name)
-    tests = {name: self.train if name == "train" and name not in self.tests else self.tests[name] for name in names}
-    chosen = replace(self, tests=tests)
+  def chosen(self, test_sets: Sequence[str], classes: Sequence[int] | None = None) -> "Dataset":
+    """The data set with some of its test sets, or with shifts of `test` (see `data.shifts`), and its classes merged."""
+    held = {"train": self.train, **self.tests}
+    wanted(test_sets, held, self.name)
+
+    def shifted(name: str) -> Examples:
+      low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
+      return Examples(shifts.shifted(held["test"].inputs, name, low, high), held["test"].targets)
+
+    chosen = replace(self, tests={name: held[name] if name in held else shifted(name) for name in test_sets})
     return chosen if classes is None else relabel(chosen, classes)
 
 
@@ -113,18 +119,22 @@ def _examples(given: Examples | tuple[Any, Any], name: str) -> Examples:
   return Examples(inputs, targets)
 
 
-def wanted(test_sets: Sequence[str], available: Sequence[str], name: str) -> tuple[str, ...]:
-  """`test_sets` as a tuple, or a `Mistake` when one of them is not among the `available` splits of `name`."""
+def wanted(test_sets: Sequence[str], available: Iterable[str], name: str) -> tuple[str, ...]:
+  """Which of the `available` splits of `name` make `test_sets`: those, and `test` for its shifts. `Mistake` where there
+  is no such test set."""
+  available = tuple(available)
   if isinstance(test_sets, str) or not test_sets:
     raise Mistake(f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}")
+  shifted = [given for given in test_sets if given in shifts.SHIFTS and "test" in available and given not in available]
   for given in test_sets:
-    if given not in available:
+    if given not in available and given not in shifted:
       hint = "; there is no 'test' here, ask for 'validation'" if "validation" in available else ""
       raise Mistake(f"unknown test set {given!r} of {name!r}: choose from {', '.join(available)}"
+                    + (f", or of its shifts from {', '.join(shifts.NAMES)}" if "test" in available else "")
                     + (hint if given == "test" else ""))
   if len(set(test_sets)) < len(test_sets):
     raise Mistake(f"test_sets is {', '.join(test_sets)}: name each set once")
-  return tuple(test_sets)
+  return tuple(dict.fromkeys("test" if given in shifted else given for given in test_sets))
 
 
 def check_labels(labels: Integer[np.ndarray, " n"], num_classes: int, where: str) -> Int32[np.ndarray, " n"]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vmapseeds.data.examples import Dataset, Examples, check_labels, relabel, wanted
+from vmapseeds.data.examples import Dataset, Examples, check_labels, wanted
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake
 
@@ -24,7 +24,8 @@ def load(
     name: `digits`; the name of a tensorflow-datasets image classification set, such as `cifar10`, which is
       looked for in `TFDS_DATA_DIR` (else in `~/tensorflow_datasets`) and downloaded to it when absent; or the
       path of an `.npz` file, see `load_npz`.
-    test_sets: names of the splits to test on. `train` is allowed, and gives training errors.
+    test_sets: names of the splits to test on, or of shifts of `test`, see `vmapseeds.data.shifts`. `train` is
+      allowed, and gives training errors.
     classes: new class of each original one, -1 to drop it, see `relabel`; None keeps them as they are.
 
   Returns:
@@ -43,7 +44,7 @@ def load(
     from vmapseeds.data.tfds_read import load_tfds
 
     dataset = load_tfds(name, test_sets)
-  return dataset if classes is None else relabel(dataset, classes)
+  return dataset.chosen(test_sets, classes)
 
 
 def load_digits(test_sets: Sequence[str] = ("test",)) -> Dataset:
@@ -95,7 +96,7 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
       raise Mistake(f"images of {split!r} of {path!r} are {given[0]} {given[1]}, those of 'train' are "
                     f"{due[0]} {due[1]}: give the same dtype, height, width and channels")
     sets[split] = Examples(images, check_labels(labels, len(present), f"{split!r} of {path!r}"))
-  tests = {split: sets[split] for split in test_sets}
+  tests = {split: sets[split] for split in sets if split in ("test", *test_sets)}
   return Dataset(name=path, train=sets["train"], tests=tests, num_classes=len(present))
 
 

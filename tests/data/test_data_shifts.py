@@ -1,0 +1,158 @@
+"""Shifted test sets against loops over images and pixels, and where their names lead."""
+
+import numpy as np
+import pytest
+import scipy.signal
+
+import vmapseeds as vs
+from vmapseeds.data import load, shifts
+from vmapseeds.data.shifts import SHIFTS, shifted
+
+LOW, HIGH = 3.0, 241.0
+
+
+def images(n=2, shape=(7, 5, 3), dtype=np.uint8):
+  return np.random.default_rng(0).integers(LOW, HIGH, (n, *shape), endpoint=True).astype(dtype)
+
+
+def blurred(x, sigma):
+  """The two-dimensional convolution of the image and the pixels of its border around it."""
+  reach = round(4 * sigma)
+  line = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+  kernel = np.outer(line, line) / line.sum() ** 2
+  padded = np.pad(x, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
+  return np.stack([scipy.signal.convolve2d(padded[..., c], kernel, "valid") for c in range(x.shape[-1])], -1)
+
+
+def less_contrast(x, factor):
+  out = np.empty_like(x)
+  for c in range(x.shape[-1]):
+    mean = sum(x[..., c].ravel()) / x[..., c].size
+    out[..., c] = factor * x[..., c] + (1 - factor) * mean
+  return out
+
+
+LOOPS = {
+  "blur-1": lambda x: blurred(x, 0.4),
+  "blur": lambda x: blurred(x, 0.7),
+  "blur-5": lambda x: blurred(x, 1.0),
+  "contrast": lambda x: less_contrast(x, 0.4),
+  "contrast-5": lambda x: less_contrast(x, 0.15),
+  "inversion": lambda x: HIGH - (x - LOW),
+}
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_shift_is_what_its_formula_says(name, n):
+  for shape in ((7, 5, 3), (1, 1, 1), (28, 28, 1)):
+    real = images(n, shape, np.float32)
+    exact = np.array([LOOPS[name](x.astype(float)) for x in real]).reshape(real.shape)
+    found = shifted(real, name, LOW, HIGH)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, exact.clip(LOW, HIGH), rtol=1e-5)
+    whole = shifted(real.astype(np.uint8), name, LOW, HIGH)
+    assert whole.dtype == np.uint8
+    assert (np.abs(whole - exact) <= 0.5 + 1e-9).all(), "rounded"
+
+
+@pytest.mark.parametrize(("name", "size"), [("translation-1", 2), ("translation", 4), ("translation-5", 6)])
+def test_a_translation_moves_every_image_along_both_axes(name, size):
+  real = images(40, (9, 8, 2))
+  moves, found = set(), shifted(real, name, LOW, HIGH)
+  for before, after in zip(real, found, strict=True):
+    expected = {}
+    for down in (-size, size):
+      for right in (-size, size):
+        moved = np.full_like(before, LOW)
+        for i in range(9):
+          for j in range(8):
+            if 0 <= i - down < 9 and 0 <= j - right < 8:
+              moved[i, j] = before[i - down, j - right]
+        expected[down, right] = moved
+    moves |= {move for move, moved in expected.items() if (moved == after).all()}
+    assert any((moved == after).all() for moved in expected.values())
+  assert len(moves) == 4, "every direction occurs"
+  np.testing.assert_array_equal(shifted(real[:2], name, LOW, HIGH), found[:2])
+  assert (shifted(images(1, (2, 3, 1)), name, LOW, HIGH) == LOW).all(), "moved out of the image"
+
+
+@pytest.mark.parametrize(("name", "part"), [("noise-1", 0.04), ("noise", 0.08), ("noise-5", 0.1)])
+def test_noise_is_normal_independent_and_fixed(name, part):
+  grey = np.full((50, 8, 8, 3), 128.0, np.float32)
+  found = shifted(grey, name, 0.0, 255.0)
+  e = (found - grey) / (part * 255)
+  # Four standard errors of 9,600 draws.
+  assert abs(e.mean()) < 4 / np.sqrt(e.size)
+  assert abs(e.var() - 1) < 4 * np.sqrt(2 / e.size)
+  assert abs((e**4).mean() - 3) < 4 * np.sqrt(96 / e.size)
+  for a, b in ((e[1:], e[:-1]), (e[:, 1:], e[:, :-1]), (e[:, :, 1:], e[:, :, :-1]), (e[..., 1:], e[..., :-1])):
+    assert abs((a * b).mean()) < 4 / np.sqrt(a.size)
+  np.testing.assert_array_equal(shifted(grey[:2], name, 0.0, 255.0), found[:2])
+  ends = shifted(np.array([0, 255] * 32, np.uint8).reshape(1, 8, 8, 1), name, 0.0, 255.0)
+  assert (ends == 0).any(), "clipped, where whole numbers would go round"
+  assert ((ends <= 120) | (ends >= 135)).all()
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_a_shift_stays_in_the_range_of_the_training_set(name):
+  digits = load("digits", test_sets=("test", name))
+  plain, other = digits.tests.values()
+  assert [*digits.tests] == ["test", name]
+  assert other.inputs.dtype == np.uint8
+  assert other.inputs.shape == plain.inputs.shape
+  assert 0 <= other.inputs.min() <= other.inputs.max() <= 16
+  np.testing.assert_array_equal(other.targets, plain.targets)
+  changed = (other.inputs != plain.inputs).any((1, 2, 3)).mean()
+  assert changed > 0.95
+
+
+def test_severities_grow_and_the_third_is_the_default():
+  real = images()
+  for name in shifts.NAMES[:-1]:
+    levels = [shifted(real, f"{name}-{i}", LOW, HIGH).astype(int) for i in range(1, 6)]
+    np.testing.assert_array_equal(shifted(real, name, LOW, HIGH), levels[2])
+    if name != "translation":
+      distances = [np.abs(level - real).mean() for level in levels]
+      assert distances == sorted({*distances})
+
+
+def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
+  x, y = images(6), np.arange(6) % 2
+  tests = {"test": (x[:2], y[:2]), "blur": (x[2:3], y[2:3])}
+  data = vs.Dataset(train=(x, y), tests=tests)
+  chosen = data.chosen(("noise", "blur", "inversion"), (1, 0))
+  assert [*chosen.tests] == ["noise", "blur", "inversion"]
+  np.testing.assert_array_equal(chosen.tests["blur"].inputs, x[2:3])
+  np.testing.assert_array_equal(chosen.tests["inversion"].inputs, x.min() + x.max() - x[:2])
+  assert chosen.tests["noise"].targets.tolist() == [1, 0]
+  np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2], x_blur=x[2:3], y_blur=y[2:3])
+  found = load(tmp_path / "a.npz", test_sets=("noise", "blur"))
+  for name in found.tests:
+    np.testing.assert_array_equal(found.tests[name].inputs, chosen.tests[name].inputs)
+
+
+@pytest.mark.parametrize(
+  ("tests", "asked", "message"),
+  [
+    ({"test": (np.ones((2, 3)), [0, 1])}, "blur", r"the shift 'blur' of inputs \(3,\): give images"),
+    ({"other": (np.ones((2, 3)), [0, 1])}, "blur", "unknown test set 'blur' of 'arrays': choose from train, other$"),
+    ({"test": (np.ones((2, 3)), [0, 1])}, "blur-6", "choose from train, test, or of its shifts from blur, noise, "),
+    ({"test": (np.ones((2, 3)), [0, 1])}, "inversion-1", "unknown test set 'inversion-1'"),
+  ],
+)
+def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
+  data = vs.Dataset(train=(np.ones((2, 3)), [0, 1]), tests=tests)
+  with pytest.raises(vs.Mistake, match=message):
+    data.chosen((asked,))
+
+
+def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):
+  linear = vs.recipe("digits_cnn", model="linear", epochs=1, augment="", test_sets=("test", "contrast-5", "inversion"))
+  vs.train(linear, 1, tmp_path / "r", progress=False)
+  # What `work` has of the recipe is the folder's text.
+  again = vs.Recipe.from_json(linear.to_json())
+  vs.train(again, 2, tmp_path / "r", progress=False)
+  accuracies = {name: vs.open_results(tmp_path / "r", name).accuracy.values for name in linear.test_sets}
+  assert accuracies["test"].shape == (2,)
+  assert (accuracies["inversion"] < accuracies["test"] - 0.2).all()

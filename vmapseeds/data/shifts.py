@@ -1,0 +1,78 @@
+"""Shifted test sets: the images of a test set, changed alike every time.
+
+A shift is named in place of a test set: `blur`, or with its severity from 1 to 5, `blur-5`; without, the severity is 3.
+With pixels x from `low` to `high`, the least and the greatest value of the training set, an image becomes
+
+- `blur`: the convolution of x with a Gaussian of standard deviation 0.4, 0.6, 0.7, 0.8, 1 pixels, cut off at four
+  of these; pixels outside the image are those at its border.
+- `noise`: x + s (high - low) e, with e standard normal for each pixel and channel, s = 0.04, 0.06, 0.08, 0.09, 0.1.
+- `contrast`: m + c (x - m), with m the mean of the image's channel, c = 0.75, 0.5, 0.4, 0.3, 0.15.
+- `translation`: moved by 2, 3, 4, 5, 6 pixels along rows and as many along columns, each in a direction drawn for the
+  image; what comes in is `low`.
+- `inversion`: low + high - x. It has one severity.
+
+Values are clipped to [low, high], and of whole numbers rounded. Draws are from one fixed seed. The severities of blur,
+noise and contrast are those of CIFAR-10-C (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness,
+make_cifar_c.py), where values are truncated instead of rounded.
+"""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from vmapseeds.mistakes import Mistake
+
+Images = Shaped[np.ndarray, "n height width channels"]
+Values = Float[np.ndarray, "n height width channels"]
+
+
+def blur(sigma: float, x: Values, low: float, high: float) -> Values:
+  from scipy.ndimage import gaussian_filter  # type: ignore[attr-defined]  # filled in when imported
+
+  return gaussian_filter(x, sigma, mode="nearest", axes=(1, 2))
+
+
+def noise(deviation: float, x: Values, low: float, high: float) -> Values:
+  # The draws of RandomState are frozen by NumPy's policy; those of newer generators are not.
+  return x + deviation * (high - low) * np.random.RandomState(0).standard_normal(x.shape)
+
+
+def contrast(factor: float, x: Values, low: float, high: float) -> Values:
+  mean = x.mean((1, 2), keepdims=True)
+  return mean + factor * (x - mean)
+
+
+def translation(size: int, x: Values, low: float, high: float) -> Values:
+  height, width = x.shape[1:3]
+  padded = np.pad(x, ((0, 0), (size, size), (size, size), (0, 0)), constant_values=low)
+  corners = 2 * size * np.random.RandomState(0).randint(0, 2, (len(x), 2))
+  rows, columns = (corners[:, [axis]] + np.arange(length) for axis, length in enumerate((height, width)))
+  return padded[np.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def inversion(x: Values, low: float, high: float) -> Values:
+  return low + high - x
+
+
+STRENGTHS: dict[Callable[..., Values], tuple[float, ...]] = {
+  blur: (0.4, 0.6, 0.7, 0.8, 1.0),
+  noise: (0.04, 0.06, 0.08, 0.09, 0.1),
+  contrast: (0.75, 0.5, 0.4, 0.3, 0.15),
+  translation: (2, 3, 4, 5, 6),
+}
+SHIFTS: dict[str, Callable[..., Values]] = {"inversion": inversion}  # of (values, low, high), by the names of test sets
+for shift, strengths in STRENGTHS.items():
+  for severity, strength in enumerate(strengths, 1):
+    SHIFTS[f"{shift.__name__}-{severity}"] = functools.partial(shift, strength)
+  SHIFTS[shift.__name__] = SHIFTS[f"{shift.__name__}-3"]
+NAMES = ("blur", "noise", "contrast", "translation", "inversion")  # without severities
+
+
+def shifted(images: Images, name: str, low: float, high: float) -> Images:
+  """Images after the shift `name`, one of `SHIFTS`; pixels go from `low` to `high`. `Mistake` where they are none."""
+  if images.ndim != 4:
+    raise Mistake(f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)")
+  values = SHIFTS[name](images.astype(np.float64), low, high).clip(low, high)
+  return (values.round() if images.dtype.kind in "iu" else values).astype(images.dtype)
