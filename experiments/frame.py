@@ -37,7 +37,7 @@ import vmapseeds as vs
 from experiments import gallery
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.supervised import dataset_of
@@ -289,7 +289,7 @@ class Flags:
   """Makes a paper's figures, trained here at some scale."""
 
   figures: tyro.conf.Positional[Annotated[tuple[str, ...], _arg("[FIGURE ...]", "all")]] = ()
-  """which, by number or by how its module begins: 5, fig05, table1; all where none is named"""
+  """which, by number or by how its module begins: 5, fig05, table1, c1; all where none is named"""
 
   scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], _arg("SCALE")] = "smoke"
   """smoke: in a minute or two, numbers mean little; laptop: real data, hours on two CPU cores; gpu: a day on one
@@ -329,7 +329,7 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
     target = type("Flags", (Flags,), {"__doc__": doc})
     program = f"experiments.{paper}" + (f".{one}" if one else "")
     flags = parse(target, argv, prog=f"python -m {program}")
-    make(paper, chosen(path.parent, (one,) if one else flags.figures), flags)
+    make(path.parent, chosen(path.parent, (one,) if one else flags.figures), flags)
 
 
 def figures(folder: Path) -> list[str]:
@@ -342,29 +342,42 @@ def chosen(folder: Path, named: Sequence[str]) -> list[str]:
   every = figures(folder)
   found = []
   for name in named:
-    begins = f"fig{int(name):02d}" if name.isdecimal() else name
-    ours = [figure for figure in every if figure == name or figure.startswith(f"{begins}_")]
+    number = f"{int(name):02d}" if name.isdecimal() else name
+    ours = [figure for figure in every if figure == name or figure.startswith((f"{name}_", f"fig{number}_"))]
     found += ours or [one_of("figure", name, every)]
   return found or every
 
 
-def make(paper: str, modules: Sequence[str], flags: Flags) -> None:
-  """Makes some figures of a paper: trains what they need, writes them and the gallery."""
-  out = Path(flags.out or Path("results", paper, flags.scale))
+def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
+  """Makes some figures of the paper in a folder: trains what they need, writes them and the gallery."""
+  paper, every = folder.name, figures(folder)
+  out, trained_runs = files.place(flags.out or Path("results", paper, flags.scale)), files.place(flags.campaigns)
   if flags.seed_batch is not None:
     at_least("--seed-batch", flags.seed_batch, 1)
   options = vs.Options(seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering)
-  for folder in (out, flags.campaigns):
-    check_writable(folder)
+  for place in (out, trained_runs):
+    check_writable(place)
   gallery.check_same(out, paper, flags.scale)
   campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(flags.scale)
+  if len(modules) == len(every):
+    check_data(campaigns)
   for i, name in enumerate(modules, 1):
     module = importlib.import_module(f"experiments.{paper}.{name}")
     print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
-    trained = Trained(paper, flags.scale, campaigns, Path(flags.campaigns), options, {})
+    trained = Trained(paper, flags.scale, campaigns, trained_runs, options, {})
     write(out, trained, module, module.compute(trained), flags.note)
-    gallery.write(out, paper)
+    gallery.write(out, paper, every)
   print(f"wrote {out / 'index.html'}")
+
+
+def check_data(campaigns: Mapping[str, Campaign]) -> None:
+  """`Mistake` where a data set cannot be had, before hours go into the others."""
+  recipes = {str(campaign.recipe.dataset): campaign.recipe for campaign in campaigns.values()}
+  for recipe in recipes.values():
+    try:
+      dataset_of(recipe)
+    except Mistake as mistake:
+      raise Mistake(f"{mistake}; or name the figures that do without it") from None
 
 
 def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = "") -> None:

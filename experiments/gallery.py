@@ -1,7 +1,7 @@
 """A paper's figures on one page: picture, our number beside the paper's, what was trained, on what, for how long."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,26 @@ RECORD = "index.json"
 def check_same(out: Path, paper: str, scale: str) -> None:
   """`Mistake` where a folder holds a gallery of something else, or an index.html that is none of ours."""
   path = out / RECORD
-  if path.exists():
+  if not path.exists():
+    if (out / "index.html").exists():
+      raise Mistake(f"{out} has an index.html that no experiment wrote: give another folder with --out")
+    return
+  try:
     holds = json.loads(path.read_text())
-    if (holds.get("paper"), holds.get("scale")) != (paper, scale):
-      raise Mistake(f"{out} holds {holds.get('paper')} at scale {holds.get('scale')}: give another folder with --out")
-  elif (out / "index.html").exists():
-    raise Mistake(f"{out} has an index.html that no experiment wrote: give another folder with --out")
+    theirs = holds["paper"], holds["scale"]
+  except (ValueError, TypeError, KeyError):
+    raise Mistake(f"{path} is of something else: give another folder with --out") from None
+  if theirs != (paper, scale):
+    raise Mistake(f"{out} holds {theirs[0]} at scale {theirs[1]}: give another folder with --out")
 
 
-def write(out: Path, paper: str) -> None:
-  """Rewrites the gallery from the figures' numbers in its folder."""
+def write(out: Path, paper: str, names: Sequence[str]) -> None:
+  """Rewrites the gallery from the numbers of those of a paper's figures that are in its folder."""
   import importlib
 
   package = importlib.import_module(f"experiments.{paper}")
-  records = [json.loads(path.read_text()) for path in sorted(out.glob("*_*.json"))]
+  paths = (out / f"{name}.json" for name in names)
+  records = [json.loads(path.read_text()) for path in paths if path.exists()]
   figures = [described(record, getattr(package, "RECIPES", ())) for record in records]
   scale = records[0]["scale"]
   context = {
@@ -66,7 +72,14 @@ def described(record: Mapping[str, Any], papers: tuple[str, ...]) -> dict[str, A
     "diverged": sum(c["diverged"] for c in used),
     "minutes": sum(c["processor_seconds"] for c in used) / 60,
     "verdicts": [verdict(row) for row in record["rows"]],
+    "holds": judged([row["holds"] for row in record["rows"]]),
   }
+
+
+def judged(holds: Sequence[bool | None]) -> str:
+  """Of how many of a figure's patterns something can be said, and how many of these hold."""
+  said = [each for each in holds if each is not None]
+  return f"{sum(said)} of {len(said)}" if said else "—"
 
 
 def said(value: Any) -> str:

@@ -1,5 +1,6 @@
 """The papers' figures at the smallest scale: each is made, with its rows, its picture and its place in the gallery."""
 
+import importlib
 import json
 import math
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from rich.table import Table
+from upath import UPath
 
 import vmapseeds as vs
 from experiments import frame
@@ -68,15 +70,60 @@ def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
   assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
+FOREIGN = {
+  "a page": ("index.html", "mine", "has an index.html that no experiment wrote"),
+  "another paper": ("index.json", '{"paper": "jiang2022", "scale": "smoke"}', "holds jiang2022 at scale smoke"),
+  "another scale": ("index.json", '{"paper": "jordan2024", "scale": "gpu"}', "holds jordan2024 at scale gpu"),
+  "a list": ("index.json", "[1]", "index.json is of something else"),
+  "no JSON": ("index.json", "mine", "index.json is of something else"),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "said"), FOREIGN.values(), ids=FOREIGN)
+def test_a_folder_of_something_else_is_left_alone(name, text, said, tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
   (tmp_path / "jordan2024").mkdir()
-  page = tmp_path / "jordan2024" / "index.html"
-  page.write_text("mine")
+  there = tmp_path / "jordan2024" / name
+  there.write_text(text)
   with pytest.raises(SystemExit) as end:
     run("jordan2024", tmp_path)
   assert end.value.code == 2
-  assert "give another folder with --out" in capsys.readouterr().err
-  assert page.read_text() == "mine"
+  (line,) = capsys.readouterr().err.splitlines()
+  assert said in line
+  assert line.endswith("give another folder with --out")
+  assert list(tmp_path.rglob("*")) == [there.parent, there]
+  assert there.read_text() == text
+
+
+@pytest.mark.parametrize("figure", [(), ("1",)], ids=["all", "one"])
+def test_missing_data(figure, tmp_path, monkeypatch, capsys):
+  """Told in a line: before any training where all figures are asked for, else before that of its campaign."""
+  campaigns = importlib.import_module("experiments.jordan2024.campaigns")
+  here, missing = (frame.Campaign(vs.recipe("digits_cnn", dataset=data), 2) for data in ("digits", "missing.npz"))
+  monkeypatch.setattr(campaigns, "campaigns", lambda _: {"here": here} | dict.fromkeys(campaigns.DURATIONS, missing))
+  with pytest.raises(SystemExit) as end:
+    run("jordan2024", tmp_path, *figure)
+  assert end.value.code == 2
+  *progress, line = capsys.readouterr().err.splitlines()
+  assert "no such file" in line
+  assert "missing.npz" in line
+  assert ("name the figures that do without it" in line) == (not figure) == (not progress)
+  assert not list(tmp_path.iterdir())
+
+
+def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
+  """Of a folder behind a URL, too; other files in it are not read."""
+  out = UPath("memory://papers")
+  out.mkdir(parents=True)
+  (out / "my_notes.json").write_text("mine")
+  paper = str(EXPERIMENTS / "bouthillier2021" / "__main__.py")
+  frame.main(paper, ["c1", "--out", str(out), "--campaigns", str(tmp_path)])
+  assert json.loads((out / "index.json").read_text())["figures"] == ["figc1_sample_size"]
+  page = (out / "index.md").read_text()
+  assert "| Figure C.1: how many runs find that A is better | no training | 2 of 3 |" in page
+  assert "| figure 3 | not here: published accuracies" in page
+  assert (out / "my_notes.json").read_text() == "mine"
+  assert not list(tmp_path.iterdir())
 
 
 def test_a_figure_as_a_program(tmp_path):

@@ -1,0 +1,3 @@
+from experiments import frame
+
+frame.main(__file__)

@@ -1,0 +1,69 @@
+"""Bouthillier et al. 2021, figure 5: measures that have something in common are worth few independent ones.
+
+In the paper they share their hyperparameters, here the seeds of all that a repetition does not vary.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import frame
+from experiments.bouthillier2021 import measures, paper
+from experiments.bouthillier2021.measures import HELD, Biased
+from experiments.frame import Row, Trained, number
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figure 5: standard error of the mean of k measures"
+STYLES = {"data": ("--", plots.ORANGE), "init": (":", plots.PURPLE)}
+
+
+class Estimators(NamedTuple):
+  """Estimators by what varies within a repetition, beside the ideal one."""
+
+  runs: int
+  variance: float  # of one run where everything varies
+  biased: dict[str, Biased]
+
+
+def compute(trained: Trained) -> Estimators:
+  a, _, _ = measures.pairs(trained)
+  biased = {varied: measures.biased(measures.repetitions(trained, varied)) for varied in HELD}
+  return Estimators(len(a), float(a.var(ddof=1)), biased)
+
+
+def rows(n: Estimators) -> list[Row]:
+  table = []
+  for varied, b in n.biased.items():
+    worth = f"{b.worth:.3g}" if math.isfinite(b.worth) else "—"
+    table += [
+      Row.of(f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se), b.of),
+      Row.of(f"independent measures it is worth, fixing {HELD[varied]}", paper.WORTH[varied], worth, b.of),
+    ]
+  init, data = n.biased["init"], n.biased["data"]
+  more, se = init.correlation - data.correlation, math.hypot(init.correlation_se, data.correlation_se)
+  holds = frame.above(more, se)
+  why = "" if holds else "the standard errors leave it open" if holds is None else "the training set is shared by less"
+  table.append(Row("ρ of init less that of data", "above 0", "section 3.3", number(more, se), init.of, holds, why))
+  return table
+
+
+def plot(n: Estimators, axes: np.ndarray) -> None:
+  """Lines by equation 7, points as measured over repetitions."""
+  (ax,) = axes
+  k = np.arange(1, 1 + max(b.measures for b in n.biased.values()))
+  ax.plot(k, 100 * stats.estimator_se(k, n.variance), color=plots.INK, label="everything varies")
+  for varied, b in n.biased.items():
+    style, color = STYLES[varied]
+    ax.plot(k, 100 * stats.estimator_se(k, n.variance, b.simulated), style, color=color,
+            label=f"{varied} varies: ρ = {b.correlation:z.2f}")  # fmt: skip
+    ax.plot(k[: b.measures], 100 * b.sd_of_means, ".", color=color, markersize=5)
+  ax.set(xlabel="measures k", ylabel="sd of their mean (percentage points)", ylim=(0, None))
+  ax.spines[["top", "right"]].set_visible(False)
+  ax.grid(alpha=0.25, linewidth=0.7)
+  frame.legend_above(ax)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

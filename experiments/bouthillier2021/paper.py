@@ -1,0 +1,28 @@
+"""The printed values."""
+
+from typing import NamedTuple
+
+from experiments.frame import Printed
+
+GAMMA = 0.75  # what P(A > B) is compared with, sections 4.1 and 4.2
+PAIRS = 50  # section 4.2
+THRESHOLD = 1.9952  # in standard deviations of a run, section 4.2
+
+
+class Detection(NamedTuple):
+  """Rates of figure 6."""
+
+  positives: Printed  # false ones, where A is no better
+  negatives: Printed  # false ones, where it is
+
+
+DETECTION = {
+  "single_point": Detection(Printed(0.10, "figure 6"), Printed(0.75, "figure 6")),
+  "average": Detection(Printed("below 5 %", "figure 6"), Printed(0.90, "figure 6")),
+  "outperforming": Detection(Printed(0.05, "figure 6"), Printed(0.30, "figure 6")),
+}
+WORTH = {"init": Printed("at best 2", "section 3.3"), "data": Printed("2 to 10", "section 3.3")}
+INIT_OVER_DATA = Printed("generally below 0.5", "figure 1")
+NORMAL = Printed("normal but for SST-2", "figure G.3")
+SAMPLE_SIZES = {0.55: Printed("more than 700", "appendix C.3"), 0.75: Printed("29", "appendix C.3")}  # by γ
+POWER = Printed(0.95, "appendix C.3")
