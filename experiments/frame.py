@@ -247,11 +247,6 @@ def _spread(accuracies: Float[np.ndarray, " runs"], examples: int, variance: flo
   return Spread(runs, examples, float(accuracies.mean()), sd / math.sqrt(runs), sd, sd_se, accuracies)
 
 
-def relative_error(s: Spread) -> float:
-  """Of a standard deviation; that of its square is twice this."""
-  return s.sd_se / s.sd if s.sd else math.nan
-
-
 def root(variance: float, se: float) -> tuple[float, float]:
   """The standard deviation of a variance, and its standard error; NaN where the variance is not positive."""
   sd = math.sqrt(variance) if variance > 0 else math.nan
