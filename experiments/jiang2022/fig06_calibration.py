@@ -3,6 +3,7 @@
 Of the pairs of a test example and a class for which a fraction q of the runs votes, the class is right in about q.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import frame
-from experiments.frame import Printed, Row, Trained, number
+from experiments.frame import Printed, Row, Trained, between
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -20,7 +21,7 @@ from vmapseeds.reports import plots
 TITLE = "Figure 6: class-aggregated calibration of ensembles"
 PANELS = 2
 PANEL = {"AllDiff": 0, "DiffData": 0, "DiffInit": 1, "DiffOrder": 1}
-NEAR = 0.1  # "closely follows the x = y line": within the width of a bin
+NEAR = 0.1  # "closely follows the x = y line": nearer than a bin is wide
 
 
 class Curve(NamedTuple):
@@ -29,8 +30,9 @@ class Curve(NamedTuple):
   runs: int
   curve: stats.CalibrationCurve
   se: Float[np.ndarray, " bins"]  # of the accuracies, one bootstrap standard deviation: the paper's error bar
-  too_certain: float  # by how much, on average over pairs with a confidence from 0.1 to 0.9
-  too_certain_se: float
+  distance: float  # root mean square of accuracy less confidence, over pairs with a confidence from 0.1 to 0.9
+  low: float  # its interval of two standard errors
+  high: float
 
 
 def compute(trained: Trained) -> dict[str, Curve]:
@@ -40,35 +42,40 @@ def compute(trained: Trained) -> dict[str, Curve]:
 def calibration(group: Group) -> Curve:
   curve = stats.calibration_curve(*group)
   se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
-  return Curve(len(group.predictions), curve, se, *too_certain(group))
+  return Curve(len(group.predictions), curve, se, *distance(curve, se))
 
 
-def too_certain(group: Group) -> tuple[float, float]:
-  """How far accuracies of middling confidences are on 1/2's side of y = x, and the standard error over examples.
-
-  It is above 0 where runs are more alike than their ensemble's accuracy warrants, and 0 for a calibrated one.
-  """
-  confidence = stats.vote_fractions(group.predictions, group.num_classes)
-  right = group.labels[:, None] == np.arange(group.num_classes)
-  middling = (confidence > 0.1) & (confidence < 0.9)
-  excess = np.where(middling, np.sign(confidence - 0.5) * (confidence - right), 0.0)
-  mean = excess.sum() / middling.sum()
-  by_example = (excess - mean * middling).sum(1)
-  return float(mean), float(np.sqrt((by_example**2).sum()) / middling.sum())
+def distance(curve: stats.CalibrationCurve, se: Float[np.ndarray, " bins"]) -> tuple[float, float, float]:
+  """How far a curve is from y = x between its first and its last bin, without what noise adds; with an interval."""
+  middle = slice(1, -1)
+  known = curve.items[middle] > 0
+  x, y, items, s = (column[middle][known] for column in (curve.confidence, curve.accuracy, curve.items, se))
+  # Of few items, all right or all wrong, the bootstrap has no deviation; they have it of a calibrated bin.
+  s = np.fmax(s, np.sqrt(x * (1 - x) / items))
+  weight = items / items.sum()
+  square = (weight * ((y - x) ** 2 - s**2)).sum()
+  reach = 2 * math.sqrt((weight**2 * (4 * (y - x) ** 2 * s**2 + 2 * s**4)).sum())
+  return tuple(math.sqrt(max(0.0, square + side)) for side in (0, -reach, reach))
 
 
 def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:
-  """It holds where the interval of two standard errors is within `NEAR` of 0, and does not where it is beyond."""
-  printed = Printed("close to 0", f"section 5, figure {figure}")
+  """It holds where the interval is below the width of a bin, and does not where it is above."""
+  printed = Printed("close to y = x", f"section 5, figure {figure}")
   made = []
   for name, n in numbers.items():
-    far, reach = abs(n.too_certain), 2 * n.too_certain_se
-    holds = True if far + reach < NEAR else False if far - reach > NEAR else None
-    way = "less" if n.too_certain > 0 else "more"
-    why = {True: "", False: f"the ensemble is {way} often right than it is certain", None: "too few examples to tell"}
-    made.append(Row.of(f"confidence too high above 1/2, too low below, {name}", printed,
-                       number(n.too_certain, n.too_certain_se), n.runs, holds, why[holds]))  # fmt: skip
+    holds = True if n.high < NEAR else False if n.low > NEAR else None
+    why = {True: "", False: way(n.curve), None: "too few examples to tell"}[holds]
+    ours = between(n.distance, n.low, n.high)
+    made.append(Row.of(f"distance from y = x, {name}", printed, ours, n.runs, holds, why))
   return made
+
+
+def way(curve: stats.CalibrationCurve) -> str:
+  """Which way a curve is off where most runs agree."""
+  upper = len(curve.items) // 2
+  right = np.nansum((curve.accuracy * curve.items)[upper:]) / curve.items[upper:].sum()
+  certain = np.nansum((curve.confidence * curve.items)[upper:]) / curve.items[upper:].sum()
+  return f"classes with most of the votes have {certain:.0%} of them, and are right in {right:.0%}"
 
 
 def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:

@@ -112,16 +112,19 @@ def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
     ax, color = axes[PANEL[name]], COLORS[name]
     bins = min(BINS, n.runs + 1)
     bin_of = np.minimum(bins * np.arange(n.runs + 1) // n.runs, bins - 1)
-    examples, fitted = (np.bincount(bin_of, of, bins) for of in (n.counts, n.counts.sum() * law(n.fit, n.runs)))
+    # Bins of a hundred runs hold ten numbers of runs, one of them eleven: heights are means over these.
+    heights = (n.counts, n.counts.sum() * law(n.fit, n.runs))
+    examples, fitted = (np.bincount(bin_of, of) / np.bincount(bin_of) for of in heights)
     edges = np.linspace(0, 100, bins + 1)
     ax.stairs(examples, edges, color=color, fill=True, alpha=0.25)
     ax.stairs(examples, edges, color=color, linewidth=1.5, label=f"{name}, {n.runs} runs")
     ax.plot((edges[1:] + edges[:-1]) / 2, fitted, "o--", color=color, markersize=4,
             label=f"Beta({n.fit.a:.2f}, {n.fit.b:.2f})")  # fmt: skip
   for ax in axes:
-    ax.set(xlabel="runs that have the example wrong (%)", ylabel="test examples", yscale="log")
+    ax.set(xlabel="runs that have the example wrong (%)", ylabel="test examples per number of runs", yscale="log")
+    ax.set_ylim(top=4 * ax.get_ylim()[1])
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize="small", loc="upper right")
+    ax.legend(frameon=False, fontsize="small", loc="upper center")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ def read(trained: Trained, of: str) -> dict[str, Group]:
   return {group: of_campaign(trained, name) for group, name in ensemble(trained.scale, of).items()}
 
 
-def of_campaign(trained: Trained, name: str, test_set: str | None = None) -> Group:
+def of_campaign(trained: Trained, name: str) -> Group:
   """The runs of one campaign."""
-  results = trained(name, test_set)
+  results = trained(name)
   kept = ~results.diverged.values
   return Group(results.predictions.values[kept], results.labels.values, results.attrs["num_classes"])
