@@ -22,8 +22,8 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from tyro.conf import arg
 
-from experiments.common import plain
-from experiments.common import show as show_whole
+from experiments.frame import plain
+from experiments.frame import show as show_whole
 from vmapseeds import lanes
 from vmapseeds.campaign.benchmark import significant as significant
 from vmapseeds.cli import parse

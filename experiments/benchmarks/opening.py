@@ -21,7 +21,7 @@ from rich.table import Table
 from tyro.conf import arg
 
 import vmapseeds as vs
-from experiments.common import show
+from experiments.frame import show
 from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least

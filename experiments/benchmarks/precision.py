@@ -17,7 +17,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table
-from experiments.common import duration, number, percent
+from experiments.frame import duration, number, percent
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.mistakes import Mistake, at_least
 

@@ -29,7 +29,7 @@ import tyro
 from jaxtyping import Int
 from rich.table import Table
 
-from experiments.common import show
+from experiments.frame import show
 from vmapseeds import lanes
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least, one_of

@@ -24,7 +24,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
-from experiments.common import duration
+from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, overrides
