@@ -21,29 +21,13 @@ import tyro
 from tyro.conf import Positional, arg
 
 import vmapseeds
-from vmapseeds.campaign.options import Options, WorkOptions
+from vmapseeds.campaign.options import Options, WorkOptions, hint
 from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.training.recipes import RECIPES, from_text, plugins, recipe
 
 Folder = Annotated[str, arg(metavar="DIR")]
 
-Dataset = Annotated[str | None, arg(metavar="PATH", help_behavior_hint="(default: where they were)")]
-
-
-def _count(default: str, metavar: str = "N") -> Any:
-  return Annotated[int | None, arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
-
-
-def _word(default: str, metavar: str = "NAME") -> Any:
-  return Annotated[str | None, arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
-
-
-def _words(metavar: str, default: str) -> Any:
-  return Annotated[tuple[str, ...], arg(metavar=metavar, help_behavior_hint=f"(default: {default})")]
-
-
-def _place(default: str) -> Any:
-  return Annotated[str | None, arg(metavar="DIR", help_behavior_hint=f"(default: {default})")]
+Dataset = Annotated[str | None, hint("PATH", "where they were")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,62 +62,62 @@ class Train(Options):
   """Trains runs of a recipe or a task, or goes on where an earlier call stopped."""
 
   recipe: Annotated[Positional[str], arg(metavar="RECIPE")]
-  """what to train: a name that `vmapseeds recipes` lists, or package.module:name; this folder's modules count"""
+  """what to train: a name that `vmapseeds recipes` lists, or package.module:name, also of a module in this folder"""
 
   out: Folder
   """folder for the results; with more runs than it holds, it is extended"""
 
   runs: Annotated[int, arg(metavar="N")] = 256
-  """how many runs the results shall have; with --sweep, as many of each combination"""
+  """number of runs in the results; with --sweep, of each combination"""
 
   first_seed: Annotated[int, arg(metavar="N")] = 0
-  """seed of the first run, from which the others count on; folders of different seeds can be merged"""
+  """seed of the first run; the others take the seeds after it. Folders of different seeds can be merged"""
 
-  until: Annotated[str | None, arg(metavar="'NAME rel X%'", help_behavior_hint="(default: no more than --runs)")] = None
-  """goes on after --runs until the 95 % interval of a statistic reaches at most so far to either side, e.g.
+  until: Annotated[str | None, hint("'NAME rel X%'", "no more than --runs")] = None
+  """train more than --runs, until the 95 % interval of a statistic reaches at most X to either side, e.g.
   'distribution_variance rel 10%' or 'mean_accuracy abs 0.02%'"""
 
   most_runs: Annotated[int, arg(metavar="N")] = 100_000
-  """with --until, how many runs at most"""
+  """with --until, the most runs to train"""
 
-  vary: _words("SOURCE", "all vary") = ()
-  """sources of randomness that vary, the others fixed: init order augment dropout data, as far as the recipe reads
-  them, or those of the task"""
+  vary: Annotated[tuple[str, ...], hint("SOURCE", "all vary")] = ()
+  """sources of randomness that vary; the others stay fixed. Of a recipe: those of init order augment dropout data that
+  it reads; of a task: those that it names"""
 
-  sweep: _words("NAME=X,Y", "none") = ()
+  sweep: Annotated[tuple[str, ...], hint("NAME=X,Y", "none")] = ()
   """values to sweep, every combination: e.g. lr=0.01,0.05 momentum=0.8,0.9"""
 
-  subset: _count("all") = None
-  """train each run on so many of the training examples, drawn by its data seed"""
+  subset: Annotated[int | None, hint("N", "all")] = None
+  """train each run on N of the training examples, drawn by its data seed"""
 
-  bootstrap: Annotated[tuple[int, ...] | None, arg(metavar="[N]", help_behavior_hint="(default: none)")] = None
-  """train each run on so many training examples drawn with replacement by its data seed; as many as there are, where
-  no N is given"""
+  bootstrap: Annotated[tuple[int, ...] | None, hint("[N]", "none")] = None
+  """train each run on N training examples, drawn with replacement by its data seed; without N, on as many as there
+  are"""
 
-  poke: _word("none", "STEP[:FACTOR]") = None
-  """multiply one random weight of each run by FACTOR, 1.001 where none is given, before training step STEP, from 0"""
+  poke: Annotated[str | None, hint("STEP[:FACTOR]", "none")] = None
+  """before training step STEP, counted from 0, multiply one random weight of each run by FACTOR, by default 1.001"""
 
-  set: _words("FIELD=VALUE", "none") = ()
-  """fields of the recipe to change, or values that it or the task declares, e.g. epochs=4 lr=0.25 dataset=cifar10"""
+  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
+  """fields of the recipe to change, or values of the recipe or the task, e.g. epochs=4 lr=0.25 dataset=cifar10"""
 
   engine: Annotated[str, arg(metavar="NAME")] = "local"
-  """what trains: local, the devices here; or ray, the cluster that RAY_ADDRESS names, else one made here"""
+  """what trains: local, the devices of this machine; or ray, the cluster at RAY_ADDRESS, else one started here"""
 
-  workers: _count("one an accelerator") = None
-  """with --engine ray, how many workers"""
+  workers: Annotated[int | None, hint("N", "one an accelerator")] = None
+  """with --engine ray, the number of workers"""
 
-  coordinator: _word("this process alone") = None
-  """HOST:PORT of process 0, when several hosts train under jax.distributed; with --processes and --process"""
+  coordinator: Annotated[str | None, hint("HOST:PORT", "this process alone")] = None
+  """address of process 0, where several hosts train under jax.distributed; needs --processes and --process"""
 
-  processes: _count("none") = None
-  """with --coordinator, how many processes there are"""
+  processes: Annotated[int | None, hint("N", "none")] = None
+  """with --coordinator, the number of processes"""
 
-  process: _count("none") = None
-  """with --coordinator, which of them this is, from 0"""
+  process: Annotated[int | None, hint("N", "none")] = None
+  """with --coordinator, the number of this process, from 0"""
 
   progress: tyro.conf.Suppress[bool] = True
   quiet: bool = False
-  """no progress, and no word of what was chosen"""
+  """print neither progress nor what was chosen"""
 
   def run(self) -> None:
     from vmapseeds.campaign import hosts, loop, until
@@ -148,14 +132,13 @@ class Train(Options):
     wanted = until.Until.parse(self.until) if self.until is not None else None
     if wanted and self.sweep:
       raise Mistake("--until with --sweep: a statistic is of runs of the same values, give one of them")
-    if self.coordinator is not None:
-      hosts.check(self.coordinator, self.processes, self.process)
-      if not hosts.is_child():
-        return hosts.train_as_child(sys.argv[1:], self.coordinator)
+    host = None if self.coordinator is None else hosts.checked(self.coordinator, self.processes, self.process)
+    if host and not hosts.is_child():
+      return hosts.train_as_child(sys.argv[1:], host.coordinator)
     task = loop.found(self.recipe).replace(**overrides(self.set))
     what, how = (task, self.table(task), self.out), options(self, Options)
-    if self.coordinator is not None:
-      hosts.join(self.coordinator, self.processes, self.process)
+    if host:
+      hosts.join(host)
     trains = loop.train
     if self.engine == "ray":
       from vmapseeds.campaign import ray_engine
@@ -165,8 +148,8 @@ class Train(Options):
       results = trains(*what, **how)
     else:
       results = until.train(*what, wanted, first=self.runs, trains=trains, **how)
-    if self.coordinator is not None:
-      hosts.leave(self.process)
+    if host:
+      hosts.leave(host)
     print(held(results, self.out))
 
   def table(self, task: Any) -> Any:
@@ -199,16 +182,16 @@ class Train(Options):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Work(WorkOptions):
-  """Trains what is left of a folder that `train` began; start as many as there are machines."""
+  """Trains the runs that are left in a folder that `train` began. Several machines may do so at once."""
 
   folder: Annotated[Positional[str], arg(metavar="DIR")]
   """results folder"""
 
-  blocks: Annotated[str, arg(metavar="A:B", help_behavior_hint="(default: all)")] = ":"
-  """which blocks: from A on, up to but without B"""
+  blocks: Annotated[str, hint("A:B", "all")] = ":"
+  """which blocks: from A up to B, without B"""
 
   dataset: Dataset = None
-  """where the data are now, when no longer where they were; they must be the same"""
+  """where the data are now, if they were moved; they must be the same"""
 
   progress: tyro.conf.Suppress[bool] = True
   quiet: bool = False
@@ -227,13 +210,13 @@ class Work(WorkOptions):
 
 @dataclasses.dataclass(frozen=True)
 class Verify:
-  """Says whether a results folder is as it was written: what is lost, damaged or foreign. Exit status 1 if anything."""
+  """Says what in a results folder is lost, damaged or foreign. Exit status 1 if anything is."""
 
   folder: Annotated[Positional[str], arg(metavar="DIR")]
   """results folder"""
 
   repair: bool = False
-  """remove the records of blocks that are hit, so that their runs are trained again"""
+  """remove the records of damaged blocks, so that their runs are trained again"""
 
   def run(self) -> None:
     from vmapseeds.store.verification import verify
@@ -261,7 +244,7 @@ class Replay:
   """which run, from 0"""
 
   dataset: Dataset = None
-  """where the data are now, when no longer where they were; they must be the same"""
+  """where the data are now, if they were moved; they must be the same"""
 
   def run(self) -> None:
     from vmapseeds.campaign import loop
@@ -280,7 +263,7 @@ class Replay:
 
 @dataclasses.dataclass(frozen=True)
 class Merge:
-  """Makes one results folder of several whose runs were trained apart, in the order in which they are given."""
+  """Makes one results folder of several whose runs were trained apart. The runs keep the order of the folders."""
 
   folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
   """results folders of one recipe"""
@@ -289,7 +272,7 @@ class Merge:
   """folder for all the runs, new or empty; a run that several folders hold is taken once"""
 
   force_mixed: bool = False
-  """although recipe, versions, device kind, lane width, lowering or precision are not the same in all"""
+  """merge even where recipe, versions, device kind, lane width, lowering or precision differ"""
 
   quiet: bool = False
   """no progress bar"""
@@ -324,11 +307,11 @@ class Import:
   keep_logits: bool = False
   """keep logits beside predictions"""
 
-  classes: _count("those of the logits, or up to the highest that occurs") = None
-  """classes of the task"""
+  classes: Annotated[int | None, hint("N", "those of the logits, or up to the highest that occurs")] = None
+  """number of classes"""
 
-  name: _word("the name of the file") = None
-  """what reports call these runs"""
+  name: Annotated[str | None, hint("NAME", "the name of the file")] = None
+  """name of these runs in reports"""
 
   quiet: bool = False
   """no progress bar"""
@@ -362,20 +345,19 @@ class Report:
   folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
   """results folders"""
 
-  by: _words("COLUMN", "all that are swept") = ()
-  """columns of the runs table by which runs are grouped, e.g. lr, or seed_init; swept columns that are not named are
-  pooled"""
+  by: Annotated[tuple[str, ...], hint("COLUMN", "all that are swept")] = ()
+  """columns of the runs table that group the runs, e.g. lr or seed_init; runs are pooled over all other columns"""
 
-  where: _words("COLUMN=NUMBER", "all runs") = ()
-  """take the runs that have this value only, e.g. lr=0.02 momentum=0.9; of one column several values may be given"""
+  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs")] = ()
+  """take only the runs with these values, e.g. lr=0.02 momentum=0.9; a column may have several"""
 
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
-  epoch: _count("the end of the training") = None
-  """after which epoch, of runs that were evaluated every so many"""
+  epoch: Annotated[int | None, hint("N", "the end of the training")] = None
+  """take what was measured after this epoch, of runs that were trained with evaluate_every"""
 
-  out: _place("report in each DIR; side by side: report/side_by_side in the first") = None
+  out: Annotated[str | None, hint("DIR", "report in each DIR; side by side: report/side_by_side in the first")] = None
   """folder for the pages"""
 
   def run(self) -> None:
@@ -392,20 +374,20 @@ class Report:
 class Compare:
   """Says whether runs A outperform runs B: P(A > B), its interval and the decision; writes a page of it.
 
-  Runs of one folder are compared so: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
+  To compare runs of one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
   """
 
   a: Annotated[Positional[str], arg(metavar="DIR_A")]
   """results of A"""
 
-  b: Annotated[Positional[str | None], arg(metavar="DIR_B", help_behavior_hint="(default: DIR_A)")] = None
+  b: Annotated[Positional[str | None], hint("DIR_B", "DIR_A")] = None
   """results of B"""
 
-  where: _words("COLUMN=NUMBER", "all runs of DIR_A") = ()
-  """take the runs of A that have this value only, e.g. lr=0.02 momentum=0.9"""
+  where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR_A")] = ()
+  """take only the runs of A with these values, e.g. lr=0.02 momentum=0.9"""
 
-  against: _words("COLUMN=NUMBER", "all runs of DIR_B") = ()
-  """take the runs of B that have this value only"""
+  against: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs of DIR_B")] = ()
+  """take only the runs of B with these values"""
 
   gamma: float = 0.75
   """P(A > B) from which a difference is meaningful"""
@@ -413,13 +395,13 @@ class Compare:
   test_set: Annotated[str, arg(metavar="NAME")] = "test"
   """which test set"""
 
-  epoch: _count("the end of the training") = None
-  """after which epoch, of runs that were evaluated every so many"""
+  epoch: Annotated[int | None, hint("N", "the end of the training")] = None
+  """take what was measured after this epoch, of runs that were trained with evaluate_every"""
 
   paired: bool = False
-  """pair the runs row by row; without it runs of the same seeds are pairs"""
+  """pair the runs row by row; without this flag, runs of the same seeds are pairs"""
 
-  out: _place("report/against_<B> in DIR_A") = None
+  out: Annotated[str | None, hint("DIR", "report/against_<B> in DIR_A")] = None
   """folder for the page"""
 
   def run(self) -> None:
@@ -454,21 +436,21 @@ class Bench:
   With --target it compiles for a device that need not be here, and shows what its compiler estimates."""
 
   recipe: Annotated[Positional[str], arg(metavar="RECIPE")] = "digits_cnn"
-  """whose training step to time, on random images"""
+  """the recipe whose training step is timed, on random images"""
 
-  lowerings: _words("NAME", "all") = ()
+  lowerings: Annotated[tuple[str, ...], hint("NAME", "all")] = ()
   """how convolutions run their lanes: im2col, grouped, sequential"""
 
-  widths: Annotated[tuple[int, ...], arg(metavar="W", help_behavior_hint="(default: those that campaigns try)")] = ()
+  widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = ()
   """lane widths"""
 
-  target: _word("the devices that are here") = None
-  """what to compile for: v5e, v6e, v4, v3, v2 or h100; takes minutes, and `pip install 'vmapseeds[aot]'`"""
+  target: Annotated[str | None, hint("NAME", "the devices that are here")] = None
+  """device to compile for: v5e, v6e, v4, v3, v2 or h100; takes minutes and needs `pip install 'vmapseeds[aot]'`"""
 
-  json: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="(default: none)")] = None
-  """where to write the table too, as the `candidates` of a JSON object"""
+  json: Annotated[Path | None, hint("FILE", "none")] = None
+  """also write the table to FILE, as the `candidates` of a JSON object"""
 
-  set: _words("FIELD=VALUE", "none") = ()
+  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
   """recipe fields to change"""
 
   def run(self) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax
 from jax._src import distributed  # nothing public waits at a barrier without devices
@@ -22,14 +23,23 @@ GRACE = 1.0  # seconds in which the other processes disconnect
 CHILD = "VMAPSEEDS_PROCESS"  # set where this process is the one that trains
 
 
-def check(coordinator: str, processes: int | None, process: int | None) -> None:
-  """`Mistake` unless these say who coordinates, how many processes there are and which of them this is."""
+class Host(NamedTuple):
+  """Who coordinates, how many processes there are, and which of them this is."""
+
+  coordinator: str
+  processes: int
+  process: int
+
+
+def checked(coordinator: str, processes: int | None, process: int | None) -> Host:
+  """These as a `Host`. `Mistake` where they are none."""
   if not re.fullmatch(r"[^\s:/]+:\d{1,5}", coordinator):
     raise Mistake(f"--coordinator {coordinator!r}: give HOST:PORT, the same to every process, e.g. 10.0.0.1:1234")
   if processes is None or process is None:
     raise Mistake("--coordinator needs --processes N and --process I, the number of this one from 0")
   if not 0 <= process < at_least("processes", processes, 1):
     raise Mistake(f"--process {process} of {processes}: give 0 to {processes - 1}")
+  return Host(coordinator, processes, process)
 
 
 def train_as_child(argv: Sequence[str], coordinator: str) -> None:
@@ -56,7 +66,7 @@ def is_child() -> bool:
   return CHILD in os.environ
 
 
-def join(coordinator: str, processes: int, process: int) -> None:
+def join(host: Host) -> None:
   """Connects to the coordinator, which process 0 is, and waits for all processes.
 
   Raises:
@@ -65,13 +75,13 @@ def join(coordinator: str, processes: int, process: int) -> None:
   # Processes go on when another one dies: its blocks are theirs then.
   jax.config.update("jax_enable_recoverability", True)
   try:
-    jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=30)
+    jax.distributed.initialize(*host, heartbeat_timeout_seconds=30)
   except (RuntimeError, ValueError) as error:
-    said = " ".join(str(error).split())[:120]
-    raise Failure(f"process {process} cannot join {processes} processes at {coordinator} ({said})") from None
+    who = f"process {host.process} cannot join {host.processes} processes at {host.coordinator}"
+    raise Failure(f"{who} ({' '.join(str(error).split())[:120]})") from None
 
 
-def leave(process: int) -> None:
+def leave(host: Host) -> None:
   """Waits until every living process is done and disconnects, the coordinator last.
 
   Processes that may die are not waited for by JAX, and it ends those that disconnect when the coordinator is gone.
@@ -79,6 +89,6 @@ def leave(process: int) -> None:
   with contextlib.suppress(jax.errors.JaxRuntimeError):  # one that has died does not come
     client = distributed.global_state.client
     client and client.wait_at_barrier("all runs are done", 30_000)
-  if process == 0:
+  if host.process == 0:
     time.sleep(GRACE)
   jax.distributed.shutdown()

@@ -1,4 +1,4 @@
-"""How a campaign is trained: what its results do not depend on, or by rounding alone, and what is kept of each run.
+"""How a campaign is trained, on which its results depend by rounding at most, and what is kept of each run.
 
 The command line has a flag for each field, whose help is the text below it.
 """
@@ -11,26 +11,27 @@ from tyro.conf import arg
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
 
 
-def _hint(metavar: str, default: str) -> Any:
+def hint(metavar: str, default: str) -> Any:
+  """What help shows of a flag's value, and of what holds without the flag."""
   return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkOptions:
-  """What changes nothing of a folder that is there: so `vs.work` takes it too."""
+  """Options that change nothing of a folder that is there; `vs.work` takes them too."""
 
-  seed_batch: Annotated[int | None, _hint("N", "256, or what fits in memory")] = None
-  """runs trained between two writes, and runs of a block in a new folder; an interruption loses at most these"""
+  seed_batch: Annotated[int | None, hint("N", "256, or what fits in memory")] = None
+  """runs that are trained and written together, a block of a new folder; an interruption loses at most these"""
 
-  checkpoint_every: Annotated[int | None, _hint("EPOCHS", "none")] = None
-  """save the runs in training every so many epochs, or rounds of a task; an interruption loses at most these"""
+  checkpoint_every: Annotated[int | None, hint("EPOCHS", "none")] = None
+  """save runs in training every EPOCHS epochs, or rounds of a task; an interruption loses at most these"""
 
   force_mixed: bool = False
-  """go on although recipe, package versions, device kind, lane width, lowering or precision are others than the
-  folder's, which says so from then on"""
+  """go on even where recipe, package versions, device kind, lane width, lowering or precision differ from the
+  folder's; the folder says so from then on"""
 
   progress: bool = True
-  """say on stderr what was chosen and how far it is"""
+  """print on stderr what was chosen and how far the training is"""
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
@@ -53,22 +54,22 @@ class WorkOptions:
 class Options(WorkOptions):
   """What `vs.train` and Ray take by these names. Raises `Mistake` for a value that is not allowed."""
 
-  lane_width: Annotated[int | None, _hint("N", "the folder's, else measured")] = None
+  lane_width: Annotated[int | None, hint("N", "the folder's, else measured")] = None
   """lanes that a device advances together, at most the seed batch; results depend on it by rounding, so a folder keeps
   one; narrower where the devices' memory does not hold so many"""
 
-  lowering: Annotated[str | None, _hint("NAME", "the folder's, else measured")] = None
+  lowering: Annotated[str | None, hint("NAME", "the folder's, else measured")] = None
   """how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding"""
 
   tallies: bool = True
-  """of a new folder: count runs where they finish, so that `vs.tally` and reports need not read predictions; of
-  classifiers, and of runs that differ in seeds alone"""
+  """in a new folder, count votes and errors on the devices, so that `vs.tally` and reports need not read predictions;
+  for classifiers whose runs differ in seeds alone"""
 
   pairs: bool = False
-  """of a new folder: count joint errors of all pairs of examples too, n² numbers a seed batch"""
+  """in a new folder, also count the joint errors of all pairs of examples: n² numbers a seed batch"""
 
   predictions: Annotated[str, arg(metavar="all|none")] = "all"
-  """none keeps tallies, accuracies and numbers of errors alone: a few bytes a run"""
+  """all, or none: keep only tallies, accuracies and numbers of errors, a few bytes a run"""
 
   logits: bool = False
   """keep logits beside predictions"""

@@ -27,7 +27,7 @@ class Progress:
   def __init__(self, total: int, done: int, accuracies: Float[np.ndarray, " runs"], shown: bool):
     self.total, self.done, self.trained = total, done, 0
     self.training: str | None = None
-    self.count, self.mean, self.squares = 0, 0.0, 0.0
+    self.accuracies = np.array([])
     self.begun, self.before = time.monotonic(), 0
     self.first: float | None = None
     self.add(accuracies)
@@ -47,13 +47,8 @@ class Progress:
       print(self.line(), file=sys.stderr)
 
   def add(self, accuracies: Float[np.ndarray, " runs"]) -> None:
-    """Takes accuracies of more runs into mean and deviation (Welford 1962)."""
-    for accuracy in np.asarray(accuracies, float).tolist():
-      if math.isfinite(accuracy):
-        self.count += 1
-        difference = accuracy - self.mean
-        self.mean += difference / self.count
-        self.squares += difference * (accuracy - self.mean)
+    """Takes in accuracies of more runs."""
+    self.accuracies = np.append(self.accuracies, accuracies[np.isfinite(accuracies)])
 
   def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
     """Shows that `runs` runs have trained for `epochs` epochs; `resumed` where they go on from there."""
@@ -109,11 +104,11 @@ class Progress:
       parts.append(f"{speed:.3g} runs/s")
     elif self.done < self.total and not self.training:
       parts.append("compiling")
-    if self.count:
-      sd = math.sqrt(self.squares / (self.count - 1)) if self.count > 1 else math.nan
-      parts.append(f"accuracy {_with_error(self.mean, sd / math.sqrt(self.count))}")
-      if self.count > 1:
-        parts.append(f"σ {_with_error(sd, sd / math.sqrt(2 * (self.count - 1)))}")
+    if count := len(self.accuracies):
+      mean, sd = self.accuracies.mean(), self.accuracies.std(ddof=1) if count > 1 else math.nan
+      parts.append(f"accuracy {_with_error(mean, sd / math.sqrt(count))}")
+      if count > 1:
+        parts.append(f"σ {_with_error(sd, sd / math.sqrt(2 * (count - 1)))}")
     if speed and self.done < self.total:
       parts.append(f"{timedelta(seconds=round((self.total - self.done) / speed))} left")
     return ", ".join(parts)

@@ -163,10 +163,9 @@ def error_statistics(
   gain = tallies.top_fraction_gain().mean if runs > 1 else math.nan
   of_gain = tallies.top_fraction_gain_bootstrap(key=jax.random.key(0)) if runs > 1 and n > 1 else None
   needed = tallies.runs_for_precision(PRECISION)
-  independent_se: Any = math.nan
-  if predictions is not None:
-    # Of one type: comparing two is many times slower.
-    independent_se = stats.independent_errors_variance_se(predictions != tallies.labels.astype(predictions.dtype))
+  # Of one type: comparing two is many times slower.
+  wrong = None if predictions is None else predictions != tallies.labels.astype(predictions.dtype)
+  independent_se = math.nan if wrong is None else stats.independent_errors_variance_se(wrong)
   normal = stats.normality(accuracy) if runs > 2 else None
   return {
     "mean_accuracy": _statistic(
@@ -281,11 +280,9 @@ def vote_statistics(
   """The statistics that need which class each run predicts, by name; all runs have the same labels."""
   labels, n, runs = tallies.labels, tallies.examples, tallies.runs
   disagreement, gap = tallies.expected_disagreement(), tallies.gde_gap()
-  disagreement_se: Any = math.nan
-  gap_se: Any = math.nan
-  if predictions is not None:
-    disagreement_se = stats.expected_disagreement_se(predictions, num_classes)
-    gap_se = stats.gde_gap_se(predictions, labels, num_classes)
+  known = predictions is not None
+  disagreement_se = stats.expected_disagreement_se(predictions, num_classes) if known else math.nan
+  gap_se = stats.gde_gap_se(predictions, labels, num_classes) if known else math.nan
   ensemble = tallies.ensemble_accuracy()
   key = jax.random.key(0)
   resampled = calibration_bootstrap_of_votes(tallies.votes, labels, runs, key=key)
