@@ -1,4 +1,4 @@
-"""How fast lanes train a recipe, here or on a target, for each lowering and each lane width; which a campaign takes."""
+"""Measures how fast each lowering and lane width trains a recipe, here or on a target, and chooses for campaigns."""
 
 import functools
 import importlib.metadata
@@ -35,7 +35,7 @@ FILLING = 1e12
 
 
 class Speed(NamedTuple):
-  """Seconds a model-step, all devices together, and seconds of compilation (few where it was kept from before)."""
+  """Seconds a model-step, all devices together, and seconds of compilation (few if the program was cached)."""
 
   seconds: float
   compile_seconds: float
@@ -93,7 +93,7 @@ def _conditions(task: Task) -> dict[str, object]:
 
 
 def asking(task: Task, run: Run, *, target: str | None = None) -> Callable[[Choice], Estimate]:
-  """What asks the compiler, for a way to run lanes, what training and evaluation need and a model-step takes.
+  """Makes the function that asks the compiler what a way to run lanes needs, and how long a model-step takes.
 
   Args:
     task: what is trained; its data, or what they look like.
@@ -120,9 +120,10 @@ def choose(
   task: Task, *, model_steps: int, most: int, lowering: str | None = None, width: int | None = None,
   ask: Callable[[Choice], Estimate] | None = None, platform: str | None = None, shown: bool = True,
 ) -> Choice:  # fmt: skip
-  """The lowering and the lane width to train with: the fastest of what was or now is measured, as far as it pays.
+  """Chooses the lowering and the lane width to train with: the fastest of those that were measured, or now are.
 
-  Where the compiler is asked first, what does not fit in memory is left out, and the best estimates are measured.
+  It measures only as long as that pays. If the compiler is asked first, what does not fit in memory is left out, and
+  the best estimates are measured.
 
   Args:
     task: what is to be trained.
@@ -274,7 +275,7 @@ def bench(
 
 
 def resolved(recipe: Recipe, platform: str) -> str:
-  """The precision that a recipe's comes to on a platform."""
+  """The precision that a recipe has on a platform."""
   with lanes.compiling_for(platform):
     return models.resolved(recipe.precision)
 
@@ -312,14 +313,14 @@ def products(jaxpr: Any) -> Iterator[int]:
 
 
 def filling(task: Task, platform: str) -> int:
-  """The lane width beyond which lanes do not fill a device any better: on a CPU there is no need of a limit."""
+  """The lane width at which a device is full; a CPU needs no limit."""
   if platform == "cpu" or not isinstance(task, Supervised):
     return MOST_RUNS
   return math.ceil(FILLING / max(1, product_flops(task.recipe, task.data[0])))
 
 
 def significant(value: float, digits: int = 3) -> str:
-  """A number to some significant digits, thousands apart, never in powers of ten; a dash for NaN."""
+  """A number with some significant digits, without an exponent; a dash for NaN."""
   if not math.isfinite(value):
     return "—"
   places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
@@ -335,7 +336,7 @@ def _size(bytes: float) -> str:
 
 
 def _table(rows: list[dict], title: str, caption: str) -> Table:
-  """The rows, without the columns of which nothing is known."""
+  """The rows as a table, without the columns of which nothing is known."""
   best = max((row["model_steps_per_second"] or 0.0 for row in rows), default=0.0)
   columns = [
     ("memory", "memory_bytes", _size),

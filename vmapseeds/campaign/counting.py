@@ -1,4 +1,4 @@
-"""Runs counted over a seed batch where they finish, before anything is fetched."""
+"""Counts the runs of a seed batch on the devices, before anything is fetched."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ STORED = ("votes", "joint_errors")  # of a `stats.Tallies`; what each run has is
 
 
 class Counting:
-  """The tallies that a folder wants of some runs: of each block and test set, on the devices until all are added.
+  """The tallies of some runs, for each block and test set; they stay on the devices until all runs are added.
 
   Args:
     results: the folder.

@@ -82,7 +82,7 @@ def opened(begun: "Begun") -> xr.Dataset:
 
 
 class Begun(NamedTuple):
-  """A folder that is made and the task to be done in it."""
+  """A campaign that is ready to train."""
 
   results: Results
   task: Task
@@ -125,7 +125,7 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
 
 
 def found(task: Recipe | Task | str) -> Recipe | Task:
-  """What is meant: a recipe or a task itself, by a recipe's name, or by an import string."""
+  """The recipe or the task that is meant: itself, by a recipe's name, or by an import string."""
   if isinstance(task, str) and task not in RECIPES:
     text = plugins().get(task, task)
     if objects.is_import(text) and isinstance(made := objects.imported(text), Task):
@@ -136,7 +136,7 @@ def found(task: Recipe | Task | str) -> Recipe | Task:
 def prepared(
   task: Recipe | Task, runs: Runs, logits: bool = False, keep_params: bool = False, predictions: str = "all"
 ) -> Task:
-  """What is to be trained, its data loaded. `Mistake` where recipe, runs and data do not fit."""
+  """The task, its data loaded. `Mistake` where recipe, runs and data do not fit."""
   if isinstance(task, Recipe):
     return of_recipe(task, runs, logits, keep_params, predictions)
   lanes.start_jax()
@@ -157,7 +157,7 @@ def of_recipe(
 
 
 def lying_elsewhere(task: Task, root: dict[str, Any]) -> Task:
-  """The same task, of the same data and stored networks, by the names that the folder has of where they lie."""
+  """The task with the folder's names for its data and stored networks, which are the same."""
   if not isinstance(task, Supervised):
     return task
   theirs = json.loads(root["recipe"])
@@ -264,7 +264,7 @@ class Replay(NamedTuple):
 def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None) -> Replay:
   """Trains one run of a results folder again, as it was trained, and compares the predictions. Nothing is written.
 
-  Of a task that is no recipe, all that is stored is compared; without predictions, the numbers of errors.
+  Of a task that is no recipe, everything stored is compared; without predictions, the numbers of errors.
 
   Args:
     out: a results folder that `train` made.
@@ -287,7 +287,7 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {name: name for name in results.outputs}
   with readable(out):
     theirs = {name: results.array(path)[run] for name, path in names.items()}
-  # What `auto` came to on the device of then is what counts.
+  # Not `auto`, which may mean another precision on the devices here.
   kept = {"precision": write["precision"], "predictions": predictions}
   task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
   description.check_arrays(results, task, runs, {*names.values()})
@@ -308,7 +308,7 @@ def prepared_again(
   out: str | os.PathLike, root: dict[str, Any], recipe: str, runs: Runs, dataset: str | os.PathLike | None, *,
   precision: str | None = None, **kept: Any,
 ) -> Task:  # fmt: skip
-  """What a folder's campaign trains, its data read from `dataset` where given. `Mistake` where they are other data."""
+  """The task of a folder's campaign, its data read from `dataset` if given. `Mistake` where they are other data."""
   asked = from_description(recipe, root.get("origin", ""), out)
   if isinstance(asked, Task):
     task = asked
@@ -329,7 +329,7 @@ def prepared_again(
 
 
 def from_description(text: str, origin: str, out: str | os.PathLike = "") -> Recipe | Task:
-  """The recipe or the task that a folder describes. `Mistake` where no name leads to it, or to another one now.
+  """The recipe or the task that a folder describes. `Mistake` where its name leads to nothing, or to another one.
 
   Args:
     text: what `described` gave.
@@ -351,7 +351,7 @@ def from_description(text: str, origin: str, out: str | os.PathLike = "") -> Rec
 
 
 def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> list[int]:
-  """Trains the runs that are left in some blocks, as many at a time as the seed batch has, and writes them.
+  """Trains the runs that are left in some blocks, a seed batch at a time, and writes them.
 
   Args:
     begun: the campaign.
@@ -435,7 +435,7 @@ def trained(
   results: Results, task: Task, shared: Any, batch: Int[np.ndarray, " rows"], table: Run, how: lanes.Choice,
   keeper: checkpoints.Checkpoints | None, bar: Progress,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[int, dict[str, np.ndarray]]]:  # fmt: skip
-  """What is stored of runs that are trained together: of each run, what their record says of it, what is counted."""
+  """Trains some runs together. Returns their outputs, what their record says, and what is counted in each block."""
   counting = Counting(results, task, batch, how.width)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
@@ -495,7 +495,7 @@ def agreed(results: Results, how: lanes.Choice, options: Options) -> lanes.Choic
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-  """Puts off Ctrl-C, and SIGTERM where something handles it, until what is begun is done."""
+  """Delays Ctrl-C, and SIGTERM if something handles it, until the context is left."""
   if threading.current_thread() is not threading.main_thread():
     yield
     return
@@ -514,7 +514,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def writing(out: Folder) -> Iterator[None]:
-  """Makes of a disk that is full, or fails, one line."""
+  """Turns the error of a full or failing disk into a `Failure` of one line."""
   try:
     yield
   except FileExistsError:
@@ -549,7 +549,7 @@ def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, options: Optio
 
 
 def narrower(lane_width: int, error: Exception, results: Results, options: Options) -> int:
-  """A narrower lane width, when the error is that the devices ran out of memory. `Mistake` where that is no way out."""
+  """A narrower lane width after the devices ran out of memory. `Mistake` where that does not help."""
   if not is_out_of_memory(error):
     raise error
   said = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")

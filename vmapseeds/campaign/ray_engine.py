@@ -1,4 +1,4 @@
-"""Ray as the engine of a campaign: one actor an accelerator, a block of runs at a time, blocks of a dead worker again.
+"""Ray as the engine of a campaign: each accelerator has an actor, which trains one block of runs after another.
 
 Everything a worker needs is in the results folder, which all nodes must see; the driver only hands out blocks.
 """
@@ -147,7 +147,7 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
 
 
 def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
-  """What an actor asks the cluster for, and how many there are."""
+  """What an actor asks the cluster for, and the number of actors."""
   resources = ray.cluster_resources()
   for kind in ("GPU", "TPU"):
     if resources.get(kind):

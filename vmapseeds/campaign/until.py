@@ -1,4 +1,4 @@
-"""Going on until a statistic is known well enough: more runs, as many as its interval still needs."""
+"""Trains more runs until the interval of a statistic is narrow enough."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Runs chosen and grouped by the numbers that the runs table has of them: swept hyperparameters, pokes, seeds."""
+"""Chooses and groups runs by columns of the runs table: swept hyperparameters, pokes, seeds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Who trains which block of a results folder: thrift alone, for a block that two processes train has the same bytes.
+"""Who trains which block of a results folder. It only saves work: two processes write the same bytes of a block.
 
 A claim is a file, `blocks/<block>.claim`, made only if there is none. Its process renews it while it lives. A claim
 that was not renewed for `LEASE` seconds, or whose process is seen to be gone, is written over by whoever wants the

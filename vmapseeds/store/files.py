@@ -74,7 +74,7 @@ def is_remote(path: Path | UPath) -> TypeIs[UPath]:
 
 @contextlib.contextmanager
 def reached(path: Any) -> Iterator[None]:
-  """Makes a `Failure` of whatever a store or the network to it refuses. That an object is not there is no failure."""
+  """Turns errors of a store, or of the network to it, into a `Failure`. A missing object is none."""
   try:
     yield
   except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, Failure, Mistake):

@@ -1,4 +1,4 @@
-"""Making a results folder: it is there, whole, once its `zarr.json` is."""
+"""Makes a results folder, which is complete as soon as its `zarr.json` is there."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def check_empty(path: Folder) -> None:
 
 
 def occupied(path: Folder) -> bool:
-  """Whether something lies in `path`, besides what a process left, or leaves now, that makes a results folder there."""
+  """Whether `path` holds anything but the claims and drafts of processes that make a results folder there."""
   path = place(path)
   there = names(path)
   if not is_remote(path) and path.is_dir():

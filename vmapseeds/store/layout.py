@@ -217,7 +217,7 @@ def damaged(path: Folder, fault: str, remedy: str = VERIFY) -> Mistake:
 
 @contextlib.contextmanager
 def readable(path: Folder) -> Iterator[None]:
-  """Makes a line of whatever Zarr, or what it decodes with, refuses to read."""
+  """Turns whatever Zarr or a codec raises for an object into a `Mistake` of one line."""
   try:
     yield
   except (Mistake, Failure, FileExistsError):
