@@ -559,7 +559,7 @@ def _parsed(target: Any, argv: list[str], **words: Any) -> Any:
   except SystemExit as end:
     if not end.code:
       raise
-  # What cannot be read as a number, whichever words and frames are put around it.
+  # A text that tyro cannot read as a number, in each of its wordings.
   flag = re.search(r"Error parsing (--[\w-]+):", said.getvalue())
   value = re.search(r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", said.getvalue())
   if flag and value:

@@ -25,10 +25,10 @@ from vmapseeds.training.runs import MOST_RUNS, Run, Runs
 from vmapseeds.training.supervised import Supervised, without_data
 from vmapseeds.training.task import Task
 
-# A measurement is the median of REPETITIONS trainings, or of as many as begin within SECONDS.
+# A measurement is the median of REPETITIONS trainings, or of those that begin within SECONDS.
 REPETITIONS = 5
 SECONDS = 2.0
-# Of the best estimates so many are timed.
+# How many of the best estimates are timed.
 MEASURED = 3
 # Products in a step of all lanes that fill any accelerator: wider lanes would only take memory.
 FILLING = 1e12
@@ -55,7 +55,7 @@ def measure(task: Task, how: Choice) -> Speed | None:
   runs = trial.lanes(trial.bound(Runs.independent(how.width * len(devices))))
   rounds = min(1, trial.rounds)
 
-  # Not defined once for all, because what is traced once is not traced again under another lowering.
+  # Defined here, because JAX does not trace one function again under another lowering.
   def one_run(data, run):
     return trial.finish(data, run, trial.advance(data, run, trial.start(data, run), 0, rounds))
 
@@ -158,7 +158,7 @@ def choose(
         status.update(f"compiling {how.lowering}, lane width {how.width}")
         return ask(how)
 
-      # What is known to be the fastest need only fit.
+      # The fastest that is known need only fit.
       fastest = sorted((how for how in known if known[how]), key=lambda how: known[how] or 0.0)[:1]
       said = lanes.asked([*fastest, *wanted], estimated, model_steps, narrow=width is None)
       if not (fits := lanes.ranked(said)):
@@ -287,7 +287,7 @@ def product_flops(recipe: Recipe, data: DeviceExamples) -> int:
   each, except that the first layer needs no input gradient. Padding counts as if it were multiplied.
   """
   model = network(recipe, data.num_classes)
-  # Of XLA's own convolutions: on a CPU others stand in their place.
+  # Traced for a TPU, because on a CPU other operations stand for XLA's convolutions.
   with lanes.compiling_for("tpu"):
     variables = jax.eval_shape(model.init, jax.random.key(0), batch_like(data, 1))
     forward = jax.make_jaxpr(lambda *given: model.apply(*given))(variables, batch_like(data, recipe.batch_size))

@@ -26,7 +26,7 @@ class Counting:
 
   def __init__(self, results: Results, task: Task, rows: Int[np.ndarray, " rows"], width: int):
     self.results, self.task, self.blocks = results, task, rows // results.block_runs
-    # As places are few bytes, a batch that is smaller than others needs no program of its own.
+    # Rounded up, as a place is a few bytes: then a smaller last batch needs no program of its own.
     self.capacity = -(-len(rows) // (256 * len(lanes.devices())) * 256) + width
     self.test_sets = [name.removesuffix("/votes") for name in results.counts if name.endswith("/votes")]
     self.held: dict[tuple[int, str], tallies.DeviceTallies] = {}

@@ -120,7 +120,7 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
           force_mixed=options.force_mixed, tallied=tallied, pairs=options.pairs,
         )  # fmt: skip
     except FileExistsError:
-      continue  # another process has made the folder since we looked: what it chose counts
+      continue  # another process has made the folder meanwhile, and its choices count
     return Begun(results, task, runs, how, options, seed_batch)
 
 
@@ -171,7 +171,7 @@ def chosen(task: Task, runs: Runs, options: Options, root: dict[str, Any]) -> la
   lowering, lane_width = options.lowering or kept.get("lowering"), options.lane_width or kept.get("lane_width")
   if lowering is None or lane_width is None:
     most = -(-min(len(runs), options.seed_batch or len(runs)) // len(lanes.devices()))
-    # A CPU's programs fit, and what it does not measure it need not compile.
+    # On a CPU programs fit, and only those that are measured need be compiled.
     cpu = lanes.devices()[0].platform == "cpu"
     ask = None if cpu else benchmark.asking(task, task.lanes(runs[slice(0, 1)]))
     return benchmark.choose(
@@ -395,7 +395,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
         time.sleep(pause)
         looked = time.perf_counter()
         done = results.done[: len(runs)]
-        # Records in a store take a while to read, and each is a request.
+        # Reading the records of a store takes a while, and each is a request.
         pause = max(POLL, 10 * (time.perf_counter() - looked))
         bar.others(int(done.sum()))
         continue
@@ -422,7 +422,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
       with uninterrupted():
         batch, outputs = jax.tree.map(lambda a: a[kept], (batch, outputs))
         results.write(batch, outputs, told, counts)
-        for block in np.unique(batch // results.block_runs):  # as recorded: what others wrote meanwhile stays
+        for block in np.unique(batch // results.block_runs):  # as recorded, with what others wrote meanwhile
           done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
         if keeper:
           keeper.remove()
@@ -543,7 +543,7 @@ def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, options: Optio
   if options.checkpoint_every:
     state = jax.eval_shape(task.start, task.data, jax.tree.map(lambda a: a[0], task.lanes(runs[:1])))
     a_run += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
-  # An eighth, because outputs exist a few times over while they are brought together and written.
+  # An eighth, because there are a few copies of the outputs while they are joined and written.
   fitting = free_host_memory() / 8 // max(1, a_run)
   return int(max(1, min(SEED_BATCH, fitting) // step)) * step
 

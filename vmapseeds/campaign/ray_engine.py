@@ -100,7 +100,7 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
     except ray.exceptions.RayError:
       if not left:
         raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs") from None
-      # Its claim stays: it says that what lies there is a folder half made, and the next worker takes it over.
+      # Its claim stays: it tells the next worker that the folder is half made, and that worker takes it over.
       idle[0] = actor.options(**placement).remote()
       if progress:
         print(f"a worker died while it began {out}: another one does", file=sys.stderr)
@@ -141,7 +141,7 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
       bar.trained_more(len(new), loop.shown_of(results, shown, new))
       done = now
       if not pending and not running:
-        # A block that another campaign process held when it was its turn.
+        # Blocks that another process held are tried again.
         pending.extend(_left(results, len(runs)))
   return open_results(out, *sets[:1])
 

@@ -81,7 +81,7 @@ def compare(
   console.print(table)
   said = list(sentences(ours, theirs, decision, gamma, matching))
   for sentence in said:
-    # Left to the terminal to wrap, so that they can be searched and piped.
+    # The terminal wraps them, so that they can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False)
   if out is None:
     of_b = ", ".join(filter(None, ["" if b is None else pages.path_parts(b)[-1], groups.named(against or {})]))

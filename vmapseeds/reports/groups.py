@@ -68,7 +68,7 @@ def chosen(results: xr.Dataset, where: Mapping[str, Value | Sequence[Value]] | N
     _check_column(results, name)
     column = results[name].values
     try:
-      # A hyperparameter is kept in single precision: 0.1 means the number next to it.
+      # Hyperparameters are kept in single precision: 0.1 means the single nearest to it.
       with np.errstate(over="ignore"):
         wanted = np.atleast_1d(wanted).astype(column.dtype if column.dtype.kind == "f" else np.float64)
     except (TypeError, ValueError):

@@ -287,7 +287,7 @@ def error_rate_histogram(example_error_rates: Real[np.ndarray, " examples"] | Se
     ax: where to draw; its counts get a logarithmic axis, as most examples are right in nearly all runs.
   """
   rates = np.asarray(example_error_rates, np.float64)
-  # The hair puts rates such as 3/20 into the bin that starts there, whatever their rounding.
+  # The tiny shift puts rates such as 3/20 into the bin that starts there, whatever their rounding.
   edges = np.linspace(0, 1, 21) + np.r_[np.full(20, -1e-9), 1e-9]
   never, always = int((rates == 0).sum()), int((rates == 1).sum())
   ax.hist(

@@ -114,7 +114,7 @@ def _parts(
   """The groups of a folder, and a sentence for each that has no run to report."""
   try:
     found = groups.grouped(results, by, where)
-    # With nothing but diverged runs the first group says so.
+    # If all runs diverged, the first group says so.
     alive = [g for g in found if not g.results.diverged.all()] or found[:1]
     parts = []
     for values, of in alive:

@@ -28,7 +28,7 @@ from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
-# Results keep classes in 16 bits at most, and -1 among them.
+# Results keep classes, and -1, in 16 bits at most.
 MOST_CLASSES = 2**15
 BLOCK_BYTES = 2**25
 # In Fortran order a run lies all over the file, and every block would read nearly all of it.
@@ -88,7 +88,7 @@ def import_runs(
   stderr = Console(stderr=True)
   with Progress(*columns, TimeRemainingColumn(), console=stderr, disable=not progress) as bar:
     if runs.what == "predictions":
-      # A reading of its own: the highest class says how many there are, which must be known before any is written.
+      # Read once before, as the number of classes must be known before anything is written.
       for rows in blocks(bar, "checking", runs.shape[0], block_runs):
         highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
       num_classes = num_classes or max(highest) + 1

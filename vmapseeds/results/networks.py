@@ -115,7 +115,7 @@ class StoredNetworks:
     """Some variables of the networks with these numbers, the first axis the network."""
     return self._loaded(tuple(rows), tuple(names))
 
-  # Those of the first run are asked for again and again.
+  # The first run's are asked for many times.
   @functools.lru_cache(maxsize=1)  # noqa: B019
   def _loaded(self, rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, np.ndarray]:
     kept, places = np.unique(rows, return_inverse=True)

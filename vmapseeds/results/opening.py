@@ -68,7 +68,7 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
   """Results whose labels fit the predictions."""
   if "label_map" not in results:
     return results
-  # Read from a copy: what is read is kept, and labels of many runs are only made when they are asked for.
+  # A copy is read, as xarray keeps what it reads; labels of many runs are made only when they are asked for.
   maps, original = results.label_map[:].values, results.labels.load()
   labels = results.label_map.isel(original_class=original.drop_attrs())
   shared = len(maps) > 0 and (maps == maps[0]).all()
@@ -154,7 +154,7 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
   results, halves = added_up(results, pairs=pairs), results.half_errors.values[~results.diverged.values]
   joint = results.joint_errors.values[0] if "joint_errors" in results else None
   found = stats.Tallies.from_counts(results.labels.values, results.votes.values[0], halves.T, joint)
-  # Of some of a folder's runs, or of runs that were taken twice, the numbers of errors tell that votes are of others.
+  # The numbers of errors tell whether the votes are of exactly these runs.
   return found if found.wrong.sum() == halves.sum() else None
 
 
