@@ -16,6 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
+OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
+OfDurations = Real[np.ndarray, " durations"] | Sequence[float]
+OfPairs = Real[np.ndarray, " pairs"] | Sequence[float]
+OfBins = Real[np.ndarray, " bins"] | Sequence[float]
 
 # Okabe & Ito's palette, told apart with any common colour blindness.
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
@@ -34,16 +38,9 @@ def figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
 
 
 def accuracy_histogram(
-  accuracies: Real[np.ndarray, " runs"] | Sequence[float],
-  ax: Axes,
-  *,
-  examples: int | None = None,
-  label: str | None = None,
-  color: str | None = None,
-  independent_sd: Scalar | None = None,
-  binomial_sd: Scalar | None = None,
-  normal: bool = False,
-) -> Axes:
+  accuracies: OfRuns, ax: Axes, *, examples: int | None = None, label: str | None = None, color: str | None = None,
+  independent_sd: Scalar | None = None, binomial_sd: Scalar | None = None, normal: bool = False,
+) -> Axes:  # fmt: skip
   """The distribution of test accuracy over runs, beside what independent errors would give.
 
   Jordan 2023, figures 1 and 3 (with the independent-errors curve) and 13 (with the binomial one).
@@ -76,13 +73,7 @@ def accuracy_histogram(
   return _finish(ax, "test accuracy (%)", "density (per percentage point)")
 
 
-def split_scatter(
-  first: Real[np.ndarray, " runs"] | Sequence[float],
-  second: Real[np.ndarray, " runs"] | Sequence[float],
-  ax: Axes,
-  *,
-  correlation: Scalar | None = None,
-) -> Axes:
+def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scalar | None = None) -> Axes:
   """Each run's accuracy on one half of the test examples against that on the other half.
 
   Runs that coincide are one point, coloured by how many they are: accuracies on few examples take few values,
@@ -123,15 +114,10 @@ def split_scatter(
 
 
 def variance_against_duration(
-  epochs: Integer[np.ndarray, " durations"] | Sequence[int],
-  test_set_sd: Real[np.ndarray, " durations"] | Sequence[float],
-  distribution_sd: Real[np.ndarray, " durations"] | Sequence[float],
-  ax: Axes,
-  *,
-  test_set_se: Real[np.ndarray, " durations"] | Sequence[float] | None = None,
-  distribution_se: Real[np.ndarray, " durations"] | Sequence[float] | None = None,
-  independent_sd: Real[np.ndarray, " durations"] | Sequence[float] | None = None,
-) -> Axes:
+  epochs: Integer[np.ndarray, " durations"] | Sequence[int], test_set_sd: OfDurations, distribution_sd: OfDurations,
+  ax: Axes, *, test_set_se: OfDurations | None = None, distribution_se: OfDurations | None = None,
+  independent_sd: OfDurations | None = None,
+) -> Axes:  # fmt: skip
   """Standard deviation of accuracy on the test set and on its distribution by training duration.
 
   Durations are evenly spaced, so that 0 epochs has its place beside powers of 2. Jordan 2023, figure 5.
@@ -172,7 +158,7 @@ def variance_against_duration(
 
 
 def disagreement_histogram(
-  groups: Mapping[str, Real[np.ndarray, " pairs"] | Sequence[float]], ax: Axes, *, examples: int | None = None
+  groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
 ) -> Axes:
   """How many predictions two runs differ in, over pairs of runs, group beside group.
 
@@ -223,7 +209,7 @@ def sd_by_source(groups: Mapping[str, tuple[Scalar, Scalar]], ax: Axes) -> Axes:
   return _finish(ax, "standard deviation of accuracy (%)", "what varies between runs")
 
 
-def accuracies_side_by_side(groups: Mapping[str, Real[np.ndarray, " runs"] | Sequence[float]], ax: Axes) -> Axes:
+def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
   """Box plots of the accuracies of groups of runs, the first on top: quartiles, mean, lowest and highest.
 
   Args:
@@ -300,14 +286,9 @@ def error_rate_histogram(example_error_rates: Real[np.ndarray, " examples"] | Se
 
 
 def calibration_curve(
-  confidence: Real[np.ndarray, " bins"] | Sequence[float],
-  accuracy: Real[np.ndarray, " bins"] | Sequence[float],
-  ax: Axes,
-  *,
-  low: Real[np.ndarray, " bins"] | None = None,
-  high: Real[np.ndarray, " bins"] | None = None,
-  label: str = "votes",
-) -> Axes:
+  confidence: OfBins, accuracy: OfBins, ax: Axes, *, low: Real[np.ndarray, " bins"] | None = None,
+  high: Real[np.ndarray, " bins"] | None = None, label: str = "votes",
+) -> Axes:  # fmt: skip
   """How often a prediction is right against its confidence, beside the line of perfect calibration.
 
   Jiang 2022, figure 6. Called again, it adds another curve.
@@ -332,13 +313,7 @@ def calibration_curve(
   return _finish(ax, "confidence: runs that vote for the class (%)", "examples of which it is the class (%)")
 
 
-def disagreement_against_error(
-  error: Real[np.ndarray, " pairs"] | Sequence[float],
-  disagreement: Real[np.ndarray, " pairs"] | Sequence[float],
-  ax: Axes,
-  *,
-  label: str | None = None,
-) -> Axes:
+def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes, *, label: str | None = None) -> Axes:
   """Disagreement of pairs of runs against their test error, beside the line where the two are equal.
 
   Jiang 2022, figures 1 to 4. Called again, it adds other pairs.

@@ -36,17 +36,9 @@ FORTRAN_BYTES = 2**31
 
 
 def import_runs(
-  out: str | os.PathLike,
-  *,
-  labels: Any,
-  predictions: Any = None,
-  logits: Any = None,
-  num_classes: int | None = None,
-  keep_logits: bool = False,
-  name: str | None = None,
-  block_runs: int | None = None,
-  progress: bool = True,
-) -> xr.Dataset:
+  out: str | os.PathLike, *, labels: Any, predictions: Any = None, logits: Any = None, num_classes: int | None = None,
+  keep_logits: bool = False, name: str | None = None, block_runs: int | None = None, progress: bool = True,
+) -> xr.Dataset:  # fmt: skip
   """Writes runs trained elsewhere into a new results folder, and returns what `open_results` does.
 
   Runs are read a block at a time, so they may be larger than memory.
