@@ -54,16 +54,26 @@ def torch_uniform(key, shape, dtype):
   return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
+class MLP(nn.Module):
+  width: float
+
+  @nn.compact
+  def __call__(self, x, train):
+    return nn.Dense(10)(nn.relu(nn.Dense(int(128 * self.width))(x.reshape(len(x), -1))))
+
+
 class ConvBlock(nn.Module):
   features: int
   kernel: int = 3
   stride: int = 1
   padding: int = 1
+  relu: bool = True
 
   @nn.compact
   def __call__(self, x, train):
     x = nn.Conv(self.features, (self.kernel, self.kernel), self.stride, self.padding, use_bias=False)(x)
-    return nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5)(x))
+    x = nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5)(x)
+    return nn.relu(x) if self.relu else x
 
 
 class ResNet9(nn.Module):
@@ -82,6 +92,44 @@ class ResNet9(nn.Module):
     x = ConvBlock(c(128), padding=0)(x, train)
     x = nn.max_pool(x, x.shape[1:3])
     return 0.2 * nn.Dense(10, use_bias=False)(x.reshape(len(x), -1))
+
+
+class BasicBlock(nn.Module):
+  features: int
+  stride: int
+
+  @nn.compact
+  def __call__(self, x, train):
+    y = ConvBlock(self.features, 3, self.stride)(x, train)
+    y = ConvBlock(self.features, relu=False)(y, train)
+    same = self.stride == 1
+    return nn.relu(y + (x if same else ConvBlock(self.features, 1, self.stride, 0, relu=False)(x, train)))
+
+
+class ResNet18(nn.Module):
+  width: float
+
+  @nn.compact
+  def __call__(self, x, train):
+    c = lambda n: int(n * self.width)  # noqa: E731
+    x = ConvBlock(c(64))(x, train)
+    x = BasicBlock(c(64), 1)(BasicBlock(c(64), 1)(x, train), train)
+    for features in (128, 256, 512):
+      x = BasicBlock(c(features), 2)(x, train)
+      x = BasicBlock(c(features), 1)(x, train)
+    return nn.Dense(10)(x.mean(axis=(1, 2)))
+
+
+class NiN(nn.Module):
+  width: float
+
+  @nn.compact
+  def __call__(self, x, train):
+    for _ in range(2):
+      x = ConvBlock(int(128 * self.width), 3, 2, 1)(x, train)
+      x = ConvBlock(int(128 * self.width), 1, 1, 0)(x, train)
+      x = ConvBlock(int(128 * self.width), 1, 1, 0)(x, train)
+    return nn.Conv(10, (1, 1))(x).mean(axis=(1, 2))
 
 
 def augmented(image, steps, image_key, fill):

@@ -130,6 +130,37 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
   assert f"{whole.epoch_accuracy.sel(epoch=2).values.mean():.3%}" in capsys.readouterr().out
 
 
+def test_runs_that_stop(tmp_path, monkeypatch):
+  """Their networks stay what they were, in evaluations too, and after an interruption."""
+  recipe = EVERY.replace(epochs=6, stop_at=0.97, evaluate_every=1)
+  table = vs.Runs.independent(4).subset(100)
+  whole = train(tmp_path / "whole", recipe, table, lane_width=2).load()
+  epochs = whole.trained_epochs.values
+  assert 1 < len({*epochs.tolist()}), "some go on"
+  for run, last in enumerate(epochs):
+    reached = whole.epoch_train_accuracy[run].values >= 0.97
+    assert reached.tolist() == [epoch >= last and reached[-1] for epoch in range(1, 7)]
+    assert last == 6 or reached[-1]
+    of_epochs = whole.epoch_predictions[run].values
+    assert (of_epochs[last - 1 :] == whole.predictions[run].values).all()
+    assert (of_epochs[last - 2] != of_epochs[last - 1]).any()
+  save, saved = Checkpoints.save, []
+
+  def interrupted(self, *args):
+    save(self, *args)
+    saved.append(args)
+    if len(saved) == max(2, epochs.min()):
+      raise KeyboardInterrupt
+
+  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    patch.setattr(Checkpoints, "save", interrupted)
+    train(tmp_path / "r", recipe, table, lane_width=2, checkpoint_every=1)
+  again = train(tmp_path / "r", recipe, table, lane_width=2, checkpoint_every=1)
+  same(again, whole)
+  np.testing.assert_array_equal(again.trained_epochs, epochs)
+  assert loop.replay(tmp_path / "r", int(epochs.argmin())).same
+
+
 # Stored networks.
 
 

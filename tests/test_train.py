@@ -22,6 +22,7 @@ from vmapseeds.training.loop import (
   initialize,
   poke,
   poke_place,
+  reaches,
   start,
   train,
   training_inputs,
@@ -60,6 +61,9 @@ CASES = {
   "digits_cnn": (plain.SmallCNN(), {}, 8, 1, [("cutout", 2)]),
   "narrow_cifar10": (plain.NarrowCNN(), {}, 17, 3, [("flip", 0), ("translate", 2)]),
   "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8, "lr": 0.2}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
+  "resnet18_cifar10": (plain.ResNet18(1 / 32), {"width": 1 / 32, "lr": 0.02}, 16, 3, []),
+  "nin_cifar10": (plain.NiN(1 / 32), {"width": 1 / 32, "lr": 0.02}, 8, 3, []),
+  "mlp_cifar10": (plain.MLP(1 / 16), {"width": 1 / 16, "lr": 0.02}, 4, 3, []),
   "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
   "linear_cifar10": (plain.Linear(), {}, 32, 3, []),
 }  # fmt: skip
@@ -140,7 +144,7 @@ def test_a_lane_is_the_plain_script(name):
       model, data.inputs, data.targets, seed=seed, steps=4, epochs=2, batch=12,
       lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, mean=mean, std=std,
       augmentation=augmentation, kind=recipe.optimizer, linear=recipe.schedule == "linear",
-      variables=start if "resnet9" in name else None,  # its initialisation has a test of its own
+      variables=start if "ConvBlock_0" in start["params"] else None,  # of PyTorch's initialisation, which has a test
     )  # fmt: skip
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), theirs, start)
     assert min(jax.tree.leaves(moved)) > 1e-4, "a test on parameters that do not move could not fail"
@@ -261,6 +265,53 @@ def test_banerjee_cnn_has_71250_parameters():
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
   params = initialize(recipe, examples(32, 3, 10, 2), run)["params"]
   assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
+
+
+def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
+  """In lanes of which some go on; bit for bit whatever the others are."""
+  recipe = vs.recipe("digits_cnn", model="linear", augment="", epochs=12, batch_size=4, lr=0.02, stop_at=0.7)
+  data, runs = examples(4, n=25), vs.Runs.independent(8).subset(18)
+  step = lanes.spread(lambda data, run: advance(recipe, data, run, start(recipe, data, run), 0, recipe.epochs), width=4)
+
+  def ended(runs):
+    ((_, state),) = step(data, runs.lanes(recipe, 25))
+    return state
+
+  ours, table = ended(runs), runs.lanes(recipe, 25)
+  for seed in range(8):
+    images, labels = (np.asarray(a)[table.subset[seed]] for a in (data.inputs, data.targets))
+    for epochs in range(1, 13):
+      theirs = plain.train(
+        plain.Linear(), images, labels, seed=seed, steps=4 * epochs, epochs=12, batch=4, lr=0.02, momentum=0.9,
+        weight_decay=5e-4, mean=data.mean, std=data.std,
+      )  # fmt: skip
+      logits = plain.Linear().apply(theirs, (images - data.mean) / data.std, train=False)
+      if (right := int((logits.argmax(-1) == labels).sum())) >= 13:  # 0.7 of 18 is 12.6
+        break
+    assert (seed, ours.epochs[seed]) == (seed, epochs)
+    jax.tree.map(lambda a, b, i=seed: np.testing.assert_allclose(a[i], b, atol=1e-5), ours.params, theirs["params"])
+  assert len({*ours.epochs.tolist()}) > 3, "lanes stop at different times"
+  again = ended(runs[[3, 0, 5, 3, 3, 1, 0, 0]])
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[[3, 0, 5, 3, 3, 1, 0, 0]], b), ours, again)
+
+
+@pytest.mark.parametrize(("stop_at", "right"), [(1.0, 25), (0.97, 25), (0.96, 24), (0.28, 7), (1e-9, 1)])
+def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
+  """Whatever rounding makes of the share, as of 0.28 · 25; the last batch of 12 is one example and what fills it up."""
+  data = dataclasses.replace(examples(1, n=25), inputs=jnp.arange(25.0)[:, None, None, None], mean=None, std=None)
+
+  class IsPositive(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      fixed = dict(kernel_init=lambda *_: jnp.array([[0.0, 1.0]]), bias_init=lambda *_: jnp.array([0.5, 0.0]))
+      return nn.Dense(2, **fixed)(x.reshape(len(x), 1))
+
+  recipe = vs.recipe("digits_cnn", model=IsPositive(), batch_size=12, stop_at=stop_at, normalize=False)
+  run = lane(vs.Runs.independent(1).lanes(recipe, 25), 0)
+  begun = start(recipe, data, run)
+  for wrong in (25 - right, 26 - right):
+    targets = ((jnp.arange(25) > 0) ^ (jnp.arange(25) >= 25 - wrong)).astype(jnp.int32)
+    assert reaches(recipe, dataclasses.replace(data, targets=targets), run, begun) == (wrong == 25 - right)
 
 
 def test_zero_epochs_is_initialisation():

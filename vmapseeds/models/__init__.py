@@ -10,12 +10,18 @@ from vmapseeds.mistakes import Mistake
 MODELS = {
   "small_cnn": "small.SmallCNN",
   "resnet9": "resnet9.ResNet9",
+  "resnet18": "resnet18.ResNet18",
+  "nin": "nin.NiN",
   "banerjee_cnn": "small.BanerjeeCNN",
   "narrow_cnn": "small.NarrowCNN",
+  "mlp": "mlp.MLP",
   "linear": "linear.Linear",
 }
 NAMES = tuple(MODELS)
-LEAST_PIXELS = {"small_cnn": 4, "resnet9": 11, "banerjee_cnn": 4, "narrow_cnn": 16, "linear": 1}  # of height and width
+# Of height and width.
+LEAST_PIXELS = {
+  "small_cnn": 4, "resnet9": 11, "resnet18": 1, "nin": 1, "banerjee_cnn": 4, "narrow_cnn": 16, "mlp": 1, "linear": 1,
+}  # fmt: skip
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:

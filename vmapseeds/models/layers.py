@@ -228,6 +228,36 @@ def patches(x: Real[Array, "batch height width channels"], size: int) -> Real[Ar
   return tiles.swapaxes(2, 3).reshape(len(x), height, width, -1)
 
 
+class ConvBlock(nn.Module):
+  """Convolution without bias, batch norm, ReLU unless said otherwise, pooling."""
+
+  features: int
+  kernel: int = 3
+  stride: int = 1
+  padding: int = 1
+  pool: int = 1
+  relu: bool = True
+  dtype: jnp.dtype = jnp.dtype("float32")
+
+  @nn.compact
+  def __call__(
+    self, x: Real[Array, "batch height width channels"], train: bool
+  ) -> Float[Array, "batch h w features"]:
+    x = Conv(
+      self.features,
+      (self.kernel, self.kernel),
+      strides=self.stride,
+      padding=self.padding,
+      use_bias=False,
+      kernel_init=torch_init,
+      dtype=self.dtype,
+    )(x)
+    options = dict(momentum=0.9, epsilon=1e-5, dtype=self.dtype, name="BatchNorm_0")
+    if self.relu:
+      return NormReluPool(size=self.pool, **options)(x, train)
+    return nn.BatchNorm(use_running_average=not train, **options)(x)
+
+
 def flatten(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch features"]:
   """One row an image."""
   return jax.lax.collapse(x, 1)

@@ -4,32 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Real
 
-from vmapseeds.models.layers import Conv, NormReluPool, dropped, scaled, torch_init
-
-
-class ConvBlock(nn.Module):
-  """Convolution without bias, batch norm, ReLU, pooling."""
-
-  features: int
-  kernel: int = 3
-  stride: int = 1
-  padding: int = 1
-  pool: int = 1
-  dtype: jnp.dtype = jnp.dtype("float32")
-
-  @nn.compact
-  def __call__(self, x, train):
-    x = Conv(
-      self.features,
-      (self.kernel, self.kernel),
-      strides=self.stride,
-      padding=self.padding,
-      use_bias=False,
-      kernel_init=torch_init,
-      dtype=self.dtype,
-    )(x)
-    norm = NormReluPool(momentum=0.9, epsilon=1e-5, dtype=self.dtype, size=self.pool, name="BatchNorm_0")
-    return norm(x, train)
+from vmapseeds.models.layers import ConvBlock, dropped, scaled, torch_init
 
 
 class ResNet9(nn.Module):

@@ -9,7 +9,7 @@ import xarray as xr
 from vmapseeds.mistakes import Mistake, one_of
 
 Value = int | float
-MEASURED = ("accuracy", "diverged", "train_loss", "train_accuracy")
+MEASURED = ("accuracy", "diverged", "train_loss", "train_accuracy", "trained_epochs")
 MOST_SHOWN = 8  # values of a column, in a line
 
 

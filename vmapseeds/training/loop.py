@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Num, PyTree, Real
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training import augment
-from vmapseeds.training.losses import loss_of
+from vmapseeds.training.losses import loss_of, predict_of
 from vmapseeds.training.networks import last_layer, network, path_of
 from vmapseeds.training.objects import name_of, told
 from vmapseeds.training.optimizers import make_optimizer
@@ -177,6 +177,7 @@ class State(NamedTuple):
   batch_stats: PyTree[Float[Array, "..."]]
   opt_state: PyTree[Array]
   diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
+  epochs: Int[Array, ""]  # that it trains in all: the recipe's, or those after which it reached `stop_at`
 
 
 def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
@@ -203,7 +204,7 @@ def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """The network before its first epoch."""
   variables = initialize(recipe, data, run)
   params, batch_stats = variables.pop("params"), variables
-  return State(params, batch_stats, optimizer_of(recipe, data, run, params).init(params), jnp.array(False))
+  return State(params, batch_stats, optimizer_of(recipe, data, run, params).init(params), jnp.array(False), jnp.array(recipe.epochs))
 
 
 def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Callable[..., State]:
@@ -220,22 +221,48 @@ def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Ca
     return loss_of_each(outputs.astype(jnp.float32), targets).mean(), updates
 
   def take_step(state, number, inputs, targets):
-    params, batch_stats, opt_state, diverged = state
+    params, batch_stats, opt_state, diverged, epochs = state
     params = poke(params, poked, jnp.where(number == run.poke_step, run.poke_factor, 1.0))
     dropout_key = jax.random.fold_in(run.key("dropout"), number)
     (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(
       params, batch_stats, inputs, targets, dropout_key
     )
     updates, opt_state = optimizer.update(gradient, opt_state, params)
-    return State(optax.apply_updates(params, updates), batch_stats, opt_state, diverged | ~jnp.isfinite(value))
+    params, diverged = optax.apply_updates(params, updates), diverged | ~jnp.isfinite(value)
+    return State(params, batch_stats, opt_state, diverged, epochs)
 
   return take_step
+
+
+def reaches(recipe: Recipe, data: DeviceExamples, run: Run, state: State) -> Bool[Array, ""]:
+  """Whether a network is right on the share `recipe.stop_at` of its training examples, as evaluation shows them.
+
+  Mistakes are counted a batch at a time, and no further than there may be.
+  """
+  shown = jnp.arange(len(data)) if run.subset is None else run.subset
+  # Less than any example, so that 0.07 of 100, which is rounded up, is 7.
+  most = len(shown) - math.ceil(recipe.stop_at * len(shown) * (1 - 1e-12))
+  rows, targets = stored_rows(data.inputs), targets_of(data, run)
+  apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)
+  variables = {"params": state.params, **state.batch_stats}
+
+  def count(counted):
+    first, wrong = counted
+    places = first + jnp.arange(recipe.batch_size)
+    examples = shown[jnp.minimum(places, len(shown) - 1)]
+    inputs = rows[examples].reshape(recipe.batch_size, *data.inputs.shape[1:])
+    predictions = predict(apply(variables, normalize(inputs, data.mean, data.std)).astype(jnp.float32))
+    mistaken = (predictions != targets[examples]) & (places < len(shown))
+    return first + recipe.batch_size, wrong + mistaken.sum()
+
+  return jax.lax.while_loop(lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (0, 0))[1] <= most
 
 
 def advance(
   recipe: Recipe, data: DeviceExamples, run: Run, state: State, first: Int[Array, ""] | int, last: Int[Array, ""] | int
 ) -> State:
-  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included."""
+  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included, or until
+  it reaches `recipe.stop_at`."""
   take_step = stepping(recipe, data, run, state)
   rows = stored_rows(data.inputs)
   size = len(data) if run.subset is None else len(run.subset)
@@ -248,14 +275,22 @@ def advance(
     targets = data.targets[examples] if run.label_map is None else run.label_map[data.targets[examples]]
     return take_step(state, number, inputs, targets), None
 
-  def one_epoch(epoch, state):
+  def one_epoch(at):
+    epoch, state = at
     order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
     examples = (order if run.subset is None else run.subset[order]).reshape(epoch_steps, recipe.batch_size)
     drawn = draw_augmentation(recipe, data, run, epoch, examples)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
-    return jax.lax.scan(step, state, (numbers, examples, drawn))[0]
+    state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]
+    if recipe.stop_at is not None:
+      state = state._replace(epochs=jnp.where(reaches(recipe, data, run, state), epoch + 1, state.epochs))
+    return epoch + 1, state
 
-  return jax.lax.fori_loop(first, last, one_epoch, state)
+  def goes_on(at):
+    epoch, state = at
+    return epoch < (last if recipe.stop_at is None else jnp.minimum(last, state.epochs))
+
+  return jax.lax.while_loop(goes_on, one_epoch, (first, state))[1]
 
 
 def finish(state: State) -> Trained:

@@ -80,6 +80,7 @@ def _last_used(program: Any, paths: dict[Any, str]) -> set[str]:
 @functools.cache
 def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network:
   options = {"num_classes": num_classes, "width": recipe.width, "dropout": recipe.dropout}
+  options |= {"depth": recipe.depth} if recipe.depth else {}
   options["dtype"] = jnp.dtype(precision)
   named = isinstance(recipe.model, str) and recipe.model in models.NAMES
   model = models.load(recipe.model) if named else resolved("model", recipe.model, models.NAMES)
@@ -98,9 +99,9 @@ def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network
 
 def _made(recipe: Recipe, model: Any, taken: set[str], options: dict[str, Any], **more: Any) -> Any:
   """The model, given what it has parameters for. `Mistake` for what the recipe asks of it and it has none for."""
-  for name, none in (("width", 1.0), ("dropout", 0.0)):
-    if options[name] != none and name not in taken:
-      raise Mistake(f"{name} is {options[name]}: the model {name_of(recipe.model)} takes none, give {none:g}")
+  for name, none in (("width", 1), ("dropout", 0), ("depth", None)):
+    if options.get(name) != none and name not in taken:
+      raise Mistake(f"{name} is {options[name]}: the model {name_of(recipe.model)} takes none, give {str(none).lower()}")
   if recipe.precision == "bfloat16" and "dtype" not in taken:
     raise Mistake(f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32")
   return model(**{name: value for name, value in options.items() if name in taken}, **more)

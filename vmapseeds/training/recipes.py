@@ -23,7 +23,7 @@ MOST_STEPS = 20
 RESERVED = (
   "diverged", "label_map", "subset", "start", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "gamma",
   "report", "zarr.json", "blocks", "checkpoints", "variables", "epoch", "train_loss", "train_accuracy",
-  "epoch_train_loss", "epoch_train_accuracy",
+  "epoch_train_loss", "epoch_train_accuracy", "trained_epochs",
 )  # fmt: skip
 # Registered names; beside them an import string or an object may stand. What they are is told where they are used.
 AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
@@ -62,7 +62,7 @@ class Recipe:
 
   - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes absolute), or a `vs.Dataset`.
   - `model`: a Flax module, Linen or NNX, or its class, which gets what it has parameters for of `num_classes`, `width`,
-    `dtype`, `dropout`, `rngs`. It is called with a batch of inputs, and with `train` where it has such a parameter.
+    `depth`, `dtype`, `dropout`, `rngs`. It is called with a batch of inputs, and with `train` where it has such a parameter.
   - `loss(outputs, targets)`: (batch,), of a batch; its mean is trained on.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`, where `run["lr"]` is a value of the run, traced.
   - `schedule(run, steps)`: the learning rate as a function of the step, of `steps` in all.
@@ -91,6 +91,7 @@ class Recipe:
   augment: Any = ""  # built in are steps in their order, e.g. "flip translate=2 cutout=12"
   predict: Any = "argmax"
   width: float = 1.0  # multiplies the model's channels
+  depth: int | None = None  # of `mlp` and `nin`: layers as each counts them; None: the model's own
   dropout: float = 0.0  # rate before the last layer, in training
   classes: tuple[int, ...] | None = None  # merges classes: the new class of each old one, -1 drops it
   normalize: bool = True  # inputs less `mean`, over `std`; or as they are
@@ -98,6 +99,7 @@ class Recipe:
   std: tuple[float, ...] | None = None
   test_sets: tuple[str, ...] = ("test",)
   precision: str = "auto"  # of the computation: bfloat16 on GPU and TPU, else float32; parameters are float32 always
+  stop_at: float | None = None  # accuracy on its training examples, after an epoch, at which a run stops
   evaluate_every: int | None = None  # epochs between two evaluations, the last at the end; None: there alone
   training_metrics: bool = False  # whether loss and accuracy on each run's training examples are kept, where evaluated
   start_from: str | None = None  # folder whose n networks were kept: run i begins as network i modulo n
@@ -137,8 +139,11 @@ class Recipe:
     if at_least("epochs", self.epochs, 0) > MOST_EPOCHS:
       raise Mistake(f"epochs is {self.epochs}: give at most {MOST_EPOCHS}")
     at_least("batch_size", self.batch_size, 1)
-    if self.evaluate_every is not None:
-      at_least("evaluate_every", self.evaluate_every, 1)
+    for field in ("depth", "evaluate_every"):
+      if getattr(self, field) is not None:
+        at_least(field, getattr(self, field), 1)
+    if self.stop_at is not None and not 0 < self.stop_at <= 1:
+      raise Mistake(f"stop_at is {self.stop_at!r}: give a training accuracy above 0, at most 1, which is all examples")
     for field in HYPERPARAMETERS:
       if field != "lr" or self.lr is not None:
         hyperparameter(field, getattr(self, field))
@@ -364,6 +369,21 @@ NARROW_CIFAR10 = Recipe(
   augment="flip translate=2",
 )
 
+# Jiang et al. 2022, appendix C: the first of each hyperparameter. He names no last epoch.
+RESNET18_CIFAR10 = Recipe(
+  name="resnet18_cifar10",
+  dataset="cifar10",
+  model="resnet18",
+  epochs=200,
+  batch_size=200,
+  lr=0.1,
+  momentum=0.9,
+  weight_decay=1e-4,
+  schedule="step",
+  milestones=(50, 100, 150),
+  stop_at=1.0,
+)
+
 RECIPES: dict[str, tuple[Recipe, str]] = {
   r.name: (r, summary)
   for r, summary in (
@@ -396,6 +416,15 @@ RECIPES: dict[str, tuple[Recipe, str]] = {
         std=(0.2470 * 255, 0.2435 * 255, 0.2616 * 255),
       ),
       "the same network with the input pipeline of the 61,565 published runs: cutout, then reflecting translation",
+    ),
+    (RESNET18_CIFAR10, "Jiang 2022, appendix C: a ResNet-18 on CIFAR-10 until it is right on all training examples"),
+    (
+      RESNET18_CIFAR10.replace(name="nin_cifar10", model="nin", weight_decay=1e-3),
+      "the same with Network in Network: two blocks of three convolutions and one more",
+    ),
+    (
+      RESNET18_CIFAR10.replace(name="mlp_cifar10", model="mlp", batch_size=100, weight_decay=0),
+      "the same with a fully connected network: one hidden layer of 128",
     ),
     (
       # The text gives batch 32 and learning rate 0.001 and says "SGD" of the batch order only. Adam is our reading:

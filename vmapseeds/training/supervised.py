@@ -110,6 +110,8 @@ def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]
     state, seen = (state, {}) if every is None else state
     trained = loop.finish(state)
     out = {"diverged": trained.diverged, **(now := measured(sets, run, trained))}
+    if recipe.stop_at is not None:
+      out["trained_epochs"] = state.epochs
     out |= {name: of_all.at[-1].set(of_an_epoch(now)[name]) for name, of_all in seen.items()}
     if keep_params:
       out |= {f"{VARIABLES}/{path_of(path)}": leaf for path, leaf in jax.tree.leaves_with_path(trained.variables)}
@@ -201,7 +203,7 @@ class Supervised(Task):
     return {"precision": models.resolved(self.recipe.precision), "data_digest": self.data_digest, **moments}
 
   def speed_key(self) -> dict[str, Any]:
-    fields = ("model", "width", "dropout", "loss", "batch_size", "optimizer", "augment", "trainable")
+    fields = ("model", "width", "depth", "dropout", "loss", "batch_size", "optimizer", "augment", "trainable")
     train = self.data[0]
     return {
       **{field: described(getattr(self.recipe, field)) for field in fields},
@@ -246,7 +248,8 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
 
 def timed(recipe: Recipe, like: DeviceExamples, steps: int) -> Supervised:
   """A task of one epoch of so many steps, on random inputs that look like some examples."""
-  changes = {"epochs": 1, "warmup": 0, "evaluate_every": None, "training_metrics": False, "start_from": None}
+  changes = {"epochs": 1, "warmup": 0, "evaluate_every": None, "training_metrics": False, "start_from": None,
+             "stop_at": None}  # fmt: skip
   recipe = recipe.replace(**changes)
   parts = functions(recipe, False, False)
 
@@ -365,6 +368,8 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   said = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
   if num_classes is None and recipe.loss == "cross_entropy":
     raise Mistake(f"{said}: give a loss for them, such as squared_error")
+  if num_classes is None and recipe.stop_at is not None:
+    raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
     raise Mistake(f"{said}: give predict, such as 'outputs'")
   moments = moments_of(recipe, data) if recipe.normalize else (None, None)

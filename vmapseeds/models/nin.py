@@ -1,0 +1,33 @@
+"""Network in Network (Lin et al. 2013) as Jiang et al. 2022, appendix C.1, have it: batch norm and no dropout."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Real
+
+from vmapseeds.mistakes import Mistake
+from vmapseeds.models.layers import Conv, ConvBlock, scaled, torch_init
+
+
+class NiN(nn.Module):
+  """Blocks of a 3×3 convolution of stride 2 and two 1×1 ones, a 1×1 convolution to the classes, and the mean over
+  pixels. `depth` counts the convolutions: 7 are two blocks."""
+
+  num_classes: int
+  width: float = 1.0
+  depth: int = 7
+  dtype: jnp.dtype = jnp.dtype("float32")
+
+  @nn.compact
+  def __call__(
+    self, x: Real[Array, "batch height width channels"], train: bool
+  ) -> Float[Array, "batch classes"]:
+    blocks, rest = divmod(self.depth - 1, 3)
+    if rest or not blocks:
+      raise Mistake(f"depth is {self.depth}: nin has blocks of three layers and one more, give 4, 7, 10, 13 or so")
+    features = scaled(128, self.width)
+    for _ in range(blocks):
+      x = ConvBlock(features, stride=2, dtype=self.dtype)(x, train)
+      for _ in range(2):
+        x = ConvBlock(features, kernel=1, padding=0, dtype=self.dtype)(x, train)
+    x = Conv(self.num_classes, (1, 1), kernel_init=torch_init, dtype=self.dtype)(x)
+    return x.mean((1, 2))

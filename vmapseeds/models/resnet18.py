@@ -1,0 +1,43 @@
+"""The 18-layer ResNet of He et al. 2016 in its usual form for CIFAR: a 3×3 stem and no pooling before the blocks."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Real
+
+from vmapseeds.models.layers import ConvBlock, dropped, scaled, torch_init
+
+
+class BasicBlock(nn.Module):
+  """Two 3×3 convolutions and a shortcut, which is a 1×1 convolution where the block has a stride."""
+
+  features: int
+  stride: int = 1
+  dtype: jnp.dtype = jnp.dtype("float32")
+
+  @nn.compact
+  def __call__(self, x, train):
+    y = ConvBlock(self.features, stride=self.stride, dtype=self.dtype)(x, train)
+    y = ConvBlock(self.features, relu=False, dtype=self.dtype)(y, train)
+    if self.stride > 1:
+      x = ConvBlock(self.features, kernel=1, stride=self.stride, padding=0, relu=False, dtype=self.dtype)(x, train)
+    return nn.relu(x + y)
+
+
+class ResNet18(nn.Module):
+  """A convolution, eight blocks of two in four stages of 64 to 512 features, and a linear layer."""
+
+  num_classes: int
+  width: float = 1.0
+  dtype: jnp.dtype = jnp.dtype("float32")
+  dropout: float = 0.0
+
+  @nn.compact
+  def __call__(
+    self, x: Real[Array, "batch height width channels"], train: bool
+  ) -> Float[Array, "batch classes"]:
+    x = ConvBlock(scaled(64, self.width), dtype=self.dtype)(x, train)
+    for features, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+      for block_stride in (stride, 1):
+        x = BasicBlock(scaled(features, self.width), block_stride, self.dtype)(x, train)
+    x = dropped(x.mean((1, 2)), self.dropout, train)
+    return nn.Dense(self.num_classes, kernel_init=torch_init, dtype=self.dtype)(x)
