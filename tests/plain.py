@@ -59,7 +59,8 @@ class MLP(nn.Module):
 
   @nn.compact
   def __call__(self, x, train):
-    return nn.Dense(10)(nn.relu(nn.Dense(int(128 * self.width))(x.reshape(len(x), -1))))
+    x = nn.relu(nn.Dense(int(128 * self.width))(x.reshape(len(x), -1)))
+    return nn.Dense(10)(x)
 
 
 class ConvBlock(nn.Module):
@@ -113,9 +114,8 @@ class ResNet18(nn.Module):
   def __call__(self, x, train):
     c = lambda n: int(n * self.width)  # noqa: E731
     x = ConvBlock(c(64))(x, train)
-    x = BasicBlock(c(64), 1)(BasicBlock(c(64), 1)(x, train), train)
-    for features in (128, 256, 512):
-      x = BasicBlock(c(features), 2)(x, train)
+    for features in (64, 128, 256, 512):
+      x = BasicBlock(c(features), 1 if features == 64 else 2)(x, train)
       x = BasicBlock(c(features), 1)(x, train)
     return nn.Dense(10)(x.mean(axis=(1, 2)))
 

@@ -125,6 +125,7 @@ def test_statistics_take_a_losses_matrix(regression):
   ("changes", "message"),
   [
     ({"loss": "cross_entropy"}, r"the targets of arrays are float32 \(16, 2\), no classes, .* give a loss for them, such as squared_error"),
+    ({"stop_at": 1}, "no classes, which are whole numbers .n,.: leave stop_at out, which is an accuracy"),
     ({"predict": "argmax"}, "no classes, .* give predict, such as 'outputs'"),
     ({"loss": lambda outputs, targets: ((outputs - targets) ** 2).mean()}, r"loss .* gives shape \(\) for a batch of 16: give one number an example"),
     ({"loss": lambda outputs, targets: (outputs - targets) ** 2}, r"loss .* gives shape \(16, 2\) for a batch of 16"),

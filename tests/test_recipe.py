@@ -65,7 +65,7 @@ def test_every_field_can_be_overridden():
     optimizer="adam", schedule="step", augment="flip", width=2, classes=[0, 1, -1], mean=[1, 2.5], std=[1, 2],
     test_sets=["test", "extra"], precision="bfloat16", gamma=0.5, values={"temperature": 2}, warmup=0.5,
     milestones=[1, 2], loss="cross_entropy", label_smoothing=0.1, predict="outputs", dropout=0.5, normalize=False,
-    evaluate_every=2, training_metrics=True, start_from="base", trainable="all",
+    evaluate_every=2, training_metrics=True, start_from="base", trainable="all", depth=2, stop_at=1,
   )  # fmt: skip
   assert set(changes) == set(FIELDS)
   recipe = vs.recipe("digits_cnn", **changes)
@@ -124,7 +124,7 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"mean": 3}, "mean is 3: give a list"),
     ({"test_sets": []}, "test_sets is .*: give at least one name, each once"),
     ({"test_sets": ["a", "a"]}, "each once"),
-    ({"model": "resnet8"}, "unknown model of recipe 'digits_cnn': 'resnet8': choose one of .* did you mean 'resnet9'"),
+    ({"model": "resne9"}, "unknown model of recipe 'digits_cnn': 'resne9': choose one of .* did you mean 'resnet9'"),
     ({"optimizer": "sdg"}, "unknown optimizer .* did you mean 'sgd'"),
     ({"schedule": "cosines"}, "unknown schedule .* choose one of constant, linear, .* did you mean 'cosine'"),
     ({"precision": "float16"}, "unknown precision .* choose one of auto, float32, bfloat16"),
@@ -144,6 +144,11 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"schedule": print, "warmup": 1}, "what you give makes the learning rate: leave warmup out"),
     ({"trainable": "last", "dropout": 0.5}, "with trainable 'last' the rest does not train: leave dropout out"),
     ({"trainable": "first"}, "unknown trainable .* choose one of all, last"),
+    ({"stop_at": 0}, "stop_at is 0.0: give a training accuracy above 0, at most 1, which is all examples"),
+    ({"stop_at": 1.01}, "stop_at is 1.01: give a training accuracy"),
+    ({"stop_at": float("nan")}, "stop_at is nan: give a training accuracy"),
+    ({"stop_at": "all"}, "stop_at is 'all': give a number"),
+    ({"depth": 0}, "depth is 0: give a whole number of at least 1"),
     ({"evaluate_every": 0}, "evaluate_every is 0: give a whole number of at least 1"),
     ({"start_from": 3}, "start_from is 3: give a name"),
   ],

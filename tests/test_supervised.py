@@ -130,13 +130,14 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
   assert f"{whole.epoch_accuracy.sel(epoch=2).values.mean():.3%}" in capsys.readouterr().out
 
 
+@pytest.mark.unoptimized
 def test_runs_that_stop(tmp_path, monkeypatch):
   """Their networks stay what they were, in evaluations too, and after an interruption."""
   recipe = EVERY.replace(epochs=6, stop_at=0.97, evaluate_every=1)
   table = vs.Runs.independent(4).subset(100)
   whole = train(tmp_path / "whole", recipe, table, lane_width=2).load()
   epochs = whole.trained_epochs.values
-  assert 1 < len({*epochs.tolist()}), "some go on"
+  assert len({*epochs.tolist()}) > 1, "some go on"
   for run, last in enumerate(epochs):
     reached = whole.epoch_train_accuracy[run].values >= 0.97
     assert reached.tolist() == [epoch >= last and reached[-1] for epoch in range(1, 7)]

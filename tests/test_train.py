@@ -26,6 +26,7 @@ from vmapseeds.training.loop import (
   start,
   train,
   training_inputs,
+  variables_of,
 )
 from vmapseeds.training.networks import network
 from vmapseeds.training.runs import SOURCES
@@ -61,7 +62,6 @@ CASES = {
   "digits_cnn": (plain.SmallCNN(), {}, 8, 1, [("cutout", 2)]),
   "narrow_cifar10": (plain.NarrowCNN(), {}, 17, 3, [("flip", 0), ("translate", 2)]),
   "resnet9_cifar10": (plain.ResNet9(1 / 8), {"width": 1 / 8, "lr": 0.2}, 32, 3, [("flip", 0), ("translate", 2), ("cutout", 12)]),
-  "resnet18_cifar10": (plain.ResNet18(1 / 32), {"width": 1 / 32, "lr": 0.02}, 16, 3, []),
   "nin_cifar10": (plain.NiN(1 / 32), {"width": 1 / 32, "lr": 0.02}, 8, 3, []),
   "mlp_cifar10": (plain.MLP(1 / 16), {"width": 1 / 16, "lr": 0.02}, 4, 3, []),
   "cnn_cifar10_binary": (plain.BanerjeeCNN(), {}, 32, 3, []),
@@ -73,8 +73,9 @@ def test_every_recipe_has_a_plain_script():
   from vmapseeds.training.recipes import RECIPES
 
   # The published runs' recipe differs from resnet9_cifar10 in its input alone, which the next test is about; that of
-  # MNIST from narrow_cifar10 in fewer pixels and steps.
-  assert {*CASES, "resnet9_cifar10_published", "narrow_mnist"} == set(RECIPES)
+  # MNIST from narrow_cifar10 in fewer pixels and steps. Trainings of ResNet-18 take a minute to compile: its network has
+  # a test, and nin_cifar10 the same training.
+  assert {*CASES, "resnet9_cifar10_published", "narrow_mnist", "resnet18_cifar10"} == set(RECIPES)
 
 
 def augmented_images(recipe, data, run, epoch, shown):
@@ -260,6 +261,41 @@ def test_resnet9_is_as_jordan_describes_it():
 
 
 @pytest.mark.unoptimized
+def test_resnet18_is_the_plain_one():
+  """Its outputs in training and in evaluation, and its batch statistics; as many parameters as are known of it."""
+  ours, inputs = network(vs.recipe("resnet18_cifar10", width=1 / 32), 10), jnp.linspace(-2, 2, 6 * 16**2 * 3).reshape(6, 16, 16, 3)
+  variables = jax.jit(ours.init)(jax.random.key(0), jnp.sin(7 * inputs))
+
+  def both(variables):
+    outputs, stats = ours.train(variables, jnp.sin(7 * inputs), jax.random.key(1))
+    return outputs, stats, ours.apply(variables | stats, jnp.cos(inputs))
+
+  def plain_both(variables):
+    outputs, stats = plain.ResNet18(1 / 32).apply(variables, jnp.sin(7 * inputs), True, mutable="batch_stats")
+    return outputs, stats, plain.ResNet18(1 / 32).apply(variables | stats, jnp.cos(inputs), False)
+
+  found, expected = jax.jit(both)(variables), jax.jit(plain_both)(variables)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found, expected)
+  assert np.ptp(found[0], axis=0).max() > 0.1
+  sizes = jax.eval_shape(network(vs.recipe("resnet18_cifar10"), 10).init, jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
+  assert sum(a.size for a in jax.tree.leaves(sizes["params"])) == 11_173_962
+
+
+@pytest.mark.parametrize(("model", "depth"), [("nin", 10), ("mlp", 3)])
+def test_depth_counts_layers(model, depth):
+  made = network(vs.recipe("digits_cnn", model=model, depth=depth, width=1 / 32), 3)
+  params = jax.eval_shape(made.init, jax.random.key(0), jnp.zeros((1, 8, 8, 1)))["params"]
+  kernels = sum(jax.tree_util.keystr(path).endswith("['kernel']") for path, _ in jax.tree.leaves_with_path(params))
+  assert kernels == {"nin": 10, "mlp": 4}[model]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 8])
+def test_depths_that_nin_cannot_have(depth):
+  with pytest.raises(vs.Mistake, match=f"depth is {depth}: nin has blocks of three layers and one more, give 4, 7, 10,"):
+    variables_of(vs.recipe("nin_cifar10", depth=depth), examples(32, 3))
+
+
+@pytest.mark.unoptimized
 def test_banerjee_cnn_has_71250_parameters():
   recipe = vs.recipe("cnn_cifar10_binary")
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
@@ -267,6 +303,7 @@ def test_banerjee_cnn_has_71250_parameters():
   assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
 
 
+@pytest.mark.unoptimized
 def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
   """In lanes of which some go on; bit for bit whatever the others are."""
   recipe = vs.recipe("digits_cnn", model="linear", augment="", epochs=12, batch_size=4, lr=0.02, stop_at=0.7)
@@ -278,7 +315,7 @@ def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
     return state
 
   ours, table = ended(runs), runs.lanes(recipe, 25)
-  for seed in range(8):
+  for seed in (0, 3, 5):
     images, labels = (np.asarray(a)[table.subset[seed]] for a in (data.inputs, data.targets))
     for epochs in range(1, 13):
       theirs = plain.train(
@@ -286,7 +323,7 @@ def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
         weight_decay=5e-4, mean=data.mean, std=data.std,
       )  # fmt: skip
       logits = plain.Linear().apply(theirs, (images - data.mean) / data.std, train=False)
-      if (right := int((logits.argmax(-1) == labels).sum())) >= 13:  # 0.7 of 18 is 12.6
+      if (logits.argmax(-1) == labels).sum() >= 13:  # 0.7 of 18 is 12.6
         break
     assert (seed, ours.epochs[seed]) == (seed, epochs)
     jax.tree.map(lambda a, b, i=seed: np.testing.assert_allclose(a[i], b, atol=1e-5), ours.params, theirs["params"])

@@ -37,7 +37,7 @@ def open_results(path: Folder, test_set: str = "test", epoch: int | None = None)
   Of a recipe with `training_metrics`, also `train_loss(run)` and `train_accuracy(run)`; with `evaluate_every`, these,
   `predictions` and `accuracy` as they were after some epochs too: `epoch_predictions(run, epoch, example)` and so on.
   `epoch` chooses one, which is then what `predictions` and the others are of; runs that diverge later too count as
-  diverged.
+  diverged. Of one with `stop_at`, `trained_epochs(run)`.
 
   Raises:
     Mistake: `path` is no results folder, has no such test set, or was not evaluated after that epoch.

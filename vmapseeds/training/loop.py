@@ -204,7 +204,8 @@ def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """The network before its first epoch."""
   variables = initialize(recipe, data, run)
   params, batch_stats = variables.pop("params"), variables
-  return State(params, batch_stats, optimizer_of(recipe, data, run, params).init(params), jnp.array(False), jnp.array(recipe.epochs))
+  opt_state = optimizer_of(recipe, data, run, params).init(params)
+  return State(params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs))
 
 
 def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Callable[..., State]:
@@ -261,8 +262,10 @@ def reaches(recipe: Recipe, data: DeviceExamples, run: Run, state: State) -> Boo
 def advance(
   recipe: Recipe, data: DeviceExamples, run: Run, state: State, first: Int[Array, ""] | int, last: Int[Array, ""] | int
 ) -> State:
-  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included, or until
-  it reaches `recipe.stop_at`."""
+  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included.
+
+  It stops after the first of them in which it reaches `recipe.stop_at`.
+  """
   take_step = stepping(recipe, data, run, state)
   rows = stored_rows(data.inputs)
   size = len(data) if run.subset is None else len(run.subset)

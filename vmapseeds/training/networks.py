@@ -101,7 +101,8 @@ def _made(recipe: Recipe, model: Any, taken: set[str], options: dict[str, Any], 
   """The model, given what it has parameters for. `Mistake` for what the recipe asks of it and it has none for."""
   for name, none in (("width", 1), ("dropout", 0), ("depth", None)):
     if options.get(name) != none and name not in taken:
-      raise Mistake(f"{name} is {options[name]}: the model {name_of(recipe.model)} takes none, give {str(none).lower()}")
+      given = f"{name} is {options[name]}: the model {name_of(recipe.model)} takes none"
+      raise Mistake(f"{given}, give {str(none).lower()}")
   if recipe.precision == "bfloat16" and "dtype" not in taken:
     raise Mistake(f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32")
   return model(**{name: value for name, value in options.items() if name in taken}, **more)

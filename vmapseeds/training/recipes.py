@@ -62,7 +62,7 @@ class Recipe:
 
   - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes absolute), or a `vs.Dataset`.
   - `model`: a Flax module, Linen or NNX, or its class, which gets what it has parameters for of `num_classes`, `width`,
-    `depth`, `dtype`, `dropout`, `rngs`. It is called with a batch of inputs, and with `train` where it has such a parameter.
+    `depth`, `dtype`, `dropout`, `rngs`. It is called with a batch of inputs, and with `train` where it takes it.
   - `loss(outputs, targets)`: (batch,), of a batch; its mean is trained on.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`, where `run["lr"]` is a value of the run, traced.
   - `schedule(run, steps)`: the learning rate as a function of the step, of `steps` in all.
@@ -369,7 +369,7 @@ NARROW_CIFAR10 = Recipe(
   augment="flip translate=2",
 )
 
-# Jiang et al. 2022, appendix C: the first of each hyperparameter. He names no last epoch.
+# Jiang et al. 2022, appendix C: the first of each hyperparameter. What is ours: see docs/recipes.md.
 RESNET18_CIFAR10 = Recipe(
   name="resnet18_cifar10",
   dataset="cifar10",
@@ -423,7 +423,7 @@ RECIPES: dict[str, tuple[Recipe, str]] = {
       "the same with Network in Network: two blocks of three convolutions and one more",
     ),
     (
-      RESNET18_CIFAR10.replace(name="mlp_cifar10", model="mlp", batch_size=100, weight_decay=0),
+      RESNET18_CIFAR10.replace(name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0),
       "the same with a fully connected network: one hidden layer of 128",
     ),
     (
