@@ -3,14 +3,20 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
+import xarray as xr
 
 import vmapseeds as vs
+from experiments import frame
 from experiments.jordan2024 import (
   campaigns,
   fig06_binary_tasks,
+  fig07_ablations,
   fig08_learning_rate,
+  fig09_distribution_shift,
   fig10_randomness_sources,
   fig11_poking,
+  fig12_shift_correlations,
 )
 from vmapseeds import stats
 from vmapseeds.training.optimizers import make_optimizer
@@ -118,6 +124,47 @@ def test_equation_6_fits_errors_that_are_calibrated_and_independent():
   assert found.equation_6["r_squared"].value == pytest.approx(found.cap["r_squared"].mean, abs=0.1)
   assert found.mse_ratio.value > 10
   assert found.independent_equation_6["identity_r_squared"].value > 0.9
+
+
+# Figure 7.
+
+
+def test_ensembles_of_two_configurations():
+  rng = np.random.default_rng(8)
+  labels = rng.integers(0, 3, 90)
+  without, fifth = (np.where(rng.random((runs, 90)) < 0.6, labels, rng.integers(0, 3, (runs, 90))) for runs in (7, 5))
+  n = fig07_ablations.ablate(without, fifth, labels)
+  votes = [[np.bincount(column, minlength=3).argmax() for column in p.T] for p in (without, fifth)]
+  right = [np.array(v) == labels for v in votes]
+  assert (n.without.ensemble, n.fifth.ensemble) == pytest.approx([r.mean() for r in right])
+  of_runs = [(p == labels).mean(0) for p in (without, fifth)]
+  gains = right[0] - of_runs[0] - right[1] + of_runs[1]
+  assert n.gain == pytest.approx(right[0].mean() - (without == labels).mean() - right[1].mean() + (fifth == labels).mean())
+  variances = [(p == labels).mean(1).var(ddof=1) for p in (without, fifth)]
+  assert n.ratio == pytest.approx(variances[0] / variances[1])
+  assert n.gain_se == pytest.approx(gains.std(ddof=1) / 90**0.5)
+
+
+def test_halves_of_finetuned_runs():
+  errors = draw(9, 20, 61)
+  n = fig07_ablations.finetune(0.1, errors)
+  validation, test = 1 - errors[:, ::2].mean(1), 1 - errors[:, 1::2].mean(1)
+  assert n.correlation == pytest.approx(np.corrcoef(validation, test)[0, 1])
+  cut = np.sort(validation)[-3]  # of 20 runs 15 % are three
+  if (validation >= cut).sum() == 3:
+    assert n.gain == pytest.approx(test[validation >= cut].mean() - test.mean())
+
+
+def test_only_a_fixed_fifth_of_the_data_and_a_new_last_layer():
+  sizes = campaigns.ABLATIONS["laptop"]
+  found = campaigns.ablations(sizes)
+  fifth = found["fifth_of_data"].runs.columns()["subset"]
+  assert fifth.shape == (sizes.runs, 10_000)
+  assert (fifth == fifth[0]).all()
+  assert len(set(fifth[0])) == 10_000
+  first, others = (found[name].recipe.classes for name in ("pretrained", "finetuned"))
+  assert all((a == -1) != (b == -1) for a, b in zip(first, others, strict=True))  # no class is in both
+  assert max(first) != max(others)  # so that the last layer does not fit, and is drawn anew
 
 
 # Figure 8.
@@ -234,3 +281,50 @@ def test_another_first_step(which):
     ours, states[0] = optimizers[0].update(gradient, states[0], parameters)
     theirs, states[1] = optimizers[1].update(expected[which] if step == 0 else gradient, states[1], parameters)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+# Figures 9 and 12.
+
+
+def test_halves_are_of_even_and_odd_examples():
+  errors = draw(12, 4, 7)
+  half_errors = np.stack([errors[:, ::2].sum(1), errors[:, 1::2].sum(1)], 1)
+  results = xr.Dataset(
+    {"half_errors": (("run", "half"), half_errors), "diverged": ("run", [False, True, False, False])},
+    coords={"example": range(7)},
+  )
+  halves = fig12_shift_correlations.halves(results)
+  np.testing.assert_allclose(halves[1], [1 - errors[2, ::2].mean(), 1 - errors[2, 1::2].mean()])
+  assert len(halves) == 3
+
+
+def test_shifted_test_sets_are_compared_with_the_first():
+  """A test set on which runs differ by chance, and one on which some runs are better."""
+  rng, labels = np.random.default_rng(10), np.zeros(2000, int)
+  levels = {"test": np.full(200, 0.1), "blur": rng.uniform(0.2, 0.4, 200)}
+  tallies = {name: stats.tally((rng.random((200, 2000)) < p[:, None]).astype(int), labels, 2) for name, p in levels.items()}
+  shifts = {
+    name: fig09_distribution_shift.Shift(frame.spread_of_tallies(t), fig09_distribution_shift.variance(1, t))
+    for name, t in tallies.items()
+  }
+  rows = {row.quantity: row for row in fig09_distribution_shift.rows({"data": shifts})}
+  assert rows["sd on the distribution, data, blur"].holds
+  assert rows["sd on the distribution, data, test set"].holds is None
+  assert shifts["blur"].variance.distribution == pytest.approx(0.2 / 12**0.5, rel=0.1)
+
+
+def test_correlations_are_scipys():
+  rng = np.random.default_rng(11)
+  common = rng.normal(size=50)
+  accuracies = {"test": rng.normal(size=50), "blur": common, "noise": common + rng.normal(size=50), "flat": np.ones(50)}
+  accuracies = {name: np.stack([a, a[::-1] if name == "test" else a], 1) for name, a in accuracies.items()}
+  n = fig12_shift_correlations.correlations(accuracies)
+  assert [(p.first, p.second) for p in n.pairs][:3] == [("test", "blur"), ("test", "noise"), ("blur", "noise")]
+  for pair in n.pairs[:3]:
+    expected = scipy.stats.pearsonr(accuracies[pair.first][:, 0], accuracies[pair.second][:, 1])
+    assert (pair.r, pair.p_value) == pytest.approx((expected.statistic, expected.pvalue))
+    assert pair.interval[0] < pair.r < pair.interval[1]
+  assert np.isnan(n.pairs[-1].r)
+  rows = {row.quantity: row for row in fig12_shift_correlations.rows({"data": n})}
+  assert rows["data: largest R², two shifted ones"].holds
+  assert rows["data: pairs with p < 0.05"].ours.startswith(f"{sum(p.p_value < 0.05 for p in n.pairs)} of 3")

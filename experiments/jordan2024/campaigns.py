@@ -10,10 +10,12 @@ from jaxtyping import Int
 
 import vmapseeds as vs
 from experiments.frame import Campaign, duration
+from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
 DURATIONS = ("untrained", "short", "medium", "long")
 PRINTED_EPOCHS = dict(zip(DURATIONS, (0, 4, 16, 64), strict=True))  # the paper's
+TEST_SETS = ("test", *shifts.NAMES)  # of the campaigns in figures 9 and 12
 
 
 class Scale(NamedTuple):
@@ -46,22 +48,63 @@ class Studies(NamedTuple):
   poke_eighths: tuple[int, ...]  # of the longest training, at which it is poked
 
 
-DIGITS, RESNET = vs.recipe("digits_cnn"), vs.recipe("resnet9_cifar10")
+class Ablations(NamedTuple):
+  """What the campaigns of figures 7, 9 and 12 follow from."""
+
+  recipe: vs.Recipe
+  fifth_epochs: int  # on a fifth of the data, until it is about as accurate as without augmentation
+  runs: int  # of each of the two
+  linear: vs.Recipe
+  linear_runs: int
+  finetune_examples: int
+  finetune_epochs: int
+  finetune_rates: tuple[float, float]
+  finetune_runs: int  # at each of these learning rates
+  mnist: vs.Recipe
+  mnist_runs: int
+
+
+DIGITS, RESNET, LINEAR = vs.recipe("digits_cnn"), vs.recipe("resnet9_cifar10"), vs.recipe("linear_cifar10")
+NARROW, MNIST = vs.recipe("narrow_cifar10"), vs.recipe("narrow_mnist")
+# All examples are one batch, so that runs differ in where they begin alone, and go to the same optimum.
+CONVERGED = LINEAR.replace(batch_size=50_000, epochs=200, lr=0.02, weight_decay=0.3, schedule="constant")
 STUDIES = {
   "smoke": Studies(DIGITS.replace(epochs=1), 64, 3, 4, (1, 2), 16, (1, 2), 8, (0, 4)),
   "laptop": Studies(DIGITS, 1, 10, 100, (1, 4, 16, 32, 64), 250, (1, 16, 64), 60, (0, 1, 2, 4, 7)),
   "gpu": Studies(RESNET.replace(epochs=16), 8, 8, 50, (1, 4, 16, 32), 100, (4, 32), 50, (0, 1, 2, 4, 6, 7)),
   "paper": Studies(RESNET, 1, 100, 1000, (1, 4, 16, 32, 64, 128), 4000, (4, 128), 1000, (0, 1, 2, 4, 6, 7)),
 }
+ABLATIONS = {
+  "smoke": Ablations(
+    recipe=DIGITS.replace(epochs=1), fifth_epochs=1, runs=8,
+    linear=CONVERGED.replace(dataset="digits", batch_size=1000), linear_runs=4, finetune_examples=100,
+    finetune_epochs=1, finetune_rates=(0.05, 0.4), finetune_runs=8, mnist=DIGITS.replace(epochs=1), mnist_runs=16,
+  ),
+  "laptop": Ablations(
+    recipe=NARROW.replace(epochs=4), fifth_epochs=16, runs=32, linear=CONVERGED.replace(batch_size=10_000),
+    linear_runs=8, finetune_examples=500, finetune_epochs=5, finetune_rates=(0.01, 0.2), finetune_runs=150,
+    mnist=MNIST, mnist_runs=60,
+  ),
+  "gpu": Ablations(
+    recipe=RESNET.replace(epochs=16), fifth_epochs=64, runs=50, linear=CONVERGED, linear_runs=50,
+    finetune_examples=3000, finetune_epochs=3, finetune_rates=(0.05, 1.0), finetune_runs=300, mnist=MNIST,
+    mnist_runs=500,
+  ),
+  "paper": Ablations(
+    recipe=RESNET, fifth_epochs=64, runs=1000, linear=CONVERGED, linear_runs=1000, finetune_examples=3668,
+    finetune_epochs=3, finetune_rates=(0.05, 1.0), finetune_runs=1000, mnist=MNIST, mnist_runs=1000,
+  ),
+}  # fmt: skip
 TRAIN = {"digits": 1000, "mnist": 60_000, "cifar10": 50_000}
 
 
 def campaigns(scale: str) -> dict[str, Campaign]:
   """Every campaign of the paper's at a scale."""
-  studies = STUDIES[scale]
+  studies, ablated = STUDIES[scale], ABLATIONS[scale]
   return {
     **durations(SCALES[scale]),
     **binary_tasks(studies),
+    **ablations(ablated),
     **learning_rates(studies),
     **sources(studies),
     **pokes(studies),
@@ -69,11 +112,12 @@ def campaigns(scale: str) -> dict[str, Campaign]:
 
 
 def durations(scale: Scale) -> dict[str, Campaign]:
-  """Independent runs of four durations: figures 1 to 5, 13 and 14."""
-  return {
+  """Independent runs of four durations: figures 1 to 5, 13 and 14; the longest on shifted test sets too: 9 and 12."""
+  found = {
     name: Campaign(scale.recipe.replace(epochs=epochs), scale.runs)
     for name, epochs in zip(DURATIONS, scale.epochs, strict=True)
   }
+  return found | {"long": found["long"]._replace(recipe=found["long"].recipe.replace(test_sets=TEST_SETS))}
 
 
 def said(name: str, epochs: int) -> str:
@@ -93,6 +137,35 @@ def label_maps() -> Int[np.ndarray, "tasks classes"]:
   """The 511 ways to split ten classes into two groups: class 0 is in group 0, and some other class in group 1."""
   others = np.arange(1, 2**9)[:, None] >> np.arange(9) & 1
   return np.pad(others, ((0, 0), (1, 0)))
+
+
+def ablations(sizes: Ablations) -> dict[str, Campaign]:
+  """A linear model; no augmentation, a fixed fifth of the data; a network for half of the classes, finetuned: figure 7.
+
+  It is finetuned on the same few examples of the other classes, in two groups, so that its last layer is new.
+  """
+  recipe, runs = sizes.recipe, vs.Runs.independent(sizes.runs)
+  fifth = runs.subset(np.arange(TRAIN[recipe.dataset] // 5))
+  few = vs.Runs.independent(sizes.finetune_runs).subset(np.arange(sizes.finetune_examples))
+  all_at_once = vs.Runs.independent(sizes.linear_runs).subset(np.arange(sizes.linear.batch_size))
+  first, others = (0, 1, 2, 3, 4, *(-1,) * 5), (*(-1,) * 5, 0, 0, 0, 1, 1)
+  finetuned = recipe.replace(classes=others, epochs=sizes.finetune_epochs, batch_size=20)
+  return {
+    "linear": Campaign(sizes.linear, all_at_once),
+    "no_augmentation": Campaign(recipe.replace(augment=""), runs),
+    "fifth_of_data": Campaign(recipe.replace(epochs=sizes.fifth_epochs), fifth),
+    "pretrained": Campaign(recipe.replace(classes=first), 1, keep=("keep_params",)),
+    "finetuned": Campaign(finetuned, vs.Runs.sweep(lr=sizes.finetune_rates, seeds=few), start_from="pretrained"),
+    "mnist": Campaign(sizes.mnist.replace(test_sets=TEST_SETS), sizes.mnist_runs),
+  }
+
+
+SHIFTED = ("long", "mnist")  # the campaigns of figures 9 and 12
+
+
+def data_of(campaign: Campaign) -> str:
+  """A campaign's data set and duration in words."""
+  return f"{campaign.recipe.dataset}, {duration(campaign.recipe.epochs)}"
 
 
 # The paper's 13, of which the tenth is its recipe's own 0.5.

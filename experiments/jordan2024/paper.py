@@ -76,3 +76,40 @@ FIRST_STEP = Printed("about as a poke", "appendix D.2")
 # Figure 6. It says neither which R² nor how many runs a task had.
 CALIBRATION_FIT = Printed("0.996, not said of which R²", "section 3.4, figure 6")
 BINOMIAL_MSE = Printed("70.5 [70]", "section 3.4")
+
+# Figure 7.
+LINEAR_SD = Printed("below 0.01 %", "section 3.4, figure 7")
+ABLATED_MEAN = Printed("about 87.5 %", "section 4.2")
+ABLATED_RATIO = Printed("over 3.5", "section 4.2")
+ENSEMBLES = {
+  "without": Printed(0.912, "section 4.2"),
+  "fifth": Printed(0.898, "section 4.2"),
+  "difference": Printed("1.4 %", "from 91.2 and 89.8 %"),
+}
+FINETUNED = {  # BERT base and large on MRPC, 1,000 runs each
+  "small": {
+    "sd": Printed(0.0080, "section 4.1, BERT base"),
+    "distribution": Printed(0.0021, "section 4.1, BERT base; 1.5 standard errors above 0"),
+    "correlation": Printed("nearly none", "section 4.1, BERT base"),
+    "gain": Printed(0.0009, "section 4.1, BERT base"),
+  },
+  "large": {
+    "sd": Printed(0.0224, "section 4.1, BERT large"),
+    "distribution": Printed(0.0208, "section 4.1, BERT large"),
+    "correlation": Printed("clear", "section 4.1, BERT large"),
+    "gain": None,
+  },
+}
+
+# Figures 9 and 12 [10]: 1,000 ResNet-18 on ImageNet's validation set; ImageNet-R, ObjectNet and Sketch are shifted.
+SHIFT_MEAN = {"test": Printed(0.71, "appendix C, ImageNet")}
+SHIFT_SD = {"test": Printed(0.00118, "appendix C, ImageNet")}
+SHIFT_DISTRIBUTION_SD = {
+  "test": Printed("0.034 %", "appendix C, ImageNet; 1.9 standard errors above 0"),
+  "shifted": Printed("0.179 to 0.257 %", "appendix C: ImageNet-R, ObjectNet, Sketch"),
+}
+SIGNIFICANT_PAIRS = Printed("4 of 10", "figure 12 [10]")
+LARGEST_R_SQUARED = {
+  "test": Printed("below 0.01", "figure 12 [10]"),
+  "shifted": Printed("0.14, p < 1e-8", "appendix C: ImageNet-R and Sketch"),
+}

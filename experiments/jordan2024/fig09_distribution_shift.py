@@ -1,0 +1,79 @@
+"""Jordan 2024, figure 9, section 4.4 and appendix C: variance between runs on shifted test sets.
+
+On the test set runs vary about as independent errors would, on shifted ones much more. The paper has ImageNet and its
+shifted versions; here CIFAR-10 and MNIST are shifted: blurred, noisy, of less contrast, translated, inverted.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import frame
+from experiments.frame import Row, Spread, Trained, between, percent, spread_of_tallies
+from experiments.jordan2024 import paper
+from experiments.jordan2024.campaigns import SHIFTED, data_of
+from experiments.jordan2024.fig05_distribution_variance import Variance, variance
+from vmapseeds.reports import plots
+
+TITLE = "Figure 9: distribution shift makes runs differ"
+PANELS = 8
+
+
+class Shift(NamedTuple):
+  """The runs of a campaign on one test set."""
+
+  accuracy: Spread
+  variance: Variance
+
+
+def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
+  """By data set and test set; the first is not shifted."""
+  found = {}
+  for name in SHIFTED:
+    campaign = trained.campaigns[name]
+    of_set = {test_set: trained.tallies(name, test_set) for test_set in campaign.recipe.test_sets}
+    epochs = trained.epochs(name)
+    found[data_of(campaign)] = {s: Shift(spread_of_tallies(t), variance(epochs, t)) for s, t in of_set.items()}
+  return found
+
+
+def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
+  lines = []
+  for data, shifts in numbers.items():
+    unshifted = next(iter(shifts))
+    for name, s in shifts.items():
+      v, plain = s.variance, name == unshifted
+      what = f"{data}, {'test set' if plain else name}"
+      holds = () if plain else frame.below(shifts[unshifted].variance.interval, v.interval)
+      kind = "test" if plain else "shifted"
+      lines += [
+        Row.of(f"mean accuracy, {what}", paper.SHIFT_MEAN.get(kind), percent(*s.accuracy[2:4]), v.runs),
+        Row.of(f"sd of accuracy, {what}", paper.SHIFT_SD.get(kind), percent(v.test_set, v.test_set_se), v.runs),
+        Row.of(f"sd on the distribution, {what}", paper.SHIFT_DISTRIBUTION_SD[kind],
+               between(v.distribution, *v.interval, 100, " %"), v.runs, *holds),
+      ]  # fmt: skip
+  return lines
+
+
+def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
+  """The accuracies on each test set of the first data set; then the deviations on those of each."""
+  first = next(iter(numbers.values()))
+  for ax, (name, s) in zip(axes, first.items(), strict=False):
+    plots.accuracy_histogram(s.accuracy.accuracies, ax, examples=s.accuracy.examples,
+                             independent_sd=s.variance.independent)  # fmt: skip
+    ax.set_title(f"{next(iter(numbers))}: {name}")
+    frame.legend_above(ax)
+  for ax, (data, shifts) in zip(axes[-len(numbers) :], numbers.items(), strict=True):
+    of_each = [s.variance for s in shifts.values()]
+    series = {
+      "test set": [(v.test_set, v.test_set - v.test_set_se, v.test_set + v.test_set_se) for v in of_each],
+      "errors independent": [(v.independent, None, None) for v in of_each],
+      "distribution": [(v.distribution, *v.interval) for v in of_each],
+    }
+    plots.sds_side_by_side(list(shifts), series, ax, below=[np.isnan(v.distribution) for v in of_each])
+    ax.set_title(data, pad=22)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

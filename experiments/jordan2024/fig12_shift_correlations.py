@@ -1,0 +1,131 @@
+"""Jordan 2024, figure 12 [10] and appendix C: is a run that is good on one test set good on another?
+
+Squared correlations over runs between the accuracies on a test set and its shifted versions, all pairs. The shifted
+images are the same ones, on which a run would be lucky again: so of two test sets the accuracy is that on the even
+examples of the first and on the odd ones of the second. p-values are two-sided, of Student's t, for each pair alone.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from experiments import frame
+from experiments.frame import Row, Trained
+from experiments.jordan2024 import paper
+from experiments.jordan2024.campaigns import SHIFTED, data_of
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Figure 12 [10]: correlations between the accuracies on shifted test sets"
+PANELS = 4
+LEVEL = 0.05
+
+
+class Pair(NamedTuple):
+  """Two test sets: correlation over runs of the accuracies on them, with its interval."""
+
+  first: str
+  second: str
+  r: float
+  interval: tuple[float, float]
+  p_value: float
+
+  @property
+  def size(self) -> tuple[float, float]:
+    """The interval of |r|."""
+    low, high = self.interval
+    return (max(0.0, low, -high), max(abs(low), abs(high)))
+
+
+class Correlations(NamedTuple):
+  """Of one data set; `accuracies` by test set on its even and odd examples. The first test set is not shifted."""
+
+  runs: int
+  accuracies: dict[str, Float[np.ndarray, "runs 2"]]
+  pairs: list[Pair]
+
+
+def compute(trained: Trained) -> dict[str, Correlations]:
+  found = {}
+  for name in SHIFTED:
+    campaign = trained.campaigns[name]
+    of_set = {test_set: trained(name, test_set) for test_set in campaign.recipe.test_sets}
+    found[data_of(campaign)] = correlations({test_set: halves(results) for test_set, results in of_set.items()})
+  return found
+
+
+def halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
+  """The accuracies on even and odd examples of the runs that did not diverge."""
+  examples = results.sizes["example"]
+  return 1 - results.half_errors.values[~results.diverged.values] / np.array([(examples + 1) // 2, examples // 2])
+
+
+def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlations:
+  names, runs = list(accuracies), len(next(iter(accuracies.values())))
+  pairs = []
+  for i, second in enumerate(names):
+    for first in names[:i]:
+      x, y = accuracies[first][:, 0], accuracies[second][:, 1]
+      low, high = stats.correlation_interval(x, y)
+      r = float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) and np.ptp(y) else np.nan
+      p_value = float(stats.correlation_p_value(r, runs))
+      pairs.append(Pair(first, second, r, (float(low), float(high)), p_value))
+  return Correlations(runs, accuracies, pairs)
+
+
+def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
+  lines = []
+  for data, n in numbers.items():
+    unshifted = next(iter(n.accuracies))
+    known = [pair for pair in n.pairs if np.isfinite(pair.r)]
+    found = [pair for pair in known if pair.p_value < LEVEL]
+    said = f"{len(found)} of {len(known)}; chance gives {LEVEL * len(known):.2g}"
+    lines.append(Row.of(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs))
+    groups = [[pair for pair in known if (pair.first == unshifted) == plain] for plain in (True, False)]
+    strongest = [max(group, key=lambda pair: abs(pair.r)) for group in groups if group]
+    for kind, pair in zip(("test", "shifted"), strongest, strict=False):
+      holds = frame.below(strongest[0].size, pair.size) if kind == "shifted" else ()
+      what = "the test set and a shifted one" if kind == "test" else "two shifted ones"
+      said = f"{told(pair)} ({pair.first}, {pair.second})"
+      lines.append(Row.of(f"{data}: largest R², {what}", paper.LARGEST_R_SQUARED[kind], said, n.runs, *holds))
+    lines += [Row.of(f"{data}: R² of {pair.first} and {pair.second}", None, told(pair), n.runs) for pair in n.pairs]
+  return lines
+
+
+def told(pair: Pair) -> str:
+  low, high = (end**2 for end in pair.size)
+  sign = "" if pair.r > 0 else ", r below 0"
+  return f"{pair.r**2:.3f} [{low:.3f}, {high:.3f}], p = {pair.p_value:.2g}{sign}"
+
+
+def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
+  """Of each data set: R² of all pairs, starred where p < 0.05, and the accuracies of the pair with the largest."""
+  for (left, right), (data, n) in zip(axes.reshape(-1, 2), numbers.items(), strict=True):
+    names = list(n.accuracies)
+    squares = np.full((len(names), len(names)), np.nan)
+    for pair in n.pairs:
+      row, column = names.index(pair.second), names.index(pair.first)
+      squares[row, column] = pair.r**2
+      if np.isfinite(pair.r):
+        star = "*" if pair.p_value < LEVEL else ""
+        color = "white" if pair.r**2 > 0.5 else plots.INK
+        left.text(column, row, f"{pair.r**2:.2f}{star}", ha="center", va="center", fontsize="small", color=color)
+    left.imshow(squares[:, :-1], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    left.set_xticks(range(len(names) - 1), names[:-1], rotation=30, ha="right")
+    left.set_yticks(range(1, len(names)), names[1:])
+    left.set(title=f"{data}: R², * p < {LEVEL}", ylim=(len(names) - 0.5, 0.5))
+    left.spines[:].set_visible(False)
+    best = max(n.pairs, key=lambda pair: -1 if np.isnan(pair.r) else abs(pair.r))
+    x, y = 100 * n.accuracies[best.first][:, 0], 100 * n.accuracies[best.second][:, 1]
+    right.scatter(x, y, s=16, color=plots.BLUE, alpha=0.6, linewidths=0)
+    right.set(xlabel=f"accuracy, {best.first}, even examples (%)", ylabel=f"accuracy, {best.second}, odd examples (%)")
+    right.set_title(f"{data}: {n.runs} runs, R² = {best.r**2:.2f}")
+    right.spines[["top", "right"]].set_visible(False)
+    right.grid(alpha=0.25, linewidth=0.7)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)
