@@ -15,6 +15,7 @@ from jaxtyping import Int
 
 import vmapseeds as vs
 from experiments.frame import Campaign
+from experiments.jiang2022.domains import DOMAINS
 
 # What varies; AllDiff and DiffData also have a training set each.
 GROUPS = {"AllDiff": ("init", "order", "data"), "DiffData": ("data",), "DiffInit": ("init",), "DiffOrder": ("order",)}
@@ -46,24 +47,49 @@ class Scatter(NamedTuple):
 
 
 class Ensemble(NamedTuple):
-  """Runs of one configuration, a campaign for each of `GROUPS`."""
+  """Runs of one configuration, a campaign for each group."""
 
   name: str
   recipe: vs.Recipe
   examples: int
   train: int
   runs: int
+  groups: tuple[str, ...] = tuple(GROUPS)
 
   def campaigns(self) -> dict[str, str]:
     """The groups' campaigns by the groups."""
-    return {group: f"{self.name}-{group}" for group in GROUPS}
+    return {group: f"{self.name}-{group}" for group in self.groups}
+
+
+class Shift(NamedTuple):
+  """Runs trained on each domain: pairs that differ in initialisation and order, and share 80 % of the data."""
+
+  data: str
+  recipe: vs.Recipe
+  examples: int
+  pairs: int
+
+  def campaigns(self) -> dict[str, str]:
+    """The campaigns by the domain that they are trained on."""
+    return {domain: f"{self.data}-{domain}" for domain in DOMAINS}
+
+  def recipe_of(self, domain: str) -> vs.Recipe:
+    return self.recipe.replace(dataset=f"experiments.jiang2022.domains:{self.data}_{domain}", test_sets=tuple(DOMAINS))
+
+  def runs(self) -> vs.Runs:
+    """Pair after pair."""
+    sets = [
+      np.random.default_rng([1, i]).permutation(self.examples)[: self.examples * 4 // 5] for i in range(self.pairs)
+    ]
+    return vs.Runs.vary(("init", "order"), 2 * self.pairs).subset(np.repeat(sets, 2, axis=0))
 
 
 class Scale(NamedTuple):
   """What is trained, by what it is of: figures of one scale may share what stands for their data."""
 
   scatters: dict[str, Scatter]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few
-  ensembles: dict[str, Ensemble]  # cifar10, few, cifar100
+  ensembles: dict[str, Ensemble]  # cifar10, few, cifar100, and same_data
+  shift: Shift  # of PACS
 
 
 def training_sets(examples: int, size: int, runs: int) -> Int[np.ndarray, "runs size"]:
@@ -89,12 +115,13 @@ def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
   sets = training_sets(examples, size, runs)
   return {
     group: vs.Runs.vary(sources, runs).subset(sets if "data" in sources else sets[0])
-    for group, sources in GROUPS.items()
+    for group, sources in PARTNERS.items()
   }
 
 
 def ensemble(scale: str, of: str) -> dict[str, str]:
-  """The campaign of each group, of the ensemble that stands for `cifar10`, `few` or `cifar100` at a scale."""
+  """The campaign of each group, of the ensemble that stands for `cifar10`, `few` or `cifar100` at a scale; of
+  `same_data` the one group."""
   return SCALES[scale].ensembles[of].campaigns()
 
 
@@ -107,7 +134,8 @@ def campaigns(scale: str) -> dict[str, Campaign]:
   for of in SCALES[scale].ensembles.values():
     tables = groups(of.examples, of.train, of.runs)
     made |= {name: Campaign(of.recipe, tables[group]) for group, name in of.campaigns().items()}
-  return made
+  shift = SCALES[scale].shift
+  return made | {name: Campaign(shift.recipe_of(domain), shift.runs()) for domain, name in shift.campaigns().items()}
 
 
 SCATTERS = ("cifar10", "svhn", "cifar100", "few", "nin", "mlp", "mlp_few")
@@ -115,10 +143,12 @@ ENSEMBLES = ("cifar10", "few", "cifar100")
 
 _DIGITS = vs.recipe("digits_cnn", epochs=8, width=0.25, augment="")
 _SWEPT = {"lr": (0.05, 0.025), "weight_decay": (5e-4, 0.0)}
+_ENSEMBLE = Ensemble("digits", _DIGITS, 1000, 200, 8)
 
 SCALES = {
   "smoke": Scale(
     dict.fromkeys(SCATTERS, Scatter("digits", _DIGITS, 1000, 200, {"augment": ("", "cutout=2")}, _SWEPT, 2)),
-    dict.fromkeys(ENSEMBLES, Ensemble("digits", _DIGITS, 1000, 200, 8)),
+    dict.fromkeys(ENSEMBLES, _ENSEMBLE) | {"same_data": _ENSEMBLE._replace(groups=("SameData",))},
+    Shift("digits", vs.recipe("linear_cifar10", name="linear_digits", epochs=2, batch_size=100), 1000, 2),
   ),
 }

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from experiments import frame
 from experiments.frame import Row, Trained
 from experiments.jiang2022 import paper, scatter
-from experiments.jiang2022.scatter import Points, plot  # noqa: F401
+from experiments.jiang2022.scatter import Found, plot  # noqa: F401
 
 TITLE = "Figure 2: test error against disagreement on SVHN"
 PANELS = 4
 
 
-def compute(trained: Trained) -> dict[str, Points]:
+def compute(trained: Trained) -> dict[str, Found]:
   return scatter.compute(trained, "svhn")
 
 
-def rows(numbers: Mapping[str, Points]) -> list[Row]:
+def rows(numbers: Mapping[str, Found]) -> list[Row]:
   return scatter.rows(numbers, paper.RATIO)
 
 

@@ -12,7 +12,7 @@ from experiments import frame
 from experiments.frame import Printed, Row, Trained
 from experiments.jiang2022 import scatter
 from experiments.jiang2022.campaigns import GROUPS
-from experiments.jiang2022.scatter import Points
+from experiments.jiang2022.scatter import Found
 from vmapseeds.reports import plots
 
 TITLE = "Figure 10: test error against disagreement of other networks"
@@ -24,28 +24,29 @@ NETWORKS = {
 }
 
 
-def compute(trained: Trained) -> dict[str, dict[str, Points]]:
+def compute(trained: Trained) -> dict[str, dict[str, Found]]:
   return {of: scatter.compute(trained, of) for of in NETWORKS}
 
 
-def rows(numbers: Mapping[str, Mapping[str, Points]]) -> list[Row]:
+def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
   """Near is what section 3 calls the least and greatest ratio of any group; "more" is of the mean deviation."""
-  found = {of: {g: scatter.agreement(p) for g, p in groups.items()} for of, groups in numbers.items()}
   made = []
   for of, (name, printed) in NETWORKS.items():
-    for group, n in found[of].items():
-      holds = found["mlp_few"][group].deviation.low < n.deviation.high if of == "mlp" else n.ratio.meets(0.9, 1.3)
-      runs = f"{numbers[of][group].known()} pairs"
+    for group, (points, n) in numbers[of].items():
+      holds = (
+        numbers["mlp_few"][group].agreement.deviation.low < n.deviation.high if of == "mlp" else n.ratio.meets(0.9, 1.3)
+      )
+      runs = f"{points.known()} pairs"
       ours = f"{n.ratio}, deviation {n.deviation}"
       made.append(Row.of(f"error over disagreement, {name}, {group}", Printed(printed, "appendix D.3"), ours, runs,
                          holds))  # fmt: skip
   return made
 
 
-def plot(numbers: Mapping[str, Mapping[str, Points]], axes: np.ndarray) -> None:
+def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
   for ax, (of, (name, _)) in zip(axes, NETWORKS.items(), strict=True):
     for group, color in zip(GROUPS, plots.PALETTE, strict=False):
-      error, disagreement, _ = numbers[of][group]
+      error, disagreement, _ = numbers[of][group].points
       ax.plot(100 * disagreement.ravel(), 100 * error.ravel(), "o", color=color, markersize=4, alpha=0.7,
               markeredgewidth=0, label=group)  # fmt: skip
     scatter.finish(ax)

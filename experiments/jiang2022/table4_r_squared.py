@@ -25,7 +25,7 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  points = scatter.compute(trained, "cifar10")
+  points = scatter.read(trained, "cifar10")
   found = {g: {said: scatter.agreement(p.only(which)) for said, which in SETS.items()} for g, p in points.items()}
   return Numbers(points, found)
 

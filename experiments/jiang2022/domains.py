@@ -1,0 +1,31 @@
+"""Domains that stand for PACS: the images of a data set, each domain under a shift of its own.
+
+A domain is found as `experiments.jiang2022.domains:mnist_blur`: a data set whose training images are blurred, with a
+test set for each domain. All have the same images.
+"""
+
+import functools
+
+import numpy as np
+
+import vmapseeds as vs
+from vmapseeds.data import shifts, sources
+
+DOMAINS = {"clean": None, "blur": "blur-5", "noise": "noise-5", "inversion": "inversion"}  # shifts by their names
+
+
+@functools.cache
+def __getattr__(name: str) -> vs.Dataset:
+  data, _, domain = name.rpartition("_")
+  if domain not in DOMAINS or data.startswith("_"):
+    raise AttributeError(f"no domain {name}")
+  loaded = sources.load(data)
+  train, test = loaded.train, loaded.tests["test"]
+  low, high = train.inputs.min(), train.inputs.max()
+
+  def seen(images: np.ndarray, domain: str) -> np.ndarray:
+    shift = DOMAINS[domain]
+    return images if shift is None else shifts.shifted(images, shift, float(low), float(high))
+
+  tests = {other: (seen(test.inputs, other), test.targets) for other in DOMAINS}
+  return vs.Dataset(train=(seen(train.inputs, domain), train.targets), tests=tests, name=name)
