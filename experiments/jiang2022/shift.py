@@ -1,0 +1,77 @@
+"""Runs that are trained on one domain and tested on each."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from experiments.frame import Trained
+from experiments.jiang2022 import groups
+from experiments.jiang2022.campaigns import SCALES
+from experiments.jiang2022.domains import DOMAINS
+from experiments.jiang2022.groups import Group
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+MISSING = (
+  "PACS, and networks pretrained on ImageNet. The domains here are clean, blurred, noisy and inverted images of one "
+  "data set, and all networks begin from random weights"
+)
+MARKERS = dict(zip(DOMAINS, "osD^", strict=True))  # by source
+
+
+class Transfer(NamedTuple):
+  """The runs of one source on one target. Standard errors are over runs, of CACE by the bootstrap."""
+
+  runs: int
+  error: Float[np.ndarray, " pairs"]  # of each pair's first run
+  disagreement: Float[np.ndarray, " pairs"]
+  gap: float  # of the mean error and the mean disagreement of all pairs of distinct runs
+  gap_se: float
+  cace: float
+  cace_se: float
+
+
+Transfers = Mapping[str, Mapping[str, Transfer]]  # by source, and by target
+
+
+def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
+  return {
+    source: {target: transfer(groups.of_campaign(trained, name, target)) for target in DOMAINS}
+    for source, name in SCALES[trained.scale].shift.campaigns().items()
+  }
+
+
+def transfer(group: Group) -> Transfer:
+  """Rows 2i and 2i + 1 are a pair."""
+  predictions, labels, _ = group
+  first, second = predictions[0::2], predictions[1::2]
+  spread = stats.bootstrap(*group, key=jax.random.key(0), replicates=200)
+  return Transfer(
+    len(predictions), stats.error_rates(first != labels), stats.churn(first, second), float(stats.gde_gap(*group)),
+    float(stats.gde_gap_se(*group)), float(stats.cace(*group)), float(spread["cace"].se),
+  )  # fmt: skip
+
+
+def each(numbers: Transfers) -> list[tuple[str, str, Transfer]]:
+  """Source, target and what was found."""
+  return [(source, target, n) for source, by_target in numbers.items() for target, n in by_target.items()]
+
+
+def plot(numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]) -> None:
+  """A panel a target, a marker and colour a source. `draw` gives x and y."""
+  for ax, target in zip(axes, DOMAINS, strict=True):
+    for (source, marker), color in zip(MARKERS.items(), plots.PALETTE, strict=False):
+      ax.plot(*draw(numbers[source][target]), marker, color=color, alpha=0.8, markersize=6, label=f"trained on {source}")
+    ax.set_title(f"tested on {target}", fontsize="medium")
+
+
+def diagonal(ax: Axes, label: str) -> None:
+  """The line y = x, and room for all."""
+  top = max(ax.get_xlim()[1], ax.get_ylim()[1])
+  ax.plot([0, top], [0, top], color=plots.INK, linestyle="--", linewidth=1, zorder=0, label=label)
+  ax.set_xlim(0, top)
+  ax.set_ylim(0, top)
