@@ -1,4 +1,4 @@
-"""Jiang 2022, figure 5: under some shifts of the distribution disagreement still is about the test error, not under all.
+"""Jiang 2022, figure 5: under some shifts of the distribution, not all, disagreement still is about the test error.
 
 A point is a pair of runs that are trained on one domain and tested on another: x how often they differ, y the error of
 the first.
@@ -13,17 +13,17 @@ from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F40
 
 TITLE = "Figure 5: test error against disagreement under a shift of the distribution"
 PANELS = 4
-WITHIN, ACROSS = Printed("nearly equal", "section 3, table 2"), Printed("less than the error", "table 2")
+WITHIN, ACROSS = Printed("within 18 % of the error", "table 2"), Printed("less than the error", "table 2")
 
 
 def rows(numbers: Transfers) -> list[Row]:
-  """Within a domain it holds where error and disagreement may be within a quarter of another; the paper's are within
-  0.32. Across domains networks that are not pretrained disagree less than they err, in all 12 rows of table 2."""
+  """Of networks that are not pretrained, table 2 has the two within 18 % of the error where they are trained, and
+  disagreement below the error elsewhere, in all 12 rows."""
   made = []
   for source, target, n in shift.each(numbers):
     error, disagreement = n.error.mean(), n.disagreement.mean()
     apart, se = paired(n)
-    holds = abs(apart) - 2 * se < 0.25 * error if source == target else apart - 2 * se > 0
+    holds = abs(apart) - 2 * se < 0.18 * error if source == target else apart - 2 * se > 0
     ours = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}, apart {frame.percent(apart, se)}"
     printed = WITHIN if source == target else ACROSS
     made.append(Row.of(f"disagreement, {source} to {target}", printed, ours, f"{len(n.error)} pairs", holds))

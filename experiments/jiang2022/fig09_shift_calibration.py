@@ -14,6 +14,7 @@ from vmapseeds import stats
 TITLE = "Figure 9: the gap against the calibration error under a shift of the distribution"
 PANELS = 4
 PLACE = "appendix D.1, table 2"
+R_SQUARED = 0.66
 
 
 class Numbers(NamedTuple):
@@ -35,10 +36,11 @@ def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
 
 
 def rows(numbers: Numbers) -> list[Row]:
-  """R² of table 2's 32 gaps and CACE, with the two columns of its rows from Photo put right, is 0.94."""
+  """Table 2 has no R²; this is of its 16 rows of networks not pretrained, with the columns that it swaps put right."""
   value, low, high = numbers.r_squared
   runs = max(n.runs for _, _, n in shift.each(numbers.transfers))
-  made = [Row.of("R² of gap and CACE", Printed("0.94 (computed)", PLACE), between(value, low, high), runs, high >= 0.94)]
+  made = [Row.of("R² of gap and CACE", Printed(f"{R_SQUARED} (of 16 rows)", PLACE), between(value, low, high), runs,
+                 high >= R_SQUARED)]  # fmt: skip
   for source, target, n in shift.each(numbers.transfers):
     ours = f"gap {number(n.gap, n.gap_se)}, CACE {number(n.cace, n.cace_se)}"
     bounded = n.gap - 2 * n.gap_se <= n.cace

@@ -9,7 +9,6 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from experiments.frame import Trained
-from experiments.jiang2022 import groups
 from experiments.jiang2022.campaigns import SCALES
 from experiments.jiang2022.domains import DOMAINS
 from experiments.jiang2022.groups import Group
@@ -39,14 +38,18 @@ Transfers = Mapping[str, Mapping[str, Transfer]]  # by source, and by target
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
-  return {
-    source: {target: transfer(groups.of_campaign(trained, name, target)) for target in DOMAINS}
-    for source, name in SCALES[trained.scale].shift.campaigns().items()
-  }
+  made: dict[str, dict[str, Transfer]] = {}
+  for source, name in SCALES[trained.scale].shift.campaigns().items():
+    for target in DOMAINS:
+      results = trained(name, target)
+      whole = np.repeat(~results.diverged.values.reshape(-1, 2).any(1), 2)
+      group = Group(results.predictions.values[whole], results.labels.values, results.attrs["num_classes"])
+      made.setdefault(source, {})[target] = transfer(group)
+  return made
 
 
 def transfer(group: Group) -> Transfer:
-  """Rows 2i and 2i + 1 are a pair."""
+  """Of pairs of which no run diverged; rows 2i and 2i + 1 are one."""
   predictions, labels, _ = group
   first, second = predictions[0::2], predictions[1::2]
   spread = stats.bootstrap(*group, key=jax.random.key(0), replicates=200)
@@ -65,7 +68,9 @@ def plot(numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]
   """A panel a target, a marker and colour a source. `draw` gives x and y."""
   for ax, target in zip(axes, DOMAINS, strict=True):
     for (source, marker), color in zip(MARKERS.items(), plots.PALETTE, strict=False):
-      ax.plot(*draw(numbers[source][target]), marker, color=color, alpha=0.8, markersize=6, label=f"trained on {source}")
+      ax.plot(
+        *draw(numbers[source][target]), marker, color=color, alpha=0.8, markersize=6, label=f"trained on {source}"
+      )
     ax.set_title(f"tested on {target}", fontsize="medium")
 
 

@@ -1,0 +1,48 @@
+"""Jiang 2022, figure 13: runs that differ in initialisation and order, on one training set (SameData).
+
+Left, test error against disagreement over configurations; right, the calibration of an ensemble.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import frame
+from experiments.frame import Row, Trained
+from experiments.jiang2022 import fig06_calibration as fig06
+from experiments.jiang2022 import groups, paper, scatter
+from experiments.jiang2022.fig06_calibration import Curve
+from experiments.jiang2022.scatter import Found
+from vmapseeds.reports import plots
+
+TITLE = "Figure 13: initialisation and order vary together"
+PANELS = 2
+
+
+class Numbers(NamedTuple):
+  scatter: dict[str, Found]
+  calibration: dict[str, Curve]
+
+
+def compute(trained: Trained) -> Numbers:
+  curves = {name: fig06.calibration(group) for name, group in groups.read(trained, "same_data").items()}
+  return Numbers(scatter.compute(trained, "cifar10", ["SameData"]), curves)
+
+
+def rows(numbers: Numbers) -> list[Row]:
+  return scatter.rows(numbers.scatter, paper.RATIO) + fig06.rows(numbers.calibration, 13)
+
+
+def plot(numbers: Numbers, axes: np.ndarray) -> None:
+  left, right = axes
+  scatter.plot(numbers.scatter, [left])
+  for name, n in numbers.calibration.items():
+    low, high = n.curve.accuracy - n.se, n.curve.accuracy + n.se
+    plots.calibration_curve(
+      n.curve.confidence, n.curve.accuracy, right, low=low, high=high, label=f"{name}, {n.runs} runs"
+    )
+  right.legend(frameon=False, fontsize="small")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

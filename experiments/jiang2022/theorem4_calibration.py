@@ -1,0 +1,93 @@
+"""Jiang 2022, theorems 4.1, B.1 and 4.2: a calibrated ensemble errs as often as its runs disagree, others within CACE.
+
+Theorem 4.2 is of a law of runs. Its finite form, exact for any runs, has the R² pairs of R runs, those of a run with
+itself among them, and CACE with a bin for each number of votes:
+
+    |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
+
+Theorems 4.1 and B.1: with labels drawn from the ensemble's own vote fractions it is calibrated, and the gap is gone.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import frame
+from experiments.frame import Printed, Row, Trained, number
+from experiments.jiang2022 import groups
+from experiments.jiang2022.groups import Group
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Theorems 4.1, B.1 and 4.2: the gap of error and disagreement, and the calibration error"
+
+
+class Bounds(NamedTuple):
+  """What theorem 4.2 orders, all with self-pairs."""
+
+  runs: int
+  gap: float
+  refined: float  # with the factor 1 - q, which the proof drops
+  cace: float
+  binned: float  # CACE of 10 bins, which bounds nothing
+  calibrated: float  # error less disagreement, with labels from the ensemble itself; mean over draws of them
+  calibrated_se: float
+
+
+def compute(trained: Trained) -> dict[str, Bounds]:
+  return {name: bounds(group) for name, group in groups.read(trained, "cifar10").items()}
+
+
+def bounds(group: Group, draws: int = 50) -> Bounds:
+  predictions, _, classes = group
+  drawn = calibrated_gaps(predictions, classes, draws)
+  return Bounds(
+    len(predictions), float(stats.gde_gap(*group, self_pairs=True)),
+    *(float(stats.cace_exact_levels(*group, refined=refined)) for refined in (True, False)), float(stats.cace(*group)),
+    float(drawn.mean()), float(drawn.std(ddof=1) / np.sqrt(draws)),
+  )  # fmt: skip
+
+
+def calibrated_gaps(predictions: np.ndarray, classes: int, draws: int) -> np.ndarray:
+  """Mean error less disagreement where each example's label is what a run drawn at random predicts."""
+  rng = np.random.default_rng(0)
+  disagreement = float(stats.expected_disagreement(predictions, classes, self_pairs=True))
+  examples = np.arange(predictions.shape[1])
+  labels = (predictions[rng.integers(0, len(predictions), len(examples)), examples] for _ in range(draws))
+  return np.array([(predictions != of_draw).mean() - disagreement for of_draw in labels])
+
+
+def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
+  made = []
+  for group, n in numbers.items():
+    calibrated = abs(n.calibrated) < 3 * n.calibrated_se
+    made += [
+      Row.of(f"gap if calibrated, {group}", Printed("0", "theorems 4.1 and B.1"),
+             number(n.calibrated, n.calibrated_se), n.runs, calibrated),
+      Row.of(f"gap, and CACE at exact levels, {group}", Printed("gap at most CACE", "theorem 4.2"),
+             f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}", n.runs, n.gap <= n.refined <= n.cace),
+    ]  # fmt: skip
+  least, most = (f(numbers, key=lambda group: numbers[group].gap) for f in (min, max))
+  tracks = numbers[least].cace < numbers[most].cace
+  ours = f"{least} {numbers[least].cace:.3f}, {most} {numbers[most].cace:.3f}"
+  made.append(Row.of("CACE where the gap is least, and greatest", Printed("goes with the gap", "section 5, table 1"),
+                     ours, numbers[least].runs, tracks))  # fmt: skip
+  return made
+
+
+def plot(numbers: Mapping[str, Bounds], axes: np.ndarray) -> None:
+  (ax,) = axes
+  x = np.arange(len(numbers))
+  shown = (("gap", "gap, with self-pairs"), ("refined", "bound with the factor 1 − q"), ("cace", "CACE, exact levels"),
+           ("binned", "CACE, 10 bins: no bound"))  # fmt: skip
+  for (field, label), marker, color in zip(shown, "os^x", plots.PALETTE, strict=False):
+    ax.plot(x, [getattr(n, field) for n in numbers.values()], marker, color=color, markersize=7, label=label)
+  ax.set_xticks(x, list(numbers))
+  ax.set_ylim(bottom=0)
+  ax.set_ylabel("gap, calibration error")
+  frame.legend_above(ax)
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

@@ -1,0 +1,89 @@
+"""Jiang 2022, corollary B.1.1: the variance of disagreement over pairs is bounded by that of the error over runs.
+
+    Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
+
+which under GDE, ETE = EDR, is the paper's bound. κ is 1 where some two runs never err together on an example, and 1/2
+where each pair disagrees as often as its runs err.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments import frame
+from experiments.frame import Printed, Row, Trained, number
+from experiments.jiang2022 import groups
+from experiments.jiang2022.groups import Group
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Corollary B.1.1: the variance of disagreement, and its bound"
+PLACE = "corollary B.1.1"
+
+
+class Variances(NamedTuple):
+  runs: int
+  disagreement_sd: float  # over pairs
+  error_sd: float  # over runs
+  kappa: float
+  bound_sd: float
+  ratio_se: float  # of the sd of disagreement over that of errors, by the jackknife over runs
+
+
+def compute(trained: Trained) -> dict[str, Variances]:
+  return {name: variances(group) for name, group in groups.read(trained, "cifar10").items()}
+
+
+def variances(group: Group) -> Variances:
+  found = stats.disagreement_variance(*group)
+  matrix = stats.disagreement_matrix(group.predictions)
+  errors = stats.error_rates(group.predictions != group.labels)
+  every = np.arange(len(errors))
+  left_out = np.array([ratio(matrix, errors, np.delete(every, i)) for i in every])
+  se = np.sqrt((len(every) - 1) * left_out.var())
+  return Variances(len(every), float(np.sqrt(found.variance)), float(errors.std(ddof=1)), float(found.kappa),
+                   float(np.sqrt(found.bound)), float(se))  # fmt: skip
+
+
+def ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
+  """The sd of disagreement over pairs of some runs, over the sd of their errors."""
+  of_pairs = matrix[np.ix_(runs, runs)][np.triu_indices(len(runs), 1)]
+  return of_pairs.std() / errors[runs].std(ddof=1)
+
+
+def rows(numbers: Mapping[str, Variances]) -> list[Row]:
+  """Table 1's ratios are from 1 to 1.3; about 1 is within a third."""
+  made = []
+  for group, n in numbers.items():
+    among, se = n.disagreement_sd / n.error_sd, n.ratio_se
+    made += [
+      Row.of(f"sd of disagreement, and its bound, {group}", Printed("at most the bound", PLACE),
+             f"{100 * n.disagreement_sd:.3g} % ≤ {100 * n.bound_sd:.3g} %", n.runs, n.disagreement_sd <= n.bound_sd),
+      Row.of(f"κ, {group}", Printed("between 1/2 and 1", "appendix B.2"), f"{n.kappa:.3f}", n.runs,
+             0.5 <= n.kappa <= 1),
+      Row.of(f"sd of disagreement over sd of error, {group}", Printed("about 1", "appendix B.2, table 1"),
+             number(among, se), n.runs, among - 2 * se < 4 / 3 and among + 2 * se > 3 / 4),
+    ]  # fmt: skip
+  return made
+
+
+def plot(numbers: Mapping[str, Variances], axes: np.ndarray) -> None:
+  (ax,) = axes
+  x = np.arange(len(numbers))
+  shown = (
+    ("error_sd", "test error, over runs"),
+    ("disagreement_sd", "disagreement, over pairs"),
+    ("bound_sd", "bound"),
+  )
+  for (field, label), marker, color in zip(shown, "os_", plots.PALETTE, strict=False):
+    ax.plot(x, [100 * getattr(n, field) for n in numbers.values()], marker, color=color, markersize=8, label=label)
+  ax.set_xticks(x, list(numbers))
+  ax.set_yscale("log")
+  ax.set_ylabel("standard deviation (%)")
+  ax.margins(y=0.3)
+  ax.legend(frameon=False, fontsize="small")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

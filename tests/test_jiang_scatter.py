@@ -1,0 +1,224 @@
+"""Jiang's scatter plots, shifts and theorems: tables of runs, numbers against loops, laws of which the answer is known."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from experiments.jiang2022 import campaigns, domains, fig05_shift, fig09_shift_calibration, fig15_pairs, scatter, shift
+from experiments.jiang2022 import table4_r_squared as table4
+from experiments.jiang2022 import theorem4_calibration as theorem4
+from experiments.jiang2022 import theoremB1_variance as corollary
+from experiments.jiang2022.groups import Group
+from experiments.jiang2022.scatter import Estimate, Points
+from vmapseeds.data import load
+
+CLASSES = 4
+
+
+def some_runs(runs: int, examples: int = 200, certainty: float = 0.7) -> Group:
+  """Runs that predict the label with some probability, else any class."""
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, CLASSES, examples)
+  guesses = rng.integers(0, CLASSES, (runs, examples))
+  return Group(np.where(rng.random((runs, examples)) < certainty, labels, guesses), labels, CLASSES)
+
+
+def test_partners_differ_from_the_first_run_in_what_their_group_varies():
+  runs = campaigns.stars(examples=50, size=20, pairs=2)
+  assert len(runs) == 12
+  for first in (0, 6):
+    for i, (group, sources) in enumerate(campaigns.PARTNERS.items(), first + 1):
+      differ = {s for s in ("init", "order", "augment", "dropout") if runs.seeds[s][i] != runs.seeds[s][first]}
+      assert differ == {*sources} - {"data"}, group
+      shared = {*runs.subset_indices[i]} & {*runs.subset_indices[first]}
+      assert len(shared) == (0 if "data" in sources else 20), group
+  assert runs.seeds["init"][0] != runs.seeds["init"][6]
+  more = campaigns.stars(50, 20, 3)
+  assert all((more.seeds[s][:12] == seeds).all() for s, seeds in runs.seeds.items())
+  np.testing.assert_array_equal(more.subset_indices[:12], runs.subset_indices)
+
+
+def test_a_scatter_plot_has_a_campaign_for_each_recipe_and_a_row_for_each_run():
+  plot = campaigns.SCALES["smoke"].scatters["cifar10"]
+  assert [recipe.augment for recipe in plot.recipes().values()] == ["", "cutout=2"]
+  runs = plot.runs()
+  swept = np.stack([runs.values["lr"], runs.values["weight_decay"]], 1).reshape(plot.pairs, 6, 4, 2)
+  assert (swept == swept[0, 0]).all()
+  assert len({tuple(row) for row in swept[0, 0]}) == 4
+  assert np.ptp(runs.seeds["init"].reshape(plot.pairs, 6, 4), axis=2).max() == 0
+
+
+def test_errors_and_disagreements_equal_loops():
+  rng = np.random.default_rng(1)
+  pairs, configurations = 2, 3
+  predictions, labels = rng.integers(0, 3, (pairs * 6 * configurations, 40)), rng.integers(0, 3, 40)
+  diverged = np.zeros(len(predictions), bool)
+  diverged[[3 * configurations + 1, 6 * configurations]] = True  # a partner (DiffInit), and a first run
+  found = scatter.stars(predictions, diverged, labels, pairs)
+  for i, group in enumerate(campaigns.PARTNERS, 1):
+    for pair in range(pairs):
+      for c in range(configurations):
+        a, b = (pair * 6 * configurations + member * configurations + c for member in (0, i))
+        error, disagreement = found[group][0][pair, c], found[group][1][pair, c]
+        if diverged[a] or diverged[b]:
+          assert np.isnan(error)
+          assert np.isnan(disagreement)
+        else:
+          assert error == np.mean(predictions[a] != labels)
+          assert disagreement == np.mean(predictions[a] != predictions[b])
+  assert np.isnan(found["DiffInit"][0]).sum() == 2
+  assert np.isnan(found["DiffData"][0]).sum() == 1
+
+
+def some_points(configurations: int, pairs: int, noise: float, ratio: float = 1.0) -> Points:
+  rng = np.random.default_rng(2)
+  law = rng.uniform(0.2, 0.4, configurations)[:, None]
+  error, disagreement = (law * r + noise * rng.standard_normal((configurations, pairs)) for r in (ratio, 1))
+  return Points(error, disagreement, np.arange(configurations) % 2 == 0)
+
+
+def test_agreement_equals_scipy_and_leaves_out_what_diverged():
+  points = some_points(20, 2, 0.02)
+  points.error[3, 1] = points.disagreement[3, 1] = np.nan
+  n = scatter.agreement(points)
+  known = ~np.isnan(points.error.ravel())
+  x, y = points.disagreement.ravel()[known], points.error.ravel()[known]
+  assert points.known() == len(x) == 39
+  assert n.r_squared.value == pytest.approx(scipy.stats.pearsonr(x, y).statistic ** 2)
+  assert n.kendall_tau.value == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
+  assert n.ratio.value == pytest.approx(y.mean() / x.mean())
+  assert n.deviation.value == pytest.approx(np.mean(abs(y - x) / (0.5 * (x + y))))
+  for estimate in n:
+    assert estimate.low < estimate.value < estimate.high
+
+
+@pytest.mark.parametrize(("ratio", "noise", "holds"), [(1.0, 0.001, True), (1.6, 0.001, False), (1.0, 0.1, None)])
+def test_verdicts_of_a_scatter_plot(ratio, noise, holds):
+  points = some_points(32, 2, noise, ratio)
+  rows = scatter.rows({"AllDiff": scatter.Found(points, scatter.agreement(points))}, {"AllDiff": (0.9, 1.0)}, True)
+  of_ratio, of_r_squared, of_tau = rows
+  assert of_r_squared[1:3] == ("0.986", "table 4")
+  assert of_tau[1:3] == ("0.899", "table 5")
+  if holds is None:
+    assert not of_r_squared.holds
+    assert "errors of configurations have sd" in of_r_squared.why
+  else:
+    assert of_ratio.holds == holds
+    assert of_r_squared.holds
+    assert of_tau.holds
+
+
+def test_tables_take_configurations_with_and_without_augmentation_apart():
+  points = some_points(8, 1, 0.01)
+  assert points.only(True).error.tolist() == points.error[::2].tolist()
+  assert points.only(False).error.tolist() == points.error[1::2].tolist()
+  found = {said: scatter.agreement(points.only(which)) for said, which in table4.SETS.items()}
+  rows = table4.rows(table4.Numbers({"DiffOrder": points}, {"DiffOrder": found}), "kendall_tau")
+  assert [(row.paper, row.where) for row in rows] == [("0.582", "table 5"), ("0.626", "table 5"), ("0.807", "table 5")]
+  one = scatter.agreement(points.only(True))
+  assert rows[1].ours == str(one.kendall_tau)
+
+
+def test_means_of_pairs_lose_noise_and_keep_what_pairs_share():
+  noisy = fig15_pairs.averaged(some_points(32, 4, 0.05))
+  assert noisy.left.meets(0.4, 0.6)  # independent noise of 4 pairs halves
+  assert noisy.mean.points.error.shape == (32, 1)
+  assert noisy.pairs == 4
+  assert fig15_pairs.rows(noisy)[2].holds in (True, False)
+  biased = fig15_pairs.averaged(some_points(32, 4, 0.001, ratio=1.5))
+  assert biased.left.value > 0.99
+  row = fig15_pairs.rows(biased)[2]
+  assert row.holds is False
+  assert "what all pairs share stays" in row.why
+  gone = some_points(3, 2, 0.01)
+  gone.error[1, 0] = gone.disagreement[1, 0] = np.nan
+  assert len(fig15_pairs.averaged(gone).one.points.error) == 2
+
+
+def test_transfers_equal_loops():
+  group = some_runs(6)
+  n, P, y = shift.transfer(group), group.predictions, group.labels
+  assert n.error.tolist() == [np.mean(P[i] != y) for i in (0, 2, 4)]
+  assert n.disagreement.tolist() == [np.mean(P[i] != P[i + 1]) for i in (0, 2, 4)]
+  pairs = [np.mean(P[a] != P[b]) for a in range(6) for b in range(a)]
+  assert n.gap == pytest.approx(abs(np.mean(y != P) - np.mean(pairs)))
+  apart, se = fig05_shift.paired(n)
+  assert apart == pytest.approx(np.mean(n.error - n.disagreement))
+  assert se == pytest.approx(scipy.stats.sem(n.error - n.disagreement))
+
+
+def test_verdicts_under_a_shift():
+  one = shift.transfer(some_runs(6))
+  less = one._replace(error=one.disagreement * 2)
+  numbers = {"clean": {"clean": one._replace(error=one.disagreement * 1.1), "blur": less}, "blur": {"clean": one}}
+  assert [row.holds for row in fig05_shift.rows(numbers)] == [True, True, False]
+  correlated = fig09_shift_calibration.correlated(np.arange(9.0), 2 * np.arange(9.0))
+  assert correlated == pytest.approx((1, 1, 1))
+
+
+def test_a_domain_is_trained_and_tested_on_its_shift():
+  clean, turned = domains.digits_clean, domains.digits_inversion
+  digits = load("digits")
+  np.testing.assert_array_equal(clean.train.inputs, digits.train.inputs)
+  np.testing.assert_array_equal(turned.train.inputs, 16 - digits.train.inputs)
+  np.testing.assert_array_equal(turned.tests["clean"].inputs, digits.tests["test"].inputs)
+  for domain in domains.DOMAINS:
+    np.testing.assert_array_equal(clean.tests[domain].inputs, getattr(domains, f"digits_{domain}").tests[domain].inputs)
+    np.testing.assert_array_equal(clean.tests[domain].targets, digits.tests["test"].targets)
+  with pytest.raises(AttributeError):
+    domains.digits_night  # noqa: B018
+
+
+def test_pairs_under_a_shift_share_four_fifths_of_the_data():
+  runs = campaigns.SCALES["smoke"].shift._replace(pairs=3).runs()
+  assert runs.subset_indices.shape == (6, 800)
+  np.testing.assert_array_equal(runs.subset_indices[0::2], runs.subset_indices[1::2])
+  assert len({*runs.subset_indices[0]}) == 800
+  assert (runs.subset_indices[0] != runs.subset_indices[2]).any()
+  assert len({*runs.seeds["init"]}) == len({*runs.seeds["order"]}) == 6
+
+
+def test_theorem_4_2_equals_loops_and_calibrated_ensembles_have_no_gap():
+  group = some_runs(7)
+  n, P, y = theorem4.bounds(group), group.predictions, group.labels
+  assert n.gap == pytest.approx(abs(np.mean(y != P) - np.mean([(a != b).mean() for a in P for b in P])))
+  levels = np.zeros((8, 2))
+  for x in range(len(y)):
+    for k in range(CLASSES):
+      votes = (P[:, x] == k).sum()
+      levels[votes] += (y[x] == k) - votes / 7, 0
+  cace = [(1 - v / 7 if refined else 1) * abs(levels[v, 0]) for refined in (True, False) for v in range(8)]
+  assert n.refined == pytest.approx(sum(cace[:8]) / len(y))
+  assert n.cace == pytest.approx(sum(cace[8:]) / len(y))
+  assert n.gap <= n.refined <= n.cace
+  assert abs(n.calibrated) < 3 * n.calibrated_se < 0.02
+  rows = theorem4.rows({"AllDiff": n, "DiffInit": n._replace(gap=n.gap + 1)})
+  assert [row.holds for row in rows] == [True, True, True, False, False]
+
+
+def test_corollary_b_1_1_equals_loops():
+  group = some_runs(6)
+  n, P, y = corollary.variances(group), group.predictions, group.labels
+  error = [np.mean(p != y) for p in P]
+  pairs = [(a, b) for a in range(6) for b in range(a)]
+  dis = [np.mean(P[a] != P[b]) for a, b in pairs]
+  assert n.kappa == pytest.approx(max(d / (error[a] + error[b]) for d, (a, b) in zip(dis, pairs, strict=True)))
+  assert n.disagreement_sd == pytest.approx(np.std(dis))
+  assert n.error_sd == pytest.approx(np.std(error, ddof=1))
+  bound = n.kappa**2 * (2 * np.var(error, ddof=1) + 4 * np.mean(error) ** 2) - np.mean(dis) ** 2
+  assert n.bound_sd == pytest.approx(bound**0.5)
+  assert n.disagreement_sd <= n.bound_sd
+  without = []
+  for out in range(6):
+    some = [d for d, pair in zip(dis, pairs, strict=True) if out not in pair]
+    without.append(np.std(some) / np.std(np.delete(error, out), ddof=1))
+  assert n.ratio_se == pytest.approx((5 * np.var(without)) ** 0.5)
+
+
+def test_estimates():
+  estimate = Estimate(0.5, 0.4, 0.6)
+  assert str(estimate) == "0.5 [0.4, 0.6]"
+  assert estimate.reaches(0.6)
+  assert not estimate.reaches(0.61)
+  assert estimate.meets(0.6, 1)
+  assert not estimate.meets(0.61, 1)
