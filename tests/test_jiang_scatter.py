@@ -217,7 +217,7 @@ def test_corollary_b_1_1_equals_loops():
 
 def test_estimates():
   estimate = Estimate(0.5, 0.4, 0.6)
-  assert str(estimate) == "0.5 [0.4, 0.6]"
+  assert str(estimate) == "0.50 [0.40, 0.60]"
   assert estimate.reaches(0.6)
   assert not estimate.reaches(0.61)
   assert estimate.meets(0.6, 1)

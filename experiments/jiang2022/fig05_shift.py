@@ -25,8 +25,9 @@ def rows(numbers: Transfers) -> list[Row]:
     apart, se = paired(n)
     holds = abs(apart) - 2 * se < 0.18 * error if source == target else apart - 2 * se > 0
     ours = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}, apart {frame.percent(apart, se)}"
+    why = "" if holds else f"{len(n.error)} pairs cannot tell" if abs(apart) < 2 * se else "they disagree too often"
     printed = WITHIN if source == target else ACROSS
-    made.append(Row.of(f"disagreement, {source} to {target}", printed, ours, f"{len(n.error)} pairs", holds))
+    made.append(Row.of(f"disagreement, {source} to {target}", printed, ours, f"{len(n.error)} pairs", holds, why))
   return made
 
 

@@ -156,7 +156,9 @@ def rows(numbers: Mapping[str, Found], bands: Mapping[str, tuple[float, float]],
   for group, (points, n) in numbers.items():
     low, high = bands[group]
     band, holds = Printed(f"{low:g} to {high:g}", "section 3"), n.ratio.meets(low, high)
-    made.append(Row.of(f"error over disagreement, {group}", band, str(n.ratio), f"{points.known()} pairs", holds))
+    alike = "more" if n.ratio.value > high else "less"
+    why = "" if holds else f"runs are {alike} alike than the paper's"
+    made.append(Row.of(f"error over disagreement, {group}", band, str(n.ratio), f"{points.known()} pairs", holds, why))
   for name, symbol in SYMBOLS.items():
     for group, (points, n) in numbers.items():
       least = paper.CORRELATIONS[name][group][-1] if tables else paper.CORRELATED
