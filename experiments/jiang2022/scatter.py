@@ -203,4 +203,4 @@ def finish(ax: Axes) -> None:
   ax.set_ylim(ends)
   ax.set_xlabel("disagreement (%)")
   ax.set_ylabel("test error (%)")
-  ax.legend(frameon=False, fontsize="small", loc="lower right")
+  ax.legend(frameon=False, fontsize="small")
