@@ -14,8 +14,12 @@ from experiments.jordan2024 import (
   fig05_distribution_variance,
   fig13_binomial,
   fig14_dependent_pairs,
+  theorem1_test_sets,
+  theorem3_calibration,
 )
+from experiments.jordan2024.turned import turned
 from vmapseeds import stats
+from vmapseeds.data.sources import load_digits
 
 RUNS, EXAMPLES = 40, 31
 IMAGES = np.arange(EXAMPLES * 4, dtype=np.uint8).reshape(EXAMPLES, 2, 2, 1)
@@ -184,7 +188,9 @@ def test_dependent_pairs():
   }
   sizes = np.abs(list(deviation.values()))
   assert (n.pairs, n.thresholds[0], n.found[0]) == (len(sizes), 0.02, (50 * sizes > RUNS**2).sum())
-  np.testing.assert_array_equal(n.found[1:-1], [(sizes > threshold * RUNS**2).sum() for threshold in n.thresholds[1:-1]])
+  np.testing.assert_array_equal(
+    n.found[1:-1], [(sizes > threshold * RUNS**2).sum() for threshold in n.thresholds[1:-1]]
+  )
   assert n.found[-1] == 0 < n.by_chance[0]
   farthest = max(deviation, key=lambda pair: abs(deviation[pair]))
   assert abs(deviation[n.most.i[0], n.most.j[0]]) == abs(deviation[farthest])
@@ -207,3 +213,62 @@ def test_below(a, b, holds):
   found, why = frame.below(a, b)
   assert found is holds
   assert bool(why) == (holds is not True)
+
+
+# Theorems.
+
+
+def test_equation_3_is_exact_over_all_test_sets():
+  """Of two examples each, of a distribution of five: theorem 2 and lemma 2 to the last digit."""
+  errors = drawn(5, 0.2)[:6, 10:15]
+  n = theorem1_test_sets.known(errors)
+  assert n.truth == pytest.approx(errors.mean(1).var())
+  found = np.array([theorem1_test_sets.moments(errors[:, [i, j]]) for i in range(5) for j in range(5)]).mean(0)
+  np.testing.assert_allclose(found, [n.truth / 2 + n.of_examples / 2, n.truth])
+
+
+def test_drawn_test_sets():
+  errors = np.tile(drawn(6, 0.2), (1, 4))
+  n = theorem1_test_sets.known(errors)
+  assert list(n.by_size) == [100]
+  found = n.by_size[100]
+  assert abs(found.estimate - n.truth) < 4 * found.estimate_se
+  assert abs(found.test_set - (0.99 * n.truth + n.of_examples / 100)) < 4 * found.test_set_se
+  assert found.middle[0] < found.estimate < found.middle[1]
+  assert [row.holds for row in theorem1_test_sets.rows(n)] == [True, True]
+  wrong = n._replace(truth=2 * n.truth)
+  assert [row.holds for row in theorem1_test_sets.rows(wrong)] == [False, False]
+
+
+def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
+  """Predictions that take each class with an example's own probabilities, and labels that do so too, or the likeliest."""
+  rng = np.random.default_rng(classes)
+  q = rng.dirichlet(np.ones(classes), 3000)
+  below = q.cumsum(1)[:, :-1]
+  predictions = (rng.random((30, 3000, 1)) > below).sum(2)
+  return predictions, (rng.random((3000, 1)) > below).sum(1) if calibrated else q.argmax(1)
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_calibration_implies_variance(calibrated):
+  numbers = {f"{k} classes": theorem3_calibration.calibrated(*votes(k, calibrated), k) for k in (2, 5)}
+  predictions, labels = votes(2, calibrated)
+  errors, n = predictions != labels, numbers["2 classes"]
+  pairs = [(predictions[a] != predictions[b]).mean() for a in range(30) for b in range(a)]
+  assert n.disagreement == pytest.approx(np.mean(pairs))
+  assert n.error == pytest.approx(errors.mean())
+  assert n.of_examples == pytest.approx(errors.var(0, ddof=1).mean())
+  expected = errors.mean(1).var(ddof=1)  # on the distribution's own examples
+  assert theorem3_calibration.on_test_sets(n, 3000) == pytest.approx(expected)
+  holds = {row.quantity: row.holds for row in theorem3_calibration.rows(numbers)}
+  assert {holds[q] for q in holds if "theorem 5" in q} == {calibrated}
+  assert all(holds[q] is calibrated for q in holds if "theorem 3" in q)
+  if calibrated:
+    assert all(holds[q] for q in holds if "theorem 4" in q)
+
+
+def test_turned_data():
+  digits, found = load_digits(), turned("digits")
+  np.testing.assert_array_equal(found.train.inputs, digits.tests["test"].inputs)
+  np.testing.assert_array_equal(found.tests["test"].targets, digits.train.targets)
+  assert (found.num_classes, list(found.tests)) == (10, ["test"])

@@ -24,13 +24,23 @@ class Scale(NamedTuple):
   recipe: vs.Recipe  # of the main campaigns
   epochs: tuple[int, int, int, int]  # of the four durations
   runs: int  # of each
+  turned: vs.Recipe  # of the theorems
+  turned_runs: int
 
 
+TURNED = "experiments.jordan2024.turned"
+TURNED_MNIST = vs.recipe("narrow_mnist", dataset=f"{TURNED}:mnist", epochs=4)
 SCALES = {
-  "smoke": Scale(vs.recipe("digits_cnn"), (0, 1, 2, 4), 16),
-  "laptop": Scale(vs.recipe("narrow_cifar10"), (0, 1, 2, 8), 64),
-  "gpu": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 1000),
-  "paper": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 60_000),
+  "smoke": Scale(
+    vs.recipe("digits_cnn"),
+    (0, 1, 2, 4),
+    16,
+    vs.recipe("linear_cifar10", dataset=f"{TURNED}:digits", batch_size=50, epochs=4),
+    16,
+  ),
+  "laptop": Scale(vs.recipe("narrow_cifar10"), (0, 1, 2, 8), 64, TURNED_MNIST, 100),
+  "gpu": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 1000, TURNED_MNIST, 1000),
+  "paper": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 60_000, TURNED_MNIST, 1000),
 }
 
 
@@ -103,6 +113,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
   studies, ablated = STUDIES[scale], ABLATIONS[scale]
   return {
     **durations(SCALES[scale]),
+    **theorems(SCALES[scale]),
     **binary_tasks(studies),
     **ablations(ablated),
     **learning_rates(studies),
@@ -118,6 +129,11 @@ def durations(scale: Scale) -> dict[str, Campaign]:
     for name, epochs in zip(DURATIONS, scale.epochs, strict=True)
   }
   return found | {"long": found["long"]._replace(recipe=found["long"].recipe.replace(test_sets=TEST_SETS))}
+
+
+def theorems(scale: Scale) -> dict[str, Campaign]:
+  """Trained on the test set, tested on the larger training set: theorems 1 to 5."""
+  return {"turned": Campaign(scale.turned, scale.turned_runs)}
 
 
 def said(name: str, epochs: int) -> str:

@@ -1,0 +1,105 @@
+"""Jordan 2024, theorems 1 and 2: test-set variance overestimates that on the distribution; equation 3 does not.
+
+The distribution is that of many examples, equally likely, and the law of training that of the runs there are: so the
+truth is known, and test sets can be drawn again and again. Networks are trained on the 10,000 test images of MNIST and
+the distribution are its 60,000 training images.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from experiments import frame
+from experiments.frame import Row, Trained
+from vmapseeds.reports import plots
+
+TITLE = "Theorems 1 and 2: test sets drawn from a distribution that is known"
+PANELS = 2
+SIZES = (100, 300, 1000, 3000)
+DRAWS = 400
+
+
+class Drawn(NamedTuple):
+  """Over test sets of one size: means and standard errors, in squared fractions."""
+
+  test_set: float  # of the variance over runs of the test-set error
+  test_set_se: float
+  estimate: float  # of equation 3
+  estimate_se: float
+  middle: tuple[float, float]  # equation 3's tenth and ninetieth percentile
+
+
+class Known(NamedTuple):
+  runs: int
+  examples: int
+  truth: float  # variance over runs of the error on the distribution
+  of_examples: float  # mean over the distribution of each example's variance
+  by_size: dict[int, Drawn]
+
+
+def compute(trained: Trained) -> Known:
+  return known(trained.errors("turned"))
+
+
+def known(errors: Bool[np.ndarray, "runs examples"]) -> Known:
+  """Population variances (ddof = 0): the runs are all that training can give."""
+  runs, examples = errors.shape
+  rates = errors.mean(0)
+  rng = np.random.default_rng(0)
+  by_size = {size: drawn(errors, size, rng) for size in SIZES if size <= examples}
+  return Known(runs, examples, float(errors.mean(1).var()), float((rates * (1 - rates)).mean()), by_size)
+
+
+def drawn(errors: Bool[np.ndarray, "runs examples"], size: int, rng: np.random.Generator) -> Drawn:
+  """Test sets of independent examples, so that an example may be in one twice."""
+  found = np.array([moments(errors[:, rng.integers(errors.shape[1], size=size)]) for _ in range(DRAWS)])
+  (test_set, estimate), (test_set_se, estimate_se) = found.mean(0), found.std(0, ddof=1) / DRAWS**0.5
+  return Drawn(test_set, test_set_se, estimate, estimate_se, tuple(np.percentile(found[:, 1], [10, 90])))
+
+
+def moments(errors: Bool[np.ndarray, "runs examples"]) -> tuple[float, float]:
+  """The variance of the test-set error, and equation 3."""
+  n, rates, variance = errors.shape[1], errors.mean(0), errors.mean(1).var()
+  return variance, n / (n - 1) * (variance - (rates * (1 - rates)).sum() / n**2)
+
+
+def rows(numbers: Known) -> list[Row]:
+  said = []
+  for size, n in numbers.by_size.items():
+    over = n.test_set / numbers.truth, n.test_set_se / numbers.truth
+    ratio = n.estimate / numbers.truth, n.estimate_se / numbers.truth
+    above, near = over[0] - 2 * over[1] > 1, abs(ratio[0] - 1) < 3 * ratio[1]
+    said += [
+      Row(f"theorem 1: variance on {size} examples over that on the distribution", "at least 1", "theorem 1",
+          frame.number(*over), numbers.runs, above, "" if above else "the mean is not clearly above 1"),
+      Row(f"theorem 2: equation 3 on {size} examples over the truth, mean of {DRAWS} test sets", "1", "theorem 2",
+          frame.number(*ratio), numbers.runs, near, "" if near else "more than three standard errors away"),
+    ]  # fmt: skip
+  return sorted(said, key=lambda row: row.where)
+
+
+def plot(numbers: Known, axes: np.ndarray) -> None:
+  left, right = axes
+  sizes = list(numbers.by_size)
+  found = list(numbers.by_size.values())
+  grid = np.geomspace(sizes[0], sizes[-1], 100)
+  scale = 1e6
+  expected = (1 - 1 / grid) * numbers.truth + numbers.of_examples / grid
+  left.plot(grid, scale * expected, color=plots.BLUE, label="lemma 2")
+  left.plot(sizes, [scale * n.test_set for n in found], "o", color=plots.BLUE, label="test set, mean of draws")
+  low, high = (np.array([scale * n.middle[k] for n in found]) for k in (0, 1))
+  estimate = np.array([scale * n.estimate for n in found])
+  right.errorbar(sizes, estimate, [estimate - low, high - estimate], color=plots.GREEN, marker="s", capsize=3,
+                 linestyle="none", label="equation 3: mean, 10 to 90 % of test sets")  # fmt: skip
+  for ax in axes:
+    ax.axhline(scale * numbers.truth, color=plots.INK, linestyle="--", label="on the distribution")
+    ax.set(xscale="log", xlabel="test examples", ylabel="variance of the error (10⁻⁶)")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25, linewidth=0.7)
+    ax.legend(frameon=False, fontsize="small")
+  left.set_yscale("log")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)

@@ -1,0 +1,120 @@
+"""Jordan 2024, theorems 3 to 5: what class-wise calibration says of variance and disagreement.
+
+Theorem 3, two classes: the mean variance on test sets of n examples is err/(2n) + (1 - 1/n) Var(err). Theorem 4, k
+classes: it is at least err/(n k). Theorem 5: two runs disagree as often as one errs. The networks of theorem 1, their
+ten classes, and the same predictions as two classes: even and odd digits.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from experiments import frame
+from experiments.frame import Row, Trained, number, percent
+from vmapseeds import stats
+from vmapseeds.reports import plots
+
+TITLE = "Theorems 3 to 5: calibration implies variance"
+PANELS = 3
+SIZES = (100, 1000)
+CLOSE = 0.1  # how far from 1 a ratio may be where calibration holds nearly
+
+
+class Calibrated(NamedTuple):
+  """Of predictions in k classes; means over the distribution, variances unbiased over runs."""
+
+  runs: int
+  classes: int
+  error: float
+  disagreement: float
+  gap_se: float  # of error - disagreement, over runs
+  of_examples: float  # mean variance of an example's error
+  variance: float  # over runs, on the distribution
+  variance_se: float
+  curve: stats.CalibrationCurve
+  cace: float
+
+
+def compute(trained: Trained) -> dict[str, Calibrated]:
+  results = trained("turned")
+  predictions, labels = results.predictions.values[~results.diverged.values], results.labels.values
+  classes = int(results.attrs["num_classes"])
+  return {
+    "two classes": calibrated(predictions % 2, labels % 2, 2),
+    f"{classes} classes": calibrated(predictions, labels, classes),
+  }
+
+
+def calibrated(
+  predictions: Int[np.ndarray, "runs examples"], labels: Int[np.ndarray, " examples"], classes: int
+) -> Calibrated:
+  errors = predictions != labels
+  runs, rates = len(errors), errors.mean(0)
+  return Calibrated(
+    runs, classes, float(errors.mean()), float(stats.expected_disagreement(predictions, classes)),
+    float(stats.gde_gap_se(predictions, labels, classes)), float((rates * (1 - rates)).mean() * runs / (runs - 1)),
+    float(stats.distribution_variance(errors)), float(stats.distribution_variance_se(errors)),
+    stats.calibration_curve(predictions, labels, classes),
+    float(stats.cace(predictions, labels, classes)),
+  )  # fmt: skip
+
+
+def on_test_sets(n: Calibrated, size: int) -> float:
+  """The mean variance on test sets of some size, as lemma 2 has it, which needs no calibration."""
+  return (1 - 1 / size) * n.variance + n.of_examples / size
+
+
+def rows(numbers: dict[str, Calibrated]) -> list[Row]:
+  two, many = numbers.values()
+  said = []
+  for words, n in numbers.items():
+    ratio, se = n.disagreement / n.error, n.gap_se / n.error
+    close = ratio - 2 * se > 1 - CLOSE and ratio + 2 * se < 1 + CLOSE
+    said += [
+      Row(f"theorem 5: disagreement over error, {words}", "1", "theorem 5", number(ratio, se), n.runs, close,
+          "" if close else f"the votes are not calibrated: CACE {n.cace:.3f}, error {percent(n.error)}"),
+    ]  # fmt: skip
+  for size in SIZES:
+    found, expected = on_test_sets(two, size), two.error / (2 * size) + (1 - 1 / size) * two.variance
+    # Both have the same variance on the distribution; of two classes they differ by the gap of theorem 5 alone.
+    ratio, se = found / expected, two.gap_se / 2 / size / expected
+    close = ratio - 2 * se > 1 - CLOSE and ratio + 2 * se < 1 + CLOSE
+    said.append(
+      Row(f"theorem 3: variance on {size} examples over err/(2n) + (1 - 1/n) Var(err)", "1", "theorem 3",
+          number(ratio, se), two.runs, close, "" if close else "as theorem 5")
+    )  # fmt: skip
+  for size in SIZES:
+    least = float(stats.calibration_variance_bound(many.error, size, many.classes))
+    ratio, se = on_test_sets(many, size) / least, (1 - 1 / size) * many.variance_se / least
+    above = ratio - 2 * se > 1
+    said.append(
+      Row(f"theorem 4: variance on {size} examples over err/(n k)", "at least 1", "theorem 4", number(ratio, se),
+          many.runs, above, "" if above else "not clearly above 1")
+    )  # fmt: skip
+  return sorted(said, key=lambda row: row.where)
+
+
+def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
+  *lines, right = axes
+  grid = np.geomspace(SIZES[0], SIZES[-1], 50)
+  for ax, (words, n), theorem in zip(lines, numbers.items(), ("theorem 3", "theorem 4"), strict=True):
+    expected = n.error / (n.classes * grid)
+    label = "at least err/(n k)"
+    if n.classes == 2:
+      expected, label = expected + (1 - 1 / grid) * n.variance, "err/(2n) + (1 - 1/n) Var(err)"
+    found = [1e6 * on_test_sets(n, size) for size in SIZES]
+    ax.plot(SIZES, found, "o", color=plots.BLUE, label="networks")
+    ax.plot(grid, 1e6 * expected, color=plots.VERMILION, linestyle="--", label=label)
+    ax.set(xscale="log", yscale="log", xlabel="test examples", ylabel="variance of the error (10⁻⁶)")
+    ax.set_title(f"{theorem}, {words}")
+    ax.grid(alpha=0.25, linewidth=0.7)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize="small")
+  for words, n in numbers.items():
+    plots.calibration_curve(n.curve.confidence, n.curve.accuracy, right, label=words)
+  right.set_title("class-wise calibration (definition 2)")
+
+
+if __name__ == "__main__":
+  frame.main(__file__)
