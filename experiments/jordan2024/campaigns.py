@@ -92,7 +92,7 @@ ABLATIONS = {
   ),
   "laptop": Ablations(
     recipe=NARROW.replace(epochs=4), fifth_epochs=16, runs=32, linear=CONVERGED.replace(batch_size=10_000),
-    linear_runs=8, finetune_examples=500, finetune_epochs=5, finetune_rates=(0.01, 0.2), finetune_runs=150,
+    linear_runs=8, finetune_examples=500, finetune_epochs=5, finetune_rates=(0.005, 0.05), finetune_runs=120,
     mnist=MNIST, mnist_runs=60,
   ),
   "gpu": Ablations(
