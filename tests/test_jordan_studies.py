@@ -200,6 +200,8 @@ def test_what_holds_of_learning_rates():
   moved = levels + np.tile([0.0, 0.0, 0.05], runs) * rng.uniform(-1, 1, 3 * runs)
   numbers = fig08_learning_rate.by_rate(rates, rng.random((3 * runs, n)) < moved[:, None], np.zeros(3 * runs, bool))
   assert set(verdicts(numbers).values()) == {True, None}
+  failed = numbers[2]._replace(rate=2.0, distribution=0.0)
+  assert set(verdicts([*numbers, failed]).values()) == {True, None}
   assert verdicts(numbers[:2])["largest learning rate without more variance on the distribution than the best"] is False
 
 

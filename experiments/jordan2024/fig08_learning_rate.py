@@ -3,6 +3,7 @@
 The paper's best learning rate is the largest at which the variance hardly exceeds that of independent errors.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -64,8 +65,9 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   least = min(numbers, key=lambda n: n.accuracy.sd)
   narrow = not apart(best.accuracy[4:6], least.accuracy[4:6])
   above = [n for n in numbers if n.rate > best.rate]
-  without = [n for n in numbers if not apart(n[5:7], best[5:7])]
-  edge = bool(above) and all(apart(n[5:7], best[5:7]) for n in above)
+  # Runs that all fail are alike again: what counts is the first rate above.
+  alike_above = list(itertools.takewhile(lambda n: not apart(n[5:7], best[5:7]), above))
+  edge = bool(above) and not alike_above
   lines = [
     Row.of("best learning rate", paper.BEST_RATE, f"{best.rate:g}; within two standard errors: {listed(alike)}",
            best.runs),
@@ -78,15 +80,15 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     more = apart(twice[5:7], best[5:7])
     difference = (twice.distribution - best.distribution) / best.accuracy.sd**2
     error = math.hypot(twice.distribution_se, best.distribution_se) / best.accuracy.sd**2
-    ratio = f"{twice.distribution / best.distribution:.2g}" if best.distribution > 0 else "—"
-    said = f"{ratio}; the difference is {number(difference, error)} of the best's variance on the test set"
+    ratio = f"{twice.distribution / best.distribution:,.1f}" if best.distribution > 0 else "—"
+    said = f"{ratio}; the difference is {number(difference, error)} times the best's variance on the test set"
     lines += [
       Row.of("sd of accuracy at twice the best", paper.SD_TWICE_BEST_RATE, percent(*twice.accuracy[4:6]), twice.runs),
       Row.of("variance on the distribution, twice the best over the best", paper.TWICE_OVER_BEST, said, twice.runs,
              more, "" if more else f"too few runs tell {twice.rate:g} from {best.rate:g}"),
     ]  # fmt: skip
-  said = f"{max(n.rate for n in without):g}; the best is {best.rate:g}"
-  why = "" if edge else "larger ones have no more of it" if above else "all larger ones diverged"
+  said = f"{(alike_above or [best])[-1].rate:g}; the best is {best.rate:g}"
+  why = "" if edge else "larger ones have no more of it" if above else "there is no larger one whose runs did not diverge"
   lines.append(Row.of("largest learning rate without more variance on the distribution than the best",
                       paper.LARGEST_WITHOUT_EXCESS, said, sum(n.runs for n in numbers), edge, why))  # fmt: skip
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
