@@ -88,7 +88,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
              more, "" if more else f"too few runs tell {twice.rate:g} from {best.rate:g}"),
     ]  # fmt: skip
   said = f"{(alike_above or [best])[-1].rate:g}; the best is {best.rate:g}"
-  why = "" if edge else "larger ones have no more of it" if above else "there is no larger one whose runs did not diverge"
+  why = "" if edge else "larger ones have no more of it" if above else "no larger one has runs that did not diverge"
   lines.append(Row.of("largest learning rate without more variance on the distribution than the best",
                       paper.LARGEST_WITHOUT_EXCESS, said, sum(n.runs for n in numbers), edge, why))  # fmt: skip
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
