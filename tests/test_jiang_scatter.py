@@ -48,6 +48,22 @@ def test_a_scatter_plot_has_a_campaign_for_each_recipe_and_a_row_for_each_run():
   assert np.ptp(runs.seeds["init"].reshape(plot.pairs, 6, 4), axis=2).max() == 0
 
 
+@pytest.mark.parametrize("scale", campaigns.SCALES)
+def test_campaigns_of_every_scale_fit_their_data(scale):
+  examples = {"digits": 1000, "mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "svhn_cropped": 73_257}
+  for name, campaign in campaigns.campaigns(scale).items():
+    shifted = ":" in campaign.recipe.dataset  # experiments.jiang2022.domains:mnist_blur
+    data = campaign.recipe.dataset.partition(":")[2].partition("_")[0] if shifted else campaign.recipe.dataset
+    campaign.runs.check(campaign.recipe, examples[data], 10)
+    assert campaign.recipe.stop_at or scale == "smoke", name
+
+
+def test_the_paper_has_as_many_configurations_as_it_says():
+  scatters = campaigns.SCALES["paper"].scatters
+  sizes = {of: len(plot.recipes()) * len(plot.runs()) // (6 * plot.pairs) for of, plot in scatters.items()}
+  assert sizes == {"cifar10": 32, "svhn": 32, "cifar100": 32, "few": 32, "nin": 54, "mlp": 96, "mlp_few": 96}
+
+
 def test_errors_and_disagreements_equal_loops():
   rng = np.random.default_rng(1)
   pairs, configurations = 2, 3

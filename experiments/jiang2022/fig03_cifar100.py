@@ -14,8 +14,8 @@ from experiments.jiang2022.scatter import Found, plot  # noqa: F401
 TITLE = "Figure 3: test error against disagreement on CIFAR-100"
 PANELS = 4
 MISSING = (
-  "CIFAR-100 is trained on at the scales gpu and paper; at laptop a fully connected network on 1,000 examples of CIFAR-10, "
-  "which errs about as often, stands for it, at smoke digits"
+  "CIFAR-100 is trained on at the scales gpu and paper; at laptop a fully connected network on 1,000 examples of "
+  "CIFAR-10, which errs about as often, stands for it, at smoke digits"
 )
 
 
