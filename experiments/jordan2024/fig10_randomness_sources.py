@@ -61,6 +61,8 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
         printed, (holds, why) = paper.ONE_SOURCE_SHORT, less(*n[source].interval)
       elif epochs == max(numbers):
         printed, (holds, why) = paper.ONE_SOURCE_LONG, as_much(*n[source].interval)
+        if holds is False:
+          why = f"{why}; after {duration(min(numbers))} it gives {numbers[min(numbers)][source].ratio:.2g} of it"
       said = f"{duration(epochs)}: {between(n[source].ratio, *n[source].interval)}"
       lines.append(Row.of(f"variance, {source} alone over all", printed, said, n[source].runs, holds, why))
   return lines
@@ -77,7 +79,7 @@ def as_much(low: float, high: float) -> tuple[bool | None, str]:
   """Whether it is 1, and more than what the paper has after a short training."""
   if low < 1 < high:
     return (True, "") if low > 0.75 else (None, "the interval reaches 0.75, the paper's share after 1 epoch")
-  return (False, "it gives less; no longer training was tried") if high < 1 else (False, "it gives more")
+  return (False, "it gives less") if high < 1 else (False, "it gives more")
 
 
 def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
