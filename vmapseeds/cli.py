@@ -222,12 +222,9 @@ class Verify:
     from vmapseeds.store.verification import verify
 
     verdict = verify(self.folder, repair=self.repair)
-    for repaired in verdict.repairs:
-      print(f"repaired: {one_line(repaired)}")
-    for note in verdict.notes:
-      print(f"note: {one_line(note)}")
-    for problem in verdict.problems:
-      print(f"problem: {one_line(problem)}")
+    for what, lines in (("repaired", verdict.repairs), ("note", verdict.notes), ("problem", verdict.problems)):
+      for line in lines:
+        print(f"{what}: {one_line(line)}")
     if verdict.problems:
       sys.exit(1)
     print(f"sound: {verdict.done} of {verdict.runs} runs are done in {self.folder}")

@@ -166,17 +166,17 @@ class NormReluPool(nn.BatchNorm):
   size: int = 1
 
   @nn.compact
-  def __call__(
+  def __call__(  # type: ignore[override]  # `train` alone, in place of what BatchNorm takes
     self, x: Float[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch h w channels"]:
     whole = x.shape[1] % self.size == x.shape[2] % self.size == 0
     if platform() == "cpu" or not (train and whole) or self.is_initializing():
       x = nn.relu(super().__call__(x, use_running_average=not train))
       return max_pool(x, self.size) if self.size > 1 else x
-    scale, bias = (self.get_variable("params", name) for name in ("scale", "bias"))
-    y, *moments = _norm_relu_pool(self.size, self.epsilon, x, scale, bias)
+    params, stats = self.variables["params"], self.variables["batch_stats"]
+    y, *moments = _norm_relu_pool(self.size, self.epsilon, x, params["scale"], params["bias"])
     for name, moment in zip(("mean", "var"), moments, strict=True):
-      running = self.get_variable("batch_stats", name)
+      running = stats[name]
       self.put_variable("batch_stats", name, self.momentum * running + (1 - self.momentum) * moment)
     return y
 
