@@ -1,6 +1,7 @@
 """What the networks share: the convolution and the pooling that are fast under lanes, batch norm."""
 
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -252,7 +253,7 @@ class ConvBlock(nn.Module):
       kernel_init=torch_init,
       dtype=self.dtype,
     )(x)
-    options = dict(momentum=0.9, epsilon=1e-5, dtype=self.dtype, name="BatchNorm_0")
+    options: dict[str, Any] = dict(momentum=0.9, epsilon=1e-5, dtype=self.dtype, name="BatchNorm_0")
     if self.relu:
       return NormReluPool(size=self.pool, **options)(x, train)
     return nn.BatchNorm(use_running_average=not train, **options)(x)

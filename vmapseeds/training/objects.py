@@ -104,7 +104,7 @@ def fields_of(recipe: Any) -> dict[str, Any]:
 def name_of(value: Any) -> str:
   """The name of a function or a class; of an instance that of its class and (); a name itself."""
   if isinstance(value, str | Named):
-    return getattr(value, "name", value)
+    return value if isinstance(value, str) else value.name
   if hasattr(value, "__qualname__"):
     return f"{value.__module__}:{value.__qualname__}"
   return f"{type(value).__module__}:{type(value).__qualname__}()"

@@ -49,7 +49,7 @@ HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
 class Values(dict):
   """A mapping that can be hashed, as a recipe must be."""
 
-  def __hash__(self) -> int:
+  def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
     return hash(tuple(self.items()))
 
 
@@ -187,7 +187,7 @@ class Recipe:
   def hyperparameters(self) -> dict[str, float]:
     """What a sweep may vary, and the value where it does not."""
     own = {name: getattr(self, name) for name in HYPERPARAMETERS if getattr(self, name) is not None}
-    return own | self.values
+    return {**own, **self.values}
 
   def replace(self, **changes: Any) -> "Recipe":
     """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that is no field."""
@@ -195,7 +195,7 @@ class Recipe:
     for name in changes:
       one_of("recipe field", name, (*FIELDS, *self.values), UnknownField)
     if own:
-      changes["values"] = self.values | own
+      changes["values"] = {**self.values, **own}
     return dataclasses.replace(self, **changes)
 
   def to_json(self) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -37,13 +37,13 @@ class Run:
   have is None where the table says nothing of it.
   """
 
-  seeds: dict[str, ArrayLike]
-  values: dict[str, ArrayLike]
+  seeds: Mapping[str, ArrayLike]
+  values: Mapping[str, ArrayLike]
   poke_step: ArrayLike | None = None
   poke_factor: ArrayLike | None = None
   label_map: ArrayLike | None = None  # (classes,)
   subset: ArrayLike | None = None  # (train,), indices of the examples that it is trained on
-  start: dict[str, ArrayLike] | None = None  # the variables that it starts from, by their paths
+  start: Mapping[str, ArrayLike] | None = None  # the variables that it starts from, by their paths
 
   def key(self, source: str) -> Key[Array, ""]:
     """The key of one source of randomness: a function of that source's seed alone."""
@@ -249,7 +249,7 @@ class Runs:
       **{name: column for name, column in zip(OPTIONAL, optional, strict=True) if column is not None},
     }
 
-  def check(self, recipe: Recipe, num_train: int, num_classes: int) -> None:
+  def check(self, recipe: Recipe, num_train: int, num_classes: int | None) -> None:
     """`Mistake` when this table does not fit a recipe and its data set of that many training examples and classes."""
     if self.label_map is not None and self.label_map.shape[1] != num_classes:
       given = f"label map of {self.label_map.shape[1]} classes"

@@ -35,7 +35,7 @@ class Task:
 
   name: str
   start: Callable[[PyTree, Run], PyTree]
-  advance: Callable[[PyTree, Run, PyTree, Int[Array, ""], Int[Array, ""]], PyTree]
+  advance: Callable[[PyTree, Run, PyTree, Int[Array, ""] | int, Int[Array, ""] | int], PyTree]
   finish: Callable[[PyTree, Run, PyTree], Mapping[str, Array]]
   data: PyTree = ()
   rounds: int = 1
@@ -107,7 +107,7 @@ class Task:
 
   def check_stored(self, found: Mapping[str, jax.ShapeDtypeStruct], runs: Runs) -> None:
     """`Mistake` where what `finish` gives cannot be the arrays of results."""
-    taken, sizes = {*runs.columns(), *OF_FOLDERS}, {}
+    taken, sizes = {*runs.columns(), *OF_FOLDERS}, dict[tuple[str, str], int]()
     for name, array in found.items():
       said = f"finish of {self.name} gives {name!r}"
       if not (isinstance(name, str) and name.isprintable() and re.fullmatch(r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*", name)):
@@ -154,7 +154,7 @@ class Task:
     """A fingerprint of the data: the same name may mean others when a campaign goes on."""
     fingerprint = hashlib.blake2b(digest_size=8)
     for array in jax.tree.leaves(self.data):
-      fingerprint.update(np.ascontiguousarray(array))
+      fingerprint.update(np.ascontiguousarray(array).data)
     return fingerprint.hexdigest()
 
   def description(self, runs: Runs) -> dict[str, Any]:
