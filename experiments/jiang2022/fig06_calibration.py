@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from experiments import frame
 from experiments.frame import Printed, Row, Trained, between
@@ -42,20 +42,28 @@ def compute(trained: Trained) -> dict[str, Curve]:
 def calibration(group: Group) -> Curve:
   curve = stats.calibration_curve(*group)
   se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
-  return Curve(len(group.predictions), curve, se, *distance(curve, se))
+  square = mean_square(curve.accuracy - curve.confidence, noise(curve, se), curve.items)
+  return Curve(len(group.predictions), curve, se, *roots(*square))
 
 
-def distance(curve: stats.CalibrationCurve, se: Float[np.ndarray, " bins"]) -> tuple[float, float, float]:
-  """How far a curve is from y = x between its first and its last bin, without what noise adds; with an interval."""
-  middle = slice(1, -1)
-  known = curve.items[middle] > 0
-  x, y, items, s = (column[middle][known] for column in (curve.confidence, curve.accuracy, curve.items, se))
-  # Of few items, all right or all wrong, the bootstrap has no deviation; they have it of a calibrated bin.
-  s = np.fmax(s, np.sqrt(x * (1 - x) / items))
-  weight = items / items.sum()
-  square = (weight * ((y - x) ** 2 - s**2)).sum()
-  reach = 2 * math.sqrt((weight**2 * (4 * (y - x) ** 2 * s**2 + 2 * s**4)).sum())
-  return tuple(math.sqrt(max(0.0, square + side)) for side in (0, -reach, reach))
+def noise(curve: stats.CalibrationCurve, se: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+  """Standard errors of accuracies; where all of few items are right, or wrong, those of a calibrated bin."""
+  return np.fmax(se, np.sqrt(curve.confidence * (1 - curve.confidence) / np.maximum(curve.items, 1)))
+
+
+def mean_square(
+  distance: Float[np.ndarray, "..."], noise: Float[np.ndarray, "..."], items: Int[np.ndarray, "..."]
+) -> tuple[float, float]:
+  """Mean over items of squared distances between the first and the last bin, without their noise; its standard error."""
+  known = items[..., 1:-1] > 0
+  d, s, weight = (column[..., 1:-1][known] for column in (distance, noise, items))
+  weight = weight / weight.sum()
+  return float((weight * (d**2 - s**2)).sum()), math.sqrt((weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum())
+
+
+def roots(square: float, se: float) -> tuple[float, float, float]:
+  """The root of an estimate and of the ends of its interval of two standard errors; 0 where they are negative."""
+  return tuple(math.sqrt(max(0.0, square + side * se)) for side in (0, -2, 2))
 
 
 def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:

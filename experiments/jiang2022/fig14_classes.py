@@ -1,10 +1,5 @@
-"""Jiang 2022, figure 14: class by class ensembles are calibrated less well than over all classes together.
+"""Jiang 2022, figure 14: calibration curves of single classes are farther from y = x than that of all together."""
 
-Beside each calibration error stands what a perfectly calibrated law of as many runs on as many examples has: the bins
-of one class hold fewer pairs, which alone takes their curves from y = x.
-"""
-
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -13,39 +8,34 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import frame, gallery
-from experiments.frame import Printed, Row, Trained, number
+from experiments.frame import Printed, Row, Trained, between
 from experiments.jiang2022 import groups
 from experiments.jiang2022.campaigns import ensemble
+from experiments.jiang2022.fig06_calibration import mean_square, noise, roots
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
 from vmapseeds.reports import plots
-from vmapseeds.stats.calibration import curve_of_votes
 
 TITLE = "Figure 14: calibration of single classes and of all together"
 PANELS = 2
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 GROUP = "AllDiff"  # the paper does not say which
 SHOWN = 5
-SIMULATIONS = 30
-
-
-class Error(NamedTuple):
-  """A calibration error, beside that of runs of a perfectly calibrated law with the same vote fractions."""
-
-  value: float
-  calibrated: float
-  calibrated_sd: float  # from one draw of labels and votes to another
+PRINTED = Printed("a lot more variance", "appendix D.7")
 
 
 class Classes(NamedTuple):
+  """Distances are root mean squares between the first and the last bin, without noise, with their intervals."""
+
   data: str  # the paper's, and what stands in its place
   runs: int
   shown: Int[np.ndarray, " shown"]
   single: stats.CalibrationCurve  # a row a class
   together: stats.CalibrationCurve
   se: Float[np.ndarray, " bins"]  # of the latter's accuracies: bootstrap standard deviations over test examples
-  error: Error  # class by class: Σ_k Σ_i |B_i^k|/n |acc - conf|
-  cace: Error
+  single_distance: tuple[float, float, float]  # from y = x
+  together_distance: tuple[float, float, float]
+  apart: tuple[float, float, float]  # of single classes from all together
 
 
 def compute(trained: Trained) -> dict[str, Classes]:
@@ -59,36 +49,33 @@ def compute(trained: Trained) -> dict[str, Classes]:
 
 
 def classes(group: Group, data: str) -> Classes:
-  runs, fractions = len(group.predictions), stats.vote_fractions(group.predictions, group.num_classes)
-  rng = np.random.default_rng(0)
-  shown = np.sort(rng.permutation(group.num_classes)[:SHOWN])
-  errors = []
-  for _ in range(SIMULATIONS):
-    votes, labels = rng.multinomial(runs, fractions), rng.multinomial(1, fractions).argmax(1)
-    errors.append([error_of(curve_of_votes(votes, labels, runs, 10, of)) for of in ("classes", "pairs")])
+  shown = np.sort(np.random.default_rng(0).permutation(group.num_classes)[:SHOWN])
   single, together = (stats.calibration_curve(*group, of=of) for of in ("classes", "pairs"))
   se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
-  laws = zip((single, together), np.mean(errors, 0), np.std(errors, 0, ddof=1), strict=True)
-  return Classes(data, runs, shown, single, together, se, *(Error(error_of(curve), *law) for curve, *law in laws))
-
-
-def error_of(curve: stats.CalibrationCurve) -> float:
-  return float(np.nansum(curve.weight * abs(curve.accuracy - curve.confidence)))
+  # A bin of one class has an example once at most.
+  single_noise = noise(single, np.sqrt(single.accuracy * (1 - single.accuracy) / np.maximum(single.items, 1)))
+  of_single, of_together = (curve.accuracy - curve.confidence for curve in (single, together))
+  # The mean of all classes has its part in common with each.
+  of_all = single.items / np.maximum(together.items, 1)
+  squares = (
+    mean_square(of_single, single_noise, single.items),
+    mean_square(of_together, noise(together, se), together.items),
+    mean_square(of_single - of_together, single_noise * np.sqrt(1 - of_all), single.items),
+  )
+  return Classes(data, len(group.predictions), shown, single, together, se, *(roots(*square) for square in squares))
 
 
 def rows(numbers: Mapping[str, Classes]) -> list[Row]:
-  """It holds where class by class the error exceeds a calibrated law's by more than CACE does."""
+  """It holds where single classes are apart by more than the few pairs in their bins explain."""
   made = []
   for n in numbers.values():
-    for what, e in (("class by class", n.error), ("of all classes together, CACE", n.cace)):
-      ours = f"{number(e.value, e.calibrated_sd)}; if calibrated {e.calibrated:.4f}"
-      made.append(Row.of(f"calibration error {what}, {n.data}", None, ours, n.runs))
-    more = (n.error.value - n.error.calibrated) - (n.cace.value - n.cace.calibrated)
-    se = math.hypot(n.error.calibrated_sd, n.cace.calibrated_sd)
-    holds = more > 2 * se
-    made.append(Row.of(f"more class by class, beyond a calibrated law, {n.data}",
-                       Printed("a lot more variance", "appendix D.7"), number(more, se), n.runs, holds,
-                       "" if holds else "that the bins of one class hold fewer pairs accounts for it"))  # fmt: skip
+    holds = n.apart[1] > 0
+    why = "" if holds else "no more than noise of the fewer pairs in the bins of one class"
+    made += [
+      Row.of(f"distance from y = x, single classes, {n.data}", None, between(*n.single_distance), n.runs),
+      Row.of(f"distance from y = x, all together, {n.data}", None, between(*n.together_distance), n.runs),
+      Row.of(f"single classes from all together, {n.data}", PRINTED, between(*n.apart), n.runs, holds, why),
+    ]
   return made
 
 
