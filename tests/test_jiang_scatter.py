@@ -165,8 +165,8 @@ def test_transfers_equal_loops():
 
 def test_verdicts_under_a_shift():
   one = shift.transfer(some_runs(6))
-  less = one._replace(error=one.disagreement * 2)
-  numbers = {"clean": {"clean": one._replace(error=one.disagreement * 1.1), "blur": less}, "blur": {"clean": one}}
+  less = one._replace(errors=np.repeat(one.disagreement * 2, 2))
+  numbers = {"clean": {"clean": one._replace(errors=np.repeat(one.disagreement * 1.1, 2)), "blur": less}, "blur": {"clean": one}}
   assert [row.holds for row in fig05_shift.rows(numbers)] == [True, True, False]
   correlated = fig09_shift_calibration.correlated(np.arange(9.0), 2 * np.arange(9.0))
   assert correlated == pytest.approx((1, 1, 1))

@@ -54,7 +54,7 @@ def noise(curve: stats.CalibrationCurve, se: Float[np.ndarray, "..."]) -> Float[
 def mean_square(
   distance: Float[np.ndarray, "..."], noise: Float[np.ndarray, "..."], items: Int[np.ndarray, "..."]
 ) -> tuple[float, float]:
-  """Mean over items of squared distances between the first and the last bin, without their noise; its standard error."""
+  """Mean over items of squared distances from the second bin to the last but one, without noise; its standard error."""
   known = items[..., 1:-1] > 0
   d, s, weight = (column[..., 1:-1][known] for column in (distance, noise, items))
   weight = weight / weight.sum()

@@ -26,12 +26,18 @@ class Transfer(NamedTuple):
   """The runs of one source on one target. Standard errors are over runs, of CACE by the bootstrap."""
 
   runs: int
-  error: Float[np.ndarray, " pairs"]  # of each pair's first run
+  errors: Float[np.ndarray, " runs"]
   disagreement: Float[np.ndarray, " pairs"]
   gap: float  # of the mean error and the mean disagreement of all pairs of distinct runs
   gap_se: float
   cace: float
   cace_se: float
+  calibrated: float  # CACE of as many runs of a perfectly calibrated law
+
+  @property
+  def error(self) -> Float[np.ndarray, " pairs"]:
+    """Of each pair's first run."""
+    return self.errors[0::2]
 
 
 Transfers = Mapping[str, Mapping[str, Transfer]]  # by source, and by target
@@ -50,12 +56,14 @@ def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
 
 def transfer(group: Group) -> Transfer:
   """Of pairs of which no run diverged; rows 2i and 2i + 1 are one."""
-  predictions, labels, _ = group
-  first, second = predictions[0::2], predictions[1::2]
-  spread = stats.bootstrap(*group, key=jax.random.key(0), replicates=200)
+  predictions, labels, classes = group
+  runs, key = len(predictions), jax.random.key(0)
+  spread = stats.bootstrap(*group, key=key, replicates=200)
+  law = stats.finite_ensemble_calibration(stats.vote_fractions(predictions, classes), runs, key=key, replicates=10)
   return Transfer(
-    len(predictions), stats.error_rates(first != labels), stats.churn(first, second), float(stats.gde_gap(*group)),
-    float(stats.gde_gap_se(*group)), float(stats.cace(*group)), float(spread["cace"].se),
+    runs, stats.error_rates(predictions != labels), stats.churn(predictions[0::2], predictions[1::2]),
+    float(stats.gde_gap(*group)), float(stats.gde_gap_se(*group)), float(stats.cace(*group)),
+    float(spread["cace"].se), float(law.cace),
   )  # fmt: skip
 
 

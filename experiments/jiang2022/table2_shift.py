@@ -47,7 +47,7 @@ def patterns(numbers: Transfers) -> list[Row]:
   return [
     Row.of("mean gap on the domain trained on", printed[0], percent(within, within_se), runs),
     Row.of("mean gap on other domains", printed[1], percent(beyond, beyond_se), runs, greater,
-           "" if greater else "under these shifts runs differ as often as they err"),
+           "" if greater else "the gap is as large on the domain trained on"),
     Row.of(f"gaps below {SMALL:.0%}", few, ours, runs),
   ]  # fmt: skip
 
