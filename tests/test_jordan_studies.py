@@ -20,12 +20,25 @@ from experiments.jordan2024 import (
 )
 from vmapseeds import stats
 from vmapseeds.training.optimizers import make_optimizer
+from vmapseeds.training.runs import as_runs
 
 STUDIES = campaigns.STUDIES["smoke"]
 
 
 def draw(seed: int, *shape: int, rate: float = 0.3) -> np.ndarray:
   return np.random.default_rng(seed).random(shape) < rate
+
+
+@pytest.mark.parametrize("scale", campaigns.STUDIES)
+def test_campaigns_of_every_scale_fit_their_data(scale):
+  found = campaigns.campaigns(scale)
+  for name, campaign in found.items():
+    recipe = campaign.recipe
+    examples = campaigns.TRAIN.get(recipe.dataset, 10_000)  # MNIST turned round
+    kept = sum(c >= 0 for c in recipe.classes) / 10 if recipe.classes else 1
+    as_runs(campaign.runs).check(recipe.replace(start_from="x"), int(0.99 * kept * examples) if kept < 1 else examples, 10)
+    if campaign.start_from:
+      assert "keep_params" in found[campaign.start_from].keep, name
 
 
 # Figure 6.
