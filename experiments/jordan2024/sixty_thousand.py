@@ -196,6 +196,7 @@ def make(
   durations = [frame.duration(epochs) for epochs in names.values()]
   context = {
     "recipe": flags.recipe,
+    "epochs": " ".join(map(str, names.values())),
     "examples": tallies["long"].examples,
     "head": ("training", "runs", "accuracy", "its standard deviation", "... on the distribution", "trained in"),
     "rows": [
