@@ -112,8 +112,11 @@ class Trained:
     """A campaign's folder. Another recipe has another one; more runs extend what is there."""
     recipe = self.campaigns[name].recipe
     lanes.start_jax()  # on all cores, before anything asks what the device is
-    meant = recipe.replace(precision=models.resolved(recipe.precision))
-    digest = hashlib.sha256(meant.to_json().encode()).hexdigest()[:8]
+    meant = json.loads(recipe.replace(precision=models.resolved(recipe.precision)).to_json())
+    defaults = {field.name: field.default for field in dataclasses.fields(recipe)} | {"values": {}, "milestones": []}
+    # Fields that recipes learn later change no folder's name.
+    told = {field: value for field, value in sorted(meant.items()) if value != defaults[field]}
+    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
     return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
 
 
