@@ -158,8 +158,8 @@ def laptop() -> Scale:
   """ResNet-18 and Network in Network fit no training set in the time that a laptop has; a small CNN fits 2,000 examples
   of CIFAR-10, 500 in place of his 2,000. MNIST stands for SVHN. A fully connected network, which errs as often as
   ResNet-18 does on CIFAR-100, stands for that. Translated images are not fitted either: here they are flipped alone."""
-  cnn = vs.recipe("resnet18_cifar10", name="small_cnn_cifar10", model="small_cnn", lr=0.02, batch_size=50, epochs=60,
-                  milestones=(50,))  # fmt: skip
+  cnn = vs.recipe("resnet18_cifar10", name="small_cnn_cifar10", model="small_cnn", lr=0.02, batch_size=50, epochs=50,
+                  milestones=(30,))  # fmt: skip
   mlp = vs.recipe("mlp_cifar10", lr=0.01, batch_size=50, epochs=60, milestones=(50,))
   nin = vs.recipe("nin_cifar10", width=0.25, lr=0.05, batch_size=50, weight_decay=1e-4, epochs=45, milestones=(20, 35))
   cnn_mnist = cnn.replace(name="small_cnn_mnist", dataset="mnist")
