@@ -409,7 +409,7 @@ def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: s
 def drawn(module: ModuleType, numbers: Any) -> bytes:
   """A figure as PNG."""
   panels = getattr(module, "PANELS", 1)
-  lines = -(-panels // 4)
+  lines = -(-panels // 3)
   columns = -(-panels // lines)
   figure = Figure(figsize=(4.4 * columns, 3.7 * lines), layout="constrained")
   axes = figure.subplots(lines, columns, squeeze=False).ravel()
