@@ -161,7 +161,7 @@ class Row(NamedTuple):
   ours: str  # with its interval or standard error
   runs: int | str
   holds: bool | None = None
-  why: str = ""  # where it does not hold: what was looked into
+  why: str = ""  # which pattern it is; where it does not hold, what was looked into
 
   @classmethod
   def of(cls, quantity: str, printed: Printed | None, ours: str, runs: int | str, holds: bool | None = None,
@@ -201,10 +201,16 @@ def between(value: float, low: float, high: float, scale: float = 1.0, unit: str
   return f"{scale * value:z.{digits}f} [{scale * low:z.{digits}f}, {scale * high:z.{digits}f}]{unit}"
 
 
-def below(a: tuple[float, float], b: tuple[float, float]) -> tuple[bool | None, str]:
-  """Whether what the first interval is of lies below that of the second: a row's `holds` and `why`."""
+def below(a: tuple[float, float], b: tuple[float, float], said: str = "") -> tuple[bool | None, str]:
+  """Whether what the first interval is of lies below that of the second: a row's `holds` and `why`.
+
+  Args:
+    a: the first interval.
+    b: the second.
+    said: the pattern in words, where the row's own leave it open.
+  """
   if a[1] < b[0]:
-    return True, ""
+    return True, said
   return (False, "it is larger") if a[0] > b[1] else (None, "the intervals overlap")
 
 

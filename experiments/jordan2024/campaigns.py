@@ -14,6 +14,7 @@ from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
 DURATIONS = ("untrained", "short", "medium", "long")
+LESS = "less than after the short training"  # what rows of the long one say
 PRINTED_EPOCHS = dict(zip(DURATIONS, (0, 4, 16, 64), strict=True))  # the paper's
 TEST_SETS = ("test", *shifts.NAMES)  # of the campaigns in figures 9 and 12
 

@@ -9,7 +9,7 @@ import numpy as np
 from experiments import frame
 from experiments.frame import Row, Spread, Trained, percent
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, said
+from experiments.jordan2024.campaigns import DURATIONS, LESS, said
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -36,7 +36,7 @@ def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
 
 
 def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
-  narrower = frame.below(numbers["long"].interval, numbers["short"].interval)
+  narrower = frame.below(numbers["long"].interval, numbers["short"].interval, LESS)
   spreads = {name: (said(name, n.epochs), n.spread) for name, n in numbers.items()}
   return [
     *(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from experiments import frame
 from experiments.frame import Row, Trained, between, percent
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, said
+from experiments.jordan2024.campaigns import DURATIONS, LESS, said
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -58,8 +58,8 @@ def halves(epochs: int, tallies: stats.Tallies) -> Halves:
 
 def rows(numbers: Mapping[str, Halves]) -> list[Row]:
   short, long = numbers["short"], numbers["long"]
-  falls = frame.below(long.correlation_interval, short.correlation_interval)
-  loses = frame.below(long.quarter_gain_interval, short.quarter_gain_interval)
+  falls = frame.below(long.correlation_interval, short.correlation_interval, LESS)
+  loses = frame.below(long.quarter_gain_interval, short.quarter_gain_interval, LESS)
   return [
     *(
       Row.of(f"correlation of the halves, {said(d, n.epochs)}", paper.CORRELATION.get(d),

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from experiments import frame
 from experiments.frame import Row, Spread, Trained, between, percent, root
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, said
+from experiments.jordan2024.campaigns import DURATIONS, LESS, said
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -60,7 +60,7 @@ def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
 
 def rows(numbers: Mapping[str, Independence]) -> list[Row]:
   short, long = numbers["short"], numbers["long"]
-  falls = frame.below(long.interval, short.interval)
+  falls = frame.below(long.interval, short.interval, LESS)
   return [
     *(
       Row.of(f"sd of accuracy, {said(d, n.epochs)}", paper.SD[d], percent(n.observed.sd, n.observed.sd_se),

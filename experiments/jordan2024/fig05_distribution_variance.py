@@ -59,7 +59,7 @@ def ratio(test_set: float, distribution: float) -> float:
 
 def rows(numbers: Mapping[str, Variance]) -> list[Row]:
   short, long = numbers["short"], numbers["long"]
-  rises = frame.below(short.ratio_interval, long.ratio_interval)
+  rises = frame.below(short.ratio_interval, long.ratio_interval, "more than after the short training")
   return [
     *(
       Row.of(f"sd on the test set, {said(d, n.epochs)}", paper.SD[d], percent(n.test_set, n.test_set_se), n.runs)
