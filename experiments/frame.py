@@ -79,7 +79,8 @@ class Trained:
       recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
     if name not in self.used:
       print(f"{place.name}: {_count(campaign.runs)} runs", file=sys.stderr)
-      with _timed(place.with_name(f"{place.name}.json")) as spent:
+      there = vs.open_results(place).sizes["run"] if (place / "zarr.json").exists() else 0
+      with _timed(place.with_name(f"{place.name}.json"), there < _count(campaign.runs)) as spent:
         results = vs.train(recipe, campaign.runs, place, **vars(self.options) | dict.fromkeys(campaign.keep, True))
       diverged = int(results.diverged.sum())
       if diverged:
@@ -125,10 +126,10 @@ def _count(runs: vs.Runs | int) -> int:
 
 
 class _timed:
-  """Adds the seconds within it, of the clock and of all processors, to those that a file has."""
+  """Adds the seconds within it, of the clock and of all processors, to those that a file has, where anything trains."""
 
-  def __init__(self, path: Path):
-    self.path = path
+  def __init__(self, path: Path, trains: bool):
+    self.path, self.trains = path, trains
     self.spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "processor_seconds": 0.0}
 
   def __enter__(self) -> dict[str, float]:
@@ -136,6 +137,8 @@ class _timed:
     return self.spent
 
   def __exit__(self, *_: Any) -> None:
+    if not self.trains:
+      return
     self.spent["seconds"] += time.perf_counter() - self.begun[0]
     self.spent["processor_seconds"] += time.process_time() - self.begun[1]
     if self.path.parent.exists():
