@@ -114,14 +114,14 @@ def test_pair():
   table = [[(a & b).sum() for b in (right[:, second], ~right[:, second])] for a in (right[:, first], ~right[:, first])]
   assert n.p_value == pytest.approx(scipy.stats.chi2_contingency(table, correction=False).pvalue)
   middle = ((rates >= 0.3) & (rates <= 0.7)).sum()
-  assert len(n.p_values) == middle * (middle - 1) // 2
+  assert n.pairs.sum() == middle * (middle - 1) // 2
   assert by_quantity(fig04_pair.rows(n))["p-value of the χ² test"].holds == (n.p_value > 0.05)
 
 
 def test_a_pair_without_two_uncertain_examples():
   errors = np.zeros((5, 3), bool)
   n = fig04_pair.pair(tallied(errors, pairs=True), IMAGES)
-  assert (n.examples, n.p_value, len(n.p_values)) == ((0, 1), 1, 0)
+  assert (n.examples, n.p_value, n.pairs.sum()) == ((0, 1), 1, 0)
   assert "—" in fig04_pair.rows(n)[-1].ours
 
 

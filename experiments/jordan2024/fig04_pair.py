@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from experiments import frame
 from experiments.frame import Row, Trained, percent
@@ -21,6 +21,7 @@ from vmapseeds.reports import plots
 TITLE = "Figure 4: a pair of examples with independent errors"
 PANELS = 3
 MIDDLE = (0.3, 0.7)
+EDGES = np.linspace(0, 1, 21)  # of the histogram of p-values
 
 
 class Pair(NamedTuple):
@@ -32,7 +33,7 @@ class Pair(NamedTuple):
   both: float
   p_value: float  # of the χ² test of the 2 × 2 table, one degree of freedom
   images: np.ndarray
-  p_values: Float[np.ndarray, " pairs"]  # of all pairs in the middle
+  pairs: Int[np.ndarray, "20"]  # how many in the middle have their p-value in each twentieth
 
 
 def compute(trained: Trained) -> Pair:
@@ -49,9 +50,8 @@ def pair(tallies: stats.Tallies, images: np.ndarray) -> Pair:
   middle = np.flatnonzero((rates >= MIDDLE[0]) & (rates <= MIDDLE[1]))
   right = tuple(float(rates[i]) for i in examples)
   both = 1 - (2 - sum(right)) + tallies.joint_errors[examples] / tallies.runs
-  return Pair(
-    tallies.runs, examples, right, float(both), float(chosen), images[list(examples)], p_values(tallies, middle)
-  )
+  pairs, _ = np.histogram(p_values(tallies, middle), EDGES)
+  return Pair(tallies.runs, examples, right, float(both), float(chosen), images[list(examples)], pairs)
 
 
 def p_values(tallies: stats.Tallies, examples: np.ndarray) -> Float[np.ndarray, " pairs"]:
@@ -67,7 +67,8 @@ def p_values(tallies: stats.Tallies, examples: np.ndarray) -> Float[np.ndarray, 
 def rows(numbers: Pair) -> list[Row]:
   n = numbers
   se = [math.sqrt(p * (1 - p) / n.runs) for p in (*n.right, n.both)]
-  found, pairs = float((n.p_values < 0.05).mean()) if len(n.p_values) else math.nan, len(n.p_values)
+  pairs = int(n.pairs.sum())
+  found = float(n.pairs[0] / pairs) if pairs else math.nan
   return [
     *(
       Row.of(f"runs that have the {which} example right", printed, percent(p, e), n.runs)
@@ -87,9 +88,11 @@ def plot(numbers: Pair, axes: np.ndarray) -> None:
   for ax, example, image, rate in zip(images, numbers.examples, numbers.images, numbers.right, strict=True):
     frame.show_image(image, ax)
     ax.set_title(f"test example {example}: {100 * rate:.1f} % right")
-  right.hist(numbers.p_values, np.linspace(0, 1, 21), density=True, facecolor=(plots.BLUE, 0.55), edgecolor="white")
+  pairs = numbers.pairs.sum()
+  density = numbers.pairs * len(numbers.pairs) / max(1, pairs)
+  right.bar(EDGES[:-1], density, EDGES[1], align="edge", facecolor=(plots.BLUE, 0.55), edgecolor="white")
   right.axhline(1, color=plots.VERMILION, linestyle="--", label="independent errors")
-  right.set(xlabel="p-value of the χ² test", ylabel="density", title=f"{len(numbers.p_values)} pairs 30–70 % right")
+  right.set(xlabel="p-value of the χ² test", ylabel="density", title=f"{pairs:,} pairs 30–70 % right")
   right.legend(frameon=False, fontsize="small")
 
 
