@@ -115,13 +115,13 @@ def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetune
 
 
 def rows(n: Numbers) -> list[Row]:
-  small, a = n.linear_interval[1] < 1e-4 or n.linear.sd == 0, n.ablations
-  stable, unstable = n.finetuned
+  a, (stable, unstable) = n.ablations, n.finetuned
+  small = frame.below(n.linear_interval, (1e-4, 1e-4))[0] if n.linear.sd else True
   linear = between(n.linear.sd, *n.linear_interval, 100, " %") if n.linear.sd else "0 %, all runs are alike"
-  more, higher = a.ratio_interval[0] > 1, a.gain > 2 * a.gain_se
+  more, higher = a.ratio_interval[0] > 1, frame.above(a.gain, a.gain_se)
   lines = [
     Row.of("linear model: sd of accuracy", paper.LINEAR_SD, linear, n.linear.runs, small,
-           "" if small else "its training ends before all runs reach the optimum"),
+           {True: "", False: "its training ends before all reach the optimum", None: "the interval reaches it"}[small]),
     Row.of("mean accuracy without augmentation", paper.ABLATED_MEAN, percent(*a.without.accuracy[2:4]),
            a.without.accuracy.runs),
     Row.of("mean accuracy with a fifth of the data", paper.ABLATED_MEAN, percent(*a.fifth.accuracy[2:4]),
@@ -136,7 +136,7 @@ def rows(n: Numbers) -> list[Row]:
     Row.of("... gain of the first on its mean accuracy, less that of the second", paper.ENSEMBLES["difference"],
            percent(a.gain, a.gain_se),
            f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}", higher,
-           "" if higher else "the second gains more" if a.gain < -2 * a.gain_se else "within two standard errors"),
+           {True: "", False: "the second gains more", None: "within two standard errors"}[higher]),
   ]  # fmt: skip
   holds, why = frame.below(stable.interval, unstable.interval)
   for name, f in (("small", stable), ("large", unstable)):
@@ -157,6 +157,7 @@ def rows(n: Numbers) -> list[Row]:
 def plot(n: Numbers, axes: np.ndarray) -> None:
   plots.accuracy_histogram(n.linear.accuracies, axes[0], examples=n.linear.examples)
   axes[0].set_title("linear model")
+  axes[0].xaxis.get_major_locator().set_params(nbins=4)
   frame.legend_above(axes[0])
   histograms(axes[1], {"no augmentation": n.ablations.without, "a fifth of the data": n.ablations.fifth})
   for ax, f in zip(axes[2:], n.finetuned, strict=True):
