@@ -225,7 +225,7 @@ def test_runs_that_diverged_are_left_out():
 def test_each_group_varies_what_it_says():
   for group, runs in campaigns.groups(100, 30, 8).items():
     varied = {s for s in ("init", "order", "data") if len(set(runs.seeds[s].tolist())) == 8}
-    assert varied == set(campaigns.GROUPS[group])
+    assert varied == set(campaigns.PARTNERS[group])
     sets = np.broadcast_to(runs.subset_indices, (8, 30))
     assert len(np.unique(sets, axis=0)) == (8 if "data" in varied else 1)
 

@@ -215,6 +215,11 @@ def damaged(path: Folder, fault: str, remedy: str = VERIFY) -> Mistake:
   return Mistake(f"{path} is damaged: {fault}; {remedy.format(path)}")
 
 
+NOT_AS_WRITTEN = (
+  ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, IsADirectoryError, NotADirectoryError,
+)  # fmt: skip
+
+
 @contextlib.contextmanager
 def readable(path: Folder) -> Iterator[None]:
   """Turns whatever Zarr or a codec raises for an object into a `Mistake` of one line."""
@@ -222,5 +227,5 @@ def readable(path: Folder) -> Iterator[None]:
     yield
   except (Mistake, Failure, FileExistsError):
     raise
-  except (ValueError, LookupError, RuntimeError, IsADirectoryError, NotADirectoryError) as error:
+  except NOT_AS_WRITTEN as error:
     raise damaged(path, f"an object cannot be read ({said(error)})") from error
