@@ -83,8 +83,8 @@ def judged(holds: Sequence[bool | None]) -> str:
 
 
 def said(value: Any) -> str:
-  """A recipe's field in words: a name, or that of the object that was given."""
-  return value if isinstance(value, str) else str(value.get("name", "an object")) if isinstance(value, dict) else "data"
+  """A recipe's field in words: a name, or where the object that was given is found."""
+  return value if isinstance(value, str) else value.get("object", "an object").rpartition(".")[2]
 
 
 def verdict(row: Mapping[str, Any]) -> str:
