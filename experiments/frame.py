@@ -79,7 +79,7 @@ class Trained:
       recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
     if name not in self.used:
       print(f"{place.name}: {_count(campaign.runs)} runs", file=sys.stderr)
-      there = vs.open_results(place).sizes["run"] if (place / "zarr.json").exists() else 0
+      there = vs.open_results(place, recipe.test_sets[0]).sizes["run"] if (place / "zarr.json").exists() else 0
       with _timed(place.with_name(f"{place.name}.json"), there < _count(campaign.runs)) as spent:
         results = vs.train(recipe, campaign.runs, place, **vars(self.options) | dict.fromkeys(campaign.keep, True))
       diverged = int(results.diverged.sum())
