@@ -10,6 +10,7 @@ A paper is a package beside this file:
 `python -m experiments.<paper>` makes all figures, or those that are named, and the gallery of what there is.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -19,7 +20,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
@@ -42,8 +43,8 @@ from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.supervised import dataset_of
 
-SCALES = ("smoke", "laptop", "gpu", "paper")
 KINDS = ("fig", "table", "theorem")  # how modules of figures begin
+PLAIN = vs.Recipe(name="plain", dataset="digits", model="linear", epochs=0, batch_size=1, lr=0.0)
 CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "versions")
 
 
@@ -68,7 +69,8 @@ class Trained:
   campaigns: Mapping[str, Campaign]
   folder: Path
   options: vs.Options
-  used: dict[str, dict[str, Any]]  # what was asked for so far
+  trained: dict[str, dict[str, Any]]  # what is said of those that some figure asked for
+  used: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # of those that this one asked for
 
   def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
     """A campaign's results, of its first test set or of another."""
@@ -77,7 +79,7 @@ class Trained:
     if campaign.start_from:
       self(campaign.start_from)
       recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
-    if name not in self.used:
+    if name not in self.trained:
       print(f"{place.name}: {_count(campaign.runs)} runs", file=sys.stderr)
       there = vs.open_results(place, recipe.test_sets[0]).sizes["run"] if (place / "zarr.json").exists() else 0
       with _timed(place.with_name(f"{place.name}.json"), there < _count(campaign.runs)) as spent:
@@ -85,10 +87,11 @@ class Trained:
       diverged = int(results.diverged.sum())
       if diverged:
         print(f"{diverged} runs diverged and are left out", file=sys.stderr)
-      self.used[name] = {
+      self.trained[name] = {
         "recipe": json.loads(campaign.recipe.to_json()), "runs": results.sizes["run"], "diverged": diverged, **spent,
         **{condition: results.attrs[condition] for condition in CONDITIONS},
       }  # fmt: skip
+    self.used[name] = self.trained[name]
     results = vs.open_results(place, test_set or recipe.test_sets[0])
     return results.isel(run=slice(_count(campaign.runs)))
 
@@ -114,9 +117,9 @@ class Trained:
     recipe = self.campaigns[name].recipe
     lanes.start_jax()  # on all cores, before anything asks what the device is
     meant = json.loads(recipe.replace(precision=models.resolved(recipe.precision)).to_json())
-    defaults = {field.name: field.default for field in dataclasses.fields(recipe)} | {"values": {}, "milestones": []}
+    plain = json.loads(PLAIN.to_json())
     # Fields that recipes learn later change no folder's name.
-    told = {field: value for field, value in sorted(meant.items()) if value != defaults[field]}
+    told = {field: value for field, value in sorted(meant.items()) if value != plain[field]}
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
     return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
 
@@ -125,24 +128,18 @@ def _count(runs: vs.Runs | int) -> int:
   return runs if isinstance(runs, int) else len(runs)
 
 
-class _timed:
+@contextlib.contextmanager
+def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
   """Adds the seconds within it, of the clock and of all processors, to those that a file has, where anything trains."""
-
-  def __init__(self, path: Path, trains: bool):
-    self.path, self.trains = path, trains
-    self.spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "processor_seconds": 0.0}
-
-  def __enter__(self) -> dict[str, float]:
-    self.begun = time.perf_counter(), time.process_time()
-    return self.spent
-
-  def __exit__(self, *_: Any) -> None:
-    if not self.trains:
-      return
-    self.spent["seconds"] += time.perf_counter() - self.begun[0]
-    self.spent["processor_seconds"] += time.process_time() - self.begun[1]
-    if self.path.parent.exists():
-      files.write(self.path, json.dumps(self.spent).encode())
+  spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "processor_seconds": 0.0}
+  begun = time.perf_counter(), time.process_time()
+  try:
+    yield spent
+  finally:
+    if trains and path.parent.exists():
+      spent["seconds"] += time.perf_counter() - begun[0]
+      spent["processor_seconds"] += time.process_time() - begun[1]
+      files.write(path, json.dumps(spent).encode())
 
 
 # Rows: the paper beside ours.
@@ -368,10 +365,11 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(flags.scale)
   if len(modules) == len(every):
     check_data(campaigns)
+  made: dict[str, dict[str, Any]] = {}
   for i, name in enumerate(modules, 1):
     module = importlib.import_module(f"experiments.{paper}.{name}")
     print(f"{i} of {len(modules)}, {name}: {module.TITLE}", file=sys.stderr)
-    trained = Trained(paper, flags.scale, campaigns, trained_runs, options, {})
+    trained = Trained(paper, flags.scale, campaigns, trained_runs, options, made)
     write(out, trained, module, module.compute(trained), flags.note)
     gallery.write(out, paper, every)
   print(f"wrote {out / 'index.html'}")

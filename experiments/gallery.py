@@ -1,5 +1,6 @@
 """A paper's figures on one page: picture, our number beside the paper's, what was trained, on what, for how long."""
 
+import importlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,8 +36,6 @@ def check_same(out: Path, paper: str, scale: str) -> None:
 
 def write(out: Path, paper: str, names: Sequence[str]) -> None:
   """Rewrites the gallery from the numbers of those of a paper's figures that are in its folder."""
-  import importlib
-
   package = importlib.import_module(f"experiments.{paper}")
   paths = (out / f"{name}.json" for name in names)
   records = [json.loads(path.read_text()) for path in paths if path.exists()]
