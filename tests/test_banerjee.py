@@ -38,6 +38,7 @@ def stored(made: Path, source: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.slow
 def test_candidates_are_compared_with_the_other_half(made, numbers, source):
   gaps, labels = stored(made, source)
   assert all(numbers[figure][source] == numbers["fig09"][source] for figure in ("table2", "table3"))

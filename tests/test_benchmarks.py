@@ -78,6 +78,7 @@ def trained_digits():
 
 
 @pytest.mark.parametrize(("count", "scan"), [(2, True), (1, False)])
+@pytest.mark.slow
 def test_plain_jax_takes_the_steps_of_vmapseeds(count, scan):
   from experiments.benchmarks.plain_jax import Trainer
 
@@ -354,6 +355,7 @@ def test_the_parts_of_a_campaign_add_up():
   assert sum(parts.values()) == 10 + 2
 
 
+@pytest.mark.slow
 def test_frozen_training_uses_no_order_and_no_augmentation():
   recipe, data = setting("digits", batch_size=4, epochs=2)
   runs = vs.Runs.concat([vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)])
@@ -410,6 +412,7 @@ def test_opening_reads_no_run_that_is_not_asked_for(tmp_path, capsys):
     results.predictions[8].load()
 
 
+@pytest.mark.slow
 def test_throughput_of_all_ways(tmp_path, capfd, monkeypatch):
   monkeypatch.setattr(common, "elsewhere", lambda function: function())
   small = ["--set", "model=linear", "epochs=2", "--runs", "6", "--seed-batch", "4", "--checkpoint-every", "1"]

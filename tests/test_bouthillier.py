@@ -37,6 +37,7 @@ def stored(made: Path, name: str):
   return vs.open_results(folder)
 
 
+@pytest.mark.slow
 def test_pairs_are_those_of_the_stored_runs(made, numbers):
   n = numbers["fig06"]
   results = [stored(made, name) for name in "AB"]

@@ -68,7 +68,7 @@ def training():
   return lambda data, run: train(recipe, data, run), data, vs.Runs.independent(8).lanes(recipe, 32)
 
 
-@pytest.mark.parametrize("lowering", ["sequential", "im2col"])
+@pytest.mark.parametrize("lowering", ["sequential", pytest.param("im2col", marks=pytest.mark.slow)])
 def test_a_run_depends_on_its_row_alone(training, lowering):
   """Bit for bit: not on its place, its neighbours, or how many devices there are (DESIGN's promise for one width)."""
   train_one, data, runs = training

@@ -24,6 +24,7 @@ def data(tmp_path):
   return tmp_path / "images.npz"
 
 
+@pytest.mark.slow
 def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
   monkeypatch.setattr(benchmark, "REPETITIONS", 1)
@@ -62,6 +63,7 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
   assert text.count("| sequential 2 |") == 1
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_does_not_stop_the_others(tmp_path, capsys):
   on_device.main(["--out", str(tmp_path), "--parts", "training", "tallies", "--epochs", "4", "--counts", "pairs", "--runs", "2", "--examples", "5"])
   failed, done = capsys.readouterr().out.splitlines()

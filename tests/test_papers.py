@@ -17,7 +17,11 @@ from experiments import frame
 
 EXPERIMENTS = Path(frame.__file__).parent
 PAPERS = sorted(path.parent.name for path in EXPERIMENTS.glob("*/campaigns.py"))
-FIGURES = [(paper, figure) for paper in PAPERS for figure in frame.figures(EXPERIMENTS / paper)]
+ALWAYS = ("table2_accuracies", "fig05_estimators", "table1_ensembles", "fig02_halves")  # the others with `-m slow`
+FIGURES = [
+  pytest.param(paper, figure, id=f"{paper}-{figure}", marks=[pytest.mark.slow] * (figure not in ALWAYS))
+  for paper in PAPERS for figure in frame.figures(EXPERIMENTS / paper)
+]  # fmt: skip
 
 
 def run(paper: str, made: Path, *flags: str) -> None:
@@ -25,7 +29,8 @@ def run(paper: str, made: Path, *flags: str) -> None:
   frame.main(str(EXPERIMENTS / paper / "__main__.py"), [*flags, *out])
 
 
-@pytest.mark.parametrize(("paper", "figure"), FIGURES, ids=["-".join(both) for both in FIGURES])
+@pytest.mark.parametrize(("paper", "figure"), FIGURES)
+@pytest.mark.unoptimized
 def test_figure(paper, figure, made, capsys):
   run(paper, made, figure)
   record = json.loads((made / paper / f"{figure}.json").read_text())

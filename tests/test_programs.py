@@ -89,6 +89,7 @@ def own_module(tmp_path):
   return tmp_path / "m"
 
 
+@pytest.mark.slow
 def test_own_module(own_module):
   """The commands of its README one by one, as the installed script runs them; then an edit."""
   commands = re.findall(r"^    vmapseeds (.*)$", (own_module / "README.md").read_text(), re.MULTILINE)
@@ -140,6 +141,7 @@ def test_own_task(tmp_path):
   assert not (tmp_path / "results" / "bandit" / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_finetune(tmp_path):
   said = [line.split() for line in printed(tmp_path, str(PROGRAMS / "finetune.py")).splitlines()]
   assert [line[:2] for line in said] == [["all", "own"], ["all", "shared"], ["last", "own"], ["last", "shared"]]

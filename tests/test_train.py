@@ -125,7 +125,8 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
 
 
 # ResNet-9 as users compile it: its tolerance was found there.
-COMPILED = [pytest.param(name, marks=() if "resnet9" in name else pytest.mark.unoptimized) for name in CASES]
+MARKS = {"resnet9_cifar10": pytest.mark.slow, "nin_cifar10": (pytest.mark.slow, pytest.mark.unoptimized)}
+COMPILED = [pytest.param(name, marks=MARKS.get(name, pytest.mark.unoptimized)) for name in CASES]
 
 
 @pytest.mark.parametrize("name", COMPILED)
