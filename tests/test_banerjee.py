@@ -61,6 +61,7 @@ def test_candidates_are_compared_with_the_other_half(made, numbers, source):
   assert n["mean_churn"][0] == pytest.approx(np.mean(of_first) / EXAMPLES)
 
 
+@pytest.mark.slow
 def test_ensembles_are_as_large_as_the_candidates_allow(numbers):
   ensembles = numbers["table1"]
   assert list(ensembles) == ["3", "5"]
@@ -140,6 +141,7 @@ def test_the_error_of_tau_is_that_of_samples():
   assert np.mean(errors) == pytest.approx(np.std(of_samples), rel=0.15)
 
 
+@pytest.mark.slow
 def test_tables_have_the_papers_values(made, numbers):
   table = (made / "banerjee2024" / "index.md").read_text()
   assert "| 3 members: α̂ ≤ 0.05 | 77.2 % | table 1 |" in table

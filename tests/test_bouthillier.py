@@ -56,6 +56,7 @@ def test_pairs_are_those_of_the_stored_runs(made, numbers):
 
 
 @pytest.mark.parametrize(("varied", "shared"), [("init", "data"), ("data", "init")])
+@pytest.mark.slow
 def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied, shared):
   results = stored(made, f"A_{varied}")
   assert len(set(results[f"seed_{varied}"].values)) == 16
@@ -68,6 +69,7 @@ def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied, shared)
   assert numbers["fig06"]["rho"][varied] == pytest.approx(np.clip(n["correlation"], 0, 0.99))
 
 
+@pytest.mark.slow
 def test_tables_have_the_papers_values(made, numbers):
   table = (made / "bouthillier2021" / "index.md").read_text()
   assert "| power of 29 pairs, γ = 0.75 | 95 % | appendix C.3 | 0.834 | exact | no:" in table
@@ -140,6 +142,7 @@ def test_variances_relative_to_that_of_the_training_set():
   assert fig01_sources.rows(numbers)[-1].holds
 
 
+@pytest.mark.slow
 def test_sizes_are_the_least_with_that_power(numbers):
   n = figc1_sample_size.Sizes(**{name: np.array(x, float) for name, x in numbers["figc1"].items()})
   place = np.flatnonzero(n.gamma == 0.75)[0]

@@ -215,7 +215,7 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
   (tmp_path / "d.npz").unlink()  # the folder has what normalising takes
   assert set(networks.variables) == {"params", "batch_stats"}
   assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(networks.variables))
-  logits = jax.vmap(networks.apply, (0, None))(networks.variables, images)
+  logits = jax.jit(jax.vmap(networks.apply, (0, None)))(networks.variables, images)
   np.testing.assert_array_equal(logits.argmax(-1), results.predictions)
   np.testing.assert_allclose(logits, results.logits, rtol=1e-4, atol=1e-5)
   assert len(np.unique(logits, axis=0)) == 5, "the runs differ"

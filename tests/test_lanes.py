@@ -68,8 +68,11 @@ def training():
   return lambda data, run: train(recipe, data, run), data, vs.Runs.independent(8).lanes(recipe, 32)
 
 
-@pytest.mark.parametrize("lowering", ["sequential", pytest.param("im2col", marks=pytest.mark.slow)])
-def test_a_run_depends_on_its_row_alone(training, lowering):
+@pytest.mark.parametrize(
+  ("lowering", "width"),
+  [("sequential", 2), *(pytest.param(*how, marks=pytest.mark.slow) for how in [("sequential", 1), ("im2col", 1), ("im2col", 2)])],
+)  # fmt: skip
+def test_a_run_depends_on_its_row_alone(training, lowering, width):
   """Bit for bit: not on its place, its neighbours, or how many devices there are (DESIGN's promise for one width)."""
   train_one, data, runs = training
 
@@ -79,12 +82,11 @@ def test_a_run_depends_on_its_row_alone(training, lowering):
 
   order = np.array([5, 0, 7, 3, 2])
   some = jax.tree.map(lambda a: np.asarray(a)[order], runs)
-  for width in (1, 2):
-    on_one, on_all = (lanes.spread(function, width=width, devices=jax.devices()[:n]) for n in (1, 2))
-    _, reference = brought_together(on_all, data, runs)
-    for step in (on_one, on_all):
-      _, out = brought_together(step, data, some)
-      jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[order]), out, reference)
+  on_one, on_all = (lanes.spread(function, width=width, devices=jax.devices()[:n]) for n in (1, 2))
+  _, reference = brought_together(on_all, data, runs)
+  for step in (on_one, on_all):
+    _, out = brought_together(step, data, some)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[order]), out, reference)
 
 
 def test_no_value_of_a_run_compiles_again(training, caplog):

@@ -1,5 +1,7 @@
 """The networks' layers beside Flax's, in the forms for CPUs and for accelerators."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from vmapseeds.models.layers import NormReluPool, conv_relu_pool, max_pool
 SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9, 2), 3), ((4, 6, 2), 2)]
 
 
+@functools.partial(jax.jit, static_argnums=(0, 2))
 def value_and_gradient(pool, x, size):
   """The pooled images, and the gradient of a sum that weighs each of them differently."""
   y, vjp = jax.vjp(lambda x: pool(x, size), x)

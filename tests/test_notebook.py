@@ -44,6 +44,7 @@ def executed(tmp_path_factory) -> tuple[Path, str]:
   return results, execute(results)
 
 
+@pytest.mark.slow
 def test_it_trains_and_shows(executed):
   results, shown = executed
   assert f"{RUNS} runs of each duration" in shown
@@ -60,6 +61,7 @@ def test_it_trains_and_shows(executed):
   assert {p.name for p in results.iterdir()} == {"digits_cnn_1_epochs", "digits_cnn_16_epochs"}
 
 
+@pytest.mark.slow
 def test_executed_again_it_trains_nothing(executed):
   results, shown = executed
   written = {p: p.stat().st_mtime_ns for p in results.rglob("c/**/*") if p.is_file()}

@@ -46,6 +46,7 @@ def written(folder):
   return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_own_model(tmp_path):
   program, out = str(PROGRAMS / "own_model.py"), tmp_path / "tiny"
   killed = subprocess.Popen([sys.executable, program, str(out)], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE)

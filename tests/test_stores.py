@@ -187,7 +187,7 @@ def trained(monkeypatch):
 # Campaigns
 
 
-@pytest.mark.parametrize("where", ["s3", "memory"])
+@pytest.mark.parametrize("where", [pytest.param("s3", marks=pytest.mark.slow), "memory"])
 def test_a_campaign_is_the_same_bytes_as_on_a_disk(where, store, reference, trained):
   url = store.folder() if where == "s3" else "memory://campaigns/r"
   train(url, 6)
@@ -249,6 +249,7 @@ def test_until_goes_on_behind_a_url(store, capsys):
 # Several processes, and their ends
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_train_every_run_once(store, reference, tmp_path):
   url, log = store.folder(), tmp_path / "log"
   both = [process(store, url, str(log)) for _ in range(2)]
