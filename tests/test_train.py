@@ -349,7 +349,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
   begun = start(recipe, data, run)
   for wrong in (25 - right, 26 - right):
     targets = ((jnp.arange(25) > 0) ^ (jnp.arange(25) >= 25 - wrong)).astype(jnp.int32)
-    assert reaches(recipe, dataclasses.replace(data, targets=targets), run, begun) == (wrong == 25 - right)
+    assert reaches(recipe, dataclasses.replace(data, targets=targets), run, begun, recipe.stop_at) == (wrong == 25 - right)
 
 
 def test_zero_epochs_is_initialisation():

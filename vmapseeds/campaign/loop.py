@@ -320,9 +320,9 @@ def prepared_again(
     task = dataclasses.replace(of_recipe(lying, runs, **kept), recipe=asked)
   if task.data_digest != root["data_digest"]:
     name = task.name
-    if isinstance(task, Supervised) and task.dataset:
-      name = task.dataset.name
-      if task.base and str(root["data_digest"]).startswith(f"{task.dataset.digest} "):
+    if isinstance(task, Supervised):
+      name = task.data_name
+      if task.base and str(root["data_digest"]).startswith(f"{task.digest} "):
         raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
     raise Mistake(f"the data {name} are not those of {out}: say where those are with --dataset PATH")
   return task

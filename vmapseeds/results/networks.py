@@ -16,7 +16,7 @@ import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree, Real
+from jaxtyping import Array, Bool, Float, Integer, PyTree, Real
 
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake
@@ -111,7 +111,7 @@ class StoredNetworks:
   def __len__(self) -> int:
     return len(self.results)
 
-  def load(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:
+  def load(self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Some variables of the networks with these numbers, the first axis the network."""
     return self._loaded(tuple(rows), tuple(names))
 

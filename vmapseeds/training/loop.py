@@ -96,7 +96,7 @@ def normalize(
   inputs: Array, mean: Float[Array, " channels"] | None, std: Float[Array, " channels"] | None
 ) -> Real[Array, "..."]:
   """Inputs as the network sees them."""
-  return inputs if mean is None else (inputs.astype(jnp.float32) - mean) / std
+  return inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
 
 
 def initialize(recipe: Recipe, data: DeviceExamples, run: Run) -> PyTree[Float[Array, "..."]]:
@@ -235,14 +235,14 @@ def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Ca
   return take_step
 
 
-def reaches(recipe: Recipe, data: DeviceExamples, run: Run, state: State) -> Bool[Array, ""]:
-  """Whether a network is right on the share `recipe.stop_at` of its training examples, as evaluation shows them.
+def reaches(recipe: Recipe, data: DeviceExamples, run: Run, state: State, share: float) -> Bool[Array, ""]:
+  """Whether a network is right on such a share of its training examples, as evaluation shows them.
 
   Mistakes are counted a batch at a time, and no further than there may be.
   """
   shown = jnp.arange(len(data)) if run.subset is None else run.subset
   # Less than any example, so that 0.07 of 100, which is rounded up, is 7.
-  most = len(shown) - math.ceil(recipe.stop_at * len(shown) * (1 - 1e-12))
+  most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
   rows, targets = stored_rows(data.inputs), targets_of(data, run)
   apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)
   variables = {"params": state.params, **state.batch_stats}
@@ -256,7 +256,8 @@ def reaches(recipe: Recipe, data: DeviceExamples, run: Run, state: State) -> Boo
     mistaken = (predictions != targets[examples]) & (places < len(shown))
     return first + recipe.batch_size, wrong + mistaken.sum()
 
-  return jax.lax.while_loop(lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (0, 0))[1] <= most
+  none = jnp.array(0)
+  return jax.lax.while_loop(lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (none, none))[1] <= most
 
 
 def advance(
@@ -286,7 +287,8 @@ def advance(
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
     state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]
     if recipe.stop_at is not None:
-      state = state._replace(epochs=jnp.where(reaches(recipe, data, run, state), epoch + 1, state.epochs))
+      right = reaches(recipe, data, run, state, recipe.stop_at)
+      state = state._replace(epochs=jnp.where(right, epoch + 1, state.epochs))
     return epoch + 1, state
 
   def goes_on(at):

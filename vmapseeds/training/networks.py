@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -19,6 +19,7 @@ from vmapseeds.training.objects import name_of, resolved
 from vmapseeds.training.recipes import Recipe
 
 Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
+Looks = Array | jax.ShapeDtypeStruct
 
 
 def path_of(leaf: tuple) -> str:
@@ -52,7 +53,7 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
   )
 
 
-def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Array) -> set[str]:
+def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Looks) -> set[str]:
   """The paths of the parameters of the last layer: of the module that is the last to use some of its own.
 
   The program of `apply` is looked through, in which a module's operations stand where it was called, and nothing is
@@ -64,7 +65,7 @@ def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables,
   return {path for path in paths if path.rpartition(".")[0] in found and path.startswith("params.")}
 
 
-def _last_used(program: Any, paths: dict[Any, str]) -> set[str]:
+def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
   """The modules whose parameters the last operation of a program to have any has, `paths` by its variables."""
   for equation in reversed(program.eqns):
     named = [None if hasattr(v, "val") else paths.get(v) for v in equation.invars]
@@ -79,19 +80,20 @@ def _last_used(program: Any, paths: dict[Any, str]) -> set[str]:
 
 @functools.cache
 def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network:
-  options = {"num_classes": num_classes, "width": recipe.width, "dropout": recipe.dropout}
+  dtype = jnp.dtype(precision)
+  options = {"num_classes": num_classes, "width": recipe.width, "dropout": recipe.dropout, "dtype": dtype}
   options |= {"depth": recipe.depth} if recipe.depth else {}
-  options["dtype"] = jnp.dtype(precision)
   named = isinstance(recipe.model, str) and recipe.model in models.NAMES
-  model = models.load(recipe.model) if named else resolved("model", recipe.model, models.NAMES)
+  model = models.load(recipe.model) if named else resolved("model", recipe.model, {})
+  is_class = isinstance(model, type)
   if isinstance(model, nn.Module):
     return linen(model)
-  if isinstance(model, type) and issubclass(model, nn.Module):
+  if is_class and issubclass(model, nn.Module):
     taken = {field.name for field in dataclasses.fields(model) if field.init}
     return linen(_made(recipe, model, taken, options))
   if isinstance(model, nnx.Module):
     raise Mistake(f"model is a {type(model).__name__} with parameters of its own: give the class, which each run makes")
-  taken = {*inspect.signature(model.__init__ if isinstance(model, type) else model).parameters}
+  taken = {*inspect.signature(model.__init__ if is_class else model).parameters}
   made = functools.partial(_made, recipe, model, taken, options)
   found = nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0))) if "rngs" in taken else made()
   return from_nnx(made) if isinstance(found, nnx.Module) else linen(found)
@@ -110,18 +112,17 @@ def _made(recipe: Recipe, model: Any, taken: set[str], options: dict[str, Any], 
 
 def linen(model: nn.Module) -> Network:
   """A Linen module as pure functions."""
-  mode = "train" in inspect.signature(type(model).__call__).parameters
+  evaluation, training = (_mode(model, value) for value in (False, True))
 
   def init(key, inputs):
-    return model.init({"params": key, "dropout": key}, inputs, **({"train": False} if mode else {}))
+    return model.init({"params": key, "dropout": key}, inputs, **evaluation)
 
   def apply(variables, inputs):
-    return model.apply(variables, inputs, **({"train": False} if mode else {}))
+    return model.apply(variables, inputs, **evaluation)
 
   def train(variables, inputs, key):
-    given = {"train": True} if mode else {}
     mutable = [name for name in variables if name != "params"] or ["batch_stats"]
-    outputs, updates = model.apply(variables, inputs, mutable=mutable, rngs={"dropout": key}, **given)
+    outputs, updates = model.apply(variables, inputs, mutable=mutable, rngs={"dropout": key}, **training)
     return outputs, dict(updates)
 
   return Network(init, apply, train, model)
@@ -140,8 +141,7 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
       nnx.replace_by_pure_dict(state, variables.get(kind, {}))
       nnx.update(model, state)
     model.train() if training else model.eval()
-    mode = {"train": training} if "train" in inspect.signature(type(model).__call__).parameters else {}
-    outputs = model(inputs, **mode)
+    outputs = model(inputs, **_mode(model, training))
     return outputs, {"batch_stats": nnx.to_pure_dict(_states(model)[1])} if "batch_stats" in variables else {}
 
   def apply(variables, inputs):
@@ -153,7 +153,12 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
   return Network(init, apply, train, None)
 
 
+def _mode(model: Any, training: bool) -> dict[str, Any]:
+  """What tells a module whether it trains, where it wants to be told."""
+  return {"train": training} if "train" in inspect.signature(type(model).__call__).parameters else {}
+
+
 def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
   """Its parameters, and all else that is no random stream."""
-  _, params, _, others = nnx.split(model, nnx.Param, nnx.RngState, ...)
-  return params, others
+  _, *states = nnx.split(model, nnx.Param, nnx.RngState, ...)
+  return states[0], states[2]

@@ -14,7 +14,7 @@ from vmapseeds.training.objects import name_of, resolved
 from vmapseeds.training.recipes import CHOICES, Recipe
 from vmapseeds.training.runs import Run
 
-Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
+Schedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
 
 # What is made of a gradient before the learning rate, given the momentum.
 MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {

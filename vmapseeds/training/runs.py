@@ -16,9 +16,16 @@ from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, 
 from vmapseeds.training.recipes import HYPERPARAMETERS, MOST, Recipe, hyperparameter
 
 SOURCES = ("init", "order", "augment", "dropout", "data")  # of supervised training
-OPTIONAL = ("poke_step", "poke_factor", "label_map", "subset", "start")
+# Columns that a table may have, and their fields.
+OPTIONAL = {
+  "poke_step": "poke_step", "poke_factor": "poke_factor", "label_map": "label_map", "subset": "subset_indices",
+  "start": "start",
+}  # fmt: skip
 MOST_RUNS = 10**7  # of a table
 NEVER = -1  # the poke step of a run that is not poked
+
+
+Leaf = Any  # an array: of JAX where it is traced, of NumPy in a table, or what it looks like
 
 
 def source_key(source: str, seed: np.uint32 | UInt32[Array, ""]) -> Key[Array, ""]:
@@ -37,20 +44,20 @@ class Run:
   have is None where the table says nothing of it.
   """
 
-  seeds: Mapping[str, ArrayLike]
-  values: Mapping[str, ArrayLike]
-  poke_step: ArrayLike | None = None
-  poke_factor: ArrayLike | None = None
-  label_map: ArrayLike | None = None  # (classes,)
-  subset: ArrayLike | None = None  # (train,), indices of the examples that it is trained on
-  start: Mapping[str, ArrayLike] | None = None  # the variables that it starts from, by their paths
+  seeds: Mapping[str, Leaf]
+  values: Mapping[str, Leaf]
+  poke_step: Leaf = None
+  poke_factor: Leaf = None
+  label_map: Leaf = None  # (classes,)
+  subset: Leaf = None  # (train,), indices of the examples that it is trained on
+  start: Mapping[str, Leaf] | None = None  # the variables that it starts from, by their paths
 
   def key(self, source: str) -> Key[Array, ""]:
     """The key of one source of randomness: a function of that source's seed alone."""
     one_of("source of randomness", source, self.seeds, UnknownField)
     return source_key(source, self.seeds[source])
 
-  def __getitem__(self, name: str) -> ArrayLike:
+  def __getitem__(self, name: str) -> Array:
     one_of("value of a run", name, self.values, UnknownField)
     return self.values[name]
 
@@ -161,8 +168,8 @@ class Runs:
     """The table that `columns` gave, as results keep it; `sampling` is not among the columns."""
     seeds = {name.removeprefix("seed_"): column for name, column in columns.items() if name.startswith("seed_")}
     values = {name: column for name, column in columns.items() if not name.startswith("seed_") and name not in OPTIONAL}
-    optional = (columns.get(name) for name in OPTIONAL)
-    return cls(seeds, values, *optional, sampling=tuple(sampling) if sampling else None)
+    optional: dict[str, Any] = {field: columns.get(name) for name, field in OPTIONAL.items()}
+    return cls(seeds, values, **optional, sampling=(sampling[0], sampling[1]) if sampling else None)
 
   # The same runs, changed.
 
@@ -215,7 +222,7 @@ class Runs:
       raise Mistake(f"{what} for {len(rows)} runs in a table of {len(self)}: give a row a run")
     return np.array(np.broadcast_to(rows, (len(self), rows.shape[-1])))
 
-  def start_from(self, network: int | Sequence[int]) -> "Runs":
+  def start_from(self, network: int | Sequence[int] | np.ndarray) -> "Runs":
     """The same runs, begun from stored network number `network` of the folder that the recipe starts from.
 
     One number for all runs, or one a run. Without it, run i starts from network i modulo how many there are.
@@ -238,15 +245,16 @@ class Runs:
       one_of("source of randomness", source, sources, UnknownField)
     for name in self.values:
       one_of("value to sweep", name, values, UnknownField)
-    return dataclasses.replace(self, seeds={source: self.seeds.get(source, self.others) for source in sources})
+    seeds = self.seeds if self.others is None else {**dict.fromkeys(sources, self.others), **self.seeds}
+    return dataclasses.replace(self, seeds={source: seeds[source] for source in sources})
 
   def columns(self) -> dict[str, np.ndarray]:
     """The table by the names that results use: `seed_<source>`, swept values, pokes, label maps, subsets, starts."""
-    optional = (self.poke_step, self.poke_factor, self.label_map, self.subset_indices, self.start)
+    optional = {name: getattr(self, field) for name, field in OPTIONAL.items()}
     return {
       **{f"seed_{source}": self.seeds[source] for source in _ordered(self.seeds, SOURCES)},
       **{name: self.values[name] for name in _ordered(self.values, HYPERPARAMETERS)},
-      **{name: column for name, column in zip(OPTIONAL, optional, strict=True) if column is not None},
+      **{name: column for name, column in optional.items() if column is not None},
     }
 
   def check(self, recipe: Recipe, num_train: int, num_classes: int | None) -> None:
@@ -257,13 +265,14 @@ class Runs:
     if self.subset_indices is not None and self.subset_indices.max() >= num_train:
       given = f"training index {self.subset_indices.max()}"
       raise Mistake(f"{given} in data with {num_train} examples: the last is {num_train - 1}")
-    if self.sampling and self.sampling[0] == "subset" and self.sampling[1] > num_train:
-      raise Mistake(f"training subset of {self.sampling[1]} of {num_train} examples: give at most {num_train}")
+    size = self.num_train(num_train)
+    if self.sampling and self.sampling[0] == "subset" and size > num_train:
+      raise Mistake(f"training subset of {size} of {num_train} examples: give at most {num_train}")
     if self.start is not None and recipe.start_from is None:
       raise Mistake("runs that start from stored networks: give the recipe start_from, the folder that has them")
-    epoch_steps = self.num_train(num_train) // recipe.batch_size
+    epoch_steps = size // recipe.batch_size
     if not epoch_steps:
-      given = f"batch_size {recipe.batch_size} with {self.num_train(num_train)} training examples"
+      given = f"batch_size {recipe.batch_size} with {size} training examples"
       raise Mistake(f"{given}: give at most as many")
     steps = recipe.epochs * epoch_steps
     if self.poke_step is not None and (last := self.poke_step.max()) >= steps:

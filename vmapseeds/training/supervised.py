@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
@@ -39,7 +39,7 @@ class Base(Protocol):
 
   def __len__(self) -> int: ...
 
-  def load(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, np.ndarray]:
+  def load(self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Some variables of the networks with these numbers, the first axis the network."""
 
 
@@ -125,10 +125,11 @@ class Supervised(Task):
   """A recipe's task."""
 
   recipe: Recipe
-  dataset: Dataset | None
   logits: bool
   keep_params: bool
   num_train: int = 0  # examples that each run is trained on
+  data_name: str = ""
+  digest: str = ""  # of the data
   base: Base | None = None
   from_base: Sequence[str] = ()  # the paths of the variables that come from there
   predictions: bool = True  # whether they are stored
@@ -140,7 +141,9 @@ class Supervised(Task):
 
   def lanes(self, runs: Runs) -> Run:
     run = runs.lanes(self.recipe, len(self.data[0]))
-    return dataclasses.replace(run, start=self.base.load(runs.start, self.from_base)) if self.base else run
+    if self.base is None or runs.start is None:
+      return run
+    return dataclasses.replace(run, start=self.base.load(runs.start, self.from_base))
 
   @property
   def num_classes(self) -> int | None:
@@ -155,10 +158,10 @@ class Supervised(Task):
     columns = {name: column for name, column in runs.columns().items() if not name.startswith(("seed_", "start"))}
     alike = "label_map" not in columns and not any(np.ptp(c) for c in columns.values() if c.ndim == 1)
     classes = self.num_classes is not None and self.recipe.predict == "argmax"
-    return {name: data.targets for name, data in self.dataset.tests.items()} if classes and alike else {}
+    return {name: data.targets for name, data in self.data[1].items()} if classes and alike else {}
 
   def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    sizes = {f"{name}/accuracy": len(data) for name, data in self.dataset.tests.items()}
+    sizes = {f"{name}/accuracy": len(data) for name, data in self.data[1].items()}
     sizes["train_accuracy"] = self.num_train
     sizes |= {of_epochs(name): size for name, size in sizes.items()}
     return {name: values / sizes[name] if name in sizes else values for name, values in outputs.items()}
@@ -182,14 +185,14 @@ class Supervised(Task):
   def examples(self) -> dict[str, np.ndarray]:
     kind = "targets" if self.num_classes is None else "labels"
     epochs = {"epoch": np.array(evaluated_epochs(self.recipe))} if self.recipe.evaluate_every else {}
-    return {f"{name}/{kind}": data.targets for name, data in self.dataset.tests.items()} | epochs
+    return {f"{name}/{kind}": data.targets for name, data in self.data[1].items()} | epochs
 
   def described(self) -> str:
     return self.recipe.to_json()
 
   @functools.cached_property
   def data_digest(self) -> str:
-    return self.dataset.digest + (f" from {self.base.digest}" if self.base else "")
+    return self.digest + (f" from {self.base.digest}" if self.base else "")
 
   def description(self, runs: Runs) -> dict[str, Any]:
     return {
@@ -213,7 +216,7 @@ class Supervised(Task):
     }  # fmt: skip
 
   def bytes_of_a_run(self, runs: Runs) -> int:
-    begun_from = sum(4 * math.prod(self.base.shapes[path]) for path in self.from_base)
+    begun_from = sum(4 * math.prod(self.base.shapes[path]) for path in self.from_base) if self.base else 0
     return super().bytes_of_a_run(runs) + begun_from
 
   def check_varying(self, runs: Runs) -> None:
@@ -258,8 +261,7 @@ def timed(recipe: Recipe, like: DeviceExamples, steps: int) -> Supervised:
 
   return Supervised(
     name=recipe.name, **(parts | {"finish": finish}), data=(random_examples(like, steps * recipe.batch_size), {}),
-    rounds=1, steps=steps, sources=SOURCES, values=recipe.hyperparameters, recipe=recipe, dataset=None, logits=False,
-    keep_params=False,
+    steps=steps, sources=SOURCES, values=recipe.hyperparameters, recipe=recipe, logits=False, keep_params=False,
   )  # fmt: skip
 
 
@@ -288,8 +290,8 @@ def supervised(
   return Supervised(
     name=recipe.name, **functions(recipe, logits, keep_params), data=sets, rounds=recipe.epochs, sources=SOURCES,
     values=recipe.hyperparameters, steps=max(1, num_train // recipe.batch_size), origin=recipe.origin, recipe=recipe,
-    dataset=dataset, logits=logits, keep_params=keep_params, predictions=predictions, num_train=num_train, base=base,
-    from_base=fitting(recipe, sets[0], base, runs) if base else (),
+    data_name=dataset.name, digest=dataset.digest, logits=logits, keep_params=keep_params, predictions=predictions,
+    num_train=num_train, base=base, from_base=fitting(recipe, sets[0], base, runs) if base else (),
     shown="" if sets[0].num_classes is None else f"{recipe.test_sets[0]}/accuracy",
   )  # fmt: skip
 
@@ -337,7 +339,7 @@ def without_data(recipe: Recipe) -> Supervised:
     sets = looks(on_device(recipe, data, data.num_classes))
   return Supervised(
     name=recipe.name, **functions(recipe, False, False), data=sets, rounds=recipe.epochs, sources=SOURCES,
-    values=recipe.hyperparameters, steps=max(1, len(sets[0]) // recipe.batch_size), recipe=recipe, dataset=None,
+    values=recipe.hyperparameters, steps=max(1, len(sets[0]) // recipe.batch_size), recipe=recipe,
     logits=False, keep_params=False,
   )  # fmt: skip
 
@@ -372,10 +374,10 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
     raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
     raise Mistake(f"{said}: give predict, such as 'outputs'")
-  moments = moments_of(recipe, data) if recipe.normalize else (None, None)
+  mean, std = moments_of(recipe, data) if recipe.normalize else (None, None)
 
   def examples(e):
-    return DeviceExamples(e.inputs, e.targets, *moments, num_classes)
+    return DeviceExamples(e.inputs, e.targets, mean, std, num_classes)
 
   return examples(data.train), {name: examples(e) for name, e in data.tests.items()}
 
