@@ -958,7 +958,6 @@ def test_flags_of_experiments(argv, message, refused):
   ("make", "argv", "message"),
   [
     pytest.param(lambda: None, ["report", "r", b"\xff\xfe"], "is no UTF-8", marks=pytest.mark.slow),
-    pytest.param(array("seed_init", dtype="object"), ["report", "r"], "has seed_init of 'object'", marks=pytest.mark.slow),
     pytest.param(cut("test/labels/c/0"), ["report", "r"], "an object cannot be read", marks=pytest.mark.slow),
     (lambda: Path("bad.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()), tiny("dataset=bad.npz", "--out", "new"), "is not as long as"),
   ],

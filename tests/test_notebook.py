@@ -32,7 +32,7 @@ def execute(results: Path) -> str:
   # The kernel's own backend draws into the notebook.
   env = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"} | settings
   here = {"metadata": {"path": str(results.parent)}}
-  nbclient.NotebookClient(notebook, timeout=120, resources=here).execute(env=env)
+  nbclient.NotebookClient(notebook, timeout=600, resources=here).execute(env=env)
   outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
   assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
   return "\n".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs)
