@@ -197,7 +197,8 @@ def draw(points: Points, ax: Axes) -> None:
 def finish(ax: Axes) -> None:
   """The diagonal, labels and a legend below it."""
   low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
-  ends = min(low), max(high)
+  beyond = (max(high) - min(low)) / 40  # or points lie on the frame
+  ends = min(low) - beyond, max(high) + beyond
   ax.plot(ends, ends, color=plots.INK, linestyle="--", linewidth=1, zorder=0, label="error = disagreement")
   ax.set_xlim(ends)
   ax.set_ylim(ends)
