@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+import scipy.stats
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
@@ -344,8 +345,7 @@ def finite_ensemble_calibration(
     labels = rng.multinomial(1, law).argmax(1)
     votes = rng.multinomial(runs, law)[:, :-1]
     both[:] = cace_of_votes(votes, labels, runs, bins), ece_of_votes(votes, labels, runs, bins)
-  mean = simulated.mean(0)
-  sd = np.sqrt(ratio(((simulated - mean) ** 2).sum(0), replicates - 1))
+  mean, sd = simulated.mean(0), from_replicates(simulated).se
   return FiniteEnsemble(*(np.asarray(x[i]) for i in range(2) for x in (mean, sd)))
 
 
@@ -404,8 +404,6 @@ def relative_deviation(error: Given["..."], disagreement: Given["..."]) -> Float
 def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   """Kendall's τ_b: (C - D) / √((pairs untied in x) (pairs untied in y)), C concordant, D discordant pairs.
 
-  Compares all pairs at once, in n² numbers.
-
   Args:
     x, y: (points,), numbers.
 
@@ -418,9 +416,7 @@ def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   0.547723
   """
   x, y = _series(x, y)
-  in_x, in_y = (np.sign(v[:, None] - v).astype(np.int8) for v in (x, y))
-  both, of_x, of_y = (real((a * b).sum(dtype=np.int64)) for a, b in ((in_x, in_y), (in_x, in_x), (in_y, in_y)))
-  return ratio(both, np.sqrt(of_x) * np.sqrt(of_y))
+  return real(scipy.stats.kendalltau(x, y).statistic if len(x) > 1 else np.nan)
 
 
 def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:

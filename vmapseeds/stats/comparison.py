@@ -177,7 +177,7 @@ def decide(
   if paired:
     low, high = _exact_interval(win, tie, decided, alpha)
   else:
-    low, high = _resampled_interval(win, tie, decided if ties == "drop" else None, alpha, key, replicates)
+    low, high = _resampled_interval(win, tie, decided, alpha, key, replicates)
   probability = ratio(win.sum() + 0.5 * tie.sum(), decided.sum())
   return Decision(probability, low, high, np.asarray(low > 0.5), np.asarray((low > 0.5) & (high > gamma)))
 
@@ -205,13 +205,11 @@ def _exact_interval(win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha
 
 
 def _resampled_interval(
-  win: np.ndarray, tie: np.ndarray, decided: np.ndarray | None, alpha: float, key: jax.Array | None, replicates: int
+  win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha: float, key: jax.Array | None, replicates: int
 ) -> tuple[Array, Array]:
-  """Quantiles of U/(n m) over resamples of A's runs and of B's; `decided` is None where all comparisons count."""
+  """Quantiles of U/(n m) over resamples of A's runs and of B's."""
   if key is None:
     raise Mistake("paired=False needs a key for its bootstrap: give key=jax.random.key(0), for example")
-  if not win.size:
-    return (real(np.nan),) * 2
   # float32 is faster and holds whole numbers of up to 2^24, here twice those of A's runs times B's.
   number: type[np.floating] = np.float32 if 2 * win.size < 2**24 else np.float64
   weights_a, weights_b = (
@@ -222,13 +220,11 @@ def _resampled_interval(
   def total(x: np.ndarray) -> np.ndarray:
     return real(np.einsum("rb,rb->r", weights_a @ x.astype(number), weights_b))
 
-  compared = win.size if decided is None else total(decided)
+  means = ratio(total(2 * win + tie), 2.0 * total(decided))
   # A resample in which all pairs are dropped says nothing.
-  means = np.sort(ratio(total(2 * win + tie), 2.0 * compared))
-  said = (~np.isnan(means)).sum()
-  ranks = (np.clip(np.ceil(q * said).astype(int) - 1, 0, replicates - 1) for q in (alpha / 2, 1 - alpha / 2))
-  low, high = (np.asarray(means[r]) for r in ranks)
-  return low, high
+  said = means[~np.isnan(means)]
+  ends = np.quantile(said, (alpha / 2, 1 - alpha / 2), method="inverted_cdf") if said.size else (np.nan, np.nan)
+  return real(ends[0]), real(ends[1])
 
 
 def noether_sample_size(
@@ -316,7 +312,7 @@ def paired_power(
   if pairs.dtype.kind not in "iu" or (pairs < 1).any():
     raise Mistake(f"pairs is {pairs}: give whole numbers of at least 1")
   fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(pairs)
-  return _at_least(fewest, pairs, within("probability", probability, 0, 1))
+  return real(scipy.stats.binom.sf(fewest - 1, pairs, within("probability", probability, 0, 1)))
 
 
 def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
@@ -330,12 +326,6 @@ def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
 
   enough = lower_end_above(0.5, alpha / 2) & lower_end_above(gamma, 1 - alpha / 2)
   return int(np.argmax(enough)) if enough.any() else pairs + 1
-
-
-def _at_least(wins: Given["..."], pairs: Given["..."], probability: np.ndarray) -> np.ndarray:
-  """P(at least so many wins), a binomial tail; `wins` from 1 to pairs + 1."""
-  possible = wins <= pairs
-  return np.where(possible, scipy.special.betainc(wins, np.where(possible, pairs - wins + 1.0, 1.0), probability), 0.0)
 
 
 def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95) -> MeanDifference:
@@ -649,6 +639,6 @@ def operating_characteristics(
   single, average = (np.asarray(ndtr((d - threshold) / np.sqrt(v))) for v in (2, 2 * rho + 2 * (1 - rho) / pairs))
   density = scipy.stats.norm.pdf(_NODES)
   of_pair = ndtr((d[..., None] + np.sqrt(2 * rho) * _NODES) / np.sqrt(2 * (1 - rho)))
-  outperforming = _at_least(fewest, pairs, of_pair) @ (density / density.sum())
+  outperforming = scipy.stats.binom.sf(fewest - 1, pairs, of_pair) @ (density / density.sum())
   # Weights add up to 1 but for rounding.
   return OperatingCharacteristics(single, average, np.asarray(np.clip(outperforming, 0.0, 1.0)))

@@ -86,22 +86,12 @@ def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95)
   array(1.5)
   """
   quantiles, x = ends(level), real(untraced("replicates", replicates))
-  known = ~np.isnan(x)
-  count = known.sum(0)
-  mean = ratio(np.where(known, x, 0).sum(0), count)
-  variance = ratio(np.where(known, (x - mean) ** 2, 0).sum(0), np.maximum(count - 1, 0))
-  low, high = (np.where(count > 1, _quantile(x, count, q), np.nan) for q in quantiles)
-  return Bootstrap(np.asarray(np.sqrt(variance)), low, high)
-
-
-def _quantile(x: Array, count: Array, q: float) -> Array:
-  """Linear between order statistics, of the numbers among x; NaN sort last."""
-  last = np.maximum(count - 1, 0)
-  place = q * real(last)
-  below = np.floor(place)
-  x = np.sort(x, axis=0)
-  a, b = (np.take_along_axis(x, np.minimum(below.astype(int) + i, last)[None], axis=0)[0] for i in (0, 1))
-  return a + (place - below) * (b - a)
+  few = (~np.isnan(x)).sum(0) < 2
+  if few.all():
+    return Bootstrap(*(np.full(few.shape, np.nan),) * 3)
+  x = np.where(few, 0.0, x)  # of which NumPy need not warn
+  found = np.nanstd(x, axis=0, ddof=1), *np.nanquantile(x, quantiles, axis=0)
+  return Bootstrap(*(np.where(few, np.nan, f) for f in found))
 
 
 def bootstrap(

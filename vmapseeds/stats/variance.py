@@ -305,10 +305,8 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
   if len(set(runs.values())) > 1:
     listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
     raise Mistake(f"errors of {listed}: give the same runs on every test set")
-  wrong = centred(np.stack([count(e, axis=1) for e in read.values()], axis=1))
-  unit = ratio(wrong, np.sqrt((wrong**2).sum(0)))
-  r = np.clip((unit[:, :, None] * unit[:, None, :]).sum(0), -1.0, 1.0)
-  r = np.where(len(wrong) > 1, r, np.nan)
+  wrong = np.stack([count(e, axis=1) for e in read.values()], axis=1)
+  r = correlation(wrong[:, :, None], wrong[:, None, :])
   return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
 
 
