@@ -210,7 +210,7 @@ def test_train_report_compare(tmp_path, capsys):
   assert "significant and meaningful" in out
   assert "Few runs: 44 pairs" in out
   status, out, err = run(capsys, "compare", tmp_path / "a", tmp_path / "b", "--gamma", "0.4")
-  assert (status, err) == (2, "error: gamma is 0.4: give a probability above 0.5 and at most 1\n")
+  assert (status, err) == (2, "error: gamma is 0.4: give a number above 0.5 and at most 1\n")
 
 
 def table(*argv, recipe=None):

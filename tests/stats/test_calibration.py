@@ -349,9 +349,9 @@ def test_curves_of_no_runs_and_no_examples():
     (lambda: stats.ece([[0, 1]], [0, 2], 2), "labels has values from 0 to 2"),
     (lambda: stats.ece([[0, 1]], [0, 1], 2, bins=2.5), "bins is 2.5"),
     (lambda: stats.gde_gap([[0, 1]], [[0, 1]], 2), r"labels has shape \(1, 2\): give \(examples,\)"),
-    (lambda: stats.relative_deviation(2, 0), "error is 2: give a number between 0 and 1"),
+    (lambda: stats.relative_deviation(2, 0), "error is 2: give a number of at least 0 and at most 1"),
     (lambda: stats.relative_deviation(0, -1), "disagreement is -1"),
-    (lambda: stats.kendall_tau([1, 2], [1]), r"x has shape \(2,\) and y \(1,\): give two series"),
+    (lambda: stats.kendall_tau([1, 2], [1]), r"x of shape \(2,\) and y of shape \(1,\): give series of one length"),
     (lambda: stats.r_squared([1, np.nan], [1, 2]), "x is nan at point 1: leave such entries out"),
     (lambda: stats.r_squared([1, 2], [1, "a"]), "y has dtype"),
     (
@@ -364,12 +364,12 @@ def test_curves_of_no_runs_and_no_examples():
     (lambda: stats.cace_exact_levels([[0, 1]], [0], 2), r"labels has shape \(1,\)"),
     (
       lambda: stats.finite_ensemble_calibration([[2.0]], 2, key=jax.random.key(0)),
-      "fractions is 2: give a number between 0",
+      "fractions is 2: give a number of at least 0",
     ),
     (lambda: stats.finite_ensemble_calibration([[np.nan]], 2, key=jax.random.key(0)), "fractions is nan at example 0"),
     (lambda: stats.finite_ensemble_calibration([[1.0]], 0, key=jax.random.key(0)), "runs is 0: give a whole number"),
-    (lambda: stats.scatter_agreement([0.1, 0.2], [0.1]), r"error has shape \(2,\) and disagreement \(1,\)"),
-    (lambda: stats.scatter_agreement([0.1, 2], [0.1, 1]), "error is 2: give a number between 0 and 1"),
+    (lambda: stats.scatter_agreement([0.1, 0.2], [0.1]), r"error of shape \(2,\) and disagreement of shape \(1,\)"),
+    (lambda: stats.scatter_agreement([0.1, 2], [0.1, 1]), "error is 2: give a number of at least 0 and at most 1"),
   ],
 )
 def test_mistakes(call, text):

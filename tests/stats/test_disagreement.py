@@ -265,7 +265,7 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
     (lambda: stats.ensemble_accuracy([[0, 1]], [0, -1], 2), "labels has values from -1 to 0: .* 0 to 1"),
     (
       lambda: stats.ensemble_accuracy([[0, 1, 1]] * 2, [0, 1], 2),
-      r"labels has shape \(2,\) beside predictions of shape \(2, 3\), .*axis 0 runs, axis 1 examples: "
+      r"labels has shape \(2,\) beside predictions of shape \(2, 3\), of which axis 1 is examples: "
       r"give one label an example, 3; are the predictions transposed\?",
     ),
     (lambda: stats.disagreement_variance([[0, 1]], [0], 2), r"labels has shape \(1,\)"),

@@ -106,7 +106,7 @@ def test_average_correlation_on_little():
     (lambda: stats.biased_estimate([1.0], 1.0), "correlation is 1: give a number of at least 0 and below 1"),
     (lambda: stats.estimator_se(0, 1.0), "k is 0: give a number above 0"),
     (lambda: stats.estimator_se(1, -1.0), "variance is -1"),
-    (lambda: stats.equivalent_ideal_size(1, -0.1), "correlation is -0.1: give a number between 0 and 1"),
+    (lambda: stats.equivalent_ideal_size(1, -0.1), "correlation is -0.1: give a number of at least 0 and below 1"),
     (lambda: stats.normality([1.0, np.nan, 2.0]), "performances is nan at run 1"),
   ],
 )

@@ -314,7 +314,7 @@ def test_nothing_to_compare_is_nan():
     (lambda: stats.gap_ece([[1.0, 2.0]], [1]), r"labels has shape \(1,\) beside gaps of shape \(1, 2\)"),
     (lambda: stats.gap_ece([1.0], [2]), "labels has values from 2 to 2: give class indices, 0 to 1"),
     (lambda: stats.gap_ece([1.0], [1], bins=0), "bins is 0"),
-    (lambda: stats.gap_ece([1.0], [1], lowest=0.6), "lowest is 0.6: give a number between 0 and 0.5"),
+    (lambda: stats.gap_ece([1.0], [1], lowest=0.6), "lowest is 0.6: give a number of at least 0 and at most 0.5"),
     (lambda: stats.ensemble_gaps([[1.0]], [[1]]), "members has values from 1 to 1: give indices of models, 0 to 0"),
     (lambda: stats.ensemble_gaps([[1.0]], [[0.0]]), "members has dtype float64: give indices of models"),
     (lambda: stats.ensemble_gaps([[1.0]], [0]), r"members has shape \(1,\): give \(ensembles, members\)"),
@@ -328,7 +328,7 @@ def test_nothing_to_compare_is_nan():
     (lambda: stats.ks_distance([[1.0]], [np.nan]), "candidate_gaps is nan at example 0"),
     (
       lambda: stats.trimmed_ks_distance([[1.0]], [1.0], 1),
-      "alpha is 1.0: give a trimming level of at least 0",
+      "alpha is 1: give a number of at least 0 and below 1",
     ),
     (lambda: stats.trimmed_ks_distance([[1.0]], [1.0], -0.1), "alpha is -0.1"),
     (

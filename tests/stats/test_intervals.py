@@ -107,7 +107,7 @@ def test_ends_of_the_domains():
   ):
     with pytest.raises(Mistake, match="level is 1"):
       call(x, level=1)
-  with pytest.raises(Mistake, match="x has 3 runs and y 2: give a number of each run in both"):
+  with pytest.raises(Mistake, match=r"x of shape \(3,\) and y of shape \(2,\): give series"):
     stats.correlation_interval([1, 2, 3], [1, 2])
 
 

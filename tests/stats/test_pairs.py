@@ -122,7 +122,7 @@ def test_expected_false_pairs_at_the_ends():
     (lambda: stats.dependent_pairs(np.zeros((2**24, 1), bool)), "errors has 16777216 runs"),
     (lambda: stats.most_dependent_pairs([[0, 1]], 0), "k is 0: give a whole number of at least 1"),
     (lambda: stats.most_dependent_pairs([[0.0, 1.0]]), "errors has dtype float64"),
-    (lambda: stats.expected_false_pairs([0.1, 1.5], 9), "rates is 1.5: give a number between 0 and 1"),
+    (lambda: stats.expected_false_pairs([0.1, 1.5], 9), "rates is 1.5: give a number of at least 0 and at most 1"),
     (lambda: stats.expected_false_pairs([0.1, np.nan], 9), "rates is nan at example 1"),
     (lambda: stats.expected_false_pairs([0.1], 0), "runs is 0: give a whole number of at least 1"),
     (lambda: stats.expected_false_pairs([0.1], 9, -1), "threshold is -1"),

@@ -146,7 +146,7 @@ def test_from_replicates_leaves_out_nan():
   [
     (dict(over="run"), "over 'run'"),
     (dict(replicates=0), "replicates"),
-    (dict(level=95), "level is 95: give a number between 0 and 1"),
+    (dict(level=95), "level is 95: give a number above 0 and below 1"),
     (dict(bins=0), "bins"),
   ],
 )

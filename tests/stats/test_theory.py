@@ -98,15 +98,15 @@ def test_variance_fit_at_the_ends():
 @pytest.mark.parametrize(
   ("call", "text"),
   [
-    (lambda: stats.binomial_variance(1.5, 10), "error is 1.5: give a number between 0 and 1"),
+    (lambda: stats.binomial_variance(1.5, 10), "error is 1.5: give a number of at least 0 and at most 1"),
     (lambda: stats.binomial_variance([0.5, -0.25], 10), "error is -0.25"),
     (lambda: stats.calibration_variance(0.5, 0), "n is 0: give a number above 0"),
     (lambda: stats.calibration_variance_bound(0.5, 9, -2), "num_classes is -2: give a number above 0"),
     (lambda: stats.poisson_binomial_pmf([0.5, np.nan]), "rates is nan at example 1"),
-    (lambda: stats.poisson_binomial_pmf([0.5, 2]), "rates is 2: give a number between 0 and 1"),
+    (lambda: stats.poisson_binomial_pmf([0.5, 2]), "rates is 2: give a number of at least 0 and at most 1"),
     (lambda: stats.poisson_binomial_pmf([[0.5]]), r"rates has shape \(1, 1\): give \(examples,\)"),
-    (lambda: stats.variance_fit([0.1, 0.2], [0.1]), r"observed has shape \(2,\) and predicted \(1,\)"),
-    (lambda: stats.variance_fit([0.1, -0.2], [0.1, 0.2]), "observed is -0.2: give a number between 0 and inf"),
+    (lambda: stats.variance_fit([0.1, 0.2], [0.1]), r"observed of shape \(2,\) and predicted of shape \(1,\): give series of one length"),
+    (lambda: stats.variance_fit([0.1, -0.2], [0.1, 0.2]), "observed is -0.2: give a number of at least 0$"),
     (lambda: stats.variance_fit([0.1, 0.2], [0.1, np.nan]), "predicted is nan at task 1"),
   ],
 )

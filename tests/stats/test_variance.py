@@ -269,7 +269,7 @@ def test_large_example_counts_are_exact():
     (lambda: stats.test_set_variance([[0.0, 1.0]]), "errors has dtype float64: give predictions != labels"),
     (lambda: stats.top_fraction_gain([[0, 1]], 0), "fraction is 0: give a number above 0"),
     (lambda: stats.test_set_correlations({"a": [[0, 1]], "b": [[1], [0]]}), "errors of 1 on a, 2 on b: give the same runs"),
-    (lambda: stats.correlation_p_value(1.2, 5), "r is 1.2: give a number between -1 and 1"),
+    (lambda: stats.correlation_p_value(1.2, 5), "r is 1.2: give a number of at least -1 and at most 1"),
   ],
 )
 def test_mistakes(call, text):

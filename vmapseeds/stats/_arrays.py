@@ -133,22 +133,21 @@ def read_predictions(predictions: object, num_classes: int, traceable: bool = Fa
 def read_votes(predictions: object, labels: object, num_classes: int, traceable: bool = False) -> tuple[Array, Array]:
   """Predictions (runs, examples) and the labels (examples,) that fit them."""
   predictions = read_predictions(predictions, num_classes, traceable)
+  return predictions, read_labels(labels, num_classes, "predictions", predictions.shape, traceable=traceable)
+
+
+def read_labels(
+  labels: object, num_classes: int, what: str, shape: tuple[int, ...], axis: int = 1, traceable: bool = False
+) -> Array:
+  """Labels of the examples, which are one axis of something else, int32."""
   labels = read_classes("labels", labels, "examples", num_classes, traceable=traceable)
-  if len(labels) != predictions.shape[1]:
-    hint = "; are the predictions transposed?" if len(labels) == predictions.shape[0] else ""
-    raise Mistake(
-      f"labels has shape {labels.shape} beside predictions of shape {predictions.shape}, (runs, examples), "
-      f"axis 0 runs, axis 1 examples: give one label an example, {predictions.shape[1]}{hint}"
-    )
-  return predictions, labels.astype(np.int32)
-
-
-def read_labels(labels: object, num_classes: int, what: str, shape: tuple[int, ...], axis: int = 1) -> np.ndarray:
-  """Labels of the examples, which are one axis of something else."""
-  labels = np.asarray(read_classes("labels", labels, "examples", num_classes))
   if len(labels) != shape[axis]:
-    raise Mistake(f"labels has shape {labels.shape} beside {what} of shape {shape}: give one label an example")
-  return labels
+    hint = f"; are the {what} transposed?" if len(labels) == shape[0] else ""
+    raise Mistake(
+      f"labels has shape {labels.shape} beside {what} of shape {shape}, of which axis {axis} is examples: give one "
+      f"label an example, {shape[axis]}{hint}"
+    )
+  return namespace(labels).asarray(labels, np.int32)
 
 
 def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
@@ -162,6 +161,15 @@ def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray
   return x
 
 
+def read_series(axis: str, **given: object) -> list[np.ndarray]:
+  """Series of one length, by their names: finite numbers in float64."""
+  series = [read_reals(what, x, axis) for what, x in given.items()]
+  if len({len(x) for x in series}) > 1:
+    shapes = " and ".join(f"{what} of shape {x.shape}" for what, x in zip(given, series, strict=True))
+    raise Mistake(f"{shapes}: give series of one length, a number for each of the same {axis}")
+  return series
+
+
 def check_finite(what: str, x: np.ndarray, names: Sequence[str], first_run: int = 0) -> None:
   if np.isfinite(x).all():
     return
@@ -172,26 +180,27 @@ def check_finite(what: str, x: np.ndarray, names: Sequence[str], first_run: int 
   raise Mistake(f"{what} is {x[tuple(where)]} at {place}: leave such entries out, or repair them, first")
 
 
-def within(what: str, x: Given["..."], low: float, high: float) -> np.ndarray:
-  """Numbers between `low` and `high`; NaN passes, since it stands for a statistic of too little data."""
+def within(what: str, x: Given["..."], interval: str, nan: bool = False) -> np.ndarray:
+  """Numbers in an interval, such as "[0, 1)"; with `nan` also NaN, which stands for a statistic of too little data."""
   x = real(untraced(what, x))
-  if ((x < low) | (x > high)).any():
-    wrong = x[(x < low) | (x > high)].flat[0]
-    raise Mistake(f"{what} is {wrong:g}: give a number between {low:g} and {high:g}")
+  low, high = map(float, interval[1:-1].split(","))
+  right = (x > low) & (x < high) | (x == low) & (interval[0] == "[") | (x == high) & (interval[-1] == "]")
+  wrong = x[~(right | nan & np.isnan(x))]
+  if wrong.size:
+    allowed = f"{'of at least' if interval[0] == '[' else 'above'} {low:g}"
+    if high < np.inf:
+      allowed += f" and {'at most' if interval[-1] == ']' else 'below'} {high:g}"
+    raise Mistake(f"{what} is {wrong.flat[0]:g}: give a number {allowed}")
   return x
 
 
 def positive(what: str, x: Given["..."]) -> np.ndarray:
-  x = real(untraced(what, x))
-  if not (x > 0).all():
-    raise Mistake(f"{what} is {x[~(x > 0)].flat[0]:g}: give a number above 0")
-  return x
+  return within(what, x, "(0, inf]")
 
 
 def ends(level: float) -> tuple[float, float]:
   """The quantiles between which `level` of a law lies, as much below as above."""
-  if not 0 < level < 1:
-    raise Mistake(f"level is {level!r}: give a number between 0 and 1, such as 0.95")
+  within("level", level, "(0, 1)")
   return (1 - level) / 2, (1 + level) / 2
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
@@ -22,6 +22,7 @@ from vmapseeds.stats._arrays import (
   ratio,
   read_predictions,
   read_reals,
+  read_series,
   real,
   settled,
   untraced,
@@ -333,7 +334,7 @@ def finite_ensemble_calibration(
   >>> print(finite_ensemble_calibration(undecided, runs=1, key=jax.random.key(0)).cace.round(1))
   1.0
   """
-  fractions = within("fractions", read_reals("fractions", fractions, "examples classes"), 0, 1)
+  fractions = within("fractions", read_reals("fractions", fractions, "examples classes"), "[0, 1]")
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
   rng = np.random.default_rng(np.asarray(jax.random.key_data(untraced("key", key))))
@@ -397,7 +398,8 @@ def relative_deviation(error: Given["..."], disagreement: Given["..."]) -> Float
   >>> print(relative_deviation(0.75, 0.25))
   1.0
   """
-  error, disagreement = within("error", error, 0, 1), within("disagreement", disagreement, 0, 1)
+  error = within("error", error, "[0, 1]", nan=True)
+  disagreement = within("disagreement", disagreement, "[0, 1]", nan=True)
   return ratio(abs(error - disagreement), 0.5 * (error + disagreement))
 
 
@@ -415,7 +417,7 @@ def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   >>> print(kendall_tau([1, 2, 3, 3], [1, 3, 2, 4]).round(6))
   0.547723
   """
-  x, y = _series(x, y)
+  x, y = read_series("points", x=x, y=y)
   return real(scipy.stats.kendalltau(x, y).statistic if len(x) > 1 else np.nan)
 
 
@@ -433,7 +435,7 @@ def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
   >>> print(r_squared([1, 2, 3], [2, 4, 5]).round(6))
   0.964286
   """
-  return np.asarray(correlation(*_series(x, y)) ** 2)
+  return np.asarray(correlation(*read_series("points", x=x, y=y)) ** 2)
 
 
 class ScatterAgreement(NamedTuple):
@@ -467,9 +469,7 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
   >>> print(agreement.r_squared.round(4), agreement.r_squared_identity.round(4), agreement.least_ratio.round(4))
   0.972 0.915 0.9
   """
-  y, x = read_reals("error", error, "configurations"), read_reals("disagreement", disagreement, "configurations")
-  if x.shape != y.shape:
-    raise Mistake(f"error has shape {y.shape} and disagreement {x.shape}: give both for each configuration")
+  y, x = read_series("configurations", error=error, disagreement=disagreement)
   deviation, ratios = relative_deviation(y, x), ratio(x, y)
   known = np.isfinite(deviation)
   least, greatest = (sign * np.where(np.isnan(ratios), np.inf, sign * ratios).min(initial=np.inf) for sign in (1, -1))
@@ -481,10 +481,3 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
     ratio(np.where(known, deviation, 0).sum(), known.sum()),
     *(np.where(np.isinf(end), np.nan, end) for end in (least, greatest)),
   )
-
-
-def _series(x: object, y: object) -> tuple[Array, Array]:
-  x, y = read_reals("x", x, "points"), read_reals("y", y, "points")
-  if x.shape != y.shape:
-    raise Mistake(f"x has shape {x.shape} and y {y.shape}: give two series of one length, pair by pair")
-  return x, y

@@ -18,7 +18,7 @@ from scipy.special import ndtr, ndtri
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, ends, positive, ratio, read, read_reals, real, untraced, within
-from vmapseeds.stats.estimators import checked_correlation, sample_variance
+from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
 
 _TIES = ("half", "strict", "drop")
@@ -183,10 +183,8 @@ def decide(
 
 
 def _check_rule(gamma: float, alpha: float) -> None:
-  if not 0.5 < gamma <= 1:
-    raise Mistake(f"gamma is {gamma!r}: give a probability above 0.5 and at most 1")
-  if not 0 < alpha < 1:
-    raise Mistake(f"alpha is {alpha!r}: give a number above 0 and below 1")
+  within("gamma", gamma, "(0.5, 1]")
+  within("alpha", alpha, "(0, 1)")
 
 
 def _exact_interval(win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha: float) -> tuple[Array, Array]:
@@ -275,10 +273,8 @@ def paired_sample_size(
 
 
 def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> np.ndarray:
-  gamma, alpha, beta = (real(untraced(*given)) for given in (("gamma", gamma), ("alpha", alpha), ("beta", beta)))
-  if not ((gamma > 0.5) & (gamma <= 1)).all():
-    raise Mistake(f"gamma is {gamma}: give a probability above 0.5 and at most 1")
-  if not ((alpha > 0) & (beta > 0) & (alpha + beta < 1)).all():
+  gamma, alpha, beta = within("gamma", gamma, "(0.5, 1]"), positive("alpha", alpha), positive("beta", beta)
+  if not (alpha + beta < 1).all():
     raise Mistake(f"alpha is {alpha} and beta {beta}: give rates above 0 that add up to less than 1")
   z = ndtri(1 - alpha) - ndtri(beta)
   return np.asarray(np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))).astype(int)
@@ -312,7 +308,7 @@ def paired_power(
   if pairs.dtype.kind not in "iu" or (pairs < 1).any():
     raise Mistake(f"pairs is {pairs}: give whole numbers of at least 1")
   fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(pairs)
-  return real(scipy.stats.binom.sf(fewest - 1, pairs, within("probability", probability, 0, 1)))
+  return real(scipy.stats.binom.sf(fewest - 1, pairs, within("probability", probability, "[0, 1]", nan=True)))
 
 
 def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
@@ -422,8 +418,8 @@ def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..
   >>> print(difference_sd(3.0, 4.0))
   5.0
   """
-  sd_a, sd_b = within("sd_a", sd_a, 0, np.inf), within("sd_b", sd_b, 0, np.inf)
-  r = within("correlation", correlation, -1, 1)
+  sd_a, sd_b = within("sd_a", sd_a, "[0, inf]", nan=True), within("sd_b", sd_b, "[0, inf]", nan=True)
+  r = within("correlation", correlation, "[-1, 1]", nan=True)
   # Rounding may leave a hair below 0 at r = 1.
   return np.asarray(np.sqrt(np.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
 
@@ -447,15 +443,8 @@ def least_significant_difference(
   >>> print(least_significant_difference(3.0, 4.0, k=25).round(4))
   1.6449
   """
-  k, alpha = positive("k", k), _open("alpha", alpha)
+  k, alpha = positive("k", k), within("alpha", alpha, "(0, 1)")
   return np.asarray(-ndtri(alpha) * difference_sd(sd_a, sd_b) / np.sqrt(k))
-
-
-def _open(what: str, x: Given["..."]) -> np.ndarray:
-  x = real(untraced(what, x))
-  if not ((x > 0) & (x < 1)).all():
-    raise Mistake(f"{what} is {x[~((x > 0) & (x < 1))].flat[0]:g}: give a number above 0 and below 1")
-  return x
 
 
 def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Float[Array, "..."]:
@@ -473,7 +462,7 @@ def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Floa
   >>> equivalent_threshold([0.75, 0.921]).round(3)
   array([0.954, 1.997])
   """
-  gamma, sigma = _open("gamma", gamma), positive("sigma", sigma)
+  gamma, sigma = within("gamma", gamma, "(0, 1)"), positive("sigma", sigma)
   return np.asarray(np.sqrt(2) * ndtri(gamma) * sigma)
 
 
@@ -532,7 +521,7 @@ def average_comparison(
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   of_a, of_b = sample_variance(a), sample_variance(b)
   sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
-  least = -ndtri(_open("alpha", alpha)) * np.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
+  least = -ndtri(within("alpha", alpha, "(0, 1)")) * np.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
   delta = threshold * sigma
   return AverageComparison(*map(np.asarray, (difference, delta, difference > delta, least, difference > least)))
 
@@ -584,8 +573,8 @@ def _setting(
   """The difference of the means in deviations of a run, ρ, and the wins that are enough."""
   _check_rule(gamma, alpha)
   pairs = at_least("pairs", pairs, 1)
-  rho = checked_correlation(read("correlation", correlation, ""))
-  probability = within("probability", probability, 0, 1)
+  rho = within("correlation", read("correlation", correlation, ""), "[0, 1)")
+  probability = within("probability", probability, "[0, 1]", nan=True)
   return np.asarray(np.sqrt(2) * ndtri(probability)), rho, _fewest_wins(pairs, gamma, alpha)
 
 

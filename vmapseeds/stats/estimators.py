@@ -11,7 +11,6 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import Array, Given, centred, positive, ratio, read_reals, real, within
 
 
@@ -81,7 +80,7 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   0.75 0.25 0.288675
   """
   x = read_reals("performances", performances, "k")
-  rho = checked_correlation(correlation)
+  rho = within("correlation", correlation, "[0, 1)")
   k = len(x)
   variance = sample_variance(x)
   se = _of_mean(k, ratio(variance, 1 - rho), rho) if k else variance
@@ -106,8 +105,8 @@ def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..
   >>> estimator_se([1, 4, 100], variance=4.0, correlation=0.25).round(6)
   array([2.      , 1.322876, 1.014889])
   """
-  k, rho = positive("k", k), checked_correlation(correlation)
-  return np.asarray(np.sqrt(_of_mean(k, within("variance", variance, 0, np.inf), rho)))
+  k, rho = positive("k", k), within("correlation", correlation, "[0, 1)")
+  return np.asarray(np.sqrt(_of_mean(k, within("variance", variance, "[0, inf]", nan=True), rho)))
 
 
 def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[Array, "..."]:
@@ -125,7 +124,7 @@ def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[A
   >>> equivalent_ideal_size([1, 10, np.inf], correlation=0.5).round(6)
   array([1.      , 1.818182, 2.      ])
   """
-  k, rho = positive("k", k), checked_correlation(correlation)
+  k, rho = positive("k", k), within("correlation", correlation, "[0, 1)")
   # Divided by k throughout, which holds for k = ∞ as well.
   share = 1 / k + (1 - 1 / k) * rho
   return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)
@@ -139,14 +138,6 @@ def _of_mean(k: Given["..."], variance: Array, rho: Array) -> Array:
 def sample_variance(x: Array) -> Array:
   """ddof = 1; NaN for fewer than two."""
   return ratio((centred(x) ** 2).sum(), max(len(x) - 1, 0))
-
-
-def checked_correlation(correlation: Given["..."]) -> Array:
-  """ρ of measures that share something: at least 0 and below 1."""
-  rho = within("correlation", correlation, 0, 1)
-  if (rho == 1).any():
-    raise Mistake("correlation is 1: give a number of at least 0 and below 1")
-  return rho
 
 
 def normality(performances: Given["runs"]) -> Normality:

@@ -111,7 +111,7 @@ def gap_ece(
   >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
   [0.299229]
   """
-  bins, lowest = at_least("bins", bins, 1), within("lowest", lowest, 0, 0.5)
+  bins, lowest = at_least("bins", bins, 1), within("lowest", lowest, "[0, 0.5]")
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
   labels = read_labels(labels, 2, "gaps", gaps.shape, gaps.ndim - 1)
   confidence = 1 / (1 + np.exp(-abs(gaps)))
@@ -325,9 +325,7 @@ def trimmed_ks_distance(
   >>> print(trimmed_ks_distance([[1.0, 2.0, 3.0, 4.0]], [1.0, 2.0, 3.0, 9.0], alpha=0.25))
   0.125
   """
-  alpha = float(real(read("alpha", alpha, "")))
-  if not 0 <= alpha < 1:
-    raise Mistake(f"alpha is {alpha}: give a trimming level of at least 0 and below 1")
+  alpha = float(within("alpha", read("alpha", alpha, ""), "[0, 1)"))
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
   examples = candidates.shape[-1]

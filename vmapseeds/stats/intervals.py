@@ -11,7 +11,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import one_of
 from vmapseeds.stats._arrays import (
   Array,
   Given,
@@ -24,6 +24,7 @@ from vmapseeds.stats._arrays import (
   read_errors,
   read_predictions,
   read_reals,
+  read_series,
   read_votes,
   real,
   votes_of,
@@ -191,9 +192,7 @@ def correlation_interval(x: Given["runs"], y: Given["runs"], *, level: float = 0
   >>> print(low.round(3), high.round(3))
   0.053 0.989
   """
-  x, y = read_reals("x", x, "runs"), read_reals("y", y, "runs")
-  if len(x) != len(y):
-    raise Mistake(f"x has {len(x)} runs and y {len(y)}: give a number of each run in both")
+  x, y = read_series("runs", x=x, y=y)
   order = np.lexsort((y, x))
   x, y = x[order], y[order]
   (_, upper), left = ends(level), _correlations_without_each(x, y)
@@ -291,7 +290,7 @@ def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.9
   >>> print(low.round(4), high.round(4))
   0.8256 0.9448
   """
-  rate = within("rate", rate, 0, 1)
+  rate = within("rate", rate, "[0, 1]", nan=True)
   z = scipy.special.ndtri(ends(level)[1])
   n = examples or np.nan
   middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)

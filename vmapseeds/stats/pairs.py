@@ -114,23 +114,17 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   >>> print(expected_false_pairs([0.5] * 10_000, runs=500).round())
   3681545.0
   """
-  rates = within("rates", read_reals("rates", rates, "examples"), 0, 1)
-  runs = at_least("runs", runs, 1)
+  rates = within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
+  runs, threshold = at_least("runs", runs, 1), within("threshold", threshold, "[0, inf]")
   spread = np.sqrt(rates * (1 - rates))
   # A bin's members stand at their mean, which a bin's width of 1/2000 leaves little room to miss.
   place = np.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
   held, total = (np.bincount(place, weights, _BINS) for weights in (np.ones_like(spread), spread))
   mean = np.where(held > 0, total / np.maximum(held, 1), 0.0)
   sd = mean[:, None] * mean / runs**0.5
-  passes = np.where(sd > 0, scipy.special.erfc(_threshold(threshold) / (2**0.5 * np.where(sd > 0, sd, 1.0))), 0.0)
+  passes = np.where(sd > 0, scipy.special.erfc(threshold / (2**0.5 * np.where(sd > 0, sd, 1.0))), 0.0)
   ordered = (held[:, None] * held * passes).sum() - (held * np.diagonal(passes)).sum()
   return np.asarray(ordered / 2)
-
-
-def _threshold(given: float) -> float:
-  if not given >= 0:
-    raise Mistake(f"threshold is {given!r}: give a number of at least 0")
-  return given
 
 
 def _concrete(errors: Given["runs examples"]) -> Array:
@@ -149,7 +143,7 @@ def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, thresho
     runs: how many there are.
     threshold: as in `dependent_pairs`.
   """
-  least, found = _threshold(threshold) * runs**2, [_NONE]
+  least, found = within("threshold", threshold, "[0, inf]") * runs**2, [_NONE]
   for rows, columns, both, expected in _blocks(both_right, right, runs):
     a, b = np.nonzero(np.abs(both - expected) > least)
     found.append((a + rows, b + columns, both[a, b], expected[a, b]))

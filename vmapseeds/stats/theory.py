@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, positive, ratio, read, read_reals, within
+from vmapseeds.stats._arrays import Array, Given, centred, correlation, positive, ratio, read_reals, read_series, within
 
 
 class VarianceFit(NamedTuple):
@@ -38,7 +37,7 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   >>> print(binomial_variance(0.5, 100))
   0.0025
   """
-  error = within("error", error, 0, 1)
+  error = within("error", error, "[0, 1]", nan=True)
   return ratio(error * (1 - error), positive("n", n))
 
 
@@ -82,7 +81,7 @@ def calibration_variance_bound(error: Given["..."], n: Given["..."], num_classes
   >>> print(calibration_variance_bound(0.5, 100, num_classes=10))
   0.0005
   """
-  error, n = within("error", error, 0, 1), positive("n", n)
+  error, n = within("error", error, "[0, 1]", nan=True), positive("n", n)
   return ratio(error, n * positive("num_classes", num_classes))
 
 
@@ -113,12 +112,9 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
   >>> print(fit.r_squared.round(6), fit.identity_r_squared.round(6), fit.mean_squared_error.round(6))
   1.0 -3.5 0.0007
   """
-  observed, predicted = read_reals("observed", observed, "tasks"), read_reals("predicted", predicted, "tasks")
-  if observed.shape != predicted.shape:
-    raise Mistake(
-      f"observed has shape {observed.shape} and predicted {predicted.shape}: give a variance a task in both"
-    )
-  x, y = within("observed", observed, 0, np.inf), within("predicted", predicted, 0, np.inf)
+  x, y = read_series("tasks", observed=observed, predicted=predicted)
+  within("observed", x, "[0, inf]")
+  within("predicted", y, "[0, inf]")
   r_squared, about_identity = _fits(x, y)
   r_squared_sd, about_identity_sd = _fits(np.sqrt(x), np.sqrt(y))
   error = ratio(((x - y) ** 2).sum(), len(x))
@@ -148,9 +144,7 @@ def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
   >>> poisson_binomial_pmf([0.5, 0.5, 1.0])
   array([0.  , 0.25, 0.5 , 0.25])
   """
-  rates = within("rates", read("rates", rates, "examples"), 0, 1)
-  if np.isnan(rates).any():
-    raise Mistake(f"rates is nan at example {int(np.isnan(rates).argmax())}: give probabilities")
+  rates = within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
   pmf = np.zeros(len(rates) + 1)
   pmf[0] = 1
   for i, p in enumerate(rates):

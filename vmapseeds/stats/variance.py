@@ -270,7 +270,7 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   >>> print(correlation_p_value(0.5, runs=20).round(4))
   0.0248
   """
-  r = within("r", r, -1, 1)
+  r = within("r", r, "[-1, 1]", nan=True)
   if runs < 3:
     return np.where(np.isnan(r) | (runs < 2), np.nan, 1.0)
   # P(|t| > t_0) of Student's t in terms of r alone.
@@ -366,8 +366,7 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
 
 
 def top_runs(fraction: float, runs: int) -> int:
-  if not 0 < fraction <= 1:
-    raise Mistake(f"fraction is {fraction!r}: give a number above 0 and at most 1")
+  within("fraction", fraction, "(0, 1]")
   # The hair keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
   return max(1, math.floor(fraction * runs + 1e-9))
 
