@@ -8,7 +8,7 @@ import scipy.stats
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import disagreement
+from vmapseeds.stats import losses
 
 
 def some_predictions(runs=6, examples=13, classes=4, seed=0, least=0):
@@ -202,7 +202,7 @@ def some_logits(runs=9, examples=60, classes=4, seed=0):
 @pytest.mark.parametrize("at_once", [1, 500, 2**22])
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray, np.float16])
 def test_ensembles_of_logits_equal_loops(at_once, array, monkeypatch):
-  monkeypatch.setattr(disagreement, "_AVERAGED_AT_ONCE", at_once)
+  monkeypatch.setattr(losses, "_AT_ONCE", at_once)
   logits, y = some_logits()
   logits = array(logits)
   wide = np.asarray(logits, np.float64)
@@ -234,7 +234,7 @@ def test_ensembles_of_odd_logits():
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
-  monkeypatch.setattr(disagreement, "_AVERAGED_AT_ONCE", 480)
+  monkeypatch.setattr(losses, "_AT_ONCE", 480)
   logits, y = some_logits()
   logits[7, 11, 2] = wrong
   with pytest.raises(Mistake, match=f"logits is {wrong} at run 7, example 11, class 2: leave"):

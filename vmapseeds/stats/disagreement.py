@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
@@ -15,7 +16,6 @@ from vmapseeds.stats._arrays import (
   Array,
   Given,
   centred,
-  check_finite,
   count,
   counted,
   namespace,
@@ -30,9 +30,7 @@ from vmapseeds.stats._arrays import (
   settled,
   votes_of,
 )
-
-# Logits are averaged over this many numbers at once (32 MB in float64).
-_AVERAGED_AT_ONCE = 2**22
+from vmapseeds.stats.losses import logit_blocks
 
 
 def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]) -> Float[Array, "*runs"]:
@@ -329,16 +327,7 @@ def ensemble_accuracy_of_logits(
   labels = read_labels(labels, at_least("classes in logits", classes, 1), "logits", logits.shape)
   if not runs:
     return real(np.nan)
-  step = max(1, _AVERAGED_AT_ONCE // max(examples * classes, 1))
-  total = sum(_outputs(logits, slice(start, start + step), how).sum(0) for start in range(0, runs, step))
+  total = np.zeros((examples, classes))
+  for _, block in logit_blocks(logits):
+    total += (block if how == "logit" else scipy.special.softmax(block, axis=-1)).sum(0)
   return ratio((total.argmax(1) == labels).sum(), examples)
-
-
-def _outputs(logits: Array, runs: slice, how: str) -> np.ndarray:
-  """Probabilities or logits of some runs."""
-  block = real(logits[runs])
-  check_finite("logits", block, ("run", "example", "class"), runs.start)
-  if how == "logit":
-    return block
-  odds = np.exp(block - block.max(2, keepdims=True))
-  return odds / odds.sum(2, keepdims=True)

@@ -4,7 +4,7 @@ Losses are (runs, examples), R runs and n examples. The theorems of Jordan 2023 
 errors to be 0 or 1 (the end of its appendix B.2), so the same formulas hold for a cross-entropy or a squared error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -145,22 +145,27 @@ def _cross_entropy(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 
 
 def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-  probabilities = np.exp(logits - logits.max(-1, keepdims=True))
-  probabilities = probabilities / probabilities.sum(-1, keepdims=True)
-  wrong = np.where(label == np.arange(logits.shape[-1]), 0.0, probabilities)
+  wrong = np.where(label == np.arange(logits.shape[-1]), 0.0, scipy.special.softmax(logits, axis=-1))
   # 1 - p_y as the sum of the others, which does not cancel.
   return (wrong**2).sum(-1) + wrong.sum(-1) ** 2
 
 
 def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: object, labels: object) -> np.ndarray:
-  """A loss of every run and example, so many runs at once that float64 takes little memory."""
+  """A loss of every run and example."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
   label = read_labels(labels, classes, "logits", logits.shape)[None, :, None]
   losses = np.empty((runs, examples))
+  for start, block in logit_blocks(logits):
+    losses[start : start + len(block)] = loss(block, label)
+  return losses
+
+
+def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
+  """Logits in float64, so many runs at once that this takes little memory, after the first run of each block."""
+  runs, examples, classes = logits.shape
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):
     block = real(logits[start : start + step])
     check_finite("logits", block, ("run", "example", "class"), start)
-    losses[start : start + step] = loss(block, label)
-  return losses
+    yield start, block
