@@ -15,7 +15,6 @@ from vmapseeds.stats._arrays import (
   Array,
   Given,
   bincount,
-  centred,
   correlation,
   counted,
   namespace,
@@ -31,6 +30,7 @@ from vmapseeds.stats._arrays import (
 )
 from vmapseeds.stats.disagreement import disagreement_of_votes, top_class
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
+from vmapseeds.stats.theory import identity_r_squared
 
 
 def cace(
@@ -473,10 +473,9 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
   deviation, ratios = relative_deviation(y, x), ratio(x, y)
   known = np.isfinite(deviation)
   least, greatest = (sign * np.where(np.isnan(ratios), np.inf, sign * ratios).min(initial=np.inf) for sign in (1, -1))
-  of_line = 1 - ratio(((y - x) ** 2).sum(), (centred(y) ** 2).sum())
   return ScatterAgreement(
     r_squared(x, y),
-    np.asarray(of_line),
+    identity_r_squared(y, x),
     kendall_tau(x, y),
     ratio(np.where(known, deviation, 0).sum(), known.sum()),
     *(np.where(np.isinf(end), np.nan, end) for end in (least, greatest)),

@@ -190,17 +190,14 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
   repetitions, k = x.shape
   if repetitions < 2 or not k:
     return real(np.nan)
-  return _intraclass(*_moments(x - x[0, 0]), k)
+  of_means, total = _moments(x - x[0, 0])
+  return ratio(k * of_means - total, (k - 1) * total)
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
   """Population variance of the rows' means, and of all entries."""
   x = x - ratio(x.sum(), x.size)
   return ratio((ratio(x.sum(1), x.shape[1]) ** 2).sum(), len(x)), ratio((x**2).sum(), x.size)
-
-
-def _intraclass(of_means: Array, total: Array, k: int) -> Array:
-  return ratio(k * of_means - total, (k - 1) * total)
 
 
 def mse_decomposition(performances: Given["repetitions k"], truth: float) -> MseDecomposition:

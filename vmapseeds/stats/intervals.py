@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
-import scipy.stats
 from jaxtyping import Float
 
 from vmapseeds.mistakes import one_of
@@ -30,6 +29,7 @@ from vmapseeds.stats._arrays import (
   votes_of,
   within,
 )
+from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.variance import (
   distribution_variance,
   distribution_variance_se,
@@ -64,12 +64,10 @@ def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
   >>> print(mean_interval([0.1, 0.2, 0.3]).high.round(4))
   0.4484
   """
+  _, upper = ends(level)
   values = read_reals("values", values, "runs")
-  runs, (_, upper) = len(values), ends(level)
-  if runs < 2:
-    return _unknown()
-  mean = ratio(values.sum(), runs)
-  reach = scipy.stats.t.ppf(upper, runs - 1) * np.sqrt(((values - mean) ** 2).sum() / (runs - 1) / runs)
+  mean, _, se = ideal_estimate(values)
+  reach = scipy.special.stdtrit(len(values) - 1, upper) * se
   return Interval(np.asarray(mean - reach), np.asarray(mean + reach))
 
 

@@ -26,7 +26,7 @@ from vmapseeds.stats._arrays import (
   untraced,
   votes_of,
 )
-from vmapseeds.stats.variance import gain_of_counts, halves, top_runs
+from vmapseeds.stats.variance import gain_of_halves, halves, top_runs
 
 OVER = ("runs", "examples", "both")
 # How many numbers of one block of votes lie in memory together.
@@ -164,7 +164,8 @@ def bootstrap(
     "ece": ratio(votes["ece"], examples * runs),
   }
   if over == "runs":
-    found["top_fraction_gain"] = _gains(w, even[0], odd[0], examples, fraction=0.25)
+    top = top_runs(0.25, runs)
+    found["top_fraction_gain"] = gain_of_halves(even[0], odd[0], w, examples=examples, top=top).mean
   return {name: from_replicates(values, level=level) for name, values in found.items()}
 
 
@@ -205,7 +206,8 @@ def gain_bootstrap_of_halves(
 ) -> Bootstrap:
   """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in ascending order."""
   drawn = resamples(len(even), key=key, replicates=replicates)
-  return from_replicates(_gains(drawn, even, odd, examples, fraction), level=level)
+  gain = gain_of_halves(even, odd, drawn, examples=examples, top=top_runs(fraction, len(even)))
+  return from_replicates(gain.mean, level=level)
 
 
 def calibration_bootstrap_of_votes(
@@ -291,14 +293,3 @@ def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[
 def _sums(terms: dict[str, Array], times: Array) -> dict[str, Array]:
   """The terms of all examples, each counted so many times."""
   return {name: times @ x for name, x in terms.items()} | {"with_itself": times**2 @ terms["independent"]}
-
-
-def _gains(w: Array, even: Array, odd: Array, examples: int, fraction: float) -> Float[Array, "replicates"]:
-  """`top_fraction_gain` of each resample of the runs."""
-
-  def by_count(here, there):
-    size = here.max(initial=0) + 1
-    places = (here + size * np.arange(len(w))[:, None]).ravel()
-    return [np.bincount(places, x.ravel(), minlength=len(w) * size).reshape(-1, size) for x in (w, w * there)]
-
-  return gain_of_counts(by_count(even, odd), by_count(odd, even), examples, top_runs(fraction, w.shape[1])).mean

@@ -115,16 +115,19 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
   x, y = read_series("tasks", observed=observed, predicted=predicted)
   within("observed", x, "[0, inf]")
   within("predicted", y, "[0, inf]")
-  r_squared, about_identity = _fits(x, y)
-  r_squared_sd, about_identity_sd = _fits(np.sqrt(x), np.sqrt(y))
-  error = ratio(((x - y) ** 2).sum(), len(x))
-  return VarianceFit(r_squared, r_squared_sd, about_identity, about_identity_sd, error)
+  of_sd = np.sqrt(x), np.sqrt(y)
+  return VarianceFit(
+    r_squared=np.asarray(correlation(x, y) ** 2),
+    r_squared_sd=np.asarray(correlation(*of_sd) ** 2),
+    identity_r_squared=identity_r_squared(x, y),
+    identity_r_squared_sd=identity_r_squared(*of_sd),
+    mean_squared_error=ratio(((x - y) ** 2).sum(), len(x)),
+  )
 
 
-def _fits(observed: Array, predicted: Array) -> tuple[Array, Array]:
-  """R² of the best line and of the line y = x."""
-  residual, total = ((observed - predicted) ** 2).sum(), (centred(observed) ** 2).sum()
-  return np.asarray(correlation(predicted, observed) ** 2), np.asarray(1 - ratio(residual, total))
+def identity_r_squared(observed: Array, predicted: Array) -> Array:
+  """R² of the line observed = predicted."""
+  return np.asarray(1 - ratio(((observed - predicted) ** 2).sum(), (centred(observed) ** 2).sum()))
 
 
 def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:

@@ -372,22 +372,24 @@ def top_runs(fraction: float, runs: int) -> int:
 
 
 def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, top: int) -> TopFractionGain:
-  """`top_fraction_gain` of the `top` runs from pairs of numbers of errors and how many runs have each."""
-  by_even = errors_by_count(even, odd, runs, most=(examples + 1) // 2)
-  return gain_of_counts(by_even, errors_by_count(odd, even, runs, most=examples // 2), examples, top)
+  """`top_fraction_gain` of the `top` runs from pairs of numbers of errors and how many runs have each.
 
-
-def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, *, most: int) -> np.ndarray:
-  """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, most + 1)."""
-  # Float64 holds the sums exactly.
-  return np.stack([np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)])
-
-
-def gain_of_counts(by_even: Array, by_odd: Array, examples: int, top: int) -> TopFractionGain:
-  """`top_fraction_gain` of the `top` runs from what `errors_by_count` gives of each half."""
+  Runs are (pairs,), or (resamples, pairs) for a gain a resample.
+  """
+  by_even, by_odd = errors_by_count(even, odd, runs), errors_by_count(odd, even, runs)
   forward = ratio(_gain(*by_even, top=top), examples // 2)
   back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2)
   return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
+
+
+def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, most: int | None = None) -> np.ndarray:
+  """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, ..., most + 1)."""
+  size = (here.max(initial=0) if most is None else most) + 1
+  rows = np.atleast_2d(runs)
+  places = (here + size * np.arange(len(rows))[:, None]).ravel()
+  # Float64 holds the sums exactly.
+  sums = [np.bincount(places, x.ravel(), len(rows) * size).astype(np.int64) for x in (rows, rows * there)]
+  return np.reshape(sums, (2, *runs.shape[:-1], size))
 
 
 def _gain(runs_at: Array, errors_at: Array, *, top: int) -> Array:
