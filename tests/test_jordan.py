@@ -155,6 +155,33 @@ def test_a_variance_below_0_is_shown_as_none():
   assert frame.plain(n)["distribution"] is None
 
 
+def test_a_variance_below_0_is_an_open_marker_at_0():
+  unlike = {"runs": 9, "interval": (0, 0), "ratio": 1, "ratio_interval": (1, 1)}
+  below, above = (
+    fig05_distribution_variance.Variance(epochs, test_set=0.02, test_set_se=0.001, independent=0.01,
+                                         distribution=sd, distribution_se=se, **unlike)
+    for epochs, sd, se in ((0, np.nan, 0.004), (4, 0.02, 0.03))
+  )  # fmt: skip
+  ax = Figure().subplots()
+  fig05_distribution_variance.against_duration([below, above], ax)
+  test_set, distribution, marker = (bars.lines for bars in ax.containers)
+  np.testing.assert_allclose(ax.lines[0].get_ydata(), [1, 1])
+  np.testing.assert_allclose(test_set[0].get_ydata(), [2, 2])
+  np.testing.assert_allclose(distribution[0].get_ydata(), [np.nan, 2])
+  assert [segment[:, 1].tolist() for segment in distribution[2][0].get_segments() if len(segment)][-1] == [0, 5]
+  assert (marker[0].get_xdata().tolist(), marker[0].get_ydata().tolist()) == ([0], [0])
+  assert marker[0].get_markerfacecolor() == "white"
+  np.testing.assert_allclose(marker[2][0].get_segments()[0][:, 1], [0, 0.4])
+  assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "4"]
+  labels = [text.get_text() for text in ax.get_legend().get_texts()]
+  assert "distribution: variance estimate below 0" in labels
+  ax = Figure().subplots()
+  fig05_distribution_variance.against_duration([above], ax)
+  assert sorted(text.get_text() for text in ax.get_legend().get_texts()) == sorted(
+    label for label in labels if "below" not in label
+  )
+
+
 def test_binomial():
   n = fig13_binomial.binomial(4, PAIRS)
   errors = ERRORS["long"]

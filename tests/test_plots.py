@@ -4,7 +4,6 @@ import sys
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgba
 
 from vmapseeds.reports import plots
 
@@ -114,31 +113,6 @@ def test_split_scatter_of_many_runs_counts_cells(ax):
   assert ax.figure.axes[1].get_ylabel() == "runs in a cell"
 
 
-def test_negative_variance_is_an_open_marker_at_zero(ax):
-  plots.variance_against_duration(
-    [0, 4, 16], [0.03, 0.02, 0.01], [0.02, np.nan, 0.005], ax, distribution_se=[0.03, 0.004, 0.001],
-    test_set_se=[0.001, 0.001, 0.001], independent_sd=[0.01, 0.02, 0.03],
-  )  # fmt: skip
-  independent, (test_set, distribution, below) = ax.lines[0], (c.lines[0] for c in ax.containers)
-  np.testing.assert_allclose(independent.get_ydata(), [1, 2, 3])
-  np.testing.assert_allclose(test_set.get_ydata(), [3, 2, 1])
-  np.testing.assert_allclose(distribution.get_ydata(), [2, np.nan, 0.5])
-  assert below.get_xdata().tolist() == [1]
-  assert below.get_ydata().tolist() == [0]
-  assert to_rgba(below.get_markerfacecolor()) == to_rgba("white")
-  ends = [segment[:, 1] for segment in ax.containers[1].lines[2][0].get_segments() if len(segment)]
-  np.testing.assert_allclose([e for e in ends if np.isfinite(e).all()], [[0, 5], [0.4, 0.6]])
-  np.testing.assert_allclose(ax.containers[2].lines[2][0].get_segments()[0][:, 1], [0, 0.4])
-  assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "4", "16"]
-  assert np.diff(ax.get_xticks()).tolist() == [1, 1]
-  assert "distribution: variance estimate below 0" in legend(ax)
-
-
-def test_durations_without_errors_or_negative_variances(ax):
-  plots.variance_against_duration([1], [0.01], [0.005], ax)
-  assert sorted(legend(ax)) == ["distribution", "test set"]
-
-
 def test_disagreement_histograms_share_their_bins(ax):
   rng = np.random.default_rng(1)
   groups = {"poked": rng.binomial(200, 0.1, 50) / 200, "distinct": rng.binomial(200, 0.3, 400) / 200}
@@ -148,18 +122,6 @@ def test_disagreement_histograms_share_their_bins(ax):
   np.testing.assert_allclose(heights_a, np.histogram(100 * groups["poked"], edges_a, density=True)[0])
   np.testing.assert_allclose(heights_b, np.histogram(100 * groups["distinct"], edges_a, density=True)[0])
   assert sorted(legend(ax)) == sorted(f"{g}: mean {100 * v.mean():.1f} %" for g, v in groups.items())
-
-
-def test_sd_by_source_points_and_intervals(ax):
-  groups = {"init": (0.005, 0.001), "order": (np.nan, 0.002), "all": (np.array(0.001), 0.003)}
-  plots.sd_by_source(groups, ax)
-  known, below = ax.containers
-  np.testing.assert_allclose(known.lines[0].get_xdata(), [0.5, 0.1])
-  assert known.lines[0].get_ydata().tolist() == [0, 2]
-  np.testing.assert_allclose([s[:, 0] for s in known.lines[2][0].get_segments()], [[0.3, 0.7], [0, 0.7]])
-  np.testing.assert_allclose(below.lines[2][0].get_segments()[0][:, 0], [0, 0.4])
-  assert [t.get_text() for t in ax.get_yticklabels()] == ["init", "order", "all"]
-  assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first on top
 
 
 def test_error_rates_fall_into_the_bin_they_start(ax):
@@ -231,9 +193,7 @@ def test_everything_can_be_saved(tmp_path):
   for i, draw in enumerate((
     lambda ax: plots.accuracy_histogram(rng.random(9), ax, independent_sd=0.1, binomial_sd=0.2),
     lambda ax: plots.split_scatter(rng.integers(0, 3, 9) / 4, rng.integers(0, 3, 9) / 4, ax),
-    lambda ax: plots.variance_against_duration([0, 1], [0.1, 0.1], [np.nan, np.nan], ax),
     lambda ax: plots.disagreement_histogram({"one pair": [0.5]}, ax),
-    lambda ax: plots.sd_by_source({"init": (0.1, np.nan), "order": (np.nan, np.nan)}, ax),
     lambda ax: plots.error_rate_histogram([0.0], ax),
     lambda ax: plots.calibration_curve([np.nan], [np.nan], ax, low=np.array([np.nan]), high=np.array([np.nan])),
     lambda ax: plots.disagreement_against_error([], [], ax),

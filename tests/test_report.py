@@ -22,8 +22,7 @@ import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import pages, plots
-from vmapseeds.reports.results_page import COMPARED, Part, figures, side_by_side_table
-from vmapseeds.reports.results_page import html as page_of
+from vmapseeds.reports.results_page import COMPARED, Part, context, figures, side_by_side_table
 from vmapseeds.reports.summary import show, summarize
 from vmapseeds.results.description import new_folder
 from vmapseeds.training.runs import SOURCES
@@ -64,6 +63,10 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
       "versions": {"jax": "0.9", "vmapseeds": "0.1.0"},
     },
   )
+
+
+def page_of(summary):
+  return pages.html("report", figures=[], **context(summary))
 
 
 def values(summary):

@@ -4,10 +4,11 @@ Equation 3 takes from the variance on the test set what a finite test set adds.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from experiments import frame
 from experiments.frame import Row, Trained, between, percent, root
@@ -82,12 +83,28 @@ def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:
   """Both deviations by duration, bars of one standard error; right, the two longest alone."""
   every = list(numbers.values())
   for ax, shown in zip(axes, (every, every[len(every) // 2 :]), strict=True):
-    columns = np.array([(n.test_set, n.distribution, n.independent, n.test_set_se, n.distribution_se) for n in shown])
-    test_set, distribution, independent, test_set_se, distribution_se = columns.T
-    plots.variance_against_duration(
-      [n.epochs for n in shown], test_set, distribution, ax, test_set_se=test_set_se, distribution_se=distribution_se,
-      independent_sd=independent,
+    against_duration(shown, ax)
+
+
+def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
+  """Durations are evenly spaced, so that 0 epochs has its place beside powers of 2; no variance below 0 has a root."""
+  columns = [(n.test_set, n.test_set_se, n.distribution, n.distribution_se, n.independent) for n in numbers]
+  test_set, test_set_se, distribution, se, independent = 100 * np.array(columns).T
+  x, below = np.arange(len(numbers)), np.isnan(distribution)
+  ax.plot(x, independent, color=plots.VERMILION, linestyle="--", marker=".", label="errors independent")
+  ax.errorbar(x, test_set, test_set_se, color=plots.BLUE, marker="o", capsize=3, label="test set")
+  # The line breaks at a NaN; points at 0 are drawn apart, so that nobody reads a slope into them.
+  bars = np.stack([np.minimum(se, distribution), se])
+  ax.errorbar(x, distribution, bars, color=plots.GREEN, marker="s", capsize=3, label="distribution")
+  if below.any():
+    zeros = np.zeros(below.sum())
+    ax.errorbar(
+      x[below], zeros, np.stack([zeros, se[below]]), color=plots.GREEN, marker="s", markerfacecolor="white",
+      linestyle="none", capsize=3, clip_on=False, zorder=3, label="distribution: variance estimate below 0",
     )  # fmt: skip
+  ax.set_xticks(x, [str(n.epochs) for n in numbers])
+  ax.set_ylim(bottom=0)
+  plots.finish(ax, "training duration (epochs)", "standard deviation of accuracy (%)")
 
 
 if __name__ == "__main__":

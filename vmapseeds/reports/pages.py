@@ -15,7 +15,7 @@ from upath import UPath
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import plots
-from vmapseeds.reports.summary import GROUPS, run_count, show, show_error, show_interval
+from vmapseeds.reports.summary import GROUPS, show, show_error, show_interval
 from vmapseeds.store.files import is_remote, place, write
 
 TEMPLATES = jinja2.Environment(
@@ -23,7 +23,7 @@ TEMPLATES = jinja2.Environment(
   undefined=jinja2.StrictUndefined,
 )  # fmt: skip
 TEMPLATES.globals |= {
-  "groups": GROUPS, "run_count": run_count, "show": show, "show_error": show_error, "show_interval": show_interval,
+  "groups": GROUPS, "show": show, "show_error": show_error, "show_interval": show_interval,
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Integer, Real
+from jaxtyping import Real
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -17,7 +17,6 @@ from matplotlib.ticker import MaxNLocator
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
-OfDurations = Real[np.ndarray, " durations"] | Sequence[float]
 OfPairs = Real[np.ndarray, " pairs"] | Sequence[float]
 OfBins = Real[np.ndarray, " bins"] | Sequence[float]
 
@@ -59,10 +58,7 @@ def accuracy_histogram(
   """
   values = np.asarray(accuracies, np.float64)
   color = color or _next_color(ax)
-  ax.hist(
-    100 * values, bins=list(100 * bin_edges([values], examples)), density=True, histtype="stepfilled",
-    facecolor=(color, 0.35), edgecolor=color, linewidth=1.2, label=label or _runs_and_sd(values),
-  )  # fmt: skip
+  _bars(ax, values, bin_edges([values], examples), color, label or _runs_and_sd(values))
   curves = (("errors independent", independent_sd, VERMILION, "-"), ("binomial", binomial_sd, INK, "--"))
   for name, sd, line_color, style in curves:
     if sd is not None and sd > 0:
@@ -70,7 +66,7 @@ def accuracy_histogram(
       _normal_curve(ax, values.mean(), float(sd), color=line_color, linestyle=style, label=label)
   if normal and len(values) > 1 and values.std():
     _normal_curve(ax, values.mean(), values.std(ddof=1), color=color, linestyle=":", label="normal")
-  return _finish(ax, "test accuracy (%)", "density (per percentage point)")
+  return finish(ax, "test accuracy (%)", "density (per percentage point)")
 
 
 def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scalar | None = None) -> Axes:
@@ -108,53 +104,7 @@ def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scala
     bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
   for line, mean in zip((ax.axvline, ax.axhline), 100 * pairs.mean(0), strict=True):
     line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
-  _finish(ax, "accuracy on even test examples (%)", "accuracy on odd test examples (%)")
-  ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
-  return ax
-
-
-def variance_against_duration(
-  epochs: Integer[np.ndarray, " durations"] | Sequence[int], test_set_sd: OfDurations, distribution_sd: OfDurations,
-  ax: Axes, *, test_set_se: OfDurations | None = None, distribution_se: OfDurations | None = None,
-  independent_sd: OfDurations | None = None,
-) -> Axes:  # fmt: skip
-  """Standard deviation of accuracy on the test set and on its distribution by training duration.
-
-  Durations are evenly spaced, so that 0 epochs has its place beside powers of 2. Jordan 2023, figure 5.
-
-  Args:
-    epochs: (durations,), in the order drawn.
-    test_set_sd: (durations,), fractions.
-    distribution_sd: (durations,), fractions; NaN where the variance estimate is negative: an open marker
-      at 0.
-    ax: where to draw.
-    test_set_se: (durations,), standard errors of `test_set_sd`, fractions.
-    distribution_se: (durations,), those of `distribution_sd`; beside a NaN, how far its bar reaches up.
-    independent_sd: (durations,), the independent-errors prediction, fractions.
-  """
-  x = np.arange(len(epochs))
-  distribution = 100 * np.asarray(distribution_sd, np.float64)
-  below = np.isnan(distribution)
-  bars = np.full(len(x), np.nan) if distribution_se is None else 100 * np.asarray(distribution_se, np.float64)
-  if independent_sd is not None:
-    independent = 100 * np.asarray(independent_sd)
-    ax.plot(x, independent, color=VERMILION, linestyle="--", marker=".", label="errors independent")
-  ax.errorbar(
-    x, 100 * np.asarray(test_set_sd), None if test_set_se is None else 100 * np.asarray(test_set_se),
-    color=BLUE, marker="o", capsize=3, label="test set",
-  )  # fmt: skip
-  # The line breaks at a NaN; points at 0 are drawn apart, so that nobody reads a slope into them.
-  above_bars = None if distribution_se is None else np.stack([np.minimum(bars, distribution), bars])
-  ax.errorbar(x, distribution, above_bars, color=GREEN, marker="s", capsize=3, label="distribution")
-  if below.any():
-    up = None if distribution_se is None else np.stack([np.zeros(below.sum()), bars[below]])
-    ax.errorbar(
-      x[below], np.zeros(below.sum()), up, color=GREEN, marker="s", markerfacecolor="white", linestyle="none",
-      capsize=3, clip_on=False, zorder=3, label="distribution: variance estimate below 0",
-    )  # fmt: skip
-  ax.set_xticks(x, [str(e) for e in epochs])
-  ax.set_ylim(bottom=0)
-  return _finish(ax, "training duration (epochs)", "standard deviation of accuracy (%)")
+  return finish(ax, "accuracy on even test examples (%)", "accuracy on odd test examples (%)", above=1)
 
 
 def disagreement_histogram(
@@ -170,43 +120,10 @@ def disagreement_histogram(
     examples: test examples n; bins then hold equally many of the possible values k/n.
   """
   fractions = {name: np.asarray(values, np.float64) for name, values in groups.items()}
-  edges = list(100 * bin_edges(list(fractions.values()), examples))
+  edges = bin_edges(list(fractions.values()), examples)
   for name, values in fractions.items():
-    color = _next_color(ax)
-    ax.hist(
-      100 * values, bins=edges, density=True, histtype="stepfilled", facecolor=(color, 0.35), edgecolor=color,
-      linewidth=1.2, label=f"{name}: mean {percent(values.mean())}",
-    )  # fmt: skip
-  return _finish(ax, "test predictions that differ between two runs (%)", "density (per percentage point)")
-
-
-def sd_by_source(groups: Mapping[str, tuple[Scalar, Scalar]], ax: Axes) -> Axes:
-  """Standard deviation of accuracy where only some sources of randomness vary: a point and an interval each.
-
-  Jordan 2023, figure 10.
-
-  Args:
-    groups: what varies -> (standard deviation, its standard error), fractions, first on top. A NaN deviation
-      is an open marker at 0; a NaN error draws no interval.
-    ax: where to draw.
-  """
-  y = np.arange(len(groups))
-  sd, se = 100 * np.array([[float(v) for v in pair] for pair in groups.values()]).reshape(-1, 2).T
-  centre = np.nan_to_num(sd)
-  known = ~np.isnan(sd)
-  kinds = ((known, BLUE, "± 2 standard errors"), (~known, "white", "variance estimate below 0"))
-  for which, face, label in kinds:
-    if which.any():
-      reach = 2 * se[which]
-      ax.errorbar(
-        centre[which], y[which], xerr=np.stack([np.minimum(reach, centre[which]), reach]), color=BLUE,
-        marker="o", markerfacecolor=face, markersize=7, linestyle="none", capsize=4, clip_on=False, zorder=3,
-        label=label,
-      )  # fmt: skip
-  ax.set_yticks(y, list(groups))
-  ax.set_ylim(len(groups) - 0.5, -0.5)
-  ax.set_xlim(left=0)
-  return _finish(ax, "standard deviation of accuracy (%)", "what varies between runs")
+    _bars(ax, values, edges, _next_color(ax), f"{name}: mean {percent(values.mean())}")
+  return finish(ax, "test predictions that differ between two runs (%)", "density (per percentage point)")
 
 
 def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
@@ -230,7 +147,7 @@ def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
     )  # fmt: skip
   ax.set_yticks(y, names)
   ax.set_ylim(len(groups) - 0.5, -0.5)
-  return _finish(ax, "test accuracy (%)", "")
+  return finish(ax, "test accuracy (%)", "")
 
 
 def sds_side_by_side(
@@ -260,9 +177,7 @@ def sds_side_by_side(
   ax.set_yticks(y, list(names))
   ax.set_ylim(len(names) - 0.5, -0.5)
   ax.set_xlim(left=0)
-  _finish(ax, "standard deviation of accuracy (%)", "")
-  ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=3, borderaxespad=0.2)
-  return ax
+  return finish(ax, "standard deviation of accuracy (%)", "", above=3)
 
 
 def error_rate_histogram(example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes) -> Axes:
@@ -282,7 +197,7 @@ def error_rate_histogram(example_error_rates: Real[np.ndarray, " examples"] | Se
   )  # fmt: skip
   ax.set_ylim(bottom=0.7)
   ax.set_xlim(-1, 101)
-  return _finish(ax, "runs that have the example wrong (%)", "test examples")
+  return finish(ax, "runs that have the example wrong (%)", "test examples")
 
 
 def calibration_curve(
@@ -310,7 +225,7 @@ def calibration_curve(
     ax.fill_between(x[known], 100 * low[known], 100 * high[known], color=color, alpha=0.25, linewidth=0)
   ax.set_xlim(-2, 102)
   ax.set_ylim(-2, 102)
-  return _finish(ax, "confidence: runs that vote for the class (%)", "examples of which it is the class (%)")
+  return finish(ax, "confidence: runs that vote for the class (%)", "examples of which it is the class (%)")
 
 
 def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes, *, label: str | None = None) -> Axes:
@@ -330,7 +245,7 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes, 
   ax.scatter(x, y, s=14, color=color, alpha=0.35, linewidths=0, label=label)
   if not ax.lines and len(x):
     ax.axline((x.mean(), x.mean()), slope=1, color=INK, linewidth=0.9, linestyle=":", label="disagreement = error")
-  return _finish(ax, "test error, mean of the two runs (%)", "test predictions that differ between them (%)")
+  return finish(ax, "test error, mean of the two runs (%)", "test predictions that differ between them (%)")
 
 
 def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float, most: int = 100) -> Axes:
@@ -353,7 +268,7 @@ def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: f
   band = np.clip(reference - threshold, 0, 1), np.clip(reference + threshold, 0, 1)
   ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=f"± {threshold:.4f}")
   ax.plot(at, reference, color=INK, linewidth=1.4, label=f"all {len(gaps)} runs together")
-  return _finish(ax, "logit gap", "fraction of test examples at or below")
+  return finish(ax, "logit gap", "fraction of test examples at or below")
 
 
 def bin_edges(groups: Sequence[Real[np.ndarray, " _"]], examples: int | None) -> Real[np.ndarray, " edges"]:
@@ -405,12 +320,21 @@ def _next_color(ax: Axes) -> str:
   return PALETTE[len(ax.patches) % len(PALETTE)]
 
 
-def _finish(ax: Axes, xlabel: str, ylabel: str) -> Axes:
+def _bars(ax: Axes, values: np.ndarray, edges: np.ndarray, color: str, label: str) -> None:
+  ax.hist(
+    100 * values, bins=list(100 * edges), density=True, histtype="stepfilled", facecolor=(color, 0.35),
+    edgecolor=color, linewidth=1.2, label=label,
+  )  # fmt: skip
+
+
+def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
+  """Labels, grid and legend, within the axes or `above` them in so many columns."""
   ax.set_xlabel(xlabel)
   ax.set_ylabel(ylabel)
   ax.spines[["top", "right"]].set_visible(False)
   ax.grid(alpha=0.25, linewidth=0.7)
   ax.set_axisbelow(True)
   if ax.get_legend_handles_labels()[1]:
-    ax.legend(frameon=False, fontsize="small")
+    place: dict[str, Any] = dict(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=above)
+    ax.legend(frameon=False, fontsize="small", **(place if above else {}))
   return ax

@@ -86,7 +86,10 @@ def report(
     above = place(folder) / "report" if out is None else place(out) / ("" if alone else name)
     reported.append(_parts(results, folder, "" if alone else name, above, by, where, test_set))
   for parts, lost in reported:
-    written = [_write(part) for part in parts]
+    written = [
+      pages.write_page(p.out, "report", "report", figures(p.results, p.summary), p.summary, **context(p.summary))
+      for p in parts
+    ]
     if len(parts) > 1 or lost:
       _side_by_side(parts, lost, written, parts[0].out.parent, console)
     else:
@@ -323,13 +326,6 @@ def _open(
   return results
 
 
-def _write(part: Part) -> Path | UPath:
-  """Writes the page of some runs and what belongs to it, and returns its path."""
-  return pages.write_page(
-    part.out, "report", "report", figures(part.results, part.summary), part.summary, **_context(part.summary)
-  )
-
-
 def _side_by_side(
   parts: Sequence[Part], lost: Sequence[str], written: Sequence[Path | UPath], out: Path | UPath, console: Console
 ) -> None:
@@ -352,10 +348,6 @@ def _side_by_side(
   _print_notes(notes, page, console)
 
 
-def html(summary: dict[str, Any]) -> str:
-  """The page of one `summarize`, without figures."""
-  return pages.html("report", figures=[], **_context(summary))
-
-
-def _context(summary: dict[str, Any]) -> dict[str, Any]:
+def context(summary: dict[str, Any]) -> dict[str, Any]:
+  """What the page of one `summarize` shows."""
   return {**summary, "title": _title(summary), "runs": run_count(summary["runs"])}

@@ -154,7 +154,7 @@ def error_statistics(
   """
   runs, n = tallies.runs, tallies.examples
   accuracy = 1 - tallies.error_rates()
-  mean = _mean(accuracy)
+  estimate = stats.ideal_estimate(accuracy)
   test_set, independent = tallies.test_set_variance(), tallies.independent_errors_variance()
   variance, variance_se = tallies.distribution_variance(), tallies.distribution_variance_se()
   ends = tallies.distribution_variance_interval()
@@ -171,7 +171,7 @@ def error_statistics(
     "mean_accuracy": _statistic(
       "accuracy", "mean accuracy", "fraction", "A run has {} of the test examples right on average.",
       "Mean over runs of the fraction of test examples that are right; interval: Student's t.",
-      mean.value, mean.se, mean.ends, over="runs",
+      estimate.mean, estimate.se, stats.mean_interval(accuracy), over="runs",
     ),
     "sd_accuracy": _statistic(
       "accuracy", "standard deviation of accuracy", "fraction",
@@ -234,9 +234,9 @@ def error_statistics(
     "binomial_sd": _root_of(
       "variance", "binomial sd", "With all examples equally hard, chance alone would give {}.",
       "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, figure 13).",
-      stats.binomial_variance(1 - mean.value, n), _nan(mean.se) * abs(2 * mean.value - 1) / n, runs,
+      stats.binomial_variance(1 - estimate.mean, n), estimate.se * abs(2 * estimate.mean - 1) / n, runs,
     ),
-    "calibration_sd": _calibration(1 - mean.value, mean.se, n, num_classes, runs),
+    "calibration_sd": _calibration(1 - estimate.mean, estimate.se, n, num_classes, runs),
     "split_correlation": _statistic(
       "halves", "correlation between halves", "correlation",
       f"Accuracy on one half explains {show(_plain(correlation**2), None, 'fraction')} of the variance of that on the "
@@ -255,9 +255,9 @@ def error_statistics(
   }  # fmt: skip
 
 
-def _calibration(error: float, error_se: float | None, n: int, num_classes: int, runs: int) -> Statistic:
+def _calibration(error: Any, error_se: Any, n: int, num_classes: int, runs: int) -> Statistic:
   variance = stats.calibration_variance_bound(error, n, num_classes)
-  se = _nan(error_se) / (n * num_classes)
+  se = error_se / (n * num_classes)
   if num_classes == 2:
     return _root_of(
       "variance", "sd predicted by calibration",
@@ -353,13 +353,13 @@ def gap_statistics(gaps: np.ndarray) -> dict[str, Statistic]:
   distances = stats.ks_distance(gaps, gaps)
   threshold = float(stats.ks_threshold(n))
   within = float((distances <= threshold).mean())
-  mean = _mean(distances)
+  estimate = stats.ideal_estimate(distances)
   return {
     "gap_distance": _statistic(
       "gaps", "distance of logit-gap eCDFs", "number",
       "A run's distribution function of logit gaps is {} away from that of all at its farthest, on average.",
       f"Mean L∞ distance of a run's eCDF from the pooled one of {run_count(runs)} (Banerjee 2024, equations 8 and 16).",
-      mean.value, mean.se, mean.ends, over="runs",
+      estimate.mean, estimate.se, stats.mean_interval(distances), over="runs",
     ),
     "gap_accepted": _statistic(
       "gaps", "runs within the KS threshold", "fraction",
@@ -380,20 +380,10 @@ def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
   a, b = right[pairs.i], right[pairs.j]
   # Of independent examples: what noise alone does.
   se = np.sqrt(a * (1 - a) * b * (1 - b) / tallies.runs)
-  rows = zip(pairs.i, pairs.j, a, b, pairs.joint, pairs.product, se, strict=True)
-  names = ("i", "j", "right_i", "right_j", "joint", "product", "se")
-  return [dict(zip(names, (int(row[0]), int(row[1]), *map(float, row[2:])), strict=True)) for row in rows]
-
-
-class Mean(NamedTuple):
-  value: float
-  se: float | None
-  ends: Interval
-
-
-def _mean(values: Any) -> Mean:
-  se = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else None
-  return Mean(float(values.mean()), se, stats.mean_interval(values))
+  columns = {"i": pairs.i, "j": pairs.j, "right_i": a, "right_j": b, "joint": pairs.joint, "product": pairs.product,
+             "se": se}  # fmt: skip
+  rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+  return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _root_of(group: str, label: str, reading: str, definition: str, variance: Any, se: Any, runs: int) -> Statistic:
@@ -424,10 +414,6 @@ def _statistic(
 def _plain(value: Any) -> float | None:
   """A number as JSON has it: NaN, infinities and None are None."""
   return None if value is None or not math.isfinite(value) else float(value)
-
-
-def _nan(value: Any) -> float:
-  return math.nan if value is None else value
 
 
 def _ratio(a: Any, b: Any) -> float:
