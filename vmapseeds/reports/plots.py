@@ -136,15 +136,12 @@ def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
   y = np.arange(len(groups))
   values = [100 * np.asarray(v, np.float64) for v in groups.values()]
   names = [f"{name}\n{len(v)} run{'s' * (len(v) != 1)}" for name, v in zip(groups, values, strict=True)]
-  for i, v in enumerate(values):
-    low, first, median, third, high = np.percentile(v, [0, 25, 50, 75, 100])
-    box = {"med": median, "q1": first, "q3": third, "whislo": low, "whishi": high, "mean": v.mean(), "fliers": []}
-    ax.bxp(
-      [box], positions=[i], orientation="horizontal", widths=0.5, showmeans=True, patch_artist=True,
-      boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE}, medianprops={"color": BLUE},
-      meanprops={"marker": "D", "markersize": 5, "markerfacecolor": VERMILION, "markeredgecolor": VERMILION},
-      whiskerprops={"color": BLUE}, capprops={"color": BLUE}, manage_ticks=False,
-    )  # fmt: skip
+  ax.boxplot(
+    values, positions=y, orientation="horizontal", whis=(0, 100), widths=0.5, showmeans=True, patch_artist=True,
+    boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE}, medianprops={"color": BLUE},
+    meanprops={"marker": "D", "markersize": 5, "markerfacecolor": VERMILION, "markeredgecolor": VERMILION},
+    whiskerprops={"color": BLUE}, capprops={"color": BLUE}, manage_ticks=False,
+  )  # fmt: skip
   ax.set_yticks(y, names)
   ax.set_ylim(len(groups) - 0.5, -0.5)
   return finish(ax, "test accuracy (%)", "")

@@ -128,12 +128,11 @@ def _parts(
       parts.append(Part(said, out / groups.named(values) if values else out, of, summary))
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
-  kept = [g.values for g in alive]
-  lost = [g for g in found if g.values not in kept]
-  in_words = ", ".join(filter(None, [name, "{}"]))
-  return parts, [
-    f"{in_words.format(groups.named(g.values))}: all {run_count(g.results.sizes['run'])} diverged." for g in lost
-  ]
+  lost = [
+    f"{', '.join(filter(None, [name, groups.named(values)]))}: all {run_count(of.sizes['run'])} diverged."
+    for values, of in found if of.diverged.all()
+  ]  # fmt: skip
+  return parts, lost
 
 
 def _group_name(summary: dict[str, Any]) -> str:

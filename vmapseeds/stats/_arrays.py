@@ -80,7 +80,8 @@ def read(what: str, x: Any, axes: str, at_least: int = 0, traceable: bool = Fals
       raise Mistake(f"{what} is a {type(x).__name__}: give one array, {_layout(axes)}") from None
   wanted = len(axes.split())
   if not (at_least or wanted) <= x.ndim <= wanted:
-    raise Mistake(f"{what} has shape {x.shape}: give {_layout(axes)}{_remedy(what, x, axes)}")
+    remedy = f"; for a single run give {what}[None]" if x.ndim == 1 and axes == "runs examples" else ""
+    raise Mistake(f"{what} has shape {x.shape}: give {_layout(axes)}{remedy}")
   return x
 
 
@@ -90,10 +91,6 @@ def _layout(axes: str) -> str:
     return "a single number"
   numbered = ", ".join(f"axis {i} {name}" for i, name in enumerate(names))
   return f"({', '.join(names)}{',' if len(names) == 1 else ''}), {numbered}"
-
-
-def _remedy(what: str, x: Array, axes: str) -> str:
-  return f"; for a single run give {what}[None]" if x.ndim == 1 and axes == "runs examples" else ""
 
 
 def read_errors(errors: object, traceable: bool = False) -> Array:
@@ -109,19 +106,20 @@ def read_errors(errors: object, traceable: bool = False) -> Array:
 
 
 def read_classes(
-  what: str, x: object, axes: str, num_classes: int | None, least: int = 0, at_least: int = 0, traceable: bool = False
-) -> Array:
-  """Class indices from `least` (-1 where a run may have no prediction) to num_classes - 1."""
+  what: str, x: object, axes: str, num_classes: int | None, least: int = 0, at_least: int = 0, traceable: bool = False,
+  of: str = "class",
+) -> Array:  # fmt: skip
+  """Indices, such `of` a class, from `least` (-1 where a run may have no prediction) to num_classes - 1."""
   x = read(what, x, axes, at_least, traceable)
   if not x.size:
     return x.astype(np.int32)
   if x.dtype.kind not in "iu":
-    raise Mistake(f"{what} has dtype {x.dtype}: give class indices, integers")
+    raise Mistake(f"{what} has dtype {x.dtype}: give {of} indices, integers")
   if not traced(x):
     low, high = int(x.min()), int(x.max())
     if low < least or (num_classes is not None and high >= num_classes):
       allowed = f"{least} or more" if num_classes is None else f"{least} to {num_classes - 1}"
-      raise Mistake(f"{what} has values from {low} to {high}: give class indices, {allowed}")
+      raise Mistake(f"{what} has values from {low} to {high}: give {of} indices, {allowed}")
   return x
 
 

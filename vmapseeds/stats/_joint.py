@@ -21,29 +21,22 @@ def device_of(x: Array) -> jax.Device:
 
 
 def packed(marks: jax.Array, in_bits: bool) -> jax.Array:
-  """The marks (runs, examples) as `common` takes them; examples stay the last axis."""
-  return _words(marks) if in_bits else marks.astype(jnp.bfloat16)
+  """The marks (runs, examples) as `common` takes them; examples stay the last axis.
 
-
-def common(left: jax.Array, right: jax.Array, in_bits: bool) -> jax.Array:
-  """How many runs mark each example of the one and each of the other, int32."""
-  return _common_bits(left, right) if in_bits else _product(left, right)
-
-
-def _product(left: jax.Array, right: jax.Array) -> jax.Array:
-  return jnp.matmul(left.T, right, preferred_element_type=jnp.float32).astype(jnp.int32)
-
-
-def _words(marks: jax.Array) -> jax.Array:
-  """Bits of 32 runs in a word, up to `_WORDS` words in a group: (groups, words, examples). Runs that lack are 0."""
+  Bits are those of 32 runs in a word, up to `_WORDS` words in a group: (groups, words, examples). Runs that lack are 0.
+  """
+  if not in_bits:
+    return marks.astype(jnp.bfloat16)
   words = max(1, min(_WORDS, -(-len(marks) // 32)))
   marks = jnp.pad(marks, ((0, -len(marks) % (32 * words)), (0, 0)))
   bits = marks.reshape(len(marks) // (32 * words), words, 32, marks.shape[1]).astype(jnp.uint32)
   return (bits << jnp.arange(32, dtype=jnp.uint32)[:, None]).sum(2, dtype=jnp.uint32)
 
 
-def _common_bits(left: jax.Array, right: jax.Array) -> jax.Array:
-  """How many bits each example of the one and each of the other have in common."""
+def common(left: jax.Array, right: jax.Array, in_bits: bool) -> jax.Array:
+  """How many runs mark each example of the one and each of the other, int32."""
+  if not in_bits:
+    return jnp.matmul(left.T, right, preferred_element_type=jnp.float32).astype(jnp.int32)
 
   def add(counts, words):
     for a, b in zip(*words, strict=True):

@@ -472,11 +472,10 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
   y, x = read_series("configurations", error=error, disagreement=disagreement)
   deviation, ratios = relative_deviation(y, x), ratio(x, y)
   known = np.isfinite(deviation)
-  least, greatest = (sign * np.where(np.isnan(ratios), np.inf, sign * ratios).min(initial=np.inf) for sign in (1, -1))
   return ScatterAgreement(
     r_squared(x, y),
     identity_r_squared(y, x),
     kendall_tau(x, y),
     ratio(np.where(known, deviation, 0).sum(), known.sum()),
-    *(np.where(np.isinf(end), np.nan, end) for end in (least, greatest)),
+    *(np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)),  # which pass NaN over
   )

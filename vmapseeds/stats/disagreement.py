@@ -169,8 +169,7 @@ def disagreement_variance(
   dis = disagreement_matrix(predictions)[rows, columns]
   error = ratio(count(predictions != labels, 1), examples)
   apart = ratio(dis, error[rows] + error[columns])
-  kappa = np.where(np.isnan(apart), -1, apart).max()
-  kappa = np.where(kappa < 0, np.nan, kappa)
+  kappa = np.fmax.reduce(apart)  # of those that are not NaN
   of_error = (centred(error) ** 2).sum() / (runs - 1)
   ete, edr = error.mean(), dis.mean()
   bound = 2 * kappa**2 * of_error + 4 * kappa**2 * ete**2

@@ -18,6 +18,7 @@ from vmapseeds.stats._arrays import (
   positive,
   ratio,
   read,
+  read_classes,
   read_labels,
   read_reals,
   real,
@@ -145,13 +146,7 @@ def ensemble_gaps(
   gaps = read_reals("gaps", gaps, "models examples")
   if members is None:
     return ratio(gaps.sum(0), len(gaps))
-  members = np.asarray(read("members", members, "ensembles members"))
-  if members.size and members.dtype.kind not in "iu":
-    raise Mistake(f"members has dtype {members.dtype}: give indices of models, integers")
-  if members.size and (members.min() < 0 or members.max() >= len(gaps)):
-    raise Mistake(
-      f"members has values from {members.min()} to {members.max()}: give indices of models, 0 to {len(gaps) - 1}"
-    )
+  members = np.asarray(read_classes("members", members, "ensembles members", len(gaps), of="model"))
   return ratio(real(times_drawn(members, len(gaps))) @ gaps, members.shape[1])
 
 
@@ -226,11 +221,10 @@ def ks_test(sample: Given["points"], candidate_gaps: Given["*candidates examples
   """
   sample = read_reals("sample", sample, "points")
   candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
-  shape = candidates.shape[:-1]
-  if not sample.size or not candidates.shape[-1]:
-    return KsTest(np.full(shape, np.nan), np.full(shape, np.nan))
-  tests = [scipy.stats.ks_2samp(sample, row) for row in candidates.reshape(-1, candidates.shape[-1])]
-  return KsTest(*(np.reshape([getattr(t, f) for t in tests], shape) for f in ("statistic", "pvalue")))
+  if not sample.size or not candidates.size:
+    return KsTest(*(np.full(candidates.shape[:-1], np.nan),) * 2)
+  test = scipy.stats.ks_2samp(sample, candidates, axis=-1)
+  return KsTest(real(test.statistic), real(test.pvalue))
 
 
 def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, "..."]:

@@ -60,9 +60,7 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
   [0] [1] [0.5] [0.25]
   """
-  errors = _concrete(errors)
-  right = len(errors) - count(errors, axis=0)
-  return pairs_of_counts(_both_right(errors), right, len(errors), threshold)
+  return pairs_of_counts(*_right(errors), threshold)
 
 
 def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> DependentPairs:
@@ -88,9 +86,7 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
   [0] [1] [0.5] [0.25]
   """
-  errors = _concrete(errors)
-  right = len(errors) - count(errors, axis=0)
-  return most_of_counts(_both_right(errors), right, len(errors), k)
+  return most_of_counts(*_right(errors), k)
 
 
 def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float = 0.02) -> Float[Array, ""]:
@@ -127,11 +123,12 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   return np.asarray(ordered / 2)
 
 
-def _concrete(errors: Given["runs examples"]) -> Array:
+def _right(errors: Given["runs examples"]) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
+  """How many runs have each two examples right, asked for by slices, and each one, and how many runs there are."""
   errors = read_errors(errors)
   if len(errors) >= 2**24:
     raise Mistake(f"errors has {len(errors)} runs: float32 products count exactly up to {2**24 - 1}, give fewer")
-  return errors
+  return _both_right(errors), len(errors) - count(errors, axis=0), len(errors)
 
 
 def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, threshold: float) -> DependentPairs:

@@ -235,8 +235,6 @@ def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: 
   runs, replicates = len(predictions), max(len(w), len(v))
   total = dict.fromkeys(("independent", "disagreeing", "right", "with_itself"), np.zeros(replicates))
   total |= dict.fromkeys(("cace", "ece"), np.zeros((replicates, bins)))
-  if not runs:
-    return total | dict.fromkeys(("cace", "ece"), np.zeros(replicates))
 
   def add(sums):
     return {name: total[name] + np.asarray(x, np.float64) for name, x in sums.items()}
@@ -278,7 +276,7 @@ def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[
 
   def excess(votes, hits):
     """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples, bins)."""
-    bin_of = xp.minimum(bins * votes.astype(int) // runs, bins - 1)
+    bin_of = xp.minimum(bins * votes.astype(int) // max(runs, 1), bins - 1)
     return xp.stack([xp.where(bin_of == i, hits * runs - votes, 0).sum(1) for i in range(bins)], axis=1)
 
   return {

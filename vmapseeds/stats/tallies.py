@@ -251,16 +251,17 @@ class Tallies:
 
   def dependent_pairs(self, threshold: float = 0.02) -> DependentPairs:
     """See `stats.dependent_pairs`. `Mistake` where tallied without pairs."""
-    return pairs_of_counts(*self._right(), self.runs, threshold)
+    return pairs_of_counts(*self._right, threshold)
 
   def most_dependent_pairs(self, k: int = 10) -> DependentPairs:
     """See `stats.most_dependent_pairs`. `Mistake` where tallied without pairs."""
-    return most_of_counts(*self._right(), self.runs, k)
+    return most_of_counts(*self._right, k)
 
-  def _right(self) -> tuple[BothRight, Int[np.ndarray, "examples"]]:
-    """How many runs have each two examples right, asked for by slices, and each one."""
+  @property
+  def _right(self) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
+    """How many runs have each two examples right, asked for by slices, and each one, and how many runs there are."""
     joint, right = self._joint, self.runs - self.wrong
-    return lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j], right
+    return lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j], right, self.runs
 
   # Disagreement and calibration
 
