@@ -382,7 +382,7 @@ def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, top: 
   return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
 
 
-def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, most: int | None = None) -> np.ndarray:
+def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, *, most: int | None = None) -> np.ndarray:
   """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, ..., most + 1)."""
   size = (here.max(initial=0) if most is None else most) + 1
   rows = np.atleast_2d(runs)
