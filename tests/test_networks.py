@@ -148,6 +148,7 @@ def smaller(num_classes):
   ("model", "changes", "message"),
   [
     (Modeless, {"width": 2}, "width is 2.0: the model test_networks:Modeless takes none, give 1"),
+    ("linear", {"width": 2}, "width is 2.0: the model linear takes none, give 1"),
     (Modeless, {"depth": 2}, "depth is 2: the model test_networks:Modeless takes none, give none"),
     (Modeless, {"dropout": 0.5}, "dropout is 0.5: the model test_networks:Modeless takes none, give 0"),
     (Modeless, {"precision": "bfloat16"}, "precision is bfloat16: the model test_networks:Modeless takes no dtype, give auto"),

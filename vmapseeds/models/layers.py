@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, Real
 from vmapseeds.lanes.convolution import conv_general_dilated
 from vmapseeds.target import platform
 
+Images = Real[Array, "batch height width channels"]
+Logits = Float[Array, "batch classes"]
 Conv = functools.partial(nn.Conv, conv_general_dilated=conv_general_dilated)
 
 # PyTorch's default for convolutions and linear layers: uniform in ±1/√fan_in.
@@ -149,9 +151,7 @@ class ConvReluPool(nn.Module):
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
-  def __call__(
-    self, x: Real[Array, "batch height width channels"]
-  ) -> Float[Array, "batch rows columns features"]:
+  def __call__(self, x: Images) -> Float[Array, "batch rows columns features"]:
     kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, x.shape[-1], self.features))
     bias = self.param("bias", nn.initializers.zeros, (self.features,))
     return conv_relu_pool(*(a.astype(self.dtype) for a in (x, kernel, bias)))
@@ -222,7 +222,7 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
 _norm_relu_pool.defvjp(_norm_relu_pool_forward, _norm_relu_pool_backward)
 
 
-def patches(x: Real[Array, "batch height width channels"], size: int) -> Real[Array, "batch h w pixels"]:
+def patches(x: Images, size: int) -> Real[Array, "batch h w pixels"]:
   """The pixels of size × size tiles as channels, row by row, dropping a remainder."""
   height, width = x.shape[1] // size, x.shape[2] // size
   tiles = x[:, : height * size, : width * size].reshape(len(x), height, size, width, size, -1)
@@ -241,9 +241,7 @@ class ConvBlock(nn.Module):
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
-  def __call__(
-    self, x: Real[Array, "batch height width channels"], train: bool
-  ) -> Float[Array, "batch h w features"]:
+  def __call__(self, x: Images, train: bool) -> Float[Array, "batch h w features"]:
     x = Conv(
       self.features,
       (self.kernel, self.kernel),
@@ -264,6 +262,15 @@ def flatten(x: Float[Array, "batch height width channels"]) -> Float[Array, "bat
   return jax.lax.collapse(x, 1)
 
 
-def dropped(x: Float[Array, "batch features"], rate: float, train: bool) -> Float[Array, "batch features"]:
-  """What dropout leaves in training of the features; the features where the rate is 0."""
-  return nn.Dropout(rate, deterministic=not train)(x) if rate else x
+class Classifier(nn.Module):
+  """What networks have in common whose last layer is linear, dropout before it."""
+
+  num_classes: int
+  width: float = 1.0
+  dtype: jnp.dtype = jnp.dtype("float32")
+  dropout: float = 0.0
+
+  def last(self, x: Float[Array, "batch features"], train: bool, **options: Any) -> Logits:
+    """The logits that follow from the features."""
+    kept = nn.Dropout(self.dropout, deterministic=not train)(x) if self.dropout else x
+    return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

@@ -2,20 +2,16 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Real
 
-from vmapseeds.models.layers import flatten
+from vmapseeds.models.layers import Images, Logits, flatten
 
 
 class Linear(nn.Module):
-  """One linear layer; `width` has nothing to widen and must stay 1."""
+  """One linear layer."""
 
   num_classes: int
-  width: float = 1.0
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
-  def __call__(
-    self, x: Real[Array, "batch height width channels"], train: bool
-  ) -> Float[Array, "batch classes"]:
+  def __call__(self, x: Images, train: bool) -> Logits:
     return nn.Dense(self.num_classes, dtype=self.dtype)(flatten(x))

@@ -2,10 +2,9 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Real
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.models.layers import Conv, ConvBlock, scaled, torch_init
+from vmapseeds.models.layers import Conv, ConvBlock, Images, Logits, scaled, torch_init
 
 
 class NiN(nn.Module):
@@ -18,9 +17,7 @@ class NiN(nn.Module):
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
-  def __call__(
-    self, x: Real[Array, "batch height width channels"], train: bool
-  ) -> Float[Array, "batch classes"]:
+  def __call__(self, x: Images, train: bool) -> Logits:
     blocks, rest = divmod(self.depth - 1, 3)
     if rest or not blocks:
       raise Mistake(f"depth is {self.depth}: nin has blocks of three layers and one more, give 4, 7, 10, 13 or so")

@@ -2,9 +2,8 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Real
 
-from vmapseeds.models.layers import ConvBlock, dropped, scaled, torch_init
+from vmapseeds.models.layers import Classifier, ConvBlock, Images, Logits, scaled, torch_init
 
 
 class BasicBlock(nn.Module):
@@ -23,21 +22,13 @@ class BasicBlock(nn.Module):
     return nn.relu(x + y)
 
 
-class ResNet18(nn.Module):
+class ResNet18(Classifier):
   """A convolution, eight blocks of two in four stages of 64 to 512 features, and a linear layer."""
 
-  num_classes: int
-  width: float = 1.0
-  dtype: jnp.dtype = jnp.dtype("float32")
-  dropout: float = 0.0
-
   @nn.compact
-  def __call__(
-    self, x: Real[Array, "batch height width channels"], train: bool
-  ) -> Float[Array, "batch classes"]:
+  def __call__(self, x: Images, train: bool) -> Logits:
     x = ConvBlock(scaled(64, self.width), dtype=self.dtype)(x, train)
     for features, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
       for block_stride in (stride, 1):
         x = BasicBlock(scaled(features, self.width), block_stride, self.dtype)(x, train)
-    x = dropped(x.mean((1, 2)), self.dropout, train)
-    return nn.Dense(self.num_classes, kernel_init=torch_init, dtype=self.dtype)(x)
+    return self.last(x.mean((1, 2)), train, kernel_init=torch_init)
