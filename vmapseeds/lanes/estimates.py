@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -15,10 +15,9 @@ from jaxtyping import PyTree
 from vmapseeds.lanes import choice
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.hlo import Program
-from vmapseeds.lanes.spreading import Stages, programs, shapes
+from vmapseeds.lanes.spreading import Stages, memory, programs, shapes
 from vmapseeds.target import TARGETS, Target, absent, compiling_for, target_of
 
-MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -97,12 +96,6 @@ def _uncached() -> Iterator[None]:
   finally:
     jax.config.update("jax_enable_compilation_cache", before)
     compilation_cache.reset_cache()
-
-
-def memory(program: Any) -> float:
-  """Bytes that a compiled program needs on each device, its arguments among them."""
-  analysis = program.memory_analysis()
-  return float(sum(getattr(analysis, part, 0) for part in MEMORY) - getattr(analysis, "alias_size_in_bytes", 0))
 
 
 def said(error: Exception) -> tuple[float | None, float | None]:

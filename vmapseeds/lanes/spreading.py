@@ -22,6 +22,8 @@ Seen = Callable[[Int[np.ndarray, " lanes"], Any], Any]
 # Of a TPU's fast memory, what an operation may work in: with the default of 16 MiB a convolution gets smaller windows.
 OPTIONS = {"tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
 
+MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
+
 
 class Stages(NamedTuple):
   """A function of one lane that goes on for `length` rounds, in three parts.
@@ -121,7 +123,7 @@ def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate
 
 def compiled(
   function: Callable[[Shared, Lane], Out], shared: Shared, lanes: Lane, *, devices: Sequence[jax.Device]
-) -> tuple[Callable[[], None], int]:
+) -> tuple[Callable[[], None], float]:
   """One step of `spread` compiled, to be measured.
 
   Returns:
@@ -130,9 +132,13 @@ def compiled(
   mesh = _mesh(devices)
   args = replicate(shared, devices), jax.device_put(lanes, NamedSharding(mesh, P("lanes")))
   step = _step(function, mesh).lower(*args).compile()
-  memory = step.memory_analysis()
-  parts = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
-  return lambda: jax.block_until_ready(step(*args)), sum(getattr(memory, part, 0) for part in parts)
+  return lambda: jax.block_until_ready(step(*args)), memory(step)
+
+
+def memory(program: Any) -> float:
+  """Bytes that a compiled program needs on each device, its arguments among them."""
+  analysis = program.memory_analysis()
+  return float(sum(getattr(analysis, part, 0) for part in MEMORY) - getattr(analysis, "alias_size_in_bytes", 0))
 
 
 def spread(

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Int, Key, Real
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
-from vmapseeds.training.objects import is_import, resolved
+from vmapseeds.training.objects import is_name, resolved
 from vmapseeds.training.recipes import augmentation
 
 Image = Real[Array, "height width channels"]
@@ -91,28 +91,23 @@ def parse(text: str) -> tuple[Step, ...]:
 
 def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
   """What the steps draw for one input of this shape, each from its own key; a function of one's own gets the key."""
-  if not is_built_in(steps):
+  if not is_name(steps):
     return jax.random.key_data(key)
   return tuple(step.draw(jax.random.fold_in(key, i), *shape[:2]) for i, step in enumerate(parse(steps)))
 
 
 def apply(steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill) -> Real[Array, "..."]:
   """One input after the steps, given what they drew."""
-  if not is_built_in(steps):
+  if not is_name(steps):
     return resolved("augment", steps, {})(jax.random.wrap_key_data(drawn, impl="threefry2x32"), single)
   for step, draw in zip(parse(steps), drawn, strict=True):
     single = step.apply(single, draw, fill)
   return single
 
 
-def is_built_in(steps: Any) -> bool:
-  """Whether these are steps by name."""
-  return isinstance(steps, str) and not is_import(steps)
-
-
 def check_size(steps: Any, shape: tuple[int, ...]) -> None:
   """`Mistake` when a step is larger than the images, or inputs are none."""
-  if not is_built_in(steps) or not steps:
+  if not is_name(steps) or not steps:
     return
   if len(shape) != 3:
     raise Mistake(f"augmentation {steps!r} on inputs of shape {shape}: it is of images (height, width, channels)")

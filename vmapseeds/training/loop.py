@@ -17,7 +17,7 @@ from vmapseeds.target import platform
 from vmapseeds.training import augment
 from vmapseeds.training.losses import loss_of, predict_of
 from vmapseeds.training.networks import last_layer, network, path_of
-from vmapseeds.training.objects import name_of, told
+from vmapseeds.training.objects import is_name, name_of, told
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -139,7 +139,7 @@ def training_inputs(
   # Cutout is filled with the mean in whole pixel values, as in the published script.
   mean = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
   fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(data.inputs.dtype)
-  own = not augment.is_built_in(recipe.augment)
+  own = not is_name(recipe.augment)
   # On accelerators side by side, not one after another: three channels would leave a vector register almost empty.
   axis = 0 if platform() == "cpu" else -1
   return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(inputs, 0, axis), drawn)
@@ -268,16 +268,14 @@ def advance(
   It stops after the first of them in which it reaches `recipe.stop_at`.
   """
   take_step = stepping(recipe, data, run, state)
-  rows = stored_rows(data.inputs)
+  rows, targets = stored_rows(data.inputs), targets_of(data, run)
   size = len(data) if run.subset is None else len(run.subset)
   epoch_steps = steps_per_epoch(recipe, data, run)
 
   def step(state, batch):
     number, examples, drawn = batch
     inputs = rows[examples].reshape(recipe.batch_size, *data.inputs.shape[1:])
-    inputs = training_inputs(recipe, data, inputs, drawn)
-    targets = data.targets[examples] if run.label_map is None else run.label_map[data.targets[examples]]
-    return take_step(state, number, inputs, targets), None
+    return take_step(state, number, training_inputs(recipe, data, inputs, drawn), targets[examples]), None
 
   def one_epoch(at):
     epoch, state = at

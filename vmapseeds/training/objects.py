@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vmapseeds.mistakes import Mistake, one_line, one_of
+from vmapseeds.mistakes import Mistake, one_line
 
 
 class Named(NamedTuple):
@@ -32,6 +32,11 @@ class Named(NamedTuple):
 def is_import(text: str) -> bool:
   """Whether a text is an import string; `cifar10:3.0.2` is none."""
   return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
+
+
+def is_name(value: Any) -> bool:
+  """Whether a recipe's field is a registered name, or a text of such."""
+  return isinstance(value, str) and not is_import(value)
 
 
 def is_found(text: str) -> bool:
@@ -69,12 +74,9 @@ def resolved(what: str, value: Any, registry: Mapping[str, Any]) -> Any:
     if (now := described(found)["source"]) != value.source:
       raise Mistake(f"the {what} {value.name} has changed: its source is {now}, it was {value.source}; undo the change")
     return found
-  if not isinstance(value, str):
-    return value
-  if is_import(value):
-    return imported(value)
-  one_of(f"{what}", value, registry)
-  return registry[value]
+  if is_name(value):
+    return registry[value]
+  return imported(value) if isinstance(value, str) else value
 
 
 def described(value: Any) -> Any:

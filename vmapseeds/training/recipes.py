@@ -113,22 +113,18 @@ class Recipe:
     for name in [name for name in given if name in HYPERPARAMETERS]:
       object.__setattr__(self, name, given.pop(name))
     for field in dataclasses.fields(self):
-      if _HINTS[field.name] is not Any and field.name != "values":
+      if field.name != "values":
         object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
     object.__setattr__(self, "values", Values((name, hyperparameter(name, value)) for name, value in given.items()))
-    if isinstance(self.dataset, str | os.PathLike):
-      # Whoever goes on with a campaign may do so from elsewhere.
-      path = os.fspath(self.dataset)
-      object.__setattr__(self, "dataset", os.path.abspath(path) if path.endswith(".npz") else path)
-    elif not (isinstance(self.dataset, objects.Named) or hasattr(self.dataset, "tests")):
+    if not (isinstance(self.dataset, str | objects.Named) or hasattr(self.dataset, "tests")):
       raise Mistake(f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a vs.Dataset")
+    # Whoever goes on with a campaign may do so from elsewhere.
+    if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
+      object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
     if self.start_from is not None and "://" not in self.start_from:
       object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
-    for field in ("dataset", "augment", *CHOICES):
-      if isinstance(value := getattr(self, field), str):
-        object.__setattr__(self, field, str(value))
     for field, allowed in CHOICES.items():
-      if isinstance(value := getattr(self, field), str) and not objects.is_import(value):
+      if objects.is_name(value := getattr(self, field)):
         one_of(f"{field} of recipe {self.name!r}:", value, allowed)
       elif not (callable(value) or isinstance(value, str | objects.Named)):
         given = f"{field} is {value!r:.100}"
@@ -136,34 +132,29 @@ class Recipe:
     one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
     one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)
-    if at_least("epochs", self.epochs, 0) > MOST_EPOCHS:
-      raise Mistake(f"epochs is {self.epochs}: give at most {MOST_EPOCHS}")
-    at_least("batch_size", self.batch_size, 1)
-    for field in ("depth", "evaluate_every"):
+    for field, least in (("epochs", 0), ("batch_size", 1), ("depth", 1), ("evaluate_every", 1)):
       if getattr(self, field) is not None:
-        at_least(field, getattr(self, field), 1)
-    if self.stop_at is not None and not 0 < self.stop_at <= 1:
-      raise Mistake(f"stop_at is {self.stop_at!r}: give a training accuracy above 0, at most 1, which is all examples")
+        at_least(field, getattr(self, field), least)
     for field in HYPERPARAMETERS:
       if field != "lr" or self.lr is not None:
         hyperparameter(field, getattr(self, field))
-    if self.lr is None and isinstance(self.optimizer, str) and not objects.is_import(self.optimizer):
+    if self.lr is None and objects.is_name(self.optimizer):
       raise Mistake(f"recipe {self.name!r} lacks lr: give a learning rate")
-    for field in ("label_smoothing", "dropout"):
-      if not 0 <= getattr(self, field) < 1:
-        raise Mistake(f"{field} is {getattr(self, field)!r}: give a number of at least 0 and below 1")
-    if not 0 <= self.warmup < max(1, self.epochs):
-      raise Mistake(f"warmup is {self.warmup!r} of {self.epochs} epochs: give at least 0 and fewer than these")
-    if any(milestone < 1 for milestone in self.milestones):
-      raise Mistake(f"milestones is {self.milestones}: give epochs from 1 on")
-    if not 0 < self.width <= MOST_WIDTH:
-      raise Mistake(f"width is {self.width!r}: give a finite number above 0, at most {MOST_WIDTH}")
-    if self.mean is not None and not all(abs(m) <= MOST for m in self.mean):
-      raise Mistake(f"mean is {self.mean!r}: give finite numbers, one a channel")
-    if self.std is not None and not all(LEAST <= s <= MOST for s in self.std):
-      raise Mistake(f"std is {self.std!r}: give finite numbers above 0, one a channel")
+    for field, fits, allowed in (
+      ("epochs", self.epochs <= MOST_EPOCHS, f"at most {MOST_EPOCHS}"),
+      ("stop_at", self.stop_at is None or 0 < self.stop_at <= 1, "an accuracy above 0, at most 1: all examples"),
+      ("label_smoothing", 0 <= self.label_smoothing < 1, "a number of at least 0 and below 1"),
+      ("dropout", 0 <= self.dropout < 1, "a number of at least 0 and below 1"),
+      ("warmup", 0 <= self.warmup < max(1, self.epochs), f"at least 0 and fewer than the {self.epochs} epochs"),
+      ("milestones", all(milestone >= 1 for milestone in self.milestones), "epochs from 1 on"),
+      ("width", 0 < self.width <= MOST_WIDTH, f"a finite number above 0, at most {MOST_WIDTH}"),
+      ("mean", all(abs(m) <= MOST for m in self.mean or ()), "finite numbers, one a channel"),
+      ("std", all(LEAST <= s <= MOST for s in self.std or ()), "finite numbers above 0, one a channel"),
+    ):
+      if not fits:
+        raise Mistake(f"{field} is {getattr(self, field)!r}: give {allowed}")
     check_test_sets(self.test_sets)
-    if isinstance(self.augment, str) and not objects.is_import(self.augment):
+    if objects.is_name(self.augment):
       augmentation(self.augment)
     elif not (callable(self.augment) or isinstance(self.augment, str | objects.Named)):
       given = f"augment is {self.augment!r:.100}"
@@ -280,6 +271,8 @@ def hyperparameter(name: str, value: object) -> float:
 def _coerced(name: str, value: Any) -> Any:
   """`value` as the field's type in plain Python, as JSON needs: lists become tuples and whole numbers floats."""
   hint = _HINTS[name]
+  if hint is Any:
+    return _as(name, str, value) if isinstance(value, str | os.PathLike) else value
   if isinstance(hint, types.UnionType):
     if value is None:
       return None
@@ -297,16 +290,14 @@ def _as(name: str, kind: type, value: Any) -> Any:
   if kind is float:
     return number(name, value)
   if kind is bool:
-    if not isinstance(value, bool):
-      raise Mistake(f"{name} is {value!r:.200}: give true or false")
-    return value
-  if kind is str:
+    allowed, found = "true or false", value if isinstance(value, bool) else None
+  elif kind is str:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    found = str(value) if isinstance(value, str) else None
+    allowed, found = "a name", str(value) if isinstance(value, str) else None
   else:
-    found = whole_number(value)
+    allowed, found = "a whole number", whole_number(value)
   if found is None:
-    raise Mistake(f"{name} is {value!r:.200}: give {'a name' if kind is str else 'a whole number'}")
+    raise Mistake(f"{name} is {value!r:.200}: give {allowed}")
   return found
 
 

@@ -179,15 +179,10 @@ class Runs:
     Steps are counted from 0. Which weight is a function of the init seed. Jordan 2023, appendix D.2; Summers &
     Dinneen 2021.
     """
-    steps = _whole_numbers(step, NEVER)
-    if steps is None or steps.ndim > 1:
-      raise Mistake(f"poke step is {step!r:.200}: give whole numbers of at least 0, or -1 for never")
-    if steps.ndim and len(steps) != len(self):
-      raise Mistake(f"poke steps for {len(steps)} runs in a table of {len(self)}: give one, or one a run")
+    steps = self._of_each("poke step", step, "from 0, or -1 for never, one or one a run", least=NEVER)
     if not abs(number("poke factor", factor)) <= MOST:
       raise Mistake(f"poke factor is {factor!r}: give a finite number")
-    steps, factors = np.array(np.broadcast_to(steps, len(self))), np.full(len(self), factor, np.float32)
-    return dataclasses.replace(self, poke_step=steps, poke_factor=factors)
+    return dataclasses.replace(self, poke_step=steps, poke_factor=np.full(len(self), factor, np.float32))
 
   def subset(self, size_or_indices: ArrayLike | Sequence) -> "Runs":
     """The same runs, each on some training examples: `size` drawn without replacement by the data seed, or indices.
@@ -197,7 +192,7 @@ class Runs:
     if whole_number(size_or_indices) is not None or not hasattr(size_or_indices, "__len__"):
       size = at_least("training subset", size_or_indices, 1)
       return dataclasses.replace(self, sampling=("subset", size), subset_indices=None)
-    rows = self._rows_of("training indices", size_or_indices, "train")
+    rows = self._of_each("training indices", size_or_indices, "from 0, (train,) or (runs, train)", ndim=1)
     return dataclasses.replace(self, subset_indices=rows, sampling=None)
 
   def bootstrap(self, size: int | None = None) -> "Runs":
@@ -211,26 +206,27 @@ class Runs:
 
     An int array (classes,) for all runs or (runs, classes) for each.
     """
-    return dataclasses.replace(self, label_map=self._rows_of("label map", label_map, "classes"))
-
-  def _rows_of(self, what: str, given: Any, axis: str) -> Integer[np.ndarray, "runs ..."]:
-    """Whole numbers from 0, a row for each run or one for all."""
-    rows = _whole_numbers(given, 0)
-    if rows is None or rows.ndim not in (1, 2):
-      raise Mistake(f"{what} is {given!r:.200}: give whole numbers from 0, ({axis},) or (runs, {axis})")
-    if rows.ndim == 2 and len(rows) != len(self):
-      raise Mistake(f"{what} for {len(rows)} runs in a table of {len(self)}: give a row a run")
-    return np.array(np.broadcast_to(rows, (len(self), rows.shape[-1])))
+    rows = self._of_each("label map", label_map, "from 0, (classes,) or (runs, classes)", ndim=1)
+    return dataclasses.replace(self, label_map=rows)
 
   def start_from(self, network: int | Sequence[int] | np.ndarray) -> "Runs":
     """The same runs, begun from stored network number `network` of the folder that the recipe starts from.
 
     One number for all runs, or one a run. Without it, run i starts from network i modulo how many there are.
     """
-    networks = _whole_numbers(network, 0)
-    if networks is None or networks.ndim > 1 or (networks.ndim and len(networks) != len(self)):
-      raise Mistake(f"networks to start from are {network!r:.200}: give a whole number from 0, or one a run")
-    return dataclasses.replace(self, start=np.array(np.broadcast_to(networks, len(self))))
+    start = self._of_each("network to start from", network, "from 0, one or one a run")
+    return dataclasses.replace(self, start=start)
+
+  def _of_each(
+    self, what: str, given: Any, allowed: str, *, least: int = 0, ndim: int = 0
+  ) -> Integer[np.ndarray, "runs ..."]:
+    """Whole numbers from `least` for each run, of arrays with `ndim` axes: one for all, or one a run."""
+    rows = _whole_numbers(given, least)
+    if rows is None or rows.ndim not in (ndim, ndim + 1):
+      raise Mistake(f"{what} is {given!r:.200}: give whole numbers {allowed}")
+    if rows.ndim > ndim and len(rows) != len(self):
+      raise Mistake(f"{what} for {len(rows)} runs in a table of {len(self)}: give one a run")
+    return np.array(np.broadcast_to(rows, (len(self), *rows.shape[rows.ndim - ndim :])))
 
   # What others read.
 

@@ -125,8 +125,7 @@ class Supervised(Task):
   """A recipe's task."""
 
   recipe: Recipe
-  logits: bool
-  keep_params: bool
+  logits: bool = False  # whether they are stored
   num_train: int = 0  # examples that each run is trained on
   data_name: str = ""
   digest: str = ""  # of the data
@@ -231,7 +230,11 @@ class Supervised(Task):
     train = self.data[0]
     shape = train.inputs.shape[1:]
     steps = min(TRIAL_STEPS, max(2, TRIAL_PIXELS // (self.recipe.batch_size * math.prod(shape))))
-    return timed(self.recipe, train, steps)
+    changes = {"epochs": 1, "warmup": 0, "evaluate_every": None, "training_metrics": False, "start_from": None,
+               "stop_at": None}  # fmt: skip
+    sets: Sets = (random_examples(train, steps * self.recipe.batch_size), {})
+    timed = task_of(self.recipe.replace(**changes), sets, steps=steps)
+    return dataclasses.replace(timed, finish=lambda sets, run, state: {"diverged": state.diverged})
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
@@ -249,19 +252,11 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
   return DeviceExamples(inputs, answers, mean, std, like.num_classes)
 
 
-def timed(recipe: Recipe, like: DeviceExamples, steps: int) -> Supervised:
-  """A task of one epoch of so many steps, on random inputs that look like some examples."""
-  changes = {"epochs": 1, "warmup": 0, "evaluate_every": None, "training_metrics": False, "start_from": None,
-             "stop_at": None}  # fmt: skip
-  recipe = recipe.replace(**changes)
-  parts = functions(recipe, False, False)
-
-  def finish(sets, run, state):
-    return {"diverged": state.diverged}
-
+def task_of(recipe: Recipe, sets: Sets, *, logits: bool = False, keep_params: bool = False, **more: Any) -> Supervised:
+  """The recipe's task on these sets, `more` of its fields given."""
   return Supervised(
-    name=recipe.name, **(parts | {"finish": finish}), data=(random_examples(like, steps * recipe.batch_size), {}),
-    steps=steps, sources=SOURCES, values=recipe.hyperparameters, recipe=recipe, logits=False, keep_params=False,
+    name=recipe.name, **functions(recipe, logits, keep_params), data=sets, rounds=recipe.epochs, sources=SOURCES,
+    values=recipe.hyperparameters, recipe=recipe, logits=logits, **more,
   )  # fmt: skip
 
 
@@ -287,11 +282,10 @@ def supervised(
   sets = on_device(recipe, dataset, runs.num_classes(dataset.num_classes))
   check_size(recipe, sets[0], memory)
   num_train = runs.num_train(len(dataset.train))
-  return Supervised(
-    name=recipe.name, **functions(recipe, logits, keep_params), data=sets, rounds=recipe.epochs, sources=SOURCES,
-    values=recipe.hyperparameters, steps=max(1, num_train // recipe.batch_size), origin=recipe.origin, recipe=recipe,
-    data_name=dataset.name, digest=dataset.digest, logits=logits, keep_params=keep_params, predictions=predictions,
-    num_train=num_train, base=base, from_base=fitting(recipe, sets[0], base, runs) if base else (),
+  return task_of(
+    recipe, sets, logits=logits, keep_params=keep_params, steps=max(1, num_train // recipe.batch_size),
+    origin=recipe.origin, data_name=dataset.name, digest=dataset.digest, predictions=predictions, num_train=num_train,
+    base=base, from_base=fitting(recipe, sets[0], base, runs) if base else (),
     shown="" if sets[0].num_classes is None else f"{recipe.test_sets[0]}/accuracy",
   )  # fmt: skip
 
@@ -337,11 +331,7 @@ def without_data(recipe: Recipe) -> Supervised:
     data = dataset_of(recipe)
     looks = functools.partial(jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype))
     sets = looks(on_device(recipe, data, data.num_classes))
-  return Supervised(
-    name=recipe.name, **functions(recipe, False, False), data=sets, rounds=recipe.epochs, sources=SOURCES,
-    values=recipe.hyperparameters, steps=max(1, len(sets[0]) // recipe.batch_size), recipe=recipe,
-    logits=False, keep_params=False,
-  )  # fmt: skip
+  return task_of(recipe, sets, steps=max(1, len(sets[0]) // recipe.batch_size))
 
 
 def check_inputs(recipe: Recipe, shape: tuple[int, ...]) -> None:
