@@ -271,7 +271,7 @@ def test_the_smallest_images(model):
     assert out.shape == (1, 3)
     return all(leaf.size for leaf in jax.tree.leaves(variables))
 
-  least = models.LEAST_PIXELS[model]
+  least = models.MODELS[model][1]
   assert sees(least)
   assert least == 1 or not sees(least - 1)
 

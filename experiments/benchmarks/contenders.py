@@ -103,7 +103,7 @@ def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   def one_run(data, run):
     return train(recipe, data, run).diverged
 
-  spread = lanes.spread(lanes.lowered(one_run, way.options["lowering"]), width=way.options["width"], devices=devices)
+  spread = lanes.spread(lanes.lowering(way.options["lowering"])(one_run), width=way.options["width"], devices=devices)
   data = lanes.replicate(data, devices)
   runs = vs.Runs.independent(way.lanes).lanes(recipe, len(data))
 

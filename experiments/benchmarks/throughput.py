@@ -58,7 +58,7 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tup
   def bare(data, run):
     return task.finish(data, run, task.advance(data, run, task.start(data, run), 0, task.rounds))
 
-  bare_loop = lanes.spread(lanes.lowered(bare, how.lowering), width=how.width, devices=lanes.devices())
+  bare_loop = lanes.spread(lanes.lowering(how.lowering)(bare), width=how.width, devices=lanes.devices())
   seconds = {name: [] for name in ("bare", *ways)}
   for i in range(-1, flags.rounds):
     for name in seconds:

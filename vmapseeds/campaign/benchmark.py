@@ -45,7 +45,7 @@ class Speed(NamedTuple):
 
 def stages(start: Any, advance: Any, finish: Any, rounds: int, how: Choice) -> lanes.Stages:
   """The three functions of a task as lanes run them."""
-  start, advance, finish = (lanes.lowered(part, how.lowering) for part in (start, advance, finish))
+  start, advance, finish = (lanes.lowering(how.lowering)(part) for part in (start, advance, finish))
   return lanes.Stages(start, advance, finish, rounds)
 
 
@@ -61,7 +61,7 @@ def measure(task: Task, how: Choice) -> Speed | None:
 
   try:
     begun = time.perf_counter()
-    step, needed = lanes.compiled(lanes.lowered(one_run, how.lowering), trial.data, runs, devices=devices)
+    step, needed = lanes.compiled(lanes.lowering(how.lowering)(one_run), trial.data, runs, devices=devices)
     compile_seconds = time.perf_counter() - begun
     if needed > choice.free_memory(devices[0]):
       return None

@@ -13,7 +13,6 @@ import contextvars
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,36 +25,20 @@ from vmapseeds.mistakes import one_of
 from vmapseeds.target import platform
 
 LOWERINGS = ("im2col", "grouped", "sequential")
-Out = TypeVar("Out")
 _lowering = contextvars.ContextVar[str | None]("lowering", default=None)
-
-
-def default_lowering() -> str:
-  """What is fastest on the platform, as far as measured."""
-  return "sequential" if platform() == "cpu" else "im2col"
 
 
 @contextlib.contextmanager
 def lowering(name: str) -> Iterator[None]:
   """Convolutions traced inside run their lanes by `name`: matrix products over patches (`im2col`, the default but on
-  CPUs), one lane after another (`sequential`, the default on CPUs), or XLA's own grouped convolution (`grouped`)."""
+  CPUs), one lane after another (`sequential`, the default on CPUs), or XLA's own grouped convolution (`grouped`).
+  `lowering(name)(function)` is a function that is traced so."""
   one_of("lowering", name, LOWERINGS)
   token = _lowering.set(name)
   try:
     yield
   finally:
     _lowering.reset(token)
-
-
-def lowered(function: Callable[..., Out], name: str) -> Callable[..., Out]:
-  """`function`, traced under `lowering(name)`."""
-
-  @functools.wraps(function)
-  def under(*args):
-    with lowering(name):
-      return function(*args)
-
-  return under
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +139,8 @@ def _lanes(part, window):
   @call.def_vmap
   def rule(size, in_batched, *args):
     own_kernels = in_batched[1] or part == "kernel_gradient"
-    chosen = (_lowering.get() or default_lowering()) if own_kernels else "grouped"
+    fastest = "sequential" if platform() == "cpu" else "im2col"  # as far as measured
+    chosen = (_lowering.get() or fastest) if own_kernels else "grouped"
     if chosen == "sequential":
       args = [a if b else jnp.broadcast_to(a, (size, *a.shape)) for a, b in zip(args, in_batched, strict=True)]
       if size == 1:

@@ -6,27 +6,24 @@ from typing import Any
 
 from vmapseeds.mistakes import Mistake
 
-# Imported when one is built: recipes need no more than their names, and Flax takes a second.
+# Where each is, and the least height and width of its images. Imported when one is built: recipes need no more than
+# their names, and Flax takes a second.
 MODELS = {
-  "small_cnn": "small.SmallCNN",
-  "resnet9": "resnet9.ResNet9",
-  "resnet18": "resnet18.ResNet18",
-  "nin": "nin.NiN",
-  "banerjee_cnn": "small.BanerjeeCNN",
-  "narrow_cnn": "small.NarrowCNN",
-  "mlp": "mlp.MLP",
-  "linear": "linear.Linear",
+  "small_cnn": ("small.SmallCNN", 4),
+  "resnet9": ("resnet9.ResNet9", 11),
+  "resnet18": ("resnet18.ResNet18", 1),
+  "nin": ("nin.NiN", 1),
+  "banerjee_cnn": ("small.BanerjeeCNN", 4),
+  "narrow_cnn": ("small.NarrowCNN", 16),
+  "mlp": ("mlp.MLP", 1),
+  "linear": ("linear.Linear", 1),
 }
 NAMES = tuple(MODELS)
-# Of height and width.
-LEAST_PIXELS = {
-  "small_cnn": 4, "resnet9": 11, "resnet18": 1, "nin": 1, "banerjee_cnn": 4, "narrow_cnn": 16, "mlp": 1, "linear": 1,
-}  # fmt: skip
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:
   """`Mistake` unless inputs are images large enough for the network `name`, which makes them smaller in steps."""
-  least = LEAST_PIXELS[name]
+  least = MODELS[name][1]
   if len(shape) != 3:
     raise Mistake(f"model {name!r} on inputs of shape {tuple(shape)}: it is of images (height, width, channels)")
   height, width = shape[:2]
@@ -47,5 +44,5 @@ def resolved(precision: str) -> str:
 def load(name: str) -> Any:
   """The class of the network `name`: a Flax module on (batch, height, width, channels) that computes in its `dtype`;
   parameters and batch statistics are float32."""
-  module, _, network = MODELS[name].partition(".")
+  module, _, network = MODELS[name][0].partition(".")
   return getattr(importlib.import_module(f"vmapseeds.models.{module}"), network)

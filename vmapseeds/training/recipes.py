@@ -135,9 +135,8 @@ class Recipe:
     for field, least in (("epochs", 0), ("batch_size", 1), ("depth", 1), ("evaluate_every", 1)):
       if getattr(self, field) is not None:
         at_least(field, getattr(self, field), least)
-    for field in HYPERPARAMETERS:
-      if field != "lr" or self.lr is not None:
-        hyperparameter(field, getattr(self, field))
+    for field, value in self.hyperparameters.items():
+      hyperparameter(field, value)
     if self.lr is None and objects.is_name(self.optimizer):
       raise Mistake(f"recipe {self.name!r} lacks lr: give a learning rate")
     for field, fits, allowed in (

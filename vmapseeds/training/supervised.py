@@ -230,11 +230,11 @@ class Supervised(Task):
     train = self.data[0]
     shape = train.inputs.shape[1:]
     steps = min(TRIAL_STEPS, max(2, TRIAL_PIXELS // (self.recipe.batch_size * math.prod(shape))))
-    changes = {"epochs": 1, "warmup": 0, "evaluate_every": None, "training_metrics": False, "start_from": None,
-               "stop_at": None}  # fmt: skip
-    sets: Sets = (random_examples(train, steps * self.recipe.batch_size), {})
-    timed = task_of(self.recipe.replace(**changes), sets, steps=steps)
-    return dataclasses.replace(timed, finish=lambda sets, run, state: {"diverged": state.diverged})
+    recipe = self.recipe.replace(
+      epochs=1, warmup=0, evaluate_every=None, training_metrics=False, start_from=None, stop_at=None
+    )
+    task = task_of(recipe, (random_examples(train, steps * recipe.batch_size), {}), steps=steps)
+    return dataclasses.replace(task, finish=lambda sets, run, state: {"diverged": state.diverged})
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
