@@ -180,7 +180,7 @@ class Net(nn.Module):
 class OwnLinear(nnx.Module):
   def __init__(self, num_classes, *, rngs):
     self.last = nnx.Linear(6, num_classes, rngs=rngs)
-    self.blocks = nnx.List([nnx.Linear(16, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)])
+    self.blocks = getattr(nnx, "List", list)([nnx.Linear(16, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)])
 
   def __call__(self, x):
     return nnx.softmax(self.last(nnx.relu(self.blocks[1](self.blocks[0](x.reshape(len(x), -1))))))

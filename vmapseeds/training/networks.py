@@ -8,9 +8,9 @@ from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 from flax import nnx
+from jax.extend.core import ClosedJaxpr, Jaxpr
 from jaxtyping import Array, Float, Key, PyTree
 
 from vmapseeds import models
@@ -70,7 +70,7 @@ def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
   for equation in reversed(program.eqns):
     named = [None if hasattr(v, "val") else paths.get(v) for v in equation.invars]
     modules = {path.rpartition(".")[0] for path in named if path and path.startswith("params.")}
-    inner = list(jax.extend.core.jaxprs_in_params(equation.params))
+    inner = [getattr(p, "jaxpr", p) for p in equation.params.values() if isinstance(p, Jaxpr | ClosedJaxpr)]
     if len(modules) > 1 and inner and len(inner[0].invars) == len(named):
       return _last_used(inner[0], dict(zip(inner[0].invars, named, strict=True)))
     if modules:
