@@ -110,7 +110,7 @@ def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypat
     raise OSError(28, "No space left on device")
 
   with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
-    patch.setattr("vmapseeds.store.results.write_record", full)  # the objects are there, and the record is not
+    patch.setattr("vmapseeds.store.layout.write_record", full)  # the objects are there, and the record is not
     train(tmp_path / "r", 9, recipe=two)
   assert vs.tally(tmp_path / "r").runs == 3
   # Wider lanes are another campaign's.

@@ -18,7 +18,7 @@ from test_cli import run
 import vmapseeds as vs
 from vmapseeds import stats
 from vmapseeds.results import imports
-from vmapseeds.store import results
+from vmapseeds.store import layout
 
 RUNS, EXAMPLES, CLASSES = 7, 23, 5
 
@@ -431,7 +431,7 @@ def test_what_cannot_be_written_is_said(files, tmp_path, monkeypatch):
   def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  monkeypatch.setattr(results, "write_record", full)
+  monkeypatch.setattr(layout, "write_record", full)
   with pytest.raises(vs.Mistake, match=r"cannot be written \(No space left on device\): give another folder"):
     import_runs(tmp_path / "new" / "r", files["labels"], logits=files["logits"])
   assert sorted(f.name for f in tmp_path.iterdir()) == ["labels.npy", "logits.npy", "predictions.npy"]

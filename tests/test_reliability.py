@@ -18,7 +18,7 @@ import vmapseeds as vs
 from experiments.reliability import kills
 from vmapseeds.campaign import loop
 from vmapseeds.data import load
-from vmapseeds.store import claims, results
+from vmapseeds.store import claims, layout, results
 from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results
@@ -417,7 +417,7 @@ def test_a_block_that_is_completed(killed, tmp_path, reference, trained, monkeyp
     raise OSError(errno.ENOSPC, "No space left on device")
 
   with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
-    patch.setattr(results, "write_record" if killed == "before the record" else "flush", full)
+    patch.setattr(*(layout, "write_record") if killed == "before the record" else (results, "flush"), full)
     train(tmp_path / "r")
   assert vs.verify(tmp_path / "r").problems == []
   assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
@@ -514,10 +514,10 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, cal
   ("number", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
 )
 def test_signals_finish_the_write_in_hand(number, status, word, tmp_path, trained, monkeypatch, capsys):
-  record = results.write_record
+  record = layout.write_record
   signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
   with monkeypatch.context() as patch:
-    patch.setattr(results, "write_record", lambda *args: (os.kill(os.getpid(), number), record(*args)))
+    patch.setattr(layout, "write_record", lambda *args: (os.kill(os.getpid(), number), record(*args)))
     before = signal.getsignal(signal.SIGTERM)
     said = run(capsys, "train", "digits_cnn", "--set", "epochs=1", "model=linear", "--runs", RUNS, "--seed-batch", 4,
                "--out", tmp_path / "r", "--quiet")  # fmt: skip

@@ -22,7 +22,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import kills
-from vmapseeds.store import claims, files, folders, results
+from vmapseeds.store import claims, files, folders, layout
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.claims import Claims, abandon, claimed
 from vmapseeds.store.files import place
@@ -133,7 +133,7 @@ def same(folder, reference, runs=RUNS):
   for counts in zip(*(vs.tally(f).to_arrays().values() for f in (folder, reference)), strict=True):
     np.testing.assert_array_equal(*counts)
   objects = [file for file in wanted if not re.fullmatch(r"blocks/\d+\.json", file)]
-  assert files.read_all(place(folder), objects) == files.read_all(reference, objects)
+  assert all(files.read(place(folder) / file) == files.read(reference / file) for file in objects)
   assert vs.verify(folder) == (runs, runs, [], [], [])
 
 
@@ -149,7 +149,7 @@ def process(store, *args):
 def worker(environment, url, log, killed=None, options=None):
   """Trains, writes down which rows, and kills itself before the folder's root, or the second record, is put."""
   os.environ.update(environment)
-  put, record = files.replace, results.write_record
+  put, record = files.replace, layout.write_record
   count = 0
 
   def replaces(path, text):
@@ -164,7 +164,7 @@ def worker(environment, url, log, killed=None, options=None):
       os.kill(os.getpid(), signal.SIGKILL)
     record(*args)
 
-  folders.replace, results.write_record = replaces, records
+  folders.replace, layout.write_record = replaces, records
   write = Results.write
 
   def logged(self, rows, *rest):

@@ -18,8 +18,8 @@ from vmapseeds.results import description
 from vmapseeds.results.description import CONDITIONS, MIXED
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, made
-from vmapseeds.store.layout import damaged, digest, object_path
-from vmapseeds.store.results import OTHERS, Results
+from vmapseeds.store.layout import Damage, object_path
+from vmapseeds.store.results import Results
 from vmapseeds.training.runs import Runs
 
 
@@ -59,8 +59,8 @@ def merge(
   examples = {}
   for name in first.examples:
     examples[name], fault = first.values(name)
-    if fault or digest(examples[name]) != first.root["digests"][name]:
-      raise damaged(first.path, f"{object_path(first.root, name, 0)} {fault or OTHERS}")
+    if fault:
+      raise Damage(first.path, f"{object_path(first.root, name, 0)} {fault}")
 
   rows, table = matched(tables)
   done = [source.done for source in sources]
@@ -146,7 +146,7 @@ def check_block(
   source = sources[s]
   writes = source.record(block)
   for object, fault in source.faults(block, writes).items():
-    raise damaged(source.path, f"{object} {fault}")
+    raise Damage(source.path, f"{object} {fault}")
   mine = np.arange(source.rows(block).start, writes[-1]["rows"][1] if writes else 0)
   for other in np.unique(origin[rows[mine], 0]):
     again = mine[origin[rows[mine], 0] == other] if other != s else []

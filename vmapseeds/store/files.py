@@ -74,12 +74,15 @@ def is_remote(path: Path | UPath) -> TypeIs[UPath]:
 
 @contextlib.contextmanager
 def reached(path: Any) -> Iterator[None]:
-  """Turns errors of a store, or of the network to it, into a `Failure`. A missing object is none."""
+  """Turns errors of a store, or of the network to it, into a `Failure`; not that an object is missing, nor those of a
+  disk."""
   try:
     yield
   except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, Failure, Mistake):
     raise
   except Exception as error:
+    if not is_remote(path):
+      raise
     raise Failure(
       f"{path} cannot be reached ({said(error, 200)}); what was written stays, and the same command goes on"
     ) from error
@@ -115,25 +118,6 @@ def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
     return None
 
 
-def read_all(folder: Path | UPath, files: list[str]) -> dict[str, bytes | None]:
-  """The bytes of several files, None where one is not there or cannot be read; a store is asked for all at once."""
-  if not is_remote(folder):
-    found = {}
-    for file in files:
-      with contextlib.suppress(OSError, ValueError):
-        found[file] = read(folder / file)
-    return {file: found.get(file) for file in files}
-  if not files:
-    return {}
-  paths = {file: (folder / file).path for file in files}
-  with reached(folder):
-    found = folder.fs.cat(list(paths.values()), on_error="return")
-    for value in found.values():
-      if isinstance(value, Exception) and not isinstance(value, FileNotFoundError):
-        raise value
-  return {file: None if isinstance(found[p], Exception) else found[p] for file, p in paths.items()}
-
-
 def parse(text: bytes | None) -> Any:
   """The JSON value that a file's bytes are. `ValueError` where they are none."""
   try:
@@ -144,38 +128,33 @@ def parse(text: bytes | None) -> Any:
 
 def exists(path: Path | UPath) -> bool:
   """Whether there is such a file."""
-  if is_remote(path):
-    with reached(path):
-      return path.fs.exists(path.path)
-  return path.exists()
+  with reached(path):
+    return path.fs.exists(path.path) if is_remote(path) else os.path.exists(path)
 
 
 def create(path: Path | UPath, text: str) -> bool:
   """Writes a new file; False where there is one of that name."""
-  if is_remote(path):
-    try:
-      with reached(path):
-        path.fs.pipe_file(path.path, text.encode(), mode="create")
-    except FileExistsError:
-      # Ours, where a request was sent twice because its answer was lost.
-      return read(path) == text.encode()
-    return True
   try:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x") as file:
-      file.write(text)
+    with reached(path):
+      if is_remote(path):
+        path.fs.pipe_file(path.path, text.encode(), mode="create")
+      else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x") as file:
+          file.write(text)
+    return True
   except FileExistsError:
-    return False
-  return True
+    # It is ours where a request was sent twice because its answer was lost.
+    return is_remote(path) and read(path) == text.encode()
 
 
 def write(path: Path | UPath, data: bytes) -> None:
   """Writes a file."""
-  if not is_remote(path):
-    path.write_bytes(data)
-    return
   with reached(path):
-    path.fs.pipe_file(path.path, data)
+    if is_remote(path):
+      path.fs.pipe_file(path.path, data)
+    else:
+      path.write_bytes(data)
 
 
 def replace(path: Path | UPath, data: str | bytes) -> None:
@@ -207,19 +186,17 @@ def flush(path: Path | UPath) -> None:
 
 def remove(path: Path | UPath) -> None:
   """Removes a file, if there is one."""
-  if is_remote(path):
-    with reached(path), contextlib.suppress(FileNotFoundError):
+  with reached(path), contextlib.suppress(FileNotFoundError):
+    if is_remote(path):
       path.fs.rm_file(path.path)
-    return
-  path.unlink(missing_ok=True)
+    else:
+      path.unlink()
 
 
 def age(path: Path | UPath) -> float:
   """Seconds since a file was written or touched; infinite where there is none."""
   try:
-    if is_remote(path):
-      with reached(path):
-        return time.time() - path.fs.modified(path.path).timestamp()
-    return time.time() - path.stat().st_mtime
+    with reached(path):
+      return time.time() - (path.fs.modified(path.path).timestamp() if is_remote(path) else path.stat().st_mtime)
   except FileNotFoundError:
     return np.inf

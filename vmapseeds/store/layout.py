@@ -41,7 +41,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.checks import check_memory, strays
 from vmapseeds.store.claims import BLOCKS
-from vmapseeds.store.files import Folder, is_remote, parse, place, reached, read, replace, said
+from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reached, read, replace, said
 
 FORMAT = "vmapseeds results 2"
 ROOT = "zarr.json"
@@ -51,6 +51,14 @@ FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}  # by kind of numbers: what is
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
 BACK = "put that file back as it was"
 NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` made"
+
+
+class Damage(Mistake):
+  """What is wrong with a folder that cannot be trusted, and what to do."""
+
+  def __init__(self, path: Folder, fault: str, remedy: str = VERIFY):
+    super().__init__(f"{path} is damaged: {fault}; {remedy.format(path)}")
+    self.fault = fault
 
 
 def array(values: np.ndarray | Any, *dimensions: str) -> dict[str, Any]:
@@ -90,22 +98,22 @@ def attributes(path: Folder) -> dict[str, Any] | None:
 
 
 def checked(path: Folder) -> dict[str, Any] | None:
-  """The description of a results folder, None where there is no such folder. `Mistake` where it is damaged."""
+  """The description of a results folder, None where there is no such folder. `Damage` where it cannot be trusted."""
   path = place(path)
   root = attributes(path)
   if root is None:
-    if read_record(path, 0):
-      raise damaged(path, f"{ROOT} cannot be read", BACK)
+    if exists(path / BLOCKS / "0.json"):
+      raise Damage(path, f"{ROOT} cannot be read", BACK)
     return None
   for stray in strays(path):
-    raise damaged(path, stray, "a results folder has files and folders alone: remove it")
+    raise Damage(path, stray, "a results folder has files and folders alone: remove it")
   try:
     unsigned(root)
     check_memory(root)
   except Mistake as mistake:
-    raise damaged(path, f"{ROOT} {mistake}", BACK) from None
+    raise Damage(path, f"{ROOT} {mistake}", BACK) from None
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-    raise damaged(path, f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})", BACK) from None
+    raise Damage(path, f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})", BACK) from None
   return root
 
 
@@ -138,14 +146,14 @@ class Described(WrapperStore):
   async def get(self, key, prototype, byte_range=None):
     if key == ROOT:
       return prototype.buffer.from_bytes(self._metadata)
-    with reached(self) if is_remote(self.path) else contextlib.nullcontext():
+    with reached(self.path / key):
       found = await super().get(key, prototype, byte_range)
     if found is None and "/c/" in key:
-      raise damaged(self.path, f"{key} is missing")
+      raise Damage(self.path, f"{key} is missing")
     return found
 
   async def set(self, key, value):
-    with reached(self) if is_remote(self.path) else contextlib.nullcontext():
+    with reached(self.path / key):
       await super().set(key, value)
 
   def __str__(self) -> str:
@@ -181,13 +189,6 @@ def unsigned(value: Any) -> dict[str, Any]:
   raise ValueError("its digest is another")
 
 
-def read_record(path: Path | UPath, block: int) -> bytes | None:
-  """The bytes of a block's record, None where there is none or it cannot be read."""
-  with contextlib.suppress(ValueError, OSError):
-    return read(path / BLOCKS / f"{block}.json")
-  return None
-
-
 def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
   """The writes that a block's record has, whose rows are among those the block can have.
 
@@ -210,11 +211,6 @@ def write_record(path: Path | UPath, block: int, writes: Sequence[dict[str, Any]
   replace(path / BLOCKS / f"{block}.json", json.dumps(signed({"block": block, "writes": list(writes)})) + "\n")
 
 
-def damaged(path: Folder, fault: str, remedy: str = VERIFY) -> Mistake:
-  """The `Mistake` that says what is wrong with a folder that cannot be trusted."""
-  return Mistake(f"{path} is damaged: {fault}; {remedy.format(path)}")
-
-
 NOT_AS_WRITTEN = (
   ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, IsADirectoryError, NotADirectoryError,
 )  # fmt: skip
@@ -222,10 +218,10 @@ NOT_AS_WRITTEN = (
 
 @contextlib.contextmanager
 def readable(path: Folder) -> Iterator[None]:
-  """Turns whatever Zarr or a codec raises for an object into a `Mistake` of one line."""
+  """Turns whatever Zarr or a codec raises for an object into a `Damage`."""
   try:
     yield
   except (Mistake, Failure, FileExistsError):
     raise
   except NOT_AS_WRITTEN as error:
-    raise damaged(path, f"an object cannot be read ({said(error)})") from error
+    raise Damage(path, f"an object cannot be read ({said(error)})") from error

@@ -1,8 +1,10 @@
 """The results of a campaign, written block by block and opened as xarray; `layout` has the format."""
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,24 +13,12 @@ import zarr
 from jaxtyping import Bool, Int, Shaped
 
 from vmapseeds.mistakes import Failure
+from vmapseeds.store import layout
 from vmapseeds.store.claims import BLOCKS, Claims
-from vmapseeds.store.files import Folder, exists, flush, names, place, read, read_all, replace, said
-from vmapseeds.store.layout import (
-  OF_RUNS,
-  OWN,
-  ROOT,
-  damaged,
-  described,
-  digest,
-  object_path,
-  ours,
-  readable,
-  record,
-  write_record,
-  zarr_json,
-)
+from vmapseeds.store.files import Folder, flush, names, place, read, replace, said
 
 OTHERS = "holds other values than were written"
+READERS = 32  # of records, at once: behind a URL each is a request
 
 
 class Results:
@@ -45,17 +35,17 @@ class Results:
   def __init__(self, path: Folder, root: dict[str, Any] | None = None):
     self.path = place(path)
     self._full: dict[int, list[tuple[int, int]]] = {}  # the writes of blocks to which none is added any more
-    self._opened(ours(self.path) if root is None else root)
+    self._opened(layout.ours(self.path) if root is None else root)
 
   def _opened(self, root: dict[str, Any]) -> None:
     self.root = root
     arrays = root["arrays"]
     self.block_runs, self.columns = root["block_runs"], root["columns"]
-    of_runs, self.counts = ([n for n, a in arrays.items() if a["dimensions"][:1] == [first]] for first in OF_RUNS)
+    of_runs, self.counts = ([n for n, a in arrays.items() if a["dimensions"][:1] == [kind]] for kind in layout.OF_RUNS)
     self.outputs = [name for name in of_runs if name not in self.columns]
     self.examples = [name for name in arrays if name not in (*of_runs, *self.counts)]
     with zarr.config.set({"array.write_empty_chunks": True}):  # one that is absent is lost
-      self._group = zarr.open_group(described(self.path, root), mode="r+", zarr_format=3)
+      self._group = zarr.open_group(layout.described(self.path, root), mode="r+", zarr_format=3)
       self._arrays = {name: self._group[name] for name in arrays}
 
   def __len__(self) -> int:
@@ -64,7 +54,7 @@ class Results:
   @property
   def description(self) -> dict[str, Any]:
     """What who made the folder keeps there."""
-    return {name: value for name, value in self.root.items() if name not in OWN}
+    return {name: value for name, value in self.root.items() if name not in layout.OWN}
 
   def array(self, name: str) -> zarr.Array:
     """An array of the folder. Rows that are not done cannot be read."""
@@ -72,7 +62,7 @@ class Results:
 
   def table(self) -> dict[str, Shaped[np.ndarray, "runs ..."]]:
     """The runs table: columns by their names."""
-    with readable(self.path):
+    with layout.readable(self.path):
       return {name: self.array(name)[:] for name in self.columns}
 
   def rows(self, block: int) -> range:
@@ -84,15 +74,16 @@ class Results:
   @property
   def written(self) -> list[tuple[int, int]]:
     """The rows of each write, first and one past the last, as records have them now, ascending."""
-    folder, others = self.path / BLOCKS, []
-    files = {f"{block}.json": block for block in range(-(-len(self) // self.block_runs)) if block not in self._full}
-    for file, text in (read_all(folder, sorted(names(folder) & {*files})) if files else {}).items():
-      block = files[file]
-      rows = [tuple(write["rows"]) for write in self._parsed(block, text or b"")]
-      if rows[-1][1] == (block + 1) * self.block_runs:
-        self._full[block] = rows
-      else:
-        others += rows
+    others, left = [], [block for block in range(-(-len(self) // self.block_runs)) if block not in self._full]
+    there = names(self.path / BLOCKS) if left else set()
+    left = [block for block in left if f"{block}.json" in there]
+    with ThreadPoolExecutor(READERS) as pool:
+      for block, writes in zip(left, pool.map(self.record, left), strict=True):
+        rows = [tuple(write["rows"]) for write in writes]
+        if stop_of(writes) == (block + 1) * self.block_runs:
+          self._full[block] = rows
+        else:
+          others += rows
     return sorted([*others, *(rows for block in self._full.values() for rows in block)])
 
   @property
@@ -101,19 +92,13 @@ class Results:
     return done_of(self.written, len(self))
 
   def record(self, block: int) -> list[dict[str, Any]]:
-    """What was written in a block. `Mistake` where its record cannot be understood."""
-    try:
-      text = read(self.path / BLOCKS / f"{block}.json")
-    except (ValueError, IsADirectoryError):
-      text = b""
-    return [] if text is None else self._parsed(block, text)
-
-  def _parsed(self, block: int, text: bytes) -> list[dict[str, Any]]:
+    """What was written in a block. `Damage` where its record cannot be understood."""
     first = block * self.block_runs
     try:
-      return record(text, block, range(first, first + self.block_runs))
-    except (ValueError, LookupError, TypeError) as error:
-      raise damaged(self.path, f"{BLOCKS}/{block}.json cannot be read ({said(error)})") from error
+      text = read(self.path / BLOCKS / f"{block}.json")
+      return [] if text is None else layout.record(text, block, range(first, first + self.block_runs))
+    except (ValueError, LookupError, TypeError, IsADirectoryError) as error:
+      raise layout.Damage(self.path, f"{BLOCKS}/{block}.json cannot be read ({said(error)})") from error
 
   def begin(self, block: int) -> Bool[np.ndarray, " rows"]:
     """Which runs of a block that this process has claimed are done."""
@@ -124,33 +109,38 @@ class Results:
     """What is wrong with the objects of a block, given what was written there, by their paths."""
     found = {}
     for name in (*self.columns, *(self.outputs if writes else ())):
-      values, fault = self.values(name, block)
-      for write in writes if fault is None else ():
-        here = slice(*(row - block * self.block_runs for row in write["rows"]))
-        if here.stop > len(values) or digest(values[here]) != write["digests"].get(name):
-          fault = OTHERS
-      if fault:
-        found[object_path(self.root, name, block)] = fault
+      due = self.due(name, block, writes)
+      found[layout.object_path(self.root, name, block)] = self.values(name, block, due)[1]
     for write, name in itertools.product(writes, self.counts):
-      values, fault = self.values(name, write["rows"][0])
-      if not fault and digest(values) != write["digests"].get(name):
-        fault = OTHERS
-      if fault:
-        found[object_path(self.root, name, write["rows"][0])] = fault
-    return found
+      first, due = write["rows"][0], [(..., write["digests"].get(name))]
+      found[layout.object_path(self.root, name, first)] = self.values(name, first, due)[1]
+    return {object: fault for object, fault in found.items() if fault}
 
-  def values(self, name: str, number: int = 0) -> tuple[np.ndarray, str | None]:
-    """An array's values in a block of this number, or in a write, and why they cannot be read: None where they can."""
-    if not exists(self.path / object_path(self.root, name, number)):
-      return np.empty(0), "is missing"
+  def due(self, name: str, block: int, writes: list[dict[str, Any]]) -> list[tuple[Any, str | None]]:
+    """The rows of a block's object that each write added, counted in the block, and the digest that they shall have."""
+    start = block * self.block_runs
+    return [(slice(*(row - start for row in w["rows"])), w["digests"].get(name)) for w in writes]
+
+  def values(
+    self, name: str, number: int = 0, due: Sequence[tuple[Any, str | None]] = ()
+  ) -> tuple[np.ndarray, str | None]:
+    """An array's values in a block of this number, or in a write, and what is wrong with them: None where nothing is.
+
+    `due` are parts of them and their digests; of examples the description has the digest.
+    """
     rows = self.rows(number)
-    here = number if name in self.counts else slice(None) if name in self.examples else slice(rows.start, rows.stop)
+    here: Any = number if name in self.counts else slice(rows.start, rows.stop)
+    if name in self.examples:
+      here, due = slice(None), [(..., self.root["digests"][name])]
     try:
-      return self.array(name)[here], None
+      values = self.array(name)[here]
+    except layout.Damage:
+      return np.empty(0), "is missing"
     except Failure:
       raise  # of a store that cannot be reached nothing is known
     except Exception as error:
       return np.empty(0), f"cannot be read ({said(error)})"
+    return values, None if all(layout.digest(values[part]) == told for part, told in due) else OTHERS
 
   # Writing.
 
@@ -176,30 +166,28 @@ class Results:
     counts: Mapping[str, np.ndarray],
   ) -> None:  # fmt: skip
     span, writes = self.rows(block), self.record(block)
-    first = stop_of(writes) if writes else span.start
+    first = max(stop_of(writes), span.start)
     new = rows >= first  # another process may have been faster, with the same values
     # What was counted is of all the rows: with some of them gone, the others are trained again.
     if not new.any() or (self.counts and not new.all()):
       return
     last = int(rows[-1]) + 1
-    with readable(self.path):
-      digests = {name: digest(self.array(name)[first:last]) for name in self.columns}
-      earlier = {name: self.array(name)[span.start : first] for name in self.outputs if writes}
+    with layout.readable(self.path):
+      digests = {name: layout.digest(self.array(name)[first:last]) for name in self.columns}
+      earlier = {name: self.array(name)[span.start : first] for name in self.outputs}
     for name in self.outputs:
       array = self.array(name)
       values = np.asarray(outputs[name])[new].astype(array.dtype)
-      digests[name] = digest(values)
-      whole = np.full((len(span), *array.shape[1:]), array.fill_value, array.dtype)
-      whole[: first - span.start] = earlier.get(name, array.fill_value)
-      whole[first - span.start : last - span.start] = values
-      array[span.start : span.stop] = whole
-      flush(self.path / object_path(self.root, name, block))
+      digests[name] = layout.digest(values)
+      missing = np.full((span.stop - last, *array.shape[1:]), array.fill_value, array.dtype)
+      array[span.start : span.stop] = np.concatenate([earlier[name], values, missing])
+      flush(self.path / layout.object_path(self.root, name, block))
     for name in self.counts:
       values = counts[name].astype(self.array(name).dtype)
-      digests[name] = digest(values)
+      digests[name] = layout.digest(values)
       self.array(name)[first] = values
-      flush(self.path / object_path(self.root, name, first))
-    write_record(self.path, block, [*writes, {"rows": [first, last], "digests": digests, **provenance}])
+      flush(self.path / layout.object_path(self.root, name, first))
+    layout.write_record(self.path, block, [*writes, {"rows": [first, last], "digests": digests, **provenance}])
 
   def fill(self, name: str, values: np.ndarray, start: int = 0) -> None:
     """Writes an array of examples, or rows of a column from `start` on, object by object.
@@ -230,10 +218,10 @@ class Results:
     with Claims(self.path) as claims:
       while not claims.take("folder"):
         time.sleep(0.1)
-      root = ours(self.path)
+      root = layout.ours(self.path)
       changed = change(root)
       if changed != root:
-        replace(self.path / ROOT, zarr_json(changed))
+        replace(self.path / layout.ROOT, layout.zarr_json(changed))
       self._opened(changed)
 
   def restore(self, columns: dict[str, np.ndarray], examples: dict[str, np.ndarray]) -> None:
@@ -242,29 +230,20 @@ class Results:
     Only values are written whose digests are those that records and description have.
     """
     for name, values in examples.items():
-      found, fault = self.values(name)
-      kept = self.root["digests"][name]
-      if (fault or digest(found) != kept) and digest(values.astype(self.array(name).dtype)) == kept:
+      if self.values(name)[1] and layout.digest(values.astype(self.array(name).dtype)) == self.root["digests"][name]:
         self.array(name)[:] = values
     for name, column in columns.items():
-      try:
-        shared = min(len(column), len(self))
+      shared = min(len(column), len(self))
+      with contextlib.suppress(layout.Damage), layout.readable(self.path):
         if np.array_equal(self.array(name)[:shared], column[:shared]):
           continue
-      except Failure:
-        raise
-      except Exception:  # what is wrong with it is seen block by block
-        pass
-      for block in range(-(-len(self) // self.block_runs)):
+      for block in range(-(-shared // self.block_runs)):
         rows = self.rows(block)
-        found, fault = self.values(name, block)
-        if rows.stop > len(column) or (not fault and np.array_equal(found, column[rows.start : rows.stop])):
-          continue
-        writes = self.record(block)
-        told = all(digest(column[slice(*write["rows"])]) == write["digests"].get(name) for write in writes)
+        whole, due = column[rows.start : rows.stop], self.due(name, block, self.record(block))
         # Without a record, what can be read counts.
-        if told and (fault or writes):
-          self.array(name)[rows.start : rows.stop] = column[rows.start : rows.stop]
+        told = len(whole) == len(rows) and all(layout.digest(whole[part]) == digest for part, digest in due)
+        if told and self.values(name, block, due)[1]:
+          self.array(name)[rows.start : rows.stop] = whole
 
 
 def stop_of(writes: list[dict[str, Any]]) -> int:
@@ -285,8 +264,8 @@ def finished(results: Results, group: str | None) -> xr.Dataset:
 
   Arrays of writes have the writes of these runs.
   """
-  with readable(results.path):
-    store = described(results.path, results.root)
+  with layout.readable(results.path):
+    store = layout.described(results.path, results.root)
     found = [xr.open_zarr(store, group=g, zarr_format=3, decode_cf=False) for g in dict.fromkeys((None, group))]
     merged = xr.merge(found, combine_attrs="override", join="exact", compat="no_conflicts")
     names = dict.fromkeys(name.rpartition("/")[2] for name in results.root["arrays"])
@@ -294,5 +273,5 @@ def finished(results: Results, group: str | None) -> xr.Dataset:
     written = results.written
     writes = [first for first, _ in written if first < len(results)]
     rows = {"run": np.flatnonzero(done_of(written, len(results))), "write": writes}
-    merged = merged.isel({first: rows[first] for first in OF_RUNS if first in merged.dims})
+    merged = merged.isel({first: rows[first] for first in layout.OF_RUNS if first in merged.dims})
     return merged.drop_attrs(deep=False).assign_attrs(results.description)

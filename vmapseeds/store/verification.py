@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from upath import UPath
 
-from vmapseeds.mistakes import Mistake
 from vmapseeds.store.checks import strays
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
 from vmapseeds.store.files import Folder, names, place, read, remove, replace
-from vmapseeds.store.layout import NOT_OURS, ROOT, attributes, digest, object_path, ours, read_record, zarr_json
-from vmapseeds.store.results import OTHERS, Results, stop_of
+from vmapseeds.store.layout import ROOT, Damage, object_path, ours, zarr_json
+from vmapseeds.store.results import Results, stop_of
 
 BESIDE = ("checkpoints", "report")  # folders of files that are not looked at
 FOREIGN = "is not of these results: move it elsewhere"
@@ -51,8 +50,6 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
     Mistake: `path` is no results folder.
   """
   path = place(path)
-  if attributes(path) is None and not read_record(path, 0):
-    raise Mistake(f"{path} {NOT_OURS}")
   look, repairs = _Look(path), list[str]()
   failed: list[str] = []
   if repair and any(problem.cure for problem in look.problems):
@@ -67,17 +64,13 @@ class _Look:
 
   def __init__(self, path: Path | UPath):
     self.path = path
-    self.problems: list[_Problem] = []
+    self.problems = [_Problem(stray, "") for stray in strays(path)]
     self.notes: list[str] = []
     self.runs = self.done = 0
-    self.problems += [_Problem(stray, "") for stray in strays(path)]
-    if self.problems:
-      return
     try:
       root = ours(path)
-    except Mistake as mistake:
-      fault = str(mistake).removeprefix(f"{path} is damaged: ").rpartition("; ")[0]
-      self.problems.append(_Problem(ROOT, fault.removeprefix(f"{ROOT} ")))
+    except Damage as damage:
+      self.problems = self.problems or [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
       return
     if read(path / ROOT) != zarr_json(root).encode():
       self.problems.append(_Problem(ROOT, "has metadata that differ from its own description", "root"))
@@ -88,10 +81,7 @@ class _Look:
     for block in range(-(-self.runs // self.results.block_runs)):
       self._block(block, claims.get(str(block)))
     for name in self.results.examples:
-      values, fault = self.results.values(name)
-      if not fault and digest(values) != root["digests"][name]:
-        fault = OTHERS
-      if fault:
+      if fault := self.results.values(name)[1]:
         self.problems.append(_Problem(object_path(root, name, 0), f"{fault}; {AGAIN.format('data')}"))
       self.known.add(object_path(root, name, 0))
     self._foreign()
@@ -105,9 +95,8 @@ class _Look:
       return
     try:
       writes = results.record(block)
-    except Mistake as mistake:
-      fault = str(mistake).partition(f"{file} ")[2].rpartition("; ")[0]
-      self.problems.append(_Problem(file, fault, "block", block))
+    except Damage as damage:
+      self.problems.append(_Problem(file, damage.fault.removeprefix(f"{file} "), "block", block))
       return
     rows = results.rows(block)
     self.done += len(range(rows.start, min(rows.stop, stop_of(writes))))
