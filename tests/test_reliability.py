@@ -18,7 +18,7 @@ import vmapseeds as vs
 from experiments.reliability import kills
 from vmapseeds.campaign import loop
 from vmapseeds.data import load
-from vmapseeds.store import claims, layout, results
+from vmapseeds.store import claims, folders, layout, results
 from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results
@@ -105,6 +105,16 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
       os.utime(claim, (time.time() - old,) * 2)
       assert mine.take(block) == free, block
       assert mine.holds(block) if free else str(block) not in mine._held
+
+
+def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path):
+  """Its claim runs out while it makes the folder, and another process has made it when it goes on."""
+  about = dict(runs=1, block_runs=1, columns={}, dimensions={}, examples={}, outputs={})
+  with pytest.raises(FileExistsError), folders.made(tmp_path / "r", {"of": "one"}, **about):
+    os.utime(tmp_path / "r" / "blocks" / "folder.claim", (0, 0))
+    with folders.made(tmp_path / "r", {"of": "another"}, **about):
+      pass
+  assert Results(tmp_path / "r").description == {"of": "another"}
 
 
 def test_who_lost_a_block_while_asleep_does_not_write_it(tmp_path, reference, trained, monkeypatch):

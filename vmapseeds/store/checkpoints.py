@@ -7,7 +7,6 @@ differs in any of these is not used.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import re
@@ -22,6 +21,7 @@ from jaxtyping import Int, PyTree, Shaped
 from upath import UPath
 
 from vmapseeds.store.files import Folder, is_remote, names, parse, place, read, remove, replace, said
+from vmapseeds.store.layout import digest
 
 FOLDER = "checkpoints"
 
@@ -44,7 +44,7 @@ class Checkpoints:
   ):  # fmt: skip
     self.rows, self.every, self._reached = rows.tolist(), every, reached
     self.place = place(path) / FOLDER / f"{rows[0]}-{rows[-1]}"
-    runs = [(str(a.dtype), a.shape, _digest([a])) for a in jax.tree.leaves(table)]
+    runs = [(str(a.dtype), a.shape, digest(a)) for a in jax.tree.leaves(table)]
     self._key = json.loads(json.dumps({"rows": self.rows, "runs": runs, **fits}))  # as it is read back
 
   def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
@@ -71,7 +71,7 @@ class Checkpoints:
     """Saves the runs' states after so many epochs, in place of the checkpoint before."""
     self._reached(rounds, False)
     arrays = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in jax.tree.leaves(state)]
-    about = json.dumps({**self._key, "epochs": rounds, "digest": _digest(arrays)}).encode()
+    about = json.dumps({**self._key, "epochs": rounds, "digest": digest(*arrays)}).encode()
     try:
       if not is_remote(self.place):
         self.place.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class Checkpoints:
     for name, value in self._key.items():
       if about.get(name) != value:
         return _ignored(file, f"it is of other {name.replace('_', ' ')}")
-    if about.get("digest") != _digest([states]) or about.get("epochs") != int(file.name):
+    if about.get("digest") != digest(states) or about.get("epochs") != int(file.name):
       return _ignored(file, "it is not as it was written")
     leaves, structure = jax.tree.flatten(like)
     stops = np.cumsum([math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves])
@@ -129,13 +129,6 @@ def _opened(file: Path | UPath) -> tuple[dict[str, Any], np.ndarray] | None:
     set(about["rows"])  # it must be something that has rows
     return about, np.frombuffer(content, np.uint8, offset=content.index(b"\n") + 1)
   return None
-
-
-def _digest(arrays: list[np.ndarray]) -> str:
-  fingerprint = hashlib.blake2b(digest_size=16)
-  for array in arrays:
-    fingerprint.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-  return fingerprint.hexdigest()
 
 
 def _remove(folder: Path | UPath, but: str = "") -> None:

@@ -38,7 +38,7 @@ def place(given: Folder) -> Path | UPath:
   """
   if isinstance(given, UPath) and not isinstance(given, os.PathLike):
     return UPath(given, **_options(given.protocol))
-  if not isinstance(given, str) and not (isinstance(given, os.PathLike) and isinstance(os.fspath(given), str)):
+  if not isinstance(given, str | os.PathLike):
     raise Mistake(f"{given!r:.100} is no folder: give its path or its URL")
   text = os.fspath(given)
   protocol, found, _ = text.partition("://")

@@ -97,7 +97,7 @@ def made(
   text = zarr_json(root)
   if occupied(path) and not exists(path / ROOT):
     raise Mistake(f"{path} holds something else than results: give a new or empty folder")
-  new = [] if is_remote(path) else [folder for folder in (path, *path.absolute().parents) if not folder.exists()]
+  absent = _absent(path)
   try:
     with Claims(path) as claims:
       while not claims.take("folder"):
@@ -115,16 +115,13 @@ def made(
         replace(path / ROOT, text)
       except BaseException:
         with contextlib.suppress(Failure):
-          _clear(path)
+          if claims.holds("folder"):
+            _clear(path)
         raise
   except FileExistsError:
     raise
   except BaseException as error:
-    if not is_remote(path):
-      with contextlib.suppress(OSError):
-        (path / BLOCKS).rmdir()
-        for folder in new:
-          folder.rmdir()
+    _remove_empty(path, absent)
     if isinstance(error, OSError):
       raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
     raise
@@ -140,7 +137,7 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
   if is_remote(path) or attributes(path) is not None:
     yield
     return
-  absent = [folder for folder in (path.absolute(), *path.absolute().parents) if not os.path.exists(folder)]
+  absent = _absent(path)
   try:
     yield
   except Failure:
@@ -148,12 +145,25 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
   except Exception:
     written = any(re.fullmatch(r"\d+\.json", name) for name in names(path / BLOCKS))
     if attributes(path) is not None and not written and not any(claimed(path).values()):
-      shutil.rmtree(path)
-      for parent in absent[1:]:
-        parent.rmdir()
-      if not absent:
-        path.mkdir()
+      _clear(path)
+      _remove_empty(path, absent)
     raise
+
+
+def _absent(path: Path | UPath) -> list[Path]:
+  """The folders that are made when a file is written into `path`, the deepest first; behind a URL there are none."""
+  if is_remote(path):
+    return []
+  return [folder for folder in (path, *path.absolute().parents) if not os.path.exists(folder)]
+
+
+def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
+  """Removes the folders that were made, where nothing is in them any more."""
+  if not is_remote(path):
+    with contextlib.suppress(OSError):
+      (path / BLOCKS).rmdir()
+      for folder in absent:
+        folder.rmdir()
 
 
 def _clear(path: Path | UPath) -> None:

@@ -170,9 +170,12 @@ def described(path: Path | UPath, root: dict[str, Any]) -> Described:
   return Described(store, path, zarr_json(root).encode())
 
 
-def digest(values: np.ndarray) -> str:
-  """A checksum of an array's values."""
-  return hashlib.blake2b(np.ascontiguousarray(values).view(np.uint8).data, digest_size=16).hexdigest()
+def digest(*arrays: np.ndarray) -> str:
+  """A checksum of the values of arrays."""
+  fingerprint = hashlib.blake2b(digest_size=16)
+  for values in arrays:
+    fingerprint.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
+  return fingerprint.hexdigest()
 
 
 def signed(value: Mapping[str, Any]) -> dict[str, Any]:

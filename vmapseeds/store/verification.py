@@ -50,13 +50,13 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
     Mistake: `path` is no results folder.
   """
   path = place(path)
-  look, repairs = _Look(path), list[str]()
-  failed: list[str] = []
+  look, repairs, failed = _Look(path), list[str](), list[str]()
   if repair and any(problem.cure for problem in look.problems):
-    repairs = _mend(look, failed)
+    _mend(look, repairs, failed)
     look = _Look(path)
   problems = [f"{p.file} {p.fault}".strip() for p in look.problems]
-  return Verdict(look.runs, look.done, problems, look.notes + failed, repairs)
+  lines = (list(dict.fromkeys(each)) for each in (problems, look.notes + failed, repairs))
+  return Verdict(look.runs, look.done, *lines)
 
 
 class _Look:
@@ -76,7 +76,7 @@ class _Look:
       self.problems.append(_Problem(ROOT, "has metadata that differ from its own description", "root"))
     self.results = Results(path, root)
     self.runs = len(self.results)
-    self.known = {ROOT}
+    self.there, self.known = names(path), {ROOT}
     claims = claimed(path)
     for block in range(-(-self.runs // self.results.block_runs)):
       self._block(block, claims.get(str(block)))
@@ -98,6 +98,8 @@ class _Look:
     except Damage as damage:
       self.problems.append(_Problem(file, damage.fault.removeprefix(f"{file} "), "block", block))
       return
+    if not writes and outputs & self.there:
+      self.notes.append(f"block {block} is not finished, and what lies there of it is not used")
     rows = results.rows(block)
     self.done += len(range(rows.start, min(rows.stop, stop_of(writes))))
     for object, fault in results.faults(block, writes).items():
@@ -108,41 +110,28 @@ class _Look:
 
   def _foreign(self) -> None:
     """Looks for files where there should be none."""
-    arrays, others, begun, unrecorded = self.results.root["arrays"], {}, False, set()
-    counts, block_runs = self.results.counts, self.results.block_runs
+    results, arrays = self.results, self.results.root["arrays"]
     tops = {name.split("/")[0] for name in arrays} | {BLOCKS}
-    there = names(self.path)
-    for file in sorted(there - self.known):
+    for file in sorted(self.there - self.known):
       top, inside, rest = file.partition("/")
-      block = re.match(rf"({'|'.join(map(re.escape, arrays))})/c/(\d+)(/0)*$", file)
-      rows = 1 if block and block[1] in counts else block_runs
-      beyond = block and block[1] not in self.results.examples and int(block[2]) * rows >= self.runs
-      if file.endswith(".partial") and top not in BESIDE:
+      object = re.match(rf"({'|'.join(map(re.escape, arrays))})/c/(\d+)(/0)*$", file)
+      name, number = (object[1], int(object[2])) if object else ("", 0)
+      beyond = number * (1 if name in results.counts else results.block_runs) >= self.runs
+      if (inside and top in BESIDE) or (top == BLOCKS and re.fullmatch(CLAIM, rest)):
+        continue
+      if file.endswith(".partial"):
         self.notes.append(f"{file} was left by a process that ended while it wrote")
       elif not inside or top not in tops:
-        if not (inside and top in BESIDE):
-          others[top + inside] = None
-      elif block and beyond and block[1] in self.results.columns:
-        begun = True
-      elif block and block[1] in counts and not beyond:
-        pass  # of a write, or of one that another has replaced
-      elif not (top == BLOCKS and re.fullmatch(CLAIM, rest)):
+        self.problems.append(_Problem(top + inside, FOREIGN))
+      elif beyond and name in results.columns:
+        self.notes.append("more runs were to be added, and the process ended; train adds them")
+      elif beyond or name not in results.counts:  # others are of a write, or of one that another has replaced
         fault = "is of a block that the folder does not have" if beyond else "is foreign: no record knows it"
         self.problems.append(_Problem(file, fault, "remove"))
-    if begun:
-      self.notes.append("more runs were to be added, and the process ended; train adds them")
-    for file in there & self.known:
-      block = re.match(rf"(?:{'|'.join(map(re.escape, self.results.outputs))})/c/(\d+)", file)
-      if block and f"{BLOCKS}/{block[1]}.json" not in there:
-        unrecorded.add(int(block[1]))
-    for block in sorted(unrecorded):
-      self.notes.append(f"block {block} is not finished, and what lies there of it is not used")
-    self.problems += [_Problem(name, FOREIGN) for name in others]
 
 
-def _mend(look: _Look, failed: list[str]) -> list[str]:
-  """Cures what can be cured, and says what was done; `failed` gets what could not be written."""
-  mended = []
+def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
+  """Cures what can be cured; the lists get what was done, and what could not be written."""
   with Claims(look.path) as claims:
     for file, _, cure, block in look.problems:
       record = f"{BLOCKS}/{block}.json"
@@ -159,4 +148,3 @@ def _mend(look: _Look, failed: list[str]) -> list[str]:
           mended.append(f"block {block}: {record} was removed, so that its runs are trained again")
       except OSError as error:
         failed.append(f"{file} could not be repaired ({error.strerror or error})")
-  return list(dict.fromkeys(mended))
