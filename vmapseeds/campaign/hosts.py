@@ -18,6 +18,7 @@ import jax
 from jax._src import distributed  # nothing public waits at a barrier without devices
 
 from vmapseeds.mistakes import Failure, Mistake, at_least
+from vmapseeds.store.files import said
 
 GRACE = 1.0  # seconds in which the other processes disconnect
 CHILD = "VMAPSEEDS_PROCESS"  # set where this process is the one that trains
@@ -78,7 +79,7 @@ def join(host: Host) -> None:
     jax.distributed.initialize(*host, heartbeat_timeout_seconds=30)
   except (RuntimeError, ValueError) as error:
     who = f"process {host.process} cannot join {host.processes} processes at {host.coordinator}"
-    raise Failure(f"{who} ({' '.join(str(error).split())[:120]})") from None
+    raise Failure(f"{who} ({said(error)})") from None
 
 
 def leave(host: Host) -> None:

@@ -88,9 +88,9 @@ def train(
 def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | None, options: Options) -> xr.Dataset:
   progress, quiet = options.progress, dataclasses.replace(options, progress=False)
   described = task.to_json() if isinstance(task, Recipe) else task.described()
-  actor = ray.remote(max_restarts=0)(Worker)
   placement, count = _placement(ray, workers)
-  idle = collections.deque(actor.options(**placement).remote() for _ in range(count))
+  actor = ray.remote(max_restarts=0)(Worker).options(**placement)
+  idle = collections.deque(actor.remote() for _ in range(count))
   for left in reversed(range(TRIES)):
     try:
       ray.get(idle[0].begin.remote(described, task.origin, runs, out, quiet))
@@ -101,7 +101,7 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
       if not left:
         raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs") from None
       # Its claim stays: it tells the next worker that the folder is half made, and that worker takes it over.
-      idle[0] = actor.options(**placement).remote()
+      idle[0] = actor.remote()
       if progress:
         print(f"a worker died while it began {out}: another one does", file=sys.stderr)
   results = Results(out)
@@ -133,7 +133,7 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
             ) from None
           abandon(out, block)
           pending.append(block)
-          idle.append(actor.options(**placement).remote())
+          idle.append(actor.remote())
           if progress:
             print(f"a worker died; block {block} is trained by another one", file=sys.stderr)
       now = results.done[: len(runs)]
@@ -162,8 +162,8 @@ def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
 
 
 def _left(results: Results, runs: int) -> list[int]:
-  done = results.done[:runs]
-  return sorted(set((np.flatnonzero(~done) // results.block_runs).tolist()))
+  """The blocks in which runs are left to train."""
+  return np.unique(np.flatnonzero(~results.done[:runs]) // results.block_runs).tolist()
 
 
 def _cause(error: Any) -> Exception:

@@ -7,6 +7,7 @@ From PyTorch, where `logits` is a list of one tensor (examples, classes) a run, 
   vs.import_runs("results/mine", logits="logits.npy", labels="labels.npy")
 """
 
+import functools
 import importlib.metadata
 import json
 import math
@@ -25,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results.description import IMPORTED, new_folder
 from vmapseeds.results.opening import open_results
+from vmapseeds.store.files import said
 from vmapseeds.store.folders import check_empty
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
@@ -77,8 +79,7 @@ def import_runs(
   block_runs = min(at_least("block_runs", block_runs, 1), runs.shape[0])
 
   columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-  stderr = Console(stderr=True)
-  with Progress(*columns, TimeRemainingColumn(), console=stderr, disable=not progress) as bar:
+  with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress) as bar:
     if runs.what == "predictions":
       # Read once before, as the number of classes must be known before anything is written.
       for rows in blocks(bar, "checking", runs.shape[0], block_runs):
@@ -116,11 +117,14 @@ class Source:
         raise Mistake(f"{what} has rows of unequal length: give {layout(what)}") from None
       except TypeError:
         raise Mistake(f"{what} is a {type(given).__name__}: give {layout(what)}") from None
-    self._array = given
+    self._open = functools.partial(mapped, self.file) if self.file else lambda: given
     array = self._open()
     self.shape = tuple(array.shape)
-    if len(self.shape) != len(AXES[what]):
-      raise Mistake(f"{what} has shape {self.shape}: give {layout(what)}{self._remedy()}")
+    axes, ndim = len(AXES[what]), len(self.shape)
+    if ndim != axes:
+      remedy = f"; for a single run give {what}[None]" * (ndim == axes - 1 > 0)
+      remedy = "; logits are given as logits" if what == "predictions" and ndim == 3 else remedy
+      raise Mistake(f"{what} has shape {self.shape}: give {layout(what)}{remedy}")
     if 0 in self.shape:
       raise Mistake(f"{what} has shape {self.shape}, {layout(what)}: give at least one of each")
     self.dtype = self[:0].dtype
@@ -128,8 +132,7 @@ class Source:
       raise Mistake(f"logits has dtype {self.dtype}: give float16, bfloat16, float32 or float64")
     if what != "logits" and self.dtype.kind not in "iu":
       raise Mistake(f"{what} has dtype {self.dtype}: give class indices, integers")
-    in_file = self.file and not array.flags.c_contiguous and array.nbytes
-    if in_file and in_file > FORTRAN_BYTES:
+    if self.file and not array.flags.c_contiguous and array.nbytes > FORTRAN_BYTES:
       raise Mistake(f"{self.file} is in Fortran order, which is slow to read by runs: save np.ascontiguousarray of it")
 
   def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
@@ -145,15 +148,6 @@ class Source:
       raise Mistake(f"{self.what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
-  def _open(self) -> Any:
-    return self._array if self.file is None else mapped(self.file)
-
-  def _remedy(self) -> str:
-    ndim = len(self.shape)
-    if self.what == "predictions" and ndim == 3:
-      return "; logits are given as logits"
-    return f"; for a single run give {self.what}[None]" * (ndim == len(AXES[self.what]) - 1 > 0)
-
 
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
   """The array of a `.npy` file, read as it is used. Pickled objects are never loaded."""
@@ -168,10 +162,8 @@ def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
       return np.load(file, mmap_mode="r", allow_pickle=False)
   except Mistake:
     raise
-  except OSError as error:
-    raise Mistake(f"{file} cannot be read ({error.strerror or error}): {remedy}") from None
   except Exception as error:  # of many kinds, where a header is broken
-    raise Mistake(f"{file} cannot be read ({' '.join(str(error).split())[:120]}): {remedy}") from None
+    raise Mistake(f"{file} cannot be read ({said(error)}): {remedy}") from None
 
 
 def largest(logits: Float[np.ndarray, "runs examples classes"], first: int) -> Int[np.ndarray, "runs examples"]:
