@@ -596,8 +596,8 @@ IMPORT = ("import", "--labels", "y.npy", "--quiet")
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    ([*IMPORT, "--out", "new"], "give either --predictions P.npy or --logits L.npy"),
-    ([*IMPORT, "--predictions", "p.npy", "--logits", "l.npy", "--out", "new"], "give either --predictions"),
+    ([*IMPORT, "--out", "new"], "give either predictions or logits"),
+    ([*IMPORT, "--predictions", "p.npy", "--logits", "l.npy", "--out", "new"], "give either predictions"),
     ([*IMPORT, "--predictions", "p.npy", "--keep-logits", "--out", "new"], "predictions have no logits to keep"),
     ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "0"], "the number of classes is 0"),
     ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "2"], "labels has 2 at example 2"),

@@ -408,7 +408,7 @@ def test_import_on_the_command_line(files, arrays, tmp_path, capsys):
   assert (status, err) == (0, "")
   assert "of 12 classes" in out
   status, out, err = run(capsys, "import", "--labels", files["labels"], "--out", tmp_path / "n")
-  assert (status, out, err) == (2, "", "error: give either --predictions P.npy or --logits L.npy\n")
+  assert (status, out, err) == (2, "", "error: give either predictions or logits\n")
 
 
 def test_an_interruption_leaves_nothing(files, tmp_path, capsys, monkeypatch):

@@ -78,7 +78,7 @@ def test_other_epochs_evaluate_nothing():
   recipe = vs.Recipe(
     name="r", dataset=data, model=nn.Dense(2), lr=0.1, epochs=5, batch_size=4, evaluate_every=2, normalize=False
   )  # fmt: skip
-  task = loop.prepared(recipe, runs := vs.Runs.independent(3), False, False)
+  task = loop.prepared(recipe, runs := vs.Runs.independent(3))
   table = task.lanes(task.bound(runs))
   states = jax.eval_shape(jax.vmap(task.start, (None, 0)), task.data, table)
   program = jax.make_jaxpr(jax.vmap(task.advance, (None, 0, 0, None, None)))(task.data, table, states, 0, 5)

@@ -316,8 +316,6 @@ class Import:
   def run(self) -> None:
     from vmapseeds.results import imports
 
-    if (self.predictions is None) == (self.logits is None):
-      raise Mistake("give either --predictions P.npy or --logits L.npy")
     try:
       results = imports.import_runs(
         self.out, predictions=self.predictions, logits=self.logits, labels=self.labels, num_classes=self.classes,

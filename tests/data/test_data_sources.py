@@ -226,8 +226,8 @@ FLOAT = np.zeros((6, 2, 3, 1), np.float32)
       {"y_test": np.array([0, 1, -1, 0])},
       "labels of 'test' of .* go from -1 to 1: they must lie in 0 to 1, the",
     ),
-    ({"x_test": X[:4, :, :2]}, r"images of 'test' of .* are uint8 \(2, 2, 1\), those of 'train' are uint8"),
-    ({"x_test": FLOAT[:4]}, r"images of 'test' of .* are float32 \(2, 3, 1\), those of 'train' are uint8"),
+    ({"x_test": X[:4, :, :2]}, r"inputs of 'test' of .*own.npz' are uint8 \(2, 2, 1\), those of 'train' are uint8"),
+    ({"x_test": FLOAT[:4]}, r"inputs of 'test' of .*own.npz' are float32 \(2, 3, 1\), those of 'train' are uint8"),
     (
       {"x_train": np.array([object()] * 6)},
       "is no .npz, or holds pickled objects, which are not loaded: give an",

@@ -100,7 +100,8 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
     raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
   check_folder(out)
-  task = prepared(task, runs, options.logits, options.keep_params, options.predictions)
+  kept = {name: getattr(options, name) for name in ("logits", "keep_params", "predictions")}
+  task = prepared(task, runs, **kept)
   runs = task.bound(runs)
   tallied = task.tallied(runs) if options.tallies else {}
   if options.predictions == "none" and not tallied:
@@ -134,26 +135,18 @@ def found(task: Recipe | Task | str) -> Recipe | Task:
 
 
 def prepared(
-  task: Recipe | Task, runs: Runs, logits: bool = False, keep_params: bool = False, predictions: str = "all"
+  task: Recipe | Task, runs: Runs, *, logits: bool = False, keep_params: bool = False, predictions: str = "all"
 ) -> Task:
   """The task, its data loaded. `Mistake` where recipe, runs and data do not fit."""
+  device, stored = lanes.start_jax()[0], predictions == "all"
   if isinstance(task, Recipe):
-    return of_recipe(task, runs, logits, keep_params, predictions)
-  lanes.start_jax()
-  if logits or keep_params or predictions == "none":
+    base = StoredNetworks(task.start_from) if task.start_from else None
+    return supervised(
+      task, runs, logits=logits, keep_params=keep_params, predictions=stored, memory=free_memory(device), base=base
+    )
+  if logits or keep_params or not stored:
     raise Mistake(f"{task.name} is a task, whose finish says what is kept: leave logits, keep_params, predictions out")
   return task
-
-
-def of_recipe(
-  recipe: Recipe, runs: Runs, logits: bool = False, keep_params: bool = False, predictions: str = "all"
-) -> Supervised:
-  """A recipe's task, its data loaded."""
-  memory = free_memory(lanes.start_jax()[0])
-  base = StoredNetworks(recipe.start_from) if recipe.start_from else None
-  return supervised(
-    recipe, runs, logits=logits, keep_params=keep_params, predictions=predictions == "all", memory=memory, base=base
-  )
 
 
 def lying_elsewhere(task: Task, root: dict[str, Any]) -> Task:
@@ -317,7 +310,7 @@ def prepared_again(
     lying = asked if dataset is None else asked.replace(dataset=os.fspath(dataset))
     if str(lying.dataset).endswith(".npz") and not os.path.exists(lying.dataset):
       raise Mistake(f"no such file {lying.dataset!r}, the data of {out}: say where they are with --dataset PATH")
-    task = dataclasses.replace(of_recipe(lying, runs, **kept), recipe=asked)
+    task = dataclasses.replace(prepared(lying, runs, **kept), recipe=asked)
   if task.data_digest != root["data_digest"]:
     name = task.name
     if isinstance(task, Supervised):

@@ -66,7 +66,7 @@ class Dataset:
       for what in ("inputs", "targets"):
         mine, due = (f"{a.dtype} {a.shape[1:]}" for a in (getattr(examples, what), getattr(train, what)))
         if mine != due:
-          raise Mistake(f"{what} of {name!r} are {mine}, those of 'train' are {due}: give the same")
+          raise Mistake(f"{what} of {name!r} of {self.name!r} are {mine}, those of 'train' are {due}: give the same")
       low, high = examples.targets.min(), examples.targets.max()
       if count is not None and not 0 <= low <= high < count:
         remedy = f"classes lie in 0 to {count - 1}; give num_classes=None where they are none"

@@ -69,9 +69,8 @@ def open_or_create(
       conditions. Nothing is changed then.
     FileExistsError: another process has made the folder meanwhile.
   """
-  check_folder(path)
-  if checked(path) is not None:
-    results = Results(path)
+  if root := checked(path):
+    results = Results(path, root)
     mixed = check_same(results, task, runs, conditions, versions, force_mixed)
     results.restore({}, task.examples)
     results.extend(len(runs), runs.columns())

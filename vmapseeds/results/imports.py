@@ -23,6 +23,7 @@ from jaxtyping import Float, Int, Integer, Shaped
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from vmapseeds.data.sources import MOST_CLASSES
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results.description import IMPORTED, new_folder
 from vmapseeds.results.opening import open_results
@@ -30,8 +31,6 @@ from vmapseeds.store.files import said
 from vmapseeds.store.folders import check_empty
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
-# Results keep classes, and -1, in 16 bits at most.
-MOST_CLASSES = 2**15
 BLOCK_BYTES = 2**25
 # In Fortran order a run lies all over the file, and every block would read nearly all of it.
 FORTRAN_BYTES = 2**31

@@ -40,7 +40,7 @@ class Checkpoints:
 
   def __init__(
     self, path: Folder, rows: Int[np.ndarray, " rows"], table: PyTree[Shaped[np.ndarray, "rows ..."]],
-    every: int, *, fits: dict[str, Any], reached: Callable[[int, bool], None] = lambda epochs, resumed: None,
+    every: int, *, fits: dict[str, Any], reached: Callable[[int, bool], None],
   ):  # fmt: skip
     self.rows, self.every, self._reached = rows.tolist(), every, reached
     self.place = place(path) / FOLDER / f"{rows[0]}-{rows[-1]}"

@@ -90,10 +90,9 @@ def zarr_json(root: dict[str, Any]) -> str:
 
 def attributes(path: Folder) -> dict[str, Any] | None:
   """The description of a results folder, None where there is no such folder. Its content is not checked."""
-  with contextlib.suppress(ValueError, OSError):
-    found = parse(read(place(path) / ROOT))
-    found = found.get("attributes") if isinstance(found, dict) else None
-    return found if isinstance(found, dict) and found.get("format") == FORMAT else None
+  with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
+    found = parse(read(place(path) / ROOT))["attributes"]
+    return found if found["format"] == FORMAT else None
   return None
 
 
