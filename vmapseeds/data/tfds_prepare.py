@@ -7,12 +7,14 @@ it would have written, but for the compression of the PNGs, which is lossless.
 """
 
 import contextlib
+import functools
 import glob
 import importlib.util
 import io
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,8 +25,6 @@ import numpy as np
 import requests
 import tensorflow_datasets as tfds
 from PIL import Image
-from rich.console import Console
-from rich.progress import Progress
 from tensorflow_datasets.core.download import downloader
 from tensorflow_datasets.core.features import image_feature
 from tensorflow_datasets.core.utils import lazy_imports_utils, tqdm_utils
@@ -42,8 +42,8 @@ def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
   """
   config = tfds.download.DownloadConfig(try_download_gcs=False)
   try:
-    stand_ins = without_tensorflow()
-    with tidied(folder), quietly(), progress() as bars, stand_ins, impatient_downloads(bars), counted_images(bars):
+    bars = mock.patch.object(tqdm_utils, "_active", sys.stderr.isatty())
+    with tidied(folder), quietly(), bars, without_tensorflow(), impatient_downloads():
       builder.download_and_prepare(download_config=config, file_format="array_record")
   except Exception as error:  # Builders are third-party code that meets the network, archives and the disk.
     if is_prepared(builder):
@@ -70,12 +70,6 @@ def reason(error: BaseException) -> str:
   # tensorflow-datasets puts the arguments of the builder before what was wrong with them.
   text = text.rpartition('}": ')[2]
   return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
-
-
-def progress(shown: bool = True) -> Progress:
-  """Progress bars on standard error, if that is watched by someone."""
-  console = Console(stderr=True)
-  return Progress(console=console, transient=True, disable=not (shown and console.is_interactive))
 
 
 @contextlib.contextmanager
@@ -122,44 +116,13 @@ def quietly() -> Iterator[None]:
       logger.setLevel(level)
 
 
-@contextlib.contextmanager
-def impatient_downloads(bars: Progress) -> Iterator[None]:
-  """Within it, tensorflow-datasets gives up on a server that does not answer, and downloads show in `bars`.
+def impatient_downloads() -> contextlib.AbstractContextManager:
+  """Within it, tensorflow-datasets gives up on a server that does not answer.
 
   As it is, it would wait without limit, and try ten times over some three minutes when there is no network.
   """
-  open_url = downloader._open_with_requests
-
-  @contextlib.contextmanager
-  def impatient(url, **kwargs):
-    with open_url(url, timeout=(CONNECT_SECONDS, SILENCE_SECONDS), **kwargs) as (response, blocks):
-      total = int(response.headers.get("Content-Length", 0)) or None
-      task = bars.add_task(f"downloading {os.path.basename(urlsplit(url).path)}", total=total)
-      yield response, (bars.advance(task, len(block)) or block for block in blocks)
-
-  with (
-    mock.patch.multiple(downloader, _open_with_requests=impatient, MAX_RETRIES=1),
-    mock.patch.object(tqdm_utils, "_active", False),
-  ):
-    yield
-
-
-@contextlib.contextmanager
-def counted_images(bars: Progress) -> Iterator[None]:
-  """Within it, `bars` shows how many images have been encoded."""
-  encode_example, task, done = image_feature.Image.encode_example, None, 0
-
-  def counted(feature, image):
-    nonlocal task, done
-    if task is None:
-      task = bars.add_task("preparing", total=None)
-    done += 1
-    if done % 500 == 0:
-      bars.update(task, description=f"preparing: {done:,} images")
-    return encode_example(feature, image)
-
-  with mock.patch.object(image_feature.Image, "encode_example", counted):
-    yield
+  impatient = functools.partial(downloader._open_with_requests, timeout=(CONNECT_SECONDS, SILENCE_SECONDS))
+  return mock.patch.multiple(downloader, _open_with_requests=impatient, MAX_RETRIES=1)
 
 
 @contextlib.contextmanager

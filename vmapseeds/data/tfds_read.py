@@ -10,9 +10,11 @@ import numpy as np
 import tensorflow_datasets as tfds
 from jaxtyping import Int64, UInt8
 from PIL import Image
+from rich.console import Console
+from rich.progress import Progress
 
 from vmapseeds.data.examples import Dataset, Examples, check_labels, wanted
-from vmapseeds.data.tfds_prepare import is_prepared, prepare, progress, quietly, reason
+from vmapseeds.data.tfds_prepare import is_prepared, prepare, quietly, reason
 from vmapseeds.mistakes import Mistake
 
 # Some 12,000 small images are decoded a second; for less than two seconds of it a progress bar is only noise.
@@ -92,8 +94,8 @@ def read(
   height, width, channels = builder.info.features["image"].shape
   n = builder.info.splits[split].num_examples
   images, labels = np.empty((n, height, width, channels), np.uint8), np.empty(n, np.int64)
-  done = 0
-  with progress(n >= SHOWN_FROM) as bars:
+  done, console = 0, Console(stderr=True)
+  with Progress(console=console, transient=True, disable=n < SHOWN_FROM or not console.is_interactive) as bars:
     task = bars.add_task(f"reading {builder.name} {split}", total=n)
     for record in records(builder, split):
       image = Image.open(io.BytesIO(record["image"])).convert(PILLOW_MODES[channels])

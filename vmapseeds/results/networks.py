@@ -16,6 +16,7 @@ import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Bool, Float, Integer, PyTree, Real
 
 from vmapseeds.machine import free_host_memory
@@ -68,13 +69,7 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
   with readable(path):
     results = Results(path, stored)
     rows = _rows(path, runs, results.done)
-    variables: dict[str, Any] = {}
-    for name, leaves in _read(results, rows, list(variables_of(stored))).items():
-      *parents, leaf = name.split(".")
-      inner = variables
-      for parent in parents:
-        inner = inner.setdefault(parent, {})
-      inner[leaf] = leaves
+    variables = unflatten_dict(_read(results, rows, list(variables_of(stored))), sep=".")
   return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
 
 
