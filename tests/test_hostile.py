@@ -206,7 +206,6 @@ def refused(files, tmp_path, capsys):
     ("augment=cutout=" + "9" * 5000, "augmentation 'cutout=999"),
     ("augment=reflect=4", "at most reflect=3"),
     ("augment=blur=3", "unknown augmentation 'blur'"),
-    ("augment=" + "flip " * 1000, "augmentation of 1000 steps: give at most 20"),
     ("mean=1,2", "/tiny.npz images of 1: give 1 or none"),
     ("mean=", "mean of 0 channels"),
     ("mean=NaN", "mean is (nan,): give finite numbers"),

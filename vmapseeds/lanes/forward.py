@@ -8,7 +8,6 @@ written as plain convolutions of rearranged arrays. Images are (n, *spatial, in)
 import dataclasses
 import itertools
 
-import jax
 import jax.numpy as jnp
 
 from vmapseeds.lanes import im2col
@@ -36,9 +35,7 @@ def _one_channel(window, x, w):
     return sum(view * tap for view, tap in taps).astype(window.dtype or x.dtype)
 
   # In blocks, because XLA would repeat a plain sum in every loop that reads it.
-  blocks = im2col.blocks(len(x), len(x) // 2)
-  y = jax.lax.map(block, im2col.split(x, blocks))
-  return y.reshape(len(x), *y.shape[2:])
+  return im2col.in_turn(im2col.blocks(len(x), len(x) // 2), block, x)
 
 
 def input_gradient(window, x, w, dy):

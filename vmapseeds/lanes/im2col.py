@@ -25,11 +25,7 @@ def forward(window, x, w):
     y = _product("npgk,kgo->npgo", _patches(x, w, window), matrix, window)
     return y.reshape(len(x), *out_spatial, w.shape[-1]).astype(window.dtype or x.dtype)
 
-  blocks = _blocks(x, w, window)
-  if blocks == 1:
-    return block(x)
-  y = jax.lax.map(block, split(x, blocks))
-  return y.reshape(len(x), *y.shape[2:])
+  return in_turn(_blocks(x, w, window), block, x)
 
 
 def kernel_gradient(window, x, w, dy):
@@ -38,8 +34,7 @@ def kernel_gradient(window, x, w, dy):
   def block(x, dy):
     return _product("npgk,npgo->kgo", _patches(x, w, window), _rows(dy, w, window), window)
 
-  blocks = _blocks(x, w, window)
-  return sum_over(blocks, block, x, dy).reshape(w.shape).astype(w.dtype)
+  return sum_over(_blocks(x, w, window), block, x, dy).reshape(w.shape).astype(w.dtype)
 
 
 def input_gradient(window, x, w, dy):
@@ -58,15 +53,20 @@ def input_gradient(window, x, w, dy):
       dx += jax.lax.pad(view, jnp.zeros((), x.dtype), [(a, n - b, s - 1) for a, b, s, n in edges])
     return jax.lax.pad(dx, jnp.zeros((), x.dtype), [(-low, -high, 0) for low, high, _ in _padding(window)])
 
-  blocks = _blocks(x, w, window)
-  if blocks == 1:
-    return block(dy)
-  return jax.lax.map(block, split(dy, blocks)).reshape(x.shape)
+  return in_turn(_blocks(x, w, window), block, dy)
 
 
 def split(a, blocks):
   """`a` as (blocks, rows of a block, ...)."""
   return a.reshape(blocks, len(a) // blocks, *a.shape[1:])
+
+
+def in_turn(blocks, function, a):
+  """`function(a)`, one block of images after another."""
+  if blocks == 1:
+    return function(a)
+  out = jax.lax.map(function, split(a, blocks))
+  return out.reshape(len(a), *out.shape[2:])
 
 
 def sum_over(blocks, function, x, dy):

@@ -40,12 +40,6 @@ def flip() -> Step:
   )
 
 
-def slices(image: Real[Array, "..."], axis: int, length: int) -> list[Real[Array, "..."]]:
-  """Every slice of `length` along an axis, first to last."""
-  starts = range(image.shape[axis] - length + 1)
-  return [jax.lax.slice_in_dim(image, start, start + length, axis=axis) for start in starts]
-
-
 def translate(size: int, border: str = "constant") -> Step:
   """Shifts by a uniform whole number of pixels in [-size, size] each way; the border is black or reflects."""
 
@@ -55,7 +49,9 @@ def translate(size: int, border: str = "constant") -> Step:
       return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
     # Accelerators run dynamic slices one image at a time: so choose among static ones, of rows, then of columns.
     for axis, start in enumerate(corner):
-      shifted = jax.lax.select_n(start, *slices(shifted, axis, image.shape[axis]))
+      length = image.shape[axis]
+      slices = [jax.lax.slice_in_dim(shifted, i, i + length, axis=axis) for i in range(2 * size + 1)]
+      shifted = jax.lax.select_n(start, *slices)
     return shifted
 
   return Step(lambda key, height, width: jax.random.randint(key, (2,), 0, 2 * size + 1), apply)

@@ -1,7 +1,6 @@
 """One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and jit-able."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,8 +24,7 @@ from vmapseeds.training.runs import Run
 Drawn = PyTree[Array]  # what augmentation draws for each input
 
 
-@functools.partial(jax.tree_util.register_dataclass, meta_fields=["num_classes"],
-                   data_fields=["inputs", "targets", "mean", "std"])  # fmt: skip
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DeviceExamples:
   """Examples on the device, shared by all lanes, and the training set's mean and deviation a channel.
@@ -38,7 +36,7 @@ class DeviceExamples:
   targets: Any  # (examples, ...)
   mean: Any  # (channels,); None: inputs are not normalised
   std: Any
-  num_classes: int | None  # None: targets are no classes
+  num_classes: int | None = dataclasses.field(metadata=dict(static=True))  # None: targets are no classes
 
   def __len__(self) -> int:
     return len(self.targets)

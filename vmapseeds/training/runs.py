@@ -62,6 +62,7 @@ class Run:
     return self.values[name]
 
 
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Runs:
   """A table of runs, made by `independent`, `vary`, `sweep` or `concat` and refined by the other methods.
@@ -79,7 +80,8 @@ class Runs:
   subset_indices: Integer[np.ndarray, "runs train"] | None = None
   start: Integer[np.ndarray, " runs"] | None = None  # which stored network each starts from
   others: UInt32[np.ndarray, " runs"] | None = None  # seeds of any source that is not among `seeds`
-  sampling: tuple[str, int | None] | None = None  # ("subset" or "bootstrap", size): drawn by the data seed
+  # ("subset" or "bootstrap", size): drawn by the data seed
+  sampling: tuple[str, int | None] | None = dataclasses.field(default=None, metadata=dict(static=True))
 
   def __len__(self) -> int:
     return len(next(iter(self.seeds.values())))
@@ -301,13 +303,6 @@ class Runs:
       label_map=self.label_map,
       subset=subset,
     )  # fmt: skip
-
-
-jax.tree_util.register_dataclass(
-  Runs,
-  data_fields=["seeds", "values", "poke_step", "poke_factor", "label_map", "subset_indices", "start", "others"],
-  meta_fields=["sampling"],
-)
 
 
 def as_runs(given: Runs | int) -> Runs:
