@@ -310,7 +310,8 @@ def prepared_again(
     lying = asked if dataset is None else asked.replace(dataset=os.fspath(dataset))
     if str(lying.dataset).endswith(".npz") and not os.path.exists(lying.dataset):
       raise Mistake(f"no such file {lying.dataset!r}, the data of {out}: say where they are with --dataset PATH")
-    task = dataclasses.replace(prepared(lying, runs, **kept), recipe=asked)
+    loaded: Any = prepared(lying, runs, **kept)
+    task = dataclasses.replace(loaded, recipe=asked)
   if task.data_digest != root["data_digest"]:
     name = task.name
     if isinstance(task, Supervised):

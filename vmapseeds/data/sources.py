@@ -99,10 +99,8 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
   advice = "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
   if not os.path.exists(path):
     raise Mistake(f"no such file {path!r}: {advice}")
-  if os.path.isdir(path):
-    raise Mistake(f"{path!r} is a folder: {advice}")
   if not os.path.isfile(path):
-    raise Mistake(f"{path!r} is a pipe or a device: {advice}")
+    raise Mistake(f"{path!r} is {'a folder' if os.path.isdir(path) else 'a pipe or a device'}: {advice}")
   try:
     with open(path, "rb") as stream:  # A file that np.load opens stays open when it is no zip.
       file = np.load(stream, allow_pickle=False)

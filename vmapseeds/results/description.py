@@ -174,11 +174,9 @@ def check_same(
     What differs though runs are done, which only `force_mixed` allows: names of conditions, `versions`, `recipe`.
   """
   other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
-  mixed = check_alike(results, {**task.description(runs), **conditions, "versions": versions}, force_mixed, other, use)
   columns = runs.columns()
-  held, given = results.root["columns"], list(columns)
-  if held != given:
-    raise Mistake(f"{other}: its runs have {', '.join(held)}, these {', '.join(given)}; {use}")
+  given = {**task.description(runs), **conditions, "versions": versions, "columns": list(columns)}
+  mixed = check_alike(results, given, force_mixed, other, use)
   results.restore(columns, {})
   shared = min(len(runs), len(results))
   for name, column in results.table().items():
@@ -215,6 +213,9 @@ def check_alike(
     raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
   if stored["sampling"] != given["sampling"]:
     raise Mistake(f"{other}: its runs have sampling {stored['sampling']}, these {given['sampling']}; {use}")
+  if stored["columns"] != given["columns"]:
+    theirs, mine = (", ".join(root["columns"]) for root in (stored, given))
+    raise Mistake(f"{other}: its runs have {theirs}, these {mine}; {use}")
   return sorted(set(mixed))
 
 

@@ -94,8 +94,6 @@ def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) 
   if mine["data_digest"] == theirs["data_digest"]:  # the same data may have lain elsewhere
     given = {**theirs, "recipe": with_dataset(theirs["recipe"], json.loads(mine["recipe"]).get("dataset"))}
   mixed = description.check_alike(source, given, force_mixed, other, use)
-  if mine["columns"] != theirs["columns"]:
-    raise Mistake(f"{other}: its runs have {', '.join(mine['columns'])}, not {', '.join(theirs['columns'])}; {use}")
   for name in ("num_classes", "digests"):
     if mine[name] != theirs[name]:
       raise Mistake(f"{other}: its {name} are {mine[name]!s:.100}, not {theirs[name]!s:.100}; {use}")
