@@ -185,6 +185,8 @@ def begun(changes, runs, out):
     ({"dims": {"plase": ("axis",)}}, "unknown array in dims 'plase': choose one of distance, place, pushes; did you mean 'place'"),
     ({"dims": {"place": "axis"}}, "dims of 'place' are 'axis': give 1 names"),
     ({"dims": {"place": ("run",)}}, "without that of the run"),
+    ({"finish": lambda data, run, state: {"square": jnp.zeros((3, 3))}, "dims": {"square": ("axis", "axis")}},
+     "dims of 'square' are .'axis', 'axis'.: give 2 names, all different"),
     ({"data": {"drift": "north"}}, "walk fails before it trains"),
   ],
 )  # fmt: skip

@@ -117,8 +117,9 @@ class Task:
       if getattr(array.dtype, "kind", "") not in {*"biuf"}:
         raise Mistake(f"{said} of {array.dtype}: give numbers of NumPy's dtypes, such as float32")
       axes = self.dimensions(name, array.ndim)
-      if isinstance(self.dims.get(name), str) or len(axes) != array.ndim or "run" in axes:
-        raise Mistake(f"dims of {name!r} are {self.dims[name]!r}: give {array.ndim} names, without that of the run")
+      if isinstance(self.dims.get(name), str) or len(axes) != array.ndim or len({*axes, "run"}) <= array.ndim:
+        others = f"give {array.ndim} names, all different, without that of the run"
+        raise Mistake(f"dims of {name!r} are {self.dims[name]!r}: {others}")
       for axis, size in zip(axes, array.shape, strict=True):
         other = sizes.setdefault((name.rpartition("/")[0], axis), size)
         if size != other:
