@@ -1,7 +1,6 @@
 """Whether one recipe outperforms another: P(A > B) of their runs (Bouthillier et al. 2021, appendix C)."""
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -16,17 +15,16 @@ from rich.table import Table
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
+from vmapseeds.reports.groups import Where
 from vmapseeds.reports.summary import p_text, run_count
 from vmapseeds.results.opening import COUNTS, check_values, open_results, readable
 from vmapseeds.stats.intervals import sd_interval
-from vmapseeds.store.files import place
+from vmapseeds.store.files import Folder, place
 
 
 def compare(
-  a: str | os.PathLike, b: str | os.PathLike | None = None, *,
-  where: Mapping[str, float | Sequence[float]] | None = None,
-  against: Mapping[str, float | Sequence[float]] | None = None, gamma: float = 0.75, test_set: str = "test",
-  epoch: int | None = None, paired: bool | None = None, out: str | os.PathLike | None = None,
+  a: Folder, b: Folder | None = None, *, where: Where = None, against: Where = None, gamma: float = 0.75,
+  test_set: str = "test", epoch: int | None = None, paired: bool | None = None, out: Folder | None = None,
   console: Console | None = None,
 ) -> stats.Decision:  # fmt: skip
   """Prints P(A > B) of accuracies, its 95 % interval and the decision, returns them, and says what else the runs show.
@@ -187,9 +185,7 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
       yield f"All runs of {name} have the same accuracy: were they given the same seeds?"
 
 
-def _loaded(
-  folder: str | os.PathLike, test_set: str, epoch: int | None, where: Mapping[str, Any] | None, flag: str
-) -> xr.Dataset:
+def _loaded(folder: Folder, test_set: str, epoch: int | None, where: Where, flag: str) -> xr.Dataset:
   """The chosen results of a folder without what is of examples and runs."""
   with readable(folder):
     results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
@@ -212,7 +208,7 @@ def _figure(accuracies: Sequence[np.ndarray], examples: int) -> pages.Figure:
   return pages.Figure("Test accuracy over runs", "The accuracies that are compared.", draw)
 
 
-def _record(accuracy: np.ndarray, folder: str | os.PathLike, where: Mapping[str, Any] | None) -> dict[str, Any]:
+def _record(accuracy: np.ndarray, folder: Folder, where: Where) -> dict[str, Any]:
   sd = float(accuracy.std(ddof=1)) if len(accuracy) > 1 else None
   where = {name: np.atleast_1d(values).tolist() for name, values in (where or {}).items()}
   return {
@@ -221,7 +217,7 @@ def _record(accuracy: np.ndarray, folder: str | os.PathLike, where: Mapping[str,
   }  # fmt: skip
 
 
-def _rows(results: Sequence[xr.Dataset], folders: Sequence[str | os.PathLike]) -> list[np.ndarray]:
+def _rows(results: Sequence[xr.Dataset], folders: Sequence[Folder]) -> list[np.ndarray]:
   """Accuracies of the rows that diverged in neither."""
   numbers = [r.sizes["run"] for r in results]
   if numbers[0] != numbers[1]:
@@ -250,7 +246,7 @@ def _by_seeds(results: Sequence[xr.Dataset], paired: bool | None) -> tuple[list[
   return [x[[row[s] for s in shared]] for x, row in zip(accuracies, rows, strict=True)], "the same seeds"
 
 
-def _finished(results: xr.Dataset, folder: str | os.PathLike) -> xr.Dataset:
+def _finished(results: xr.Dataset, folder: Folder) -> xr.Dataset:
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
   if not kept.sizes["run"]:
     raise Mistake(f"{folder} has no finished runs that did not diverge: train some first")

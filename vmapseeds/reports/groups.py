@@ -9,6 +9,7 @@ import xarray as xr
 from vmapseeds.mistakes import Mistake, one_of
 
 Value = int | float
+Where = Mapping[str, Value | Sequence[Value]] | None  # column -> value, or values, of the runs that are taken
 MEASURED = ("accuracy", "diverged", "train_loss", "train_accuracy", "trained_epochs")
 MOST_SHOWN = 8  # values of a column, in a line
 
@@ -57,7 +58,7 @@ def parsed(conditions: Sequence[str], flag: str) -> dict[str, list[Value]]:
   return found
 
 
-def chosen(results: xr.Dataset, where: Mapping[str, Value | Sequence[Value]] | None) -> xr.Dataset:
+def chosen(results: xr.Dataset, where: Where) -> xr.Dataset:
   """The runs that have these values, or one of several, in each of these columns.
 
   Raises:
@@ -82,9 +83,7 @@ def chosen(results: xr.Dataset, where: Mapping[str, Value | Sequence[Value]] | N
   return results.isel(run=np.flatnonzero(kept))
 
 
-def grouped(
-  results: xr.Dataset, by: str | Sequence[str] | None = None, where: Mapping[str, Value | Sequence[Value]] | None = None
-) -> list[Group]:
+def grouped(results: xr.Dataset, by: str | Sequence[str] | None = None, where: Where = None) -> list[Group]:
   """The chosen runs, apart by each combination of values: of all swept columns, or of those in `by` alone.
 
   Args:
@@ -120,7 +119,7 @@ def named(values: Mapping[str, Any]) -> str:
   return ", ".join(f"{name}={' or '.join(map(_text, np.atleast_1d(value)))}" for name, value in values.items())
 
 
-def check_not_pooled(results: xr.Dataset, where: Mapping[str, Any] | None, flag: str) -> None:
+def check_not_pooled(results: xr.Dataset, where: Where, flag: str) -> None:
   """`Mistake` where swept values that nobody chose would be taken together."""
   for name, values in swept(results).items():
     if name not in (where or {}):

@@ -16,7 +16,7 @@ from upath import UPath
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import plots
 from vmapseeds.reports.summary import GROUPS, show, show_error, show_interval
-from vmapseeds.store.files import is_remote, place, write
+from vmapseeds.store.files import Folder, is_remote, place, write
 
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
@@ -69,7 +69,7 @@ def write_page(
   return page
 
 
-def path_parts(folder: str | os.PathLike) -> tuple[str, ...]:
+def path_parts(folder: Folder) -> tuple[str, ...]:
   """The parts of a folder's path, of which the last is its name."""
   path = place(folder)
   return tuple((str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/"))

@@ -285,8 +285,8 @@ def bin_edges(groups: Sequence[Real[np.ndarray, " _"]], examples: int | None) ->
   return (start + width * np.arange(bins + 1)) / grid
 
 
-def percent(fraction: Scalar, digits: int = 3) -> str:
-  """A fraction as percent with some significant digits, without exponents: 0.00123 -> '0.123 %'.
+def percent(fraction: Scalar) -> str:
+  """A fraction as percent with three significant digits, without exponents: 0.00123 -> '0.123 %'.
 
   >>> percent(0.00123), percent(0.9), percent(float("nan"))
   ('0.123 %', '90.0 %', 'n/a')
@@ -294,7 +294,7 @@ def percent(fraction: Scalar, digits: int = 3) -> str:
   value = 100 * float(fraction)
   if not np.isfinite(value):
     return "n/a"
-  places = digits - 1 - int(np.floor(np.log10(abs(value)))) if value else digits - 1
+  places = 2 - int(np.floor(np.log10(abs(value)))) if value else 2
   return f"{value:.{min(6, max(0, places))}f} %"
 
 

@@ -1,7 +1,6 @@
 """What a campaign's results say: numbers with their standard errors, figures, self-contained pages."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +16,11 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
+from vmapseeds.reports.groups import Where
 from vmapseeds.reports.pages import Figure
 from vmapseeds.reports.summary import GROUPS, counted, gaps, run_count, show, show_interval, summarize
 from vmapseeds.results.opening import COUNTS, added_up, check_memory, check_values, open_results, readable
-from vmapseeds.store.files import place
+from vmapseeds.store.files import Folder, place
 
 # Short enough for a terminal of 80 columns.
 COMPARED = {
@@ -45,9 +45,8 @@ class Part(NamedTuple):
 
 
 def report(
-  folders: str | os.PathLike | Sequence[str | os.PathLike], *, by: Sequence[str] | None = None,
-  where: Mapping[str, float | Sequence[float]] | None = None, test_set: str = "test",
-  epoch: int | None = None, out: str | os.PathLike | None = None, console: Console | None = None,
+  folders: Folder | Sequence[Folder], *, by: Sequence[str] | None = None, where: Where = None, test_set: str = "test",
+  epoch: int | None = None, out: Folder | None = None, console: Console | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
   """Prints the statistics of results folders and writes `report.html`, `report.json` and PNG figures.
 
@@ -75,7 +74,7 @@ def report(
       written. Nothing is written then, unless writing itself fails.
   """
   console = console or Console()
-  folders = [folders] if isinstance(folders, str | os.PathLike | UPath) else list(folders)
+  folders = [folders] if isinstance(folders, Folder) else list(folders)
   if not folders:
     raise Mistake("no results folder given: give one or more that `vmapseeds train` or `import` made")
   names = _names(folders)
@@ -86,24 +85,21 @@ def report(
     above = place(folder) / "report" if out is None else place(out) / ("" if alone else name)
     reported.append(_parts(results, folder, "" if alone else name, above, by, where, test_set))
   for parts, lost in reported:
-    written = [
-      pages.write_page(p.out, "report", "report", figures(p.results, p.summary), p.summary, **context(p.summary))
-      for p in parts
-    ]
+    for _, out_of, of, summary in parts:
+      page = pages.write_page(out_of, "report", "report", figures(of, summary), summary, **context(summary))
     if len(parts) > 1 or lost:
-      _side_by_side(parts, lost, written, parts[0].out.parent, console)
+      _side_by_side(parts, lost, parts[0].out.parent, console)
     else:
-      console.print(terminal_table(parts[0].summary))
-      _print_notes(parts[0].summary["warnings"], written[0], console)
+      console.print(terminal_table(summary))
+      _print_notes(summary["warnings"], page, console)
   parts = [part for parts, _ in reported for part in parts]
   if not alone:
     top = place(folders[0]) / "report" / "side_by_side" if out is None else place(out)
-    written = [part.out / "report.html" for part in parts]
-    _side_by_side(parts, [note for _, lost in reported for note in lost], written, top, console)
+    _side_by_side(parts, [note for _, lost in reported for note in lost], top, console)
   return [part.summary for part in parts]
 
 
-def _names(folders: Sequence[str | os.PathLike]) -> list[str]:
+def _names(folders: Sequence[Folder]) -> list[str]:
   """The shortest ends of their paths that tell folders apart."""
   parts = [pages.path_parts(folder) for folder in folders]
   ends = (["/".join(p[-n:]) for p in parts] for n in range(1, max(map(len, parts)) + 1))
@@ -111,8 +107,8 @@ def _names(folders: Sequence[str | os.PathLike]) -> list[str]:
 
 
 def _parts(
-  results: xr.Dataset, folder: str | os.PathLike, name: str, above: Path | UPath, by: Sequence[str] | None,
-  where: Mapping[str, Any] | None, test_set: str,
+  results: xr.Dataset, folder: Folder, name: str, above: Path | UPath, by: Sequence[str] | None,
+  where: Where, test_set: str,
 ) -> tuple[list[Part], list[str]]:  # fmt: skip
   """The groups of a folder, and a sentence for each that has no run to report."""
   try:
@@ -307,9 +303,7 @@ def _in_lines(parts: Sequence[Part]) -> list[str]:
 # Files.
 
 
-def _open(
-  folder: str | os.PathLike, test_set: str, epoch: int | None, by: Sequence[str] | None, where: Mapping[str, Any] | None
-) -> xr.Dataset:
+def _open(folder: Folder, test_set: str, epoch: int | None, by: Sequence[str] | None, where: Where) -> xr.Dataset:
   """What is read of a folder: predictions only where they are few, or tallies are not stored of just these runs."""
   results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   with readable(folder):
@@ -325,9 +319,7 @@ def _open(
   return results
 
 
-def _side_by_side(
-  parts: Sequence[Part], lost: Sequence[str], written: Sequence[Path | UPath], out: Path | UPath, console: Console
-) -> None:
+def _side_by_side(parts: Sequence[Part], lost: Sequence[str], out: Path | UPath, console: Console) -> None:
   """Prints the table of groups side by side and writes their page."""
   said: dict[str, list[str]] = {}
   for part in parts:
@@ -341,7 +333,7 @@ def _side_by_side(
     {"warnings": notes, "reports": [part.summary for part in parts]},
     title=f"{', '.join(dict.fromkeys(_title(part.summary | {'values': {}}) for part in parts))}: side by side",
     compared=COMPARED, warnings=notes, test_set=parts[0].summary["test_set"],
-    rows=[(part.name, part.summary, pages.link(page, out)) for part, page in zip(parts, written, strict=True)],
+    rows=[(part.name, part.summary, pages.link(part.out / "report.html", out)) for part in parts],
   )  # fmt: skip
   console.print(side_by_side_table(parts))
   _print_notes(notes, page, console)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -107,17 +107,12 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
   }
 
 
-class Counted(NamedTuple):
-  """What runs got right and wrong, and whether votes of different runs may be pooled."""
+def counted(
+  kept: xr.Dataset, *, pairs: bool
+) -> tuple[stats.Tallies, Integer[np.ndarray, "runs examples"] | None, bool]:
+  """The tallies of some runs, the predictions that they count, and whether votes of different runs may be pooled.
 
-  tallies: stats.Tallies
-  predictions: Integer[np.ndarray, "runs examples"] | None  # those of the tallies, None where the tallies were stored
-  pooled: bool
-
-
-def counted(kept: xr.Dataset, *, pairs: bool) -> Counted:
-  """The tallies that are stored of some runs; where predictions are there too, what is not stored is counted of them.
-
+  Tallies are counted where predictions are there; else they are those that are stored, and predictions are None.
   Where runs have label maps of their own, errors are predictions of 1 where 0 is right. `Mistake` where neither tallies
   of these very runs nor predictions are there.
   """
@@ -126,12 +121,12 @@ def counted(kept: xr.Dataset, *, pairs: bool) -> Counted:
     if (stored := stored_tallies(kept, pairs=pairs)) is None:
       several = "these runs were counted together with others, and their predictions were not kept"
       raise Mistake(f"{several}: report all runs of the folder, or train these in a folder of their own")
-    return Counted(stored, None, True)
+    return stored, None, True
   predictions, pooled = kept.predictions.values, labels.ndim == 1 or not (labels != labels[0]).any()
   if not pooled:
     predictions, labels = errors(kept).astype(np.int8), np.zeros(labels.shape[1], np.int8)
   labels = labels.reshape(-1, predictions.shape[1])[0]
-  return Counted(stats.tally(predictions, labels, num_classes, pairs=pairs), predictions, pooled)
+  return stats.tally(predictions, labels, num_classes, pairs=pairs), predictions, pooled
 
 
 def gaps(kept: xr.Dataset) -> np.ndarray:

@@ -110,10 +110,6 @@ def _calibration_error(votes: Array, hits: Array, runs: int, bins: int, weights:
   return ratio((abs(excess) * weights).sum(), votes.shape[1] * runs)
 
 
-# What an item of a calibration curve is.
-ITEMS = ("pairs", "classes", "top")
-
-
 class CalibrationCurve(NamedTuple):
   """The bins of a calibration curve, (bins,), or (classes, bins) of one curve a class."""
 
@@ -165,7 +161,7 @@ def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -
 
 def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
   """The votes that items have and whether they are right, (curves, examples, items of an example)."""
-  one_of("items of", of, ITEMS)
+  one_of("items of", of, ("pairs", "classes", "top"))
   if of == "top":
     return votes.max(1)[None, :, None], (top_class(votes) == labels)[None, :, None]
   hits = labels[:, None] == namespace(labels).arange(votes.shape[1])[None, :]

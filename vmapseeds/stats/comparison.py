@@ -21,7 +21,6 @@ from vmapseeds.stats._arrays import Array, Given, ends, positive, ratio, read, r
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
 
-_TIES = ("half", "strict", "drop")
 # Section 4.2: the improvements that papers publish, in standard deviations of a run, by the paper's regression.
 _PUBLISHED = 1.9952
 # Where the normal difference of two biases is integrated over; the sum's error is below 1e-9 for ρ up to 0.9.
@@ -128,7 +127,7 @@ def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
 
 def _outcomes(a: Array, b: Array, ties: str, paired: bool) -> tuple[Array, Array, Array]:
   """Which comparisons A wins, which give it half credit, and which count, as 0 and 1."""
-  one_of("ties", ties, _TIES)
+  one_of("ties", ties, ("half", "strict", "drop"))
   if not paired:
     a, b = a[:, None], b[None, :]
   win, tie = real(a > b), real(a == b)

@@ -225,8 +225,6 @@ def mse_decomposition(performances: Given["repetitions k"], truth: float) -> Mse
   x, truth = read_reals("performances", performances, "repetitions k"), read_reals("truth", truth, "")
   repetitions, k = x.shape
   x = x - truth
-  if not x.size:
-    return MseDecomposition(*(real(np.nan),) * 5)
   of_means, total = _moments(x)
   mse = ratio((ratio(x.sum(1), k) ** 2).sum(), repetitions)
   return MseDecomposition(mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances))

@@ -116,7 +116,7 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   # A bin's members stand at their mean, which a bin's width of 1/2000 leaves little room to miss.
   place = np.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
   held, total = (np.bincount(place, weights, _BINS) for weights in (np.ones_like(spread), spread))
-  mean = np.where(held > 0, total / np.maximum(held, 1), 0.0)
+  mean = total / np.maximum(held, 1)
   sd = mean[:, None] * mean / runs**0.5
   passes = np.where(sd > 0, scipy.special.erfc(threshold / (2**0.5 * np.where(sd > 0, sd, 1.0))), 0.0)
   ordered = (held[:, None] * held * passes).sum() - (held * np.diagonal(passes)).sum()

@@ -26,9 +26,8 @@ from vmapseeds.stats._arrays import (
   untraced,
   votes_of,
 )
-from vmapseeds.stats.variance import gain_of_halves, halves, top_runs
+from vmapseeds.stats.variance import gain_of_halves, halves
 
-OVER = ("runs", "examples", "both")
 # How many numbers of one block of votes lie in memory together.
 _AT_ONCE = 2**24
 
@@ -130,7 +129,7 @@ def bootstrap(
   >>> print(found["expected_disagreement"].se.round(3), found["mean_error"].se.round(4))
   0.013 0.0067
   """
-  one_of("over", over, OVER)
+  one_of("over", over, ("runs", "examples", "both"))
   bins = at_least("bins", bins, 1)
   predictions, labels = map(np.asarray, read_votes(predictions, labels, num_classes))
   runs, examples = predictions.shape
@@ -164,8 +163,7 @@ def bootstrap(
     "ece": ratio(votes["ece"], examples * runs),
   }
   if over == "runs":
-    top = top_runs(0.25, runs)
-    found["top_fraction_gain"] = gain_of_halves(even[0], odd[0], w, examples=examples, top=top).mean
+    found["top_fraction_gain"] = gain_of_halves(even[0], odd[0], w, examples=examples, fraction=0.25).mean
   return {name: from_replicates(values, level=level) for name, values in found.items()}
 
 
@@ -206,18 +204,15 @@ def gain_bootstrap_of_halves(
 ) -> Bootstrap:
   """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in ascending order."""
   drawn = resamples(len(even), key=key, replicates=replicates)
-  gain = gain_of_halves(even, odd, drawn, examples=examples, top=top_runs(fraction, len(even)))
+  gain = gain_of_halves(even, odd, drawn, examples=examples, fraction=fraction)
   return from_replicates(gain.mean, level=level)
 
 
-def calibration_bootstrap_of_votes(
-  votes: Array, labels: Array, runs: int, bins: int = 10, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
-) -> dict[str, Bootstrap]:
+def calibration_bootstrap_of_votes(votes: Array, labels: Array, runs: int, *, key: jax.Array) -> dict[str, Bootstrap]:
   """CACE and ECE of `bootstrap` over examples, from the votes (examples, classes)."""
-  drawn = resamples(len(votes), key=jax.random.split(key)[1], replicates=replicates)
-  sums = _sums(_of_each_example(votes, labels, runs, bins), real(drawn))
-  values = {name: ratio(abs(sums[name]).sum(1), len(votes) * runs) for name in ("cace", "ece")}
-  return {name: from_replicates(x, level=level) for name, x in values.items()}
+  drawn = resamples(len(votes), key=jax.random.split(key)[1], replicates=1000)
+  sums = _sums(_of_each_example(votes, labels, runs, bins=10), real(drawn))
+  return {name: from_replicates(ratio(abs(sums[name]).sum(1), len(votes) * runs)) for name in ("cace", "ece")}
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:
@@ -233,16 +228,11 @@ def _counts(a: Array, b: Array) -> Array:
 def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int) -> dict[str, Array]:
   """What resamples need of the votes, added up over examples: numbers a resample."""
   runs, replicates = len(predictions), max(len(w), len(v))
-  total = dict.fromkeys(("independent", "disagreeing", "right", "with_itself"), np.zeros(replicates))
-  total |= dict.fromkeys(("cace", "ece"), np.zeros((replicates, bins)))
-
-  def add(sums):
-    return {name: total[name] + np.asarray(x, np.float64) for name, x in sums.items()}
-
   # Where all runs agree, no resample of runs changes anything.
   fixed = (predictions == predictions[:1]).all(0) | (len(w) == 1)
   votes = votes_of(predictions[:, fixed], num_classes)
-  total = add(_sums(_of_each_example(votes, labels[fixed], runs, bins), v[:, fixed].astype(np.float64)))
+  sums = _sums(_of_each_example(votes, labels[fixed], runs, bins), real(v[:, fixed]))
+  total = {name: np.broadcast_to(x, (replicates, *x.shape[1:])) for name, x in sums.items()}
   varying = np.flatnonzero(~fixed)
   step = max(1, _AT_ONCE // ((runs + replicates) * num_classes))
   for start in range(0, len(varying), step):
@@ -251,7 +241,8 @@ def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: 
     more = min(step, 2 ** (len(some) - 1).bit_length()) - len(some)
     block = (x[..., some] for x in (predictions, labels, v))
     padded = (np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, more))) for x in block)
-    total = add(_of_resampled_votes(*padded, w, num_classes, bins))
+    sums = _of_resampled_votes(*padded, w, num_classes, bins)
+    total = {name: total[name] + real(x) for name, x in sums.items()}
   return total | {name: abs(total[name]).sum(1) for name in ("cace", "ece")}
 
 

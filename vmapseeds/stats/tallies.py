@@ -55,8 +55,7 @@ class Tallies:
       unless asked for.
 
   Raises:
-    Mistake: 2^31 runs or more, which the 32 bits of a count may not hold; tallies added that are not of the same
-      labels and classes, or of which only one has joint error counts.
+    Mistake: tallies added that are not of the same labels and classes, or of which only one has joint error counts.
   """
 
   runs: int
@@ -64,10 +63,6 @@ class Tallies:
   votes: Int[np.ndarray, "examples classes"] = dataclasses.field(repr=False)
   half_errors: Int[np.ndarray, "3 events"] = dataclasses.field(repr=False)
   joint_errors: Int[np.ndarray, "examples examples"] | None = dataclasses.field(repr=False)
-
-  def __post_init__(self):
-    if self.runs >= 2**31:
-      raise Mistake(f"tallies of {self.runs} runs: counts have 32 bits, add tallies of at most {2**31 - 1} runs")
 
   def __add__(self, other: "Tallies") -> "Tallies":
     if not isinstance(other, Tallies):
@@ -209,8 +204,7 @@ class Tallies:
 
   def top_fraction_gain(self, fraction: float = 0.25) -> variance.TopFractionGain:
     """See `stats.top_fraction_gain`."""
-    top = variance.top_runs(fraction, self.runs)
-    return variance.gain_of_halves(*self.half_errors, examples=self.examples, top=top)
+    return variance.gain_of_halves(*self.half_errors, examples=self.examples, fraction=fraction)
 
   def top_fraction_gain_bootstrap(
     self, fraction: float = 0.25, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
@@ -375,8 +369,6 @@ def tally_blocks(
   array([[1, 0],
          [0, 1]], dtype=int32)
   """
-  num_classes = at_least("num_classes", num_classes, 1)
-  labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
   held, halves = None, []
   for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
     if held is None:  # No block is larger than the first.

@@ -359,23 +359,18 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
   0.375 0.5 0.4375
   """
   errors = read_errors(errors)
-  runs, examples = errors.shape
-  top = top_runs(fraction, runs)
   even, odd = halves(errors)
-  return gain_of_halves(even, odd, np.ones_like(even), examples=examples, top=top)
+  return gain_of_halves(even, odd, np.ones_like(even), examples=errors.shape[1], fraction=fraction)
 
 
-def top_runs(fraction: float, runs: int) -> int:
+def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, fraction: float) -> TopFractionGain:
+  """`top_fraction_gain` from pairs of numbers of errors and how many runs have each.
+
+  Runs are (pairs,), or (resamples, pairs), of equal sums, for a gain a resample.
+  """
   within("fraction", fraction, "(0, 1]")
   # The hair keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
-  return max(1, math.floor(fraction * runs + 1e-9))
-
-
-def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, top: int) -> TopFractionGain:
-  """`top_fraction_gain` of the `top` runs from pairs of numbers of errors and how many runs have each.
-
-  Runs are (pairs,), or (resamples, pairs) for a gain a resample.
-  """
+  top = max(1, math.floor(fraction * runs.sum(-1).max() + 1e-9))
   by_even, by_odd = errors_by_count(even, odd, runs), errors_by_count(odd, even, runs)
   forward = ratio(_gain(*by_even, top=top), examples // 2)
   back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2)
