@@ -188,7 +188,7 @@ def within(what: str, x: Given["..."], interval: str, nan: bool = False) -> np.n
     allowed = f"{'of at least' if interval[0] == '[' else 'above'} {low:g}"
     if high < np.inf:
       allowed += f" and {'at most' if interval[-1] == ']' else 'below'} {high:g}"
-    raise Mistake(f"{what} is {wrong.flat[0]:g}: give a number {allowed}")
+    raise Mistake(f"{what} is {wrong.flat[0]:.12g}: give a number {allowed}")
   return x
 
 
