@@ -220,8 +220,9 @@ def _resampled_interval(
   means = ratio(total(2 * win + tie), 2.0 * total(decided))
   # A resample in which all pairs are dropped says nothing.
   said = means[~np.isnan(means)]
-  ends = np.quantile(said, (alpha / 2, 1 - alpha / 2), method="inverted_cdf") if said.size else (np.nan, np.nan)
-  return real(ends[0]), real(ends[1])
+  levels = alpha / 2, 1 - alpha / 2
+  low, high = np.quantile(said, levels, method="inverted_cdf") if said.size else (np.nan, np.nan)
+  return real(low), real(high)
 
 
 def noether_sample_size(
