@@ -38,7 +38,9 @@ def test_precision_is_the_platforms_unless_said():
   for backend, precision in (("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")):
     with lanes.compiling_for(backend):
       assert models.resolved("auto") == precision
-      assert network(vs.recipe("linear_cifar10"), 2).module.dtype == precision
+      made = network(vs.recipe("linear_cifar10"), 2)
+      logits = jax.eval_shape(lambda x: made.apply(made.init(jax.random.key(0), x), x), jnp.zeros((1, 2, 2, 3)))
+      assert logits.dtype == precision
       assert models.resolved("float32") == "float32"
       assert models.resolved("bfloat16") == "bfloat16"
   assert lanes.platform() == jax.default_backend()

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key, PyTree
 
 from vmapseeds import models
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import name_of, resolved
+from vmapseeds.training.objects import is_name, name_of, resolved
 from vmapseeds.training.recipes import Recipe
 
 Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
@@ -38,7 +38,6 @@ class Network:
   init: Callable[[Key[Array, ""], Array], Variables]
   apply: Callable[[Variables, Array], Array]
   train: Callable[[Variables, Array, Key[Array, ""]], tuple[Array, Variables]]
-  module: Any  # of Linen; None for NNX
 
 
 def network(recipe: Recipe, num_classes: int | None) -> Network:
@@ -83,8 +82,7 @@ def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network
   dtype = jnp.dtype(precision)
   options = {"num_classes": num_classes, "width": recipe.width, "dropout": recipe.dropout, "dtype": dtype}
   options |= {"depth": recipe.depth} if recipe.depth else {}
-  named = isinstance(recipe.model, str) and recipe.model in models.NAMES
-  model = models.load(recipe.model) if named else resolved("model", recipe.model, {})
+  model = models.load(recipe.model) if is_name(recipe.model) else resolved("model", recipe.model, {})
   is_class = isinstance(model, type)
   if isinstance(model, nn.Module):
     return linen(model)
@@ -125,7 +123,7 @@ def linen(model: nn.Module) -> Network:
     outputs, updates = model.apply(variables, inputs, mutable=mutable, rngs={"dropout": key}, **training)
     return outputs, dict(updates)
 
-  return Network(init, apply, train, model)
+  return Network(init, apply, train)
 
 
 def from_nnx(make: Callable[..., nnx.Module]) -> Network:
@@ -150,7 +148,7 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
   def train(variables, inputs, key):
     return called(variables, inputs, key, True)
 
-  return Network(init, apply, train, None)
+  return Network(init, apply, train)
 
 
 def _mode(model: Any, training: bool) -> dict[str, Any]:

@@ -67,13 +67,10 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
     return made
   if schedule is None:
     height = ramp(recipe, run, steps)
-    rate = lambda step: -run["lr"] * height(step)  # noqa: E731
-  else:
-    of_step = schedule(run, steps)
-    if not callable(of_step):
-      given = f"schedule {name_of(recipe.schedule)} gives {type(of_step).__name__}"
-      raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
-    rate = lambda step: -of_step(step)  # noqa: E731
+    rate = lambda step: run["lr"] * height(step)  # noqa: E731
+  elif not callable(rate := schedule(run, steps)):
+    given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
+    raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
   moments, decay = MOMENTS[recipe.optimizer](run["momentum"]), optax.add_decayed_weights(run["weight_decay"])
   parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)
-  return optax.chain(*parts, optax.scale_by_schedule(rate))
+  return optax.chain(*parts, optax.scale_by_learning_rate(rate))

@@ -18,7 +18,7 @@ from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.loop import DeviceExamples, State, Trained, check_size
 from vmapseeds.training.networks import last_layer, network, path_of
-from vmapseeds.training.objects import Named, described, imported, is_found
+from vmapseeds.training.objects import Named, described, imported, is_found, is_name
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import SOURCES, Run, Runs
 from vmapseeds.training.task import Task
@@ -337,7 +337,7 @@ def without_data(recipe: Recipe) -> Supervised:
 def check_inputs(recipe: Recipe, shape: tuple[int, ...]) -> None:
   """`Mistake` where inputs of this shape are too small for the recipe."""
   augment.check_size(recipe.augment, shape)
-  if isinstance(recipe.model, str) and recipe.model in models.NAMES:
+  if is_name(recipe.model):
     models.check_size(recipe.model, shape)
 
 
