@@ -82,9 +82,9 @@ def test_an_edit_changes_the_digest_of_what_was_edited(module):
   assert {name for name in before if before[name] != after[name]} == {"halved", "part"}
   was = Named("own_objects:halved", before["halved"])
   with pytest.raises(vs.Mistake, match=rf"the loss own_objects:halved has changed: its source is {after['halved']}, it was {was.source}; undo"):
-    resolved("loss", was, {})
+    resolved("loss", was)
   module()
-  assert resolved("loss", was, {})(3.0, 1.0) == 2.0
+  assert resolved("loss", was)(3.0, 1.0) == 2.0
 
 
 def test_what_an_object_was_made_with_is_in_its_digest(module):
@@ -103,7 +103,7 @@ def test_what_an_object_was_made_with_is_in_its_digest(module):
 @pytest.mark.parametrize("name", ["__main__:loss", "own_objects:scaled.<locals>.loss", "functools:partial()"])
 def test_another_process_is_told_what_it_cannot_make(name):
   with pytest.raises(vs.Mistake, match="which only its own program can make: start that program again"):
-    resolved("loss", Named(name, "00"), {})
+    resolved("loss", Named(name, "00"))
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
 def apply(steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill) -> Real[Array, "..."]:
   """One input after the steps, given what they drew."""
   if not is_name(steps):
-    return resolved("augment", steps, {})(jax.random.wrap_key_data(drawn, impl="threefry2x32"), single)
+    return resolved("augment", steps)(jax.random.wrap_key_data(drawn, impl="threefry2x32"), single)
   for step, draw in zip(parse(steps), drawn, strict=True):
     single = step.apply(single, draw, fill)
   return single

@@ -9,8 +9,8 @@ import optax
 from jaxtyping import Array, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import name_of, resolved
-from vmapseeds.training.recipes import CHOICES, Recipe
+from vmapseeds.training.objects import is_name, name_of, resolved
+from vmapseeds.training.recipes import Recipe
 
 Loss = Callable[[Float[Array, "batch ..."], Num[Array, "batch ..."]], Float[Array, " batch"]]
 
@@ -38,7 +38,8 @@ def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
 def loss_of(recipe: Recipe) -> Loss:
   """The recipe's loss. `Mistake` from it where it gives no number an example."""
   smoothed = functools.partial(cross_entropy, smoothing=recipe.label_smoothing)
-  loss = resolved("loss", recipe.loss, dict(zip(CHOICES["loss"], (smoothed, squared_error), strict=True)))
+  built_in: dict[str, Loss] = {"cross_entropy": smoothed, "squared_error": squared_error}
+  loss = built_in[recipe.loss] if is_name(recipe.loss) else resolved("loss", recipe.loss)
 
   def checked(outputs, targets):
     each = loss(outputs, targets)
@@ -52,8 +53,8 @@ def loss_of(recipe: Recipe) -> Loss:
 
 def predict_of(recipe: Recipe) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
   """What the recipe keeps of outputs. `Mistake` from it where that has no row an example."""
-  built_in = (argmax, lambda outputs: outputs)
-  predict = resolved("predict", recipe.predict, dict(zip(CHOICES["predict"], built_in, strict=True)))
+  built_in = {"argmax": argmax, "outputs": lambda outputs: outputs}
+  predict = built_in[recipe.predict] if is_name(recipe.predict) else resolved("predict", recipe.predict)
 
   def checked(outputs):
     kept = predict(outputs)

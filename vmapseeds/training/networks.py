@@ -82,7 +82,7 @@ def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network
   dtype = jnp.dtype(precision)
   options = {"num_classes": num_classes, "width": recipe.width, "dropout": recipe.dropout, "dtype": dtype}
   options |= {"depth": recipe.depth} if recipe.depth else {}
-  model = models.load(recipe.model) if is_name(recipe.model) else resolved("model", recipe.model, {})
+  model = models.load(recipe.model) if is_name(recipe.model) else resolved("model", recipe.model)
   is_class = isinstance(model, type)
   if isinstance(model, nn.Module):
     return linen(model)

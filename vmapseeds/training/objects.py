@@ -15,7 +15,6 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,8 +63,8 @@ def told(error: Exception) -> str:
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
-def resolved(what: str, value: Any, registry: Mapping[str, Any]) -> Any:
-  """The object that a recipe's field means: a registered name's, an imported one, or itself."""
+def resolved(what: str, value: Any) -> Any:
+  """The object that a recipe's field means that is no registered name: an imported one, or itself."""
   if isinstance(value, Named):
     ours = value.name.startswith("__main__:") and hasattr(sys.modules["__main__"], value.name.partition(":")[2])
     if not (ours or is_importable(value.name)):
@@ -74,8 +73,6 @@ def resolved(what: str, value: Any, registry: Mapping[str, Any]) -> Any:
     if (now := described(found)["source"]) != value.source:
       raise Mistake(f"the {what} {value.name} has changed: its source is {now}, it was {value.source}; undo the change")
     return found
-  if is_name(value):
-    return registry[value]
   return imported(value) if isinstance(value, str) else value
 
 

@@ -10,8 +10,8 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import name_of, resolved
-from vmapseeds.training.recipes import CHOICES, Recipe
+from vmapseeds.training.objects import is_name, name_of, resolved
+from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
@@ -53,8 +53,8 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
   Weight decay is on every parameter: added to the gradient (L2), or with `adamw` to the update (Loshchilov & Hutter
   2019), as `optax.adamw` has it.
   """
-  optimizer, schedule = (resolved(f, getattr(recipe, f), dict.fromkeys(CHOICES[f])) for f in ("optimizer", "schedule"))
-  if optimizer is not None:
+  if not is_name(recipe.optimizer):
+    optimizer = resolved("optimizer", recipe.optimizer)
     try:
       made = optimizer(run, steps)
     except jax.errors.ConcretizationTypeError:
@@ -65,10 +65,10 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
       given = f"optimizer {name_of(recipe.optimizer)} gives {type(made).__name__}"
       raise Mistake(f"{given}: give an optax.GradientTransformation")
     return made
-  if schedule is None:
+  if is_name(recipe.schedule):
     height = ramp(recipe, run, steps)
     rate = lambda step: run["lr"] * height(step)  # noqa: E731
-  elif not callable(rate := schedule(run, steps)):
+  elif not callable(rate := resolved("schedule", recipe.schedule)(run, steps)):
     given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
     raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
   moments, decay = MOMENTS[recipe.optimizer](run["momentum"]), optax.add_decayed_weights(run["weight_decay"])

@@ -24,22 +24,15 @@ RESERVED = (
   "report", "zarr.json", "blocks", "checkpoints", "variables", "epoch", "train_loss", "train_accuracy",
   "epoch_train_loss", "epoch_train_accuracy", "trained_epochs",
 )  # fmt: skip
-# Registered names; beside them an import string or an object may stand. What they are is told where they are used.
-AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
+# Registered names, which are told where they are used, and the object that may stand in place of one.
 CHOICES = {
-  "model": models.NAMES,
-  "optimizer": ("sgd", "nesterov", "adam", "adamw"),
-  "schedule": ("constant", "linear", "step", "exponential", "cosine"),
-  "loss": ("cross_entropy", "squared_error"),
-  "predict": ("argmax", "outputs"),
+  "model": (models.NAMES, "a Flax module, or its class"),
+  "optimizer": (("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
+  "schedule": (("constant", "linear", "step", "exponential", "cosine"), "a function of (run, steps)"),
+  "loss": (("cross_entropy", "squared_error"), "a function of (outputs, targets)"),
+  "predict": (("argmax", "outputs"), "a function of outputs"),
 }
-OBJECTS = {
-  "model": "a Flax module, or its class",
-  "optimizer": "a function of (run, steps)",
-  "schedule": "a function of (run, steps)",
-  "loss": "a function of (outputs, targets)",
-  "predict": "a function of outputs",
-}
+AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
 PRECISIONS = ("auto", "float32", "bfloat16")
 TRAINABLE = ("all", "last")
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
@@ -122,12 +115,12 @@ class Recipe:
       object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
     if self.start_from is not None and "://" not in self.start_from:
       object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
-    for field, allowed in CHOICES.items():
+    for field, (allowed, other) in CHOICES.items():
       if objects.is_name(value := getattr(self, field)):
         one_of(f"{field} of recipe {self.name!r}:", value, allowed)
       elif not (callable(value) or isinstance(value, str | objects.Named)):
         given = f"{field} is {value!r:.100}"
-        raise Mistake(f"{given}: give a name ({', '.join(allowed)}), package.module:name, or {OBJECTS[field]}")
+        raise Mistake(f"{given}: give a name ({', '.join(allowed)}), package.module:name, or {other}")
     one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
     one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)
@@ -161,7 +154,7 @@ class Recipe:
 
   def _check_together(self) -> None:
     """`Mistake` where one field leaves another without effect."""
-    optimizer, schedule = (getattr(self, field) not in CHOICES[field] for field in ("optimizer", "schedule"))
+    optimizer, schedule = (not objects.is_name(value) for value in (self.optimizer, self.schedule))
     for wrong, said in (
       (bool(self.milestones) != (self.schedule == "step"), "milestones go with schedule 'step': give both or neither"),
       (self.label_smoothing and self.loss != "cross_entropy", "label_smoothing is of the loss cross_entropy alone"),
