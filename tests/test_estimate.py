@@ -391,6 +391,7 @@ def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   assert few.seconds > flops(LINEAR) / TARGETS["v5e"].flops
 
 
+@pytest.mark.slow
 def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, capsys):
   monkeypatch.setitem(choice.CANDIDATES, "tpu", (("grouped", 65536), ("sequential", 65536)))
   recipe = LINEAR.replace(batch_size=1000)

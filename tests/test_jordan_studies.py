@@ -64,6 +64,7 @@ def test_more_runs_of_each_task_extend_the_table():
 
 
 @pytest.mark.unoptimized
+@pytest.mark.slow
 def test_binary_tasks_equal_loops_over_the_stored_runs(tmp_path):
   runs, every = 3, 64
   maps = campaigns.label_maps()[::every]

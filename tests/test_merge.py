@@ -117,6 +117,7 @@ def test_data_that_lay_elsewhere(tmp_path, monkeypatch):
   assert vs.replay(tmp_path / "m", 1).same
 
 
+@pytest.mark.slow
 def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(parts, tmp_path, capsys):
   a = tmp_path / "a"
   train(a, vs.Runs.independent(2))

@@ -44,6 +44,7 @@ def wrong(sat, epochs):
   return np.concatenate([p.predictions.values != p.labels.values for p in parts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", EPOCHS)
 def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
