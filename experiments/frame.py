@@ -31,6 +31,7 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
@@ -414,7 +415,7 @@ def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: s
 
 
 def drawn(module: ModuleType, numbers: Any) -> bytes:
-  """A figure as PNG."""
+  """A figure as PNG, of 256 colours."""
   panels = getattr(module, "PANELS", 1)
   lines = -(-panels // 3)
   columns = -(-panels // lines)
@@ -423,9 +424,10 @@ def drawn(module: ModuleType, numbers: Any) -> bytes:
   for ax in axes[panels:]:
     ax.set_axis_off()
   module.plot(numbers, axes[:panels])
-  stream = io.BytesIO()
+  stream, small = io.BytesIO(), io.BytesIO()
   figure.savefig(stream, dpi=100)
-  return stream.getvalue()
+  Image.open(stream).convert("RGB").quantize().save(small, "PNG")
+  return small.getvalue()
 
 
 def show(table: Table) -> None:
