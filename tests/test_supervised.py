@@ -180,6 +180,7 @@ class Net(nn.Module):
 class OwnLinear(nnx.Module):
   def __init__(self, num_classes, *, rngs):
     self.last = nnx.Linear(6, num_classes, rngs=rngs)
+    # Flax 0.11 takes plain lists.
     self.blocks = getattr(nnx, "List", list)([nnx.Linear(16, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)])
 
   def __call__(self, x):
