@@ -55,19 +55,20 @@ def _turned(w):
 
 
 def _strided_input_gradient(window, x, w, dy):
-  """Pixels whose place has the same remainder by the stride see the same kernel elements: one convolution for each
-  remainder, and the results interleaved."""
-  strides, out = window.strides, dy.shape[1:-1]
-  rank, n, channels = len(strides), len(x), x.shape[-1]
-  padded = [size + low + high for size, (low, high) in zip(x.shape[1:-1], window.padding, strict=True)]
-  places = [-(-size // s) for size, s in zip(padded, strides, strict=True)]
+  """Pixels whose place has the same remainder by the stride, a phase, see the same kernel elements: one convolution
+  for each phase, and the results interleaved."""
+  strides, rank, n, channels = window.strides, len(window.strides), len(x), x.shape[-1]
+  places = [-(-size // s) for size, s in zip(x.shape[1:-1], strides, strict=True)]
   parts = []
-  for phase in itertools.product(*(range(s) for s in strides)):
-    kernel = w[tuple(slice(first, None, s) for first, s in zip(phase, strides, strict=True))]
+  for phase in itertools.product(*map(range, strides)):
+    # How far beyond its own place a pixel's first kernel element sees, and which element that is.
+    leads, firsts = zip(*(divmod(p + low, s) for p, (low, _), s in zip(phase, window.padding, strides, strict=True)))
+    kernel = w[tuple(slice(first, None, s) for first, s in zip(firsts, strides, strict=True))]
     if kernel.size == 0:
       parts.append(jnp.zeros((n, *places, channels), x.dtype))
       continue
-    padding = tuple((k - 1, p - o) for k, p, o in zip(kernel.shape, places, out, strict=False))
+    sizes = zip(kernel.shape, leads, places, dy.shape[1:-1], strict=False)
+    padding = tuple((k - 1 - lead, p - o + lead) for k, lead, p, o in sizes)
     plain = dataclasses.replace(window, strides=(1,) * rank, padding=padding, dtype=x.dtype)
     parts.append(plain.lax(dy, _turned(kernel)))
   # (phases..., n, places..., channels) to (n, place, phase, place, phase, ..., channels)
@@ -75,8 +76,7 @@ def _strided_input_gradient(window, x, w, dy):
   interleaved = [axis for d in range(rank) for axis in (rank + 1 + d, d)]
   pixels = phased.transpose(rank, *interleaved, 2 * rank + 1)
   pixels = pixels.reshape(n, *(p * s for p, s in zip(places, strides, strict=True)), channels)
-  spatial = (slice(low, low + size) for size, (low, _) in zip(x.shape[1:-1], window.padding, strict=True))
-  return pixels[(slice(None), *spatial)]
+  return pixels[:, *(slice(size) for size in x.shape[1:-1])]
 
 
 def kernel_gradient(window, x, w, dy):
