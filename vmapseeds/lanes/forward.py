@@ -8,6 +8,7 @@ written as plain convolutions of rearranged arrays. Images are (n, *spatial, in)
 import dataclasses
 import itertools
 
+import jax
 import jax.numpy as jnp
 
 from vmapseeds.lanes import im2col
@@ -55,22 +56,14 @@ def _turned(w):
 
 
 def _strided_input_gradient(window, x, w, dy):
-  """Pixels whose place has the same remainder by the stride, a phase, see the same kernel elements: one convolution
-  for each phase, and the results interleaved."""
+  """That of each phase, interleaved."""
   strides, rank, n, channels = window.strides, len(window.strides), len(x), x.shape[-1]
   places = [-(-size // s) for size, s in zip(x.shape[1:-1], strides, strict=True)]
-  parts = []
-  for phase in itertools.product(*map(range, strides)):
-    # How far beyond its own place a pixel's first kernel element sees, and which element that is.
-    leads, firsts = zip(*(divmod(p + low, s) for p, (low, _), s in zip(phase, window.padding, strides, strict=True)))
-    kernel = w[tuple(slice(first, None, s) for first, s in zip(firsts, strides, strict=True))]
-    if kernel.size == 0:
-      parts.append(jnp.zeros((n, *places, channels), x.dtype))
-      continue
-    sizes = zip(kernel.shape, leads, places, dy.shape[1:-1], strict=False)
-    padding = tuple((k - 1 - lead, p - o + lead) for k, lead, p, o in sizes)
-    plain = dataclasses.replace(window, strides=(1,) * rank, padding=padding, dtype=x.dtype)
-    parts.append(plain.lax(dy, _turned(kernel)))
+  parts = [
+    jnp.zeros((n, *places, channels), x.dtype) if w[elements].size == 0
+    else input_gradient(plain, x, w[elements], dy)
+    for _, elements, plain in _phases(window, x, w)
+  ]  # fmt: skip
   # (phases..., n, places..., channels) to (n, place, phase, place, phase, ..., channels)
   phased = jnp.stack(parts).reshape(*strides, n, *places, channels)
   interleaved = [axis for d in range(rank) for axis in (rank + 1 + d, d)]
@@ -79,17 +72,43 @@ def _strided_input_gradient(window, x, w, dy):
   return pixels[:, *(slice(size) for size in x.shape[1:-1])]
 
 
+def _phases(window, x, w):
+  """A strided convolution as a sum of plain ones, as pixels whose place has the same remainder by the stride see the
+  same kernel elements: the slices of pixels and of elements, and the window, for each remainder."""
+  for phase in itertools.product(*map(range, window.strides)):
+    pixels, elements, padding = [], [], []
+    sizes = zip(x.shape[1:-1], window.out_spatial(x, w), w.shape, window.dilation, window.padding, strict=False)
+    for p, s, (size, out, k, d, (low, _)) in zip(phase, window.strides, sizes, strict=True):
+      # A pixel is first seen from as many places ahead of its own, by that element.
+      ahead, first = divmod(p + low, s)
+      pixels.append(slice(p, None, s))
+      elements.append(slice(first, None, s))
+      padding.append((ahead, out + ((k - first - 1) // s) * d - ahead - -(-size // s)))
+    yield tuple(pixels), tuple(elements), dataclasses.replace(window, strides=(1,) * len(phase), padding=tuple(padding))
+
+
 def kernel_gradient(window, x, w, dy):
   """The gradient with respect to the kernel: channels become images, images channels, and `dy` is the kernel."""
-  if window.groups > 1 or set(window.strides) != {1}:
+  strided = set(window.strides) != {1}
+  if window.groups > 1 or (strided and set(window.dilation) != {1}):
     return im2col.kernel_gradient(window, x, w, dy)
   accumulated = jnp.promote_types(x.dtype, jnp.float32)
-  swapped = dataclasses.replace(window, strides=window.dilation, dilation=window.strides, dtype=accumulated)
+  ends = [(0, -size % s) for size, s in zip(x.shape[1:-1], window.strides, strict=True)]
+  phases = [phase for phase in _phases(window, x, w) if w[phase[1]].size]
 
   def block(x, dy):
-    images = jnp.moveaxis(jnp.moveaxis(x, -1, 0), 1, -1)
-    return swapped.lax(images, jnp.moveaxis(dy, 0, -2))
+    images = jnp.pad(jnp.moveaxis(jnp.moveaxis(x, -1, 0), 1, -1), ((0, 0), *ends, (0, 0)))
+    dy = jnp.moveaxis(dy, 0, -2)
+    swapped = dict(strides=window.dilation, dilation=(1,) * len(ends), dtype=accumulated)
+    return [dataclasses.replace(plain, **swapped).lax(images[:, *pixels], dy) for pixels, _, plain in phases]
 
   blocks = im2col.blocks(len(x), GRADIENT_IMAGES)
   blocks = blocks if len(x) // blocks >= GRADIENT_IMAGES // 4 else 1
-  return jnp.moveaxis(im2col.sum_over(blocks, block, x, dy), 0, -2).astype(w.dtype)
+  parts = im2col.sum_over(blocks, block, x, dy)
+  # Each part where its elements are, and zeros elsewhere.
+  dw = []
+  for part, (_, elements, _) in zip(parts, phases, strict=True):
+    edges = zip(elements, w.shape, part.shape[1:], window.strides, strict=False)
+    edges = [(e.start, k - e.start - (taps - 1) * s - 1, s - 1) for e, k, taps, s in edges]
+    dw.append(jax.lax.pad(jnp.moveaxis(part, 0, -2), jnp.zeros((), part.dtype), [*edges, (0, 0, 0), (0, 0, 0)]))
+  return sum(dw).astype(w.dtype)

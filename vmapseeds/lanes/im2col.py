@@ -70,12 +70,12 @@ def in_turn(blocks, function, a):
 
 
 def sum_over(blocks, function, x, dy):
-  """The sum of `function(x, dy)` over blocks of images."""
+  """The sum of `function(x, dy)`, an array or several, over blocks of images."""
   if blocks == 1:
     return function(x, dy)
   parts = (split(x, blocks), split(dy, blocks))
-  zeros = jnp.zeros_like(jax.eval_shape(function, *jax.tree.map(lambda a: a[0], parts)))
-  return jax.lax.scan(lambda sum, part: (sum + function(*part), None), zeros, parts)[0]
+  zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, *jax.tree.map(lambda a: a[0], parts)))
+  return jax.lax.scan(lambda sum, part: (jax.tree.map(jnp.add, sum, function(*part)), None), zeros, parts)[0]
 
 
 def _views(x_shape, w, window, out_spatial):
