@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from vmapseeds.lanes import im2col
 
-# With fewer input channels than this the kernel has too little to load at once, and im2col is faster.
+# With fewer input channels than this the kernel has too little to load at once.
 FEW_CHANNELS = 8
 # Images a block of the kernel gradient: as many as fill a vector register, so that what is rearranged stays in cache.
 GRADIENT_IMAGES = 16
@@ -24,7 +24,7 @@ def forward(window, x, w):
   if x.shape[-1] == 1:
     return _one_channel(window, x, w)
   if x.shape[-1] < FEW_CHANNELS:
-    return im2col.forward(window, x, w)
+    return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(window, x, w)
   return window.lax(x, w)
 
 
@@ -37,6 +37,25 @@ def _one_channel(window, x, w):
 
   # In blocks, because XLA would repeat a plain sum in every loop that reads it.
   return im2col.in_turn(im2col.blocks(len(x), len(x) // 2), block, x)
+
+
+def _pairs(window, x, w):
+  """With two pixels of an output row as channels of one: more of them for the kernel to compute at once, worth the
+  zeros in it."""
+  *strides, stride = window.strides
+  *rows, (low, _) = window.padding
+  *kernel, width, channels, features = w.shape
+  out = window.out_spatial(x, w)
+  pairs, size = -(-out[-1] // 2), 2 * stride  # of outputs in a row, and how many pixels lie between two of them
+  taps = -(-(stride + width) // size)
+  edges = [(low, (pairs + taps - 1) * size - low - x.shape[-2], 0), (0, 0, 0)]
+  x = jax.lax.pad(x, jnp.zeros((), x.dtype), [*[(0, 0, 0)] * len(out), *edges])
+  x = x.reshape(*x.shape[:-2], pairs + taps - 1, size * channels)
+  ends = [(begin, taps * size - width - begin) for begin in (0, stride)]
+  w = jnp.concatenate([jnp.pad(w, (*[(0, 0)] * len(kernel), end, (0, 0), (0, 0))) for end in ends], -1)
+  w = w.reshape(*kernel, taps, size * channels, 2 * features)
+  y = dataclasses.replace(window, strides=(*strides, 1), padding=(*rows, (0, 0))).lax(x, w)
+  return y.reshape(len(x), *out[:-1], 2 * pairs, features)[..., : out[-1], :]
 
 
 def input_gradient(window, x, w, dy):

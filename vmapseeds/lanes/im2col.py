@@ -56,16 +56,11 @@ def input_gradient(window, x, w, dy):
   return in_turn(_blocks(x, w, window), block, dy)
 
 
-def split(a, blocks):
-  """`a` as (blocks, rows of a block, ...)."""
-  return a.reshape(blocks, len(a) // blocks, *a.shape[1:])
-
-
 def in_turn(blocks, function, a):
   """`function(a)`, one block of images after another."""
   if blocks == 1:
     return function(a)
-  out = jax.lax.map(function, split(a, blocks))
+  out = jax.lax.map(function, a.reshape(blocks, len(a) // blocks, *a.shape[1:]))
   return out.reshape(len(a), *out.shape[2:])
 
 
@@ -73,9 +68,14 @@ def sum_over(blocks, function, x, dy):
   """The sum of `function(x, dy)`, an array or several, over blocks of images."""
   if blocks == 1:
     return function(x, dy)
-  parts = (split(x, blocks), split(dy, blocks))
-  zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, *jax.tree.map(lambda a: a[0], parts)))
-  return jax.lax.scan(lambda sum, part: (jax.tree.map(jnp.add, sum, function(*part)), None), zeros, parts)[0]
+  images = len(x) // blocks
+
+  def part(block):
+    # Slices of the arrays themselves: XLA would write arrays split beforehand once more than what else reads them.
+    return function(*(jax.lax.dynamic_slice_in_dim(a, block * images, images) for a in (x, dy)))
+
+  zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(part, 0))
+  return jax.lax.fori_loop(0, blocks, lambda block, sum: jax.tree.map(jnp.add, sum, part(block)), zeros)
 
 
 def _views(x_shape, w, window, out_spatial):

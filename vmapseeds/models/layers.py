@@ -160,8 +160,9 @@ class ConvReluPool(nn.Module):
 class NormReluPool(nn.BatchNorm):
   """Batch norm, ReLU and size × size pooling.
 
-  In training on accelerators with a derivative rule of its own. Pooling comes first there, as norm and ReLU keep the
-  order of pixels (a negative scale turns it round): they and the sums of the gradient have fewer pixels to go over.
+  In training with a derivative rule of its own that goes over the pixels as few times as there can be. Pooling comes
+  first there, as norm and ReLU keep the order of pixels (a negative scale turns it round): they and the sums of the
+  gradient have fewer pixels to go over.
   """
 
   size: int = 1
@@ -171,7 +172,7 @@ class NormReluPool(nn.BatchNorm):
     self, x: Float[Array, "batch height width channels"], train: bool
   ) -> Float[Array, "batch h w channels"]:
     whole = x.shape[1] % self.size == x.shape[2] % self.size == 0
-    if platform() == "cpu" or not (train and whole) or self.is_initializing():
+    if not (train and whole) or self.is_initializing():
       x = nn.relu(super().__call__(x, use_running_average=not train))
       return max_pool(x, self.size) if self.size > 1 else x
     params, stats = self.variables["params"], self.variables["batch_stats"]
@@ -198,8 +199,9 @@ def _norm_relu_pool_forward(size, epsilon, x, scale, bias):
   pooled, which = x, None
   if size > 1:
     sign = jnp.where(scale < 0, -1, 1).astype(x.dtype)
-    largest, which = _largest([pixel * sign for pixel in _pixels(_tiles(x, size, 0), 0)])
-    pooled = _images(largest * sign, 0)
+    ahead = _ahead(x)
+    largest, which = _largest([pixel * sign for pixel in _pixels(_tiles(x, size, ahead), ahead)])
+    pooled = _images(largest * sign, ahead)
   y = nn.relu((pooled * slope + shift).astype(x.dtype))
   return (y, mean, var), (x, pooled, which, scale, mean, reciprocal, shift)
 
@@ -213,10 +215,11 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   dscale = ((d * pooled.astype(jnp.float32)).sum(axes) - mean * dbias) * reciprocal
   # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), as few operations a pixel as there can be.
   line = slope * reciprocal * dscale / n
+  ahead = _ahead(x)
   if size > 1:
-    x, d = _tiles(x, size, 0), _placed(_rows_at(0, d), which, size, 0)
+    x, d = _tiles(x, size, ahead), _placed(_rows_at(ahead, d), which, size, ahead)
   dx = (slope * d - line * x - (slope * dbias / n - line * mean)).astype(x.dtype)
-  return _joined(dx, 0) if size > 1 else dx, dscale, dbias
+  return _joined(dx, ahead) if size > 1 else dx, dscale, dbias
 
 
 _norm_relu_pool.defvjp(_norm_relu_pool_forward, _norm_relu_pool_backward)
