@@ -54,6 +54,7 @@ def trained(monkeypatch):
   return rows
 
 
+@pytest.mark.slow
 def test_a_killed_campaign_equals_an_undisturbed_one(tmp_path):
   outcome = kills.killed(tmp_path, LINEAR, 120, kills=5, seed=2)
   assert outcome.kills  # how many of them hit depends on how fast the machine is
