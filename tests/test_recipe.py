@@ -1,6 +1,7 @@
 """Recipes: frozen, named, overridable, and back from JSON."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -93,6 +94,14 @@ def test_numbers_and_names_of_other_libraries_become_plain_ones(tmp_path):
   for field in FIELDS:
     assert repr(getattr(recipe, field)) == repr(getattr(plain, field))
   assert vs.Recipe.from_json(recipe.to_json()) == plain
+
+
+def test_a_recipe_is_read_without_what_has_a_default():
+  given = {"name": "r", "dataset": "digits", "model": "linear", "epochs": 1, "batch_size": 2}
+  assert vs.Recipe.from_json(json.dumps({**given, "lr": 0.1})) == vs.Recipe(**given, lr=0.1)
+  del given["model"]
+  with pytest.raises(vs.Mistake, match="the recipe lacks model: give every field that has no default"):
+    vs.Recipe.from_json(json.dumps(given))
 
 
 def test_an_unknown_field_is_a_type_error_that_names_the_nearest():

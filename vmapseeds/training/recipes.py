@@ -215,7 +215,7 @@ class Recipe:
 
 
 FIELDS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name != "origin")
-REQUIRED = tuple(f.name for f in dataclasses.fields(Recipe) if f.default is dataclasses.MISSING)
+REQUIRED = tuple(f.name for f in dataclasses.fields(Recipe) if f.default is f.default_factory is dataclasses.MISSING)
 _HINTS = typing.get_type_hints(Recipe)
 
 
