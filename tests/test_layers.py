@@ -14,23 +14,24 @@ from vmapseeds.models.layers import NormReluPool, conv_relu_pool, max_pool
 
 # Few different values, so that most tiles have ties; odd sizes, whose remainder is dropped.
 SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9, 2), 3), ((4, 6, 2), 2)]
+WIDE = (1, 17, 17, 40), 17  # more pixels in a tile than a byte or bfloat16 counts
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def value_and_gradient(pool, x, size):
   """The pooled images, and the gradient of a sum that weighs each of them differently."""
   y, vjp = jax.vjp(lambda x: pool(x, size), x)
-  return y, vjp(jnp.arange(1.0, y.size + 1).reshape(y.shape))[0]
+  return y, vjp(jnp.arange(1.0, y.size + 1, dtype=x.dtype).reshape(y.shape))[0]
 
 
 def library(x, size):
   return nn.max_pool(x, (size, size), (size, size))
 
 
-@pytest.mark.parametrize("platform", ["cpu", "tpu"])
-@pytest.mark.parametrize(("shape", "size"), SHAPES)
-def test_max_pool_is_that_of_flax(platform, shape, size):
-  x = jnp.asarray(np.random.default_rng(0).integers(0, 3, shape), jnp.float32)
+@pytest.mark.parametrize(("platform", "dtype"), [("cpu", "float32"), ("tpu", "float32"), ("tpu", "bfloat16")])
+@pytest.mark.parametrize(("shape", "size"), [*SHAPES, WIDE])
+def test_max_pool_is_that_of_flax(platform, dtype, shape, size):
+  x = jnp.asarray(np.random.default_rng(0).integers(0, 3, shape), dtype)
   with lanes.compiling_for(platform):
     ours = value_and_gradient(max_pool, x, size)
     lanewise = jax.vmap(lambda x: value_and_gradient(max_pool, x, size))(jnp.stack([x, -x]))

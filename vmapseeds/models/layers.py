@@ -6,6 +6,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Real
 
 from vmapseeds.lanes.convolution import conv_general_dilated
@@ -58,23 +59,26 @@ def _pixels(tiles, ahead):
 
 def _largest(pixels):
   """The largest of some arrays, and which it is of: the first of equal ones."""
-  largest, which = pixels[0], jnp.int8(0)
+  # A TPU finds both in one pass if they have one type and are wanted at once. In bfloat16 257 is not a number.
+  tpu = platform() == "tpu" and len(pixels) <= 256
+  number = pixels[0].dtype.type if tpu else np.min_scalar_type(-len(pixels)).type
+  largest, which = pixels[0], jnp.zeros_like(pixels[0], number)
   for i, pixel in enumerate(pixels[1:], 1):
-    which = jnp.where(pixel > largest, jnp.int8(i), which)
+    which = jnp.where(pixel > largest, number(i), which)
     largest = jnp.maximum(largest, pixel)
-  return largest, jnp.broadcast_to(which, largest.shape)
+  return jax.lax.optimization_barrier((largest, which)) if tpu else (largest, which)
 
 
 def _placed(values, which, size, ahead):
   """Tiles of zeros but for a value each, at the pixel that `which` says."""
-  pixels = jnp.arange(size * size, dtype=jnp.int8).reshape(size, 1, size, *(1,) * (values.ndim - ahead - 2))
+  pixels = jnp.arange(size * size, dtype=which.dtype).reshape(size, 1, size, *(1,) * (values.ndim - ahead - 2))
   which, values = (jnp.expand_dims(a, (ahead + 1, ahead + 3)) for a in (which, values))
   return jnp.where(pixels == which, values, 0)
 
 
 def _joined(tiles, ahead):
-  """Tiles as images. On accelerators they are written at once, or XLA writes what is repeated in them first."""
-  tiles = tiles if platform() == "cpu" else jax.lax.optimization_barrier(tiles)
+  """Tiles as images. For a TPU they are written at once, or XLA writes what is repeated in them first."""
+  tiles = jax.lax.optimization_barrier(tiles) if platform() == "tpu" else tiles
   h, size, w, _ = tiles.shape[ahead : ahead + 4]
   return _images(tiles.reshape(*tiles.shape[:ahead], h * size, w * size, *tiles.shape[ahead + 4 :]), ahead)
 

@@ -44,15 +44,16 @@ def translate(size: int, border: str = "constant") -> Step:
   """Shifts by a uniform whole number of pixels in [-size, size] each way; the border is black or reflects."""
 
   def apply(image: Image, corner: Draw, fill: Fill) -> Image:
-    shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
     if platform() == "cpu":
+      shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
       return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
     # Accelerators run dynamic slices one image at a time: so choose among static ones, of rows, then of columns.
     for axis, start in enumerate(corner):
       length = image.shape[axis]
-      slices = [jax.lax.slice_in_dim(shifted, i, i + length, axis=axis) for i in range(2 * size + 1)]
-      shifted = jax.lax.select_n(start, *slices)
-    return shifted
+      bordered = jnp.pad(image, [(size, size) if axis == other else (0, 0) for other in range(3)], mode=border)
+      slices = [jax.lax.slice_in_dim(bordered, i, i + length, axis=axis) for i in range(2 * size + 1)]
+      image = jax.lax.select_n(start, *slices)
+    return image
 
   return Step(lambda key, height, width: jax.random.randint(key, (2,), 0, 2 * size + 1), apply)
 

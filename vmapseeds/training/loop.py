@@ -159,12 +159,13 @@ def poke_place(params: PyTree[Float[Array, "..."]], key: Key[Array, ""]) -> Int[
 def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]) -> PyTree:
   """`params` with the weight at `place` multiplied by `factor`."""
   leaves, structure = jax.tree.flatten(params)
+  before = 0
   for i, leaf in enumerate(leaves):
     if leaf.ndim > 1:
       # Not an indexed update, for which a TPU would lay every weight out anew.
-      here = jnp.arange(leaf.size).reshape(leaf.shape) == place
+      here = before + jnp.arange(leaf.size).reshape(leaf.shape) == place
       leaves[i] = jnp.where(here, leaf * factor, leaf)
-      place -= leaf.size
+      before += leaf.size
   return jax.tree.unflatten(structure, leaves)
 
 
