@@ -115,8 +115,8 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     f"The CPU's column is measured, on {dates}: processor time.{loaded}",
     "An accelerator's is what its compiler estimates for a program that never ran there, right within a factor of 3 or",
     "so: the best of the forms that were compiled. For the H100, whose compiler estimates nothing, it is bytes and",
-    "products at its roofs, times two, and 2 µs a launch. The paper's is 58.5 A100-seconds a run, as quoted. A dash: not",
-    "measured or not compiled yet.\n",
+    "products at its roofs, times two, and 2 µs a launch. The paper's is 58.5 A100-seconds a run, as quoted. A dash:",
+    "not measured, or not compiled yet.\n",
     *tables,
     f"{common.conditions(where, command)}\n",
   ))  # fmt: skip
