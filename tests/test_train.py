@@ -124,8 +124,9 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
   assert not still_sliced, "there a slice for each image is a loop over images"
 
 
+LONGER = (pytest.mark.slow, pytest.mark.unoptimized)
 # ResNet-9 as users compile it: its tolerance was found there.
-MARKS = {"resnet9_cifar10": pytest.mark.slow, "nin_cifar10": (pytest.mark.slow, pytest.mark.unoptimized)}
+MARKS = {"resnet9_cifar10": pytest.mark.slow, "cnn_cifar10_binary": LONGER, "nin_cifar10": LONGER}
 COMPILED = [pytest.param(name, marks=MARKS.get(name, pytest.mark.unoptimized)) for name in CASES]
 
 
@@ -353,7 +354,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
 
 
 def test_zero_epochs_is_initialisation():
-  recipe = vs.recipe("digits_cnn", epochs=0)
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=0)
   data, runs = examples(n=40), vs.Runs.independent(2)
   table = runs.lanes(recipe, 40)
 
