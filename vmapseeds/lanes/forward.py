@@ -21,22 +21,9 @@ GRADIENT_IMAGES = 16
 
 def forward(window, x, w):
   """The convolution of images and kernel."""
-  if x.shape[-1] == 1:
-    return _one_channel(window, x, w)
   if x.shape[-1] < FEW_CHANNELS:
     return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(window, x, w)
   return window.lax(x, w)
-
-
-def _one_channel(window, x, w):
-  """One product a kernel element, all in one loop over pixels."""
-
-  def block(x):
-    taps = zip(im2col.views(window, x, w), w.reshape(-1, w.shape[-1]), strict=True)
-    return sum(view * tap for view, tap in taps).astype(window.dtype or x.dtype)
-
-  # In blocks, because XLA would repeat a plain sum in every loop that reads it.
-  return im2col.in_turn(im2col.blocks(len(x), len(x) // 2), block, x)
 
 
 def _pairs(window, x, w):
@@ -75,25 +62,23 @@ def _turned(w):
 
 
 def _strided_input_gradient(window, x, w, dy):
-  """That of each phase, interleaved."""
-  strides, rank, n, channels = window.strides, len(window.strides), len(x), x.shape[-1]
-  places = [-(-size // s) for size, s in zip(x.shape[1:-1], strides, strict=True)]
-  parts = [
-    jnp.zeros((n, *places, channels), x.dtype) if w[elements].size == 0
-    else input_gradient(plain, x, w[elements], dy)
-    for _, elements, plain in _phases(window, x, w)
-  ]  # fmt: skip
-  # (phases..., n, places..., channels) to (n, place, phase, place, phase, ..., channels)
-  phased = jnp.stack(parts).reshape(*strides, n, *places, channels)
-  interleaved = [axis for d in range(rank) for axis in (rank + 1 + d, d)]
-  pixels = phased.transpose(rank, *interleaved, 2 * rank + 1)
-  pixels = pixels.reshape(n, *(p * s for p, s in zip(places, strides, strict=True)), channels)
-  return pixels[:, *(slice(size) for size in x.shape[1:-1])]
+  """That of each phase, where its pixels are."""
+  return sum(
+    _put(input_gradient(plain, x, w[elements], dy), (slice(None), *pixels, slice(None)), x.shape)
+    for pixels, elements, plain in _phases(window, x, w)
+  )
+
+
+def _put(part, slices, shape):
+  """Zeros but for a part at some slices."""
+  places = [(*s.indices(size), size, k) for s, size, k in zip(slices, shape, part.shape, strict=True)]
+  edges = [(start, size - start - (k - 1) * step - 1, step - 1) for start, _, step, size, k in places]
+  return jax.lax.pad(part, jnp.zeros((), part.dtype), edges)
 
 
 def _phases(window, x, w):
   """A strided convolution as a sum of plain ones, as pixels whose place has the same remainder by the stride see the
-  same kernel elements: the slices of pixels and of elements, and the window, for each remainder."""
+  same kernel elements: the slices of pixels and of elements, and the window, for each remainder that has elements."""
   for phase in itertools.product(*map(range, window.strides)):
     pixels, elements, padding = [], [], []
     sizes = zip(x.shape[1:-1], window.out_spatial(x, w), w.shape, window.dilation, window.padding, strict=False)
@@ -103,7 +88,9 @@ def _phases(window, x, w):
       pixels.append(slice(p, None, s))
       elements.append(slice(first, None, s))
       padding.append((ahead, out + ((k - first - 1) // s) * d - ahead - -(-size // s)))
-    yield tuple(pixels), tuple(elements), dataclasses.replace(window, strides=(1,) * len(phase), padding=tuple(padding))
+    if w[tuple(elements)].size:
+      plain = dataclasses.replace(window, strides=(1,) * len(phase), padding=tuple(padding))
+      yield tuple(pixels), tuple(elements), plain
 
 
 def kernel_gradient(window, x, w, dy):
@@ -111,9 +98,13 @@ def kernel_gradient(window, x, w, dy):
   strided = set(window.strides) != {1}
   if window.groups > 1 or (strided and set(window.dilation) != {1}):
     return im2col.kernel_gradient(window, x, w, dy)
+  turned = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(w.shape, window.padding, strict=False))
+  if w.shape[-1] < w.shape[-2] and not strided and set(window.dilation) == {1} and turned == window.padding:
+    # The other way round, as the fast kernel wants many features; not where it took more padding, which it does not do.
+    return _turned(kernel_gradient(window, dy, _turned(w), x))
   accumulated = jnp.promote_types(x.dtype, jnp.float32)
   ends = [(0, -size % s) for size, s in zip(x.shape[1:-1], window.strides, strict=True)]
-  phases = [phase for phase in _phases(window, x, w) if w[phase[1]].size]
+  phases = list(_phases(window, x, w))
 
   def block(x, dy):
     images = jnp.pad(jnp.moveaxis(jnp.moveaxis(x, -1, 0), 1, -1), ((0, 0), *ends, (0, 0)))
@@ -124,10 +115,9 @@ def kernel_gradient(window, x, w, dy):
   blocks = im2col.blocks(len(x), GRADIENT_IMAGES)
   blocks = blocks if len(x) // blocks >= GRADIENT_IMAGES // 4 else 1
   parts = im2col.sum_over(blocks, block, x, dy)
-  # Each part where its elements are, and zeros elsewhere.
-  dw = []
-  for part, (_, elements, _) in zip(parts, phases, strict=True):
-    edges = zip(elements, w.shape, part.shape[1:], window.strides, strict=False)
-    edges = [(e.start, k - e.start - (taps - 1) * s - 1, s - 1) for e, k, taps, s in edges]
-    dw.append(jax.lax.pad(jnp.moveaxis(part, 0, -2), jnp.zeros((), part.dtype), [*edges, (0, 0, 0), (0, 0, 0)]))
-  return sum(dw).astype(w.dtype)
+  rest = (slice(None), slice(None))
+  placed = (
+    _put(jnp.moveaxis(part, 0, -2), (*elements, *rest), w.shape)
+    for part, (_, elements, _) in zip(parts, phases, strict=True)
+  )
+  return sum(placed).astype(w.dtype)
