@@ -13,15 +13,15 @@ import jax.numpy as jnp
 
 from vmapseeds.lanes import im2col
 
-# With fewer input channels than this the kernel has too little to load at once.
-FEW_CHANNELS = 8
+# With fewer products of a channel and a feature than this the kernel has too little to do at once.
+FEW_PRODUCTS = 256
 # Images a block of the kernel gradient: as many as fill a vector register, so that what is rearranged stays in cache.
 GRADIENT_IMAGES = 16
 
 
 def forward(window, x, w):
   """The convolution of images and kernel."""
-  if x.shape[-1] < FEW_CHANNELS:
+  if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
     return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(window, x, w)
   return window.lax(x, w)
 
