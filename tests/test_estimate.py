@@ -328,6 +328,9 @@ def test_products_of_small_networks():
   # Two convolutions of 3×3 and a dense layer; the first convolution has no input gradient.
   first, second, dense = 2 * 64 * 9 * 16, 2 * 16 * 9 * 16 * 32, 2 * 128 * 10
   assert flops(vs.recipe("digits_cnn", batch_size=10)) == 10 * (2 * first + 3 * second + 3 * dense)
+  first, second = 2 * 32**2 * 27 * 32, 2 * 16**2 * 9 * 32 * 16
+  dense = 2 * (8 * 8 * 16 * 64 + 64 * 2)
+  assert flops(vs.recipe("cnn_cifar10_binary", batch_size=10)) == 10 * (2 * first + 3 * second + 3 * dense)
 
 
 def test_products_of_the_flagship():
