@@ -387,6 +387,7 @@ def test_numbers_in_tables():
   assert text == "### t\n\n| a | b |\n| --- | --- |\n| x\\|y | 1 |\n\nnote\n"
 
 
+@pytest.mark.slow
 def test_convolutions_are_timed_in_every_form(tmp_path, monkeypatch, capsys):
   from experiments.benchmarks import convolutions
 

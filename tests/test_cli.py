@@ -313,6 +313,7 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   assert err == "interrupted: what was written stays; the same command goes on from there\n"
 
 
+@pytest.mark.slow
 def test_bench(capsys, monkeypatch, tmp_path):
   from vmapseeds.campaign import benchmark
   from vmapseeds.lanes import LOWERINGS, choice

@@ -81,14 +81,20 @@ def test_blocks_of_images_equal_one_block(monkeypatch):
 
 @pytest.mark.parametrize("lanes", [None, 1])
 @pytest.mark.parametrize("channels", [1, 3, 8])
-@pytest.mark.parametrize(("kernel", "strides", "dilation"), [(3, 1, 1), (5, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 2), (3, 1, 2)])
-def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation):
-  """Each way of `lanes.forward`: few channels, one, strides by phases (some without a kernel element), dilation; with
-  more images than one block of the kernel gradient holds, and a number of them that no block divides."""
+@pytest.mark.parametrize(
+  ("kernel", "strides", "dilation", "padding"),
+  [
+    *((*how, ((2, 1), (0, 3))) for how in [(3, 1, 1), (5, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 2), (3, 1, 2)]),
+    (3, 1, 1, ((1, 1), (1, 1))),
+  ],
+)  # fmt: skip
+def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padding):
+  """Each way of `lanes.forward`: few channels, strides by phases (some without a kernel element), dilation, kernel
+  gradients the other way round; with more images than one of their blocks holds, and a number that no block divides."""
   for images in (17, 32) if lanes == 1 else (5,):
     batch = (lanes or 1, images)
     x, w = random(0, *batch, 7, 6, channels), random(1, lanes or 1, kernel, kernel, channels, 2)
-    options = dict(window_strides=(strides,) * 2, padding=((2, 1), (0, 3)), rhs_dilation=(dilation,) * 2,
+    options = dict(window_strides=(strides,) * 2, padding=padding, rhs_dilation=(dilation,) * 2,
                    dimension_numbers=NHWC)  # fmt: skip
     if lanes:
       check(x, w, **options)

@@ -261,7 +261,7 @@ def test_two_processes_at_once_train_every_run_once(store, reference, tmp_path):
 
 
 @pytest.mark.parametrize(("instant", "done"), [
-  ("at the root", 0), ("before a record", 4)
+  ("at the root", 0), pytest.param("before a record", 4, marks=pytest.mark.slow)
 ])  # fmt: skip
 def test_a_killed_process_is_gone_on_from(instant, done, store, reference, trained, tmp_path, capsys):
   url = store.folder()

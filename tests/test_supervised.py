@@ -96,6 +96,7 @@ def test_other_epochs_evaluate_nothing():
   assert evaluation > 3
 
 
+@pytest.mark.slow
 def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys):
   _, whole = evaluated
   save, table = Checkpoints.save, vs.Runs.independent(4).subset(100)

@@ -550,6 +550,7 @@ def test_a_lane_that_diverges_is_marked_and_its_neighbours_are_untouched():
     jax.tree.map(lambda a, b, r=row: np.testing.assert_array_equal(a[r], b[r]), ours, calm)
 
 
+@pytest.mark.slow
 @pytest.mark.unoptimized
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
   recipe = vs.recipe("digits_cnn", epochs=1, batch_size=6, precision="bfloat16")
