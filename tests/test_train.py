@@ -126,7 +126,7 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
 
 LONGER = (pytest.mark.slow, pytest.mark.unoptimized)
 # ResNet-9 as users compile it: its tolerance was found there.
-MARKS = {"resnet9_cifar10": pytest.mark.slow, "cnn_cifar10_binary": LONGER, "nin_cifar10": LONGER}
+MARKS = {"resnet9_cifar10": pytest.mark.slow, "cnn_cifar10_binary": LONGER, "narrow_cifar10": LONGER, "nin_cifar10": LONGER}
 COMPILED = [pytest.param(name, marks=MARKS.get(name, pytest.mark.unoptimized)) for name in CASES]
 
 
