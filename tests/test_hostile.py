@@ -423,8 +423,8 @@ NPZ = {
   "no x_test": (lambda: zipped(x_test=None), "unknown test set 'test'"),
   "names that climb": (lambda: zipped(x_train=None, more=[("../x_train.npy", npy(TRAIN))]), "lacks x_train and y_train"),
   "an absolute name": (lambda: zipped(y_train=None, more=[("/y_train.npy", npy(TRAIN))]), "lacks x_train and y_train"),
-  "12 TB declared, 192 bytes there": (lambda: zipped(x_train=declared((12, 10**6, 10**6, 1), body=bytes(192))), "cannot be read (MemoryError)"),
-  "12 TB declared of one bit pattern": (lambda: zipped(method=zipfile.ZIP_DEFLATED, x_train=declared((12, 10**6, 10**6, 1))), "cannot be read (MemoryError)"),
+  "12 TB declared, 192 bytes there": (lambda: zipped(x_train=declared((12, 10**6, 10**6, 1), body=bytes(192))), ": give an .npz with x_train"),
+  "12 TB declared of one bit pattern": (lambda: zipped(method=zipfile.ZIP_DEFLATED, x_train=declared((12, 10**6, 10**6, 1))), ": give an .npz with x_train"),
   "more dimensions than numbers go": (lambda: zipped(x_train=declared((0, 10**30))), "error"),
   "negative dimensions": (lambda: zipped(x_train=declared((-12, -4, 4, 1), body=bytes(192))), "is damaged"),
   "70 dimensions": (lambda: zipped(x_train=declared((1,) * 70, body=b"a")), "error"),
@@ -943,7 +943,7 @@ def test_flags_of_experiments(argv, message, refused):
   [
     pytest.param(lambda: None, ["report", "r", b"\xff\xfe"], "is no UTF-8", marks=pytest.mark.slow),
     pytest.param(cut("test/labels/c/0"), ["report", "r"], "an object cannot be read", marks=pytest.mark.slow),
-    (lambda: Path("bad.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()), tiny("dataset=bad.npz", "--out", "new"), "cannot be read (MemoryError)"),
+    (lambda: Path("bad.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()), tiny("dataset=bad.npz", "--out", "new"), ": give an .npz with x_train"),
   ],
 )  # fmt: skip
 def test_as_programs(make, argv, message, work, tmp_path, tmp_path_factory, monkeypatch):
