@@ -100,7 +100,7 @@ def kernel_gradient(window, x, w, dy):
     return im2col.kernel_gradient(window, x, w, dy)
   turned = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(w.shape, window.padding, strict=False))
   if w.shape[-1] < w.shape[-2] and not strided and set(window.dilation) == {1} and turned == window.padding:
-    # The other way round, as the fast kernel wants many features; not where it took more padding, which it does not do.
+    # The other way round, as the fast kernel wants many features; it takes no padding that makes images larger.
     return _turned(kernel_gradient(window, dy, _turned(w), x))
   accumulated = jnp.promote_types(x.dtype, jnp.float32)
   ends = [(0, -size % s) for size, s in zip(x.shape[1:-1], window.strides, strict=True)]
