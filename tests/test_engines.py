@@ -44,10 +44,11 @@ def test_mistakes(flags, said, tmp_path, capsys):
   assert not (tmp_path / "out").exists()
 
 
-def start(out, *flags):
+def start(out, *flags, recipe=TRAIN[1], modules=""):
   environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+  environment["PYTHONPATH"] = os.pathsep.join([str(modules), *sys.path])
   runs = () if "--runs" in flags else ("--runs", str(RUNS))
-  command = [sys.executable, "-m", "vmapseeds.cli", *TRAIN, "--out", str(out), *runs, *flags]
+  command = [sys.executable, "-m", "vmapseeds.cli", "train", recipe, *TRAIN[2:], "--out", str(out), *runs, *flags]
   return subprocess.Popen(
     command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
   )
@@ -62,11 +63,11 @@ def hosts(out, *flags):
   return [start(out, *each, str(i), *flags) for i in range(2)]
 
 
-def first_claim(out, of="[0-9]*"):
-  """Which process trains, once one does, by the claim of its block; or makes the folder."""
+def first_claim(out):
+  """Which process trains, once one does, by the claim of its block."""
   until = time.monotonic() + 180
   while time.monotonic() < until:
-    for claim in Path(out, "blocks").glob(f"{of}.claim"):
+    for claim in Path(out, "blocks").glob("[0-9]*.claim"):
       try:
         return json.loads(claim.read_text())["pid"]
       except (OSError, ValueError):
@@ -140,13 +141,46 @@ def test_a_host_is_killed(tmp_path, alone, killed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("claim", ["folder", "[0-9]*"])
-def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone, claim):
+def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone):
   pytest.importorskip("ray")
   out = tmp_path / "out"
   driver = start(out, "--engine", "ray", "--workers", "2")
-  os.kill(first_claim(out, claim), signal.SIGKILL)
+  os.kill(first_claim(out), signal.SIGKILL)
   said = driver.communicate(timeout=180)[0]
   assert driver.returncode == 0, said
-  assert "a worker died" in said
+  assert "a worker died; block" in said
+  check(out, alone)
+
+
+DYING = """
+import os, pathlib, signal
+import vmapseeds as vs
+from vmapseeds.store.results import Results
+
+recipe = vs.recipe("digits_cnn")
+fill = Results.fill
+
+
+def die_once(results, *args):
+  fill(results, *args)
+  died = pathlib.Path(__file__).with_name("died")
+  if not died.exists():
+    died.write_text(" ".join(path.name for path in results.path.rglob("*")))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+Results.fill = die_once
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_of_a_ray_cluster_is_killed_while_it_makes_the_folder(tmp_path, alone):
+  pytest.importorskip("ray")
+  out, module = tmp_path / "out", tmp_path / "dying.py"
+  module.write_text(DYING)
+  driver = start(out, "--engine", "ray", "--workers", "2", recipe="dying:recipe", modules=tmp_path)
+  said = driver.communicate(timeout=180)[0]
+  assert driver.returncode == 0, said
+  assert f"a worker died while it began {out}" in said
+  assert "folder.claim" in (tmp_path / "died").read_text()
   check(out, alone)
