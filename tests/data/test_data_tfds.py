@@ -382,7 +382,7 @@ def test_without_a_training_set(monkeypatch, tmp_path):
 def test_a_test_set_without_labels(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"train": [(PIXELS, 0)], "test": [(PIXELS, -1)]})
   with pytest.raises(
-    Mistake, match=r"^labels of 'test' of 'own' go from -1 to -1: they must lie in 0 to 1, the class"
+    Mistake, match=r"^targets of 'test' of 'own' go from -1 to -1: classes lie in 0 to 1; where"
   ):
     load("own")
 

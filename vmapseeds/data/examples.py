@@ -2,24 +2,25 @@
 
 import functools
 import hashlib
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int32, Integer, Shaped
+from jaxtyping import Shaped
 
 from vmapseeds.data import shifts
 from vmapseeds.mistakes import Mistake
+
+MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
   """Inputs with their targets; the order is the source's and never changes."""
 
-  inputs: Shaped[np.ndarray, "n ..."]  # of images uint8 or float32, (n, height, width, channels)
-  targets: Shaped[np.ndarray, "n ..."]  # of classes int32, (n,)
+  inputs: Shaped[np.ndarray, "n ..."]  # of images (n, height, width, channels)
+  targets: Shaped[np.ndarray, "n ..."]  # whole numbers are int32; of classes (n,)
 
   def __len__(self) -> int:
     return len(self.targets)
@@ -52,16 +53,18 @@ class Dataset:
   num_classes: Any = "as many as there are"  # kept as a number, or None
 
   def __post_init__(self, test):
-    train = _examples(self.train, "train")
     tests = {"test": test} if test is not None else {}
     tests |= self.tests
     if not tests:
       raise Mistake("the data set has no test set: give test=(inputs, targets)")
-    tests = {name: _examples(given, name) for name, given in tests.items()}
+    train = _examples(self.train, f"'train' of {self.name!r}")
+    tests = {name: _examples(given, f"{name!r} of {self.name!r}") for name, given in tests.items()}
     count = self.num_classes
     if isinstance(count, str):
-      classes = train.targets.ndim == 1 and train.targets.dtype.kind in "iu"
+      classes = train.targets.ndim == 1 and train.targets.dtype.kind == "i"
       count = int(train.targets.max()) + 1 if classes else None
+    if count is not None and count > MOST_CLASSES:
+      raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
     for name, examples in {"train": train, **tests}.items():
       for what in ("inputs", "targets"):
         mine, due = (f"{a.dtype} {a.shape[1:]}" for a in (getattr(examples, what), getattr(train, what)))
@@ -69,8 +72,8 @@ class Dataset:
           raise Mistake(f"{what} of {name!r} of {self.name!r} are {mine}, those of 'train' are {due}: give the same")
       low, high = examples.targets.min(), examples.targets.max()
       if count is not None and not 0 <= low <= high < count:
-        remedy = f"classes lie in 0 to {count - 1}; give num_classes=None where they are none"
-        raise Mistake(f"targets of {name!r} go from {low} to {high}: {remedy}")
+        remedy = f"classes lie in 0 to {count - 1}; where they are none, give a vs.Dataset with num_classes=None"
+        raise Mistake(f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}")
     for name, value in (("train", train), ("tests", tests), ("num_classes", count)):
       object.__setattr__(self, name, value)
 
@@ -100,23 +103,24 @@ class Dataset:
     return chosen if classes is None else relabel(chosen, classes)
 
 
-def _examples(given: Examples | tuple[Any, Any], name: str) -> Examples:
+def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
   """Examples of arrays that fit together, in the precisions that JAX has."""
   if isinstance(given, Examples):
     return given
   try:
     inputs, targets = (np.asarray(array) for array in given)
   except (TypeError, ValueError):
-    raise Mistake(f"{name} is {given!r:.100}: give (inputs, targets), two arrays") from None
-  narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
-  inputs, targets = (a.astype(narrow.get(a.dtype.name, a.dtype), copy=False) for a in (inputs, targets))
+    raise Mistake(f"{where} is {given!r:.100}: give (inputs, targets), two arrays") from None
   if any(a.dtype.kind not in "biuf" or not a.ndim for a in (inputs, targets)):
-    raise Mistake(f"{name} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers")
-  if not all(np.isfinite(a).all() for a in (inputs, targets)):
-    raise Mistake(f"{name} holds NaN or infinite values: give finite ones")
-  if len(inputs) != len(targets) or not len(inputs):
-    raise Mistake(f"{name} has {len(inputs)} inputs and {len(targets)} targets: give as many of each, at least one")
-  return Examples(inputs, targets)
+    raise Mistake(f"{where} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers")
+  if len(inputs) != len(targets) or not inputs.size or not targets.size:
+    shapes = f"inputs {inputs.shape} and targets {targets.shape}"
+    raise Mistake(f"{where} has {shapes}: give as many of each, at least one")
+  if not all(np.isfinite(a).all() for a in (inputs, targets) if a.dtype.kind == "f"):
+    raise Mistake(f"{where} holds NaN or infinite values: give finite ones")
+  narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+  inputs, targets = (a.astype(narrow.get(a.dtype.name, a.dtype.name), copy=False) for a in (inputs, targets))
+  return Examples(inputs, targets.astype(np.int32, copy=False) if targets.dtype.kind in "iu" else targets)
 
 
 def wanted(test_sets: Sequence[str], available: Iterable[str], name: str) -> tuple[str, ...]:
@@ -137,41 +141,26 @@ def wanted(test_sets: Sequence[str], available: Iterable[str], name: str) -> tup
   return tuple(dict.fromkeys("test" if given in shifted else given for given in test_sets))
 
 
-def check_labels(labels: Integer[np.ndarray, " n"], num_classes: int, where: str) -> Int32[np.ndarray, " n"]:
-  """`labels` as int32, or a `Mistake` unless there are some and all lie in 0 to `num_classes` - 1."""
-  if not len(labels):
-    raise Mistake(f"{where} holds no examples: at least one is needed")
-  low, high = int(labels.min()), int(labels.max())
-  if low < 0 or high >= num_classes:
-    raise Mistake(f"labels of {where} go from {low} to {high}: they must lie in 0 to {num_classes - 1}, "
-                  "the classes of the training set")
-  return labels.astype(np.int32)
-
-
 def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
   """The data set with class `c` renamed to `classes[c]` in every set, and dropped where that is -1.
 
   For example (1, 1, 0, -1, -1, 0, 0, 0, 1, 1) makes two classes of CIFAR-10, without cats and deer.
 
   Raises:
-    Mistake: unless `classes` has one whole number for each class and those kept are 0 to K-1 without gaps,
+    Mistake: unless `classes` has one number for each class and those kept are 0 to K-1 without gaps,
       or when a set is left without examples.
   """
-  try:
-    new = [operator.index(c) for c in classes]
-  except TypeError:
-    raise Mistake(f"classes is {classes!r}: give one whole number for each class, -1 to drop it") from None
-  given = ", ".join(map(str, new))
+  given = ", ".join(map(str, classes))
   if dataset.num_classes is None:
     raise Mistake(f"classes is {given}: the targets of {dataset.name!r} are no classes, leave it out")
-  if len(new) != dataset.num_classes:
-    raise Mistake(f"classes is {given}, {len(new)} numbers: give one for each of the {dataset.num_classes} "
+  if len(classes) != dataset.num_classes:
+    raise Mistake(f"classes is {given}, {len(classes)} numbers: give one for each of the {dataset.num_classes} "
                   f"classes of {dataset.name!r}, -1 to drop it")
-  kept = set(new) - {-1}
+  kept = set(classes) - {-1}
   if not kept or kept != set(range(len(kept))):
     raise Mistake(f"classes is {given}: those kept must be 0 to K-1 without gaps, -1 drops a class")
 
-  table = np.array(new, np.int32)
+  table = np.array(classes, np.int32)
 
   def renamed(examples: Examples, where: str) -> Examples:
     labels = table[examples.targets]

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vmapseeds.data.examples import Dataset, Examples, check_labels, wanted
+from vmapseeds.data.examples import Dataset, Examples, wanted
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake
-
-MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
 
 
 def load(
@@ -27,7 +25,7 @@ def load(
     classes: new class of each original one, -1 to drop it, see `relabel`; None keeps them as they are.
 
   Returns:
-    The data set: images as stored (uint8, or float32 from an `.npz`), `tests` in the order of `test_sets`.
+    The data set, `tests` in the order of `test_sets`.
 
   Raises:
     Mistake: one line, for whatever is wrong with the name, the data or the arguments.
@@ -70,26 +68,21 @@ def load_digits() -> Dataset:
 def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   """An `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`, `y_<name>`.
 
-  Images are uint8 or float32: (n, height, width, channels), (n, height, width) for one channel, or (n, width)
-  for one row of one channel. Labels are integers of any dtype, (n,), that number the classes from 0 without
-  gaps.
+  They are as `Dataset` takes them. Images may lack an axis: (n, height, width) have one channel, (n, width) are one row
+  of one channel. Classes are numbered from 0 without gaps.
 
   Raises:
     Mistake: when the file cannot be read or does not hold that. Pickled objects are never loaded.
   """
   arrays = read_npz(path, test_sets)
-  arrays = {split: checked_arrays(*arrays[split], f"{split!r} of {path!r}") for split in arrays}
-  present = np.unique(arrays["train"][1])
-  if not np.array_equal(present, np.arange(len(present))):
+  labels = arrays["train"][1]
+  present = np.unique(labels)
+  if labels.dtype.kind in "iu" and labels.ndim == 1 and not np.array_equal(present, np.arange(len(present))):
     raise Mistake(f"labels of 'train' of {path!r} take {len(present)} values from {present[0]} to "
                   f"{present[-1]}: number the classes 0 to K-1 without gaps")
-  if len(present) > MOST_CLASSES:
-    raise Mistake(f"{path!r} has {len(present)} classes: give at most {MOST_CLASSES}")
-  sets = {}
-  for split, (images, labels) in arrays.items():
-    sets[split] = Examples(images, check_labels(labels, len(present), f"{split!r} of {path!r}"))
-  tests = {split: sets[split] for split in sets if split in ("test", *test_sets)}
-  return Dataset(name=path, train=sets["train"], tests=tests, num_classes=len(present))
+  axes = {2: np.s_[:, None, :, None], 3: np.s_[..., None]}
+  sets = {split: (images[axes.get(images.ndim, ...)], labels) for split, (images, labels) in arrays.items()}
+  return Dataset(name=path, train=sets["train"], tests={s: sets[s] for s in sets if s in ("test", *test_sets)})
 
 
 def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -129,22 +122,3 @@ def check_room(file: zipfile.ZipFile, names: Iterable[str], path: str) -> None:
   needed = sum(info.file_size for info in file.infolist() if info.filename in members)
   if needed > free_host_memory():
     raise Mistake(f"the arrays of {path!r} take {needed / 1e9:.3g} GB, more memory than is free: give smaller ones")
-
-
-def checked_arrays(images: np.ndarray, labels: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
-  """Images with a height and a channel axis, and labels; a `Mistake` unless they are as `load_npz` says."""
-  if images.dtype not in (np.uint8, np.float32):
-    raise Mistake(f"images of {where} are {images.dtype}: give uint8 or float32")
-  if not 2 <= images.ndim <= 4 or 0 in images.shape[1:]:
-    raise Mistake(f"images of {where} have the shape {images.shape}: give (n, height, width, channels), "
-                  "(n, height, width) or (n, width)")
-  if labels.dtype.kind not in "iu":
-    raise Mistake(f"labels of {where} are {labels.dtype}: give integers")
-  if labels.shape != images.shape[:1]:
-    raise Mistake(f"labels of {where} have the shape {labels.shape}: give ({len(images)},), one an image")
-  if not len(labels):
-    raise Mistake(f"{where} holds no examples: at least one is needed")
-  if images.dtype == np.float32 and not np.isfinite(images).all():
-    raise Mistake(f"images of {where} hold NaN or infinite values: give finite ones")
-  shape = {2: (len(images), 1, -1, 1), 3: (*images.shape, 1), 4: images.shape}[images.ndim]
-  return images.reshape(shape), labels

@@ -13,7 +13,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from vmapseeds.data.examples import Dataset, Examples, check_labels, wanted
+from vmapseeds.data.examples import Dataset, wanted
 from vmapseeds.data.tfds_prepare import is_prepared, prepare, quietly, reason
 from vmapseeds.mistakes import Mistake
 
@@ -48,11 +48,10 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   sets = {}
   for split in dict.fromkeys(("train", *test_sets)):
     try:
-      images, labels = read(builder, split)
+      sets[split] = read(builder, split)
     except Exception as error:  # Whatever a damaged or unsupported record file makes the readers raise.
       raise Mistake(f"the {split} set in {str(builder.data_path)!r} cannot be read ({reason(error)}): delete "
                     "that folder to have it prepared again") from error
-    sets[split] = Examples(images, check_labels(labels, num_classes, f"{split!r} of {name!r}"))
   tests = {split: sets[split] for split in test_sets}
   return Dataset(name=name, train=sets["train"], tests=tests, num_classes=num_classes)
 

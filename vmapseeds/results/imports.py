@@ -23,7 +23,7 @@ from jaxtyping import Float, Int, Integer, Shaped
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vmapseeds.data.sources import MOST_CLASSES
+from vmapseeds.data.examples import MOST_CLASSES
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results.description import IMPORTED, new_folder
 from vmapseeds.results.opening import open_results
