@@ -4,6 +4,7 @@ import html
 import io
 import json
 
+import folders
 import numpy as np
 import pytest
 import scipy.stats
@@ -12,7 +13,7 @@ from rich.console import Console
 import vmapseeds as vs
 from vmapseeds import cli, stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.results.description import IMPORTED, new_folder
+from vmapseeds.results.description import IMPORTED
 from vmapseeds.training.runs import SOURCES
 
 EXAMPLES = 20
@@ -28,15 +29,11 @@ def folder(path, accuracies, seeds=None, diverged=(), labels=None, **swept):
     "device_kind": "cpu" if columns else IMPORTED, "lane_width": 1, "lowering": "im2col", "precision": "float32",
     "data_digest": "", "versions": {},
   }  # fmt: skip
-  rows = np.arange(len(accuracies))
-  with new_folder(
-    path, attributes, runs=len(rows), block_runs=4, columns=columns, labels={"test/labels": labels}
-  ) as results:  # fmt: skip
-    results.write(rows, {
-      "diverged": np.isin(rows, diverged), "test/accuracy": np.asarray(accuracies, float),
-      "test/predictions": np.full((len(rows), len(labels)), -1),
-    })  # fmt: skip
-  return path
+  runs = len(accuracies)
+  return folders.folder(
+    path, attributes, block_runs=4, columns=columns, labels=labels, diverged=np.isin(np.arange(runs), diverged),
+    accuracy=np.asarray(accuracies, float), predictions=np.full((runs, len(labels)), -1),
+  )  # fmt: skip
 
 
 def said(*args, **options):

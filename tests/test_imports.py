@@ -399,7 +399,7 @@ def test_import_on_the_command_line(files, arrays, tmp_path, capsys):
     f"7 runs on 23 examples of 5 classes in {tmp_path / 'r'}, mean accuracy {mean:.2%}; "
     f"next: vmapseeds report {tmp_path / 'r'}\n"
   )
-  assert "7/7 runs" in err
+  assert "importing" in err
   results = vs.open_results(tmp_path / "r")
   assert json.loads(results.attrs["recipe"])["name"] == "theirs"
   check(results.drop_vars("logits"), arrays)

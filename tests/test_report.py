@@ -11,6 +11,7 @@ from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
+import folders
 import numpy as np
 import pytest
 import scipy.stats
@@ -24,7 +25,6 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import pages, plots
 from vmapseeds.reports.results_page import COMPARED, Part, context, figures, side_by_side_table
 from vmapseeds.reports.summary import show, summarize
-from vmapseeds.results.description import new_folder
 from vmapseeds.training.runs import SOURCES
 
 NAMES = [
@@ -539,13 +539,10 @@ def saved(path, results):
   columns |= {name: results[name].values for name in results if results[name].dims == ("run",)}
   outcomes = {name: columns.pop(name) for name in ("accuracy", "diverged")}
   attributes = {**results.attrs, "test_sets": ["test"], "sampling": None, "precision": "float32", "data_digest": ""}
-  runs = results.sizes["run"]
-  with new_folder(
-    path, attributes, runs=runs, block_runs=16, columns=columns, labels={"test/labels": results.labels.values}
-  ) as made:  # fmt: skip
-    outcomes = {"diverged": outcomes["diverged"], "test/accuracy": outcomes["accuracy"]}
-    made.write(np.arange(runs), {**outcomes, "test/predictions": results.predictions.values})
-  return path
+  return folders.folder(
+    path, attributes, block_runs=16, columns=columns, labels=results.labels.values,
+    predictions=results.predictions.values, **outcomes,
+  )  # fmt: skip
 
 
 LR = [0.01, 0.02, 0.05, 1e5]

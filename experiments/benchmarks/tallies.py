@@ -38,9 +38,10 @@ from vmapseeds import lanes
 from vmapseeds.cli import mistakes
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.reports import results_page
-from vmapseeds.results.description import counts_of, of_runs
+from vmapseeds.results.description import counts_of
 from vmapseeds.stats import Tallies, tallies, tally_blocks
 from vmapseeds.store.folders import made
+from vmapseeds.store.layout import array
 from vmapseeds.store.results import Results
 
 MADE = 8  # steps of different predictions
@@ -152,8 +153,9 @@ def reports(flags: Flags) -> list[dict]:
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     outputs = {
-      "diverged": of_runs(bool), "test/predictions": of_runs(np.int8, example=flags.examples),
-      "test/accuracy": of_runs(np.float64), "test/half_errors": of_runs(np.int32, half=2),
+      "diverged": array(bool, ["run"], []), "test/accuracy": array(float, ["run"], []),
+      "test/predictions": array(np.int8, ["run", "example"], labels.shape),
+      "test/half_errors": array(np.int32, ["run", "half"], [2]),
       **counts_of({"test": labels}, flags.classes, size, flags.pairs),
     }  # fmt: skip
     with made(

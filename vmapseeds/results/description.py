@@ -11,12 +11,10 @@ Runs that were imported (`vmapseeds.results.imports`) have no seed and none dive
 `name`, `dataset` (None), `test_sets` and `imported`: file, shape and dtype of each array that came.
 """
 
-import contextlib
 import os
 from collections.abc import Container, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from vmapseeds.mistakes import Mistake
@@ -90,7 +88,7 @@ def open_or_create(
 def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
   """What a description says of what is stored of each run."""
   return {
-    name: of_runs(leaf.dtype, **dict(zip(task.dimensions(name, len(leaf.shape)), leaf.shape, strict=True)))
+    name: array(leaf.dtype, ("run", *task.dimensions(name, len(leaf.shape))), leaf.shape)
     for name, leaf in task.outputs(runs).items()
   }
 
@@ -99,11 +97,10 @@ def counts_of(tallied: Mapping[str, np.ndarray], num_classes: int, block_runs: i
   """What a description says of what is counted over the runs of each write, none more than a block has."""
   found, dtype = {}, np.min_scalar_type(block_runs)
   for name, labels in tallied.items():
-    shape = jax.ShapeDtypeStruct((0, len(labels), num_classes), dtype)
-    found[f"{name}/votes"] = array(shape, "write", "example", "class")
+    found[f"{name}/votes"] = array(dtype, ("write", "example", "class"), (len(labels), num_classes))
     if pairs:
-      shape = jax.ShapeDtypeStruct((0, len(labels), len(labels)), dtype)
-      found[f"{name}/joint_errors"] = array(shape, "write", "example", "other_example")
+      axes = ("write", "example", "other_example")
+      found[f"{name}/joint_errors"] = array(dtype, axes, (len(labels), len(labels)))
   return found
 
 
@@ -113,40 +110,6 @@ def kept_of(root: dict[str, Any]) -> dict[str, Any]:
   return {
     "logits": root["logits"], "keep_params": bool(variables_of(root)), "predictions": "none" if without else "all",
   }  # fmt: skip
-
-
-def new_folder(
-  path: str | os.PathLike, description: dict[str, Any], *, runs: int, block_runs: int, labels: dict[str, np.ndarray],
-  columns: dict[str, np.ndarray] | None = None, logits: Any = None,
-) -> contextlib.AbstractContextManager[Results]:  # fmt: skip
-  """`made`, with the arrays that runs of classifiers have.
-
-  Args:
-    path: the folder.
-    description: with `num_classes`.
-    runs: how many.
-    block_runs: how many of them a block has.
-    labels: by the paths of their arrays, `<test set>/labels`.
-    columns: what is known of each run.
-    logits: of which dtype they are kept, None where they are not.
-  """
-  num_classes = description["num_classes"]
-  outputs = {"diverged": of_runs(bool)}
-  for name, of_examples in labels.items():
-    test_set, count = name.partition("/")[0], len(of_examples)
-    outputs[f"{test_set}/predictions"] = of_runs(np.int8 if num_classes <= 127 else np.int16, example=count)
-    outputs[f"{test_set}/accuracy"] = of_runs(np.float64)
-    if logits is not None:
-      outputs[f"{test_set}/logits"] = of_runs(logits, **{"example": count, "class": num_classes})
-  return made(
-    path, description, runs=runs, block_runs=block_runs, columns=columns or {}, examples=labels, outputs=outputs,
-    dimensions={**DIMENSIONS, **dict.fromkeys(labels, ("example",))},
-  )  # fmt: skip
-
-
-def of_runs(dtype: Any, **axes: int) -> dict[str, Any]:
-  """What a description says of an array with a first axis of runs and these others."""
-  return array(jax.ShapeDtypeStruct((0, *axes.values()), dtype), "run", *axes)
 
 
 def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:

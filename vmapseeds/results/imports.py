@@ -13,7 +13,6 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,15 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int, Integer, Shaped
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import track
 
 from vmapseeds.data.examples import MOST_CLASSES
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.results.description import IMPORTED, new_folder
+from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.files import said
-from vmapseeds.store.folders import check_empty
+from vmapseeds.store.folders import check_empty, made
+from vmapseeds.store.layout import array
 
 AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
 BLOCK_BYTES = 2**25
@@ -77,26 +77,35 @@ def import_runs(
     block_runs = max(1, BLOCK_BYTES // (runs.dtype.itemsize * math.prod(runs.shape[1:])))
   block_runs = min(at_least("block_runs", block_runs, 1), runs.shape[0])
 
-  columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-  with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not progress) as bar:
-    if runs.what == "predictions":
-      # Read once before, as the number of classes must be known before anything is written.
-      for rows in blocks(bar, "checking", runs.shape[0], block_runs):
-        highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
-      num_classes = num_classes or max(highest) + 1
-    try:
-      with new_folder(
-        out, {**origin(runs, labels, name), "num_classes": num_classes}, runs=runs.shape[0], block_runs=block_runs,
-        labels={"test/labels": true_classes.astype(np.int32)}, logits=runs.dtype if keep_logits else None,
-      ) as results:  # fmt: skip
-        for rows in blocks(bar, "importing", runs.shape[0], block_runs):
-          block = runs[rows]
-          predicted = largest(block, rows.start) if runs.what == "logits" else block
-          accuracy = (predicted == true_classes).mean(1)
-          of_runs = {"diverged": np.zeros(len(block), bool), "test/predictions": predicted, "test/accuracy": accuracy}
-          results.write(np.arange(rows.start, rows.stop), of_runs | ({"test/logits": block} if keep_logits else {}))
-    except FileExistsError:
-      raise Mistake(f"{out} was made by another process meanwhile: give another folder") from None
+  steps = [slice(start, start + block_runs) for start in range(0, runs.shape[0], block_runs)]
+  shown = functools.partial(track, console=Console(stderr=True), disable=not progress)
+  if logits is None:
+    # Read once before, as the number of classes must be known before anything is written.
+    for rows in shown(steps, "checking"):
+      highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
+  num_classes = num_classes or max(highest) + 1
+  outputs = {
+    "diverged": array(bool, ("run",), ()), "test/accuracy": array(np.float64, ("run",), ()),
+    "test/predictions": array(np.int8 if num_classes <= 127 else np.int16, ("run", "example"), labels.shape),
+  }  # fmt: skip
+  if keep_logits:
+    outputs["test/logits"] = array(runs.dtype, ("run", "example", "class"), runs.shape[1:])
+  try:
+    with made(
+      out, {**origin(runs, labels, name), "num_classes": num_classes}, runs=runs.shape[0], block_runs=block_runs,
+      columns={}, examples={"test/labels": true_classes.astype(np.int32)}, dimensions={"test/labels": ("example",)},
+      outputs=outputs,
+    ) as results:  # fmt: skip
+      for rows in shown(steps, "importing"):
+        block = runs[rows]
+        predicted = block if logits is None else largest(block, rows.start)
+        accuracy = (predicted == true_classes).mean(1)
+        values = {"diverged": np.zeros(len(block), bool), "test/predictions": predicted, "test/accuracy": accuracy}
+        if keep_logits:
+          values["test/logits"] = block
+        results.write(np.arange(rows.start, rows.start + len(block)), values)
+  except FileExistsError:
+    raise Mistake(f"{out} was made by another process meanwhile: give another folder") from None
   return open_results(out)
 
 
@@ -246,11 +255,3 @@ def layout(what: str) -> str:
   """The axes of an array as a mistake says them."""
   numbered = ", ".join(f"axis {i} {name}" for i, name in enumerate(AXES[what]))
   return f"({', '.join(AXES[what])}{',' * (len(AXES[what]) == 1)}), {numbered}"
-
-
-def blocks(bar: Progress, description: str, runs: int, size: int) -> Iterator[slice]:
-  """All runs, so many at a time, and the bar after them."""
-  task = bar.add_task(description, total=runs)
-  for start in range(0, runs, size):
-    yield slice(start, min(start + size, runs))
-    bar.update(task, completed=min(start + size, runs))

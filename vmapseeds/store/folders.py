@@ -89,7 +89,10 @@ def made(
     Mistake: it cannot be written. After this and any other exception the folder is removed again.
   """
   path = place(path)
-  about = {name: array(values, *dimensions.get(name, ("run",))) for name, values in {**columns, **examples}.items()}
+  about = {
+    name: array(values.dtype, dimensions.get(name, ("run",)), values.shape[name in columns :])
+    for name, values in {**columns, **examples}.items()
+  }
   root = {
     "runs": runs, "block_runs": block_runs, "columns": list(columns), "arrays": {**about, **outputs},
     "digests": {name: digest(values) for name, values in examples.items()}, **description,

@@ -61,10 +61,9 @@ class Damage(Mistake):
     self.fault = fault
 
 
-def array(values: np.ndarray | Any, *dimensions: str) -> dict[str, Any]:
-  """What a description says of an array like `values`, whose axes have these names."""
-  shape = values.shape[1:] if {*dimensions[:1]} & {*OF_RUNS} else values.shape
-  return {"dtype": np.dtype(values.dtype).name, "dimensions": list(dimensions), "shape": list(shape)}
+def array(dtype: Any, dimensions: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
+  """What a description says of an array whose axes have these names; of `OF_RUNS` the shape lacks the length."""
+  return {"dtype": np.dtype(dtype).name, "dimensions": list(dimensions), "shape": list(shape)}
 
 
 def zarr_json(root: dict[str, Any]) -> str:
