@@ -133,7 +133,7 @@ def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(parts, tmp_p
     ("width", "belongs to another campaign than {}: its lane width is 2, not 1; leave one of them out, or --force-mixed"),
     ("classes", "its recipe and this one differ in classes"),
     ("vary", "its runs have"),
-    (parts / "b", "logits are kept there; leave one of them out"),
+    (parts / "b", "its test/logits is "),
     ("imported", "holds imported runs"),
     ("damaged", "is damaged: test/accuracy/c/0"),
     ("none", "is no results folder"),

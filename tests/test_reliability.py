@@ -547,7 +547,7 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
   now = loop.versions()
   monkeypatch.setattr(loop, "versions", lambda: {**now, "jax": "99.0"})
   with pytest.raises(
-    vs.Mistake, match=f"its version of jax is {now['jax']}, not 99.0; give another --out, .* or --force-mixed"
+    vs.Mistake, match=f"its version of jax is '{now['jax']}', not '99.0'; give another --out, .* or --force-mixed"
   ):
     train(tmp_path / "r", 12)
   with pytest.raises(vs.Mistake, match=r"its recipe and this one differ in lr: .* or --force-mixed"):

@@ -70,7 +70,6 @@ def open_or_create(
   if root := checked(path):
     results = Results(path, root)
     mixed = check_same(results, task, runs, conditions, versions, force_mixed)
-    results.restore({}, task.examples)
     results.extend(len(runs), runs.columns())
     settle(results, conditions, versions, mixed)
     return results
@@ -140,7 +139,7 @@ def check_same(
   columns = runs.columns()
   given = {**task.description(runs), **conditions, "versions": versions, "columns": list(columns)}
   mixed = check_alike(results, given, force_mixed, other, use)
-  results.restore(columns, {})
+  results.restore(columns, task.examples)
   shared = min(len(runs), len(results))
   for name, column in results.table().items():
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(column[:shared], columns[name][:shared]):
@@ -160,24 +159,16 @@ def check_alike(
     if not (force_mixed and same_task):
       raise Mistake(f"{other}: its recipe and this one differ in {difference}; {force if same_task else use}")
     mixed.append("recipe")
-  for name in CONDITIONS:
-    if stored[name] != given[name] and begun:
+  packages = given["versions"].keys() & stored["versions"].keys() - {"python"}
+  compared = [(name.replace("_", " "), name, stored[name], given[name]) for name in CONDITIONS]
+  compared += [(f"version of {p}", "versions", stored["versions"][p], given["versions"][p]) for p in packages]
+  for what, name, theirs, mine in compared:
+    if theirs != mine and begun:
       if not force_mixed or name == "data_digest":
-        use_what = use if name == "data_digest" else force
-        raise Mistake(f"{other}: its {name.replace('_', ' ')} is {stored[name]!r}, not {given[name]!r}; {use_what}")
+        raise Mistake(f"{other}: its {what} is {theirs!r}, not {mine!r}; {use if name == 'data_digest' else force}")
       mixed.append(name)
-  for package in given["versions"].keys() & stored["versions"].keys() - {"python"}:
-    if stored["versions"][package] != given["versions"][package] and begun:
-      if not force_mixed:
-        was, now = stored["versions"][package], given["versions"][package]
-        raise Mistake(f"{other}: its version of {package} is {was}, not {now}; {force}")
-      mixed.append("versions")
-  if stored["logits"] != given["logits"]:
-    raise Mistake(f"{other}: logits are {'' if stored['logits'] else 'not '}kept there; {use}")
-  if stored["sampling"] != given["sampling"]:
-    raise Mistake(f"{other}: its runs have sampling {stored['sampling']}, these {given['sampling']}; {use}")
-  if stored["columns"] != given["columns"]:
-    theirs, mine = (", ".join(root["columns"]) for root in (stored, given))
+  theirs, mine = (", ".join((*root["columns"], f"sampling {root['sampling']}")) for root in (stored, given))
+  if theirs != mine:
     raise Mistake(f"{other}: its runs have {theirs}, these {mine}; {use}")
   return sorted(set(mixed))
 
@@ -211,12 +202,11 @@ def check_arrays(results: Results, task: Task, runs: Runs, some: Container[str] 
   """`Mistake` unless the folder has the arrays that the task gives, or `some` of them."""
   other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
   arrays = results.root["arrays"]
-  held: dict[str, Any] = {}
-  for name in (*results.outputs, *results.examples):
-    held[name] = arrays[name]["dtype"], arrays[name]["shape"]
+  stored = (*results.outputs, *results.examples)
+  held: dict[str, Any] = {name: (arrays[name]["dtype"], arrays[name]["shape"]) for name in stored}
   given: dict[str, Any] = {**task.outputs(runs), **task.examples}
   due: dict[str, Any] = {name: (str(a.dtype), [*a.shape]) for name, a in given.items()}
-  for what, sign in (("trained parameters", f"{VARIABLES}/"), ("predictions", "/predictions")):
+  for what, sign in (("trained parameters", f"{VARIABLES}/"), ("predictions", "/predictions"), ("logits", "/logits")):
     theirs, mine = (any(sign in name for name in names) for names in (held, due))
     if theirs != mine and some is None:
       raise Mistake(f"{other}: {what} are {'not ' if mine else ''}kept there; {use}")
