@@ -357,8 +357,6 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
   """
   results, task, runs, how, options, seed_batch = begun
   out, shared = results.path, on_devices(task)
-  mine: list[int] = []
-  pause = POLL
   done = results.done[: len(runs)]
   accuracy = shown_of(results, task.shown, np.flatnonzero(done))
 
@@ -367,62 +365,61 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
 
   if blocks is None:
     blocks = range(-(-len(runs) // results.block_runs))
-  ours = slice(rows(blocks.start).start, rows(blocks.stop - 1).stop)
-  with writing(out), Claims(out) as claims, Progress(len(runs), int(done.sum()), accuracy, options.progress) as bar:
+  ours, pause = slice(rows(blocks.start).start, rows(blocks.stop - 1).stop), POLL
+  with writing(out), Progress(len(runs), int(done.sum()), accuracy, options.progress) as bar:
     while not done[ours].all():
-      held = []
-      for block in (b for b in blocks if b not in mine and not done[rows(b)].all()):
-        if sum(int((~done[rows(b)]).sum()) for b in mine) >= seed_batch:
-          break
-        if not claims.take(block):
-          held.append(block)
-          continue
-        mine.append(block)
-        done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
-      mine = [b for b in mine if not done[rows(b)].all() or claims.release(b)]
-      left = np.concatenate([np.flatnonzero(~done[rows(b)]) + rows(b).start for b in mine]) if mine else np.array([])
-      if not len(left):
-        if not held:
-          continue
+      with Claims(out) as claims:
+        held, left = list[int](), list[int]()
+        for block in (b for b in blocks if not done[rows(b)].all()):
+          if len(left) >= seed_batch:
+            break
+          if claims.take(block):
+            done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
+            left += (rows(block).start + np.flatnonzero(~done[rows(block)])).tolist()
+          else:
+            held.append(block)
+        if left:
+          how = train_batch(begun._replace(how=how), shared, np.array(left[:seed_batch]), claims, bar)
+      if held and not left:
         if not wait:
           return held
         time.sleep(pause)
-        looked = time.perf_counter()
-        done = results.done[: len(runs)]
-        # Reading the records of a store takes a while, and each is a request.
-        pause = max(POLL, 10 * (time.perf_counter() - looked))
-        bar.others(int(done.sum()))
-        continue
-
-      batch = left[:seed_batch]
-      how = agreed(results, how, options)
-      table = task.lanes(runs[batch])
-      keeper = None
-      if options.checkpoint_every:
-        reached, fits = functools.partial(bar.at_epoch, len(batch)), provenance(task, how)
-        keeper = checkpoints.Checkpoints(out, batch, table, options.checkpoint_every, fits=fits, reached=reached)
-      try:
-        outputs, told, counts = trained(results, task, shared, batch, table, how, keeper, bar)
-      except jax.errors.JaxRuntimeError as error:
-        width = narrower(how.width, error, results, options)
-        how = lanes.Choice(how.lowering, width)
-        results.revise(lambda root: {**root, "lane_width": width})
-        continue
-      # A process that slept for longer than the lease has lost its blocks, and others may be writing them.
-      kept = np.isin(batch // results.block_runs, [b for b in mine if claims.holds(b)])
-      if agreed(results, how, options) != how or not kept.any():
-        mine = [b for b in mine if claims.release(b)]
-        continue
-      with uninterrupted():
-        batch, outputs = jax.tree.map(lambda a: a[kept], (batch, outputs))
-        results.write(batch, outputs, told, counts)
-        for block in np.unique(batch // results.block_runs):  # as recorded, with what others wrote meanwhile
-          done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
-        if keeper:
-          keeper.remove()
-      mine = [b for b in mine if claims.holds(b) or claims.release(b)]
+      looked = time.perf_counter()
+      done = results.done[: len(runs)]
+      bar.done = int(done.sum())
+      # Reading the records of a store takes a while, and each is a request.
+      pause = max(POLL, 10 * (time.perf_counter() - looked))
   checkpoints.clear(results)
   return []
+
+
+def train_batch(
+  begun: Begun, shared: Any, batch: Int[np.ndarray, " rows"], claims: Claims, bar: Progress
+) -> lanes.Choice:  # fmt: skip
+  """Trains some runs together, writes those whose blocks are still ours, and returns how lanes run from then on."""
+  results, task, runs, how, options, _ = begun
+  how, table = agreed(results, how, options), task.lanes(runs[batch])
+  keeper = None
+  if options.checkpoint_every:
+    reached, fits = functools.partial(bar.at_epoch, len(batch)), provenance(task, how)
+    keeper = checkpoints.Checkpoints(
+      results.path, batch, table, options.checkpoint_every, fits=fits, reached=reached
+    )  # fmt: skip
+  try:
+    outputs, told, counts = trained(results, task, shared, batch, table, how, keeper, bar)
+  except jax.errors.JaxRuntimeError as error:
+    width = narrower(how.width, error, results, options)
+    results.revise(lambda root: {**root, "lane_width": width})
+    return lanes.Choice(how.lowering, width)
+  # A process that slept for longer than the lease has lost its blocks, and others may be writing them.
+  owned = batch // results.block_runs
+  kept = np.isin(owned, [block for block in np.unique(owned) if claims.holds(block)])
+  if agreed(results, how, options) == how and kept.any():
+    with uninterrupted():
+      results.write(*jax.tree.map(lambda a: a[kept], (batch, outputs)), told, counts)
+      if keeper:
+        keeper.remove()
+  return how
 
 
 def trained(
@@ -433,14 +430,10 @@ def trained(
   counting = Counting(results, task, batch, how.width)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
-  try:
-    for _, outputs in spread_task(task, how)(shared, table, keeper, counting.add):
-      finished.append(task.stored(outputs))
-      runs = len(next(iter(outputs.values())))
-      bar.trained_more(runs, finite(finished[-1].get(task.shown), finished[-1].get("diverged")))
-  except jax.errors.JaxRuntimeError:
-    bar.forget(sum(len(next(iter(outputs.values()))) for outputs in finished))
-    raise
+  for _, outputs in spread_task(task, how)(shared, table, keeper, counting.add):
+    finished.append(task.stored(outputs))
+    runs = len(next(iter(outputs.values())))
+    bar.trained_more(runs, finite(finished[-1].get(task.shown), finished[-1].get("diverged")))
   told = {
     **provenance(task, how), "platform": lanes.devices()[0].platform, "commit": commit(),
     "seconds": round(time.perf_counter() - begun, 3), "compile_seconds": round(compile_seconds() - compiled, 3),

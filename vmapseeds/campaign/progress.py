@@ -20,7 +20,7 @@ class Progress:
   Args:
     total: how many runs there will be.
     accuracies: of the runs that are done and did not diverge.
-    done: how many are done.
+    done: how many are done; set anew where other processes train some, whose accuracies are not known here.
     shown: whether anything is said at all.
   """
 
@@ -74,16 +74,6 @@ class Progress:
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
       self.printed = time.monotonic()
       print(self.line(), file=sys.stderr)
-
-  def others(self, done: int) -> None:
-    """Sets how many runs are done. Other processes trained some of them; their accuracies are not known here."""
-    self.done = done
-
-  def forget(self, runs: int) -> None:
-    """Takes back the last `runs` runs."""
-    self.training = None
-    self.done -= runs
-    self.trained -= runs
 
   def speed(self) -> float | None:
     """Runs a second of this process, without the compilation before the first of them where that can be told apart."""
