@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -108,6 +108,13 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
     raise Mistake("predictions='none' keeps tallies alone: give tallies=True, and runs that differ in seeds alone")
   task.outputs(runs)
   task.check_varying(runs)
+  return entered(out, task, runs, options, tallied)
+
+
+def entered(
+  out: str | os.PathLike, task: Task, runs: Runs, options: Options, tallied: Mapping[str, np.ndarray] | None = None
+) -> Begun:  # fmt: skip
+  """The campaign, its folder made, or found to be of this task and these runs and extended; `tallied` of a new one."""
   while True:
     root = attributes(out) or {}
     if root.get("data_digest") == task.data_digest:
@@ -225,15 +232,9 @@ def resume(out: str | os.PathLike, options: Options, *, dataset: str | os.PathLi
   """What `work` does before it trains: opens the folder and loads what its task needs."""
   runs, results = description.campaign_of(out)
   check_folder(out)
-  root = results.root
-  kept = description.kept_of(root)
-  task = prepared_again(out, root, root["recipe"], runs, dataset, **kept)
-  how = chosen(task, runs, options, root)
-  with writing(out):
-    mixed = description.check_same(results, task, runs, conditions(task, how), versions(), options.force_mixed)
-    description.settle(results, conditions(task, how), versions(), mixed)
-  options = dataclasses.replace(options, **kept)
-  return Begun(results, task, runs, how, options, options.seed_batch or fitting_seed_batch(task, runs, how, options))
+  kept = description.kept_of(results.root)
+  task = prepared_again(out, results.root, results.root["recipe"], runs, dataset, **kept)
+  return entered(out, task, runs, dataclasses.replace(options, **kept))
 
 
 class Replay(NamedTuple):
@@ -303,21 +304,17 @@ def prepared_again(
 ) -> Task:  # fmt: skip
   """The task of a folder's campaign, its data read from `dataset` if given. `Mistake` where they are other data."""
   asked = from_description(recipe, root.get("origin", ""), out)
-  if isinstance(asked, Task):
-    task = asked
-  else:
-    asked = asked.replace(precision=precision) if precision else asked
-    lying = asked if dataset is None else asked.replace(dataset=os.fspath(dataset))
-    if str(lying.dataset).endswith(".npz") and not os.path.exists(lying.dataset):
-      raise Mistake(f"no such file {lying.dataset!r}, the data of {out}: say where they are with --dataset PATH")
-    loaded: Any = prepared(lying, runs, **kept)
-    task = dataclasses.replace(loaded, recipe=asked)
+  if isinstance(asked, Recipe):
+    changed = {"precision": precision, "dataset": dataset}
+    asked = asked.replace(**{field: value for field, value in changed.items() if value is not None})
+    if str(asked.dataset).endswith(".npz") and not os.path.exists(asked.dataset):
+      raise Mistake(f"no such file {asked.dataset!r}, the data of {out}: say where they are with --dataset PATH")
+  task = prepared(asked, runs, **kept)
   if task.data_digest != root["data_digest"]:
-    name = task.name
-    if isinstance(task, Supervised):
-      name = task.data_name
-      if task.base and str(root["data_digest"]).startswith(f"{task.digest} "):
-        raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
+    theirs, ours = (digest.partition(" from ") for digest in (root["data_digest"], task.data_digest))
+    if isinstance(task, Supervised) and task.base and theirs[0] == ours[0]:
+      raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
+    name = task.data_name if isinstance(task, Supervised) else task.name
     raise Mistake(f"the data {name} are not those of {out}: say where those are with --dataset PATH")
   return task
 
@@ -416,7 +413,8 @@ def train_batch(
   kept = np.isin(owned, [block for block in np.unique(owned) if claims.holds(block)])
   if agreed(results, how, options) == how and kept.any():
     with uninterrupted():
-      results.write(*jax.tree.map(lambda a: a[kept], (batch, outputs)), told, counts)
+      batch, outputs = jax.tree.map(lambda a: a[kept], (batch, outputs))
+      results.write(batch, outputs, told, counts)
       if keeper:
         keeper.remove()
   return how

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
+import jax
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import PyTree, Shaped
 
 from vmapseeds.data import shifts
 from vmapseeds.mistakes import Mistake
@@ -80,11 +81,7 @@ class Dataset:
   @functools.cached_property
   def digest(self) -> str:
     """A fingerprint of all examples."""
-    fingerprint = hashlib.blake2b(digest_size=8)
-    for examples in (self.train, *self.tests.values()):
-      for array in (examples.inputs, examples.targets):
-        fingerprint.update(np.ascontiguousarray(array).data)
-    return fingerprint.hexdigest()
+    return fingerprint([(examples.inputs, examples.targets) for examples in (self.train, *self.tests.values())])
 
   def described(self) -> dict[str, str]:
     """What a recipe's folder says of it: no name leads to arrays in memory."""
@@ -101,6 +98,14 @@ class Dataset:
 
     chosen = replace(self, tests={name: held[name] if name in held else shifted(name) for name in test_sets})
     return chosen if classes is None else relabel(chosen, classes)
+
+
+def fingerprint(arrays: PyTree[np.ndarray]) -> str:
+  """What tells arrays from others, whatever holds them."""
+  digest = hashlib.blake2b(digest_size=8)
+  for array in jax.tree.leaves(arrays):
+    digest.update(np.ascontiguousarray(array).data)
+  return digest.hexdigest()
 
 
 def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:

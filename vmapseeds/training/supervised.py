@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Integer
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
+from vmapseeds.data.examples import fingerprint
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
@@ -128,7 +129,6 @@ class Supervised(Task):
   logits: bool = False  # whether they are stored
   num_train: int = 0  # examples that each run is trained on
   data_name: str = ""
-  digest: str = ""  # of the data
   base: Base | None = None
   from_base: Sequence[str] = ()  # the paths of the variables that come from there
   predictions: bool = True  # whether they are stored
@@ -140,9 +140,9 @@ class Supervised(Task):
 
   def lanes(self, runs: Runs) -> Run:
     run = runs.lanes(self.recipe, len(self.data[0]))
-    if self.base is None or runs.start is None:
+    if self.base is None:
       return run
-    return dataclasses.replace(run, start=self.base.load(runs.start, self.from_base))
+    return dataclasses.replace(run, start=self.base.load(runs.columns()["start"], self.from_base))
 
   @property
   def num_classes(self) -> int | None:
@@ -191,7 +191,9 @@ class Supervised(Task):
 
   @functools.cached_property
   def data_digest(self) -> str:
-    return self.digest + (f" from {self.base.digest}" if self.base else "")
+    train, tests = self.data
+    digest = fingerprint([(examples.inputs, examples.targets) for examples in (train, *tests.values())])
+    return f"{digest} from {self.base.digest}" if self.base else digest
 
   def description(self, runs: Runs) -> dict[str, Any]:
     return {
@@ -284,8 +286,8 @@ def supervised(
   num_train = runs.num_train(len(dataset.train))
   return task_of(
     recipe, sets, logits=logits, keep_params=keep_params, steps=max(1, num_train // recipe.batch_size),
-    origin=recipe.origin, data_name=dataset.name, digest=dataset.digest, predictions=predictions, num_train=num_train,
-    base=base, from_base=fitting(recipe, sets[0], base, runs) if base else (),
+    origin=recipe.origin, data_name=dataset.name, predictions=predictions, num_train=num_train, base=base,
+    from_base=fitting(recipe, sets[0], base, runs) if base else (),
     shown="" if sets[0].num_classes is None else f"{recipe.test_sets[0]}/accuracy",
   )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
+from vmapseeds.data.examples import fingerprint
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, safe_name
 from vmapseeds.training import objects
 from vmapseeds.training.runs import OPTIONAL, Run, Runs
@@ -153,10 +153,7 @@ class Task:
   @functools.cached_property
   def data_digest(self) -> str:
     """A fingerprint of the data: the same name may mean others when a campaign goes on."""
-    fingerprint = hashlib.blake2b(digest_size=8)
-    for array in jax.tree.leaves(self.data):
-      fingerprint.update(np.ascontiguousarray(array).data)
-    return fingerprint.hexdigest()
+    return fingerprint(self.data)
 
   def description(self, runs: Runs) -> dict[str, Any]:
     """What a folder says of it besides."""
