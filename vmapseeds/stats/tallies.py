@@ -162,9 +162,8 @@ class Tallies:
 
   def test_set_variance(self) -> Float[np.ndarray, ""]:
     """See `stats.test_set_variance`."""
-    even, odd, runs = self.half_errors
-    x, _, xx, _, _ = variance.sums_of_pairs(even + odd, odd, runs)
-    return ratio(variance.covariance_of_sums(self.runs, x, x, xx), self.examples**2)
+    wrong = self.halves.sum(0)
+    return ratio(variance.covariance(wrong, wrong), self.examples**2)
 
   def independent_errors_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
     """See `stats.independent_errors_variance`."""
@@ -187,7 +186,7 @@ class Tallies:
 
   def split_correlation(self) -> Float[np.ndarray, ""]:
     """See `stats.split_correlation`."""
-    return variance.correlation_of_sums(self.runs, *variance.sums_of_pairs(*self.half_errors))
+    return variance.correlation_of_counts(*self.halves)
 
   def split_correlation_se(self) -> Float[np.ndarray, ""]:
     """See `stats.split_correlation_se`."""
@@ -199,8 +198,7 @@ class Tallies:
 
   def split_covariance(self) -> Float[np.ndarray, ""]:
     """See `stats.split_covariance`."""
-    x, y, _, _, xy = variance.sums_of_pairs(*self.half_errors)
-    return ratio(variance.covariance_of_sums(self.runs, x, y, xy), (self.examples // 2) * ((self.examples + 1) // 2))
+    return ratio(variance.covariance(*self.halves), (self.examples // 2) * ((self.examples + 1) // 2))
 
   def top_fraction_gain(self, fraction: float = 0.25) -> variance.TopFractionGain:
     """See `stats.top_fraction_gain`."""

@@ -6,7 +6,7 @@ fractions.
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -100,23 +100,30 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   """
   errors = read_errors(errors, traceable=True)
   wrong = count(errors, axis=1)
-  return ratio(_covariance(wrong, wrong), errors.shape[1] ** 2)
+  return ratio(covariance(wrong, wrong), errors.shape[1] ** 2)
 
 
 # pytest collects what is called test_*, wherever it is imported.
 vars(test_set_variance)["__test__"] = False
 
 
-def _covariance(x: Array, y: Array) -> Array:
-  """Covariance over runs (ddof = 1) of two counts a run, by exact sums unless traced; NaN for a single run."""
+def _products(x: Array, y: Array) -> Any:
+  """R Σxy - Σx Σy of two counts a run: a whole number of Python's, exact however large, unless traced."""
   if traced(x, y):
-    return ratio((centred(x) * centred(y)).sum(), len(x) - 1)
-  return covariance_of_sums(len(x), int(x.sum()), int(y.sum()), int((x * y).sum()))
+    return len(x) * (centred(x) * centred(y)).sum()
+  return len(x) * int((x * y).sum()) - int(x.sum()) * int(y.sum())
 
 
-def covariance_of_sums(runs: int, x: int, y: int, xy: int) -> Array:
-  """(Σxy - Σx Σy/R) / (R - 1) from the sums over runs: whole numbers of Python's, which cannot cancel badly."""
-  return ratio(runs * xy - x * y, runs * (runs - 1))
+def covariance(x: Array, y: Array) -> Array:
+  """Covariance over runs (ddof = 1) of two counts a run; NaN for a single run."""
+  return ratio(_products(x, y), len(x) * (len(x) - 1))
+
+
+def correlation_of_counts(x: Array, y: Array) -> Array:
+  """Pearson's r over runs of two counts a run; NaN where either is constant."""
+  spread = real(_products(x, x)) ** 0.5 * real(_products(y, y)) ** 0.5
+  xp = namespace(spread)
+  return xp.asarray(xp.clip(ratio(_products(x, y), spread), -1.0, 1.0))
 
 
 def independent_errors_variance(errors: Given["runs examples"], unbiased: bool = True) -> Float[Array, ""]:
@@ -238,21 +245,7 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
   >>> print(split_correlation([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]).round(6))
   0.866025
   """
-  x, y = halves(read_errors(errors, traceable=True))
-  if traced(x):
-    return correlation(x, y)
-  return correlation_of_sums(len(x), *sums_of_pairs(x, y, np.ones_like(x)))
-
-
-def sums_of_pairs(x: Array, y: Array, runs: Array) -> tuple[int, ...]:
-  """Σx, Σy, Σx², Σy² and Σxy over runs, from pairs of whole numbers and how many runs have each."""
-  return tuple(int(runs @ s) for s in (x, y, x * x, y * y, x * y))
-
-
-def correlation_of_sums(runs: int, x: int, y: int, xx: int, yy: int, xy: int) -> Array:
-  """Pearson's r from sums over runs, whole numbers of Python's; NaN where x or y is constant."""
-  spread = real(runs * xx - x * x) ** 0.5 * real(runs * yy - y * y) ** 0.5
-  return np.asarray(np.clip(ratio(runs * xy - x * y, spread), -1.0, 1.0))
+  return correlation_of_counts(*halves(read_errors(errors, traceable=True)))
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
@@ -333,7 +326,7 @@ def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
   """
   errors = read_errors(errors, traceable=True)
   examples = errors.shape[1]
-  return ratio(_covariance(*halves(errors)), (examples // 2) * ((examples + 1) // 2))
+  return ratio(covariance(*halves(errors)), (examples // 2) * ((examples + 1) // 2))
 
 
 def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) -> TopFractionGain:
