@@ -1,4 +1,4 @@
-"""Reading what a caller hands over, counting it exactly, and the few moments that all files share.
+"""Counting exactly what `_reading` has read, and the few moments that all files share.
 
 Concrete input is reduced to integer counts where it lies (a JAX array on its device) and everything after the
 counts is NumPy float64. Traced input, where a statistic takes it, stays JAX, at whatever precision JAX is set to.
@@ -14,8 +14,6 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from vmapseeds.mistakes import Mistake, at_least
-
 if TYPE_CHECKING:
   Shape = TypeVar("Shape")
   Given: TypeAlias = Any | Shape
@@ -26,7 +24,7 @@ else:
   class Given:
     """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that shape.
 
-    The shape is for the reader. `read` is what checks it, because a user should meet a `Mistake`.
+    The shape is for the reader. `_reading.read` is what checks it, because a user should meet a `Mistake`.
     """
 
     def __class_getitem__(cls, shape: str) -> object:
@@ -39,12 +37,6 @@ def traced(*arrays: object) -> bool:
 
 def namespace(*arrays: object) -> ModuleType:
   return jnp if traced(*arrays) else np
-
-
-def untraced(what: str, x: Any) -> Any:
-  if traced(x):
-    raise Mistake(f"{what} is traced: this statistic is computed in NumPy, call it outside jit and vmap")
-  return x
 
 
 def real(x: Given[""], xp: ModuleType | None = None) -> Array:
@@ -64,158 +56,12 @@ def settled(counts: Array) -> Array:
   return counts if traced(counts) else np.asarray(counts, np.int64)
 
 
-# Reading. What is traced is refused unless a statistic says that it may be.
-
-
-def read(what: str, x: Any, axes: str, at_least: int = 0, traceable: bool = False) -> Array:
-  """`x` as an array of the named axes; with `at_least`, so many of the last of them are enough."""
-  if not isinstance(x if traceable else untraced(what, x), jax.Array):
-    if np.ma.is_masked(x):
-      raise Mistake(f"{what} has masked entries: fill them, or leave their runs or examples out, first")
-    try:
-      x = np.asarray(x)
-    except ValueError:
-      raise Mistake(f"{what} has rows of unequal length: give one array, {_layout(axes)}") from None
-    except TypeError:
-      raise Mistake(f"{what} is a {type(x).__name__}: give one array, {_layout(axes)}") from None
-  wanted = len(axes.split())
-  if not (at_least or wanted) <= x.ndim <= wanted:
-    remedy = f"; for a single run give {what}[None]" if x.ndim == 1 and axes == "runs examples" else ""
-    raise Mistake(f"{what} has shape {x.shape}: give {_layout(axes)}{remedy}")
-  return x
-
-
-def _layout(axes: str) -> str:
-  names = axes.split()
-  if not names:
-    return "a single number"
-  numbered = ", ".join(f"axis {i} {name}" for i, name in enumerate(names))
-  return f"({', '.join(names)}{',' if len(names) == 1 else ''}), {numbered}"
-
-
-def read_errors(errors: object, traceable: bool = False) -> Array:
-  """Errors (runs, examples), bool or 0/1 integers."""
-  errors = read("errors", errors, "runs examples", traceable=traceable)
-  if errors.size and errors.dtype.kind not in "biu":
-    raise Mistake(f"errors has dtype {errors.dtype}: give predictions != labels, bool or integers 0 and 1")
-  if errors.size and errors.dtype.kind != "b" and not traced(errors):
-    low, high = int(errors.min()), int(errors.max())
-    if low < 0 or high > 1:
-      raise Mistake(f"errors has values from {low} to {high}: give predictions != labels, bool or integers 0 and 1")
-  return errors
-
-
-def read_classes(
-  what: str, x: object, axes: str, num_classes: int | None, least: int = 0, at_least: int = 0, traceable: bool = False,
-  of: str = "class",
-) -> Array:  # fmt: skip
-  """Indices, such `of` a class, from `least` (-1 where a run may have no prediction) to num_classes - 1."""
-  x = read(what, x, axes, at_least, traceable)
-  if not x.size:
-    return x.astype(np.int32)
-  if x.dtype.kind not in "iu":
-    raise Mistake(f"{what} has dtype {x.dtype}: give {of} indices, integers")
-  if not traced(x):
-    low, high = int(x.min()), int(x.max())
-    if low < least or (num_classes is not None and high >= num_classes):
-      allowed = f"{least} or more" if num_classes is None else f"{least} to {num_classes - 1}"
-      raise Mistake(f"{what} has values from {low} to {high}: give {of} indices, {allowed}")
-  return x
-
-
-def read_predictions(predictions: object, num_classes: int, traceable: bool = False) -> Array:
-  num_classes = at_least("num_classes", num_classes, 1)
-  return read_classes("predictions", predictions, "runs examples", num_classes, -1, traceable=traceable)
-
-
-def read_votes(predictions: object, labels: object, num_classes: int, traceable: bool = False) -> tuple[Array, Array]:
-  """Predictions (runs, examples) and the labels (examples,) that fit them."""
-  predictions = read_predictions(predictions, num_classes, traceable)
-  return predictions, read_labels(labels, num_classes, "predictions", predictions.shape, traceable=traceable)
-
-
-def read_labels(
-  labels: object, num_classes: int, what: str, shape: tuple[int, ...], axis: int = 1, traceable: bool = False
-) -> Array:
-  """Labels of the examples, which are one axis of something else, int32."""
-  labels = read_classes("labels", labels, "examples", num_classes, traceable=traceable)
-  if len(labels) != shape[axis]:
-    hint = f"; are the {what} transposed?" if len(labels) == shape[0] else ""
-    raise Mistake(
-      f"labels has shape {labels.shape} beside {what} of shape {shape}, of which axis {axis} is examples: give one "
-      f"label an example, {shape[axis]}{hint}"
-    )
-  return namespace(labels).asarray(labels, np.int32)
-
-
-def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
-  """Finite numbers in float64; the first that is not is named by its place."""
-  x = read(what, x, axes, at_least)
-  if x.dtype.kind in "OSUc":
-    raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
-  x = real(x)
-  names = axes.split()[len(axes.split()) - x.ndim :]
-  check_finite(what, x, names)
-  return x
-
-
-def read_series(axis: str, **given: object) -> list[np.ndarray]:
-  """Series of one length, by their names: finite numbers in float64."""
-  series = [read_reals(what, x, axis) for what, x in given.items()]
-  if len({len(x) for x in series}) > 1:
-    shapes = " and ".join(f"{what} of shape {x.shape}" for what, x in zip(given, series, strict=True))
-    raise Mistake(f"{shapes}: give series of one length, a number for each of the same {axis}")
-  return series
-
-
-def check_finite(what: str, x: np.ndarray, names: Sequence[str], first_run: int = 0) -> None:
-  if np.isfinite(x).all():
-    return
-  where = np.argwhere(~np.isfinite(x))[0]
-  singular = (name if name == "class" else name.removesuffix("s") for name in names)
-  offsets = [first_run, *[0] * len(names)]
-  place = ", ".join(f"{name} {i + first}" for name, i, first in zip(singular, where, offsets, strict=False))
-  raise Mistake(f"{what} is {x[tuple(where)]} at {place}: leave such entries out, or repair them, first")
-
-
-def within(what: str, x: Given["..."], interval: str, nan: bool = False) -> np.ndarray:
-  """Numbers in an interval, such as "[0, 1)"; with `nan` also NaN, which stands for a statistic of too little data."""
-  x = real(untraced(what, x))
-  low, high = map(float, interval[1:-1].split(","))
-  right = (x > low) & (x < high) | (x == low) & (interval[0] == "[") | (x == high) & (interval[-1] == "]")
-  wrong = x[~(right | nan & np.isnan(x))]
-  if wrong.size:
-    allowed = f"{'of at least' if interval[0] == '[' else 'above'} {low:g}"
-    if high < np.inf:
-      allowed += f" and {'at most' if interval[-1] == ']' else 'below'} {high:g}"
-    raise Mistake(f"{what} is {wrong.flat[0]:.12g}: give a number {allowed}")
-  return x
-
-
-def positive(what: str, x: Given["..."]) -> np.ndarray:
-  return within(what, x, "(0, inf]")
-
-
-def ends(level: float) -> tuple[float, float]:
-  """The quantiles between which `level` of a law lies, as much below as above."""
-  within("level", level, "(0, 1)")
-  return (1 - level) / 2, (1 + level) / 2
-
-
 # Counting
 
 
 def count(errors: Array, axis: int) -> Array:
   """How many errors along an axis, exactly."""
   return settled(errors.sum(axis, dtype=np.int64 if isinstance(errors, np.ndarray) else np.int32))
-
-
-def counted(predictions: object, labels: object, num_classes: int, traceable: bool = True) -> tuple[Array, Array, int]:
-  """Votes (examples, classes), labels (examples,), both NumPy unless one is traced, and how many runs there are."""
-  predictions, labels = read_votes(predictions, labels, num_classes, traceable)
-  votes = votes_of(predictions, num_classes)
-  xp = namespace(votes, labels)
-  return xp.asarray(votes), xp.asarray(labels), len(predictions)
 
 
 def votes_of(predictions: Array, num_classes: int) -> Array:

@@ -12,24 +12,8 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  count,
-  counted,
-  namespace,
-  ratio,
-  read,
-  read_classes,
-  read_errors,
-  read_labels,
-  read_predictions,
-  read_votes,
-  real,
-  settled,
-  votes_of,
-)
+from vmapseeds.stats._arrays import Array, Given, centred, count, namespace, ratio, real, settled, votes_of
+from vmapseeds.stats._reading import counted, read, read_classes, read_errors, read_labels, read_predictions, read_votes
 from vmapseeds.stats.losses import logit_blocks
 
 
@@ -56,13 +40,8 @@ def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs ex
       "axis 0 runs, axis 1 examples, or (examples,) for one run"
     )
   rows_a, rows_b = (x[None] if x.ndim == 1 else x for x in (a, b))
-  differ = _differences(rows_a, rows_b)
+  differ = count(rows_a != rows_b, 1)
   return ratio(differ if 2 in (a.ndim, b.ndim) else differ[0], a.shape[-1])
-
-
-def _differences(a: Array, b: Array) -> Array:
-  """On how many examples each row of a differs from its row of b."""
-  return count(a != b, 1)
 
 
 def disagreement_matrix(predictions: Given["runs examples"]) -> Float[Array, "runs runs"]:
@@ -86,7 +65,7 @@ def disagreement_matrix(predictions: Given["runs examples"]) -> Float[Array, "ru
   predictions = read_classes("predictions", predictions, "runs examples", None, -1, traceable=True)
   runs, examples = predictions.shape
   if isinstance(predictions, np.ndarray):
-    differ = np.array([_differences(row[None], predictions) for row in predictions]).reshape(runs, runs)
+    differ = np.array([count(row != predictions, 1) for row in predictions]).reshape(runs, runs)
   else:
     differ = settled(jax.lax.map(lambda row: (row[None] != predictions).sum(1, dtype=jnp.int32), predictions))
   return ratio(differ, examples)

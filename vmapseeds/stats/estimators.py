@@ -11,7 +11,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from vmapseeds.stats._arrays import Array, Given, centred, positive, ratio, read_reals, real, within
+from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats._reading import positive, read_reals, within
 
 
 class Estimate(NamedTuple):

@@ -12,20 +12,8 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  positive,
-  ratio,
-  read,
-  read_classes,
-  read_labels,
-  read_reals,
-  real,
-  times_drawn,
-  untraced,
-  within,
-)
+from vmapseeds.stats._arrays import Array, Given, ratio, real, times_drawn
+from vmapseeds.stats._reading import positive, read, read_classes, read_labels, read_reals, untraced, within
 
 # So many gaps of candidates go through a bootstrap replicate together: their arrays fit in a core's cache.
 _GAPS_AT_ONCE = 2**17
@@ -146,7 +134,7 @@ def ensemble_gaps(
   gaps = read_reals("gaps", gaps, "models examples")
   if members is None:
     return ratio(gaps.sum(0), len(gaps))
-  members = np.asarray(read_classes("members", members, "ensembles members", len(gaps), of="model"))
+  members = np.asarray(read_classes("members", members, "ensembles members", len(gaps), of="model indices,"))
   return ratio(real(times_drawn(members, len(gaps))) @ gaps, members.shape[1])
 
 

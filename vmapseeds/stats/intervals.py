@@ -11,24 +11,8 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  correlation,
-  count,
-  ends,
-  positive,
-  ratio,
-  read_errors,
-  read_predictions,
-  read_reals,
-  read_series,
-  read_votes,
-  real,
-  votes_of,
-  within,
-)
+from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, ratio, real, votes_of
+from vmapseeds.stats._reading import ends, read_errors, read_predictions, read_reals, read_series, read_votes, within
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.variance import (
   distribution_variance,
@@ -339,7 +323,7 @@ def runs_of_variances(
   if statistic == "test_set_variance":
     variance, se = test_set, ratio(examples - 1, examples) * se
   z = scipy.special.ndtri(ends(level)[1])
-  needed = np.ceil(1 + (runs - 1) * (z * ratio(se, positive("relative", relative) * variance)) ** 2)
+  needed = np.ceil(1 + (runs - 1) * (z * ratio(se, within("relative", relative, "(0, inf]") * variance)) ** 2)
   return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
 
 

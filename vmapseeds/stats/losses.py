@@ -11,18 +11,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  check_finite,
-  correlation,
-  ratio,
-  read,
-  read_labels,
-  read_reals,
-  real,
-)
+from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
+from vmapseeds.stats._reading import check_finite, read, read_labels, read_reals
 from vmapseeds.stats.variance import beyond_independence, standard_error
 
 # Logits are taken to losses so many numbers at once (32 MB in float64), and losses centred.

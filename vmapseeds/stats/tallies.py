@@ -19,17 +19,9 @@ from jaxtyping import Bool, Float, Int, Integer
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats import calibration, disagreement, intervals, resampling, variance
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  count_halves,
-  count_votes,
-  in_one_type,
-  ratio,
-  read_classes,
-  read_votes,
-)
+from vmapseeds.stats._arrays import Array, Given, count_halves, count_votes, in_one_type, ratio
 from vmapseeds.stats._joint import common, device_of, packed
+from vmapseeds.stats._reading import read_classes, read_votes
 from vmapseeds.stats.pairs import BothRight, DependentPairs, most_of_counts, pairs_of_counts
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint counts once for each costs little,

@@ -13,19 +13,8 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  correlation,
-  count,
-  namespace,
-  ratio,
-  read_errors,
-  real,
-  traced,
-  within,
-)
+from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, namespace, ratio, real, traced
+from vmapseeds.stats._reading import read_errors, within
 
 
 class TopFractionGain(NamedTuple):
