@@ -164,7 +164,7 @@ def test_work_trains_its_blocks_and_leaves_others(tmp_path, reference, trained, 
     status, out, err = run(capsys, "work", tmp_path / "r", "--seed-batch", 3)
     assert status == 0
     assert "16 runs in" in out
-    assert "2 blocks are being trained by other processes (the first is block 0)" in err
+    assert "2 blocks left to other processes, which train them; the first is block 0" in err
     assert trained == [*range(8, 16), *range(4, 8), *range(16, 20)]
     assert len(vs.verify(tmp_path / "r").notes) == 2
   status, out, err = run(capsys, "work", tmp_path / "r", "--blocks", "0:", "--quiet")

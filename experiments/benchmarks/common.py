@@ -149,7 +149,8 @@ def show(table: Table) -> None:
 
 
 def write(flags: Flags, command: str, where: dict[str, Any], tables: Sequence[Table], numbers: Any) -> None:
-  """Writes `<name>.json` and `<name>.md` into the output folder."""
+  """Prints the last table, and writes `<name>.json` and `<name>.md` into the output folder."""
+  show(tables[-1])
   flags.out.mkdir(parents=True, exist_ok=True)
   chosen = {f.name: str(v) if isinstance(v := getattr(flags, f.name), Path) else v for f in dataclasses.fields(flags)}
   stem = flags.out / shlex.split(command)[2].rsplit(".", 1)[1]

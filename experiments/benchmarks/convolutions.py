@@ -83,7 +83,6 @@ def main(argv: list[str] | None = None) -> None:
       rows.append((layer.network, shape, part.replace("_", " "), *(significant(1e6 * t) for t in times.values())))
       numbers.append(layer._asdict() | {"part": part, "seconds": times})
   table = Table("microseconds of each part of a convolution", ("layer", "images", "part", *FORMS), rows)
-  common.show(table)
   common.write(flags, command, where, [table], numbers)
 
 

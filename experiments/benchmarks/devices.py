@@ -61,7 +61,6 @@ def main(argv: list[str] | None = None) -> None:
     ))  # fmt: skip
   head = ("devices", "model-steps/s", "least – most", "speed-up", "least – most of a round")
   table = Table(f"{flags.workload}: speed by devices, {base.way.label}", head, rows)
-  common.show(table)
   common.write(flags, command, where, [table], [c.numbers() | {"pinned": c.way.pinned} for c in contenders])
 
 

@@ -158,7 +158,6 @@ def main(argv: list[str] | None = None) -> None:
   head = ("part", "time", "share after the start", "share of all")
   title = f"{recipe.name}: {flags.runs} runs of {duration(recipe.epochs)}, medians of {flags.rounds} rounds"
   table = Table(title, head, rows, notes)
-  common.show(table)
   common.write(flags, command, where, [table], {"seconds": seconds, "parts": parts, "share": share})
 
 

@@ -76,7 +76,6 @@ def main(argv: list[str] | None = None) -> None:
   head = ("precision", "mean accuracy", "sd of accuracy")
   title = f"{recipe.name}, {duration(recipe.epochs)}, {flags.runs} runs: the same seeds in both"
   table = Table(title, head, rows, notes)
-  common.show(table)
   common.write(flags, command, where, [table], found | dict(zip(PRECISIONS, accuracies, strict=True)))
 
 

@@ -62,7 +62,6 @@ def main(argv: list[str] | None = None) -> None:
   ]  # fmt: skip
   head = ("contender", "model-steps/s", "least – most", "÷ one at a time")
   table = Table(f"{flags.workload}: model-steps a second by lanes", head, rows)
-  common.show(table)
   common.write(flags, command, where, [table], [c.numbers() for c in contenders])
 
 

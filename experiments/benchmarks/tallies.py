@@ -212,7 +212,6 @@ def main(argv: list[str] | None = None) -> None:
     what = f"digits_cnn, {flags.runs:,} runs" if flags.campaign else title.rpartition(",")[0]
     title = f"{'reports' if flags.report else 'campaigns'}: {what}"
   table = Table(title + ", all pairs" * flags.pairs, ("way", "s", "least – most", "first call, s", "MB fetched"), shown)
-  common.show(table)
   common.write(flags, command, where, [table], rows)
 
 

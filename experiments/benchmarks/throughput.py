@@ -98,7 +98,6 @@ def main(argv: list[str] | None = None) -> None:
     f"{duration(flags.checkpoint_every)}, medians of {flags.rounds} rounds"
   )
   table = Table(title, head, rows)
-  common.show(table)
   common.write(flags, command, where, [table], {"seconds": seconds})
 
 

@@ -185,7 +185,6 @@ def main(argv: list[str] | None = None) -> None:
       "flops_per_model_step": operations[name],
       "contenders": [c.numbers() for c in contenders],
     }
-    common.show(tables[-1])
     common.write(flags, command, where, tables, numbers)
 
 

@@ -56,21 +56,6 @@ def test_under_jit_and_vmap_each_key_draws_what_it_draws_alone(draw):
   assert not np.array_equal(many[0], many[1])
 
 
-@pytest.mark.parametrize(
-  ("draw", "message"),
-  [
-    (lambda k: splits.subset(k, 3, 4), "the subset's size is 4: there are 3 examples, give at most that"),
-    (lambda k: splits.subset(k, 3, 0), "the subset's size is 0: give a whole number of at least 1"),
-    (lambda k: splits.subset(k, 0, 1), "the number of examples is 0: give a whole number of at least 1"),
-    (lambda k: splits.bootstrap(k, 0), "the number of examples is 0: give a whole number of at least 1"),
-    (lambda k: splits.bootstrap(k, 3, 0), "the bootstrap sample's size is 0: give a whole number"),
-  ],
-)
-def test_sizes_out_of_range_are_refused(draw, message):
-  with pytest.raises(Mistake, match=message):
-    draw(jax.random.key(0))
-
-
 def test_out_of_bootstrap_by_a_slow_loop():
   labels = np.array([0, 1, 1, 0, 1, 0, 1, 1, 0, 0] * 4)
   drawn = splits.out_of_bootstrap(labels, 3, train_per_class=10, valid_per_class=4, test_per_class=5)

@@ -184,8 +184,7 @@ def _too_large(task: Task, lowering: str | None, width: int | None, said: Iterab
 
 
 def bench(
-  recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = (), console: Console | None = None, *,
-  target: str | None = None,
+  recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = (), *, target: str | None = None
 ) -> list[dict]:  # fmt: skip
   """Says how fast lanes train a recipe, for each lowering and lane width, prints a table, and keeps it for campaigns.
 
@@ -196,7 +195,6 @@ def bench(
     recipe: whose training step it is.
     widths: lane widths; those that campaigns try, if none.
     lowerings: all, if none; for a target those that campaigns try.
-    console: where the table is printed; standard output if None.
     target: one of `lanes.TARGETS`; None for the devices that are here.
 
   Returns:
@@ -259,7 +257,8 @@ def bench(
       "compile_seconds": made and made.compile_seconds,
       "chosen": how == chosen,
     })  # fmt: skip
-  precision = resolved(recipe, platform)
+  with lanes.compiling_for(platform):
+    precision = models.resolved(recipe.precision)
   title = f"{recipe.name}, batch {recipe.batch_size}, {precision}, {f'{len(devices)} × ' * bool(devices)}{kind}"
   best = f"{chosen.lowering}, lane width {chosen.width}" if chosen else ""
   if target:
@@ -270,14 +269,8 @@ def bench(
     )
   else:
     kept = f"campaigns take {best}: kept in {choice.timings_file()}"
-  (console or Console()).print(_table(rows, title, kept))
+  Console().print(_table(rows, title, kept))
   return rows
-
-
-def resolved(recipe: Recipe, platform: str) -> str:
-  """The precision that a recipe has on a platform."""
-  with lanes.compiling_for(platform):
-    return models.resolved(recipe.precision)
 
 
 def product_flops(recipe: Recipe, data: DeviceExamples) -> int:

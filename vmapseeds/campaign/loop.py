@@ -221,10 +221,8 @@ def work(
     raise Mistake(f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}")
   held = train_blocks(begun, range(first, last), wait=False)
   if held and begun.options.progress:
-    say = f"1 block is being trained by another process (block {held[0]})"
-    if len(held) > 1:
-      say = f"{len(held)} blocks are being trained by other processes (the first is block {held[0]})"
-    print(say, file=sys.stderr)
+    count = f"{len(held)} block{'s' * (len(held) > 1)}"
+    print(f"{count} left to other processes, which train them; the first is block {held[0]}", file=sys.stderr)
   return opened(begun)
 
 

@@ -107,13 +107,11 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
       return {split: (np.asarray(file[f"x_{split}"]), np.asarray(file[f"y_{split}"])) for split in splits}
   except Mistake:
     raise
-  except ValueError as error:
-    if "pickle" not in str(error):
-      raise Mistake(f"{path!r} is damaged: {advice}") from error
-    # NumPy says so both of object arrays and of any file that is neither .npy nor .npz.
-    raise Mistake(f"{path!r} is no .npz, or holds pickled objects, which are not loaded: {advice}") from error
   except Exception as error:  # Whatever a damaged file makes zipfile and the reader of headers raise.
-    raise Mistake(f"{path!r} cannot be read ({type(error).__name__}): {advice}") from error
+    what = f"cannot be read ({type(error).__name__})"
+    if isinstance(error, ValueError) and "pickle" in str(error):  # of object arrays, and of any file that is no .npz
+      what = "is no .npz, or holds pickled objects, which are not loaded"
+    raise Mistake(f"{path!r} {what}: {advice}") from error
 
 
 def check_room(file: zipfile.ZipFile, names: Iterable[str], path: str) -> None:

@@ -12,14 +12,8 @@ from vmapseeds.mistakes import Mistake, at_least
 def subset(key: Key[Array, ""], n: int, size: int) -> Int32[Array, " size"]:
   """`size` of `n` examples without replacement, in random order; every subset is equally likely.
 
-  Works under `jit` and under `vmap` over keys; `n` and `size` are static.
-
-  Raises:
-    Mistake: unless 1 <= size <= n.
+  Works under `jit` and under `vmap` over keys; `n` and `size` are static, 1 <= size <= n.
   """
-  n, size = at_least("the number of examples", n, 1), at_least("the subset's size", size, 1)
-  if size > n:
-    raise Mistake(f"the subset's size is {size}: there are {n} examples, give at most that")
   return jax.random.permutation(key, n)[:size].astype("int32")
 
 
@@ -27,14 +21,9 @@ def bootstrap(key: Key[Array, ""], n: int, size: int | None = None) -> Int32[Arr
   """`size` (by default `n`) of `n` examples, independently and with replacement.
 
   Equation 11 of Bouthillier et al. 2021. Works under `jit` and under `vmap` over keys; `n` and `size` are
-  static.
-
-  Raises:
-    Mistake: unless n >= 1 and size >= 1.
+  static, at least 1.
   """
-  n = at_least("the number of examples", n, 1)
-  size = n if size is None else at_least("the bootstrap sample's size", size, 1)
-  return jax.random.randint(key, (size,), 0, n, "int32")
+  return jax.random.randint(key, (n if size is None else size,), 0, n, "int32")
 
 
 class OutOfBootstrap(NamedTuple):

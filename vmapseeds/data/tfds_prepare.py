@@ -104,16 +104,13 @@ def folders(folder: str) -> list[str]:
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
   """Within it, no notices of tensorflow-datasets and no warnings of connections that are tried again."""
-  loggers = [logging.getLogger(name) for name in ("absl", "urllib3")]
-  levels = [logger.level for logger in loggers]
+  before = logging.root.manager.disable
+  logging.disable(logging.WARNING)
   try:
-    for logger in loggers:
-      logger.setLevel(logging.ERROR)
     with contextlib.redirect_stdout(io.StringIO()):
       yield
   finally:
-    for logger, level in zip(loggers, levels, strict=True):
-      logger.setLevel(level)
+    logging.disable(before)
 
 
 def impatient_downloads() -> contextlib.AbstractContextManager:

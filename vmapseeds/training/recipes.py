@@ -24,15 +24,15 @@ RESERVED = (
   "report", "zarr.json", "blocks", "checkpoints", "variables", "epoch", "train_loss", "train_accuracy",
   "epoch_train_loss", "epoch_train_accuracy", "trained_epochs",
 )  # fmt: skip
-# Registered names, which are told where they are used, and the object that may stand in place of one.
+# Registered names (of `augment`, its steps), which are told where they are used, and what may stand in place of one.
 CHOICES = {
   "model": (models.NAMES, "a Flax module, or its class"),
   "optimizer": (("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
   "schedule": (("constant", "linear", "step", "exponential", "cosine"), "a function of (run, steps)"),
   "loss": (("cross_entropy", "squared_error"), "a function of (outputs, targets)"),
   "predict": (("argmax", "outputs"), "a function of outputs"),
+  "augment": (("flip", "translate", "reflect", "cutout"), "a function of (key, input)"),
 }
-AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
 PRECISIONS = ("auto", "float32", "bfloat16")
 TRAINABLE = ("all", "last")
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
@@ -117,7 +117,7 @@ class Recipe:
       object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
     for field, (allowed, other) in CHOICES.items():
       if objects.is_name(value := getattr(self, field)):
-        one_of(f"{field} of recipe {self.name!r}:", value, allowed)
+        augmentation(value) if field == "augment" else one_of(f"{field} of recipe {self.name!r}:", value, allowed)
       elif not (callable(value) or isinstance(value, str | objects.Named)):
         given = f"{field} is {value!r:.100}"
         raise Mistake(f"{given}: give a name ({', '.join(allowed)}), package.module:name, or {other}")
@@ -145,11 +145,6 @@ class Recipe:
       if not fits:
         raise Mistake(f"{field} is {getattr(self, field)!r}: give {allowed}")
     check_test_sets(self.test_sets)
-    if objects.is_name(self.augment):
-      augmentation(self.augment)
-    elif not (callable(self.augment) or isinstance(self.augment, str | objects.Named)):
-      given = f"augment is {self.augment!r:.100}"
-      raise Mistake(f"{given}: give steps such as 'flip translate=2', or a function of (key, input)")
     self._check_together()
 
   def _check_together(self) -> None:
@@ -235,7 +230,7 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
   steps = []
   for word in text.split():
     name, _, size = word.partition("=")
-    one_of("augmentation", name, AUGMENTATIONS)
+    one_of("augmentation", name, CHOICES["augment"][0])
     if (name == "flip") == bool(size) or not (size or "1").isdecimal() or len(size) > 9:
       raise Mistake(f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS")
     steps.append((name, at_least(f"augmentation {name}", int(size), 1) if size else None))
@@ -287,21 +282,18 @@ def _as(name: str, kind: type, value: Any) -> Any:
 
 
 def from_text(field: str, text: str) -> Any:
-  """The value that `--set field=text` means: JSON where the field is no name, commas for lists."""
-  if field not in FIELDS:
-    return _number(text)  # of a value of the recipe's own; what has no such value refuses it
-  hint = _HINTS[field]
-  if hint in (str, Any):
+  """The value that `--set field=text` means: JSON where the field is no name, commas for lists.
+
+  Of a value of the recipe's own too; what has no such value refuses it.
+  """
+  hint = str(_HINTS.get(field, float))
+  if hint in (str(str), str(Any)):
     return text
-  if text.lower() in ("none", "null"):
+  if field in FIELDS and text.lower() in ("none", "null"):
     return None
-  if isinstance(hint, types.UnionType):
-    hint = typing.get_args(hint)[0]
-  if hint is str:
-    return text
-  if hint in (int, float, bool):
-    return _number(text.lower() if hint is bool else text)
-  return [v if "str" in str(hint) else _number(v) for v in text.strip("[]()").split(",") if v]
+  if "tuple" in hint:
+    return [v if "str" in hint else _number(v) for v in text.strip("[]()").split(",") if v]
+  return text if "str" in hint else _number(text.lower() if hint == str(bool) else text)
 
 
 def _number(text: str) -> Any:
