@@ -91,19 +91,15 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
   placement, count = _placement(ray, workers)
   actor = ray.remote(max_restarts=0)(Worker).options(**placement)
   idle = collections.deque(actor.remote() for _ in range(count))
-  for left in reversed(range(TRIES)):
-    try:
-      ray.get(idle[0].begin.remote(described, task.origin, runs, out, quiet))
+  for _ in range(TRIES):
+    if _lived(ray, idle[0].begin.remote(described, task.origin, runs, out, quiet)):
       break
-    except ray.exceptions.RayTaskError as error:
-      raise _cause(error) from None
-    except ray.exceptions.RayError:
-      if not left:
-        raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs") from None
-      # Its claim stays: it tells the next worker that the folder is half made, and that worker takes it over.
-      idle[0] = actor.remote()
-      if progress:
-        print(f"a worker died while it began {out}: another one does", file=sys.stderr)
+    # Its claim stays: it tells the next worker that the folder is half made, and that worker takes it over.
+    idle[0] = actor.remote()
+    if progress:
+      print(f"a worker died while it began {out}: another one does", file=sys.stderr)
+  else:
+    raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs")
   results = Results(out)
   sets = results.root["test_sets"]
   shown = f"{sets[0]}/accuracy" if sets else ""
@@ -120,22 +116,17 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
       ended, _ = ray.wait(list(running), num_returns=1, timeout=POLL)
       for future in ended:
         worker, block = running.pop(future)
-        try:
-          ray.get(future)
+        if _lived(ray, future):
           idle.append(worker)
-        except ray.exceptions.RayTaskError as error:
-          raise _cause(error) from None
-        except ray.exceptions.RayError:
-          deaths[block] += 1
-          if deaths[block] == TRIES:
-            raise Failure(
-              f"block {block} of {out} made {TRIES} workers die: see Ray's logs; the same command goes on"
-            ) from None
-          abandon(out, block)
-          pending.append(block)
-          idle.append(actor.remote())
-          if progress:
-            print(f"a worker died; block {block} is trained by another one", file=sys.stderr)
+          continue
+        deaths[block] += 1
+        if deaths[block] == TRIES:
+          raise Failure(f"block {block} of {out} made {TRIES} workers die: see Ray's logs; the same command goes on")
+        abandon(out, block)
+        pending.append(block)
+        idle.append(actor.remote())
+        if progress:
+          print(f"a worker died; block {block} is trained by another one", file=sys.stderr)
       now = results.done[: len(runs)]
       new = np.flatnonzero(now & ~done)
       bar.trained_more(len(new), loop.shown_of(results, shown, new))
@@ -166,7 +157,13 @@ def _left(results: Results, runs: int) -> list[int]:
   return np.unique(np.flatnonzero(~results.done[:runs]) // results.block_runs).tolist()
 
 
-def _cause(error: Any) -> Exception:
-  """What a worker raised, where it is an error of ours."""
-  cause = getattr(error, "cause", None)
-  return cause if isinstance(cause, Mistake | Failure) else error
+def _lived(ray: Any, future: Any) -> bool:
+  """Whether a worker did what it was asked to, or died; raises what it raised."""
+  try:
+    ray.get(future)
+  except ray.exceptions.RayTaskError as error:
+    cause = getattr(error, "cause", None)
+    raise (cause if isinstance(cause, Mistake | Failure) else error) from None
+  except ray.exceptions.RayError:
+    return False
+  return True
