@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
 
+import matplotlib
 import numpy as np
 import tyro
 import xarray as xr
@@ -46,6 +47,11 @@ from vmapseeds.training.supervised import dataset_of
 
 KINDS = ("fig", "table", "theorem")  # how modules of figures begin
 PLAIN = vs.Recipe(name="plain", dataset="digits", model="linear", epochs=0, batch_size=1, lr=0.0)
+# What `vmapseeds.reports.plots` makes of its own figures.
+STYLE = {
+  "axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "grid.linewidth": 0.7,
+  "legend.frameon": False, "legend.fontsize": "small",
+}  # fmt: skip
 CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "versions")
 
 
@@ -279,7 +285,7 @@ def above(difference: float, se: float) -> bool | None:
 def legend_above(ax: Axes) -> None:
   """Makes room for the legend above what is drawn."""
   ax.set_ylim(top=1.35 * ax.get_ylim()[1])
-  ax.legend(frameon=False, fontsize="small", loc="upper left")
+  ax.legend(loc="upper left")
 
 
 # The command.
@@ -414,6 +420,7 @@ def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: s
   show(shown)
 
 
+@matplotlib.rc_context(STYLE)
 def drawn(module: ModuleType, numbers: Any) -> bytes:
   """A figure as PNG, of 256 colours."""
   panels = getattr(module, "PANELS", 1)

@@ -129,5 +129,4 @@ def scatter(ax: Axes, shown: Mapping[str, Source], of: Callable[[Source], np.nda
     ax.scatter(x[~known], np.ones((~known).sum()), s=14, color=color, marker="x", linewidths=0.8)
   ax.axhline(SMALL, color=plots.INK, linewidth=0.9, linestyle=":", label=f"α̂ = {SMALL}")
   ax.set(xlabel=label, ylabel="trimming level α̂ (×: none)", ylim=(-0.04, 1.04))
-  ax.spines[["top", "right"]].set_visible(False)
-  ax.grid(alpha=0.25, linewidth=0.7)
+  ax.grid(True)

@@ -39,7 +39,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
   for ax, (label, of, _) in zip(axes, METRICS.values(), strict=True):
     candidates.scatter(ax, numbers, of, label)
-  axes[1].legend(frameon=False, fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
+  axes[1].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
 
 
 if __name__ == "__main__":

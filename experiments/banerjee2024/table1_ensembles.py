@@ -128,7 +128,7 @@ def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
   first.plot(places, [100 * paper.ENSEMBLES[size].small for size in sizes], "D", color=plots.BLUE,
              markerfacecolor="white", label="α̂ ≤ 0.05, the paper's")  # fmt: skip
   first.set(ylabel="ensembles (%)", ylim=(-4, 104))
-  first.legend(frameon=False, fontsize="small", loc="lower right")
+  first.legend(loc="lower right")
   for ax, (of, said) in zip(others, METRICS.items(), strict=True):
     mean, sd = 100 * np.array([getattr(n, of) for n in numbers.values()]).T
     ax.errorbar(places, mean, sd, fmt="o", color=plots.BLUE, capsize=3)
@@ -136,8 +136,7 @@ def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
   for ax in axes:
     ax.set_xticks(places, sizes)
     ax.set_xlabel("members of an ensemble")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(alpha=0.25, linewidth=0.7)
+    ax.grid(True)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,6 @@ def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
     ax.hist(100 * every, 100 * edges, color=plots.SKY, alpha=0.7, label="all pairs")
     ax.hist(100 * small, 100 * edges, color=plots.BLUE, alpha=0.7, label=f"both α̂ ≤ {candidates.SMALL}")
     ax.set(xlabel="churn (% of the test examples)", ylabel="pairs", title=name)
-    ax.spines[["top", "right"]].set_visible(False)
     frame.legend_above(ax)
 
 

@@ -67,8 +67,7 @@ def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:
   ax.barh(list(numbers), value, xerr=se, color=plots.SKY, ecolor=plots.INK, capsize=3)
   ax.axvline(0.5, color=plots.INK, linewidth=0.9, linestyle=":", label="the paper: init mostly below")
   ax.set(xlabel="variance over that where data varies", xlim=(0, None))
-  ax.spines[["top", "right"]].set_visible(False)
-  ax.legend(frameon=False, fontsize="small", loc="lower right", bbox_to_anchor=(1, 1))
+  ax.legend(loc="lower right", bbox_to_anchor=(1, 1))
 
 
 if __name__ == "__main__":

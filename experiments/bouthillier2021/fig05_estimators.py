@@ -60,8 +60,7 @@ def plot(n: Estimators, axes: np.ndarray) -> None:
             label=f"{varied} varies: ρ = {b.correlation:z.2f}")  # fmt: skip
     ax.plot(k[: b.measures], 100 * b.sd_of_means, ".", color=color, markersize=5)
   ax.set(xlabel="measures k", ylabel="sd of their mean (percentage points)", ylim=(0, None))
-  ax.spines[["top", "right"]].set_visible(False)
-  ax.grid(alpha=0.25, linewidth=0.7)
+  ax.grid(True)
   frame.legend_above(ax)
 
 

@@ -156,7 +156,7 @@ def _plot_rates(n: Comparison, ax: Axes) -> None:
     ax.plot([], [], style, color=plots.INK, label=f"{varied} varies: ρ = {n.rho[varied]:.2f}")
   ax.set(xlabel="true P(A > B); grey: from 1/2 to γ", ylabel="rate of “A is better”", xlim=(0.4, 1), ylim=(-0.02, 1.4))
   ax.set_yticks(np.linspace(0, 1, 6))
-  ax.legend(frameon=False, fontsize="small", loc="upper left", ncols=2)
+  ax.legend(loc="upper left", ncols=2)
 
 
 def _plot_differences(n: Comparison, ax: Axes) -> None:

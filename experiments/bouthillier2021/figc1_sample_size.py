@@ -60,9 +60,8 @@ def plot(n: Sizes, axes: np.ndarray) -> None:
   ax.semilogy(n.gamma, n.needed, ".", color=plots.BLUE, label="pairs, exactly")
   ax.plot(GAMMA, 29, "D", color=plots.ORANGE, markerfacecolor="white", label="the paper's choice, 29")
   ax.set(xlabel="P(A > B) to be found", ylabel="runs of each of A and B")
-  ax.spines[["top", "right"]].set_visible(False)
-  ax.grid(alpha=0.25, linewidth=0.7)
-  ax.legend(frameon=False, fontsize="small")
+  ax.grid(True)
+  ax.legend()
 
 
 if __name__ == "__main__":

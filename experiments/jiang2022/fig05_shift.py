@@ -43,7 +43,7 @@ def plot(numbers: Transfers, axes: np.ndarray) -> None:
     shift.diagonal(ax, "error = disagreement")
     ax.set_xlabel("disagreement (%)")
     ax.set_ylabel("test error (%)")
-  axes[0].legend(frameon=False, fontsize="small")
+  axes[0].legend()
 
 
 if __name__ == "__main__":

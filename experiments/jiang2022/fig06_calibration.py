@@ -94,7 +94,7 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
     plots.calibration_curve(confidence, accuracy, axes[PANEL[name]], low=low, high=high, label=f"{name}, {n.runs} runs")
   for ax, title in zip(axes, ("different training sets", "one training set"), strict=True):
     ax.set_title(title)
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    ax.legend(loc="upper left")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     shift.diagonal(ax, "gap = CACE")
     ax.set_xlabel("CACE of all runs")
     ax.set_ylabel("|error − disagreement|")
-  axes[0].legend(frameon=False, fontsize="small")
+  axes[0].legend()
 
 
 if __name__ == "__main__":

@@ -123,8 +123,7 @@ def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
   for ax in axes:
     ax.set(xlabel="runs that have the example wrong (%)", ylabel="test examples per number of runs", yscale="log")
     ax.set_ylim(top=4 * ax.get_ylim()[1])
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize="small", loc="upper center")
+    ax.legend(loc="upper center")
 
 
 if __name__ == "__main__":

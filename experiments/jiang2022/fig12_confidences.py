@@ -60,8 +60,7 @@ def plot(numbers: Mapping[str, Confidences], axes: np.ndarray) -> None:
   for name, n in numbers.items():
     ax.stairs(n.counts, np.linspace(0, 100, len(n.counts) + 1), color=COLORS[name], label=f"{name}, {n.runs} runs")
   ax.set(xlabel="confidence: runs that vote for the class (%)", ylabel="pairs of an example and a class", yscale="log")
-  ax.legend(frameon=False, fontsize="small", loc="upper center")
-  ax.spines[["top", "right"]].set_visible(False)
+  ax.legend(loc="upper center")
 
 
 if __name__ == "__main__":

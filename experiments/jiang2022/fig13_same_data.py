@@ -41,7 +41,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     plots.calibration_curve(
       n.curve.confidence, n.curve.accuracy, right, low=low, high=high, label=f"{name}, {n.runs} runs"
     )
-  right.legend(frameon=False, fontsize="small")
+  right.legend()
 
 
 if __name__ == "__main__":

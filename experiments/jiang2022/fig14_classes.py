@@ -87,7 +87,7 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
     x, y, se = n.together.confidence, n.together.accuracy, n.se
     plots.calibration_curve(x, y, ax, low=y - se, high=y + se, label=f"all {len(n.single.confidence)} classes")
     ax.set_title(f"{n.data}, {GROUP}, {n.runs} runs")
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    ax.legend(loc="upper left")
 
 
 if __name__ == "__main__":

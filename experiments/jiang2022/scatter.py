@@ -204,4 +204,4 @@ def finish(ax: Axes) -> None:
   ax.set_ylim(ends)
   ax.set_xlabel("disagreement (%)")
   ax.set_ylabel("test error (%)")
-  ax.legend(frameon=False, fontsize="small")
+  ax.legend()

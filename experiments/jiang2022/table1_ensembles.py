@@ -172,9 +172,8 @@ def plot(numbers: Mapping[str, Ensemble], axes: np.ndarray, where: str = "table 
   sizes.minorticks_off()
   for ax in axes:
     ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
-    ax.spines[["top", "right"]].set_visible(False)
-  against.legend(frameon=False, fontsize="small", loc="upper left")
-  sizes.legend(frameon=False, fontsize="small", loc="upper right")
+  against.legend(loc="upper left")
+  sizes.legend(loc="upper right")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def plot(numbers: Mapping[str, Variances], axes: np.ndarray) -> None:
   ax.set_yscale("log")
   ax.set_ylabel("standard deviation (%)")
   ax.margins(y=0.3)
-  ax.legend(frameon=False, fontsize="small")
+  ax.legend()
 
 
 if __name__ == "__main__":

@@ -94,9 +94,8 @@ def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
     right.plot(range(len(shown)), 100 * np.array(sd), color=color, marker=marker, label=label)
   right.set(xlabel="training duration (epochs)", ylabel="standard deviation of accuracy (%)", ylim=(0, None))
   right.set_xticks(range(len(shown)), [str(n.epochs) for n in shown])
-  right.spines[["top", "right"]].set_visible(False)
-  right.grid(alpha=0.25, linewidth=0.7)
-  right.legend(frameon=False, fontsize="small")
+  right.grid(True)
+  right.legend()
 
 
 def histograms(groups: Mapping[str, Float[np.ndarray, " _"]], ax: Axes, examples: int) -> None:
@@ -108,7 +107,6 @@ def histograms(groups: Mapping[str, Float[np.ndarray, " _"]], ax: Axes, examples
       100 * values, edges, density=True, histtype="stepfilled", facecolor=(color, 0.25), edgecolor=color, label=label
     )
   ax.set(xlabel="test accuracy (%)", ylabel="density (per percentage point)")
-  ax.spines[["top", "right"]].set_visible(False)
   frame.legend_above(ax)
 
 

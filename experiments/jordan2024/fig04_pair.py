@@ -93,7 +93,7 @@ def plot(numbers: Pair, axes: np.ndarray) -> None:
   right.bar(EDGES[:-1], density, EDGES[1], align="edge", facecolor=(plots.BLUE, 0.55), edgecolor="white")
   right.axhline(1, color=plots.VERMILION, linestyle="--", label="independent errors")
   right.set(xlabel="p-value of the χ² test", ylabel="density", title=f"{pairs:,} pairs 30–70 % right")
-  right.legend(frameon=False, fontsize="small")
+  right.legend()
 
 
 if __name__ == "__main__":

@@ -112,11 +112,10 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
   right.errorbar(rates, distribution, np.minimum(2 * se, 0.999 * distribution), color=plots.GREEN, marker="s",
                  capsize=3, label="distribution (equation 3)")  # fmt: skip
   right.set(xlabel="learning rate", ylabel="standard deviation of accuracy (%)", yscale="log")
-  right.legend(frameon=False, fontsize="small")
+  right.legend()
   for ax in axes:
     ax.set_xscale("log", base=2)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(alpha=0.25, linewidth=0.7)
+    ax.grid(True)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
     plots.sds_side_by_side(list(shifts), series, ax, below=[np.isnan(v.distribution) for v in of_each])
     ax.set_title(data)
     ax.set_ylim(top=-2.8)  # room for the legend
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    ax.legend(loc="upper left")
 
 
 if __name__ == "__main__":

@@ -103,8 +103,6 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
   right.set_xticks(range(len(numbers)), durations)
   right.set(xlabel="training duration (epochs)", ylabel="variance over that of all sources", ylim=(0, None))
   frame.legend_above(right)
-  for ax in axes:
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 if __name__ == "__main__":

@@ -145,8 +145,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   right.axhline(100 * distinct, color=plots.ORANGE, linestyle="--", label="distinct seeds, all pairs")
   right.set(title=f"poked later in {duration(max(numbers.epochs))}", xlabel="share of training before the poke",
             ylabel="mean disagreement (%)", ylim=(0, None))  # fmt: skip
-  right.spines[["top", "right"]].set_visible(False)
-  right.grid(alpha=0.25, linewidth=0.7)
+  right.grid(True)
   frame.legend_above(right)
 
 

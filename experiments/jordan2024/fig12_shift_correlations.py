@@ -123,8 +123,7 @@ def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
     right.scatter(x, y, s=16, color=plots.BLUE, alpha=0.6, linewidths=0)
     right.set(xlabel=f"accuracy, {best.first}, even examples (%)", ylabel=f"accuracy, {best.second}, odd examples (%)")
     right.set_title(f"{data}: {n.runs} runs, R² = {best.r**2:.2f}")
-    right.spines[["top", "right"]].set_visible(False)
-    right.grid(alpha=0.25, linewidth=0.7)
+    right.grid(True)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
     last.plot(100 * numbers.thresholds, counts, color=color, linestyle=style, label=label)
   last.set_yscale("symlog", linthresh=1)
   last.set(xlabel="deviation of P(both right), at least (%)", ylabel="pairs of examples", ylim=(0, None))
-  last.legend(frameon=False, fontsize="small")
+  last.legend()
 
 
 if __name__ == "__main__":

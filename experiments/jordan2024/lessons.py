@@ -143,6 +143,5 @@ def plot(by_claim: Mapping[str, Mapping[int, float]], ax: Axes) -> None:
     ax.set_xscale("log", base=2)
   ax.xaxis.set_major_formatter("{x:.0f}")
   ax.set(xlabel="runs of either training", ylabel="draws that show it (%)", ylim=(-2, 102))
-  ax.spines[["top", "right"]].set_visible(False)
-  ax.grid(alpha=0.25, linewidth=0.7)
-  ax.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1))
+  ax.grid(True)
+  ax.legend(loc="lower left", bbox_to_anchor=(0, 1))

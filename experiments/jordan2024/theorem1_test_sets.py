@@ -95,9 +95,8 @@ def plot(numbers: Known, axes: np.ndarray) -> None:
   for ax in axes:
     ax.axhline(scale * numbers.truth, color=plots.INK, linestyle="--", label="on the distribution")
     ax.set(xscale="log", xlabel="test examples", ylabel="variance of the error (10⁻⁶)")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(alpha=0.25, linewidth=0.7)
-    ax.legend(frameon=False, fontsize="small")
+    ax.grid(True)
+    ax.legend()
   left.set_yscale("log")
 
 

@@ -108,9 +108,8 @@ def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
     ax.plot(grid, 1e6 * expected, color=plots.VERMILION, linestyle="--", label=label)
     ax.set(xscale="log", yscale="log", xlabel="test examples", ylabel="variance of the error (10⁻⁶)")
     ax.set_title(f"{theorem}, {words}")
-    ax.grid(alpha=0.25, linewidth=0.7)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize="small")
+    ax.grid(True)
+    ax.legend()
   for words, n in numbers.items():
     plots.calibration_curve(n.curve.confidence, n.curve.accuracy, right, label=words)
   right.set_title("class-wise calibration (definition 2)")
