@@ -581,12 +581,9 @@ def mistakes() -> Iterator[None]:
   except BrokenPipeError:  # `vmapseeds recipes | head -1`
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would speak of it when it ends
     sys.exit(141)
-  except Mistake as mistake:
-    print(f"error: {one_line(mistake)}", file=sys.stderr)
-    sys.exit(2)
-  except Failure as failure:
-    print(f"error: {one_line(failure)}", file=sys.stderr)
-    sys.exit(1)
+  except (Mistake, Failure) as error:
+    print(f"error: {one_line(error)}", file=sys.stderr)
+    sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     said = str(interrupt) or "what was written stays; the same command goes on from there"
     terminated = isinstance(interrupt, Terminated)
