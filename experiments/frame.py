@@ -337,9 +337,8 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
   with mistakes():
     package = importlib.import_module(f"experiments.{paper}")
     doc = importlib.import_module(f"experiments.{paper}.{one}").__doc__ if one else package.__doc__
-    target = type("Flags", (Flags,), {"__doc__": doc})
     program = f"experiments.{paper}" + (f".{one}" if one else "")
-    flags = parse(target, argv, prog=f"python -m {program}")
+    flags = parse(Flags, argv, prog=f"python -m {program}", description=doc)
     make(path.parent, chosen(path.parent, (one,) if one else flags.figures), flags)
 
 

@@ -57,7 +57,7 @@ class RecipeFlags(Flags):
 
 def arguments(target: type[Flags], doc: str, name: str, argv: Sequence[str] | None) -> tuple[Any, str]:
   """The flags of a benchmark, checked before any work, and the command that repeats it."""
-  flags = parse(type("Flags", (target,), {"__doc__": doc}), argv, prog=f"python -m experiments.benchmarks.{name}")
+  flags = parse(target, argv, prog=f"python -m experiments.benchmarks.{name}", description=doc)
   at_least("--rounds", flags.rounds, 1)
   check_writable(flags.out)
   command = ["python", "-m", f"experiments.benchmarks.{name}", *(sys.argv[1:] if argv is None else argv)]

@@ -187,8 +187,7 @@ def table(rows: list[dict], flags: Flags) -> Table:
 
 
 def main(argv: list[str] | None = None) -> None:
-  target = type("Flags", (Flags,), {"__doc__": __doc__})
-  flags = parse(target, argv, prog="python -m experiments.benchmarks.statistics")
+  flags = parse(Flags, argv, prog="python -m experiments.benchmarks.statistics", description=__doc__)
   for name in ("runs", "examples", "block", "repetitions"):
     at_least(f"--{name}", getattr(flags, name), 1)
   for way in flags.ways:
