@@ -1,6 +1,7 @@
 """The networks' layers beside Flax's, in the forms for CPUs and for accelerators."""
 
 import functools
+import itertools
 
 import flax.linen as nn
 import jax
@@ -51,25 +52,51 @@ def test_tiles_may_have_more_pixels_than_a_byte_or_bfloat16_counts(platform, dty
   assert (largest.item(), which.item()) == (1, 291)
 
 
+@pytest.mark.parametrize(("shape", "features", "beside"), [((3, 5, 6, 2), (4,), [1]), ((7, 9, 16, 1), (4, 3, 2), [4, 2, 1])])
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_convolution_relu_and_pooling_are_those_of_flax(platform, monkeypatch):
+def test_convolutions_relu_and_pooling_are_those_of_flax(platform, shape, features, beside, monkeypatch):
   """Values and gradients on small whole numbers, where no sum is rounded: with ties, zeros, odd sizes."""
   monkeypatch.setattr(layers, "LARGE", 1)
   rng = np.random.default_rng(0)
-  x, kernel, bias = (jnp.asarray(rng.integers(-2, 3, s), jnp.float32) for s in ((3, 5, 6, 2), (3, 3, 2, 4), (4,)))
-  weigh = jnp.asarray(rng.integers(-3, 4, (3, 2, 3, 4)), jnp.float32)
+  whole = lambda *shape: jnp.asarray(rng.integers(-2, 3, shape), jnp.float32)  # noqa: E731
+  pairs = itertools.pairwise((shape[-1], *features))
+  x, params = whole(*shape), [{"kernel": whole(3, 3, *pair), "bias": whole(pair[1])} for pair in pairs]
+  weigh = whole(len(x), *(n >> len(features) for n in shape[1:3]), features[-1])
 
   def library_layer(x, kernel, bias):
-    y = nn.Conv(4, (3, 3)).apply({"params": {"kernel": kernel, "bias": bias}}, x)
+    y = nn.Conv(len(bias), (3, 3)).apply({"params": {"kernel": kernel, "bias": bias}}, x)
     return library(nn.relu(y), 2)
 
   def of(layer):
-    return jax.jit(jax.value_and_grad(lambda *given: (weigh * layer(*given)).sum(), (0, 1, 2)))(x, kernel, bias)
+    outputs = []
+
+    def loss(x, params):
+      for i, given in enumerate(params):
+        x = layer(x, **given)
+        outputs.append(x.shape[-1] // features[i])
+      return (weigh * x.reshape(weigh.shape)).sum()
+
+    return jax.jit(jax.value_and_grad(loss, (0, 1)))(x, params), outputs
 
   with lanes.compiling_for(platform):
-    found = of(conv_relu_pool)
-  jax.tree.map(np.testing.assert_array_equal, found, of(library_layer))
-  assert (library_layer(x, kernel, bias) == 0).any()
+    found, outputs = of(conv_relu_pool)
+  assert outputs == (beside if platform == "tpu" else [1] * len(features))
+  jax.tree.map(np.testing.assert_array_equal, found, of(library_layer)[0])
+  assert (library_layer(x, **params[0]) == 0).any()
+
+
+@pytest.mark.parametrize(
+  ("images", "kernel", "beside"),
+  [
+    ((32, 32, 32, 3), (3, 3, 3, 32), 4), ((32, 16, 4, 128), (3, 3, 32, 16), 2),  # cnn_cifar10_binary
+    ((64, 8, 8, 1), (3, 3, 1, 16), 0),  # digits_cnn, whose kernels outweigh its images
+    ((100, 16, 16, 12), (3, 3, 12, 16), 1),  # narrow_cifar10, whose batches fill the registers
+    ((64, 32, 32, 3), (3, 3, 3, 16), 1), ((0, 32, 32, 3), (3, 3, 3, 16), 1),
+    ((32, 28, 28, 1), (3, 3, 1, 16), 2), ((32, 14, 7, 32), (3, 3, 16, 32), 1),  # an odd number of blocks
+  ],
+)  # fmt: skip
+def test_as_many_pixels_side_by_side_as_a_tpu_has_room_for(images, kernel, beside):
+  assert layers._beside(images, kernel) == beside
 
 
 @pytest.mark.parametrize("platform", ["cpu", "tpu"])

@@ -109,26 +109,76 @@ def _max_backward(size, which, gradient):
 _max.defvjp(_max_forward, _max_backward)
 
 
+# A convolution with its pooling on a TPU, whose registers are 128 places wide along the last axis: features alone leave
+# them empty. There pixels are channels, too: the four of a pooling tile, over which the maximum is taken, and `beside`
+# pooled pixels of a row. So they come out and go into the next layer: nothing is moved, and reshaped they are images.
+
 LARGE = 256  # pixels; at 64 the digits' network takes 12 µs by the compiler's estimate, instead of 7
+PLACES = 128
+
+
+def _neighbours(width, inside):
+  """How many blocks of `inside` pixels a kernel of this width reaches to the left and to the right."""
+  return -(-((width - 1) // 2) // inside), -(-(width // 2) // inside)
+
+
+def _beside(images, kernel):
+  """How many pooled pixels of a row come out side by side, by the shapes; 0 where the convolution stays as it is.
+
+  As many as fill the registers, while the kernel is no larger than twice what it makes. Of a large batch one, as the
+  images then lie side by side there.
+  """
+  batch, height, columns, together = images
+  rows, width, channels, features = kernel
+  inside = together // channels
+  if inside == 1 and height * columns < LARGE:
+    return 0
+  beside = max(1, inside // 2)
+  while (
+    columns * inside // 2 % (2 * beside) == 0
+    and 2 * beside * features <= PLACES >= 4 * batch
+    and (rows + 1) * (sum(_neighbours(width, inside)) * inside + 4 * beside) * channels * 4 * beside
+    <= batch * height * columns * inside
+  ):
+    beside *= 2
+  return beside
+
+
+def _widened(kernel, inside, beside):
+  """The kernel that makes such channels, in the order (pixel of the tile, pooled pixel, feature), of `inside` pixels
+  side by side; its strides and its padding."""
+  height, width, channels, features = kernel.shape
+  left, right = _neighbours(width, inside)
+  strides, padding = (2, 2 * beside // inside), [((height - 1) // 2, height // 2), (left, right)]
+  if inside == beside == 1:
+    each = [jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i in (0, 1) for j in (0, 1)]
+    return jnp.concatenate(each, -1), strides, padding
+  # The columns by a product with ones and zeros, which is exact: one pass over a large array, padded to be joined many.
+  rows = jnp.stack([jnp.pad(kernel, ((i, 1 - i), (0, 0), (0, 0), (0, 0))) for i in (0, 1)], -2)
+  blocks = left + right + strides[1]
+  k, column, j, pixel = np.ogrid[:width, : blocks * inside, :2, :beside]
+  there = column == left * inside - (width - 1) // 2 + k + 2 * pixel + j
+  ones = np.einsum("kcjp,ab,fg->kafcbjpg", there, np.eye(2), np.eye(features))
+  ones = jnp.asarray(ones.reshape(width, 2, features, blocks * inside, -1), kernel.dtype)
+  wide = jnp.einsum("rkiaf,kafco->rcio", rows, ones, precision="highest")
+  return wide.reshape(height + 1, blocks, inside * channels, -1), strides, padding
 
 
 def conv_relu_pool(
-  x: Float[Array, "batch height width channels"], kernel: Float[Array, "h w channels features"],
+  x: Float[Array, "batch height columns inside_channels"], kernel: Float[Array, "h w channels features"],
   bias: Float[Array, " features"],
-) -> Float[Array, "batch rows columns features"]:  # fmt: skip
+) -> Float[Array, "batch rows pooled_columns beside_features"]:  # fmt: skip
   """A convolution that keeps the images' size, bias, ReLU and 2×2 pooling.
 
   Bias and ReLU go with the convolution on a CPU; elsewhere they have fewer pixels to go over after pooling. On a TPU
-  the four pixels of a tile are channels of one convolution of stride 2, as features alone leave its registers empty:
-  of images large enough to outweigh the larger kernel. It is the same but for rounding, and for which of the pixels
-  that rounding makes equal gets the gradient.
+  several pixels of a row may come and go side by side as channels, and one convolution with a larger kernel makes them.
+  It is the same but for rounding, and for which of the pixels that rounding makes equal gets the gradient.
   """
   numbers = ("NHWC", "HWIO", "NHWC")
-  if platform() == "tpu" and x.shape[1] * x.shape[2] >= LARGE:
-    each = [jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i in (0, 1) for j in (0, 1)]
-    padding = [((k - 1) // 2, k // 2) for k in kernel.shape[:2]]
-    x = conv_general_dilated(x, jnp.concatenate(each, -1), (2, 2), padding, dimension_numbers=numbers)
-    return nn.relu(_largest_part(len(each), x) + bias)
+  if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
+    wide, strides, padding = _widened(kernel, x.shape[-1] // kernel.shape[2], beside)
+    x = conv_general_dilated(x, wide, strides, padding, dimension_numbers=numbers)
+    return nn.relu(_largest_part(4, x) + jnp.tile(bias, beside))
   x = conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
   if platform() == "cpu":
     return max_pool(nn.relu(x + bias.reshape(1, 1, 1, -1)))
@@ -149,14 +199,17 @@ _largest_part.defvjp(lambda parts, x: _largest(jnp.split(x, parts, -1)), _larges
 
 
 class ConvReluPool(nn.Module):
-  """`conv_relu_pool` with a 3×3 kernel."""
+  """`conv_relu_pool` with a 3×3 kernel, of images with so many channels."""
 
+  channels: int
   features: int
   dtype: jnp.dtype = jnp.dtype("float32")
 
   @nn.compact
-  def __call__(self, x: Images) -> Float[Array, "batch rows columns features"]:
-    kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, x.shape[-1], self.features))
+  def __call__(
+    self, x: Float[Array, "batch height columns inside_channels"]
+  ) -> Float[Array, "batch rows pooled_columns beside_features"]:
+    kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, self.channels, self.features))
     bias = self.param("bias", nn.initializers.zeros, (self.features,))
     return conv_relu_pool(*(a.astype(self.dtype) for a in (x, kernel, bias)))
 
@@ -276,6 +329,13 @@ class Classifier(nn.Module):
   width: float = 1.0
   dtype: jnp.dtype = jnp.dtype("float32")
   dropout: float = 0.0
+
+  def convolved(self, x: Images, *features: int) -> Float[Array, "batch pixels"]:
+    """Images after a `ConvReluPool` of each width's features, one row an image."""
+    channels = x.shape[-1]
+    for number, wanted in enumerate(features):
+      x = ConvReluPool(channels, channels := scaled(wanted, self.width), self.dtype, name=f"Conv_{number}")(x)
+    return flatten(x)
 
   def last(self, x: Float[Array, "batch features"], train: bool, **options: Any) -> Logits:
     """The logits that follow from the features."""

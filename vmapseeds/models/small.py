@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 
-from vmapseeds.models.layers import Classifier, ConvReluPool, Images, Logits, flatten, patches, scaled
+from vmapseeds.models.layers import Classifier, Images, Logits, patches, scaled
 
 
 class SmallCNN(Classifier):
@@ -10,9 +10,7 @@ class SmallCNN(Classifier):
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
-    for number, features in enumerate((16, 32)):
-      x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
-    return self.last(flatten(x), train)
+    return self.last(self.convolved(x, 16, 32), train)
 
 
 class BanerjeeCNN(Classifier):
@@ -20,9 +18,8 @@ class BanerjeeCNN(Classifier):
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
-    for number, features in enumerate((32, 16)):
-      x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
-    x = nn.relu(nn.Dense(scaled(64, self.width), dtype=self.dtype)(flatten(x)))
+    x = self.convolved(x, 32, 16)
+    x = nn.relu(nn.Dense(scaled(64, self.width), dtype=self.dtype)(x))
     return self.last(x, train)
 
 
@@ -32,7 +29,4 @@ class NarrowCNN(Classifier):
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
-    x = patches(x, 2)
-    for number, features in enumerate((16, 32, 64)):
-      x = ConvReluPool(scaled(features, self.width), self.dtype, name=f"Conv_{number}")(x)
-    return self.last(flatten(x), train)
+    return self.last(self.convolved(patches(x, 2), 16, 32, 64), train)
