@@ -1,6 +1,7 @@
 """What the networks share: the convolution and the pooling that are fast under lanes, batch norm."""
 
 import functools
+import itertools
 from typing import Any
 
 import flax.linen as nn
@@ -331,10 +332,10 @@ class Classifier(nn.Module):
   dropout: float = 0.0
 
   def convolved(self, x: Images, *features: int) -> Float[Array, "batch pixels"]:
-    """Images after a `ConvReluPool` of each width's features, one row an image."""
-    channels = x.shape[-1]
-    for number, wanted in enumerate(features):
-      x = ConvReluPool(channels, channels := scaled(wanted, self.width), self.dtype, name=f"Conv_{number}")(x)
+    """Images after one `ConvReluPool` after another, of so many features times the width factor, one row an image."""
+    channels = (x.shape[-1], *(scaled(wanted, self.width) for wanted in features))
+    for number, pair in enumerate(itertools.pairwise(channels)):
+      x = ConvReluPool(*pair, self.dtype, name=f"Conv_{number}")(x)
     return flatten(x)
 
   def last(self, x: Float[Array, "batch features"], train: bool, **options: Any) -> Logits:

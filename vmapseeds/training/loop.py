@@ -127,6 +127,8 @@ def training_inputs(
 ) -> Real[Array, "batch ..."]:
   """Inputs of the training set, augmented and normalised, given what `draw_augmentation` drew for them."""
   if not recipe.augment:
+    # XLA for TPUs would make images of the stored rows as float32, not as bytes.
+    inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" else inputs
     return normalize(inputs, data.mean, data.std)
 
   def one(single, drawn):
