@@ -32,17 +32,19 @@ class Claims:
   def __init__(self, path: Folder):
     self.folder = place(path) / BLOCKS
     self._held: dict[str, bytes] = {}
-    self._renewing = threading.Lock()  # a claim that is renewed while it is given back would stay
     self._ended = threading.Event()
+    self._renewer = threading.Thread(target=self._renew, daemon=True)
 
   def __enter__(self) -> "Claims":
-    threading.Thread(target=self._renew, daemon=True).start()
+    self._renewer.start()
     return self
 
   def __exit__(self, *_) -> None:
     self._ended.set()
-    for block in list(self._held):
-      self.release(block)
+    self._renewer.join()  # a claim that is renewed while it is given back would stay
+    for block in self._held:
+      if self.holds(block):
+        remove(self._file(block))
 
   def take(self, block: int | str) -> bool:
     """Claims a block; False where another process holds it."""
@@ -60,15 +62,7 @@ class Claims:
 
   def holds(self, block: int | str) -> bool:
     """Whether a block is still ours: another process takes it over when this one slept for longer than the lease."""
-    return read(self._file(block)) == self._held[str(block)]
-
-  def release(self, block: int | str) -> None:
-    """Gives a block back."""
-    with self._renewing:
-      held = str(block) in self._held and self.holds(block)
-      self._held.pop(str(block), None)
-      if held:
-        remove(self._file(block))
+    return read(self._file(block)) == self._held.get(str(block), b"")
 
   def _file(self, block: int | str) -> Path | UPath:
     return self.folder / f"{block}.claim"
@@ -76,8 +70,8 @@ class Claims:
   def _renew(self) -> None:
     while not self._ended.wait(LEASE / 10):
       for block in list(self._held):
-        with self._renewing, contextlib.suppress(Failure, FileNotFoundError):
-          if block in self._held and self.holds(block):
+        with contextlib.suppress(Failure, FileNotFoundError):
+          if self.holds(block):
             if is_remote(self.folder):
               replace(self._file(block), self._held[block].decode())
             else:

@@ -30,8 +30,7 @@ class Verdict(NamedTuple):
 class _Problem(NamedTuple):
   file: str
   fault: str
-  cure: str | None = None  # "root": written again, "remove": removed, or "block": the block's record is removed
-  block: int | None = None
+  cure: str | int | None = None  # "root": written again, "remove": removed, or the block whose record is removed
 
 
 def verify(path: Folder, *, repair: bool = False) -> Verdict:
@@ -51,7 +50,7 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
   """
   path = place(path)
   look, repairs, failed = _Look(path), list[str](), list[str]()
-  if repair and any(problem.cure for problem in look.problems):
+  if repair and any(problem.cure is not None for problem in look.problems):
     _mend(look, repairs, failed)
     look = _Look(path)
   problems = [f"{p.file} {p.fault}".strip() for p in look.problems]
@@ -96,7 +95,7 @@ class _Look:
     try:
       writes = results.record(block)
     except Damage as damage:
-      self.problems.append(_Problem(file, damage.fault.removeprefix(f"{file} "), "block", block))
+      self.problems.append(_Problem(file, damage.fault.removeprefix(f"{file} "), block))
       return
     if not writes and outputs & self.there:
       self.notes.append(f"block {block} is not finished, and what lies there of it is not used")
@@ -104,7 +103,7 @@ class _Look:
     self.done += len(range(rows.start, min(rows.stop, stop_of(writes))))
     for object, fault in results.faults(block, writes).items():
       if object in outputs or object.partition("/c/")[0] in results.counts:
-        self.problems.append(_Problem(object, fault, "block", block))
+        self.problems.append(_Problem(object, fault, block))
       else:
         self.problems.append(_Problem(object, f"{fault}; {AGAIN.format('runs')}"))
 
@@ -133,8 +132,8 @@ class _Look:
 def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
   """Cures what can be cured; the lists get what was done, and what could not be written."""
   with Claims(look.path) as claims:
-    for file, _, cure, block in look.problems:
-      record = f"{BLOCKS}/{block}.json"
+    for file, _, cure in look.problems:
+      record = f"{BLOCKS}/{cure}.json"
       try:
         if cure == "root" and claims.take("folder"):
           replace(look.path / ROOT, zarr_json(ours(look.path)))
@@ -142,9 +141,8 @@ def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
         elif cure == "remove":
           remove(look.path / file)
           mended.append(f"{file} was removed")
-        elif block is not None and claims.take(block):
+        elif isinstance(cure, int) and claims.take(cure):
           remove(look.path / record)
-          claims.release(block)
-          mended.append(f"block {block}: {record} was removed, so that its runs are trained again")
+          mended.append(f"block {cure}: {record} was removed, so that its runs are trained again")
       except OSError as error:
         failed.append(f"{file} could not be repaired ({error.strerror or error})")
