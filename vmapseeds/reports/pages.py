@@ -53,8 +53,6 @@ def write_page(
   """
   page = out / f"{name}.html"
   try:
-    if not is_remote(out):
-      out.mkdir(parents=True, exist_ok=True)
     drawn = [
       {"title": f.title, "caption": f.caption, "source": _save_figure(f, out / f"{key}.png")}
       for key, f in figures.items()

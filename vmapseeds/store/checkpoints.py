@@ -73,8 +73,6 @@ class Checkpoints:
     arrays = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in jax.tree.leaves(state)]
     about = json.dumps({**self._key, "epochs": rounds, "digest": digest(*arrays)}).encode()
     try:
-      if not is_remote(self.place):
-        self.place.mkdir(parents=True, exist_ok=True)
       replace(self.place / str(rounds), b"".join([about, b"\n", *(array.data for array in arrays)]))
       _remove(self.place, but=str(rounds))
     except Exception as error:  # of the file system or of a store, in whatever form

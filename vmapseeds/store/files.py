@@ -149,11 +149,12 @@ def create(path: Path | UPath, text: str) -> bool:
 
 
 def write(path: Path | UPath, data: bytes) -> None:
-  """Writes a file."""
+  """Writes a file, and makes the folder that it is in."""
   with reached(path):
     if is_remote(path):
       path.fs.pipe_file(path.path, data)
     else:
+      path.parent.mkdir(parents=True, exist_ok=True)
       path.write_bytes(data)
 
 
@@ -164,7 +165,7 @@ def replace(path: Path | UPath, data: str | bytes) -> None:
     return write(path, data)
   draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
   try:
-    draft.write_bytes(data)
+    write(draft, data)
     flush(draft)
     draft.replace(path)
   except BaseException:

@@ -196,14 +196,9 @@ def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
   `ValueError` where it cannot be understood.
   """
   found = unsigned(parse(text))
-  stops = [rows.start]
-  for write in found["writes"]:
-    first, stop = write["rows"]
-    if type(stop) is not int or first != stops[-1] or not first < stop <= rows.stop:
-      raise ValueError(f"it is of rows {first} to {stop - 1}, not from {stops[-1]}")
-    stops.append(stop)
-  if found["block"] != block or len(stops) == 1:
-    raise ValueError(f"it is of block {found['block']}")
+  edges = [rows.start, *(row for write in found["writes"] for row in write["rows"]), rows.stop]
+  if found["block"] != block or edges != sorted(edges) or edges[:1] != edges[1:2]:
+    raise ValueError(f"it is of block {found['block']} and rows {edges[1:-1]}")
   return found["writes"]
 
 

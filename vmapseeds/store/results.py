@@ -156,38 +156,32 @@ class Results:
       provenance: what the record says of these runs besides digests of their values.
       counts: by block and by the names of their arrays, what was counted over these runs.
     """
+    provenance, counts = provenance or {}, counts or {}
     for block in np.unique(rows // self.block_runs).tolist():
+      span, writes = self.rows(block), self.record(block)
+      first = max(stop_of(writes), span.start)
       here = rows // self.block_runs == block
-      values = {name: values[here] for name, values in outputs.items()}
-      self._write(block, rows[here], values, provenance or {}, (counts or {}).get(block, {}))
-
-  def _write(
-    self, block: int, rows: Int[np.ndarray, " rows"], outputs: dict[str, np.ndarray], provenance: dict[str, Any],
-    counts: Mapping[str, np.ndarray],
-  ) -> None:  # fmt: skip
-    span, writes = self.rows(block), self.record(block)
-    first = max(stop_of(writes), span.start)
-    new = rows >= first  # another process may have been faster, with the same values
-    # What was counted is of all the rows: with some of them gone, the others are trained again.
-    if not new.any() or (self.counts and not new.all()):
-      return
-    last = int(rows[-1]) + 1
-    with layout.readable(self.path):
-      digests = {name: layout.digest(self.array(name)[first:last]) for name in self.columns}
-      earlier = {name: self.array(name)[span.start : first] for name in self.outputs}
-    for name in self.outputs:
-      array = self.array(name)
-      values = np.asarray(outputs[name])[new].astype(array.dtype)
-      digests[name] = layout.digest(values)
-      missing = np.full((span.stop - last, *array.shape[1:]), array.fill_value, array.dtype)
-      array[span.start : span.stop] = np.concatenate([earlier[name], values, missing])
-      flush(self.path / layout.object_path(self.root, name, block))
-    for name in self.counts:
-      values = counts[name].astype(self.array(name).dtype)
-      digests[name] = layout.digest(values)
-      self.array(name)[first] = values
-      flush(self.path / layout.object_path(self.root, name, first))
-    layout.write_record(self.path, block, [*writes, {"rows": [first, last], "digests": digests, **provenance}])
+      new = here & (rows >= first)  # another process may have been faster, with the same values
+      # What was counted is of all the rows: with some of them gone, the others are trained again.
+      if not new.any() or (self.counts and (new != here).any()):
+        continue
+      last = int(rows[new][-1]) + 1
+      with layout.readable(self.path):
+        digests = {name: layout.digest(self.array(name)[first:last]) for name in self.columns}
+        earlier = {name: self.array(name)[span.start : first] for name in self.outputs}
+      for name in self.outputs:
+        array = self.array(name)
+        values = np.asarray(outputs[name])[new].astype(array.dtype)
+        digests[name] = layout.digest(values)
+        missing = np.full((span.stop - last, *array.shape[1:]), array.fill_value, array.dtype)
+        array[span.start : span.stop] = np.concatenate([earlier[name], values, missing])
+        flush(self.path / layout.object_path(self.root, name, block))
+      for name in self.counts:
+        values = counts[block][name].astype(self.array(name).dtype)
+        digests[name] = layout.digest(values)
+        self.array(name)[first] = values
+        flush(self.path / layout.object_path(self.root, name, first))
+      layout.write_record(self.path, block, [*writes, {"rows": [first, last], "digests": digests, **provenance}])
 
   def fill(self, name: str, values: np.ndarray, start: int = 0) -> None:
     """Writes an array of examples, or rows of a column from `start` on, object by object.
