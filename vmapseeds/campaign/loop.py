@@ -124,8 +124,8 @@ def entered(
     try:
       with writing(out):
         results = description.open_or_create(
-          out, task, runs, block_runs=seed_batch, conditions=conditions(task, how), versions=versions(),
-          force_mixed=options.force_mixed, tallied=tallied, pairs=options.pairs,
+          out, task, runs, block_runs=seed_batch, depends=provenance(task, how), force_mixed=options.force_mixed,
+          tallied=tallied, pairs=options.pairs,
         )  # fmt: skip
     except FileExistsError:
       continue  # another process has made the folder meanwhile, and its choices count
@@ -181,15 +181,12 @@ def chosen(task: Task, runs: Runs, options: Options, root: dict[str, Any]) -> la
   return lanes.Choice(lowering, lane_width)
 
 
-def conditions(task: Task, how: lanes.Choice) -> dict[str, Any]:
-  """What bit-for-bit equal results need besides the task."""
-  kind = lanes.devices()[0].device_kind
-  return {"device_kind": kind, "lane_width": how.width, "lowering": how.lowering, **task.conditions()}
-
-
 def provenance(task: Task, how: lanes.Choice) -> dict[str, Any]:
-  """All that results depend on, as records and checkpoints have it."""
-  return {"recipe": task.described(), **conditions(task, how), "versions": versions()}
+  """All that results depend on, as the folder, records and checkpoints have it."""
+  return {
+    "recipe": task.described(), "device_kind": lanes.devices()[0].device_kind, "lane_width": how.width,
+    "lowering": how.lowering, **task.conditions(), "versions": versions(),
+  }  # fmt: skip
 
 
 def work(

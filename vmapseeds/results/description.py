@@ -44,9 +44,8 @@ def check_folder(path: str | os.PathLike) -> None:
 
 
 def open_or_create(
-  path: str | os.PathLike, task: Task, runs: Runs, *, block_runs: int, conditions: dict[str, Any],
-  versions: dict[str, str], force_mixed: bool = False, tallied: Mapping[str, np.ndarray] | None = None,
-  pairs: bool = False,
+  path: str | os.PathLike, task: Task, runs: Runs, *, block_runs: int, depends: dict[str, Any],
+  force_mixed: bool = False, tallied: Mapping[str, np.ndarray] | None = None, pairs: bool = False,
 ) -> Results:  # fmt: skip
   """The campaign's folder, made if there is none, extended if it has fewer runs.
 
@@ -55,9 +54,7 @@ def open_or_create(
     task: what its runs train.
     runs: all that it is to have.
     block_runs: of a new folder.
-    conditions: what bit-for-bit equal results need besides the task: device kind, lane width, lowering, precision,
-      data.
-    versions: of Python and of packages.
+    depends: what bit-for-bit equal results need besides the task: `CONDITIONS`, and the versions of packages.
     force_mixed: goes on under another recipe, other conditions or versions, and notes in the description which.
     tallied: of a new folder, the labels of the test sets that have tallies.
     pairs: whether these have joint error counts.
@@ -67,14 +64,14 @@ def open_or_create(
       conditions. Nothing is changed then.
     FileExistsError: another process has made the folder meanwhile.
   """
+  description = {**task.description(runs), "origin": task.origin, **depends}
   if root := checked(path):
     results = Results(path, root)
-    mixed = check_same(results, task, runs, conditions, versions, force_mixed)
+    mixed = check_same(results, task, runs, description, force_mixed)
     results.extend(len(runs), runs.columns())
-    settle(results, conditions, versions, mixed)
+    settle(results, description, mixed)
     return results
 
-  description = {**task.description(runs), "origin": task.origin, **conditions, "versions": versions}
   axes = {name: task.dimensions(name, a.ndim) for name, a in task.examples.items()}
   outputs = {**outputs_of(task, runs), **counts_of(tallied or {}, description["num_classes"], block_runs, pairs)}
   with made(
@@ -105,10 +102,10 @@ def counts_of(tallied: Mapping[str, np.ndarray], num_classes: int, block_runs: i
 
 def kept_of(root: dict[str, Any]) -> dict[str, Any]:
   """The options that say what a folder keeps of each run."""
-  without = root["test_sets"] and f"{root['test_sets'][0]}/predictions" not in root["arrays"]
-  return {
-    "logits": root["logits"], "keep_params": bool(variables_of(root)), "predictions": "none" if without else "all",
-  }  # fmt: skip
+  sets = root["test_sets"]
+  logits, predictions = (any(f"{name}/{of}" in root["arrays"] for name in sets) for of in ("logits", "predictions"))
+  kept = "all" if predictions or not sets else "none"
+  return {"logits": logits, "keep_params": bool(variables_of(root)), "predictions": kept}
 
 
 def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:
@@ -126,19 +123,15 @@ def campaign_of(path: str | os.PathLike) -> tuple[Runs, Results]:
   return Runs.from_columns(results.table(), root["sampling"]), results
 
 
-def check_same(
-  results: Results, task: Task, runs: Runs, conditions: dict[str, Any], versions: dict[str, str],
-  force_mixed: bool = False,
-) -> list[str]:  # fmt: skip
-  """`Mistake`, naming the first difference, unless the folder is of this task, these runs and these conditions.
+def check_same(results: Results, task: Task, runs: Runs, given: dict[str, Any], force_mixed: bool) -> list[str]:
+  """`Mistake`, naming the first difference, unless the folder is of this task and these runs, and described as given.
 
   Returns:
     What differs though runs are done, which only `force_mixed` allows: names of conditions, `versions`, `recipe`.
   """
   other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
   columns = runs.columns()
-  given = {**task.description(runs), **conditions, "versions": versions, "columns": list(columns)}
-  mixed = check_alike(results, given, force_mixed, other, use)
+  mixed = check_alike(results, {**given, "columns": list(columns)}, force_mixed, other, use)
   results.restore(columns, task.examples)
   shared = min(len(runs), len(results))
   for name, column in results.table().items():
@@ -217,11 +210,11 @@ def check_arrays(results: Results, task: Task, runs: Runs, some: Container[str] 
       raise Mistake(f"{has}: give what it was begun with")
 
 
-def settle(results: Results, conditions: dict[str, Any], versions: dict[str, str], mixed: list[str]) -> None:
+def settle(results: Results, given: dict[str, Any], mixed: list[str]) -> None:
   """Writes under what runs are trained, where it is not as it was and no run is done or `mixed` allows it."""
 
   def settled(root: dict[str, Any]) -> dict[str, Any]:
-    new = {} if results.done.any() else {**conditions, "versions": versions}
+    new = {} if results.done.any() else {name: given[name] for name in (*CONDITIONS, "versions")}
     new |= {name: MIXED for name in mixed if name not in ("recipe", "versions")}
     if mixed:
       new["mixed"] = sorted({*root.get("mixed", []), *mixed})

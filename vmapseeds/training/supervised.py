@@ -126,7 +126,6 @@ class Supervised(Task):
   """A recipe's task."""
 
   recipe: Recipe
-  logits: bool = False  # whether they are stored
   num_train: int = 0  # examples that each run is trained on
   data_name: str = ""
   base: Base | None = None
@@ -198,7 +197,7 @@ class Supervised(Task):
   def description(self, runs: Runs) -> dict[str, Any]:
     return {
       "recipe": self.described(), "test_sets": list(self.recipe.test_sets), "num_classes": self.num_classes,
-      "sampling": list(runs.sampling) if runs.sampling else None, "logits": self.logits,
+      "sampling": list(runs.sampling) if runs.sampling else None,
     }  # fmt: skip
 
   def conditions(self) -> dict[str, Any]:
@@ -258,7 +257,7 @@ def task_of(recipe: Recipe, sets: Sets, *, logits: bool = False, keep_params: bo
   """The recipe's task on these sets, `more` of its fields given."""
   return Supervised(
     name=recipe.name, **functions(recipe, logits, keep_params), data=sets, rounds=recipe.epochs, sources=SOURCES,
-    values=recipe.hyperparameters, recipe=recipe, logits=logits, **more,
+    values=recipe.hyperparameters, recipe=recipe, **more,
   )  # fmt: skip
 
 

@@ -157,7 +157,7 @@ class Task:
 
   def description(self, runs: Runs) -> dict[str, Any]:
     """What a folder says of it besides."""
-    return {"recipe": self.described(), "test_sets": [], "num_classes": None, "sampling": None, "logits": False}
+    return {"recipe": self.described(), "test_sets": [], "num_classes": None, "sampling": None}
 
   def conditions(self) -> dict[str, Any]:
     """What bit-for-bit equal results need besides what `described` has and how lanes run."""
