@@ -17,7 +17,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where
 from vmapseeds.reports.summary import p_text, run_count
-from vmapseeds.results.opening import COUNTS, check_values, open_results, readable
+from vmapseeds.results.opening import COUNTS, loaded, open_results
 from vmapseeds.stats.intervals import sd_interval
 from vmapseeds.store.files import Folder, place
 
@@ -187,10 +187,8 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
 
 def _loaded(folder: Folder, test_set: str, epoch: int | None, where: Where, flag: str) -> xr.Dataset:
   """The chosen results of a folder without what is of examples and runs."""
-  with readable(folder):
-    results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-    results = results.drop_vars(["predictions", "logits", *COUNTS], errors="ignore").load()
-  check_values(results, folder)
+  results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  results = loaded(results.drop_vars(["predictions", "logits", *COUNTS], errors="ignore"), folder)
   try:
     results = groups.chosen(results, where)
     groups.check_not_pooled(results, where, flag)
@@ -233,17 +231,13 @@ def _rows(results: Sequence[xr.Dataset], folders: Sequence[Folder]) -> list[np.n
 
 def _by_seeds(results: Sequence[xr.Dataset], paired: bool | None) -> tuple[list[np.ndarray], str]:
   """Accuracies, those of the same seeds side by side, and what they have in common: nothing where all are taken."""
-  accuracies = [r.accuracy.values for r in results]
   names, others = ([name for name in map(str, r.variables) if name.startswith("seed_")] for r in results)
-  if paired is not None or not names or names != others:
-    return accuracies, ""
-  seeds = [zip(*(r[name].values.tolist() for name in names), strict=True) for r in results]
-  rows = [{of_run: row for row, of_run in enumerate(of_one)} for of_one in seeds]
-  shared = sorted(rows[0].keys() & rows[1].keys())
-  # Seeds that repeat (a sweep) do not say which run belongs to which.
-  if not shared or [*map(len, rows)] != [*map(len, accuracies)]:
-    return accuracies, ""
-  return [x[[row[s] for s in shared]] for x, row in zip(accuracies, rows, strict=True)], "the same seeds"
+  if paired is None and names and names == others:
+    a, b = (r[["accuracy", *names]].to_dataframe() for r in results)
+    # Seeds that repeat (a sweep) do not say which run belongs to which.
+    if not (a.duplicated(names).any() or b.duplicated(names).any()) and len(both := a.merge(b, on=names)):
+      return [both.accuracy_x.values, both.accuracy_y.values], "the same seeds"
+  return [r.accuracy.values for r in results], ""
 
 
 def _finished(results: xr.Dataset, folder: Folder) -> xr.Dataset:

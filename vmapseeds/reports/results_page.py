@@ -19,7 +19,7 @@ from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where
 from vmapseeds.reports.pages import Figure
 from vmapseeds.reports.summary import GROUPS, counted, gaps, run_count, show, show_interval, summarize
-from vmapseeds.results.opening import COUNTS, added_up, check_memory, check_values, open_results, readable
+from vmapseeds.results.opening import COUNTS, added_up, loaded, open_results, readable
 from vmapseeds.store.files import Folder, place
 
 # Short enough for a terminal of 80 columns.
@@ -311,12 +311,7 @@ def _open(folder: Folder, test_set: str, epoch: int | None, by: Sequence[str] | 
     if together and "predictions" in results and results.predictions.nbytes > MOST_READ:
       results = results.drop_vars("predictions")
     results = added_up(results, pairs=True) if together else results.drop_vars(COUNTS, errors="ignore")
-    # Read from disk once; logits, where kept, are not needed.
-    small = results.drop_vars("logits", errors="ignore")
-    check_memory(small, folder)
-    results = results.assign(small.load().data_vars)
-    check_values(results, folder)
-  return results
+  return loaded(results, folder)
 
 
 def _side_by_side(parts: Sequence[Part], lost: Sequence[str], out: Path | UPath, console: Console) -> None:

@@ -169,10 +169,15 @@ def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
   return results.drop_vars(COUNTS, errors="ignore").assign(sums)
 
 
-def check_memory(results: xr.Dataset, where: Folder) -> None:
-  """`Mistake` where results are larger than what memory is free."""
-  if results.nbytes > free_host_memory():
-    raise Mistake(f"{where} holds {results.nbytes / 1e9:.3g} GB to read, more than memory is free: take fewer runs")
+def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
+  """Results read from disk at once, but for logits. `Mistake` where memory does not hold them, or for wrong values."""
+  with readable(where):
+    small = results.drop_vars("logits", errors="ignore")
+    if small.nbytes > free_host_memory():
+      raise Mistake(f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: take fewer runs")
+    results = results.assign(small.load().data_vars)
+  check_values(results, where)
+  return results
 
 
 def check_values(results: xr.Dataset, where: Folder) -> None:
