@@ -414,10 +414,10 @@ T = tally(P, L, CLASSES)
   [
     (lambda: tally(P[0], L, CLASSES), r"predictions has shape \(11,\): give \(runs, examples\)"),
     (lambda: tally_blocks(P, L, CLASSES), r"predictions has shape \(11,\).* for a single run give predictions\[None\]"),
-    (lambda: tally(P.T, L, CLASSES), r"labels has shape \(11,\) beside .* are the predictions transposed\?"),
+    (lambda: tally(P.T, L, CLASSES), r"labels has shape \(11,\) beside .* are the axes of predictions in another order\?"),
     (lambda: tally_blocks([P, P[:, 1:]], L, CLASSES), r"beside predictions of shape \(4, 10\)"),
-    (lambda: tally(np.minimum(P, 1), L, 2), "labels has values from 0 to 2: give class indices, 0 to 1"),
-    (lambda: tally(P + 1, L, CLASSES), "predictions has values from 0 to 3: give class indices, -1 to 2"),
+    (lambda: tally(np.minimum(P, 1), L, 2), "labels is 2 at example .: give class indices, 0 to 1"),
+    (lambda: tally(P + 1, L, CLASSES), "predictions is 3 at run ., example .: give class indices, -1 to 2"),
     (lambda: tally(P * 1.0, L, CLASSES), "predictions has dtype float64: give class indices"),
     (lambda: tally(P, L, 0), "num_classes is 0: give a whole number of at least 1"),
     (lambda: jax.jit(lambda p: tally(p, L, CLASSES).votes)(P), "predictions is traced: .* call it outside jit"),

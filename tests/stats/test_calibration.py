@@ -344,9 +344,9 @@ def test_curves_of_no_runs_and_no_examples():
 @pytest.mark.parametrize(
   ("call", "text"),
   [
-    (lambda: stats.cace([[0, 1]], [0], 2), r"labels has shape \(1,\) .* are the predictions transposed\?"),
+    (lambda: stats.cace([[0, 1]], [0], 2), r"labels has shape \(1,\) .* are the axes of predictions in another order\?"),
     (lambda: stats.cace([[0, 1]], [0, 1], 2, bins=0), "bins is 0: give a whole number of at least 1"),
-    (lambda: stats.ece([[0, 1]], [0, 2], 2), "labels has values from 0 to 2"),
+    (lambda: stats.ece([[0, 1]], [0, 2], 2), "labels is 2 at example 1"),
     (lambda: stats.ece([[0, 1]], [0, 1], 2, bins=2.5), "bins is 2.5"),
     (lambda: stats.gde_gap([[0, 1]], [[0, 1]], 2), r"labels has shape \(1, 2\): give \(examples,\)"),
     (lambda: stats.relative_deviation(2, 0), "error is 2: give a number of at least 0 and at most 1"),
@@ -358,7 +358,7 @@ def test_curves_of_no_runs_and_no_examples():
       lambda: stats.calibration_curve([[0, 1]], [0, 1], 2, of="pair"),
       "unknown items of 'pair': .* did you mean 'pairs'",
     ),
-    (lambda: stats.confidence_histogram([[0, 2]], 2), "predictions has values from 0 to 2"),
+    (lambda: stats.confidence_histogram([[0, 2]], 2), "predictions is 2 at run 0, example 1"),
     (lambda: stats.calibration_band([[0]], [0], 2, key=jax.random.key(0), replicates=0), "replicates is 0"),
     (lambda: stats.calibration_band([[0]], [0], 2, key=jax.random.key(0), level=95), "level is 95"),
     (lambda: stats.cace_exact_levels([[0, 1]], [0], 2), r"labels has shape \(1,\)"),

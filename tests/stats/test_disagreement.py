@@ -254,19 +254,19 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
     ),
     (lambda: stats.churn(0, 1), r"predictions_a has shape \(\)"),
     (lambda: stats.churn([0.5], [1]), "predictions_a has dtype float64: give class indices, integers"),
-    (lambda: stats.disagreement_matrix([[0, -2]]), "predictions has values from -2 to 0: .* -1 or more"),
+    (lambda: stats.disagreement_matrix([[0, -2]]), "predictions is -2 at run 0, example 1: .* -1 or more"),
     (
       lambda: stats.expected_disagreement([0, 1], 2),
       r"predictions has shape \(2,\): give \(runs, examples\)",
     ),
-    (lambda: stats.expected_disagreement([[0, 3]], 3), "predictions has values from 0 to 3: .* -1 to 2"),
+    (lambda: stats.expected_disagreement([[0, 3]], 3), "predictions is 3 at run 0, example 1: .* -1 to 2"),
     (lambda: stats.vote_fractions([[0]], 0), "num_classes is 0: give a whole number of at least 1"),
     (lambda: stats.plurality([[True]], 2), "predictions has dtype bool"),
-    (lambda: stats.ensemble_accuracy([[0, 1]], [0, -1], 2), "labels has values from -1 to 0: .* 0 to 1"),
+    (lambda: stats.ensemble_accuracy([[0, 1]], [0, -1], 2), "labels is -1 at example 1: .* 0 to 1"),
     (
       lambda: stats.ensemble_accuracy([[0, 1, 1]] * 2, [0, 1], 2),
       r"labels has shape \(2,\) beside predictions of shape \(2, 3\), of which axis 1 is examples: "
-      r"give one label an example, 3; are the predictions transposed\?",
+      r"give one label an example, 3; are the axes of predictions in another order\?",
     ),
     (lambda: stats.disagreement_variance([[0, 1]], [0], 2), r"labels has shape \(1,\)"),
     (lambda: stats.beta_of_error_rates([[0.5]]), "errors has dtype float64"),
@@ -278,7 +278,7 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
       lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [0, 1]),
       r"labels has shape \(2,\) beside logits of shape \(1, 1, 2\)",
     ),
-    (lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [2]), "labels has values from 2 to 2: .* 0 to 1"),
+    (lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [2]), "labels is 2 at example 0: .* 0 to 1"),
     (
       lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [1], "logits"),
       "unknown way to average 'logits': .* mean 'logit'",

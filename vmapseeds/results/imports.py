@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, Int, Integer, Shaped
+from jaxtyping import Float, Int, Shaped
 from rich.console import Console
 from rich.progress import track
 
@@ -26,11 +26,12 @@ from vmapseeds.data.examples import MOST_CLASSES
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.opening import open_results
+from vmapseeds.stats.reading import check_axes, check_finite, layout, read, read_classes, read_labels
 from vmapseeds.store.files import said
 from vmapseeds.store.folders import check_empty, made
 from vmapseeds.store.layout import array
 
-AXES = {"predictions": ("runs", "examples"), "logits": ("runs", "examples", "classes"), "labels": ("examples",)}
+AXES = {"predictions": "runs examples", "logits": "runs examples classes", "labels": "examples"}
 BLOCK_BYTES = 2**25
 # In Fortran order a run lies all over the file, and every block would read nearly all of it.
 FORTRAN_BYTES = 2**31
@@ -69,10 +70,10 @@ def import_runs(
     raise Mistake("predictions have no logits to keep: give logits, or do not ask for them")
   runs = Source("predictions", predictions) if logits is None else Source("logits", logits)
   labels = Source("labels", labels)
-  check_shapes(runs, labels)
   num_classes = classes_of(runs, num_classes)
-  true_classes = labels[:]
-  highest = [check_classes("labels", true_classes, num_classes)]
+  most = num_classes or MOST_CLASSES
+  true_classes = read_labels(labels[:], most, runs.what, runs.shape)
+  highest = [true_classes.max()]
   if block_runs is None:
     block_runs = max(1, BLOCK_BYTES // (runs.dtype.itemsize * math.prod(runs.shape[1:])))
   block_runs = min(at_least("block_runs", block_runs, 1), runs.shape[0])
@@ -82,8 +83,9 @@ def import_runs(
   if logits is None:
     # Read once before, as the number of classes must be known before anything is written.
     for rows in shown(steps, "checking"):
-      highest.append(check_classes("predictions", runs[rows], num_classes, rows.start))
-  num_classes = num_classes or max(highest) + 1
+      block = read_classes("predictions", runs[rows], AXES["predictions"], most, -1, first_run=rows.start)
+      highest.append(block.max())
+  num_classes = num_classes or int(max(highest)) + 1
   outputs = {
     "diverged": array(bool, ("run",), ()), "test/accuracy": array(np.float64, ("run",), ()),
     "test/predictions": array(np.int8 if num_classes <= 127 else np.int16, ("run", "example"), labels.shape),
@@ -93,7 +95,7 @@ def import_runs(
   try:
     with made(
       out, {**origin(runs, labels, name), "num_classes": num_classes}, runs=runs.shape[0], block_runs=block_runs,
-      columns={}, examples={"test/labels": true_classes.astype(np.int32)}, dimensions={"test/labels": ("example",)},
+      columns={}, examples={"test/labels": true_classes}, dimensions={"test/labels": ("example",)},
       outputs=outputs,
     ) as results:  # fmt: skip
       for rows in shown(steps, "importing"):
@@ -119,27 +121,16 @@ class Source:
     self.what = what
     self.file = Path(given) if isinstance(given, str | os.PathLike) else None
     if self.file is None and not hasattr(given, "shape"):
-      try:
-        given = np.asarray(given)
-      except ValueError:
-        raise Mistake(f"{what} has rows of unequal length: give {layout(what)}") from None
-      except TypeError:
-        raise Mistake(f"{what} is a {type(given).__name__}: give {layout(what)}") from None
+      given = read(what, given, AXES[what])
     self._open = functools.partial(mapped, self.file) if self.file else lambda: given
     array = self._open()
     self.shape = tuple(array.shape)
-    axes, ndim = len(AXES[what]), len(self.shape)
-    if ndim != axes:
-      remedy = f"; for a single run give {what}[None]" * (ndim == axes - 1 > 0)
-      remedy = "; logits are given as logits" if what == "predictions" and ndim == 3 else remedy
-      raise Mistake(f"{what} has shape {self.shape}: give {layout(what)}{remedy}")
+    check_axes(what, self.shape, AXES[what])
     if 0 in self.shape:
-      raise Mistake(f"{what} has shape {self.shape}, {layout(what)}: give at least one of each")
+      raise Mistake(f"{what} has shape {self.shape}, {layout(AXES[what])}: give at least one of each")
     self.dtype = self[:0].dtype
     if what == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
       raise Mistake(f"logits has dtype {self.dtype}: give float16, bfloat16, float32 or float64")
-    if what != "logits" and self.dtype.kind not in "iu":
-      raise Mistake(f"{what} has dtype {self.dtype}: give class indices, integers")
     if self.file and not array.flags.c_contiguous and array.nbytes > FORTRAN_BYTES:
       raise Mistake(f"{self.file} is in Fortran order, which is slow to read by runs: save np.ascontiguousarray of it")
 
@@ -180,24 +171,9 @@ def largest(logits: Float[np.ndarray, "runs examples classes"], first: int) -> I
   for run, of_run in enumerate(logits):
     # Exact, and comparing float32 is several times faster than comparing float16.
     of_run = np.asarray(of_run, np.promote_types(of_run.dtype, np.float32))
-    finite = np.isfinite(of_run)
-    if not finite.all():
-      example, c = np.argwhere(~finite)[0]
-      place = f"run {first + run}, example {example}, class {c}"
-      raise Mistake(f"logits is {of_run[example, c]} at {place}: leave that run out, or repair it, first")
+    check_finite("logits", of_run[None], AXES["logits"], first + run)
     predictions[run] = of_run.argmax(1)
   return predictions
-
-
-def check_shapes(runs: Source, labels: Source) -> None:
-  """`Mistake` unless there is one label an example."""
-  n, shape = labels.shape[0], runs.shape
-  if shape[1] != n:
-    hint = "; are the axes in another order?" if n in shape else ""
-    raise Mistake(
-      f"{runs.what} has shape {shape}, {layout(runs.what)}, and labels {labels.shape}: give one label an example, "
-      f"{shape[1]}{hint}"
-    )
 
 
 def classes_of(runs: Source, num_classes: int | None) -> int | None:
@@ -206,7 +182,7 @@ def classes_of(runs: Source, num_classes: int | None) -> int | None:
     at_least("the number of classes", num_classes, 1)
   if runs.what == "logits":
     if runs.shape[2] < 2:
-      raise Mistake(f"logits has shape {runs.shape}, {layout('logits')}: give at least two classes")
+      raise Mistake(f"logits has shape {runs.shape}, {layout(AXES['logits'])}: give at least two classes")
     if num_classes not in (None, runs.shape[2]):
       raise Mistake(f"logits has {runs.shape[2]} classes, not {num_classes}: leave the number of classes out")
     num_classes = runs.shape[2]
@@ -215,31 +191,15 @@ def classes_of(runs: Source, num_classes: int | None) -> int | None:
   return num_classes
 
 
-def check_classes(what: str, indices: Integer[np.ndarray, "..."], num_classes: int | None, first: int = 0) -> int:
-  """The highest class. `Mistake`, with the place of the first, for classes out of range."""
-  least, most = (-1 if what == "predictions" else 0), (num_classes or MOST_CLASSES) - 1
-  low, high = int(indices.min()), int(indices.max())
-  if low < least or high > most:
-    where = np.argwhere((indices < least) | (indices > most))[0]
-    value = indices[tuple(where)]
-    where[0] += first
-    place = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(AXES[what], where, strict=True))
-    none = " or -1 for none" * (least < 0)
-    raise Mistake(f"{what} has {value} at {place}: give class indices from 0 to {most}{none}")
-  return high
-
-
 def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
   """The attributes that say where runs are from, and that of their training nothing is known."""
   imported = {
     source.what: {"file": source.file and source.file.name, "shape": list(source.shape), "dtype": str(source.dtype)}
     for source in (runs, labels)
   }
-  if name is not None and not isinstance(name, str):
-    raise Mistake(f"the name is {name!r:.100}: give text")
   name = name or (runs.file.stem if runs.file else IMPORTED)
-  if not name.isprintable():
-    raise Mistake(f"the name {name!r} has characters that cannot be printed: give another")
+  if not isinstance(name, str) or not name.isprintable():
+    raise Mistake(f"the name is {name!r:.100}: give text that can be printed")
   packages = {package: importlib.metadata.version(package) for package in ("vmapseeds", "numpy")}
   return {
     "recipe": json.dumps({"name": name, "dataset": None, "test_sets": ["test"], "imported": imported}),
@@ -249,9 +209,3 @@ def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
     **dict.fromkeys(("lane_width", "lowering", "precision", "data_digest")),
     "versions": {"python": platform.python_version(), **packages},
   }
-
-
-def layout(what: str) -> str:
-  """The axes of an array as a mistake says them."""
-  numbered = ", ".join(f"axis {i} {name}" for i, name in enumerate(AXES[what]))
-  return f"({', '.join(AXES[what])}{',' * (len(AXES[what]) == 1)}), {numbered}"

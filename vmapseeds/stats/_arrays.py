@@ -1,4 +1,4 @@
-"""Counting exactly what `_reading` has read, and the few moments that all files share.
+"""Counting exactly what `reading` has read, and the few moments that all files share.
 
 Concrete input is reduced to integer counts where it lies (a JAX array on its device) and everything after the
 counts is NumPy float64. Traced input, where a statistic takes it, stays JAX, at whatever precision JAX is set to.
@@ -24,7 +24,7 @@ else:
   class Given:
     """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that shape.
 
-    The shape is for the reader. `_reading.read` is what checks it, because a user should meet a `Mistake`.
+    The shape is for the reader. `reading.read` is what checks it, because a user should meet a `Mistake`.
     """
 
     def __class_getitem__(cls, shape: str) -> object:

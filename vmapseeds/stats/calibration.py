@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, bincount, correlation, namespace, ratio, real, settled, votes_of
-from vmapseeds.stats._reading import counted, read_predictions, read_reals, read_series, untraced, within
 from vmapseeds.stats.disagreement import disagreement_of_votes, top_class
+from vmapseeds.stats.reading import counted, read_predictions, read_reals, read_series, untraced, within
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 from vmapseeds.stats.theory import identity_r_squared
 

@@ -18,9 +18,9 @@ from scipy.special import ndtr, ndtri
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, ratio, real
-from vmapseeds.stats._reading import ends, positive, read, read_reals, untraced, within
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
+from vmapseeds.stats.reading import ends, positive, read, read_reals, untraced, within
 
 # Section 4.2: the improvements that papers publish, in standard deviations of a run, by the paper's regression.
 _PUBLISHED = 1.9952

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, centred, count, namespace, ratio, real, settled, votes_of
-from vmapseeds.stats._reading import counted, read, read_classes, read_errors, read_labels, read_predictions, read_votes
 from vmapseeds.stats.losses import logit_blocks
+from vmapseeds.stats.reading import counted, read, read_classes, read_errors, read_labels, read_predictions, read_votes
 
 
 def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]) -> Float[Array, "*runs"]:

@@ -12,7 +12,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
-from vmapseeds.stats._reading import positive, read_reals, within
+from vmapseeds.stats.reading import positive, read_reals, within
 
 
 class Estimate(NamedTuple):

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, ratio, real, times_drawn
-from vmapseeds.stats._reading import positive, read, read_classes, read_labels, read_reals, untraced, within
+from vmapseeds.stats.reading import positive, read, read_classes, read_labels, read_reals, untraced, within
 
 # So many gaps of candidates go through a bootstrap replicate together: their arrays fit in a core's cache.
 _GAPS_AT_ONCE = 2**17
@@ -51,7 +51,7 @@ def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples
   >>> logit_gap([[0.5, 2.0], [1.0, 0.0]])
   array([ 1.5, -1. ])
   """
-  logits = read_reals("logits", logits, "runs examples class", at_least=2)
+  logits = read_reals("logits", logits, "runs examples classes", at_least=2)
   if logits.shape[-1] != 2:
     raise Mistake(f"logits has shape {logits.shape}: a logit gap needs two classes on the last axis")
   return logits[..., 1] - logits[..., 0]

@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import one_of
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, ratio, real, votes_of
-from vmapseeds.stats._reading import ends, read_errors, read_predictions, read_reals, read_series, read_votes, within
 from vmapseeds.stats.estimators import ideal_estimate
+from vmapseeds.stats.reading import ends, read_errors, read_predictions, read_reals, read_series, read_votes, within
 from vmapseeds.stats.variance import (
   distribution_variance,
   distribution_variance_se,

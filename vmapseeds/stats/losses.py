@@ -12,7 +12,7 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats._reading import check_finite, read, read_labels, read_reals
+from vmapseeds.stats.reading import check_finite, read, read_labels, read_reals
 from vmapseeds.stats.variance import beyond_independence, standard_error
 
 # Logits are taken to losses so many numbers at once (32 MB in float64), and losses centred.
@@ -157,5 +157,5 @@ def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):
     block = real(logits[start : start + step])
-    check_finite("logits", block, ("run", "example", "class"), start)
+    check_finite("logits", block, "runs examples classes", start)
     yield start, block

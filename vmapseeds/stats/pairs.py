@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, count, ratio
 from vmapseeds.stats._joint import common, device_of, packed
-from vmapseeds.stats._reading import read_errors, read_reals, within
+from vmapseeds.stats.reading import read_errors, read_reals, within
 
 # Joint counts of example pairs are computed for blocks of this many examples.
 _BLOCK = 512

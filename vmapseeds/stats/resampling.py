@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, namespace, ratio, real, times_drawn, votes_of
-from vmapseeds.stats._reading import ends, read_errors, read_votes, untraced
+from vmapseeds.stats.reading import ends, read_errors, read_votes, untraced
 from vmapseeds.stats.variance import gain_of_halves, halves
 
 # How many numbers of one block of votes lie in memory together.

@@ -21,8 +21,8 @@ from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats import calibration, disagreement, intervals, resampling, variance
 from vmapseeds.stats._arrays import Array, Given, count_halves, count_votes, in_one_type, ratio
 from vmapseeds.stats._joint import common, device_of, packed
-from vmapseeds.stats._reading import read_classes, read_votes
 from vmapseeds.stats.pairs import BothRight, DependentPairs, most_of_counts, pairs_of_counts
+from vmapseeds.stats.reading import read_classes, read_votes
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint counts once for each costs little,
 # and few enough that float32 counts them exactly.

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio
-from vmapseeds.stats._reading import positive, read_reals, read_series, within
+from vmapseeds.stats.reading import positive, read_reals, read_series, within
 
 
 class VarianceFit(NamedTuple):

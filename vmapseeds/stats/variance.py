@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, namespace, ratio, real, traced
-from vmapseeds.stats._reading import read_errors, within
+from vmapseeds.stats.reading import read_errors, within
 
 
 class TopFractionGain(NamedTuple):

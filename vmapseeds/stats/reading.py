@@ -1,7 +1,7 @@
 """Reading what a caller hands over: arrays, or a `Mistake` that says in one line what was given and what is allowed."""
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -27,17 +27,22 @@ def read(what: str, x: Any, axes: str, at_least: int = 0, traceable: bool = Fals
     try:
       x = np.asarray(x)
     except ValueError:
-      raise Mistake(f"{what} has rows of unequal length: give one array, {_layout(axes)}") from None
+      raise Mistake(f"{what} has rows of unequal length: give one array, {layout(axes)}") from None
     except TypeError:
-      raise Mistake(f"{what} is a {type(x).__name__}: give one array, {_layout(axes)}") from None
-  wanted = len(axes.split())
-  if not (at_least or wanted) <= x.ndim <= wanted:
-    remedy = f"; for a single run give {what}[None]" if x.ndim == 1 and axes == "runs examples" else ""
-    raise Mistake(f"{what} has shape {x.shape}: give {_layout(axes)}{remedy}")
+      raise Mistake(f"{what} is a {type(x).__name__}: give one array, {layout(axes)}") from None
+  check_axes(what, x.shape, axes, at_least)
   return x
 
 
-def _layout(axes: str) -> str:
+def check_axes(what: str, shape: tuple[int, ...], axes: str, at_least: int = 0) -> None:
+  wanted = len(axes.split())
+  if not (at_least or wanted) <= len(shape) <= wanted:
+    remedy = f"; for a single run give {what}[None]" if axes[:4] == "runs" and len(shape) == wanted - 1 else ""
+    raise Mistake(f"{what} has shape {shape}: give {layout(axes)}{remedy}")
+
+
+def layout(axes: str) -> str:
+  """The axes of an array as a mistake says them."""
   names = axes.split()
   if not names:
     return "a single number"
@@ -54,7 +59,7 @@ def read_errors(errors: object, traceable: bool = False) -> Array:
 
 def read_classes(
   what: str, x: object, axes: str, num_classes: int | None, least: int = 0, at_least: int = 0, traceable: bool = False,
-  of: str = "class indices,",
+  of: str = "class indices,", first_run: int = 0,
 ) -> Array:  # fmt: skip
   """Integers, which mistakes call `of`, from `least` (-1 where a run may have no prediction) to num_classes - 1."""
   x = read(what, x, axes, at_least, traceable)
@@ -62,11 +67,11 @@ def read_classes(
     return x.astype(np.int32)
   if x.dtype.kind not in "iu":
     raise Mistake(f"{what} has dtype {x.dtype}: give {of} integers")
-  if not traced(x):
-    low, high = int(x.min()), int(x.max())
-    if low < least or (num_classes is not None and high >= num_classes):
-      allowed = f"{least} or more" if num_classes is None else f"{least} to {num_classes - 1}"
-      raise Mistake(f"{what} has values from {low} to {high}: give {of} {allowed}")
+  most = np.inf if num_classes is None else num_classes - 1
+  if not traced(x) and (int(x.min()) < least or int(x.max()) > most):
+    allowed = f"{least} or more" if num_classes is None else f"{least} to {most}"
+    found = np.asarray(x)
+    refuse(what, found, (found < least) | (found > most), axes, f"give {of} {allowed}", first_run)
   return x
 
 
@@ -87,7 +92,7 @@ def read_labels(
   """Labels of the examples, which are one axis of something else, int32."""
   labels = read_classes("labels", labels, "examples", num_classes, traceable=traceable)
   if len(labels) != shape[axis]:
-    hint = f"; are the {what} transposed?" if len(labels) == shape[0] else ""
+    hint = f"; are the axes of {what} in another order?" if len(labels) in shape else ""
     raise Mistake(
       f"labels has shape {labels.shape} beside {what} of shape {shape}, of which axis {axis} is examples: give one "
       f"label an example, {shape[axis]}{hint}"
@@ -101,8 +106,7 @@ def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray
   if x.dtype.kind in "OSUc":
     raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
   x = real(x)
-  names = axes.split()[len(axes.split()) - x.ndim :]
-  check_finite(what, x, names)
+  check_finite(what, x, axes)
   return x
 
 
@@ -115,14 +119,18 @@ def read_series(axis: str, **given: object) -> list[np.ndarray]:
   return series
 
 
-def check_finite(what: str, x: np.ndarray, names: Sequence[str], first_run: int = 0) -> None:
-  if np.isfinite(x).all():
-    return
-  where = np.argwhere(~np.isfinite(x))[0]
-  singular = (name if name == "class" else name.removesuffix("s") for name in names)
-  offsets = [first_run, *[0] * len(names)]
-  place = ", ".join(f"{name} {i + first}" for name, i, first in zip(singular, where, offsets, strict=False))
-  raise Mistake(f"{what} is {x[tuple(where)]} at {place}: leave such entries out, or repair them, first")
+def check_finite(what: str, x: np.ndarray, axes: str, first_run: int = 0) -> None:
+  if not (finite := np.isfinite(x)).all():
+    refuse(what, x, ~finite, axes, "leave such entries out, or repair them, first", first_run)
+
+
+def refuse(what: str, x: np.ndarray, wrong: np.ndarray, axes: str, remedy: str, first_run: int = 0) -> NoReturn:
+  """`Mistake` that names the first entry that is wrong by its place; the axes are the last of those named."""
+  where = np.argwhere(wrong)[0]
+  names = axes.split()[len(axes.split()) - x.ndim :]
+  numbers = (where + [first_run, *[0] * x.ndim][: x.ndim]).tolist()
+  place = ", ".join(f"{re.sub('(?<=s)es$|s$', '', name)} {i}" for name, i in zip(names, numbers, strict=True))
+  raise Mistake(f"{what} is {x[tuple(where)]} at {place}: {remedy}")
 
 
 def within(what: str, x: Given["..."], interval: str, nan: bool = False) -> np.ndarray:
