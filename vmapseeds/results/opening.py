@@ -1,4 +1,4 @@
-"""The results of campaigns and imports as xarray, and what must be true of their values."""
+"""The results of campaigns and imports as xarray, with their errors and tallies."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,7 +15,6 @@ from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
 
 COUNTS = ("votes", "joint_errors")  # of writes
-REMEDY = "give a folder as `vmapseeds train` or `import` left it"
 
 
 def open_results(path: Folder, test_set: str = "test", epoch: int | None = None) -> xr.Dataset:
@@ -170,31 +169,9 @@ def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
 
 
 def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
-  """Results read from disk at once, but for logits. `Mistake` where memory does not hold them, or for wrong values."""
+  """Results read from disk at once, but for logits. `Mistake` where memory does not hold them, or without labels."""
   with readable(where):
     small = results.drop_vars("logits", errors="ignore")
     if small.nbytes > free_host_memory():
       raise Mistake(f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: take fewer runs")
-    results = results.assign(small.load().data_vars)
-  check_values(results, where)
-  return results
-
-
-def check_values(results: xr.Dataset, where: Folder) -> None:
-  """`Mistake` for labels, predictions and accuracies out of range, or not there."""
-  check_classes(results)
-  classes = original = results.attrs["num_classes"]
-  if "label_map" in results:
-    original = results.sizes["original_class"]
-    _check_within(f"{where}: label_map", results.label_map.values, 0, classes - 1)
-  labels = results.get("original_labels", results.labels)
-  _check_within(f"{where}: labels", labels.values, 0, original - 1)
-  if "predictions" in results:
-    _check_within(f"{where}: predictions", results.predictions.values, -1, classes - 1)
-  _check_within(f"{where}: accuracy", results.accuracy.values[~results.diverged.values], 0, 1)
-
-
-def _check_within(what: str, values: np.ndarray, low: int, high: int) -> None:
-  # Written so that NaN is refused too.
-  if values.size and not (values.min() >= low and values.max() <= high):
-    raise Mistake(f"{what} goes from {values.min()} to {values.max()}, not within {low} to {high}: {REMEDY}")
+    return check_classes(results.assign(small.load().data_vars))
