@@ -597,7 +597,7 @@ IMPORT = ("import", "--labels", "y.npy", "--quiet")
     ([*IMPORT, "--predictions", "", "--out", "new"], "error"),
     ([*IMPORT, "--predictions", "n" * 256, "--out", "new"], "too long"),
     ([*IMPORT, "--predictions", "/dev/zero", "--out", "new"], "is no file"),
-    ([*IMPORT, "--predictions", "tiny.npz", "--out", "new"], "is no .npy file"),
+    ([*IMPORT, "--predictions", "tiny.npz", "--out", "new"], "cannot be read"),
   ],
 )  # fmt: skip
 def test_import_flags(argv, message, work, refused):

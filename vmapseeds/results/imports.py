@@ -154,14 +154,11 @@ def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
   try:
     if not file.is_file():
       raise Mistake(f"{file} is {'a folder' if file.is_dir() else 'no file'}: {remedy}")
-    with file.open("rb") as opened:
-      if opened.read(6) != np.lib.format.MAGIC_PREFIX:
-        raise Mistake(f"{file} is no .npy file: {remedy}")
     with np.errstate(over="raise"):  # by sizes of a broken header
-      return np.load(file, mmap_mode="r", allow_pickle=False)
+      return np.lib.format.open_memmap(file, mode="r")
   except Mistake:
     raise
-  except Exception as error:  # of many kinds, where a header is broken
+  except Exception as error:  # of many kinds, where there is no header or a broken one
     raise Mistake(f"{file} cannot be read ({said(error)}): {remedy}") from None
 
 
