@@ -80,7 +80,7 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--sweep", "rate=1,2"], "unknown value to sweep 'rate': choose one of lr, momentum, weight_decay"),
     (["train", "digits_cnn", "--out", "{}", "--sweep", "seeds=1,2"], "unknown value to sweep 'seeds'"),
     (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,fast"], "lr is 'fast': give a number"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,0.1"], "lr is swept over 0.1, 0.1: give each value once"),
+    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,0.1"], "lr is swept over 0.1, 0.1: give at least one value, each once"),
     (["train", "digits_cnn", "--out", "{}", "--sweep", "gamma=0.1,0.2"], "digits_cnn does not read gamma: a sweep of it would train the same run"),
     (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=1,2", "--until", "mean_accuracy abs 1%"], "--until with --sweep"),
     (["train", "digits_cnn", "--out", "{}", "--subset", "2000"], "training subset of 2000 of 1000 examples: give at most 1000"),

@@ -313,7 +313,7 @@ def test_recipe_names(name, refused):
     (["--vary", "weather"], "unknown source of randomness 'weather'"),
     (["--vary", "init", ""], "unknown source of randomness ''"),
     (["--vary", "init,order"], "unknown source of randomness 'init,order'"),
-    (["--vary", "init", "init"], "sources that vary are init, init: name each once"),
+    (["--vary", "init", "init"], "sources that vary are init, init: choose some of"),
     (["--until", ""], "--until ''"),
     (["--until", "mean_accuracy"], "write STATISTIC rel X%"),
     (["--until", "mean_accuracy rel"], "write STATISTIC rel X%"),

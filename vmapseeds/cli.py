@@ -127,12 +127,10 @@ class Train(Options):
       raise Mistake("--engine ray with --coordinator: give one of them")
     if self.workers is not None and self.engine != "ray":
       raise Mistake(f"--workers {self.workers} without --engine ray: it says how many workers Ray has")
-    if self.coordinator is None and (self.processes is not None or self.process is not None):
-      raise Mistake("--processes and --process without --coordinator HOST:PORT: give all three")
     wanted = until.Until.parse(self.until) if self.until is not None else None
     if wanted and self.sweep:
       raise Mistake("--until with --sweep: a statistic is of runs of the same values, give one of them")
-    host = None if self.coordinator is None else hosts.checked(self.coordinator, self.processes, self.process)
+    host = hosts.checked(self.coordinator, self.processes, self.process)
     if host and not hosts.is_child():
       return hosts.train_as_child(sys.argv[1:], host.coordinator)
     task = loop.found(self.recipe).replace(**overrides(self.set))

@@ -32,12 +32,15 @@ class Host(NamedTuple):
   process: int
 
 
-def checked(coordinator: str, processes: int | None, process: int | None) -> Host:
-  """These as a `Host`. `Mistake` where they are none."""
+def checked(coordinator: str | None, processes: int | None, process: int | None) -> Host | None:
+  """These as a `Host`, None where none is given. `Mistake` where they make no host."""
+  if coordinator is None or processes is None or process is None:
+    if coordinator is processes is process is None:
+      return None
+    three = "--coordinator HOST:PORT, --processes N and --process I, the number of this one from 0"
+    raise Mistake(f"{three}: give all of them, or none")
   if not re.fullmatch(r"[^\s:/]+:\d{1,5}", coordinator):
     raise Mistake(f"--coordinator {coordinator!r}: give HOST:PORT, the same to every process, e.g. 10.0.0.1:1234")
-  if processes is None or process is None:
-    raise Mistake("--coordinator needs --processes N and --process I, the number of this one from 0")
   if not 0 <= process < at_least("processes", processes, 1):
     raise Mistake(f"--process {process} of {processes}: give 0 to {processes - 1}")
   return Host(coordinator, processes, process)

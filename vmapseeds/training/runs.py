@@ -108,13 +108,9 @@ class Runs:
     (array([0, 1, 2], dtype=uint32), array([7, 7, 7], dtype=uint32))
     """
     varied = _listed(sources)
-    for source in varied:
-      if not isinstance(source, str):
-        one_of("source of randomness", source, SOURCES, UnknownField)
-    if len(set(varied)) < len(varied):
-      raise Mistake(f"sources that vary are {', '.join(varied)}: name each once")
-    if not varied:
-      raise Mistake(f"no source of randomness to vary: choose some of {', '.join(SOURCES)}")
+    if not varied or not all(isinstance(source, str) for source in varied) or len({*varied}) < len(varied):
+      given = ", ".join(map(str, varied)) or "none"
+      raise Mistake(f"sources that vary are {given}: choose some of {', '.join(SOURCES)}, each once")
     columns = _seeds(start, n), np.repeat(_seeds(fixed, 1), n)
     named = dict.fromkeys((*SOURCES, *varied))
     return cls({source: columns[source not in varied] for source in named}, others=columns[1])
@@ -135,10 +131,9 @@ class Runs:
     swept = {}
     for name, column in values.items():
       swept[name] = np.array([hyperparameter(name, value) for value in _listed(column)], np.float32)
-      if not len(swept[name]):
-        raise Mistake(f"{name} is swept over no values: give at least one")
-      if len(np.unique(swept[name])) < len(swept[name]):
-        raise Mistake(f"{name} is swept over {', '.join(f'{v:g}' for v in swept[name])}: give each value once")
+      if not len(swept[name]) or len(np.unique(swept[name])) < len(swept[name]):
+        given = ", ".join(f"{v:g}" for v in swept[name]) or "no values"
+        raise Mistake(f"{name} is swept over {given}: give at least one value, each once")
     if not swept:
       raise Mistake("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
     each = math.prod(map(len, swept.values()))
