@@ -108,6 +108,26 @@ def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padd
       np.testing.assert_allclose(ours, theirs, atol=2e-6 * max(1.0, float(jnp.abs(theirs).max())))
 
 
+@pytest.mark.parametrize(
+  ("images", "spatial", "channels", "kernel", "stride", "padding"),
+  [
+    (8, (8, 8), (64, 128), 3, 1, "SAME"),
+    (11, (9, 7), (96, 96), 3, 1, ((0, 2), (1, 1))),  # outputs of odd sizes
+    (16, (8, 8), (128, 64), 3, 1, "VALID"),
+    (8, (17, 16), (64, 64), 5, 2, ((2, 2), (2, 2))),
+    (16, (13, 15), (64, 64), 5, 2, ((1, 0), (3, 2))),  # a padding that is no whole tile
+  ],
+)
+def test_many_channels_equal_xla(images, spatial, channels, kernel, stride, padding):
+  """By Winograd's transforms, but for the kernel gradient of a strided convolution, which is one of each phase."""
+  options = dict(window_strides=(stride,) * 2, padding=padding, dimension_numbers=NHWC)
+  x, w = random(0, 1, images, *spatial, channels[0]), random(1, 1, kernel, kernel, *channels) / 30
+  check(x, w, **options)
+  convolve = jax.vmap(lambda x, w: conv_general_dilated(x, w, **options))
+  program = str(jax.make_jaxpr(lambda x, w: jax.vjp(convolve, x, w)[1](convolve(x, w)))(x, w))
+  assert program.count("conv_general_dilated[") == (0 if stride == 1 else stride**2)
+
+
 @pytest.mark.parametrize("channels", [2, 8])
 @pytest.mark.parametrize("name", LOWERINGS)
 def test_a_batch_of_no_images(name, channels):

@@ -7,14 +7,17 @@ written as plain convolutions of rearranged arrays. Images are (n, *spatial, in)
 
 import dataclasses
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
 
-from vmapseeds.lanes import im2col
+from vmapseeds.lanes import im2col, winograd
 
 # With fewer products of a channel and a feature than this the kernel has too little to do at once.
 FEW_PRODUCTS = 256
+# From so many on the matrix products that Winograd's form saves cost more than its transforms.
+MANY_PRODUCTS = {"images": 64 * 64, "kernel": 64 * 128}
 # Images a block of the kernel gradient: as many as fill a vector register, so that what is rearranged stays in cache.
 GRADIENT_IMAGES = 16
 
@@ -23,7 +26,47 @@ def forward(window, x, w):
   """The convolution of images and kernel."""
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
     return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(window, x, w)
-  return window.lax(x, w)
+  if found := _unstrided(window, x, w):
+    images, kernels, plain = found
+    return winograd.forward(plain, images(x), kernels(w))
+  return _plain(window, x, w)
+
+
+def _unstrided(window, x, w):
+  """A strided convolution as a plain one whose channels are the pixels of tiles: what makes tiles of images and of
+  kernels, and the window. None where that is not fast."""
+  if set(window.strides) == {1} or set(window.dilation) != {1} or window.groups > 1:
+    return None
+  s = window.strides
+  ahead = [-(-low // a) for a, (low, _) in zip(s, window.padding, strict=True)]  # tiles of padding
+
+  def images(x):
+    return _tiled(jnp.pad(x, ((0, 0), *((0, -n % a) for n, a in zip(x.shape[1:], s, strict=False)), (0, 0))), s, 1)
+
+  def kernels(w):
+    first = [a * t - low for a, t, (low, _) in zip(s, ahead, window.padding, strict=True)]
+    ends = ((f, -(f + k) % a) for f, k, a in zip(first, w.shape, s, strict=False))
+    return _tiled(jnp.pad(w, (*ends, (0, 0), (0, 0))), s, 0)
+
+  looks = jax.eval_shape(images, x), jax.eval_shape(kernels, w)
+  sizes = zip(ahead, window.out_spatial(x, w), *(a.shape[i:] for i, a in zip((1, 0), looks, strict=True)), strict=False)
+  padding = tuple((t, out + taps - 1 - n - t) for t, out, n, taps in sizes)
+  plain = dataclasses.replace(window, strides=(1,) * len(s), padding=padding)
+  return (images, kernels, plain) if winograd.fits(plain, *looks, math.prod(s) * MANY_PRODUCTS["images"]) else None
+
+
+def _tiled(a, sizes, first):
+  """The pixels of tiles, in the axes from `first` on, as channels."""
+  split = [n for length, size in zip(a.shape[first:], sizes, strict=False) for n in (length // size, size)]
+  channels = first + len(sizes)
+  a = a.reshape(*a.shape[:first], *split, *a.shape[channels:])
+  a = jnp.moveaxis(a, range(first + 1, first + len(split), 2), range(channels, first + len(split)))
+  return jax.lax.collapse(a, channels, first + len(split) + 1)
+
+
+def _plain(window, x, w):
+  many = MANY_PRODUCTS["images"]
+  return winograd.forward(window, x, w) if winograd.fits(window, x, w, many) else window.lax(x, w)
 
 
 def _pairs(window, x, w):
@@ -50,11 +93,15 @@ def input_gradient(window, x, w, dy):
   strided = set(window.strides) != {1}
   if window.groups > 1 or (strided and set(window.dilation) != {1}):
     return im2col.input_gradient(window, x, w, dy)
+  if found := _unstrided(window, x, w):
+    images, kernels, plain = found
+    dx = input_gradient(plain, jax.eval_shape(images, x), kernels(w), dy)
+    return jax.linear_transpose(images, x)(dx)[0]
   if strided:
     return _strided_input_gradient(window, x, w, dy)
   extents = [(k - 1) * d for k, d in zip(w.shape, window.dilation, strict=False)]
   padding = tuple((e - low, e - high) for e, (low, high) in zip(extents, window.padding, strict=True))
-  return dataclasses.replace(window, padding=padding, dtype=x.dtype).lax(dy, _turned(w))
+  return _plain(dataclasses.replace(window, padding=padding, dtype=x.dtype), dy, _turned(w))
 
 
 def _turned(w):
@@ -98,6 +145,8 @@ def kernel_gradient(window, x, w, dy):
   strided = set(window.strides) != {1}
   if window.groups > 1 or (strided and set(window.dilation) != {1}):
     return im2col.kernel_gradient(window, x, w, dy)
+  if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
+    return winograd.kernel_gradient(window, x, w, dy)
   turned = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(w.shape, window.padding, strict=False))
   if w.shape[-1] < w.shape[-2] and not strided and set(window.dilation) == {1} and turned == window.padding:
     # The other way round, as the fast kernel wants many features; it takes no padding that makes images larger.

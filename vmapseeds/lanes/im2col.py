@@ -60,8 +60,17 @@ def in_turn(blocks, function, a):
   """`function(a)`, one block of images after another."""
   if blocks == 1:
     return function(a)
-  out = jax.lax.map(function, a.reshape(blocks, len(a) // blocks, *a.shape[1:]))
-  return out.reshape(len(a), *out.shape[2:])
+  images = len(a) // blocks
+
+  def part(block):
+    return function(jax.lax.dynamic_slice_in_dim(a, block * images, images))
+
+  like = jax.eval_shape(part, 0)
+  # Not zeros, which XLA would keep for other loops too and copy for each.
+  out = jnp.full((len(a), *like.shape[1:]), a[(0,) * a.ndim], like.dtype)
+  return jax.lax.fori_loop(
+    0, blocks, lambda block, out: jax.lax.dynamic_update_slice_in_dim(out, part(block), block * images, 0), out
+  )
 
 
 def sum_over(blocks, function, x, dy):
