@@ -70,7 +70,7 @@ def test_counts_equal_loops(runs, array):
   counted = (runs, labels, votes, half_errors, joint)
   for name, expected in zip(FIELDS, counted, strict=True):
     np.testing.assert_array_equal(getattr(given, name), expected, err_msg=name)
-  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [np.int32] * 2 + [np.int64, np.int32]
+  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [np.int32, np.int64, np.int64, np.int32]
   assert all(isinstance(getattr(given, n), np.ndarray) for n in FIELDS[1:])
   assert tally(array(predictions), labels, CLASSES).joint_errors is None
 

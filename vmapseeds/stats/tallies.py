@@ -84,8 +84,8 @@ class Tallies:
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Tallies":
     """The tallies of which these are `to_arrays()`."""
-    joint = arrays.get("joint_errors")
-    return cls(int(arrays["runs"]), arrays["labels"], arrays["votes"], arrays["half_errors"], joint)
+    votes, joint = arrays["votes"].astype(np.int64), arrays.get("joint_errors")
+    return cls(int(arrays["runs"]), arrays["labels"], votes, arrays["half_errors"], joint)
 
   @classmethod
   def from_counts(
@@ -93,7 +93,7 @@ class Tallies:
   ) -> "Tallies":
     """The tallies of runs of which (2, runs) the numbers of errors on examples of even and of odd index are known."""
     halves = np.append(halves, np.ones_like(halves[:1]), axis=0).astype(np.int64)
-    return cls(halves.shape[1], labels, votes, _alike(halves), joint_errors)
+    return cls(halves.shape[1], labels, votes.astype(np.int64), _alike(halves), joint_errors)
 
   @property
   def examples(self) -> int:
@@ -102,15 +102,11 @@ class Tallies:
   @property
   def wrong(self) -> Int[np.ndarray, "examples"]:
     """How many runs have each example wrong."""
-    return self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0].astype(np.int64)
-
-  @property
-  def _votes(self) -> Int[np.ndarray, "examples classes"]:
-    return self.votes.astype(np.int64)
+    return self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0]
 
   @property
   def _voted(self) -> tuple[np.ndarray, np.ndarray, int]:
-    return self._votes, self.labels, self.runs
+    return self.votes, self.labels, self.runs
 
   @property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
@@ -263,7 +259,7 @@ class Tallies:
 
   def expected_disagreement(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.expected_disagreement`."""
-    return disagreement.disagreement_of_votes(self._votes, self.runs, self_pairs)
+    return disagreement.disagreement_of_votes(self.votes, self.runs, self_pairs)
 
   def gde_gap(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
     """See `stats.gde_gap`."""
@@ -297,7 +293,7 @@ class Tallies:
 
   def confidence_histogram(self, bins: int = 10, of: str = "pairs") -> Int[np.ndarray, "..."]:
     """See `stats.confidence_histogram`."""
-    return calibration.histogram_of_votes(self._votes, self.runs, bins, of)
+    return calibration.histogram_of_votes(self.votes, self.runs, bins, of)
 
 
 def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:

@@ -54,11 +54,7 @@ class Claims:
         return False
       replace(path, text)
     self._held[str(block)] = text.encode()
-    # Of several that write over a stale claim the last one has it.
-    if not self.holds(block):
-      del self._held[str(block)]
-      return False
-    return True
+    return self.holds(block)  # of several that write over a stale claim the last one has it
 
   def holds(self, block: int | str) -> bool:
     """Whether a block is still ours: another process takes it over when this one slept for longer than the lease."""
