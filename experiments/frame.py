@@ -40,7 +40,7 @@ import vmapseeds as vs
 from experiments import gallery
 from vmapseeds import lanes, models, stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.supervised import dataset_of
@@ -362,8 +362,6 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
   """Makes some figures of the paper in a folder: trains what they need, writes them and the gallery."""
   paper, every = folder.name, figures(folder)
   out, trained_runs = files.place(flags.out or Path("results", paper, flags.scale)), files.place(flags.campaigns)
-  if flags.seed_batch is not None:
-    at_least("--seed-batch", flags.seed_batch, 1)
   options = vs.Options(seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering)
   for place in (out, trained_runs):
     check_writable(place)

@@ -59,7 +59,7 @@ def test_all_cores_are_had(tmp_path, monkeypatch):
 MISTAKES = {
   "unknown figure": (("fig77",), "unknown figure 'fig77'"),
   "unknown scale": (("--scale", "huge"), "huge"),
-  "no seed batch": (("--seed-batch", "0"), "--seed-batch is 0"),
+  "no seed batch": (("--seed-batch", "0"), "seed batch is 0: give a whole number of at least 1"),
 }
 
 

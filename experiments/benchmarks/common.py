@@ -26,6 +26,7 @@ from experiments.frame import plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
 from vmapseeds.campaign.benchmark import significant as significant
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import parse
 from vmapseeds.mistakes import at_least
 from vmapseeds.store.folders import check_writable
@@ -51,7 +52,7 @@ class RecipeFlags(Flags):
   recipe: Annotated[str, arg(metavar="RECIPE")] = "digits_cnn"
   """what to train: a name that `vmapseeds recipes` lists"""
 
-  set: Annotated[tuple[str, ...], arg(metavar="FIELD=VALUE", help_behavior_hint="(default: none)")] = ()
+  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
   """recipe fields to change"""
 
 

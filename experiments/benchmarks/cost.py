@@ -11,7 +11,7 @@ import datetime
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jax
 from tyro.conf import arg
@@ -20,9 +20,9 @@ import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from vmapseeds.campaign import benchmark
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes import TARGETS, choice, start_jax
-from vmapseeds.mistakes import one_of
 from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.supervised import without_data
 
@@ -34,10 +34,10 @@ HERE = "here"
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
-  recipes: Annotated[tuple[str, ...], arg(metavar="RECIPE", help_behavior_hint="(default: all)")] = tuple(RECIPES)
+  recipes: Annotated[tuple[Literal[*RECIPES], ...], hint("RECIPE", "all")] = tuple(RECIPES)
   """recipes, as `vmapseeds recipes` lists them"""
 
-  targets: Annotated[tuple[str, ...], arg(metavar="NAME")] = ("v5e", "v6e", "h100")
+  targets: Annotated[tuple[Literal[*TARGETS], ...], arg(metavar="NAME")] = ("v5e", "v6e", "h100")
   """accelerators that `vmapseeds bench --target` knows"""
 
   doc: Annotated[Path, arg(metavar="FILE")] = Path("docs/cost.md")
@@ -124,10 +124,6 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "cost", argv)
-  for name in flags.recipes:
-    one_of("recipe", name, RECIPES)
-  for target in flags.targets:
-    one_of("target", target, TARGETS)
   # Nothing runs but on the CPU.
   jax.config.update("jax_platforms", "cpu")
   where = common.machine()

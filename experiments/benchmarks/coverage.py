@@ -17,7 +17,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -30,7 +30,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.mistakes import at_least
 
 EXAMPLES = 400
 GAIN = "top_fraction_gain_bootstrap"
@@ -66,7 +66,7 @@ class Flags:
   runs: Annotated[tuple[int, ...], arg(metavar="R")] = (10, 30, 100, 256)
   """runs of a campaign"""
 
-  laws: Annotated[tuple[str, ...], arg(metavar="LAW")] = (*LAWS, REAL)
+  laws: Annotated[tuple[Literal[*LAWS, REAL], ...], arg(metavar="LAW")] = (*LAWS, REAL)
   """laws of the run factor: normal, weak, absent, skewed, real"""
 
   population: Annotated[int, arg(metavar="N")] = 4096
@@ -189,8 +189,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     at_least("population", flags.population, 2)
     for runs in flags.runs:
       at_least("runs", runs, 4)
-    for law in flags.laws:
-      one_of("law", law, (*LAWS, REAL))
     rng = np.random.default_rng(0)
     real = None
     if REAL in flags.laws:

@@ -6,7 +6,7 @@ On a CPU one XLA device can use all cores inside an operation; the first row kee
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import arg
 
@@ -14,28 +14,26 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from experiments.benchmarks.contenders import WORKLOADS, our_way, placed, race
 from vmapseeds import lanes
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes.choice import candidates
-from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.mistakes import at_least
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
-  workload: Annotated[str, arg(metavar="NAME")] = "digits"
+  workload: Annotated[Literal[*WORKLOADS], arg(metavar="NAME")] = "digits"
   """what to train: digits binary resnet_quarter resnet"""
 
-  lane_width: Annotated[int | None, arg(metavar="W", help_behavior_hint="(default: by device)")] = None
+  lane_width: Annotated[int | None, hint("W", "by device")] = None
   """lanes that a device advances together"""
 
-  lowering: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: by device)")] = None
+  lowering: Annotated[Literal[*lanes.LOWERINGS] | None, hint("NAME", "by device")] = None
   """lowering of the convolution"""
 
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "devices", argv)
-  one_of("workload", flags.workload, WORKLOADS)
-  if flags.lowering is not None:
-    one_of("lowering", flags.lowering, lanes.LOWERINGS)
   if flags.lane_width is not None:
     at_least("--lane-width", flags.lane_width, 1)
   where = common.elsewhere(common.machine)

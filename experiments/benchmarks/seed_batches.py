@@ -7,7 +7,7 @@ without vmapseeds, by all cores.
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import arg
 
@@ -15,31 +15,29 @@ from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
 from experiments.benchmarks.contenders import WORKLOADS, Way, our_way, placed, plain_jax, race
 from vmapseeds import lanes
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes.choice import candidates
-from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.mistakes import at_least
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
-  workload: Annotated[str, arg(metavar="NAME")] = "digits"
+  workload: Annotated[Literal[*WORKLOADS], arg(metavar="NAME")] = "digits"
   """what to train: digits binary resnet_quarter resnet"""
+
+  lane_width: Annotated[int | None, hint("W", "by device")] = None
+  """lanes that a device advances together, at most"""
+
+  lowerings: Annotated[tuple[Literal[*lanes.LOWERINGS], ...], arg(metavar="NAME")] = ("sequential", "im2col")
+  """lowerings of ours"""
 
   lanes: Annotated[tuple[int, ...], arg(metavar="N")] = (1, 4, 16, 64, 256)
   """numbers of lanes"""
 
-  lane_width: Annotated[int | None, arg(metavar="W", help_behavior_hint="(default: by device)")] = None
-  """lanes that a device advances together, at most"""
-
-  lowerings: Annotated[tuple[str, ...], arg(metavar="NAME")] = ("sequential", "im2col")
-  """lowerings of ours"""
-
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "seed_batches", argv)
-  one_of("workload", flags.workload, WORKLOADS)
-  for name in flags.lowerings:
-    one_of("lowering", name, lanes.LOWERINGS)
   for count in (*flags.lanes, *(() if flags.lane_width is None else (flags.lane_width,))):
     at_least("a number of lanes", count, 1)
   where = common.elsewhere(common.machine)

@@ -110,7 +110,7 @@ class Flags:
   repetitions: Annotated[int, tyro.conf.arg(metavar="K")] = 5
   """timings of each way, of which the median is shown"""
 
-  ways: Annotated[tuple[str, ...], tyro.conf.arg(metavar="WAY", help_behavior_hint="(default: all)")] = tuple(ways(1))
+  ways: Annotated[tuple[str, ...], tyro.conf.hint("WAY", "all")] = tuple(ways(1))
   """which ways"""
 
 

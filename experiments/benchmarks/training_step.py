@@ -17,7 +17,7 @@ bfloat16.
 
 import dataclasses
 import itertools
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, arg
 
@@ -38,8 +38,9 @@ from experiments.benchmarks.contenders import (
 from experiments.benchmarks.contenders import plain_jax as start_jax
 from experiments.benchmarks.contenders import plain_torch as start_torch
 from vmapseeds import lanes
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least
 
 KINDS = ("ours", "a", "b", "c", "d", "e")
 STARTED = ("ours", "d", "b", "c", "e", "a")
@@ -50,22 +51,22 @@ HEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
-  workloads: Annotated[tuple[str, ...], arg(metavar="NAME", help_behavior_hint="(default: all)")] = tuple(WORKLOADS)
+  workloads: Annotated[tuple[Literal[*WORKLOADS], ...], hint("NAME", "all")] = tuple(WORKLOADS)
   """what to train: digits binary resnet_quarter resnet"""
 
-  steps: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: by workload)")] = None
+  steps: Annotated[int | None, hint("N", "by workload")] = None
   """steps of an epoch, which is the least that is timed"""
 
-  only: Annotated[tuple[str, ...], arg(metavar="KIND", help_behavior_hint="(default: all)")] = KINDS
+  only: Annotated[tuple[Literal[*KINDS], ...], hint("KIND", "all")] = KINDS
   """which contenders: ours a b c d e"""
 
-  skip: Annotated[tuple[str, ...], arg(metavar="KIND", help_behavior_hint="(default: none)")] = ()
+  skip: Annotated[tuple[Literal[*KINDS], ...], hint("KIND", "none")] = ()
   """which contenders to leave out"""
 
-  lowerings: Annotated[tuple[str, ...], arg(metavar="NAME", help_behavior_hint="(default: by device)")] = ()
+  lowerings: Annotated[tuple[Literal[*lanes.LOWERINGS], ...], hint("NAME", "by device")] = ()
   """lowerings of ours: by default sequential im2col on a CPU, im2col grouped elsewhere"""
 
-  widths: Annotated[tuple[int, ...], arg(metavar="W", help_behavior_hint="(default: by device)")] = ()
+  widths: Annotated[tuple[int, ...], hint("W", "by device")] = ()
   """lane widths of ours, and on a GPU of the plain vmaps: by default 1 on a CPU, 16 64 256 elsewhere"""
 
   limit: Annotated[float, arg(metavar="SECONDS")] = LIMIT
@@ -157,9 +158,6 @@ def notes(contenders: list[Contender], operations: int, peak: float) -> list[str
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "training_step", argv)
-  for flag, allowed in (("workloads", WORKLOADS), ("only", KINDS), ("skip", KINDS), ("lowerings", lanes.LOWERINGS)):
-    for name in getattr(flags, flag):
-      one_of(f"name in --{flag}", name, allowed)
   for width in flags.widths:
     at_least("lane width", width, 1)
   if flags.steps is not None:
