@@ -27,7 +27,6 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import matplotlib
 import numpy as np
-import tyro
 import xarray as xr
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
@@ -35,10 +34,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import Positional, arg
 
 import vmapseeds as vs
 from experiments import gallery
 from vmapseeds import lanes, models, stats
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.store import files
@@ -291,37 +292,33 @@ def legend_above(ax: Axes) -> None:
 # The command.
 
 
-def _arg(metavar: str, default: str | None = None) -> Any:
-  return tyro.conf.arg(metavar=metavar, help_behavior_hint=default and f"(default: {default})")
-
-
 @dataclasses.dataclass(frozen=True)
 class Flags:
   """Makes a paper's figures, trained here at some scale."""
 
-  figures: tyro.conf.Positional[Annotated[tuple[str, ...], _arg("[FIGURE ...]", "all")]] = ()
+  figures: Positional[Annotated[tuple[str, ...], hint("[FIGURE ...]", "all")]] = ()
   """which, by number or by how its module begins: 5, fig05, table1, c1; all where none is named"""
 
-  scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], _arg("SCALE")] = "smoke"
+  scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], arg(metavar="SCALE")] = "smoke"
   """smoke: in a minute or two, numbers mean little; laptop: real data, hours on two CPU cores; gpu: a day on one
   accelerator; paper: what the paper trained"""
 
-  seed_batch: Annotated[int | None, _arg("S", "256, or what fits in memory")] = None
+  seed_batch: Annotated[int | None, hint("S", "256, or what fits in memory")] = None
   """runs trained between two writes; an interruption loses at most these"""
 
-  lane_width: Annotated[int | None, _arg("N", "the campaign's, else measured")] = None
+  lane_width: Annotated[int | None, hint("N", "the campaign's, else measured")] = None
   """lanes that a device advances together"""
 
-  lowering: Annotated[str | None, _arg("NAME", "the campaign's, else measured")] = None
+  lowering: Annotated[str | None, hint("NAME", "the campaign's, else measured")] = None
   """how convolutions run their lanes: im2col, grouped or sequential"""
 
-  out: Annotated[str | None, _arg("DIR", "results/<paper>/<scale>")] = None
+  out: Annotated[str | None, hint("DIR", "results/<paper>/<scale>")] = None
   """folder for numbers, pictures and the gallery"""
 
-  campaigns: Annotated[str, _arg("DIR")] = "results/campaigns"
+  campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
   """folder of trained runs: what is there is not trained again, what was interrupted goes on"""
 
-  note: Annotated[str, _arg("TEXT", "none")] = ""
+  note: Annotated[str, hint("TEXT", "none")] = ""
   """said in the gallery, e.g. that a data set is a re-encoded copy"""
 
 
