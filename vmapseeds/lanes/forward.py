@@ -1,8 +1,9 @@
 """One network's convolution on a CPU, with gradients that are forward convolutions too.
 
 XLA has a fast kernel on CPUs for the plain forward convolution only. What differentiation makes of it, reversed or with
-the batch as channels, runs 5 to 160 times slower (experiments/benchmarks/RESULTS.md). So here the gradients are
-written as plain convolutions of rearranged arrays. Images are (n, *spatial, in), kernels (*kernel, in per group, out).
+the batch as channels, runs 5 to 160 times slower (experiments/benchmarks/RESULTS.md). So here the gradients are written
+as plain convolutions of rearranged arrays, and those of many channels as matrix products (`winograd`). Images are (n,
+*spatial, in), kernels (*kernel, in per group, out).
 """
 
 import dataclasses
