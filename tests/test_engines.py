@@ -16,6 +16,7 @@ import vmapseeds as vs
 from vmapseeds.cli import main
 
 RUNS, EPOCHS = 32, 8
+LIMIT = 600  # seconds that anything may take, on a machine that does much else
 TRAIN = (
   f"train digits_cnn --set epochs={EPOCHS} width=0.25 --seed-batch 4 --lane-width 1 --lowering sequential"
 ).split()
@@ -65,7 +66,7 @@ def hosts(out, *flags):
 
 def first_claim(out):
   """Which process trains, once one does, by the claim of its block."""
-  until = time.monotonic() + 180
+  until = time.monotonic() + LIMIT
   while time.monotonic() < until:
     for claim in Path(out, "blocks").glob("[0-9]*.claim"):
       try:
@@ -73,7 +74,7 @@ def first_claim(out):
       except (OSError, ValueError):
         pass
     time.sleep(0.05)
-  raise AssertionError("nothing was trained in three minutes")
+  raise AssertionError("nothing was trained in ten minutes")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def check(out, alone):
 @pytest.mark.slow
 def test_two_hosts_train_every_run_once(tmp_path, alone):
   processes = hosts(tmp_path / "out")
-  said = [p.communicate(timeout=120)[0] for p in processes]
+  said = [p.communicate(timeout=LIMIT)[0] for p in processes]
   assert [p.returncode for p in processes] == [0, 0], said
   check(tmp_path / "out", alone)
 
@@ -110,10 +111,10 @@ def test_several_processes_end_at_the_same_number_of_runs(tmp_path, engine):
     processes = [start(tmp_path / "out", "--engine", "ray", "--workers", "2", *how)]
   else:
     processes = hosts(tmp_path / "out", *how)
-  said = [p.communicate(timeout=180)[0] for p in processes]
+  said = [p.communicate(timeout=LIMIT)[0] for p in processes]
   assert [p.returncode for p in processes] == [0] * len(processes), said
   alone = start(tmp_path / "alone", *how)
-  assert alone.communicate(timeout=120)[0]
+  assert alone.communicate(timeout=LIMIT)[0]
   one, other = (vs.open_results(tmp_path / name) for name in ("out", "alone"))
   assert 8 < one.sizes["run"] < 200
   np.testing.assert_array_equal(one.predictions.values, other.predictions.values)
@@ -126,7 +127,7 @@ def test_a_host_is_killed(tmp_path, alone, killed):
   processes = hosts(out)
   first_claim(out)
   os.killpg(processes[killed].pid, signal.SIGKILL)
-  said = processes[1 - killed].communicate(timeout=120)[0]
+  said = processes[1 - killed].communicate(timeout=LIMIT)[0]
   processes[killed].communicate()
   if killed == 1:
     assert processes[0].returncode == 0, said
@@ -135,7 +136,7 @@ def test_a_host_is_killed(tmp_path, alone, killed):
     assert processes[1].returncode == 1, said
     assert "is gone, or it was killed; what was written stays" in said.splitlines()[-1]
     again = start(out)
-    assert again.communicate(timeout=120)[0]
+    assert again.communicate(timeout=LIMIT)[0]
     assert again.returncode == 0
   check(out, alone)
 
@@ -146,7 +147,7 @@ def test_a_worker_of_a_ray_cluster_is_killed(tmp_path, alone):
   out = tmp_path / "out"
   driver = start(out, "--engine", "ray", "--workers", "2")
   os.kill(first_claim(out), signal.SIGKILL)
-  said = driver.communicate(timeout=180)[0]
+  said = driver.communicate(timeout=LIMIT)[0]
   assert driver.returncode == 0, said
   assert "a worker died; block" in said
   check(out, alone)
@@ -179,7 +180,7 @@ def test_a_worker_of_a_ray_cluster_is_killed_while_it_makes_the_folder(tmp_path,
   out, module = tmp_path / "out", tmp_path / "dying.py"
   module.write_text(DYING)
   driver = start(out, "--engine", "ray", "--workers", "2", recipe="dying:recipe", modules=tmp_path)
-  said = driver.communicate(timeout=180)[0]
+  said = driver.communicate(timeout=LIMIT)[0]
   assert driver.returncode == 0, said
   assert f"a worker died while it began {out}" in said
   assert "folder.claim" in (tmp_path / "died").read_text()
