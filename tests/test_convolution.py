@@ -1,5 +1,7 @@
 """The seed-batched convolution against XLA's own, with and without lanes."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -220,6 +222,31 @@ def test_flax_layers_take_it():
   for i, layer in enumerate(one):
     layer.kernel[...], layer.bias[...] = stacked.kernel[i], stacked.bias[i]
   np.testing.assert_allclose(outputs(stacked, x), jnp.stack([layer(x) for layer in one]), atol=1e-5)
+
+
+@pytest.mark.parametrize("spatial", [(7,), (5, 6)])
+def test_the_grouped_kernel_gradient_of_a_gpu_is_that_of_each_lane(spatial):
+  """Where its arrays have a layout of their own; also of one lane, and of images that all lanes share."""
+  x, w, weigh = (random(i, *shape) for i, shape in enumerate([
+    (3, 2, *spatial, 4), (3, *[3] * len(spatial), 4, 5), (3, 2, *spatial, 5),
+  ]))  # fmt: skip
+  names = "DHW"[-len(spatial) :]
+  numbers = (f"N{names}C", f"{names}IO", f"N{names}C")
+
+  def gradient(convolve, x, w, weigh):
+    y = lambda w: convolve(x, w, [1] * len(spatial), "SAME", dimension_numbers=numbers)  # noqa: E731
+    return jax.grad(lambda w: (weigh * y(w)).sum())(w)
+
+  each = [jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(x[0], *one) for one in zip(w, weigh, strict=True)]
+  own = jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(x[1], w[1], weigh[1])
+  ours = functools.partial(gradient, conv_general_dilated)
+  with compiling_for("gpu"), lowering("grouped"):
+    shared = jax.jit(jax.vmap(ours, (None, 0, 0)))(x[0], w, weigh)
+    lanes = jax.jit(jax.vmap(ours))(x, w, weigh)
+    single = jax.jit(jax.vmap(ours))(x[1:2], w[1:2], weigh[1:2])
+  np.testing.assert_allclose(shared, np.stack(each), atol=1e-4)
+  np.testing.assert_allclose(lanes[1], own, atol=1e-4)
+  np.testing.assert_allclose(single[0], own, atol=1e-4)
 
 
 def test_unknown_lowering():

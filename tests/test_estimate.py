@@ -423,3 +423,13 @@ def test_an_h100_that_is_not_here_is_compiled_for():
   said = asking(LINEAR, "h100")(Choice("grouped", 4))
   assert said.fits
   assert said.launches * TARGETS["h100"].launch <= 4 * said.seconds < 1e-2
+
+
+@pytest.mark.slow
+def test_a_step_of_small_networks_is_few_kernels_on_an_h100():
+  pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
+  if jax.config.jax_platforms != "cpu":
+    pytest.skip("JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu")
+  said = asking(vs.recipe("cnn_cifar10_binary"), "h100")(Choice("grouped", 64))
+  assert 11 < said.launches < 40.5, "its five convolutions and six products among them"
+  assert said.traffic_bytes / TARGETS["h100"].bandwidth < 7e-6

@@ -13,6 +13,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
+from vmapseeds.training import loop
 from vmapseeds.training.loop import (
   DeviceExamples,
   advance,
@@ -28,6 +29,7 @@ from vmapseeds.training.loop import (
   training_inputs,
   variables_of,
 )
+from vmapseeds.training.losses import cross_entropy
 from vmapseeds.training.networks import network
 from vmapseeds.training.runs import SOURCES
 from vmapseeds.training.task import Task
@@ -224,6 +226,42 @@ def test_schedules_optimizers_and_losses_are_those_of_optax(name):
   theirs = jax.tree.map(lambda *leaves: np.stack(leaves), *theirs)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5, rtol=1e-4), ours, theirs)
   assert np.abs(theirs["Dense_0"]["kernel"][0] - theirs["Dense_0"]["kernel"][1]).max() > 1e-3, "the value matters"
+
+
+@pytest.mark.parametrize(("batch", "classes"), [(0, 3), (1, 1), (1, 2), (9, 2), (9, 10)])
+def test_cross_entropy_is_that_of_optax(batch, classes):
+  """Its gradient too, where logits are equal, large, infinite, or no numbers."""
+  rng = np.random.default_rng(0)
+  labels = rng.integers(0, classes, batch).astype(np.int32)
+  logits = (3 * rng.normal(size=(batch, classes))).astype(np.float32)
+  for row, value in enumerate((0, 1e4, -1e4, 3e38, -3e38, np.inf, -np.inf, np.nan)[: max(0, batch - 1)]):
+    logits[row, :2] = [value, value / 2]
+
+  def both(loss):
+    each, pull = jax.vjp(lambda logits: loss(logits, labels), logits)
+    return each, pull(jnp.arange(1.0, batch + 1, dtype=jnp.float32))[0]
+
+  ours, theirs = both(cross_entropy), both(optax.softmax_cross_entropy_with_integer_labels)
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), ours, theirs)
+
+
+@pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
+@pytest.mark.unoptimized
+def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
+  """As on accelerators; pokes change the same weights, too."""
+  recipe = vs.recipe("digits_cnn", model="mlp", width=1 / 32, depth=3, epochs=2, batch_size=6, optimizer=optimizer, augment="")
+  data = examples(4)
+  runs = vs.Runs.concat([vs.Runs.independent(2).poke(s, factor=9.0) for s in (-1, 5)])
+  apart = trained(recipe, data, runs)
+  training.cache_clear()
+  monkeypatch.setattr(loop, "platform", lambda: "tpu")
+  joined = trained(recipe, data, runs)
+  training.cache_clear()
+  jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), joined, apart)
+  run = lane(runs.lanes(recipe, 24), 0)
+  assert isinstance(start(recipe, data, run).params, loop.Joined)
+  for own in ({"optimizer": lambda run, steps: optax.sgd(0.1), "schedule": "constant"}, {"trainable": "last"}):
+    assert not isinstance(start(recipe.replace(**own), data, run).params, loop.Joined)
 
 
 @pytest.mark.parametrize(("model", "height"), [("small_cnn", 4), ("banerjee_cnn", 4), ("narrow_cnn", 16), ("resnet9", 12)])

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
@@ -147,7 +148,17 @@ def _lanes(part, window):
         return one(*(a[0] for a in args))[None], True
       return jax.lax.map(lambda lane: one(*lane), args), True
     batched = functools.partial(getattr(im2col, part) if chosen == "im2col" else XLA[part], window)
-    return jax.vmap(batched, in_axes=[0 if b else None for b in in_batched])(*args), True
+    of_lanes = jax.vmap(batched, in_axes=[0 if b else None for b in in_batched])
+    if (part, chosen, platform()) != ("kernel_gradient", "grouped", "gpu"):
+      return of_lanes(*args), True
+    # Lanes lie where XLA's convolution has them, so that what makes `dy` and what reads the gradient do not move them.
+    x, w, dy = args
+    if in_batched[2]:
+      dy = with_layout_constraint(dy, Layout((*range(1, dy.ndim - 1), 0, dy.ndim - 1)))
+    dw = of_lanes(x, w, dy)
+    dw = with_layout_constraint(dw, Layout((dw.ndim - 2, *range(1, dw.ndim - 2), 0, dw.ndim - 1)))
+    # Behind a barrier, as JAX misreads what a program returns in a layout of its own.
+    return jax.lax.optimization_barrier(dw), True
 
   return call
 

@@ -67,6 +67,9 @@ def _largest(pixels):
   for i, pixel in enumerate(pixels[1:], 1):
     which = jnp.where(pixel > largest, number(i), which)
     largest = jnp.maximum(largest, pixel)
+  if platform() == "gpu":  # in one kernel, as XLA writes a maximum of some that several others are made from
+    for i, pixel in reversed([*enumerate(pixels)]):
+      which = jnp.where(pixel == largest, number(i), which)
   return jax.lax.optimization_barrier((largest, which)) if tpu else (largest, which)
 
 
@@ -176,6 +179,7 @@ def conv_relu_pool(
   It is the same but for rounding, and for which of the pixels that rounding makes equal gets the gradient.
   """
   numbers = ("NHWC", "HWIO", "NHWC")
+  bias = bias if platform() == "gpu" else bias.astype(x.dtype)  # there a convert would be a kernel of its own
   if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
     wide, strides, padding = _widened(kernel, x.shape[-1] // kernel.shape[2], beside)
     x = conv_general_dilated(x, wide, strides, padding, dimension_numbers=numbers)
@@ -183,6 +187,8 @@ def conv_relu_pool(
   x = conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
   if platform() == "cpu":
     return _relu_pool(x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2], bias)
+  if platform() == "gpu":
+    return _pool_relu(x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2], bias)
   return nn.relu(max_pool(x) + bias)
 
 
@@ -207,6 +213,29 @@ def _relu_pool_backward(residuals, gradient):
 
 
 _relu_pool.defvjp(_relu_pool_forward, _relu_pool_backward)
+
+
+@jax.custom_vjp
+def _pool_relu(x, bias):
+  """The same in another order, with a gradient that reads nothing but which pixel it goes to, -1 for none."""
+  return _pool_relu_forward(x, bias)[0]
+
+
+def _pool_relu_forward(x, bias):
+  largest, which = _largest(_pixels(_tiles(x, 2, 0), 0))
+  y = nn.relu(largest + bias).astype(x.dtype)
+  # Both at once, or XLA goes over all pixels a second time for what is kept.
+  y, which = jax.lax.optimization_barrier((y, jnp.where(y > 0, which, -1)))
+  return _images(y, 0), which
+
+
+def _pool_relu_backward(which, gradient):
+  d = _rows_at(0, gradient)
+  dbias = jnp.where(which >= 0, d, 0).sum((0, 1, 2), jnp.float32)
+  return _joined(_placed(d, which, 2, 0), 0), dbias
+
+
+_pool_relu.defvjp(_pool_relu_forward, _pool_relu_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -235,7 +264,7 @@ class ConvReluPool(nn.Module):
   ) -> Float[Array, "batch rows pooled_columns beside_features"]:
     kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, self.channels, self.features))
     bias = self.param("bias", nn.initializers.zeros, (self.features,))
-    return conv_relu_pool(*(a.astype(self.dtype) for a in (x, kernel, bias)))
+    return conv_relu_pool(x.astype(self.dtype), kernel.astype(self.dtype), bias)
 
 
 class NormReluPool(nn.BatchNorm):

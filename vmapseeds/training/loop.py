@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int, Key, Num, PyTree, Real
@@ -171,10 +172,50 @@ def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Flo
   return jax.tree.unflatten(structure, leaves)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Joined:
+  """Parameters whose vectors, such as biases, are one, so that an optimizer goes over all of them at once."""
+
+  others: list[Float[Array, "..."]]
+  vectors: Float[Array, " numbers"]
+  sizes: tuple[int | None, ...] = dataclasses.field(metadata=dict(static=True))  # of each parameter; None: no vector
+  structure: Any = dataclasses.field(metadata=dict(static=True))
+
+  def apart(self) -> PyTree[Float[Array, "..."]]:
+    """The parameters as they were."""
+    others, ends = iter(self.others), np.cumsum([size or 0 for size in self.sizes]).tolist()
+    # Slices, not `split`, whose gradient XLA does not fuse with what reads it.
+    return self.structure.unflatten([
+      next(others) if size is None else self.vectors[end - size : end]
+      for size, end in zip(self.sizes, ends, strict=True)
+    ])
+
+
+def joined(recipe: Recipe, params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+  """Parameters as the optimizer has them.
+
+  On accelerators, where each operation costs, they are joined if it is one of ours, which treat all numbers alike.
+  """
+  leaves, structure = jax.tree.flatten(params)
+  sizes = tuple(leaf.size if leaf.ndim == 1 and leaf.dtype == jnp.float32 else None for leaf in leaves)
+  vectors = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is not None]
+  alike = is_name(recipe.optimizer) and recipe.trainable == "all"
+  if platform() == "cpu" or not alike or len(vectors) < 2:
+    return params
+  others = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is None]
+  return Joined(others, jnp.concatenate(vectors), sizes, structure)
+
+
+def apart(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+  """Parameters as the network has them."""
+  return params.apart() if isinstance(params, Joined) else params
+
+
 class State(NamedTuple):
   """A network in training, between two epochs."""
 
-  params: PyTree[Float[Array, "..."]]
+  params: PyTree[Float[Array, "..."]]  # perhaps `Joined`
   batch_stats: PyTree[Float[Array, "..."]]
   opt_state: PyTree[Array]
   diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
@@ -204,7 +245,7 @@ def optimizer_of(recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree)
 def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """The network before its first epoch."""
   variables = initialize(recipe, data, run)
-  params, batch_stats = variables.pop("params"), variables
+  params, batch_stats = joined(recipe, variables.pop("params")), variables
   opt_state = optimizer_of(recipe, data, run, params).init(params)
   return State(params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs))
 
@@ -219,7 +260,7 @@ def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Ca
   poked = poke_place(begun.params, jax.random.fold_in(run.key("init"), 1))
 
   def loss(params, batch_stats, inputs, targets, key):
-    outputs, updates = model.train({"params": params, **batch_stats}, inputs, key)
+    outputs, updates = model.train({"params": apart(params), **batch_stats}, inputs, key)
     return loss_of_each(outputs.astype(jnp.float32), targets).mean(), updates
 
   def take_step(state, number, inputs, targets):
@@ -246,7 +287,7 @@ def reaches(recipe: Recipe, data: DeviceExamples, run: Run, state: State, share:
   most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
   rows, targets = stored_rows(data.inputs), targets_of(data, run)
   apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)
-  variables = {"params": state.params, **state.batch_stats}
+  variables = {"params": apart(state.params), **state.batch_stats}
 
   def count(counted):
     first, wrong = counted
@@ -299,7 +340,7 @@ def advance(
 
 def finish(state: State) -> Trained:
   """What a state is when nothing more is trained."""
-  variables = {"params": state.params, **state.batch_stats}
+  variables = {"params": apart(state.params), **state.batch_stats}
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())
 

@@ -65,7 +65,9 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
       given = f"optimizer {name_of(recipe.optimizer)} gives {type(made).__name__}"
       raise Mistake(f"{given}: give an optax.GradientTransformation")
     return made
-  if is_name(recipe.schedule):
+  if recipe.schedule == "constant" and not recipe.warmup:
+    rate = run["lr"]
+  elif is_name(recipe.schedule):
     height = ramp(recipe, run, steps)
     rate = lambda step: run["lr"] * height(step)  # noqa: E731
   elif not callable(rate := resolved("schedule", recipe.schedule)(run, steps)):
