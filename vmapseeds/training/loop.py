@@ -177,8 +177,8 @@ def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Flo
 class Joined:
   """Parameters whose vectors, such as biases, are one, so that an optimizer goes over all of them at once."""
 
-  others: list[Float[Array, "..."]]
-  vectors: Float[Array, " numbers"]
+  others: Any  # a list of those that are no vectors
+  vectors: Any  # (numbers,), after the axis of lanes where there is one
   sizes: tuple[int | None, ...] = dataclasses.field(metadata=dict(static=True))  # of each parameter; None: no vector
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
