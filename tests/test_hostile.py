@@ -925,7 +925,7 @@ def test_commands(argv, message, work, refused):
     (["../fig01"], "unknown figure '../fig01'"),
     (["--scale", "1" + "0" * 30], "--scale"),
     (["--scale"], "--scale"),
-    (["--seed-batch", "0"], "--seed-batch is 0"),
+    (["--seed-batch", "0"], "seed batch is 0"),
     (["--out", "tiny.npz"], "tiny.npz is a file"),
     (["--campaigns", "tiny.npz/c"], "cannot be written"),
     (["--lowering", "fast"], "unknown lowering 'fast'"),

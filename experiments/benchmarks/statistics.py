@@ -31,6 +31,7 @@ from rich.table import Table
 
 from experiments.frame import show
 from vmapseeds import lanes
+from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats import tally_blocks
@@ -110,7 +111,7 @@ class Flags:
   repetitions: Annotated[int, tyro.conf.arg(metavar="K")] = 5
   """timings of each way, of which the median is shown"""
 
-  ways: Annotated[tuple[str, ...], tyro.conf.hint("WAY", "all")] = tuple(ways(1))
+  ways: Annotated[tuple[str, ...], hint("WAY", "all")] = tuple(ways(1))
   """which ways"""
 
 

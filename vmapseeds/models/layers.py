@@ -260,7 +260,7 @@ class ConvReluPool(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "batch height columns inside_channels"]
+    self, x: Real[Array, "batch height columns inside_channels"]
   ) -> Float[Array, "batch rows pooled_columns beside_features"]:
     kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, self.channels, self.features))
     bias = self.param("bias", nn.initializers.zeros, (self.features,))
