@@ -472,8 +472,10 @@ def test_files_larger_than_memory(large, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_in_the_middle_leaves_nothing(large, tmp_path):
   before = sorted(tmp_path.iterdir())
-  command = [sys.executable, "-m", "vmapseeds.cli", "import", *large, "--quiet", "--keep-logits"]
-  process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+  # A shell's background processes ignore the signal.
+  program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from vmapseeds import cli; "
+  program += f"cli.main({['import', *large, '--quiet', '--keep-logits']!r})"
+  process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
   while sorted(tmp_path.iterdir()) == before and process.poll() is None:
     time.sleep(0.01)
   time.sleep(1)
