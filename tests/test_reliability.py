@@ -1,5 +1,6 @@
 """Campaigns under faults: kills, damage, a full disk, several processes, other conditions."""
 
+import contextlib
 import errno
 import json
 import os
@@ -586,3 +587,13 @@ def test_neighbours_of_diverging_lanes_are_as_without_them(tmp_path):
   one, other = (train(tmp_path / n, runs=r, recipe=recipe, lane_width=4) for n, r in (("a", runs), ("b", calm)))
   np.testing.assert_array_equal(one.diverged, wild > 1)
   assert one.predictions[wild < 1].values.tobytes() == other.predictions[wild < 1].values.tobytes()
+
+
+@pytest.mark.parametrize(
+  ("rows", "whole"),
+  [([[0, 2], [2, 4]], True), ([[0, 2]], True), ([[0, 2], [3, 4]], False), ([[1, 2]], False), ([], False), ([[0, 5]], False)],
+)
+def test_a_record_is_of_rows_one_after_another(rows, whole):
+  text = json.dumps(layout.signed({"block": 0, "writes": [{"rows": write} for write in rows]})).encode()
+  with contextlib.nullcontext() if whole else pytest.raises(ValueError, match="it is of block 0"):
+    assert [write["rows"] for write in layout.record(text, 0, range(4))] == rows

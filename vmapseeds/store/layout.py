@@ -197,7 +197,8 @@ def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
   """
   found = unsigned(parse(text))
   edges = [rows.start, *(row for write in found["writes"] for row in write["rows"]), rows.stop]
-  if found["block"] != block or edges != sorted(edges) or edges[:1] != edges[1:2]:
+  whole = found["writes"] and edges[:-2:2] == edges[1:-1:2]  # each write begins where the one before it ends
+  if found["block"] != block or edges != sorted(edges) or not whole:
     raise ValueError(f"it is of block {found['block']} and rows {edges[1:-1]}")
   return found["writes"]
 
