@@ -14,7 +14,7 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="vmapseeds-tests-timings-
 os.environ["MPLBACKEND"] = "Agg"
 gc.set_threshold(100_000, 50, 50)  # traced programs are many objects that stay: to look at them often takes a tenth longer
 
-SHAPES = ("training.augment", "training.evaluation", "training.loop", "lanes", "models")
+SHAPES = (*(f"training.{name}" for name in ("augment", "evaluation", "inputs", "loop")), "lanes", "models")
 jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in SHAPES], "beartype.beartype")
 # Of these the arrays alone: users' mistakes of other types are one line, which a type checker would speak before.
 ARRAYS = ("results.imports", "reports.plots", "training.runs", "stats")

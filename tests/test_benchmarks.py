@@ -23,8 +23,9 @@ from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, 
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.loop import initialize, normalize, train
-from vmapseeds.training.networks import network
+from vmapseeds.training.inputs import normalize
+from vmapseeds.training.loop import train
+from vmapseeds.training.networks import initialize, network
 from vmapseeds.training.supervised import supervised
 
 # A recipe of each network and optimizer, in the precision that is compared, and its images.

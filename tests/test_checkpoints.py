@@ -20,7 +20,7 @@ from vmapseeds.results.description import variables_of
 from vmapseeds.store import checkpoints
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import attributes
-from vmapseeds.training.loop import network
+from vmapseeds.training.networks import network
 
 # Adam in one program for all epochs rounds differently from one that is stopped in between.
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", lr=1e-3, epochs=6)

@@ -16,7 +16,7 @@ from vmapseeds.campaign import benchmark
 from vmapseeds.lanes import TARGETS, Choice, Estimate, choice, narrower
 from vmapseeds.lanes.estimates import said
 from vmapseeds.lanes.hlo import Program, size
-from vmapseeds.training.loop import DeviceExamples
+from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import random_examples, supervised, without_data
 

@@ -11,7 +11,8 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.training.loop import DeviceExamples, train
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.loop import train
 
 
 def collected(function, shared, stacked, **options):

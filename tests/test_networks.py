@@ -10,8 +10,9 @@ import pytest
 from flax import nnx
 
 import vmapseeds as vs
-from vmapseeds.training.loop import DeviceExamples, train, variables_of
-from vmapseeds.training.networks import network
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.loop import train
+from vmapseeds.training.networks import network, variables_of
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 4)).astype(np.float32), (np.arange(12) % 3).astype(np.int32)

@@ -13,24 +13,12 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.training import loop
-from vmapseeds.training.loop import (
-  DeviceExamples,
-  advance,
-  draw_augmentation,
-  epoch_order,
-  finish,
-  initialize,
-  poke,
-  poke_place,
-  reaches,
-  start,
-  train,
-  training_inputs,
-  variables_of,
-)
+from vmapseeds.training import optimizers
+from vmapseeds.training.evaluation import reaches
+from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, training_inputs
+from vmapseeds.training.loop import advance, epoch_order, finish, start, train
 from vmapseeds.training.losses import cross_entropy
-from vmapseeds.training.networks import network
+from vmapseeds.training.networks import initialize, network, poke, poke_place, variables_of
 from vmapseeds.training.runs import SOURCES
 from vmapseeds.training.task import Task
 
@@ -254,14 +242,14 @@ def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypat
   runs = vs.Runs.concat([vs.Runs.independent(2).poke(s, factor=9.0) for s in (-1, 5)])
   apart = trained(recipe, data, runs)
   training.cache_clear()
-  monkeypatch.setattr(loop, "platform", lambda: "tpu")
+  monkeypatch.setattr(optimizers, "platform", lambda: "tpu")
   joined = trained(recipe, data, runs)
   training.cache_clear()
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), joined, apart)
   run = lane(runs.lanes(recipe, 24), 0)
-  assert isinstance(start(recipe, data, run).params, loop.Joined)
+  assert isinstance(start(recipe, data, run).params, Joined)
   for own in ({"optimizer": lambda run, steps: optax.sgd(0.1), "schedule": "constant"}, {"trainable": "last"}):
-    assert not isinstance(start(recipe.replace(**own), data, run).params, loop.Joined)
+    assert not isinstance(start(recipe.replace(**own), data, run).params, Joined)
 
 
 @pytest.mark.parametrize(("model", "height"), [("small_cnn", 4), ("banerjee_cnn", 4), ("narrow_cnn", 16), ("resnet9", 12)])
@@ -388,7 +376,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
   begun = start(recipe, data, run)
   for wrong in (25 - right, 26 - right):
     targets = ((jnp.arange(25) > 0) ^ (jnp.arange(25) >= 25 - wrong)).astype(jnp.int32)
-    assert reaches(recipe, dataclasses.replace(data, targets=targets), run, begun, recipe.stop_at) == (wrong == 25 - right)
+    assert reaches(recipe, dataclasses.replace(data, targets=targets), run, finish(begun), recipe.stop_at) == (wrong == 25 - right)
 
 
 def test_zero_epochs_is_initialisation():

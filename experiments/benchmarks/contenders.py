@@ -22,7 +22,8 @@ import numpy as np
 import vmapseeds as vs
 from vmapseeds import lanes
 from vmapseeds.campaign.benchmark import product_flops, significant
-from vmapseeds.training.loop import DeviceExamples, train
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.loop import train
 from vmapseeds.training.supervised import random_examples
 
 SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once

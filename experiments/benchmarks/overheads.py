@@ -35,7 +35,8 @@ from vmapseeds.cli import mistakes, overrides
 from vmapseeds.mistakes import at_least
 from vmapseeds.reports.summary import summarize
 from vmapseeds.store.results import Results
-from vmapseeds.training.loop import normalize, stepping, steps_per_epoch, targets_of
+from vmapseeds.training.inputs import normalize, steps_per_epoch, targets_of
+from vmapseeds.training.loop import stepping
 from vmapseeds.training.supervised import Supervised, supervised
 from vmapseeds.training.task import Task
 

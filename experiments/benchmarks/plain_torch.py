@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vmapseeds.training.loop import DeviceExamples
+from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.recipes import Recipe
 
 Step = Callable[[Tensor, Tensor], None]

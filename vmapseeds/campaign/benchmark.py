@@ -18,8 +18,8 @@ from rich.table import Table
 from vmapseeds import lanes, models
 from vmapseeds.lanes import Choice, Estimate, choice
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.training.loop import DeviceExamples, batch_like, check_size
-from vmapseeds.training.networks import network
+from vmapseeds.training.inputs import DeviceExamples, batch_like
+from vmapseeds.training.networks import check_size, network
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import MOST_RUNS, Run, Runs
 from vmapseeds.training.supervised import Supervised, without_data

@@ -25,7 +25,7 @@ from vmapseeds.results.description import MIXED, variables_of
 from vmapseeds.store.layout import checked, ours, readable
 from vmapseeds.store.results import Results
 from vmapseeds.training import objects
-from vmapseeds.training.loop import normalize
+from vmapseeds.training.inputs import normalize
 from vmapseeds.training.networks import network
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.supervised import VARIABLES

@@ -1,15 +1,16 @@
 """Trained networks on every example of a set."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.loop import DeviceExamples, Trained, normalize, targets_of
+from vmapseeds.training.inputs import DeviceExamples, normalize, stored_rows, targets_of
 from vmapseeds.training.losses import loss_of, predict_of
-from vmapseeds.training.networks import network
+from vmapseeds.training.networks import Trained, network
 from vmapseeds.training.objects import name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -59,3 +60,27 @@ def evaluate(
   right = predictions == targets if predictions.shape == targets.shape else jnp.zeros(len(targets), bool)
   wrong = jnp.stack([(~right[half::2]).sum() for half in (0, 1)])
   return Evaluation(predictions, right.sum(), loss_of(recipe)(outputs, targets).mean(), wrong, outputs)
+
+
+def reaches(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, share: float) -> Bool[Array, ""]:
+  """Whether a network is right on such a share of its training examples, as evaluation shows them.
+
+  Mistakes are counted a batch at a time, and no further than there may be.
+  """
+  shown = jnp.arange(len(data)) if run.subset is None else run.subset
+  # Less than any example, so that 0.07 of 100, which is rounded up, is 7.
+  most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
+  rows, targets = stored_rows(data.inputs), targets_of(data, run)
+  apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)
+
+  def count(counted):
+    first, wrong = counted
+    places = first + jnp.arange(recipe.batch_size)
+    examples = shown[jnp.minimum(places, len(shown) - 1)]
+    inputs = rows[examples].reshape(recipe.batch_size, *data.inputs.shape[1:])
+    predictions = predict(apply(trained.variables, normalize(inputs, data.mean, data.std)).astype(jnp.float32))
+    mistaken = (predictions != targets[examples]) & (places < len(shown))
+    return first + recipe.batch_size, wrong + mistaken.sum()
+
+  none = jnp.array(0)
+  return jax.lax.while_loop(lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (none, none))[1] <= most

@@ -3,20 +3,23 @@
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.extend.core import ClosedJaxpr, Jaxpr
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from vmapseeds import models
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import is_name, name_of, resolved
+from vmapseeds.training.inputs import DeviceExamples, batch_like
+from vmapseeds.training.objects import is_name, name_of, resolved, told
 from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run
 
 Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
 Looks = Array | jax.ShapeDtypeStruct
@@ -160,3 +163,70 @@ def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
   """Its parameters, and all else that is no random stream."""
   _, *states = nnx.split(model, nnx.Param, nnx.RngState, ...)
   return states[0], states[2]
+
+
+class Trained(NamedTuple):
+  """A trained network, and whether its loss or its parameters ever stopped being finite."""
+
+  variables: PyTree[Float[Array, "..."]]
+  diverged: Bool[Array, ""]
+
+
+def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeStruct]:
+  """What one run's parameters and batch statistics look like. `Mistake` where the network cannot take the inputs."""
+  inputs, key = batch_like(data, 3), jax.random.key(0)
+  model = f"model {name_of(recipe.model)}"
+  try:
+    made = network(recipe, data.num_classes)
+    variables = jax.eval_shape(made.init, key, inputs)
+    outputs = jax.eval_shape(made.apply, variables, inputs)
+  except Mistake:
+    raise
+  except Exception as error:  # whatever the user's network does
+    shape = "×".join(map(str, data.inputs.shape[1:]))
+    raise Mistake(f"{model} on inputs of {shape} fails ({told(error)}): give another") from error
+  if "params" not in variables:
+    raise Mistake(f"{model} has no parameters to train: give another")
+  if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.shape[:1] != (3,):
+    given = getattr(outputs, "shape", type(outputs).__name__)
+    raise Mistake(f"{model} gives {given} for a batch of 3: give one array, its first axis the example")
+  if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
+    raise Mistake(f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class")
+  return variables
+
+
+def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
+  """`Mistake` where a network cannot take the inputs, is larger than its weights can be counted, or than so many bytes
+  can train."""
+  count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables_of(recipe, data)["params"]))
+  # At least parameters, their gradient and the optimiser's moments, all in float32.
+  moments = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
+  needed = 4 * count * (2 + (moments.get(recipe.optimizer, 0) if isinstance(recipe.optimizer, str) else 0))
+  if count >= 2**31 or needed > memory:
+    given = f"{recipe.model} of width {recipe.width:g} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
+    raise Mistake(f"{given}: more than there is memory for, give a smaller width")
+
+
+def initialize(recipe: Recipe, data: DeviceExamples, run: Run) -> PyTree[Float[Array, "..."]]:
+  """The variables before training: a function of the init seed, but for those that the run starts from."""
+  variables = network(recipe, data.num_classes).init(run.key("init"), jnp.zeros_like(batch_like(data, 1)))
+  stored = run.start or {}
+  return jax.tree.map_with_path(lambda path, fresh: stored.get(path_of(path), fresh), variables)
+
+
+def poke_place(params: PyTree[Float[Array, "..."]], key: Key[Array, ""]) -> Int[Array, ""]:
+  """Which weight a poke changes, counted through all of them; biases, which begin at 0, are no weights here."""
+  return jax.random.randint(key, (), 0, sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1))
+
+
+def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]) -> PyTree:
+  """`params` with the weight at `place` multiplied by `factor`."""
+  leaves, structure = jax.tree.flatten(params)
+  before = 0
+  for i, leaf in enumerate(leaves):
+    if leaf.ndim > 1:
+      # Not an indexed update, for which a TPU would lay every weight out anew.
+      here = before + jnp.arange(leaf.size).reshape(leaf.shape) == place
+      leaves[i] = jnp.where(here, leaf * factor, leaf)
+      before += leaf.size
+  return jax.tree.unflatten(structure, leaves)

@@ -2,14 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from vmapseeds.mistakes import Mistake
+from vmapseeds.target import platform
+from vmapseeds.training.inputs import DeviceExamples, batch_like, steps_per_epoch
+from vmapseeds.training.networks import last_layer, network, path_of, variables_of
 from vmapseeds.training.objects import is_name, name_of, resolved
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -76,3 +80,53 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
   moments, decay = MOMENTS[recipe.optimizer](run["momentum"]), optax.add_decayed_weights(run["weight_decay"])
   parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)
   return optax.chain(*parts, optax.scale_by_learning_rate(rate))
+
+
+def optimizer_of(recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree) -> optax.GradientTransformation:
+  """The run's optimizer, of those parameters that are trained."""
+  optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
+  if recipe.trainable == "all":
+    return optimizer
+  last = last_layer(network(recipe, data.num_classes).apply, variables_of(recipe, data), batch_like(data, 1))
+  frozen = jax.tree.map_with_path(lambda path, _: f"params.{path_of(path)}" not in last, params)
+  return optax.selective_transform(optimizer, freeze_mask=frozen)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Joined:
+  """Parameters whose vectors, such as biases, are one, so that an optimizer goes over all of them at once."""
+
+  others: Any  # a list of those that are no vectors
+  vectors: Any  # (numbers,), after the axis of lanes where there is one
+  sizes: tuple[int | None, ...] = dataclasses.field(metadata=dict(static=True))  # of each parameter; None: no vector
+  structure: Any = dataclasses.field(metadata=dict(static=True))
+
+  def apart(self) -> PyTree[Float[Array, "..."]]:
+    """The parameters as they were."""
+    others, ends = iter(self.others), np.cumsum([size or 0 for size in self.sizes]).tolist()
+    # Slices, not `split`, whose gradient XLA does not fuse with what reads it.
+    return self.structure.unflatten([
+      next(others) if size is None else self.vectors[end - size : end]
+      for size, end in zip(self.sizes, ends, strict=True)
+    ])
+
+
+def joined(recipe: Recipe, params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+  """Parameters as the optimizer has them.
+
+  On accelerators, where each operation costs, they are joined if it is one of ours, which treat all numbers alike.
+  """
+  leaves, structure = jax.tree.flatten(params)
+  sizes = tuple(leaf.size if leaf.ndim == 1 and leaf.dtype == jnp.float32 else None for leaf in leaves)
+  vectors = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is not None]
+  alike = is_name(recipe.optimizer) and recipe.trainable == "all"
+  if platform() == "cpu" or not alike or len(vectors) < 2:
+    return params
+  others = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is None]
+  return Joined(others, jnp.concatenate(vectors), sizes, structure)
+
+
+def apart(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+  """Parameters as the network has them."""
+  return params.apart() if isinstance(params, Joined) else params

@@ -17,8 +17,9 @@ from vmapseeds.data.examples import fingerprint
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
-from vmapseeds.training.loop import DeviceExamples, State, Trained, check_size
-from vmapseeds.training.networks import last_layer, network, path_of
+from vmapseeds.training.inputs import DeviceExamples, batch_like
+from vmapseeds.training.loop import State
+from vmapseeds.training.networks import Trained, check_size, last_layer, network, path_of, variables_of
 from vmapseeds.training.objects import Named, described, imported, is_found, is_name
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import SOURCES, Run, Runs
@@ -221,7 +222,7 @@ class Supervised(Task):
 
   def check_varying(self, runs: Runs) -> None:
     # Of a run that begins as a stored network the init seed draws at most which weight is poked.
-    stored = self.base and len(self.from_base) == len(jax.tree.leaves(loop.variables_of(self.recipe, self.data[0])))
+    stored = self.base and len(self.from_base) == len(jax.tree.leaves(variables_of(self.recipe, self.data[0])))
     if stored and runs.poke_step is None and "init" in runs.varying():
       raise Mistake(f"{self.name} begins as stored networks and reads no seed of init: vary other sources")
     super().check_varying(runs)
@@ -294,9 +295,9 @@ def fitting(recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs) -> lis
   """The paths of the stored variables that runs start from. `Mistake` where more than the last layer differs."""
   if runs.start is not None and runs.start.max() >= len(base):
     raise Mistake(f"network {runs.start.max()} of {base.path} with {len(base)}: the last is {len(base) - 1}")
-  variables = loop.variables_of(recipe, data)
+  variables = variables_of(recipe, data)
   due = {path_of(path): leaf.shape for path, leaf in jax.tree.leaves_with_path(variables)}
-  last = last_layer(network(recipe, data.num_classes).apply, variables, loop.batch_like(data, 1))
+  last = last_layer(network(recipe, data.num_classes).apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
   for path in dict.fromkeys((*due, *base.shapes)):
     stored, mine = base.shapes.get(path), due.get(path)

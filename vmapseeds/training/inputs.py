@@ -1,0 +1,102 @@
+"""Examples on the device, and how a network sees them: fetched, augmented, normalised."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
+from jaxtyping import Array, Float, Int, Num, PyTree, Real
+
+from vmapseeds.target import platform
+from vmapseeds.training import augment
+from vmapseeds.training.objects import is_name
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run
+
+Drawn = PyTree[Array]  # what augmentation draws for each input
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DeviceExamples:
+  """Examples on the device, shared by all lanes, and the training set's mean and deviation a channel.
+
+  Arrays of JAX or NumPy, or what they look like.
+  """
+
+  inputs: Any  # (examples, ...), as stored: uint8 images (examples, height, width, channels), or numbers of any shape
+  targets: Any  # (examples, ...)
+  mean: Any  # (channels,); None: inputs are not normalised
+  std: Any
+  num_classes: int | None = dataclasses.field(metadata=dict(static=True))  # None: targets are no classes
+
+  def __len__(self) -> int:
+    return len(self.targets)
+
+
+def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
+  """What a batch looks like to the network."""
+  dtype = data.inputs.dtype if data.mean is None else jnp.float32
+  return jax.ShapeDtypeStruct((size, *data.inputs.shape[1:]), dtype)
+
+
+def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
+  """How many whole batches the run's training examples make."""
+  return (len(data) if run.subset is None else len(run.subset)) // recipe.batch_size
+
+
+def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
+  """The examples' targets, through the run's label map, if it has one."""
+  return data.targets if run.label_map is None else run.label_map[data.targets]
+
+
+def normalize(
+  inputs: Array, mean: Float[Array, " channels"] | None, std: Float[Array, " channels"] | None
+) -> Real[Array, "..."]:
+  """Inputs as the network sees them."""
+  return inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
+
+
+def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..."]:
+  """Images as an accelerator fetches them fast: a row of pixels is one vector, and an image is in one place."""
+  if inputs.ndim != 4:
+    return inputs
+  rows = inputs.reshape(*inputs.shape[:2], -1)
+  return with_layout_constraint(rows, Layout(major_to_minor=(0, 1, 2)))
+
+
+def draw_augmentation(
+  recipe: Recipe, data: DeviceExamples, run: Run, epoch: Int[Array, ""], examples: Int[Array, "*shown"]
+) -> Drawn:
+  """What an epoch's augmentation draws for each example: a function of the augment seed, whatever the order."""
+  key = jax.random.fold_in(run.key("augment"), epoch)
+
+  def one(example):
+    return augment.draws(recipe.augment, jax.random.fold_in(key, example), data.inputs.shape[1:])
+
+  drawn = jax.vmap(one)(examples.ravel())
+  return jax.tree.map(lambda draw: draw.reshape(*examples.shape, *draw.shape[1:]), drawn)
+
+
+def training_inputs(
+  recipe: Recipe, data: DeviceExamples, inputs: Real[Array, "batch ..."], drawn: Drawn
+) -> Real[Array, "batch ..."]:
+  """Inputs of the training set, augmented and normalised, given what `draw_augmentation` drew for them."""
+  if not recipe.augment:
+    # XLA for TPUs would make images of the stored rows as float32, not as bytes.
+    inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" else inputs
+    return normalize(inputs, data.mean, data.std)
+
+  def one(single, drawn):
+    if own and data.mean is not None:
+      single = single.astype(jnp.float32)
+    return normalize(augment.apply(recipe.augment, single, drawn, fill), data.mean, data.std)
+
+  # Cutout is filled with the mean in whole pixel values, as in the published script.
+  mean = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
+  fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(data.inputs.dtype)
+  own = not is_name(recipe.augment)
+  # On accelerators side by side, not one after another: three channels would leave a vector register almost empty.
+  axis = 0 if platform() == "cpu" else -1
+  return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(inputs, 0, axis), drawn)
