@@ -11,7 +11,9 @@ import pytest
 
 from vmapseeds import lanes
 from vmapseeds.models import layers
-from vmapseeds.models.layers import NormReluPool, conv_relu_pool, max_pool
+from vmapseeds.models.layers import conv_relu_pool
+from vmapseeds.models.norm import NormReluPool
+from vmapseeds.models.pooling import largest_of, max_pool
 
 # Few different values, so that most tiles have ties; odd sizes, whose remainder is dropped.
 SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9, 2), 3), ((4, 6, 2), 2)]
@@ -48,7 +50,7 @@ def test_tiles_may_have_more_pixels_than_a_byte_or_bfloat16_counts(platform, dty
   pixels = np.zeros((300, 1), dtype)
   pixels[[291, 297]] = 1
   with lanes.compiling_for(platform):
-    largest, which = layers._largest(list(pixels))
+    largest, which = largest_of(list(pixels))
   assert (largest.item(), which.item()) == (1, 291)
 
 

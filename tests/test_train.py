@@ -19,6 +19,7 @@ from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, trainin
 from vmapseeds.training.loop import advance, epoch_order, finish, start, train
 from vmapseeds.training.losses import cross_entropy
 from vmapseeds.training.networks import initialize, network, poke, poke_place, variables_of
+from vmapseeds.training.optimizers import Joined
 from vmapseeds.training.runs import SOURCES
 from vmapseeds.training.task import Task
 

@@ -1,0 +1,88 @@
+"""Batch norm, ReLU and pooling as one operation."""
+
+import functools
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vmapseeds.models.pooling import (
+  ahead_of,
+  as_images,
+  as_tiles,
+  joined,
+  largest_of,
+  max_pool,
+  pixels_of,
+  placed,
+  rows_at,
+)
+
+
+class NormReluPool(nn.BatchNorm):
+  """Batch norm, ReLU and size × size pooling.
+
+  In training with a derivative rule of its own that goes over the pixels as few times as there can be. Pooling comes
+  first there, as norm and ReLU keep the order of pixels (a negative scale turns it round): they and the sums of the
+  gradient have fewer pixels to go over.
+  """
+
+  size: int = 1
+
+  @nn.compact
+  def __call__(  # type: ignore[override]  # `train` alone, in place of what BatchNorm takes
+    self, x: Float[Array, "batch height width channels"], train: bool
+  ) -> Float[Array, "batch h w channels"]:
+    whole = x.shape[1] % self.size == x.shape[2] % self.size == 0
+    if not (train and whole) or self.is_initializing():
+      x = nn.relu(super().__call__(x, use_running_average=not train))
+      return max_pool(x, self.size) if self.size > 1 else x
+    params, stats = self.variables["params"], self.variables["batch_stats"]
+    y, *moments = _norm_relu_pool(self.size, self.epsilon, x, params["scale"], params["bias"])
+    for name, moment in zip(("mean", "var"), moments, strict=True):
+      running = stats[name]
+      self.put_variable("batch_stats", name, self.momentum * running + (1 - self.momentum) * moment)
+    return y
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _norm_relu_pool(size, epsilon, x, scale, bias):
+  """The images, and the moments of the batch, through which no gradient goes."""
+  return _norm_relu_pool_forward(size, epsilon, x, scale, bias)[0]
+
+
+def _norm_relu_pool_forward(size, epsilon, x, scale, bias):
+  axes, values = tuple(range(x.ndim - 1)), x.astype(jnp.float32)
+  mean = values.mean(axes)
+  var = jnp.maximum(0.0, jnp.square(values).mean(axes) - jnp.square(mean))
+  reciprocal = jax.lax.rsqrt(var + epsilon)
+  slope = reciprocal * scale
+  shift = bias - mean * slope
+  pooled, which = x, None
+  if size > 1:
+    sign = jnp.where(scale < 0, -1, 1).astype(x.dtype)
+    ahead = ahead_of(x)
+    largest, which = largest_of([pixel * sign for pixel in pixels_of(x, size, ahead)])
+    pooled = as_images(largest * sign, ahead)
+  y = nn.relu((pooled * slope + shift).astype(x.dtype))
+  return (y, mean, var), (x, pooled, which, scale, mean, reciprocal, shift)
+
+
+def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
+  x, pooled, which, scale, mean, reciprocal, shift = residuals
+  slope = reciprocal * scale
+  d = jnp.where(pooled * slope + shift > 0, gradients[0], 0)
+  axes, n = tuple(range(x.ndim - 1)), x.size // x.shape[-1]
+  dbias = d.sum(axes, jnp.float32)
+  dscale = ((d * pooled.astype(jnp.float32)).sum(axes) - mean * dbias) * reciprocal
+  # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), as few operations a pixel as there can be.
+  line = slope * reciprocal * dscale / n
+  ahead = ahead_of(x)
+  if size > 1:
+    x, d = as_tiles(x, size, ahead), placed(rows_at(ahead, d), which, size, ahead)
+  dx = (slope * d - line * x - (slope * dbias / n - line * mean)).astype(x.dtype)
+  return joined(dx, ahead) if size > 1 else dx, dscale, dbias
+
+
+_norm_relu_pool.defvjp(_norm_relu_pool_forward, _norm_relu_pool_backward)
