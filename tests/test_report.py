@@ -336,7 +336,7 @@ def test_every_statistic_has_its_definition_and_reading():
     assert s["reading"].endswith(".")
     assert "{" not in s["reading"] + s["definition"]
     if name not in ("mean_accuracy", "min_accuracy", "max_accuracy"):
-      source = r"(Jordan 2023|Jiang 2022|Bouthillier 2021), (section|equation|theorem|figure)|equation 3 \("
+      source = r"(Jordan 2024|Jiang 2022|Bouthillier 2021), (section|equation|theorem|figure)|equation 3 \("
       assert re.search(source, s["definition"]), name
 
 

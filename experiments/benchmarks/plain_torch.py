@@ -42,7 +42,7 @@ def banerjee_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.M
 
 
 class ResNet9(nn.Module):
-  """The network of Jordan 2023/24, appendix A.1."""
+  """The network of Jordan 2024, appendix A.1."""
 
   def __init__(self, shape: tuple[int, ...], num_classes: int, width: float):
     super().__init__()

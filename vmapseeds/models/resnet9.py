@@ -1,4 +1,4 @@
-"""The 9-layer ResNet of Jordan 2023/24 (appendix A.1), after Page 2019 and Ilyas et al. 2022."""
+"""The 9-layer ResNet of Jordan 2024 (appendix A.1), after Page 2019 and Ilyas et al. 2022."""
 
 import flax.linen as nn
 

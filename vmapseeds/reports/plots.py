@@ -42,7 +42,7 @@ def accuracy_histogram(
 ) -> Axes:  # fmt: skip
   """The distribution of test accuracy over runs, beside what independent errors would give.
 
-  Jordan 2023, figures 1 and 3 (with the independent-errors curve) and 13 (with the binomial one).
+  Jordan 2024, figures 1 and 3 (with the independent-errors curve) and 13 (with the binomial one).
 
   Args:
     accuracies: (runs,), fractions; at least one.
@@ -74,7 +74,7 @@ def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scala
 
   Runs that coincide are one point, coloured by how many they are: accuracies on few examples take few values,
   and neither jitter nor transparency would show how many runs lie on each. With more points than can be told
-  apart, cells of equally many possible values are coloured instead. Jordan 2023, figure 2.
+  apart, cells of equally many possible values are coloured instead. Jordan 2024, figure 2.
 
   Args:
     first: (runs,), accuracies on the examples of even index, fractions.
@@ -112,7 +112,7 @@ def disagreement_histogram(
 ) -> Axes:
   """How many predictions two runs differ in, over pairs of runs, group beside group.
 
-  Jordan 2023, appendix D.2: pairs with equal seeds of which one was poked, beside pairs of distinct seeds.
+  Jordan 2024, appendix D.2: pairs with equal seeds of which one was poked, beside pairs of distinct seeds.
 
   Args:
     groups: name -> (pairs,), fractions of the test examples; at least one pair each.

@@ -140,7 +140,7 @@ def gaps(kept: xr.Dataset) -> np.ndarray:
 def error_statistics(
   tallies: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None, num_classes: int
 ) -> dict[str, Statistic]:
-  """The statistics of Jordan 2023 that need only which run has which example wrong, by name.
+  """The statistics of Jordan 2024 that need only which run has which example wrong, by name.
 
   Args:
     tallies: the tallies.
@@ -171,7 +171,7 @@ def error_statistics(
     "sd_accuracy": _statistic(
       "accuracy", "standard deviation of accuracy", "fraction",
       "On this test set accuracy scatters about its mean by {} from run to run.",
-      "Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2023, section 3.3); error and interval: "
+      "Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2024, section 3.3); error and interval: "
       "jackknife of the variance over runs, which need not be normal.",
       np.sqrt(test_set), _ratio((1 - 1 / n) * variance_se, 2 * np.sqrt(test_set)),
       sd_interval(stats.variance_interval(accuracy)), over="runs",
@@ -197,21 +197,21 @@ def error_statistics(
     "independent_errors_sd": _root_of(
       "variance", "sd if errors were independent",
       "Were each example right or wrong by its own coin, runs would differ by a standard deviation of {}.",
-      "√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the number of runs (Jordan 2023, "
-      "section 3.3); error: jackknife over runs.",
+      "√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the number of runs (Jordan 2024, "
+      "section 3.2); error: jackknife over runs.",
       independent, independent_se, runs,
     ),
     "distribution_variance": _statistic(
       "variance", "distribution-wise variance", "variance",
       "This variance, {}, would remain on an endless test set; noise can make the estimate negative.",
-      "n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased (Jordan 2023, equation 3); "
+      "n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased (Jordan 2024, equation 3); "
       "error and interval: n/(n - 1) times those of the variance over runs, by the jackknife.",
       variance, variance_se, ends, over="runs",
     ),
     "distribution_sd": _statistic(
       "variance", "distribution-wise sd", "fraction",
       "On an endless test set runs would differ by a standard deviation of {}.",
-      "Square root of the distribution-wise variance where that is not negative (Jordan 2023, equation 3); its "
+      "Square root of the distribution-wise variance where that is not negative (Jordan 2024, equation 3); its "
       "interval: the roots of that one's, from 0.",
       np.sqrt(variance) if variance >= 0 else math.nan,
       # A root's error by linearisation, which means little where the variance may as well be 0.
@@ -223,12 +223,12 @@ def error_statistics(
     "runs_for_precision": _statistic(
       "variance", "runs for distr. variance ± 10 %", "count",
       "About {} runs in all would give the distribution-wise variance to within 10 %.",
-      "1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan 2023).",
+      "1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan 2024).",
       needed, undefined="No number of runs can be named: the distribution-wise variance is not above 0 here.",
     ),
     "binomial_sd": _root_of(
       "variance", "binomial sd", "With all examples equally hard, chance alone would give {}.",
-      "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2023, figure 13).",
+      "√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2024, figure 13).",
       stats.binomial_variance(1 - estimate.mean, n), estimate.se * abs(2 * estimate.mean - 1) / n, runs,
     ),
     "calibration_sd": _calibration(1 - estimate.mean, estimate.se, n, num_classes, runs),
@@ -236,7 +236,7 @@ def error_statistics(
       "halves", "correlation between halves", "correlation",
       f"Accuracy on one half explains {show(_plain(correlation**2), None, 'fraction')} of the variance of that on the "
       f"other: their correlation is {{}}, p {p_text(p_value)}.",
-      "Pearson correlation over runs of the accuracies on even and odd test examples (Jordan 2023, section 3.1); "
+      "Pearson correlation over runs of the accuracies on even and odd test examples (Jordan 2024, section 3.1); "
       "two-sided p from the t test with R - 2 degrees of freedom; error and interval: jackknife over runs.",
       correlation, tallies.split_correlation_se(), tallies.split_correlation_interval(), over="runs",
     ) | {"p_value": _plain(p_value)},
@@ -244,7 +244,7 @@ def error_statistics(
       "halves", "gain of the top quarter", "fraction",
       "Picking the best quarter of runs on half of the examples gains {} on the other half.",
       "Mean accuracy on one half of the quarter of runs best on the other half, minus that of all runs; mean of both "
-      "directions (Jordan 2023, section 3.1); error: bootstrap of the runs.",
+      "directions (Jordan 2024, section 3.1); error: bootstrap of the runs.",
       gain, of_gain and of_gain.se, of_gain and Interval(of_gain.low, of_gain.high), over="runs",
     ),
   }  # fmt: skip
@@ -257,14 +257,14 @@ def _calibration(error: Any, error_se: Any, n: int, num_classes: int, runs: int)
     return _root_of(
       "variance", "sd predicted by calibration",
       "If the runs' votes are calibrated, runs must differ by a standard deviation of about {} on such test sets.",
-      "√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2023, equation 6).",
+      "√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2024, equation 6).",
       variance, se, runs,
     )  # fmt: skip
   return _root_of(
     "variance", "least sd by calibration",
     "If the runs' votes are calibrated, runs must differ by a standard deviation of at least {} on such test sets.",
     "√(err/(nk)) for k classes and a class-wise calibrated ensemble, a lower bound on average over test sets "
-    "(Jordan 2023, theorem 4).",
+    "(Jordan 2024, theorem 4).",
     variance, se, runs,
   )  # fmt: skip
 
@@ -285,7 +285,7 @@ def vote_statistics(
   return {
     "ensemble_accuracy": _statistic(
       "accuracy", "ensemble accuracy", "fraction", "All runs voting together have {} right.",
-      "Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2023, section 4.2); interval: "
+      "Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2024, section 4.2); interval: "
       "Wilson's.",
       ensemble, None, stats.proportion_interval(ensemble, n), over="examples",
     ),
@@ -335,7 +335,7 @@ def pair_statistics(tallies: stats.Tallies) -> dict[str, Statistic]:
       "pairs", "dependent pairs of examples", "count",
       f"{{}} pairs of examples are right together more than 2 points more or less often than independent ones; noise "
       f"alone would show {show(_plain(by_chance), None, 'count')}.",
-      "Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2023, section 3.2); by chance: normal "
+      "Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2024, section 3.2); by chance: normal "
       "noise of independent pairs with these error rates.",
       found,
     ) | {"by_chance": _plain(by_chance)},

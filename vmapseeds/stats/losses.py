@@ -1,6 +1,6 @@
 """Losses and their variance between runs: what `vmapseeds.stats.variance` has of errors, of any per-example loss.
 
-Losses are (runs, examples), R runs and n examples. The theorems of Jordan 2023 on variance between runs do not need
+Losses are (runs, examples), R runs and n examples. The theorems of Jordan 2024 on variance between runs do not need
 errors to be 0 or 1 (the end of its appendix B.2), so the same formulas hold for a cross-entropy or a squared error.
 """
 

@@ -1,4 +1,4 @@
-"""Pairs of examples: which two do runs tend to get right, or wrong, together (Jordan 2023, section 3.2)?"""
+"""Pairs of examples: which two do runs tend to get right, or wrong, together (Jordan 2024, section 3.2)?"""
 
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,4 +1,4 @@
-"""What theory says of the variance of errors between runs (Jordan 2023, sections 3.2 to 3.4), and how well it fits.
+"""What theory says of the variance of errors between runs (Jordan 2024, sections 3.2 to 3.4), and how well it fits.
 
 Predictions from the mean error alone, and the law of the number of errors if examples go wrong independently.
 """

@@ -1,4 +1,4 @@
-"""Errors and their variance between runs (Jordan 2023, section 3).
+"""Errors and their variance between runs (Jordan 2024, section 3).
 
 E is the array of errors, predictions != labels, (runs, examples): R runs, n examples. Error rates are
 fractions.

@@ -375,7 +375,7 @@ RECIPES: dict[str, tuple[Recipe, str]] = {
       NARROW_CIFAR10.replace(name="narrow_mnist", dataset="mnist", epochs=2, augment=""),
       "the same network on MNIST: five seconds a run on one CPU core",
     ),
-    (RESNET9_CIFAR10, "Jordan 2023/24, appendix A.1: the 9-layer ResNet on CIFAR-10, 64 epochs"),
+    (RESNET9_CIFAR10, "Jordan 2024, appendix A.1: the 9-layer ResNet on CIFAR-10, 64 epochs"),
     (
       RESNET9_CIFAR10.replace(
         name="resnet9_cifar10_published",
@@ -421,7 +421,7 @@ RECIPES: dict[str, tuple[Recipe, str]] = {
         weight_decay=0.05,
         schedule="linear",
       ),
-      "Jordan 2023/24, figure 7: a regularised linear model, convex, so nearly the same every time",
+      "Jordan 2024, figure 7: a regularised linear model, convex, so nearly the same every time",
     ),
   )
 }

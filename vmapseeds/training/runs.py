@@ -173,7 +173,7 @@ class Runs:
   def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> "Runs":
     """The same runs with one random weight multiplied by `factor` before training step `step` (-1: never).
 
-    Steps are counted from 0. Which weight is a function of the init seed. Jordan 2023, appendix D.2; Summers &
+    Steps are counted from 0. Which weight is a function of the init seed. Jordan 2024, appendix D.2; Summers &
     Dinneen 2021.
     """
     steps = self._of_each("poke step", step, "from 0, or -1 for never, one or one a run", least=NEVER)
