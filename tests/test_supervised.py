@@ -14,6 +14,7 @@ from flax import nnx
 
 import vmapseeds as vs
 from vmapseeds.campaign import loop
+from vmapseeds.campaign.preparing import prepared
 from vmapseeds.data import load
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.networks import from_nnx, last_layer, linen
@@ -78,7 +79,7 @@ def test_other_epochs_evaluate_nothing():
   recipe = vs.Recipe(
     name="r", dataset=data, model=nn.Dense(2), lr=0.1, epochs=5, batch_size=4, evaluate_every=2, normalize=False
   )  # fmt: skip
-  task = loop.prepared(recipe, runs := vs.Runs.independent(3))
+  task = prepared(recipe, runs := vs.Runs.independent(3))
   table = task.lanes(task.bound(runs))
   states = jax.eval_shape(jax.vmap(task.start, (None, 0)), task.data, table)
   program = jax.make_jaxpr(jax.vmap(task.advance, (None, 0, 0, None, None)))(task.data, table, states, 0, 5)
@@ -115,7 +116,7 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
   train(tmp_path / "b", runs=table[2:], checkpoint_every=1)
   merged = vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "all", progress=False)
   same(merged, whole)
-  assert loop.replay(tmp_path / "all", 3).same
+  assert vs.replay(tmp_path / "all", 3).same
   from vmapseeds.cli import main
 
   main(["verify", str(tmp_path / "all")])
@@ -160,7 +161,7 @@ def test_runs_that_stop(tmp_path, monkeypatch):
   again = train(tmp_path / "r", recipe, table, lane_width=2, checkpoint_every=1)
   same(again, whole)
   np.testing.assert_array_equal(again.trained_epochs, epochs)
-  assert loop.replay(tmp_path / "r", int(epochs.argmin())).same
+  assert vs.replay(tmp_path / "r", int(epochs.argmin())).same
 
 
 # Stored networks.
@@ -261,7 +262,7 @@ def test_the_last_layer_alone_is_trained(base, tmp_path):
     assert {jax.tree_util.keystr(path[:2], simple=True) for path, one in moved if one} == {
       "last": {"paramsa_last"}, "all": {"paramsa_last", "paramsz_first", "paramsnorm", "batch_statsnorm"},
     }[trainable]  # fmt: skip
-  assert loop.replay(tmp_path / "last", 1).same
+  assert vs.replay(tmp_path / "last", 1).same
 
 
 @pytest.mark.unoptimized
@@ -308,7 +309,7 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
   train(first, linear, 2, keep_params=True)
   train(tmp_path / "r", recipe, 3)
   first.rename(tmp_path / "kept")
-  for go_on in (lambda: vs.work(tmp_path / "r", progress=False), lambda: loop.replay(tmp_path / "r", 0)):
+  for go_on in (lambda: vs.work(tmp_path / "r", progress=False), lambda: vs.replay(tmp_path / "r", 0)):
     with pytest.raises(vs.Mistake, match=r"first, which is no results folder: train it first, or put it back"):
       go_on()
   assert loop.begin(recipe.replace(start_from=tmp_path / "kept"), 3, tmp_path / "r", loop.Options(progress=False)), "the same"

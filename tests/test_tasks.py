@@ -12,6 +12,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.campaign import loop, ray_engine
+from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 
 
@@ -97,9 +98,9 @@ def test_a_task_that_was_interrupted_goes_on_where_it_was_saved(swept, tmp_path,
 
 def test_what_differs_is_counted_along_the_first_axis():
   nan = np.nan
-  assert loop.differing_entries(np.array([1, nan, 3, nan]), np.array([1, nan, 4, 0])) == 2
-  assert loop.differing_entries(np.array([[1, 2], [3, 4], [5, 6]]), np.array([[1, 2], [0, 0], [5, 6]])) == 1
-  assert loop.differing_entries(np.float32(nan), np.float32(nan)) == 0
+  assert differing_entries(np.array([1, nan, 3, nan]), np.array([1, nan, 4, 0])) == 2
+  assert differing_entries(np.array([[1, 2], [3, 4], [5, 6]]), np.array([[1, 2], [0, 0], [5, 6]])) == 1
+  assert differing_entries(np.float32(nan), np.float32(nan)) == 0
 
 
 def test_other_processes_find_a_task_by_its_import_string(swept, tmp_path, monkeypatch, capsys):

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
   from vmapseeds import stats
-  from vmapseeds.campaign.loop import replay, train, work
+  from vmapseeds.campaign.loop import train, work
   from vmapseeds.campaign.options import Options
+  from vmapseeds.campaign.replaying import replay
   from vmapseeds.data import Dataset
   from vmapseeds.lanes import conv_general_dilated, spread
   from vmapseeds.mistakes import Failure, Mistake, UnknownField
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 # Imported on first use: JAX, SciPy and xarray take seconds, and a command that trains nothing needs none of them.
 _HOMES = {
   "campaign.options": ("Options",),
-  "campaign.loop": ("replay", "train", "work"),
+  "campaign.loop": ("train", "work"),
+  "campaign.replaying": ("replay",),
   "data": ("Dataset",),
   "lanes": ("conv_general_dilated", "spread"),
   "mistakes": ("Failure", "Mistake", "UnknownField"),

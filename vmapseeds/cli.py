@@ -121,6 +121,7 @@ class Train(Options):
 
   def run(self) -> None:
     from vmapseeds.campaign import hosts, loop, until
+    from vmapseeds.campaign.preparing import found
 
     one_of("engine", self.engine, ("local", "ray"))
     if self.engine == "ray" and self.coordinator:
@@ -133,7 +134,7 @@ class Train(Options):
     host = hosts.checked(self.coordinator, self.processes, self.process)
     if host and not hosts.is_child():
       return hosts.train_as_child(sys.argv[1:], host.coordinator)
-    task = loop.found(self.recipe).replace(**overrides(self.set))
+    task = found(self.recipe).replace(**overrides(self.set))
     what, how = (task, self.table(task), self.out), options(self, Options)
     if host:
       hosts.join(host)
@@ -242,17 +243,17 @@ class Replay:
   """where the data are now, if they were moved; they must be the same"""
 
   def run(self) -> None:
-    from vmapseeds.campaign import loop
+    from vmapseeds.campaign.replaying import replay
     from vmapseeds.store.layout import ours
 
-    replay = loop.replay(self.folder, self.run_, dataset=self.dataset)
+    again = replay(self.folder, self.run_, dataset=self.dataset)
     sets = ours(self.folder)["test_sets"]
-    for name, differing in replay.differing.items():
+    for name, differing in again.differing.items():
       agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
-      what, unit = (f"test set {name}: {replay.compared}", "examples") if sets else (f"{name}: its numbers", "entries")
-      unit = "halves of the examples" if replay.compared == "half_errors" else unit
-      print(f"run {replay.run}, {what} {agree} {replay.examples[name]} {unit}")
-    if not replay.same:
+      what, unit = (f"test set {name}: {again.compared}", "examples") if sets else (f"{name}: its numbers", "entries")
+      unit = "halves of the examples" if again.compared == "half_errors" else unit
+      print(f"run {again.run}, {what} {agree} {again.examples[name]} {unit}")
+    if not again.same:
       sys.exit(1)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import os
 import signal
 import sys
@@ -22,14 +21,14 @@ from vmapseeds import lanes
 from vmapseeds.campaign import benchmark
 from vmapseeds.campaign.counting import Counting
 from vmapseeds.campaign.options import Options, WorkOptions
+from vmapseeds.campaign.preparing import found, lying_elsewhere, prepared, prepared_again
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
-from vmapseeds.lanes.choice import free_memory, is_out_of_memory
+from vmapseeds.lanes.choice import is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, at_least, whole_number
+from vmapseeds.mistakes import Failure, Mistake, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder
-from vmapseeds.results.networks import StoredNetworks
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
@@ -37,11 +36,8 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results
-from vmapseeds.training import objects
-from vmapseeds.training.recipes import RECIPES, Recipe, plugins
-from vmapseeds.training.recipes import recipe as named
+from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
-from vmapseeds.training.supervised import Supervised, supervised
 from vmapseeds.training.task import Task
 
 SEED_BATCH = 256
@@ -132,39 +128,6 @@ def entered(
     return Begun(results, task, runs, how, options, seed_batch)
 
 
-def found(task: Recipe | Task | str) -> Recipe | Task:
-  """The recipe or the task that is meant: itself, by a recipe's name, or by an import string."""
-  if isinstance(task, str) and task not in RECIPES:
-    text = plugins().get(task, task)
-    if objects.is_import(text) and isinstance(made := objects.imported(text), Task):
-      return dataclasses.replace(made, origin=text)
-  return task if isinstance(task, Task) else named(task)
-
-
-def prepared(
-  task: Recipe | Task, runs: Runs, *, logits: bool = False, keep_params: bool = False, predictions: str = "all"
-) -> Task:
-  """The task, its data loaded. `Mistake` where recipe, runs and data do not fit."""
-  device, stored = lanes.start_jax()[0], predictions == "all"
-  if isinstance(task, Recipe):
-    base = StoredNetworks(task.start_from) if task.start_from else None
-    return supervised(
-      task, runs, logits=logits, keep_params=keep_params, predictions=stored, memory=free_memory(device), base=base
-    )
-  if logits or keep_params or not stored:
-    raise Mistake(f"{task.name} is a task, whose finish says what is kept: leave logits, keep_params, predictions out")
-  return task
-
-
-def lying_elsewhere(task: Task, root: dict[str, Any]) -> Task:
-  """The task with the folder's names for its data and stored networks, which are the same."""
-  if not isinstance(task, Supervised):
-    return task
-  theirs = json.loads(root["recipe"])
-  places = {field: theirs[field] for field in ("dataset", "start_from") if isinstance(theirs.get(field), str)}
-  return dataclasses.replace(task, recipe=task.recipe.replace(**places))
-
-
 def chosen(task: Task, runs: Runs, options: Options, root: dict[str, Any]) -> lanes.Choice:
   """Lowering and lane width: those given, else the folder's, else the fastest."""
   kept = {name: root.get(name) for name in ("lowering", "lane_width") if root.get(name) != MIXED}
@@ -230,110 +193,6 @@ def resume(out: str | os.PathLike, options: Options, *, dataset: str | os.PathLi
   kept = description.kept_of(results.root)
   task = prepared_again(out, results.root, results.root["recipe"], runs, dataset, **kept)
   return entered(out, task, runs, dataclasses.replace(options, **kept))
-
-
-class Replay(NamedTuple):
-  """A run that was trained again: in how many examples of each test set its predictions differ from those stored.
-
-  Of a task that is no recipe's: in how many entries each array differs. Where predictions are
-  not kept, its two numbers of errors, on examples of even and of odd index, are `compared`.
-  """
-
-  run: int
-  examples: dict[str, int]
-  differing: dict[str, int]
-  compared: str = "predictions"
-
-  @property
-  def same(self) -> bool:
-    """Whether all that is compared agrees."""
-    return not any(self.differing.values())
-
-
-def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None) -> Replay:
-  """Trains one run of a results folder again, as it was trained, and compares the predictions. Nothing is written.
-
-  Of a task that is no recipe, everything stored is compared; without predictions, the numbers of errors.
-
-  Args:
-    out: a results folder that `train` made.
-    run: the run's row in the folder.
-    dataset: where the data are, as for `work`.
-
-  Raises:
-    Mistake: there is no such run, it is not done, or its data are others now.
-  """
-  runs, results = description.campaign_of(out)
-  if at_least("run", run, 0) >= len(runs):
-    raise Mistake(f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}")
-  writes = results.record(run // results.block_runs)
-  write = next((w for w in writes if run in range(*w["rows"])), None)
-  if write is None:
-    raise Mistake(f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it")
-  root = results.root
-  predictions = description.kept_of(root)["predictions"]
-  compared = "half_errors" if predictions == "none" else "predictions"
-  names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {name: name for name in results.outputs}
-  with readable(out):
-    theirs = {name: results.array(path)[run] for name, path in names.items()}
-  # Not `auto`, which may mean another precision on the devices here.
-  kept = {"precision": write["precision"], "predictions": predictions}
-  task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
-  description.check_arrays(results, task, runs, {*names.values()})
-  how = lanes.Choice(write["lowering"], write["lane_width"])
-  ((_, outputs),) = spread_task(task, how)(task.data, task.lanes(runs[slice(run, run + 1)]))
-  outputs = {name: outputs[path][0] for name, path in names.items()}
-  differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}
-  return Replay(run, {name: len(np.atleast_1d(row)) for name, row in theirs.items()}, differing, compared)
-
-
-def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:
-  """How many entries along the first axis are not equal; NaN equals NaN."""
-  differ = np.atleast_1d((mine != theirs) & ((mine == mine) | (theirs == theirs)))
-  return int(differ.reshape(len(differ), -1).any(1).sum())
-
-
-def prepared_again(
-  out: str | os.PathLike, root: dict[str, Any], recipe: str, runs: Runs, dataset: str | os.PathLike | None, *,
-  precision: str | None = None, **kept: Any,
-) -> Task:  # fmt: skip
-  """The task of a folder's campaign, its data read from `dataset` if given. `Mistake` where they are other data."""
-  asked = from_description(recipe, root.get("origin", ""), out)
-  if isinstance(asked, Recipe):
-    changed = {"precision": precision, "dataset": dataset}
-    asked = asked.replace(**{field: value for field, value in changed.items() if value is not None})
-    if str(asked.dataset).endswith(".npz") and not os.path.exists(asked.dataset):
-      raise Mistake(f"no such file {asked.dataset!r}, the data of {out}: say where they are with --dataset PATH")
-  task = prepared(asked, runs, **kept)
-  if task.data_digest != root["data_digest"]:
-    theirs, ours = (digest.partition(" from ") for digest in (root["data_digest"], task.data_digest))
-    if isinstance(task, Supervised) and task.base and theirs[0] == ours[0]:
-      raise Mistake(f"the networks of {task.base.path} are not those that {out} began with: put those back")
-    name = task.data_name if isinstance(task, Supervised) else task.name
-    raise Mistake(f"the data {name} are not those of {out}: say where those are with --dataset PATH")
-  return task
-
-
-def from_description(text: str, origin: str, out: str | os.PathLike = "") -> Recipe | Task:
-  """The recipe or the task that a folder describes. `Mistake` where its name leads to nothing, or to another one.
-
-  Args:
-    text: what `described` gave.
-    origin: the import string that led to it, if any.
-    out: the folder, for what is said.
-  """
-  first = objects.imported(origin) if origin else None
-  if "start" not in json.loads(text):
-    recipe = Recipe.from_json(text)
-    return dataclasses.replace(recipe.found_in(first) if isinstance(first, Recipe) else recipe, origin=origin)
-  if not isinstance(first, Task):
-    said = f"{out} is of a task that no name leads to: only the program that began it goes on"
-    raise Mistake(f"{said}, or start it as `vmapseeds train package.module:task`")
-  values = {name: value for name, value in json.loads(text)["values"].items() if name in first.values}
-  task = dataclasses.replace(first.replace(**values), origin=origin)
-  if difference := description.differences({"recipe": text}, {"recipe": task.described()}):
-    raise Mistake(f"{out}: {origin} has changed in {difference}: undo the change")
-  return task
 
 
 def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> list[int]:

@@ -15,6 +15,7 @@ import xarray as xr
 
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import Options
+from vmapseeds.campaign.preparing import found, from_description
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.mistakes import Failure, Mistake, at_least
 from vmapseeds.results.opening import open_results
@@ -37,7 +38,7 @@ class Worker:
 
   def begin(self, task: str, origin: str, runs: Runs, out: str, options: Options) -> None:
     """Makes the folder, or extends it, here, where the devices are."""
-    self.begun = loop.begin(loop.from_description(task, origin), runs, out, options)
+    self.begun = loop.begin(from_description(task, origin), runs, out, options)
 
   def work(self, out: str, block: int, options: Options) -> None:
     """Trains what is left of a block."""
@@ -63,7 +64,7 @@ def train(
   """
   if workers is not None:
     at_least("workers", workers, 1)
-  task, options = loop.found(task), Options.of(**options)
+  task, options = found(task), Options.of(**options)
   if isinstance(task, Recipe):
     task.check_found("Ray")
   elif not task.origin:
