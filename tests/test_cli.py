@@ -35,7 +35,7 @@ def run(capsys, *argv):
   ("argv", "message"),
   [
     ([], "Expected one of {demo, train, work, verify, replay, merge, import, report, compare, recipes, bench}"),
-    (["trian"], "Unrecognized options: trian"),
+    (["trian"], "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench; did you mean 'train'?"),
     (["train"], "Missing from vmapseeds train: RECIPE"),
     (["train", "digits_cnn"], "--out DIR"),
     (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
@@ -45,7 +45,9 @@ def run(capsys, *argv):
     (["bench", "digits_cnn", "--widths", "1", "wide"], "error: --widths is '1', 'wide': give a whole number"),
     (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
     (["bench", "digits_cnn", "--set", "batch_size=100000000"], "batch_size 100000000 with 1000 training examples"),
-    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "Unrecognized options: --rums"),
+    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "unknown flag of train '--rums': choose one of --seed-batch, "),
+    # `replay` has a flag --run: this is about train all the same.
+    (["train", "digits_cnn", "--out", "{}", "--run", "3"], "did you mean '--runs'?"),
     (["train", "digits_cnn", "--out", "{}", "--vary", "ordr"], "unknown source of randomness 'ordr'"),
     (["train", "digits_cnn", "--out", "{}", "--set", "epochs"], "--set epochs: write FIELD=VALUE"),
     (["train", "digits_cnn", "--out", "{}", "--set", "epoch=1"], "did you mean 'epochs'?"),

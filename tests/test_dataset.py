@@ -84,7 +84,9 @@ def regression(tmp_path_factory):
 def test_a_regression_is_gradient_descent(regression):
   """Full batches of a linear model: each step is known in closed form."""
   out, results = regression
-  assert results.predictions.dims == ("run", "example", "output")
+  assert results.predictions.dims == ("run", "example", "target")
+  # Subtracted by name: each entry of a prediction from its own target.
+  np.testing.assert_array_equal(results.predictions - results.targets, results.predictions.values - TARGETS[16:])
   np.testing.assert_array_equal(results.targets, TARGETS[16:])
   assert {"labels", "accuracy"} & {*results} == set()
   x, y = np.c_[X[:16], np.ones(16)], TARGETS[:16].astype(float)

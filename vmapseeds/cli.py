@@ -12,6 +12,7 @@ import signal
 import sys
 import textwrap
 import threading
+import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -393,7 +394,7 @@ class Compare:
   """take what was measured after this epoch, of runs that were trained with evaluate_every"""
 
   paired: bool = False
-  """pair the runs row by row; without this flag, runs of the same seeds are pairs"""
+  """pair the runs row by row; without this flag, runs of the same seeds are pairs, if most have one"""
 
   out: Annotated[str | None, hint("DIR", "report/against_<B> in DIR_A")] = None
   """folder for the page"""
@@ -543,13 +544,24 @@ def _collected(argv: list[str], flags: Sequence[str]) -> list[str]:
   return [word for group in groups.values() for word in group]
 
 
+def _flags(target: Any, command: Sequence[str], **words: Any) -> list[str]:
+  """The flags that the help of a command lists."""
+  with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+    _tyro(target, [*command, "--help"], **words)
+  return re.findall(r"^[│ ]*(--\w[\w-]*)", shown.getvalue(), re.MULTILINE)
+
+
+def _tyro(target: Any, argv: Sequence[str], **words: Any) -> Any:
+  return tyro.cli(target, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words)
+
+
 def _parsed(target: Any, argv: list[str], **words: Any) -> Any:
   said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
   try:
     with contextlib.redirect_stderr(said), mock.patch.dict(os.environ, wide):
-      return tyro.cli(target, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words)
+      return _tyro(target, argv, **words)
   except SystemExit as end:
     if not end.code:
       raise
@@ -558,6 +570,14 @@ def _parsed(target: Any, argv: list[str], **words: Any) -> Any:
   value = re.search(r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", said.getvalue())
   if flag and value:
     raise Mistake(f"{flag[1]} is {value[1]}: give a {'' if 'to float' in said.getvalue() else 'whole '}number")
+  if unknown := re.search(r"Unrecognized[\w ]* options:[│\s]*([^\s,]+)", said.getvalue()):
+    commands = [command.__name__.lower() for command in typing.get_args(target)]
+    if commands:
+      one_of("command", argv[0], commands)
+    command = argv[: bool(commands)]
+    if unknown[1].startswith("-"):
+      one_of(" of ".join(["flag", *command]), unknown[1], _flags(target, command, **words))
+    raise Mistake(f"{' '.join([*command, 'takes'])} no further value {unknown[1]!r}: leave it out")
   lines = [line.strip("│╭╮╰╯ ") for line in said.getvalue().splitlines()]
   parts = " ".join("|" if set(line) == {"─"} else line for line in lines if line and not line.startswith("─ "))
   raise Mistake("; ".join(" ".join(part.split()) for part in parts.split("|") if part.strip()))

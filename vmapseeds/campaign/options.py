@@ -61,9 +61,9 @@ class Options(WorkOptions):
   lowering: Annotated[str | None, hint("NAME", "the folder's, else measured")] = None
   """how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding"""
 
-  tallies: bool = True
-  """in a new folder, count votes and errors on the devices, so that `vs.tally` and reports need not read predictions;
-  for classifiers whose runs differ in seeds alone"""
+  tallies: Annotated[bool, arg(help_behavior_hint="(default: they are counted)")] = True
+  """whether a new folder's votes and errors are counted on the devices, so that `vs.tally` and reports need not read
+  predictions; for classifiers whose runs differ in seeds alone"""
 
   pairs: bool = False
   """in a new folder, also count the joint errors of all pairs of examples: n² numbers a seed batch"""

@@ -40,8 +40,9 @@ def compare(
     gamma: P(A > B) from which a difference is meaningful.
     test_set: which test set.
     epoch: after which epoch, of runs that were evaluated every so many; None for the end.
-    paired: None compares the runs that have the same seeds in both, in pairs; all against all where there are no such
-      pairs (imported runs have no seeds). True pairs the finished runs row by row, False compares all against all.
+    paired: None compares the runs that have the same seeds in both, in pairs; all against all where those are at most
+      half of the runs of either side (other sources vary, or imported runs, which have no seeds). True pairs the
+      finished runs row by row, False compares all against all.
     out: where the page goes instead.
     console: where to print.
 
@@ -235,7 +236,9 @@ def _by_seeds(results: Sequence[xr.Dataset], paired: bool | None) -> tuple[list[
   if paired is None and names and names == others:
     a, b = (r[["accuracy", *names]].to_dataframe() for r in results)
     # Seeds that repeat (a sweep) do not say which run belongs to which.
-    if not (a.duplicated(names).any() or b.duplicated(names).any()) and len(both := a.merge(b, on=names)):
+    repeated = a.duplicated(names).any() or b.duplicated(names).any()
+    # A few common seeds, such as the first runs of which another source varies each, would leave out the others.
+    if not repeated and 2 * len(both := a.merge(b, on=names)) > min(len(a), len(b)):
       return [both.accuracy_x.values, both.accuracy_y.values], "the same seeds"
   return [r.accuracy.values for r in results], ""
 

@@ -72,7 +72,7 @@ def open_or_create(
     settle(results, description, mixed)
     return results
 
-  axes = {name: task.dimensions(name, a.ndim) for name, a in task.examples.items()}
+  axes = {name: task.dimensions(name, a.shape) for name, a in task.examples.items()}
   outputs = {**outputs_of(task, runs), **counts_of(tallied or {}, description["num_classes"], block_runs, pairs)}
   with made(
     path, description, runs=len(runs), block_runs=block_runs, columns=runs.columns(), examples=task.examples,
@@ -84,7 +84,7 @@ def open_or_create(
 def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
   """What a description says of what is stored of each run."""
   return {
-    name: array(leaf.dtype, ("run", *task.dimensions(name, len(leaf.shape))), leaf.shape)
+    name: array(leaf.dtype, ("run", *task.dimensions(name, leaf.shape)), leaf.shape)
     for name, leaf in task.outputs(runs).items()
   }
 

@@ -165,20 +165,23 @@ class Supervised(Task):
     sizes |= {of_epochs(name): size for name, size in sizes.items()}
     return {name: values / sizes[name] if name in sizes else values for name, values in outputs.items()}
 
-  def dimensions(self, name: str, ndim: int) -> tuple[str, ...]:
+  def dimensions(self, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
     group, _, array = name.rpartition("/")
     if group == VARIABLES:
-      return tuple(f"{array}.{axis}" for axis in range(ndim))
-    if array == "targets":
-      return ("example", *(f"target.{axis}" for axis in range(1, ndim)))
+      return tuple(f"{array}.{axis}" for axis in range(len(shape)))
     if array == "epoch":
       return ("epoch",)
     if array.startswith("epoch_"):
-      return ("epoch", *self.dimensions(array.removeprefix("epoch_"), ndim - 1))
+      return ("epoch", *self.dimensions(f"{group}/{array.removeprefix('epoch_')}", shape[1:]))
     if array == "half_errors":
       return ("half",)
-    last = "class" if array == "logits" and self.num_classes is not None else "output"
-    return ("example", last, *(f"output.{axis}" for axis in range(1, ndim)))[:ndim]
+    if not shape:
+      return ()
+    if array == "logits" and self.num_classes is not None:
+      last = "class"
+    else:  # xarray subtracts axes of the same name entry by entry, and others all from all
+      last = "target" if shape[1:] == self.data[1][group].targets.shape[1:] else "output"
+    return ("example", last, *(f"{last}.{axis}" for axis in range(1, len(shape))))[: len(shape)]
 
   @property
   def examples(self) -> dict[str, np.ndarray]:

@@ -116,7 +116,7 @@ class Task:
         raise Mistake(f"{said}: results have something else of that name, give another")
       if getattr(array.dtype, "kind", "") not in {*"biuf"}:
         raise Mistake(f"{said} of {array.dtype}: give numbers of NumPy's dtypes, such as float32")
-      axes = self.dimensions(name, array.ndim)
+      axes = self.dimensions(name, array.shape)
       if isinstance(self.dims.get(name), str) or len(axes) != array.ndim or len({*axes, "run"}) <= array.ndim:
         others = f"give {array.ndim} names, all different, without that of the run"
         raise Mistake(f"dims of {name!r} are {self.dims[name]!r}: {others}")
@@ -136,9 +136,9 @@ class Task:
     """What is stored of the outputs of some runs: here they are on the host, in whatever precision."""
     return dict(outputs)
 
-  def dimensions(self, name: str, ndim: int) -> tuple[str, ...]:
+  def dimensions(self, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
     """The names of the axes of an output, without that of runs."""
-    return tuple(self.dims.get(name) or (f"{name}.{axis}" for axis in range(ndim)))
+    return tuple(self.dims.get(name) or (f"{name}.{axis}" for axis in range(len(shape))))
 
   @property
   def examples(self) -> dict[str, np.ndarray]:
