@@ -191,7 +191,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
     given = getattr(outputs, "shape", type(outputs).__name__)
     raise Mistake(f"{model} gives {given} for a batch of 3: give one array, its first axis the example")
   if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
-    raise Mistake(f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class")
+    raise Mistake(f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class from 0 on")
   return variables
 
 
