@@ -220,13 +220,14 @@ def test_accuracies_side_by_side(ax):
 
 
 def test_standard_deviations_side_by_side(ax):
-  series = {"seen": [(0.01, 0.005, 0.02), (0.02, None, None)], "root": [(0.004, 0.0, 0.01), (None, None, None)]}
+  series = {"seen": [(0.01, 0.005, 0.02), (0.02, None, None)], "root": [(0.004, 0.0, 0.01), (None, 0.0, 0.007)]}
   plots.sds_side_by_side(["a", "b"], series, ax, below=[False, True])
-  seen, root = (container.lines for container in ax.containers)
+  seen, root, below = (container.lines for container in ax.containers)
   np.testing.assert_allclose(seen[0].get_xdata(), [1, 2])
   np.testing.assert_allclose(root[0].get_xdata(), [0.4, np.nan])
   assert (seen[0].get_ydata() < root[0].get_ydata()).all()
   np.testing.assert_allclose(seen[2][0].get_segments()[0][:, 0], [0.5, 2.0])
-  (marker,) = (line for line in ax.lines if line.get_markerfacecolor() == "white")
-  np.testing.assert_allclose(marker.get_xydata(), [[0, root[0].get_ydata()[1]]])
-  assert sorted(legend(ax)) == ["root", "root: variance estimate below 0", "seen"]
+  assert below[0].get_markerfacecolor() == "white"
+  np.testing.assert_allclose(below[0].get_xydata(), [[0, root[0].get_ydata()[1]]])
+  np.testing.assert_allclose(below[2][0].get_segments()[0][:, 0], [0, 0.7])
+  assert list(legend(ax)) == ["seen", "root", "root: variance estimate below 0"]

@@ -159,7 +159,7 @@ def sds_side_by_side(
       interval. None is not drawn.
     ax: where to draw.
     below: whether the variance that the last of the series is the root of is estimated below 0 in a group: an open
-      marker at 0.
+      marker at 0, from which the bar leads to `high`.
   """
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
@@ -169,8 +169,10 @@ def sds_side_by_side(
     style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none", "markersize": 6}
     ax.errorbar(sd, at, xerr=np.nan_to_num(np.stack([sd - low, high - sd])), capsize=3, label=label, **style)
   if any(below):
-    label = f"{label}: variance estimate below 0"
-    ax.plot(np.zeros(sum(below)), at[np.array(below)], markerfacecolor="white", clip_on=False, label=label, **style)
+    label, at, high = f"{label}: variance estimate below 0", at[np.array(below)], np.nan_to_num(high[np.array(below)])
+    bars = np.stack([np.zeros_like(high), high])
+    style |= {"markerfacecolor": "white", "clip_on": False}
+    ax.errorbar(np.zeros(len(at)), at, xerr=bars, capsize=3, label=label, **style)
   ax.set_yticks(y, list(names))
   ax.set_ylim(len(names) - 0.5, -0.5)
   ax.set_xlim(left=0)

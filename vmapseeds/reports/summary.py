@@ -216,7 +216,7 @@ def error_statistics(
       np.sqrt(variance) if variance >= 0 else math.nan,
       # A root's error by linearisation, which means little where the variance may as well be 0.
       variance_se / (2 * np.sqrt(variance)) if variance > 2 * variance_se else math.nan,
-      sd_interval(ends), over="runs",
+      sd_interval(ends) if ends.high > 0 else None, over="runs",
       undefined="The variance estimate is negative: no difference between runs is seen beyond this test set."
       if variance < 0 else UNDEFINED,
     ),
@@ -393,7 +393,7 @@ def _statistic(
 ) -> Statistic:  # fmt: skip
   value, se, low, high = map(_plain, (value, se, *(ends or (None, None))))
   if value is None:
-    reading, se, low, high = undefined, None, None, None
+    reading, se = undefined, None
   else:
     reading = reading.format(show(value, None, unit))
   interval = low is not None and high is not None
