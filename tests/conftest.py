@@ -1,17 +1,28 @@
-"""Set before JAX starts: two XLA devices on the CPU whatever the machine, and one cache of compiled programs and one of
-timings for the whole suite with its subprocesses. Annotated shapes are checked at run time."""
+"""Set before JAX starts: two XLA devices on the CPU whatever the machine, programs that compile fast, and a cache of
+programs and one of timings for each worker with its subprocesses. Annotated shapes are checked at run time."""
 
+import atexit
 import gc
 import os
+import shutil
 import tempfile
 
 import jaxtyping
 import pytest
 
 os.environ["JAX_NUM_CPU_DEVICES"] = "2"
-os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
-os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="vmapseeds-tests-timings-")
 os.environ["MPLBACKEND"] = "Agg"
+FAST = "JAX_DISABLE_MOST_OPTIMIZATIONS"  # compiles in a quarter of the time
+os.environ.setdefault(FAST, "1")
+OPTIMIZED = os.environ[FAST] != "1"  # all of them, as users compile them
+
+worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+if not worker:
+  os.environ["VMAPSEEDS_TESTS"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
+  atexit.register(shutil.rmtree, os.environ["VMAPSEEDS_TESTS"], ignore_errors=True)
+# JAX does not write its cache atomically: one a worker.
+for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
+  os.environ[name] = os.path.join(os.environ["VMAPSEEDS_TESTS"], worker, name)
 gc.set_threshold(100_000, 50, 50)  # traced programs are many objects that stay: to look at them often takes a tenth longer
 
 SHAPES = (*(f"training.{name}" for name in ("augment", "evaluation", "inputs", "loop")), "lanes", "models")
@@ -28,14 +39,25 @@ def pytest_configure():
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+def is_optimized(item):
+  return OPTIMIZED or item.get_closest_marker("optimized") is not None
+
+
+def pytest_collection_modifyitems(items):
+  """A file's `optimized` tests come last."""
+  files = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
+  items.sort(key=lambda item: (files[item.path], is_optimized(item)))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-  """Before a test's fixtures: `unoptimized` ones compile in a third of the time, and share no program with the others."""
+  """Before a test's fixtures: `optimized` ones share no program with the others."""
   import jax
 
-  wanted, name = item.get_closest_marker("unoptimized") is not None, "jax_disable_most_optimizations"
-  if wanted != jax.config.values[name]:
-    jax.config.update(name, wanted)
+  fast, name = not is_optimized(item), "jax_disable_most_optimizations"
+  if fast != jax.config.values[name]:
+    jax.config.update(name, fast)
+    os.environ[FAST] = str(int(fast))  # of subprocesses
     jax.clear_caches()
 
 

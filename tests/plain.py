@@ -171,7 +171,7 @@ def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, we
   images, labels = np.asarray(images), np.asarray(labels)
   fill = np.floor(np.array(mean, np.float32))
   if variables is None:
-    variables = model.init(key("init", seed), jnp.zeros((1, *images.shape[1:])), train=False)
+    variables = jax.jit(functools.partial(model.init, train=False))(key("init", seed), jnp.zeros((1, *images.shape[1:])))
   params, stats = variables["params"], variables.get("batch_stats", {})
   epoch_steps = len(images) // batch
   schedule = optax.linear_schedule(lr, 0.0, epochs * epoch_steps) if linear else lr

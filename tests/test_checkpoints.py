@@ -68,8 +68,9 @@ def saved(monkeypatch):
   return saved
 
 
-def test_checkpoints_change_no_bit(tmp_path, undisturbed, saved):
-  folder, reference = undisturbed
+@pytest.mark.optimized
+def test_checkpoints_change_no_bit(tmp_path, saved):
+  folder, reference = tmp_path / "undisturbed", train(tmp_path / "undisturbed", logits=True, keep_params=True)
   results = train(tmp_path / "r", checkpoint_every=4, logits=True, keep_params=True)
   assert saved == [(0, 4)], "not at the end, where the results are written"
   same(results, reference, ("predictions", "accuracy", "diverged", "logits"))

@@ -14,36 +14,35 @@ from hypothesis import strategies as st
 from vmapseeds.lanes import LOWERINGS, compiling_for, conv_general_dilated, im2col, lowering
 from vmapseeds.mistakes import Mistake
 
-pytestmark = pytest.mark.unoptimized
 NHWC = ("NHWC", "HWIO", "NHWC")
 
 
 def random(seed, *shape):
-  return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+  return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def both(x, w, **options):
-  """Outputs and both gradients of a random projection: lane by lane through XLA, and ours under `vmap`."""
+def outputs(convolve, **options):
+  """A function that gives the outputs and both gradients of a random projection."""
+  convolve = functools.partial(convolve, **options)
 
-  def outputs(convolve):
-    def one(x, w):
-      shape = jax.eval_shape(lambda x, w: convolve(x, w, **options), x, w).shape
-      project = random(7, *shape)
-      value, vjp = jax.vjp(lambda x, w: convolve(x, w, **options), x, w)
-      return value, *vjp(project)
+  def one(x, w):
+    value, vjp = jax.vjp(convolve, x, w)
+    return value, *vjp(jnp.asarray(random(7, *value.shape)))
 
-    return one
+  return one
 
-  ours = jax.jit(jax.vmap(outputs(conv_general_dilated)))(x, w)
-  one = jax.jit(outputs(jax.lax.conv_general_dilated))
-  theirs = [jnp.stack(parts) for parts in zip(*(one(x[i], w[i]) for i in range(len(x))), strict=True)]
-  return ours, theirs
+
+def equal(ours, theirs):
+  """`theirs` as NumPy's arrays, so that nothing is compiled to compare them."""
+  for a, b in zip(ours, theirs, strict=True):
+    np.testing.assert_allclose(a, b, atol=2e-6 * max(1.0, np.abs(b).max()))
 
 
 def check(x, w, **options):
-  for ours, theirs in zip(*both(x, w, **options), strict=True):
-    scale = max(1.0, float(jnp.abs(theirs).max()))
-    np.testing.assert_allclose(ours / scale, theirs / scale, atol=2e-6)
+  """Lane by lane through XLA, and ours under `vmap`."""
+  one = jax.jit(outputs(jax.lax.conv_general_dilated, **options))
+  theirs = [np.stack(parts) for parts in zip(*map(one, x, w), strict=True)]
+  equal(jax.jit(jax.vmap(outputs(conv_general_dilated, **options)))(x, w), theirs)
 
 
 @pytest.mark.parametrize("name", LOWERINGS)
@@ -101,13 +100,9 @@ def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padd
     if lanes:
       check(x, w, **options)
       continue
-    projection = random(7, *jax.eval_shape(lambda x, w: jax.lax.conv_general_dilated(x, w, **options), x[0], w[0]).shape)
-    results = []
-    for convolve in (conv_general_dilated, jax.lax.conv_general_dilated):
-      value, vjp = jax.vjp(jax.jit(lambda x, w, c=convolve: c(x, w, **options)), x[0], w[0])
-      results.append((value, *vjp(projection)))
-    for ours, theirs in zip(*results, strict=True):
-      np.testing.assert_allclose(ours, theirs, atol=2e-6 * max(1.0, float(jnp.abs(theirs).max())))
+    convolve = jax.jit(functools.partial(conv_general_dilated, **options))
+    theirs = jax.jit(outputs(jax.lax.conv_general_dilated, **options))(x[0], w[0])
+    equal(jax.jit(outputs(convolve))(x[0], w[0]), map(np.asarray, theirs))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +131,7 @@ def test_a_batch_of_no_images(name, channels):
   x, w = random(0, 1, 0, 6, 6, channels), random(1, 1, 3, 3, channels, 4)
   with lowering(name):
     gradient = jax.vmap(jax.grad(lambda w, x: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC).sum()))
-    np.testing.assert_array_equal(gradient(w, x), jnp.zeros_like(w))
+    np.testing.assert_array_equal(jax.jit(gradient)(w, x), np.zeros_like(w))
 
 
 @pytest.mark.parametrize("shared", ["images", "kernels"])
@@ -149,8 +144,8 @@ def test_what_lanes_share_needs_no_copy(shared):
     return (convolve(x, w, (1, 1), "SAME", dimension_numbers=NHWC) ** 2).sum()
 
   for argument in (0, 1):
-    gradient = lambda c, a=argument: jax.vmap(jax.grad(lambda x, w: loss(x, w, c), a), in_axes=axes)(x, w)  # noqa: E731
-    ours, theirs = gradient(conv_general_dilated), gradient(jax.lax.conv_general_dilated)
+    gradient = lambda c, a=argument: jax.jit(jax.vmap(jax.grad(functools.partial(loss, convolve=c), a), in_axes=axes))  # noqa: E731
+    ours, theirs = (gradient(c)(x, w) for c in (conv_general_dilated, jax.lax.conv_general_dilated))
     np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-4)
 
 
@@ -176,7 +171,7 @@ def test_vmap_of_vmap(name):
 
   def gradient(convolve):
     one = jax.grad(lambda x, w: (convolve(x, w, (1, 1), "SAME", dimension_numbers=NHWC) ** 2).sum(), 1)
-    return jax.vmap(jax.vmap(one))(x, w)
+    return jax.jit(jax.vmap(jax.vmap(one)))(x, w)
 
   with lowering(name):
     ours = gradient(conv_general_dilated)
@@ -184,7 +179,7 @@ def test_vmap_of_vmap(name):
 
 
 def test_other_layouts_go_to_xla():
-  x, w = random(0, 2, 3, 6, 6), random(1, 4, 3, 3, 3)
+  x, w = jnp.asarray(random(0, 2, 3, 6, 6)), jnp.asarray(random(1, 4, 3, 3, 3))
   np.testing.assert_array_equal(
     conv_general_dilated(x, w, (1, 1), "SAME"), jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
   )
@@ -203,9 +198,10 @@ def test_flax_layers_take_it():
   linen = nn.Conv(4, (3, 3), strides=2, conv_general_dilated=conv_general_dilated)
   plain = nn.Conv(4, (3, 3), strides=2)
   keys = jax.random.split(jax.random.key(0), 3)
-  variables = jax.vmap(lambda k: plain.init(k, x))(keys)
-  ours = jax.vmap(lambda v: linen.apply(v, x))(variables)
-  theirs = jnp.stack([plain.apply(jax.tree.map(lambda a, i=i: a[i], variables), x) for i in range(3)])
+  variables = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda k: plain.init(k, x)))(keys))
+  ours = jax.jit(jax.vmap(lambda v: linen.apply(v, x)))(variables)
+  apply = jax.jit(plain.apply)
+  theirs = np.stack([apply(jax.tree.map(lambda a, i=i: a[i], variables), x) for i in range(3)])
   np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
   @nnx.vmap(in_axes=(0, None))

@@ -14,6 +14,7 @@ from vmapseeds.reports import results_page
 from vmapseeds.reports.summary import summarize
 from vmapseeds.store.results import Results
 
+pytestmark = pytest.mark.optimized
 WIDTH = until.Until.parse("mean_accuracy abs 1%")
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 

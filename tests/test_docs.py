@@ -23,6 +23,7 @@ EXAMPLE = re.compile(r"^ *>>> (?!.*\+SKIP)", re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", PAGES)
+@pytest.mark.optimized
 def test_the_examples_of_the_pages_run(name):
   # A fence would be taken for output.
   text = re.sub(r"^```.*$", "", (ROOT / "docs" / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -41,6 +42,7 @@ def test_every_public_statistic_is_on_the_page():
 
 # Those of the statistics: tests/stats/test_contract.py and test_tallies.py.
 @pytest.mark.parametrize("source", [s for s in SOURCES if EXAMPLE.search(SOURCES[s]) and "/stats/" not in s])
+@pytest.mark.optimized
 def test_examples_in_docstrings_run(source):
   module = importlib.import_module(source.removesuffix(".py").replace("/", "."))
   assert doctest.testmod(module) == (0, len(EXAMPLE.findall(SOURCES[source])))

@@ -15,6 +15,7 @@ import pytest
 import vmapseeds as vs
 from vmapseeds.cli import main
 
+pytestmark = pytest.mark.optimized
 RUNS, EPOCHS = 32, 8
 LIMIT = 600  # seconds that anything may take, on a machine that does much else
 TRAIN = (

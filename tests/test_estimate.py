@@ -381,6 +381,7 @@ def compiled_programs(tmp_path):
   compilation_cache.reset_cache()
 
 
+@pytest.mark.optimized
 def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   jax.jit(lambda x: x + 2)(1).block_until_ready()
   kept = len(list(compiled_programs.iterdir()))
@@ -395,6 +396,7 @@ def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, capsys):
   monkeypatch.setitem(choice.CANDIDATES, "tpu", (("grouped", 65536), ("sequential", 65536)))
   recipe = LINEAR.replace(batch_size=1000)
@@ -416,6 +418,7 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
   assert f"lanes: grouped, width {how.width} (it fits in memory;" in capsys.readouterr().err
 
 
+@pytest.mark.optimized
 def test_an_h100_that_is_not_here_is_compiled_for():
   pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
   if jax.config.jax_platforms != "cpu":
@@ -426,6 +429,7 @@ def test_an_h100_that_is_not_here_is_compiled_for():
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_a_step_of_small_networks_is_few_kernels_on_an_h100():
   pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
   if jax.config.jax_platforms != "cpu":

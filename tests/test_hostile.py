@@ -1030,7 +1030,7 @@ def test_mutated_metadata(mutations, work, capsys, monkeypatch):
   assert not Path("ran").exists()
 
 
-@pytest.mark.parametrize("mutations", [150, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mutations", [75, pytest.param(3000, marks=pytest.mark.slow)])
 def test_mutated_descriptions(mutations, work):
   """Whatever a signed description says of runs, blocks, columns and arrays: read, or refused in one line."""
   rng = random.Random(mutations)

@@ -13,7 +13,6 @@ from experiments.jiang2022 import table1_ensembles as table1
 from experiments.jiang2022 import table2_shift as table2
 from experiments.jiang2022.groups import Group
 
-pytestmark = pytest.mark.unoptimized
 RUNS, EXAMPLES, CLASSES = 16, 300, 4
 
 

@@ -63,7 +63,6 @@ def test_more_runs_of_each_task_extend_the_table():
   assert len(set(more["seed_init"])) == 1533
 
 
-@pytest.mark.unoptimized
 @pytest.mark.slow
 def test_binary_tasks_equal_loops_over_the_stored_runs(tmp_path):
   runs, every = 3, 64

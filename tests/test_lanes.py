@@ -73,6 +73,7 @@ def training():
   ("lowering", "width"),
   [("sequential", 2), *(pytest.param(*how, marks=pytest.mark.slow) for how in [("sequential", 1), ("im2col", 1), ("im2col", 2)])],
 )  # fmt: skip
+@pytest.mark.optimized
 def test_a_run_depends_on_its_row_alone(training, lowering, width):
   """Bit for bit: not on its place, its neighbours, or how many devices there are (DESIGN's promise for one width)."""
   train_one, data, runs = training
@@ -106,7 +107,6 @@ def test_no_value_of_a_run_compiles_again(training, caplog):
   assert compiled == [1, 0, 0, 0]
 
 
-@pytest.mark.unoptimized
 def test_training_lanes_do_not_communicate(training):
   train_one, data, runs = training
   module, devices = importlib.import_module("vmapseeds.lanes.spreading"), jax.devices()

@@ -19,11 +19,12 @@ from vmapseeds.models.pooling import largest_of, max_pool
 SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9, 2), 3), ((4, 6, 2), 2)]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
-def value_and_gradient(pool, x, size):
+@functools.partial(jax.jit, static_argnums=(0, 2, 3))
+def value_and_gradient(pool, x, size, platform="cpu"):
   """The pooled images, and the gradient of a sum that weighs each of them differently."""
-  y, vjp = jax.vjp(lambda x: pool(x, size), x)
-  return y, vjp(jnp.arange(1.0, y.size + 1, dtype=x.dtype).reshape(y.shape))[0]
+  with lanes.compiling_for(platform):  # inside: what is traced once is not traced again
+    y, vjp = jax.vjp(lambda x: pool(x, size), x)
+    return y, vjp(jnp.arange(1.0, y.size + 1, dtype=x.dtype).reshape(y.shape))[0]
 
 
 def library(x, size):
@@ -33,11 +34,10 @@ def library(x, size):
 @pytest.mark.parametrize(("platform", "dtype"), [("cpu", "float32"), ("tpu", "float32"), ("tpu", "bfloat16")])
 @pytest.mark.parametrize(("shape", "size"), SHAPES)
 def test_max_pool_is_that_of_flax(platform, dtype, shape, size):
-  x = jnp.asarray(np.random.default_rng(0).integers(0, 3, shape), dtype)
-  with lanes.compiling_for(platform):
-    ours = value_and_gradient(max_pool, x, size)
-    lanewise = jax.vmap(lambda x: value_and_gradient(max_pool, x, size))(jnp.stack([x, -x]))
-  first, second = (jax.tree.map(lambda a, i=i: a[i], lanewise) for i in (0, 1))
+  x = np.random.default_rng(0).integers(0, 3, shape).astype(jnp.dtype(dtype))
+  ours = value_and_gradient(max_pool, x, size, platform)
+  lanewise = jax.vmap(lambda x: value_and_gradient(max_pool, x, size, platform))(np.stack([x, -x]))
+  first, second = (jax.tree.map(lambda a, i=i: np.asarray(a)[i], lanewise) for i in (0, 1))
   for images, found in ((x, ours), (x, first), (-x, second)):
     if x.ndim > 3 and x.size:
       jax.tree.map(np.testing.assert_array_equal, found, value_and_gradient(library, images, size))
@@ -106,7 +106,7 @@ def test_as_many_pixels_side_by_side_as_a_tpu_has_room_for(images, kernel, besid
 def test_norm_relu_and_pooling_are_those_of_flax(platform, size, shape):
   """Outputs, gradients and running moments, with scales of both signs and for lanes."""
   rng = np.random.default_rng(0)
-  x = jnp.asarray(3 + 2 * rng.normal(size=shape), jnp.float32)
+  x = np.float32(3 + 2 * rng.normal(size=shape))
   params = {"scale": jnp.array([1.0, -0.5, 0.7, 2.0]), "bias": jnp.array([0.1, 0.2, 0.3, -0.4])}
   moments = {"mean": jnp.full(4, 0.3), "var": jnp.full(4, 2.0)}
   options = dict(momentum=0.9, epsilon=1e-5)
@@ -118,6 +118,7 @@ def test_norm_relu_and_pooling_are_those_of_flax(platform, size, shape):
   def ours(variables, x, train):
     return NormReluPool(size=size, **options).apply(variables, x, train, mutable=["batch_stats"])
 
+  @functools.partial(jax.jit, static_argnums=(0, 2))
   def of(layer, x, train=True):
     def loss(params, x):
       y, updates = layer({"params": params, "batch_stats": moments}, x, train)
@@ -127,9 +128,9 @@ def test_norm_relu_and_pooling_are_those_of_flax(platform, size, shape):
 
   with lanes.compiling_for(platform):
     found = of(ours, x), of(ours, x, False)
-    lanewise = jax.vmap(lambda x: of(ours, x))(jnp.stack([x, -x]))
+    lanewise = jax.vmap(lambda x: of(ours, x))(np.stack([x, -x]))
   expected = of(flax, x), of(flax, x, False)
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), found, expected)
   for lane, images in enumerate((x, -x)):
-    lane = jax.tree.map(lambda a, lane=lane: a[lane], lanewise)
+    lane = jax.tree.map(lambda a, lane=lane: np.asarray(a)[lane], lanewise)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5), lane, of(flax, images))

@@ -12,6 +12,7 @@ from vmapseeds.results.merging import matched
 from vmapseeds.store.layout import attributes
 from vmapseeds.store.results import Results
 
+pytestmark = pytest.mark.optimized
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 
 

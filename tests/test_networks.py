@@ -66,6 +66,12 @@ def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
 
   model = Normed(3, rngs=nnx.Rngs(plain.key("init", seed)))
   optimizer = nnx.Optimizer(model, optax.sgd(0.1, momentum=0.9), wrt=nnx.Param)
+
+  @nnx.jit
+  def step(model, optimizer, x, y):
+    loss = lambda model: optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()  # noqa: E731
+    optimizer.update(model, nnx.grad(loss)(model))
+
   for epoch in range(2):
     order = jax.random.permutation(jax.random.fold_in(plain.key("order", seed), epoch), len(X))
     for position in range(3):
@@ -74,11 +80,7 @@ def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
       key = jax.random.fold_in(plain.key("dropout", seed), 3 * epoch + position)
       nnx.update(model, nnx.state(Normed(3, rngs=nnx.Rngs(key)), nnx.RngState))
       model.train()
-
-      def loss(model, chosen=chosen):
-        return optax.softmax_cross_entropy_with_integer_labels(model(X[chosen]), Y[chosen]).mean()
-
-      optimizer.update(model, nnx.grad(loss)(model))
+      step(model, optimizer, X[chosen], Y[chosen])
   expected = nnx.to_pure_dict(nnx.state(model, nnx.Param)), nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
   for kind, tree in zip(("params", "batch_stats"), expected, strict=True):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), trained[kind], tree)

@@ -30,7 +30,6 @@ def run(paper: str, made: Path, *flags: str) -> None:
 
 
 @pytest.mark.parametrize(("paper", "figure"), FIGURES)
-@pytest.mark.unoptimized
 def test_figure(paper, figure, made, capsys):
   run(paper, made, figure)
   record = json.loads((made / paper / f"{figure}.json").read_text())

@@ -16,6 +16,7 @@ import pytest
 
 import vmapseeds as vs
 
+pytestmark = pytest.mark.optimized
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "docs" / "programs"
 MOST_SECONDS = 120  # of one core

@@ -24,6 +24,7 @@ from vmapseeds.store.claims import Claims, claimed
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results
 
+pytestmark = pytest.mark.optimized
 LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 RUNS = 24
 

@@ -12,7 +12,6 @@ import vmapseeds as vs
 from experiments.jordan2024 import lessons, sixty_thousand
 from vmapseeds import stats
 
-pytestmark = pytest.mark.unoptimized
 # Linear, so that it compiles soon.
 RECIPE = vs.recipe("linear_cifar10", dataset="digits", batch_size=100, lr=0.02)
 EPOCHS, FIRST, ALL = (0, 1, 2), 24, 40

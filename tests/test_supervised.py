@@ -39,6 +39,7 @@ def same(results, reference):
     np.testing.assert_array_equal(results[name], reference[name])
 
 
+@pytest.mark.optimized
 def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp_path):
   out, results = evaluated
   assert results.epoch.values.tolist() == [2, 4, 5]
@@ -58,6 +59,7 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
     vs.open_results(tmp_path / "2", epoch=2)
 
 
+@pytest.mark.optimized
 def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
   out, results = evaluated
   train_set, networks = load("digits").train, vs.load_networks(out)
@@ -98,6 +100,7 @@ def test_other_epochs_evaluate_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys):
   _, whole = evaluated
   save, table = Checkpoints.save, vs.Runs.independent(4).subset(100)
@@ -132,7 +135,6 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
   assert f"{whole.epoch_accuracy.sel(epoch=2).values.mean():.3%}" in capsys.readouterr().out
 
 
-@pytest.mark.unoptimized
 def test_runs_that_stop(tmp_path, monkeypatch):
   """Their networks stay what they were, in evaluations too, and after an interruption."""
   recipe = EVERY.replace(epochs=6, stop_at=0.97, evaluate_every=1)
@@ -230,7 +232,6 @@ def variables(out):
   return vs.load_networks(out).variables
 
 
-@pytest.mark.unoptimized
 def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
   monkeypatch.chdir(base.parent)
   recipe = BASE.replace(epochs=0, start_from="r", **OTHERS)
@@ -250,7 +251,6 @@ def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
   jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[:2]), ours, stored)
 
 
-@pytest.mark.unoptimized
 def test_the_last_layer_alone_is_trained(base, tmp_path):
   """And all is, where it says so. The same seeds begin the same."""
   before = variables(base)
@@ -265,7 +265,6 @@ def test_the_last_layer_alone_is_trained(base, tmp_path):
   assert vs.replay(tmp_path / "last", 1).same
 
 
-@pytest.mark.unoptimized
 def test_a_started_lane_is_the_plain_script(tmp_path):
   changes = {"batch_size": 250, "epochs": 2, "weight_decay": 0.01}
   linear = vs.recipe("linear_cifar10", dataset="digits", **changes)
@@ -297,7 +296,6 @@ def test_bases_that_do_not_fit(base, tmp_path, changes, runs, message):
   assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.unoptimized
 def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
   linear = vs.recipe("digits_cnn", name="base", model="linear", augment="", epochs=1, batch_size=250)
   first = tmp_path / "first"

@@ -102,6 +102,7 @@ def test_joint_counts_of_many_examples():
   np.testing.assert_array_equal(tally(predictions, labels, CLASSES, pairs=True).joint_errors, errors.T @ errors)
 
 
+@pytest.mark.optimized
 def test_tallies_are_updated_in_place():
   predictions, labels = some_predictions(6)
   before = tallies.zeros(labels, CLASSES, capacity=6, pairs=True)
@@ -310,6 +311,7 @@ SIZES = [(0, 11), (1, 11), (2, 11), (9, 11), (400, 40), (3, 1), (3, 2), (2, 0)]
 
 @arrays
 @pytest.mark.parametrize(("runs", "examples"), SIZES)
+@pytest.mark.optimized
 def test_statistics_equal_those_of_all_runs(runs, examples, array):
   predictions, labels = some_predictions(runs, examples)
   errors = array(predictions != labels)
@@ -337,6 +339,7 @@ def test_every_statistic_is_compared():
     assert [p for p in ours.values() if p.name != "self"] == [theirs[p] for p in ours if p != "self"], name
 
 
+@pytest.mark.optimized
 def test_statistics_are_of_exact_sums():
   """What cancels in floating point: runs that differ by one error in 30,000, and their halves."""
   predictions = np.ones((400, 30_000), np.int8)
@@ -348,6 +351,7 @@ def test_statistics_are_of_exact_sums():
 
 
 @arrays
+@pytest.mark.optimized
 def test_covariance_is_numpys(array):
   predictions, labels = some_predictions(9)
   errors = predictions != labels
@@ -445,6 +449,7 @@ def test_tallies_are_added_to_tallies_only():
     T + 1
 
 
+@pytest.mark.optimized
 def test_docstrings_say_what_they_must():
   failed, tried = doctest.testmod(tallies)
   assert (failed, tried) == (0, 4)

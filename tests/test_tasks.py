@@ -15,6 +15,8 @@ from vmapseeds.campaign import loop, ray_engine
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
 
+pytestmark = pytest.mark.optimized
+
 
 def start(data, run):
   return {"place": jax.random.normal(run.key("init"), (2,)), "pushes": jnp.int32(0)}

@@ -44,6 +44,9 @@ def trained(recipe, data, runs, classes=10, width=2):
   return jax.tree.map(lambda *p: np.concatenate(p), *parts)
 
 
+initialized = jax.jit(initialize, static_argnums=0)
+
+
 def lane(tree, i):
   return jax.tree.map(lambda a: a[i], tree)
 
@@ -69,6 +72,7 @@ def test_every_recipe_has_a_plain_script():
   assert {*CASES, "resnet9_cifar10_published", "narrow_mnist", "resnet18_cifar10"} == set(RECIPES)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def augmented_images(recipe, data, run, epoch, shown):
   return training_inputs(recipe, data, data.inputs[shown], draw_augmentation(recipe, data, run, jnp.array(epoch), shown))
 
@@ -96,6 +100,7 @@ def test_training_images_are_those_of_the_plain_script(name, steps):
 
 @pytest.mark.parametrize("height", [1, 2, 7])
 @pytest.mark.parametrize("text", ["", "flip translate=1 cutout=1", "flip translate=5 cutout=6", "reflect=6 cutout=3 translate=2"])
+@pytest.mark.optimized
 def test_accelerators_and_cpus_make_the_same_images(height, text):
   """By other operations, but bit for bit; of one row too."""
   text = " ".join(word for word in text.split() if not word[-1].isdigit() or int(word[-1]) < height)
@@ -115,10 +120,9 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
   assert not still_sliced, "there a slice for each image is a loop over images"
 
 
-LONGER = (pytest.mark.slow, pytest.mark.unoptimized)
 # ResNet-9 as users compile it: its tolerance was found there.
-MARKS = {"resnet9_cifar10": pytest.mark.slow, "cnn_cifar10_binary": LONGER, "narrow_cifar10": LONGER, "nin_cifar10": LONGER}
-COMPILED = [pytest.param(name, marks=MARKS.get(name, pytest.mark.unoptimized)) for name in CASES]
+LONGER = {"resnet9_cifar10": [pytest.mark.optimized], "cnn_cifar10_binary": [], "narrow_cifar10": [], "nin_cifar10": []}
+COMPILED = [pytest.param(name, marks=[pytest.mark.slow, *LONGER[name]] if name in LONGER else []) for name in CASES]
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -133,7 +137,7 @@ def test_a_lane_is_the_plain_script(name):
   data = dataclasses.replace(data, mean=np.array(mean, np.float32), std=np.array(std, np.float32))
   ours = trained(recipe, data, vs.Runs.independent(3), classes)
   for seed in (0, 2):
-    start = initialize(recipe, data, lane(vs.Runs.independent(3).lanes(recipe, 25), seed))
+    start = initialized(recipe, data, lane(vs.Runs.independent(3).lanes(recipe, 25), seed))
     theirs = plain.train(
       model, data.inputs, data.targets, seed=seed, steps=4, epochs=2, batch=12,
       lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, mean=mean, std=std,
@@ -192,7 +196,6 @@ def squared_error(outputs, targets):
 
 
 @pytest.mark.parametrize("name", OPTAX)
-@pytest.mark.unoptimized
 def test_schedules_optimizers_and_losses_are_those_of_optax(name):
   changes, swept, optimizer = OPTAX[name]
   recipe = vs.recipe(
@@ -226,6 +229,7 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
   for row, value in enumerate((0, 1e4, -1e4, 3e38, -3e38, np.inf, -np.inf, np.nan)[: max(0, batch - 1)]):
     logits[row, :2] = [value, value / 2]
 
+  @functools.partial(jax.jit, static_argnums=0)
   def both(loss):
     each, pull = jax.vjp(lambda logits: loss(logits, labels), logits)
     return each, pull(jnp.arange(1.0, batch + 1, dtype=jnp.float32))[0]
@@ -235,7 +239,6 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
 
 
 @pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
-@pytest.mark.unoptimized
 def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
   """As on accelerators; pokes change the same weights, too."""
   recipe = vs.recipe("digits_cnn", model="mlp", width=1 / 32, depth=3, epochs=2, batch_size=6, optimizer=optimizer, augment="")
@@ -254,7 +257,6 @@ def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypat
 
 
 @pytest.mark.parametrize(("model", "height"), [("small_cnn", 4), ("banerjee_cnn", 4), ("narrow_cnn", 16), ("resnet9", 12)])
-@pytest.mark.unoptimized
 def test_dropout_is_before_the_last_layer(model, height):
   plain_one, dropping = (network(vs.recipe("digits_cnn", model=model, width=1 / 8, dropout=d), 3) for d in (0.0, 0.5))
   inputs = jnp.linspace(-1, 1, 2 * height**2).reshape(2, height, height, 1)
@@ -273,11 +275,10 @@ def test_dropout_is_before_the_last_layer(model, height):
   assert {*np.round(kept[whole != 0] / whole[whole != 0], 3).ravel().tolist()} == {0, 2}
 
 
-@pytest.mark.unoptimized
 def test_resnet9_is_as_jordan_describes_it():
   recipe = vs.recipe("resnet9_cifar10")
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
-  variables = initialize(recipe, examples(32, 3, 10), run)
+  variables = initialized(recipe, examples(32, 3, 10), run)
   kernels = {tuple(a.shape) for a in jax.tree.leaves(variables["params"]) if a.ndim == 4}
   assert kernels == {(3, 3, 3, 64), (5, 5, 64, 128), (3, 3, 128, 128), (3, 3, 128, 256), (3, 3, 256, 256), (3, 3, 256, 128)}
   assert sum(a.size for a in jax.tree.leaves(variables["params"])) == 2_274_880
@@ -289,7 +290,6 @@ def test_resnet9_is_as_jordan_describes_it():
       np.testing.assert_allclose(kernel.std(), bound / np.sqrt(3), rtol=0.1)
 
 
-@pytest.mark.unoptimized
 def test_resnet18_is_the_plain_one():
   """Its outputs in training and in evaluation, and its batch statistics; as many parameters as are known of it."""
   ours, inputs = network(vs.recipe("resnet18_cifar10", width=1 / 32), 10), jnp.linspace(-2, 2, 6 * 16**2 * 3).reshape(6, 16, 16, 3)
@@ -324,15 +324,13 @@ def test_depths_that_nin_cannot_have(depth):
     variables_of(vs.recipe("nin_cifar10", depth=depth), examples(32, 3))
 
 
-@pytest.mark.unoptimized
 def test_banerjee_cnn_has_71250_parameters():
   recipe = vs.recipe("cnn_cifar10_binary")
   run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
-  params = initialize(recipe, examples(32, 3, 10, 2), run)["params"]
+  params = initialized(recipe, examples(32, 3, 10, 2), run)["params"]
   assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
 
 
-@pytest.mark.unoptimized
 def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
   """In lanes of which some go on; bit for bit whatever the others are."""
   recipe = vs.recipe("digits_cnn", model="linear", augment="", epochs=12, batch_size=4, lr=0.02, stop_at=0.7)
@@ -380,6 +378,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
     assert reaches(recipe, dataclasses.replace(data, targets=targets), run, finish(begun), recipe.stop_at) == (wrong == 25 - right)
 
 
+@pytest.mark.optimized
 def test_zero_epochs_is_initialisation():
   recipe = vs.recipe("digits_cnn", model="linear", epochs=0)
   data, runs = examples(n=40), vs.Runs.independent(2)
@@ -399,7 +398,7 @@ def test_zero_epochs_is_initialisation():
   # In one program some versions of JAX round the last bit of a weight otherwise than by itself.
   for variables in (ours.variables, trained(recipe, data, runs).variables):
     for i in range(2):
-      by_itself = initialize(recipe, data, lane(table, i))
+      by_itself = initialized(recipe, data, lane(table, i))
       jax.tree.map(lambda a, b, i=i: np.testing.assert_array_max_ulp(a[i], b, maxulp=4), variables, by_itself)
 
 
@@ -416,7 +415,6 @@ def arrays_of(recipe, data, run):
 
 
 @pytest.mark.parametrize("source", ["init", "order", "augment"])
-@pytest.mark.unoptimized
 def test_varying_one_source_changes_that_source_alone(source):
   recipe, data = vs.recipe("digits_cnn"), examples()
   arrays = arrays_of(recipe, data, vs.Runs.vary(source, 3, fixed=5).lanes(recipe, 24))
@@ -452,7 +450,6 @@ LINEAR = vs.recipe("digits_cnn", name="linear", model="linear", batch_size=8, ep
     (LINEAR.replace(name="last", model=Dropping(), trainable="last"), False, ["init", "order"]),
   ],
 )
-@pytest.mark.unoptimized
 def test_what_a_training_reads_is_what_changes_its_network(recipe, bootstrap, read):
   data = examples()
   runs = vs.Runs.concat([vs.Runs.vary(source, 2) for source in SOURCES])
@@ -469,7 +466,6 @@ def test_the_order_of_a_full_batch_is_read():
   assert task_of(recipe, examples()).reads(run, "order")
 
 
-@pytest.mark.unoptimized
 def test_epochs_differ_in_order_and_augmentation():
   recipe = vs.recipe("digits_cnn")
   arrays = arrays_of(recipe, examples(), vs.Runs.independent(3).lanes(recipe, 24))
@@ -478,6 +474,7 @@ def test_epochs_differ_in_order_and_augmentation():
   assert sorted(arrays["order"][0, 1].tolist()) == list(range(24))
 
 
+@pytest.mark.optimized
 def test_augmentation_of_an_example_does_not_depend_on_its_place():
   recipe, data = vs.recipe("digits_cnn"), examples()
   run = lane(vs.Runs.independent(1).lanes(recipe, 24), 0)
@@ -500,7 +497,6 @@ def test_the_data_seed_draws_the_training_examples():
   assert all(len(set(row.tolist())) == 30 for row in without)
 
 
-@pytest.mark.unoptimized
 def test_a_run_sees_its_subset_alone():
   # Examples outside the subset are poisoned: a single one of them in a batch would make the loss NaN.
   recipe = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=4, augment="")
@@ -511,6 +507,7 @@ def test_a_run_sees_its_subset_alone():
   assert out.diverged.tolist() == [False, True]
 
 
+@pytest.mark.optimized
 def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
   recipe, data = vs.recipe("digits_cnn", model="linear", epochs=1, batch_size=6), examples()
   runs = vs.Runs.sweep(lr=[0.0, 0.1], seeds=2)
@@ -538,15 +535,15 @@ def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
 def test_a_poke_changes_one_weight():
   params = {"Conv_0": {"bias": jnp.zeros(3), "kernel": jnp.ones((3, 3, 1, 3))}, "Dense_0": {"kernel": jnp.ones((4, 2))}}
   places = set()
+  poked_by = jax.jit(lambda key: poke(params, poke_place(params, key), jnp.float32(1.5)))
   for seed in range(200):
-    poked = jax.tree.leaves(poke(params, poke_place(params, jax.random.key(seed)), jnp.float32(1.5)))
+    poked = jax.tree.leaves(poked_by(jax.random.key(seed)))
     flat = np.concatenate([np.ravel(a) for a in poked])
     assert (flat != np.concatenate([np.ravel(a) for a in jax.tree.leaves(params)])).sum() == 1
     places.add(int(np.argmax(flat)))
   assert places == set(range(3, 3 + 27 + 8)), "every weight and no bias is poked now and then"
 
 
-@pytest.mark.unoptimized
 def test_poke_happens_at_its_step():
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1, batch_size=6, lr=0.0, momentum=0.0)
   data = examples()
@@ -557,6 +554,7 @@ def test_poke_happens_at_its_step():
   assert [(flat[0] != row).sum() for row in flat] == [0, 1, 1, 0]
 
 
+@pytest.mark.optimized
 def test_label_maps_are_trained_a_run():
   recipe, data = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=6), examples()
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
@@ -578,7 +576,6 @@ def test_a_lane_that_diverges_is_marked_and_its_neighbours_are_untouched():
 
 
 @pytest.mark.slow
-@pytest.mark.unoptimized
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
   recipe = vs.recipe("digits_cnn", epochs=1, batch_size=6, precision="bfloat16")
   data = examples()

@@ -363,6 +363,7 @@ MODULES = [m.name for m in pkgutil.iter_modules(stats.__path__, "vmapseeds.stats
 
 
 @pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith(("_arrays", "_joint", "reading", "tallies"))])
+@pytest.mark.optimized
 def test_examples_in_docstrings_run(module):
   module = importlib.import_module(module)
   failed, tried = doctest.testmod(module)

@@ -23,6 +23,7 @@ Also there may be claims, `blocks/<k>.claim`, checkpoints in the folder `checkpo
 """
 
 import contextlib
+import functools
 import hashlib
 import json
 import warnings
@@ -68,6 +69,12 @@ def array(dtype: Any, dimensions: Sequence[str], shape: Sequence[int]) -> dict[s
 
 def zarr_json(root: dict[str, Any]) -> str:
   """What `zarr.json` of a folder with this description holds."""
+  return _zarr_json(json.dumps(root))
+
+
+@functools.lru_cache(maxsize=32)  # a folder is opened many times, and Zarr takes milliseconds for each array
+def _zarr_json(text: str) -> str:
+  root = json.loads(text)
   store = MemoryStore()
   group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
   for name, about in root["arrays"].items():
