@@ -11,7 +11,7 @@ import pytest
 
 from vmapseeds import lanes
 from vmapseeds.models import layers
-from vmapseeds.models.layers import conv_relu_pool
+from vmapseeds.models.layers import conv_relu_pool, flatten
 from vmapseeds.models.norm import NormReluPool
 from vmapseeds.models.pooling import largest_of, max_pool
 
@@ -43,6 +43,14 @@ def test_max_pool_is_that_of_flax(platform, dtype, shape, size):
       jax.tree.map(np.testing.assert_array_equal, found, value_and_gradient(library, images, size))
     else:
       assert found[1].shape == x.shape
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 2, 3), (1, 1, 1, 1), (2, 3, 5, 2), (2, 5, 5, 1)])
+def test_flattened_images_are_rows_of_pixels(shape):
+  x = jnp.arange(np.prod(shape), dtype=jnp.float32).reshape(shape) + 1
+  rows, back = jax.vjp(flatten, x)
+  np.testing.assert_array_equal(rows, np.reshape(x, (len(x), np.prod(shape[1:]))))
+  np.testing.assert_array_equal(back(2 * rows)[0], 2 * x)
 
 
 @pytest.mark.parametrize(("platform", "dtype"), [("cpu", "float32"), ("tpu", "bfloat16")])

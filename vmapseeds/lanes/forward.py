@@ -20,7 +20,7 @@ FEW_PRODUCTS = 256
 # From so many on the matrix products that Winograd's form saves cost more than its transforms.
 MANY_PRODUCTS = {"images": 64 * 64, "kernel": 64 * 128}
 # Images a block of the kernel gradient: as many as fill a vector register, so that what is rearranged stays in cache.
-# Twice as many of small ones, which have so many bytes with their outputs' gradients.
+# Four times as many of small ones, which have so many bytes with their outputs' gradients.
 GRADIENT_IMAGES, SMALL_BYTES = 16, 8192
 
 
@@ -164,7 +164,7 @@ def kernel_gradient(window, x, w, dy):
     return [dataclasses.replace(plain, **swapped).lax(images[:, *pixels], dy) for pixels, _, plain in phases]
 
   small = (x.size + dy.size) * x.dtype.itemsize <= SMALL_BYTES * len(x)
-  blocks = im2col.blocks(len(x), GRADIENT_IMAGES * (1 + small))
+  blocks = im2col.blocks(len(x), GRADIENT_IMAGES * (4 if small else 1))
   blocks = blocks if len(x) // blocks >= GRADIENT_IMAGES // 4 else 1
   parts = im2col.sum_over(blocks, block, x, dy)
   rest = (slice(None), slice(None))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -114,6 +115,9 @@ def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate
   """
 
   def share(shared, *lanes):
+    if len(jax.tree.leaves(lanes)[0]) == 1:  # an axis of one lane would keep XLA from merging loops
+      one = function(shared, *jax.tree.map(lambda a: a[0], lanes))
+      return jax.tree.map(lambda a: jnp.expand_dims(a, 0), one)
     return jax.vmap(function, in_axes=(None, *(0,) * of_lanes))(shared, *lanes)
 
   specs = (P(), *(P("lanes"),) * of_lanes)
