@@ -136,17 +136,16 @@ def augmented(image, steps, image_key, fill):
   """One uint8 image after flips, shifts and cutouts, in NumPy."""
   image = image.astype(np.float32)
   height, width, _ = image.shape
-  for i, (name, size) in enumerate(steps):
-    k = jax.random.fold_in(image_key, i)
-    if name == "flip" and jax.random.bernoulli(k):
+  words = np.asarray(jax.random.bits(image_key, (len(steps), 2)))
+  for (name, size), two in zip(steps, words, strict=True):
+    if name == "flip" and two[0] % 2:
       image = image[:, ::-1]
     if name in ("translate", "reflect"):
-      top, left = (int(v) for v in jax.random.randint(k, (2,), 0, 2 * size + 1))
+      top, left = (int(word) % (2 * size + 1) for word in two)
       mode = {"translate": "constant", "reflect": "reflect"}[name]
       image = np.pad(image, [(size, size), (size, size), (0, 0)], mode)[top : top + height, left : left + width]
     if name == "cutout":
-      bounds = jnp.array([height - size + 1, width - size + 1])
-      top, left = (int(v) for v in jax.random.randint(k, (2,), 0, bounds))
+      top, left = int(two[0]) % (height - size + 1), int(two[1]) % (width - size + 1)
       image = image.copy()
       image[top : top + size, left : left + size] = fill
   return image

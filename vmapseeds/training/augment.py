@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, Key, Real
+import numpy as np
+from jaxtyping import Array, Bool, Int, Key, Real, UInt32
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
@@ -26,16 +27,16 @@ Draw = Bool[Array, ""] | Int[Array, " 2"]
 
 
 class Step(NamedTuple):
-  """One step: what it draws for an image of (height, width), and the image it makes of it."""
+  """One step: what random words mean for an image of (height, width), and the image it makes of it."""
 
-  draw: Callable[[Key[Array, ""], int, int], Draw]
+  draw: Callable[[UInt32[Array, " 2"], int, int], Draw]
   apply: Callable[[Image, Draw, Fill], Image]
 
 
 def flip() -> Step:
   """Mirrors left and right with probability one half."""
   return Step(
-    draw=lambda key, height, width: jax.random.bernoulli(key),
+    draw=lambda words, height, width: words[0] % 2 == 1,
     apply=lambda image, mirrored, fill: jnp.where(mirrored, image[:, ::-1], image),
   )
 
@@ -55,14 +56,14 @@ def translate(size: int, border: str = "constant") -> Step:
       image = jax.lax.select_n(start, *slices)
     return image
 
-  return Step(lambda key, height, width: jax.random.randint(key, (2,), 0, 2 * size + 1), apply)
+  return Step(lambda words, height, width: _below(2 * size + 1, words), apply)
 
 
 def cutout(size: int) -> Step:
   """Fills a uniformly placed size × size square, wholly inside the image, with `fill`."""
 
-  def draw(key: Key[Array, ""], height: int, width: int) -> Draw:
-    return jax.random.randint(key, (2,), 0, jnp.array([height - size + 1, width - size + 1]))
+  def draw(words: UInt32[Array, " 2"], height: int, width: int) -> Draw:
+    return _below(np.array([height - size + 1, width - size + 1]), words)
 
   def apply(image: Image, corner: Draw, fill: Fill) -> Image:
     rows, columns = (jnp.arange(length) - start for length, start in zip(image.shape, corner, strict=False))
@@ -70,6 +71,11 @@ def cutout(size: int) -> Step:
     return jnp.where(inside[..., None], fill, image)
 
   return Step(draw, apply)
+
+
+def _below(ends, words):
+  """Whole numbers from 0 to below `ends`, each as likely but for `ends` / 2³² of it."""
+  return (words % np.uint32(ends)).astype(jnp.int32)
 
 
 STEPS: dict[str, Callable[..., Step]] = {
@@ -87,10 +93,12 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
-  """What the steps draw for one input of this shape, each from its own key; a function of one's own gets the key."""
+  """What the steps draw for one input of this shape, each from its own words; a function of one's own gets the key."""
   if not is_name(steps):
     return jax.random.key_data(key)
-  return tuple(step.draw(jax.random.fold_in(key, i), *shape[:2]) for i, step in enumerate(parse(steps)))
+  # Two words a step, all at once: on a CPU a call for random numbers costs more than the numbers.
+  words = jax.random.bits(key, (len(parse(steps)), 2))
+  return tuple(step.draw(two, *shape[:2]) for step, two in zip(parse(steps), words, strict=True))
 
 
 def apply(steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill) -> Real[Array, "..."]:
