@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 
+import jax
 import numpy as np
 import pytest
 
@@ -90,6 +91,17 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
   assert "votes" not in results
   assert results.diverged.sum() == 3
   equal(vs.tally(results), plain(results))
+
+
+def test_with_64_bits(tmp_path, monkeypatch):
+  """Other random numbers are drawn, so that without them it is another campaign."""
+  with jax.enable_x64(True):
+    results = train(tmp_path / "r", 3, pairs=True)
+    with nothing_counted(monkeypatch):
+      found = vs.tally(results, pairs=True)
+    equal(found, plain(results, pairs=True))
+  with pytest.raises(vs.Mistake, match=f"its version of jax is '{jax.__version__} with x64', not '{jax.__version__}'"):
+    train(tmp_path / "r", 4, pairs=True)
 
 
 def test_some_lanes_diverge(tmp_path, monkeypatch):

@@ -110,6 +110,27 @@ def test_dropout_is_drawn_in_training_alone():
   assert np.abs(drawn - made.apply(variables, X)).max() > 0.1
 
 
+class Deterministic(nn.Module):
+  @nn.compact
+  def __call__(self, x, deterministic=True):
+    return nn.Dense(3)(nn.Dropout(0.5, deterministic=deterministic)(x))
+
+
+class Training(nn.Module):
+  @nn.compact
+  def __call__(self, x, training):
+    return nn.Dense(3)(nn.Dropout(0.5, deterministic=not training)(x))
+
+
+@pytest.mark.parametrize(("model", "on"), [(Deterministic, {"deterministic": False}), (Training, {"training": True})])
+def test_other_names_that_tell_a_module_whether_it_trains(model, on):
+  made, key = network(recipe(model), 3), jax.random.key(7)
+  variables = made.init(key, X)
+  drawn = model().apply(variables, X, **on, rngs={"dropout": key})
+  np.testing.assert_array_equal(made.train(variables, X, key)[0], drawn)
+  assert np.abs(drawn - made.apply(variables, X)).max() > 0.1
+
+
 def test_what_a_model_has_parameters_for_it_gets():
   made = network(recipe(Moded, width=0.5, precision="bfloat16"), 3)
   variables = made.init(jax.random.key(0), X)

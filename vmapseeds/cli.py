@@ -75,7 +75,7 @@ class Train(Options):
   """seed of the first run; the others take the seeds after it. Folders of different seeds can be merged"""
 
   until: Annotated[str | None, hint("'NAME rel X%'", "no more than --runs")] = None
-  """train more than --runs, until the 95 % interval of a statistic reaches at most X to either side, e.g.
+  """train more than --runs, until half the width of a statistic's 95 % interval is at most X, e.g.
   'distribution_variance rel 10%' or 'mean_accuracy abs 0.02%'"""
 
   most_runs: Annotated[int, arg(metavar="N")] = 100_000

@@ -11,9 +11,14 @@ import jax
 PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
-@functools.cache
 def versions() -> dict[str, str]:
-  """Of Python and of the packages that results depend on."""
+  """Of Python and of the packages that results depend on; of JAX also whether it has 64 bits, which draw otherwise."""
+  installed = _installed()
+  return installed | {"jax": installed["jax"] + " with x64" * jax.config.jax_enable_x64}
+
+
+@functools.cache
+def _installed() -> dict[str, str]:
   return {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}}
 
 

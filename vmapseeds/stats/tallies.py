@@ -542,12 +542,12 @@ def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | No
       (joint, recent),
     )  # fmt: skip
     waiting = jnp.where(full, 0, waiting)
-    recent = lax.dynamic_update_slice(recent, wrong, (waiting, 0))
+    recent = lax.dynamic_update_slice_in_dim(recent, wrong, waiting, 0)
     waiting += len(wrong)
   return DeviceTallies(
     labels=tallies.labels,
     votes=tallies.votes + count_votes(predictions, num_classes),
-    half_errors=lax.dynamic_update_slice(tallies.half_errors, places, (tallies.runs, 0)),
+    half_errors=lax.dynamic_update_slice_in_dim(tallies.half_errors, places, tallies.runs, 0),
     runs=tallies.runs + len(predictions),
     joint_errors=joint,
     recent=recent,

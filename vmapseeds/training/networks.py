@@ -155,8 +155,10 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
 
 
 def _mode(model: Any, training: bool) -> dict[str, Any]:
-  """What tells a module whether it trains, where it wants to be told."""
-  return {"train": training} if "train" in inspect.signature(type(model).__call__).parameters else {}
+  """What tells a module whether it trains, by the names that it has for that."""
+  told = {"train": training, "training": training, "is_training": training, "deterministic": not training}
+  taken = inspect.signature(type(model).__call__).parameters
+  return {name: value for name, value in told.items() if name in taken}
 
 
 def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
