@@ -13,7 +13,7 @@ from vmapseeds import lanes
 from vmapseeds.models import layers
 from vmapseeds.models.layers import conv_relu_pool, flatten
 from vmapseeds.models.norm import NormReluPool
-from vmapseeds.models.pooling import largest_of, max_pool
+from vmapseeds.models.pooling import in_registers, largest_of, max_pool
 
 # Few different values, so that most tiles have ties; odd sizes, whose remainder is dropped.
 SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9, 2), 3), ((4, 6, 2), 2)]
@@ -62,11 +62,15 @@ def test_tiles_may_have_more_pixels_than_a_byte_or_bfloat16_counts(platform, dty
   assert (largest.item(), which.item()) == (1, 291)
 
 
-@pytest.mark.parametrize(("shape", "features", "beside"), [((3, 5, 6, 2), (4,), [1]), ((7, 9, 16, 1), (4, 3, 2), [4, 2, 1])])
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize(("platform", "shape", "features", "beside"), [
+  *((platform, (7, 9, 16, 1), (4, 3, 2), [1, 1, 1]) for platform in ("cpu", "gpu", "tpu")),
+  ("tpu", (3, 5, 6, 2), (4,), [1]),
+  ("tpu pixels as channels", (3, 5, 6, 2), (4,), [1]), ("tpu pixels as channels", (7, 9, 16, 1), (4, 3, 2), [4, 2, 1]),
+])  # fmt: skip
 def test_convolutions_relu_and_pooling_are_those_of_flax(platform, shape, features, beside, monkeypatch):
   """Values and gradients on small whole numbers, where no sum is rounded: with ties, zeros, odd sizes."""
-  monkeypatch.setattr(layers, "LARGE", 1)
+  platform, _, large = platform.partition(" ")
+  monkeypatch.setattr(layers, "LARGE", 1 if large else 256)
   rng = np.random.default_rng(0)
   whole = lambda *shape: jnp.asarray(rng.integers(-2, 3, shape), jnp.float32)  # noqa: E731
   pairs = itertools.pairwise((shape[-1], *features))
@@ -93,6 +97,47 @@ def test_convolutions_relu_and_pooling_are_those_of_flax(platform, shape, featur
   assert outputs == (beside if platform == "tpu" else [1] * len(features))
   jax.tree.map(np.testing.assert_array_equal, found, of(library_layer)[0])
   assert (library_layer(x, **params[0]) == 0).any()
+
+
+def test_strips_of_images_keep_lanes_apart():
+  """Values and kernel gradients of two lanes, of which one has an infinity."""
+  x = jnp.asarray(np.random.default_rng(0).integers(-2, 3, (2, 3, 4, 4, 1)), jnp.float32)
+  kernels, bias = jnp.ones((2, 3, 3, 1, 4)).at[1, 0, 0, 0, 0].set(jnp.inf), jnp.zeros(4)
+  assert layers._strips(x.shape[1:], kernels.shape[1:]) == 2
+
+  def of(layer):
+    return lambda x, kernel: jax.value_and_grad(lambda kernel: layer(x, kernel, bias).sum())(kernel)
+
+  def plain(x, kernel, bias):
+    return library(nn.relu(nn.Conv(4, (3, 3)).apply({"params": {"kernel": kernel, "bias": bias}}, x)), 2)
+
+  with lanes.compiling_for("tpu"), lanes.lowering("grouped"):
+    found = jax.jit(jax.vmap(of(conv_relu_pool)))(x, kernels)
+  assert np.isfinite(found[0]).tolist() == [True, False]
+  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b), found, of(plain)(x[0], kernels[0]))
+
+
+@pytest.mark.parametrize(
+  ("images", "kernel", "strips"),
+  [
+    ((32, 8, 8, 1), (3, 3, 1, 16), 4), ((64, 8, 8, 1), (3, 3, 1, 16), 2),  # digits_cnn
+    ((32, 4, 4, 16), (3, 3, 16, 32), 1),  # its second layer
+    ((1, 9, 8, 1), (3, 3, 1, 16), 4), ((0, 8, 8, 1), (3, 3, 1, 16), 4), ((30, 14, 8, 1), (3, 3, 1, 16), 1),
+    ((32, 1, 8, 1), (3, 3, 1, 16), 1),
+  ],
+)  # fmt: skip
+def test_as_many_strips_as_fill_a_tpu_with_a_small_batch(images, kernel, strips):
+  assert layers._strips(images, kernel) == strips
+
+
+@pytest.mark.parametrize(("shape", "order"), [((5, 3, 4, 2), "1, 2, 0, 4, 3"), ((5, 3, 2, 4), "1, 2, 0, 3, 4")])
+def test_lanes_lie_outside_registers(shape, order):
+  """In memory, the slowest axis first; for other platforms as it comes."""
+  x = jnp.zeros((7, *shape))
+  for platform, found in (("tpu", True), ("gpu", False)):
+    with lanes.compiling_for(platform):
+      program = jax.jit(jax.vmap(in_registers)).lower(x).as_text()
+    assert (f"dense<[{', '.join(reversed(order.split(', ')))}]>" in program) == found
 
 
 @pytest.mark.parametrize(

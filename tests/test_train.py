@@ -15,7 +15,7 @@ import vmapseeds as vs
 from vmapseeds import lanes
 from vmapseeds.training import optimizers
 from vmapseeds.training.evaluation import reaches
-from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, training_inputs
+from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, stored_rows, training_inputs
 from vmapseeds.training.loop import advance, epoch_order, finish, start, train
 from vmapseeds.training.losses import cross_entropy
 from vmapseeds.training.networks import initialize, network, poke, poke_place, variables_of
@@ -96,6 +96,17 @@ def test_training_images_are_those_of_the_plain_script(name, steps):
   theirs = [plain.augmented(images[i], steps, jax.random.fold_in(key, i), np.floor(np.asarray(mean))) for i in range(6)]
   np.testing.assert_allclose(ours, (np.stack(theirs) - mean) / std, atol=1e-5)
   assert not np.allclose(ours, (images - mean) / std, atol=0.1)
+
+
+@pytest.mark.parametrize(("platform", "shape", "stored"), [
+  ("tpu", (8, 8, 1), (64,)), ("tpu", (8, 8, 2), (128,)), ("tpu", (9, 5, 3), (9, 15)), ("gpu", (8, 8, 1), (8, 8)),
+  ("tpu", (5,), (5,)),
+])  # fmt: skip
+def test_images_are_stored_as_rows_that_fill_registers(platform, shape, stored):
+  inputs = np.arange(3 * np.prod(shape)).reshape(3, *shape)
+  with lanes.compiling_for(platform):
+    rows = jax.jit(lambda inputs: stored_rows(inputs))(inputs)
+  np.testing.assert_array_equal(rows, inputs.reshape(3, *stored))
 
 
 @pytest.mark.parametrize("height", [1, 2, 7])

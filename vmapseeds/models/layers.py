@@ -12,7 +12,17 @@ from jaxtyping import Array, Float, Real
 
 from vmapseeds.lanes.convolution import conv_general_dilated
 from vmapseeds.models.norm import NormReluPool
-from vmapseeds.models.pooling import as_images, joined, largest_of, max_pool, pixels_of, placed, rows_at
+from vmapseeds.models.pooling import (
+  PLACES,
+  as_images,
+  as_tiles,
+  in_registers,
+  joined,
+  largest_of,
+  pixels_of,
+  placed,
+  rows_at,
+)
 from vmapseeds.target import platform
 
 Images = Real[Array, "batch height width channels"]
@@ -33,7 +43,6 @@ def scaled(channels: int, width: float) -> int:
 # pooled pixels of a row. So they come out and go into the next layer: nothing is moved, and reshaped they are images.
 
 LARGE = 256  # pixels; at 64 the digits' network takes 12 µs by the compiler's estimate, instead of 7
-PLACES = 128
 
 
 def _neighbours(width, inside):
@@ -83,6 +92,29 @@ def _widened(kernel, inside, beside):
   return wide.reshape(height + 1, blocks, inside * channels, -1), strides, padding
 
 
+def _strips(images, kernel):
+  """How many strips of rows images are cut into, so that a small batch fills a TPU's registers, by the shapes.
+
+  Only where images have far fewer numbers than what is made of them, as strips overlap and are joined again.
+  """
+  (batch, height, _, channels), features = images, kernel[-1]
+  rows = height // 2 if 4 * channels <= features else 1
+  return max((n for n in range(1, rows + 1) if rows % n == 0 and n * batch <= PLACES), default=1)
+
+
+def _cut(x, strips, above, below):
+  """Strips of images as a batch, the first of each image first, with so many rows more above and below."""
+  rows = x.shape[1] // 2 // strips * 2
+  x = jnp.pad(x, ((0, 0), (above, below), (0, 0), (0, 0)))
+  return jnp.concatenate([x[:, i * rows : (i + 1) * rows + above + below] for i in range(strips)])
+
+
+def _uncut(x, strips):
+  """Images from their strips."""
+  batch, rows = len(x) // strips, x.shape[1]
+  return jnp.moveaxis(x.reshape(strips, batch, *x.shape[1:]), 0, 1).reshape(batch, strips * rows, *x.shape[2:])
+
+
 def conv_relu_pool(
   x: Float[Array, "batch height columns inside_channels"], kernel: Float[Array, "h w channels features"],
   bias: Float[Array, " features"],
@@ -94,17 +126,20 @@ def conv_relu_pool(
   It is the same but for rounding, and for which of the pixels that rounding makes equal gets the gradient.
   """
   numbers = ("NHWC", "HWIO", "NHWC")
-  bias = bias if platform() == "gpu" else bias.astype(x.dtype)  # there a convert would be a kernel of its own
   if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
     wide, strides, padding = _widened(kernel, x.shape[-1] // kernel.shape[2], beside)
     x = conv_general_dilated(x, wide, strides, padding, dimension_numbers=numbers)
-    return nn.relu(_largest_part(4, x) + jnp.tile(bias, beside))
-  x = conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
+    return nn.relu(_largest_part(4, x) + jnp.tile(bias.astype(x.dtype), beside))
+  padding = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
+  if (strips := _strips(x.shape, kernel.shape) if platform() == "tpu" else 1) > 1:
+    x, padding[0] = _cut(x, strips, *padding[0]), (0, 0)
+  x = conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=numbers)
+  x = x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
   if platform() == "cpu":
-    return _relu_pool(x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2], bias)
-  if platform() == "gpu":
-    return _pool_relu(x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2], bias)
-  return nn.relu(max_pool(x) + bias)
+    return _relu_pool(x, bias.astype(x.dtype))
+  # The bias stays in float32, as a convert would be a kernel of a GPU's own.
+  x = _pool_relu(x, bias)
+  return _uncut(x, strips) if strips > 1 else x
 
 
 @jax.custom_vjp
@@ -138,15 +173,17 @@ def _pool_relu(x, bias):
 
 
 def _pool_relu_forward(x, bias):
-  largest, which = largest_of(pixels_of(x, 2, 0))
+  tiles = in_registers(as_tiles(x, 2, 0))
+  largest, which = largest_of([tiles[:, i, :, j] for i in (0, 1) for j in (0, 1)], at_once=False)
   y = nn.relu(largest + bias).astype(x.dtype)
+  y, which = in_registers(y), in_registers(jnp.where(y > 0, which, -1))
   # Both at once, or XLA goes over all pixels a second time for what is kept.
-  y, which = jax.lax.optimization_barrier((y, jnp.where(y > 0, which, -1)))
+  y, which = jax.lax.optimization_barrier((y, which))
   return as_images(y, 0), which
 
 
 def _pool_relu_backward(which, gradient):
-  d = rows_at(0, gradient)
+  d = in_registers(rows_at(0, gradient))
   dbias = jnp.where(which >= 0, d, 0).sum((0, 1, 2), jnp.float32)
   return joined(placed(d, which, 2, 0), 0), dbias
 

@@ -9,9 +9,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float
 
 from vmapseeds.target import platform
+
+PLACES = 128  # of a TPU's register, along an array's last axis in memory
 
 
 def ahead_of(x):
@@ -42,9 +46,30 @@ def pixels_of(x, size, ahead):
   return [tiles[*everything, :, i, :, j] for i in range(size) for j in range(size)]
 
 
-def largest_of(pixels):
-  """The largest of some arrays, and which it is of: the first of equal ones."""
-  # A TPU finds both in one pass if they have one type and are wanted at once. In bfloat16 257 is not a number.
+@custom_vmap
+def in_registers(x):
+  """Arrays (..., batch, features) as they are, in a TPU's memory with the larger of the two last and lanes before both.
+
+  Else XLA has lanes last, and moves everything between there and convolutions.
+  """
+  return x
+
+
+@in_registers.def_vmap
+def _(size, in_batched, x):
+  if platform() != "tpu":
+    return x, True
+  *outer, batch, features = range(1, x.ndim)
+  inner = (features, batch) if x.shape[batch] > x.shape[features] else (batch, features)
+  return with_layout_constraint(x, Layout((*outer, 0, *inner))), True
+
+
+def largest_of(pixels, *, at_once=True):
+  """The largest of some arrays, and which it is of: the first of equal ones.
+
+  A TPU finds both in one pass if they have one type and are wanted `at_once`.
+  """
+  # In bfloat16 257 is not a number.
   tpu = platform() == "tpu" and len(pixels) <= 256
   number = pixels[0].dtype.type if tpu else np.min_scalar_type(-len(pixels)).type
   largest, which = pixels[0], jnp.zeros_like(pixels[0], number)
@@ -54,7 +79,7 @@ def largest_of(pixels):
   if platform() == "gpu":  # in one kernel, as XLA writes a maximum of some that several others are made from
     for i, pixel in reversed([*enumerate(pixels)]):
       which = jnp.where(pixel == largest, number(i), which)
-  return jax.lax.optimization_barrier((largest, which)) if tpu else (largest, which)
+  return jax.lax.optimization_barrier((largest, which)) if tpu and at_once else (largest, which)
 
 
 def placed(values, which, size, ahead):
