@@ -122,8 +122,9 @@ def conv_relu_pool(
   """A convolution that keeps the images' size, bias, ReLU and 2×2 pooling.
 
   Bias and ReLU go with the convolution on a CPU; elsewhere they have fewer pixels to go over after pooling. On a TPU
-  several pixels of a row may come and go side by side as channels, and one convolution with a larger kernel makes them.
-  It is the same but for rounding, and for which of the pixels that rounding makes equal gets the gradient.
+  several pixels of a row may come and go side by side as channels, and one convolution with a larger kernel makes them;
+  strips of small images may be a larger batch. It is the same but for rounding, and for which of the pixels that
+  rounding makes equal gets the gradient.
   """
   numbers = ("NHWC", "HWIO", "NHWC")
   if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
