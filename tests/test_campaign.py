@@ -25,7 +25,7 @@ from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.supervised import supervised
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
-LINEAR = RECIPE.replace(model="linear")  # compiles in no time
+LINEAR = RECIPE.replace(model="linear")  # compiles soon
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
@@ -45,7 +45,7 @@ def same(results, reference):
 
 @pytest.mark.optimized
 def test_schema(tmp_path):
-  results = train(tmp_path / "r", 3, logits=True)
+  results = train(tmp_path / "r", 3, LINEAR, logits=True)
   assert dict(results.sizes) == {"run": 3, "example": 797, "class": 10, "half": 2, "write": 1}
   names = {"predictions", "labels", "accuracy", "diverged", "logits", "half_errors", "votes"}
   assert set(results.variables) == names | {
@@ -56,12 +56,12 @@ def test_schema(tmp_path):
   np.testing.assert_array_equal(results.predictions, results.logits.argmax("class"))
   np.testing.assert_array_equal(results.labels, load("digits").tests["test"].targets)
   np.testing.assert_array_equal(results.accuracy, (results.predictions == results.labels).mean("example"))
-  assert vs.Recipe.from_json(results.attrs["recipe"]) == RECIPE
+  assert vs.Recipe.from_json(results.attrs["recipe"]) == LINEAR
   assert (results.attrs["lane_width"], results.attrs["lowering"], results.attrs["device_kind"]) == (1, "sequential", "cpu")
   assert results.attrs["precision"] == "float32"
   assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(results.attrs["versions"])
   assert results.predictions.std("run").max() > 0, "the runs differ"
-  same(results, train(tmp_path / "without logits", 3))
+  same(results, train(tmp_path / "without logits", 3, LINEAR))
 
 
 def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch):
@@ -252,6 +252,14 @@ def test_several_test_sets_from_an_npz(tmp_path):
 # What is refused, with nothing changed.
 
 
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+  """A folder that no test changes."""
+  out = tmp_path_factory.mktemp("two") / "r"
+  train(out, 2)
+  return out
+
+
 def snapshot(folder):
   return {p: (p.read_bytes() if p.is_file() else None) for p in sorted(folder.rglob("*"))}
 
@@ -281,13 +289,12 @@ def snapshot(folder):
     ({"recipe": RECIPE.replace(batch_size=1001)}, "batch_size 1001 with 1000 training examples"),
   ],
 )  # fmt: skip
-def test_refused_with_nothing_changed(tmp_path, options, message):
-  train(tmp_path / "r", 2)
-  before = snapshot(tmp_path)
+def test_refused_with_nothing_changed(two_runs, options, message):
+  before = snapshot(two_runs.parent)
   with pytest.raises(vs.Mistake, match=message) as raised:
-    train(tmp_path / "r", 4, **options)
+    train(two_runs, 4, **options)
   assert "\n" not in str(raised.value)
-  assert snapshot(tmp_path) == before
+  assert snapshot(two_runs.parent) == before
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import pytest
 
 import vmapseeds as vs
 
-pytestmark = pytest.mark.optimized
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ROOT / "docs" / "programs"
 MOST_SECONDS = 120  # of one core
@@ -48,6 +47,7 @@ def written(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_own_model(tmp_path):
   program, out = str(PROGRAMS / "own_model.py"), tmp_path / "tiny"
   killed = subprocess.Popen([sys.executable, program, str(out)], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE)
@@ -92,6 +92,7 @@ def own_module(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_own_module(own_module):
   """The commands of its README one by one, as the installed script runs them; then an edit."""
   commands = re.findall(r"^    vmapseeds (.*)$", (own_module / "README.md").read_text(), re.MULTILINE)

@@ -391,7 +391,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
 
 @pytest.mark.optimized
 def test_zero_epochs_is_initialisation():
-  recipe = vs.recipe("digits_cnn", model="linear", epochs=0)
+  recipe = vs.recipe("digits_cnn", model="linear", epochs=0, augment="")
   data, runs = examples(n=40), vs.Runs.independent(2)
   table = runs.lanes(recipe, 40)
 
@@ -567,7 +567,7 @@ def test_poke_happens_at_its_step():
 
 @pytest.mark.optimized
 def test_label_maps_are_trained_a_run():
-  recipe, data = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=6), examples()
+  recipe, data = vs.recipe("digits_cnn", model="linear", epochs=2, batch_size=6, augment=""), examples()
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
   ours = trained(recipe, data, vs.Runs.independent(2).with_label_map(maps), classes=2)
   for i in range(2):
