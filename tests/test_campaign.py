@@ -190,13 +190,13 @@ def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
 
 def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   runs = vs.Runs.concat([vs.Runs.sweep(lr=[0.01, 0.05], seeds=2).poke(s) for s in (-1, 0)])
-  results = train(tmp_path / "sweep", 8, runs=runs)
+  results = train(tmp_path / "sweep", 8, LINEAR, runs=runs)
   assert results.lr.values.tolist() == pytest.approx([0.01, 0.05] * 4)
   assert results.poke_step.values.tolist() == [-1] * 4 + [0] * 4
   assert results.seed_init.values.tolist() == [0, 0, 1, 1] * 2
 
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
-  results = train(tmp_path / "map", 2, runs=vs.Runs.independent(2).with_label_map(maps), logits=True)
+  results = train(tmp_path / "map", 2, LINEAR, runs=vs.Runs.independent(2).with_label_map(maps), logits=True)
   assert results.sizes["class"] == 2
   labels = load("digits").tests["test"].targets
   np.testing.assert_array_equal(results.original_labels, labels)
@@ -207,7 +207,7 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   with pytest.raises(vs.Mistake, match="label map each"):
     next(vs.prediction_blocks(results))
 
-  results = train(tmp_path / "one map", 2, runs=vs.Runs.independent(2).with_label_map(maps[0]))
+  results = train(tmp_path / "one map", 2, LINEAR, runs=vs.Runs.independent(2).with_label_map(maps[0]))
   predictions, mapped = results.predictions.values, results.labels.values
   np.testing.assert_array_equal(mapped, maps[0][labels])
   np.testing.assert_allclose(results.accuracy, (predictions == mapped).mean(1))
@@ -238,9 +238,9 @@ def test_several_test_sets_from_an_npz(tmp_path):
     x_test=digits.tests["test"].inputs[:501], y_test=digits.tests["test"].targets[:501],
     x_small=digits.tests["test"].inputs[:1], y_small=digits.tests["test"].targets[:1],
   )  # fmt: skip
-  recipe = RECIPE.replace(dataset=str(tmp_path / "d.npz"), test_sets=("test", "small"))
+  recipe = LINEAR.replace(dataset=str(tmp_path / "d.npz"), test_sets=("test", "small"))
   results = train(tmp_path / "r", 2, recipe)
-  digits_alone = train(tmp_path / "d", 2)
+  digits_alone = train(tmp_path / "d", 2, LINEAR)
   # 501 examples are one full step and one with a single image: the padding must not count.
   np.testing.assert_array_equal(results.predictions, digits_alone.predictions[:, :501])
   small = vs.open_results(tmp_path / "r", "small")
@@ -423,7 +423,7 @@ def test_other_data_under_the_same_name_is_refused(tmp_path):
   rng = np.random.default_rng(0)
   arrays = {f"x_{s}": rng.integers(0, 256, (40, 8, 8), np.uint8) for s in ("train", "test")}
   arrays |= {f"y_{s}": np.arange(40) % 10 for s in ("train", "test")}
-  recipe = RECIPE.replace(dataset=str(tmp_path / "d.npz"))
+  recipe = LINEAR.replace(dataset=str(tmp_path / "d.npz"))
   np.savez(tmp_path / "d.npz", **arrays)
   train(tmp_path / "r", 2, recipe)
   arrays["x_train"][3, 4, 5] ^= 1
