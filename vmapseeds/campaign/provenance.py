@@ -14,7 +14,8 @@ PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
 def versions() -> dict[str, str]:
   """Of Python and of the packages that results depend on; of JAX also whether it has 64 bits, which draw otherwise."""
   installed = _installed()
-  return installed | {"jax": installed["jax"] + " with x64" * jax.config.jax_enable_x64}
+  has_64_bits = jax.dtypes.result_type(float) == "float64"
+  return installed | {"jax": installed["jax"] + " with x64" * has_64_bits}
 
 
 @functools.cache
