@@ -271,7 +271,7 @@ def test_recipes_of_installed_packages(package, capsys):
   found = vs.recipe("mine", lr=1)
   assert (found.epochs, found.lr, found.origin) == (1, 1, "own_package:fast")
   assert vs.recipe("digits_cnn") == RECIPES["digits_cnn"][0], "a name of ours stays ours"
-  with pytest.raises(vs.Mistake, match=r"unknown recipe 'mime': .*, mine, lost, odd; did you mean 'mine'"):
+  with pytest.raises(vs.Mistake, match=r"unknown recipe 'mime': .*, mine, lost, odd, package.module:name; did you mean 'mine'"):
     vs.recipe("mime")
   for name, why in (("lost", "has no attribute 'slow'"), ("odd", "give package.module:attribute")):
     status, out, err = run(capsys, "train", name, "--out", "r")

@@ -184,19 +184,19 @@ FLOAT = np.zeros((6, 2, 3, 1), np.float32)
     ({"x_test": X[:0], "y_test": np.zeros(0, int)}, r"'test' of '.*' has inputs \(0, 2, 3, 1\) and targets \(0,\)"),
     (
       {"y_train": np.array([1, 2, 3, 1, 2, 3])},
-      "labels of 'train' .* take 3 values from 1 to 3: number the cla",
+      "targets of 'train' .* take 3 values from 1 to 3: number the cla",
     ),
     (
       {"y_train": np.array([0, 2, 0, 2, 0, 2])},
-      "labels of 'train' .* take 2 values from 0 to 2: number the cla",
+      "targets of 'train' .* take 2 values from 0 to 2: number the cla",
     ),
     (
       {"y_train": np.array([0, -1, 0, 1, 0, 1])},
-      "labels of 'train' .* take 3 values from -1 to 1: number the",
+      "targets of 'train' .* take 3 values from -1 to 1: number the",
     ),
     (
       {"y_train": np.array([0, 2**63] * 3, np.uint64)},
-      "take 2 values from 0 to 9223372036854775808: number the",
+      "'train' of .* holds whole numbers from 0 to 9223372036854775808: give some of 32 bits",
     ),
     (
       {"y_test": np.array([0, 1, 2, 0])},

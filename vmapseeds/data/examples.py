@@ -41,7 +41,7 @@ class Dataset:
     tests: test sets by their names.
     name: what results call it.
     num_classes: how many classes the targets have; None where they are no classes. Given none, whole numbers (n,) are
-      classes, as many as the highest of the training set says.
+      classes, of which the training set has each.
 
   Raises:
     Mistake: arrays that do not fit together.
@@ -62,8 +62,15 @@ class Dataset:
     tests = {name: _examples(given, f"{name!r} of {self.name!r}") for name, given in tests.items()}
     count = self.num_classes
     if isinstance(count, str):
-      classes = train.targets.ndim == 1 and train.targets.dtype.kind == "i"
-      count = int(train.targets.max()) + 1 if classes else None
+      count = None
+      if train.targets.ndim == 1 and train.targets.dtype.kind == "i":
+        present = np.unique(train.targets)
+        count = len(present)
+        if not np.array_equal(present, np.arange(count)):
+          raise Mistake(
+            f"targets of 'train' of {self.name!r} take {count} values from {present[0]} to {present[-1]}: number the "
+            f"classes 0 to {count - 1} without gaps, or give a vs.Dataset with num_classes=None if they are none"
+          )
     if count is not None and count > MOST_CLASSES:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
     for name, examples in {"train": train, **tests}.items():
@@ -123,6 +130,9 @@ def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
     raise Mistake(f"{where} has {shapes}: give as many of each, at least one")
   if not all(np.isfinite(a).all() for a in (inputs, targets) if a.dtype.kind == "f"):
     raise Mistake(f"{where} holds NaN or infinite values: give finite ones")
+  for a in (inputs, targets):
+    if a.dtype.kind in "iu" and not -(2**31) <= int(a.min()) <= int(a.max()) < 2**31:
+      raise Mistake(f"{where} holds whole numbers from {a.min()} to {a.max()}: give some of 32 bits")
   narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
   inputs, targets = (a.astype(narrow.get(a.dtype.name, a.dtype.name), copy=False) for a in (inputs, targets))
   return Examples(inputs, targets.astype(np.int32, copy=False) if targets.dtype.kind in "iu" else targets)

@@ -69,17 +69,12 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   """An `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`, `y_<name>`.
 
   They are as `Dataset` takes them. Images may lack an axis: (n, height, width) have one channel, (n, width) are one row
-  of one channel. Classes are numbered from 0 without gaps.
+  of one channel.
 
   Raises:
     Mistake: when the file cannot be read or does not hold that. Pickled objects are never loaded.
   """
   arrays = read_npz(path, test_sets)
-  labels = arrays["train"][1]
-  present = np.unique(labels)
-  if labels.dtype.kind in "iu" and labels.ndim == 1 and not np.array_equal(present, np.arange(len(present))):
-    raise Mistake(f"labels of 'train' of {path!r} take {len(present)} values from {present[0]} to "
-                  f"{present[-1]}: number the classes 0 to K-1 without gaps")
   axes = {2: np.s_[:, None, :, None], 3: np.s_[..., None]}
   sets = {split: (images[axes.get(images.ndim, ...)], labels) for split, (images, labels) in arrays.items()}
   return Dataset(name=path, train=sets["train"], tests={s: sets[s] for s in sets if s in ("test", *test_sets)})

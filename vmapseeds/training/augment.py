@@ -97,7 +97,7 @@ def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
   if not is_name(steps):
     return jax.random.key_data(key)
   # Two words a step, all at once: on a CPU a call for random numbers costs more than the numbers.
-  words = jax.random.bits(key, (len(parse(steps)), 2))
+  words = jax.random.bits(key, (len(parse(steps)), 2), np.uint32)
   return tuple(step.draw(two, *shape[:2]) for step, two in zip(parse(steps), words, strict=True))
 
 

@@ -451,7 +451,7 @@ def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   if isinstance(name, str) and name in RECIPES:
     return RECIPES[name][0].replace(**overrides)
   if not (isinstance(name, str) and objects.is_import(name)):
-    one_of("recipe", name, (*RECIPES, *(given := plugins())))
+    one_of("recipe", name, (*RECIPES, *(given := plugins()), "package.module:name"))
     name = given[name]
   found = objects.imported(name)
   if not isinstance(found, Recipe):
