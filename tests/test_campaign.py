@@ -88,6 +88,7 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
     (lambda out: vs.train(RECIPE, 0, out), "runs is 0: give a whole number of at least 1"),
     (lambda out: vs.train(RECIPE, vs.Runs.independent(2)[:0], out), "runs is 0: give a whole number of at least 1"),
     (lambda out: vs.train(RECIPE, 2, out, logits="no"), "logits is 'no': give True or False"),
+    (lambda out: vs.train(RECIPE, 2, out, tallies="no"), "tallies is 'no': give True or False"),
     (lambda out: vs.train(RECIPE.replace(width=1000), 2, out), "has 4,609,472,010 parameters, in training 55.3 GB: more"),
     (lambda out: vs.work(None), "None is no folder"),
     (lambda out: vs.work(out, 3), r"blocks is 3: give \(first, one past the last\), e.g. \(0, 10\)"),

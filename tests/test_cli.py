@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.metadata
+import inspect
 import io
 import os
 import subprocess
@@ -31,12 +32,17 @@ def run(capsys, *argv):
   return status, *capsys.readouterr()
 
 
+def given(*argv):
+  """What a command is called with."""
+  return cli.parse(cli.COMMANDS, argv).keywords
+
+
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
     ([], "Expected one of {demo, train, work, verify, replay, merge, import, report, compare, recipes, bench}"),
     (["trian"], "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench; did you mean 'train'?"),
-    (["train"], "Missing from vmapseeds train: RECIPE"),
+    (["train"], "error: Required options; Missing from vmapseeds train: RECIPE"),
     (["train", "digits_cnn"], "--out DIR"),
     (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
     (["train", "digits_cnn", "--out", "{}", "--runs", "0"], "runs is 0: give a whole number of at least 1"),
@@ -45,7 +51,7 @@ def run(capsys, *argv):
     (["bench", "digits_cnn", "--widths", "1", "wide"], "error: --widths is '1', 'wide': give a whole number"),
     (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
     (["bench", "digits_cnn", "--set", "batch_size=100000000"], "batch_size 100000000 with 1000 training examples"),
-    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "unknown flag of train '--rums': choose one of --seed-batch, "),
+    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "unknown flag of train '--rums': choose one of --out, "),
     # `replay` has a flag --run: this is about train all the same.
     (["train", "digits_cnn", "--out", "{}", "--run", "3"], "did you mean '--runs'?"),
     (["train", "digits_cnn", "--out", "{}", "--vary", "ordr"], "unknown source of randomness 'ordr'"),
@@ -55,7 +61,7 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no_such_set"], "no_such_set"),
     (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no.npz"], "no.npz"),
     (["train", "digits_cnn", "--out", "{}", "--set", "test_sets=exam"], "unknown test set 'exam'"),
-    (["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"], "seed batch is 0"),
+    (["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"], "error: seed batch is 0: give a whole number of at least 1\n"),
     (["train", "digits_cnn", "--out", "{}", "--checkpoint-every", "0"], "checkpoint_every is 0: give a whole number"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "0"], "lane width is 0"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "300"], "lane width 300 with 256 runs"),
@@ -68,7 +74,7 @@ def run(capsys, *argv):
     (["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"], "seed is -1: give a whole number of at least 0"),
     (["train", "digits_cnn", "--out", "{}/a/b", "--set", "width=1000"], "small_cnn of width 1000 has 4,609,"),
     (["bench", "digits_cnn", "--set", "width=1000"], "more than there is memory for, give a smaller width"),
-    (["report"], "no DIR given: give one or more results folders"),
+    (["report"], "no results folder given: give one or more"),
     (["report", "{}"], "is no results folder"),
     (["compare", "{}", "{}"], "is no results folder"),
     (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
@@ -116,8 +122,8 @@ def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
 )  # fmt: skip
 def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
   train = ["digits_cnn", "--out", "r"]
-  assert cli.parse(cli.Train, train + argv) == cli.parse(cli.Train, train + once)
-  assert cli.parse(cli.Train, [*argv, "--out", "r", "digits_cnn"]).recipe == "digits_cnn"
+  assert given("train", *train, *argv) == given("train", *train, *once)
+  assert given("train", *argv, "--out", "r", "digits_cnn")["recipe"] == "digits_cnn"
 
 
 def test_help_says_what_every_flag_does(capsys):
@@ -217,8 +223,9 @@ def test_train_report_compare(tmp_path, capsys):
 
 def table(*argv, recipe=None):
   """The columns of the runs table that `vmapseeds train digits_cnn argv` trains."""
-  command = cli.parse(cli.Train, ["digits_cnn", "--out", "r", "--runs", "2", *argv])
-  made = command.table(recipe or vs.recipe("digits_cnn"))
+  flags = given("train", "digits_cnn", "--out", "r", "--runs", "2", *argv)
+  names = inspect.signature(cli.table).parameters.keys() - {"task"}
+  made = cli.table(recipe or vs.recipe("digits_cnn"), **{name: flags[name] for name in names})
   return made.sampling, {name: column.tolist() for name, column in made.columns().items()}
 
 
@@ -242,10 +249,10 @@ def test_runs_from_the_command_line():
 
 
 def test_the_options_of_a_campaign_are_those_of_the_command_line():
-  given = cli.parse(cli.Train, ["digits_cnn", "--out", "r", "--seed-batch", "4", "--lowering", "im2col", "--logits", "--quiet"])
-  assert vs.Options(**cli.options(given, vs.Options)) == vs.Options(seed_batch=4, lowering="im2col", logits=True, progress=False)
-  given = cli.parse(cli.Work, ["r", "--checkpoint-every", "3"])
-  assert cli.options(given, WorkOptions) == dict(seed_batch=None, checkpoint_every=3, force_mixed=False, progress=True)
+  flags = given("train", "digits_cnn", "--out", "r", "--seed-batch", "4", "--lowering", "im2col", "--logits", "--quiet")
+  assert (flags["campaign"], flags["quiet"]) == (vs.Options(seed_batch=4, lowering="im2col", logits=True), True)
+  flags = given("work", "r", "--checkpoint-every", "3")
+  assert (flags["campaign"], flags["quiet"]) == (WorkOptions(checkpoint_every=3), False)
 
 
 @pytest.fixture

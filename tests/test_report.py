@@ -629,7 +629,7 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
   assert re.findall(r"│ seed_init=3 +│ +(\d+) │.*\n│ (lr=\S+) ", capsys.readouterr().out) == [("1", "lr=0.02"), ("1", "lr=0.05")]
   with pytest.raises(SystemExit):
     cli.main(["report", str(sweep), "--where", "lr"])
-  assert capsys.readouterr().err.startswith("error: --where 'lr': write COLUMN=NUMBER, such as --where lr=0.02; ")
+  assert capsys.readouterr().err.startswith("error: --where lr: write COLUMN=NUMBER, e.g. --where lr=0.02; ")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """How a campaign is trained, on which its results depend by rounding at most, and what is kept of each run.
 
-The command line has a flag for each field, whose help is the text below it.
+The command line has a flag for each field, whose help is its text below.
 """
 
 import dataclasses
 from typing import Annotated, Any, Self
 
-from tyro.conf import arg
+from tyro.conf import Suppress, arg
 
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
 
@@ -18,25 +18,26 @@ def hint(metavar: str, default: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkOptions:
-  """Options that change nothing of a folder that is there; `vs.work` takes them too."""
+  """Options that change nothing of a folder that is there; `vs.work` takes them too.
+
+  Args:
+    seed_batch: runs that are trained and written together, a block of a new folder; an interruption loses at most these
+    checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task; an interruption loses at most
+      these
+    force_mixed: go on even where recipe, package versions, device kind, lane width, lowering or precision differ from
+      the folder's; the folder says so from then on
+    progress: print on stderr what was chosen and how far the training is
+  """
 
   seed_batch: Annotated[int | None, hint("N", "256, or what fits in memory")] = None
-  """runs that are trained and written together, a block of a new folder; an interruption loses at most these"""
-
   checkpoint_every: Annotated[int | None, hint("EPOCHS", "none")] = None
-  """save runs in training every EPOCHS epochs, or rounds of a task; an interruption loses at most these"""
-
   force_mixed: bool = False
-  """go on even where recipe, package versions, device kind, lane width, lowering or precision differ from the
-  folder's; the folder says so from then on"""
-
-  progress: bool = True
-  """print on stderr what was chosen and how far the training is"""
+  progress: Suppress[bool] = True
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
-      if field.type is bool and value not in (True, False):
+      if isinstance(field.default, bool) and value not in (True, False):
         raise Mistake(f"{field.name} is {value!r:.100}: give True or False")
       if field.name in ("seed_batch", "lane_width", "checkpoint_every") and value is not None:
         at_least(field.name if field.name == "checkpoint_every" else field.name.replace("_", " "), value, 1)
@@ -52,30 +53,30 @@ class WorkOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(WorkOptions):
-  """What `vs.train` and Ray take by these names. Raises `Mistake` for a value that is not allowed."""
+  """What `vs.train` and Ray take by these names.
+
+  Args:
+    lane_width: lanes that a device advances together, at most the seed batch; results depend on it by rounding, so a
+      folder keeps one; narrower where the devices' memory does not hold so many
+    lowering: how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding
+    tallies: whether a new folder's votes and errors are counted on the devices, so that `vs.tally` and reports need not
+      read predictions; for classifiers whose runs differ in seeds alone
+    pairs: in a new folder, also count the joint errors of all pairs of examples: n² numbers a seed batch
+    predictions: all, or none: keep only tallies, accuracies and numbers of errors, a few bytes a run
+    logits: keep logits beside predictions
+    keep_params: keep the trained parameters and batch statistics of all runs, for vs.load_networks
+
+  Raises:
+    Mistake: a value that is not allowed.
+  """
 
   lane_width: Annotated[int | None, hint("N", "the folder's, else measured")] = None
-  """lanes that a device advances together, at most the seed batch; results depend on it by rounding, so a folder keeps
-  one; narrower where the devices' memory does not hold so many"""
-
   lowering: Annotated[str | None, hint("NAME", "the folder's, else measured")] = None
-  """how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding"""
-
   tallies: Annotated[bool, arg(help_behavior_hint="(default: they are counted)")] = True
-  """whether a new folder's votes and errors are counted on the devices, so that `vs.tally` and reports need not read
-  predictions; for classifiers whose runs differ in seeds alone"""
-
   pairs: bool = False
-  """in a new folder, also count the joint errors of all pairs of examples: n² numbers a seed batch"""
-
   predictions: Annotated[str, arg(metavar="all|none")] = "all"
-  """all, or none: keep only tallies, accuracies and numbers of errors, a few bytes a run"""
-
   logits: bool = False
-  """keep logits beside predictions"""
-
   keep_params: bool = False
-  """keep the trained parameters and batch statistics of all runs, for vs.load_networks"""
 
   def __post_init__(self):
     super().__post_init__()

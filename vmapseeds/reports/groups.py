@@ -43,21 +43,6 @@ def swept(results: xr.Dataset) -> dict[str, list[Value]]:
   return {name: values for name, values in found.items() if len(values) > 1}
 
 
-def parsed(conditions: Sequence[str], flag: str) -> dict[str, list[Value]]:
-  """What `--where lr=0.02 momentum=0.9` asks for: column -> values."""
-  found: dict[str, list[Value]] = {}
-  for condition in conditions:
-    name, equals, text = condition.partition("=")
-    try:
-      value = float(text)
-    except ValueError:
-      equals = ""
-    if not equals:
-      raise Mistake(f"{flag} {condition!r}: write COLUMN=NUMBER, such as {flag} lr=0.02; folders come first")
-    found.setdefault(name, []).append(value)
-  return found
-
-
 def chosen(results: xr.Dataset, where: Where) -> xr.Dataset:
   """The runs that have these values, or one of several, in each of these columns.
 
