@@ -104,6 +104,27 @@ def names(folder: Path | UPath) -> set[str]:
   return {Path(at, f).relative_to(folder).as_posix() for at, _, files in os.walk(folder) for f in files}
 
 
+def strays(folder: Path | UPath) -> Iterator[str]:
+  """What is neither file nor folder in a results folder, at any depth: links lead elsewhere, pipes wait for ever."""
+  folders = [] if is_remote(folder) else [""]  # a store has objects alone
+  while folders:
+    inside = folders.pop()
+    try:
+      with os.scandir(str(folder / inside)) as entries:
+        for entry in entries:
+          name = f"{inside}{entry.name}"
+          if entry.is_dir(follow_symlinks=False):
+            folders.append(f"{name}/")
+          elif not entry.is_file(follow_symlinks=False):
+            yield f"{name} is {'a link' if entry.is_symlink() else 'a pipe or a device'}"
+          elif name == "blocks":
+            yield f"{name} is a file"
+    except FileNotFoundError:
+      pass  # another process has removed it
+    except OSError as error:
+      yield f"{inside or folder} cannot be read ({error.strerror})"
+
+
 def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
   """A file's bytes, None where there is no such file. `ValueError` where it is no file or has too many bytes."""
   try:

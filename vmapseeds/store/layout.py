@@ -20,6 +20,10 @@ before the record. So nothing is ever added to what lies there; and as what is n
 first axis is of all runs.
 
 Also there may be claims, `blocks/<k>.claim`, checkpoints in the folder `checkpoints` and a report in `report`.
+
+Folders come from other machines. Arrays hold numbers, so nothing is unpickled, and the folder does not choose how they
+are encoded: of its metadata the description alone is read. Links are refused, which lead out of the folder. Whatever
+else is wrong with a folder is damage, which signatures, checksums and digests show.
 """
 
 import contextlib
@@ -40,9 +44,8 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
 from vmapseeds.mistakes import Failure, Mistake
-from vmapseeds.store.checks import check_memory, strays
 from vmapseeds.store.claims import BLOCKS
-from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reached, read, replace, said
+from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reached, read, replace, said, strays
 
 FORMAT = "vmapseeds results 2"
 ROOT = "zarr.json"
@@ -113,13 +116,9 @@ def checked(path: Folder) -> dict[str, Any] | None:
   for stray in strays(path):
     raise Damage(path, stray, "a results folder has files and folders alone: remove it")
   try:
-    unsigned(root)
-    check_memory(root)
-  except Mistake as mistake:
-    raise Damage(path, f"{ROOT} {mistake}", BACK) from None
-  except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-    raise Damage(path, f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})", BACK) from None
-  return root
+    return unsigned(root)
+  except (RecursionError, ValueError) as error:
+    raise Damage(path, f"{ROOT} is not as it was written ({error!s:.80})", BACK) from None
 
 
 def ours(path: Folder) -> dict[str, Any]:

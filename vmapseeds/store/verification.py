@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from upath import UPath
 
-from vmapseeds.store.checks import strays
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
-from vmapseeds.store.files import Folder, names, place, read, remove, replace
+from vmapseeds.store.files import Folder, names, place, read, remove, replace, strays
 from vmapseeds.store.layout import ROOT, Damage, object_path, ours, zarr_json
 from vmapseeds.store.results import Results, stop_of
 
