@@ -60,7 +60,11 @@ def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
     np.testing.assert_array_equal(found[name], array)
   with np.load(sat / "out" / names[0]) as file:
     np.testing.assert_array_equal(file["run_errors"], np.bincount(errors[:FIRST].sum(1), minlength=798))
-    assert {"labels", "votes", "by_even_errors", "by_odd_errors", "half_errors"} <= set(file)
+    even, odd = errors[:FIRST, ::2].sum(1), errors[:FIRST, 1::2].sum(1)
+    for name, here, there, most in (("by_even_errors", even, odd, 399), ("by_odd_errors", odd, even, 398)):
+      expected = [[(here == k).sum() for k in range(most + 1)], [there[here == k].sum() for k in range(most + 1)]]
+      np.testing.assert_array_equal(file[name], expected)
+    assert {"labels", "votes", "half_errors"} <= set(file)
 
 
 def test_numbers(sat):

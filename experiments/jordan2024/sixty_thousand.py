@@ -148,7 +148,7 @@ def save(path: Path, sitting: Sitting) -> None:
   arrays = sitting.tallies.to_arrays()
   if "joint_errors" in arrays:
     arrays["joint_errors"] = np.triu(arrays["joint_errors"])
-  arrays |= {name: getattr(sitting.tallies, name) for name in ("run_errors", "by_even_errors", "by_odd_errors")}
+  arrays |= histograms(sitting.tallies)
   arrays |= {"seeds": np.array(sitting.seeds), "seconds": np.array(sitting.seconds)}
   small = {
     k: a.astype(np.min_scalar_type(int(a.max(initial=0)))) if a.dtype.kind in "iu" else a for k, a in arrays.items()
@@ -156,6 +156,18 @@ def save(path: Path, sitting: Sitting) -> None:
   stream = io.BytesIO()
   np.savez_compressed(stream, **small)
   files.write(path, stream.getvalue())
+
+
+def histograms(tallies: stats.Tallies) -> dict[str, np.ndarray]:
+  """How many runs make 0, 1, ... errors; and on the examples of even index, or of odd index, with their others' sum."""
+  even, odd, runs = tallies.half_errors
+  n = tallies.examples
+
+  def by_count(here: np.ndarray, there: np.ndarray, most: int) -> np.ndarray:
+    return np.stack([np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)])
+
+  halves = {"by_even_errors": by_count(even, odd, (n + 1) // 2), "by_odd_errors": by_count(odd, even, n // 2)}
+  return {"run_errors": by_count(even + odd, odd, n)[0], **halves}
 
 
 def read(path: Path) -> Sitting:

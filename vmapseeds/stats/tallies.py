@@ -119,25 +119,6 @@ class Tallies:
       raise Mistake("tallies without joint error counts: tally with pairs=True")
     return self.joint_errors
 
-  # Histograms
-
-  @property
-  def run_errors(self) -> Int[np.ndarray, "events"]:
-    """How many runs make 0, 1, ..., n errors, (examples + 1,)."""
-    even, odd, runs = self.half_errors
-    return variance.errors_by_count(even + odd, np.zeros_like(odd), runs, most=self.examples)[0]
-
-  @property
-  def by_even_errors(self) -> Int[np.ndarray, "2 even_events"]:
-    """How many runs make 0, 1, ... errors on the examples of even index, and how many these together on the others."""
-    return variance.errors_by_count(*self.half_errors, most=(self.examples + 1) // 2)
-
-  @property
-  def by_odd_errors(self) -> Int[np.ndarray, "2 odd_events"]:
-    """Likewise with the halves exchanged."""
-    even, odd, runs = self.half_errors
-    return variance.errors_by_count(odd, even, runs, most=self.examples // 2)
-
   # Errors and their variance between runs
 
   def error_rates(self) -> Float[np.ndarray, "runs"]:

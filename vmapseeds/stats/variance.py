@@ -353,15 +353,15 @@ def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, fract
   within("fraction", fraction, "(0, 1]")
   # The hair keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
   top = max(1, math.floor(fraction * runs.sum(-1).max() + 1e-9))
-  by_even, by_odd = errors_by_count(even, odd, runs), errors_by_count(odd, even, runs)
+  by_even, by_odd = _errors_by_count(even, odd, runs), _errors_by_count(odd, even, runs)
   forward = ratio(_gain(*by_even, top=top), examples // 2)
   back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2)
   return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
 
 
-def errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray, *, most: int | None = None) -> np.ndarray:
-  """How many runs make 0, 1, ..., `most` errors here, and how many errors they make there, (2, ..., most + 1)."""
-  size = (here.max(initial=0) if most is None else most) + 1
+def _errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray) -> np.ndarray:
+  """How many runs make 0, 1, ... errors here, and how many errors they make there, (2, ..., counts)."""
+  size = here.max(initial=0) + 1
   rows = np.atleast_2d(runs)
   places = (here + size * np.arange(len(rows))[:, None]).ravel()
   # Float64 holds the sums exactly.
