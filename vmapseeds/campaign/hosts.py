@@ -58,10 +58,8 @@ def train_as_child(argv: Sequence[str], coordinator: str) -> None:
   except KeyboardInterrupt:
     sys.exit(130)
   if status < 0:
-    raise Failure(
-      f"this process ended with signal {-status}: the coordinator {coordinator} is gone, or it was killed; what was "
-      "written stays, and the same commands on all hosts go on"
-    )
+    ended = f"this process ended with signal {-status}: the coordinator {coordinator} is gone, or it was killed"
+    raise Failure(f"{ended}; what was written stays, and the same commands on all hosts go on")
   sys.exit(status)
 
 

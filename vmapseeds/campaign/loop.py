@@ -253,9 +253,7 @@ def train_batch(
   keeper = None
   if options.checkpoint_every:
     reached, fits = functools.partial(bar.at_epoch, len(batch)), provenance(task, how)
-    keeper = checkpoints.Checkpoints(
-      results.path, batch, table, options.checkpoint_every, fits=fits, reached=reached
-    )  # fmt: skip
+    keeper = checkpoints.Checkpoints(results.path, batch, table, options.checkpoint_every, fits=fits, reached=reached)
   try:
     outputs, told, counts = trained(results, task, shared, batch, table, how, keeper, bar)
   except jax.errors.JaxRuntimeError as error:

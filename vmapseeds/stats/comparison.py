@@ -120,9 +120,7 @@ def probability_of_outperforming(
 def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
   a, b = read_reals("a", a, "runs"), read_reals("b", b, "runs")
   if paired and a.shape != b.shape:
-    raise Mistake(
-      f"a has shape {a.shape} and b {b.shape}: give performances pair by pair, or paired=False for all pairs"
-    )
+    raise Mistake(f"a has shape {a.shape} and b {b.shape}: give as many, or paired=False for runs that make no pairs")
   return a, b
 
 

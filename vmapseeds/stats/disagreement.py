@@ -35,10 +35,8 @@ def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs ex
   given = {"predictions_a": predictions_a, "predictions_b": predictions_b}
   a, b = (read_classes(what, x, "runs examples", None, -1, 1, traceable=True) for what, x in given.items())
   if a.shape[-1] != b.shape[-1] or (a.ndim == b.ndim and a.shape != b.shape):
-    raise Mistake(
-      f"predictions_a has shape {a.shape} and predictions_b {b.shape}: give (runs, examples) of one shape, "
-      "axis 0 runs, axis 1 examples, or (examples,) for one run"
-    )
+    given = f"predictions_a has shape {a.shape} and predictions_b {b.shape}"
+    raise Mistake(f"{given}: give (runs, examples) of one shape, or (examples,) for one run")
   rows_a, rows_b = (x[None] if x.ndim == 1 else x for x in (a, b))
   differ = count(rows_a != rows_b, 1)
   return ratio(differ if 2 in (a.ndim, b.ndim) else differ[0], a.shape[-1])

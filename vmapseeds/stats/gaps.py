@@ -380,10 +380,8 @@ def trimming_level(
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
   if reference.shape[1] != candidates.shape[-1]:
-    raise Mistake(
-      f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}: give (models, "
-      "examples) and (candidates, examples) or (examples,) on the same examples"
-    )
+    said = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
+    raise Mistake(f"{said}: give gaps of the same examples, which are the last axis")
   models, examples = reference.shape
   half = examples // 2
   shape = candidates.shape[:-1]

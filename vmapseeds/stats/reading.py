@@ -93,10 +93,8 @@ def read_labels(
   labels = read_classes("labels", labels, "examples", num_classes, traceable=traceable)
   if len(labels) != shape[axis]:
     hint = f"; are the axes of {what} in another order?" if len(labels) in shape else ""
-    raise Mistake(
-      f"labels has shape {labels.shape} beside {what} of shape {shape}, of which axis {axis} is examples: give one "
-      f"label an example, {shape[axis]}{hint}"
-    )
+    given = f"labels has shape {labels.shape} beside {what} of shape {shape}, of which axis {axis} is examples"
+    raise Mistake(f"{given}: give one label an example, {shape[axis]}{hint}")
   return namespace(labels).asarray(labels, np.int32)
 
 

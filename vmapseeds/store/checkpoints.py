@@ -86,9 +86,7 @@ class Checkpoints:
   def _span(self) -> str:
     return f"runs {self.rows[0]} to {self.rows[-1]}"
 
-  def _read(
-    self, file: Path | UPath, like: PyTree[jax.ShapeDtypeStruct]
-  ) -> tuple[int, PyTree[np.ndarray]] | None:
+  def _read(self, file: Path | UPath, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
     """A checkpoint's epochs and states; None, said in a line, where it does not fit."""
     if (stored := _opened(file)) is None:
       return _ignored(file, "it cannot be read")

@@ -57,9 +57,8 @@ def place(given: Folder) -> Path | UPath:
     how = f"pip install 'vmapseeds[{EXTRAS[protocol]}]'" if protocol in EXTRAS else str(error)
     raise Mistake(f"{text}: the package for {protocol}:// is not installed: {how}") from None
   except ValueError:
-    raise Mistake(
-      f"{text}: no results can be behind {protocol}://: give a local folder, s3://, gs:// or another store of fsspec"
-    ) from None
+    allowed = "a local folder, s3://, gs:// or another store of fsspec"
+    raise Mistake(f"{text}: no results can be behind {protocol}://: give {allowed}") from None
   return UPath(text, **_options(protocol))
 
 
@@ -83,9 +82,8 @@ def reached(path: Any) -> Iterator[None]:
   except Exception as error:
     if not is_remote(path):
       raise
-    raise Failure(
-      f"{path} cannot be reached ({said(error, 200)}); what was written stays, and the same command goes on"
-    ) from error
+    what = f"{path} cannot be reached ({said(error, 200)})"
+    raise Failure(f"{what}; what was written stays, and the same command goes on") from error
 
 
 def said(error: BaseException, most: int = 120) -> str:

@@ -116,9 +116,7 @@ class Runs:
     return cls({source: columns[source not in varied] for source in named}, others=columns[1])
 
   @classmethod
-  def sweep(
-    cls, *, seeds: "int | Runs | None" = None, start: int = 0, **values: float | Sequence[float]
-  ) -> "Runs":
+  def sweep(cls, *, seeds: "int | Runs | None" = None, start: int = 0, **values: float | Sequence[float]) -> "Runs":
     """Every combination of hyperparameters, `seeds` times each: the same seeds, from `start` on, for each combination.
 
     Rows go seed by seed, so that more seeds extend the table. Values are those that the recipe or the task declares.
@@ -154,10 +152,8 @@ class Runs:
       raise Mistake(f"tables is {tables!r:.100}: give a list of at least one table to concatenate")
     shapes = [(jax.tree.structure(t), [c.shape[1:] for c in jax.tree.leaves(t)]) for t in tables]
     if any(s != shapes[0] for s in shapes):
-      raise Mistake(
-        "these tables have different columns: sweep the same hyperparameters in each, give each a poke or none, a "
-        "label map of as many classes or none, and the same choice of training examples"
-      )
+      alike = "the same values swept, a poke or none, as many classes in a label map, as many training examples"
+      raise Mistake(f"these tables have different columns: give each {alike}")
     return jax.tree.map(lambda *columns: np.concatenate(columns), *tables)
 
   @classmethod
@@ -218,12 +214,16 @@ class Runs:
     self, what: str, given: Any, allowed: str, *, least: int = 0, ndim: int = 0
   ) -> Integer[np.ndarray, "runs ..."]:
     """Whole numbers from `least` for each run, of arrays with `ndim` axes: one for all, or one a run."""
-    rows = _whole_numbers(given, least)
-    if rows is None or rows.ndim not in (ndim, ndim + 1):
+    try:
+      rows = np.asarray(given)
+    except ValueError:  # rows of unequal length
+      rows = np.array(None)
+    fits = rows.dtype.kind in "iu" and rows.size and least <= rows.min() and rows.max() < 2**31
+    if not fits or rows.ndim not in (ndim, ndim + 1):
       raise Mistake(f"{what} is {given!r:.200}: give whole numbers {allowed}")
     if rows.ndim > ndim and len(rows) != len(self):
       raise Mistake(f"{what} for {len(rows)} runs in a table of {len(self)}: give one a run")
-    return np.array(np.broadcast_to(rows, (len(self), *rows.shape[rows.ndim - ndim :])))
+    return np.broadcast_to(rows, (len(self), *rows.shape[rows.ndim - ndim :])).astype(np.int32)
 
   # What others read.
 
@@ -334,13 +334,3 @@ def _listed(given: Any) -> list:
     return [given] if isinstance(given, str) else list(given)
   except TypeError:
     return [given]
-
-
-def _whole_numbers(given: Any, least: int) -> Integer[np.ndarray, "..."] | None:
-  """An array of int32; None where not all of it are whole numbers from `least`."""
-  try:
-    numbers = np.asarray(given)
-  except ValueError:  # rows of unequal length
-    return None
-  fits = numbers.dtype.kind in "iu" and numbers.size and least <= numbers.min() and numbers.max() < 2**31
-  return numbers.astype(np.int32) if fits else None
