@@ -35,7 +35,7 @@ from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.layout import attributes, readable
-from vmapseeds.store.results import Results
+from vmapseeds.store.results import Results, stop_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
 from vmapseeds.training.task import Task
@@ -211,8 +211,8 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
   done = results.done[: len(runs)]
   accuracy = shown_of(results, task.shown, np.flatnonzero(done))
 
-  def rows(block: int) -> slice:
-    return slice(block * results.block_runs, min((block + 1) * results.block_runs, len(runs)))
+  def rows(block: int) -> range:
+    return range(len(runs))[block * results.block_runs : (block + 1) * results.block_runs]
 
   if blocks is None:
     blocks = range(-(-len(runs) // results.block_runs))
@@ -225,8 +225,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
           if len(left) >= seed_batch:
             break
           if claims.take(block):
-            done[rows(block)] = results.begin(block)[: len(runs) - rows(block).start]
-            left += (rows(block).start + np.flatnonzero(~done[rows(block)])).tolist()
+            left += rows(block)[max(0, stop_of(results.record(block)) - rows(block).start) :]
           else:
             held.append(block)
         if left:

@@ -36,9 +36,10 @@ def _mean_accuracy(wrong: Wrong) -> Estimate:
   return accuracy.mean(), stats.mean_interval(accuracy)
 
 
-def _independent_errors_sd(wrong: Wrong) -> Estimate:
-  variance, se = stats.independent_errors_variance(wrong), stats.independent_errors_variance_se(wrong)
-  return _root(variance, nonnegative_interval(variance, se, len(wrong)))
+def _nonnegative(statistic: str, *of_runs: Any) -> Estimate:
+  """Of a statistic whose standard error has its name and `_se`."""
+  value, se = (getattr(stats, name)(*of_runs) for name in (statistic, f"{statistic}_se"))
+  return value, nonnegative_interval(value, se, len(of_runs[0]))
 
 
 def _top_quarter_gain(wrong: Wrong) -> Estimate:
@@ -46,27 +47,20 @@ def _top_quarter_gain(wrong: Wrong) -> Estimate:
   return stats.top_fraction_gain(wrong).mean, Interval(resampled.low, resampled.high)
 
 
-def _expected_disagreement(predictions: np.ndarray, labels: np.ndarray, num_classes: int) -> Estimate:
-  value, se = (f(predictions, num_classes) for f in (stats.expected_disagreement, stats.expected_disagreement_se))
-  return value, nonnegative_interval(value, se, len(predictions))
-
-
-def _gde_gap(predictions: np.ndarray, labels: np.ndarray, num_classes: int) -> Estimate:
-  value, se = (f(predictions, labels, num_classes) for f in (stats.gde_gap, stats.gde_gap_se))
-  return value, nonnegative_interval(value, se, len(predictions))
-
-
 # Statistics whose interval is over runs, so that more of them narrow it.
 OF_ERRORS: dict[str, Callable[[Wrong], Estimate]] = {
   "mean_accuracy": _mean_accuracy,
   "sd_accuracy": lambda w: _root(stats.test_set_variance(w), stats.variance_interval(stats.error_rates(w))),
-  "independent_errors_sd": _independent_errors_sd,
+  "independent_errors_sd": lambda w: _root(*_nonnegative("independent_errors_variance", w)),
   "distribution_variance": lambda w: (stats.distribution_variance(w), stats.distribution_variance_interval(w)),
   "distribution_sd": lambda w: _root(stats.distribution_variance(w), stats.distribution_variance_interval(w)),
   "split_correlation": lambda w: (stats.split_correlation(w), stats.split_correlation_interval(w)),
   "top_quarter_gain": _top_quarter_gain,
 }
-OF_PREDICTIONS = {"expected_disagreement": _expected_disagreement, "gde_gap": _gde_gap}
+OF_PREDICTIONS: dict[str, Callable[[np.ndarray, np.ndarray, int], Estimate]] = {
+  "expected_disagreement": lambda predictions, _, classes: _nonnegative("expected_disagreement", predictions, classes),
+  "gde_gap": lambda *given: _nonnegative("gde_gap", *given),
+}
 GROWTH = 4  # at most so many times the runs at once: a first estimate from few runs may be far off
 
 

@@ -365,8 +365,6 @@ def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:
 
 
 def _joined(blocks: list[Array]) -> Array:
-  if len(blocks) == 1:
-    return blocks[0]
   if all(isinstance(block, np.ndarray) for block in blocks):
     return np.concatenate(blocks)
   device = next(device_of(block) for block in blocks if isinstance(block, jax.Array))

@@ -35,11 +35,8 @@ def occupied(path: Folder) -> bool:
   there = names(path)
   if not is_remote(path) and path.is_dir():
     there |= {entry.name for entry in path.iterdir() if entry.name != BLOCKS}  # empty folders and links too
-  return bool(there) and (ROOT in there or (MAKING not in there and not all(map(_passing, there))))
-
-
-def _passing(name: str) -> bool:
-  return bool(re.fullmatch(rf"{BLOCKS}/[\w.]+\.(claim|partial)", name))
+  passing = {name for name in there if re.fullmatch(rf"{BLOCKS}/[\w.]+\.(claim|partial)", name)}
+  return ROOT in there or (MAKING not in there and there != passing)
 
 
 def check_writable(path: Folder) -> None:

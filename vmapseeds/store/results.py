@@ -100,11 +100,6 @@ class Results:
     except (ValueError, LookupError, TypeError, IsADirectoryError) as error:
       raise layout.Damage(self.path, f"{BLOCKS}/{block}.json cannot be read ({said(error)})") from error
 
-  def begin(self, block: int) -> Bool[np.ndarray, " rows"]:
-    """Which runs of a block that this process has claimed are done."""
-    rows = self.rows(block)
-    return np.asarray(rows) < stop_of(self.record(block))
-
   def faults(self, block: int, writes: list[dict[str, Any]]) -> dict[str, str]:
     """What is wrong with the objects of a block, given what was written there, by their paths."""
     found = {}

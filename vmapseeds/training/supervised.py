@@ -330,13 +330,6 @@ def without_data(recipe: Recipe) -> Supervised:
   return task_of(recipe, (train, tests), steps=max(1, len(train) // recipe.batch_size))
 
 
-def check_inputs(recipe: Recipe, shape: tuple[int, ...]) -> None:
-  """`Mistake` where inputs of this shape are too small for the recipe."""
-  augment.check_size(recipe.augment, shape)
-  if is_name(recipe.model):
-    models.check_size(recipe.model, shape)
-
-
 def dataset_of(recipe: Recipe) -> Dataset:
   """The recipe's data in memory."""
   given = recipe.dataset
@@ -351,7 +344,9 @@ def dataset_of(recipe: Recipe) -> Dataset:
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   """The training set and the test sets as lanes read them. `Mistake` where the recipe does not fit the inputs."""
-  check_inputs(recipe, data.train.inputs.shape[1:])
+  augment.check_size(recipe.augment, data.train.inputs.shape[1:])
+  if is_name(recipe.model):
+    models.check_size(recipe.model, data.train.inputs.shape[1:])
   targets = data.train.targets
   said = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
   if num_classes is None and recipe.loss == "cross_entropy":
