@@ -260,16 +260,13 @@ def bench(
   with lanes.compiling_for(platform):
     precision = models.resolved(recipe.precision)
   title = f"{recipe.name}, batch {recipe.batch_size}, {precision}, {f'{len(devices)} × ' * bool(devices)}{kind}"
-  best = f"{chosen.lowering}, lane width {chosen.width}" if chosen else ""
+  best = f"{chosen.lowering}, lane width {chosen.width}" if chosen else "none fits"
+  caption = f"campaigns take {best}: kept in {choice.timings_file()}"
   if target:
-    which = f"the best estimate: {best}" if chosen else "none fits"
-    kept = (
-      f"a model-step by the compiler's estimate, its bytes at the device's roof; products: {_microseconds(roofline)}\n"
-      f"{which}; a campaign would time the best {MEASURED}"
-    )
-  else:
-    kept = f"campaigns take {best}: kept in {choice.timings_file()}"
-  Console().print(_table(rows, title, kept))
+    said_of = "a model-step by the compiler's estimate, its bytes at the device's roof; products"
+    best = f"the best estimate: {best}; a campaign would time the best {MEASURED}"
+    caption = f"{said_of}: {_microseconds(roofline)}\n{best}"
+  Console().print(_table(rows, title, caption))
   return rows
 
 

@@ -119,8 +119,7 @@ class Recipe:
       if objects.is_name(value := getattr(self, field)):
         augmentation(value) if field == "augment" else one_of(f"{field} of recipe {self.name!r}:", value, allowed)
       elif not (callable(value) or isinstance(value, str | objects.Named)):
-        given = f"{field} is {value!r:.100}"
-        raise Mistake(f"{given}: give a name ({', '.join(allowed)}), package.module:name, or {other}")
+        raise Mistake(f"{field} is {value!r:.100}: give a name ({', '.join(allowed)}), package.module:name, or {other}")
     one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
     one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)

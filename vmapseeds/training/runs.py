@@ -253,8 +253,7 @@ class Runs:
   def check(self, recipe: Recipe, num_train: int, num_classes: int | None) -> None:
     """`Mistake` when this table does not fit a recipe and its data set of that many training examples and classes."""
     if self.label_map is not None and self.label_map.shape[1] != num_classes:
-      given = f"label map of {self.label_map.shape[1]} classes"
-      raise Mistake(f"{given} for data with {num_classes}: give a column a class")
+      raise Mistake(f"label map of {self.label_map.shape[1]} classes for data with {num_classes}: give one for each")
     if self.subset_indices is not None and self.subset_indices.max() >= num_train:
       given = f"training index {self.subset_indices.max()}"
       raise Mistake(f"{given} in data with {num_train} examples: the last is {num_train - 1}")
@@ -263,11 +262,9 @@ class Runs:
       raise Mistake(f"training subset of {size} of {num_train} examples: give at most {num_train}")
     if self.start is not None and recipe.start_from is None:
       raise Mistake("runs that start from stored networks: give the recipe start_from, the folder that has them")
-    epoch_steps = size // recipe.batch_size
-    if not epoch_steps:
-      given = f"batch_size {recipe.batch_size} with {size} training examples"
-      raise Mistake(f"{given}: give at most as many")
-    steps = recipe.epochs * epoch_steps
+    if size < recipe.batch_size:
+      raise Mistake(f"batch_size {recipe.batch_size} with {size} training examples: give at most as many")
+    steps = recipe.epochs * (size // recipe.batch_size)
     if self.poke_step is not None and (last := self.poke_step.max()) >= steps:
       given = f"poke step {last} in trainings of {steps} steps, counted from 0"
       raise Mistake(f"{given}: give an earlier one, or -1 for never")
