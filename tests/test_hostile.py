@@ -820,7 +820,7 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    (["report"], "no DIR given"),
+    (["report"], "no results folder given"),
     (["report", ""], NO_RESULTS),
     (["report", "none"], NO_RESULTS),
     (["report", "tiny.npz"], NO_RESULTS),
