@@ -389,6 +389,34 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
     assert reaches(recipe, dataclasses.replace(data, targets=targets), run, finish(begun), recipe.stop_at) == (wrong == 25 - right)
 
 
+class Bright(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(10)(x.reshape(len(x), -1)) + x.mean((1, 2, 3))[:, None]
+
+
+@pytest.mark.parametrize(("model", "images"), [("mlp", False), (Bright(), True)])
+def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
+  """There images would be moved pixel by pixel. It is trained, and stops, as on a CPU."""
+  changes = dict(epochs=9, batch_size=12, lr=0.1, weight_decay=0, stop_at=0.9, precision="float32")
+  recipe, data = vs.recipe("linear_cifar10", model=model, **changes), examples(9, 3, 25)
+  table = vs.Runs.independent(3).lanes(recipe, 25)
+
+  def made(platform):
+    def one(run):
+      state = advance(recipe, data, run, start(recipe, data, run), 0, recipe.epochs)
+      return finish(state), state.epochs
+
+    with lanes.compiling_for(platform):
+      program = jax.jit(jax.vmap(one)).lower(table)
+    return program.compile()(table), "12x9x9x3xui8" in program.as_text()
+
+  (here, _), (there, seen) = made("cpu"), made("tpu")
+  assert seen == images
+  assert here[1].min() < recipe.epochs
+  jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-4), there, here)
+
+
 @pytest.mark.optimized
 def test_zero_epochs_is_initialisation():
   recipe = vs.recipe("digits_cnn", model="linear", epochs=0, augment="")

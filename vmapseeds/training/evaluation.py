@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.inputs import DeviceExamples, normalize, stored_rows, targets_of
+from vmapseeds.training.inputs import DeviceExamples, stored_rows, taken, targets_of
 from vmapseeds.training.losses import loss_of, predict_of
 from vmapseeds.training.networks import Trained, network
 from vmapseeds.training.objects import name_of
@@ -36,7 +36,7 @@ def outputs_of(
 
   def batch(shown):
     inputs = shown if subset is None else data.inputs[shown]
-    return model.apply(trained.variables, normalize(inputs, data.mean, data.std))
+    return model.apply(trained.variables, data.seen(inputs))
 
   shown = data.inputs if subset is None else subset
   examples = len(shown)
@@ -77,8 +77,8 @@ def reaches(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, sh
     first, wrong = counted
     places = first + jnp.arange(recipe.batch_size)
     examples = shown[jnp.minimum(places, len(shown) - 1)]
-    inputs = rows[examples].reshape(recipe.batch_size, *data.inputs.shape[1:])
-    predictions = predict(apply(trained.variables, normalize(inputs, data.mean, data.std)).astype(jnp.float32))
+    inputs = taken(rows, examples).reshape(recipe.batch_size, *data.inputs.shape[1:])
+    predictions = predict(apply(trained.variables, data.seen(inputs)).astype(jnp.float32))
     mistaken = (predictions != targets[examples]) & (places < len(shown))
     return first + recipe.batch_size, wrong + mistaken.sum()
 

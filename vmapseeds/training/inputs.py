@@ -15,6 +15,8 @@ from vmapseeds.training.objects import is_name
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
+TILE = 32  # rows of bytes that a TPU has together in memory; of larger numbers fewer
+
 Drawn = PyTree[Array]  # what augmentation draws for each input
 
 
@@ -31,15 +33,21 @@ class DeviceExamples:
   mean: Any  # (channels,); None: inputs are not normalised
   std: Any
   num_classes: int | None = dataclasses.field(metadata=dict(static=True))  # None: targets are no classes
+  # Of an input as the network sees it, where it is stored in another.
+  shape: tuple[int, ...] | None = dataclasses.field(default=None, metadata=dict(static=True))
 
   def __len__(self) -> int:
     return len(self.targets)
+
+  def seen(self, inputs: Real[Array, "batch ..."]) -> Real[Array, "batch ..."]:
+    """Stored inputs as the network sees them."""
+    return normalize(inputs, self.mean, self.std).reshape(len(inputs), *(self.shape or inputs.shape[1:]))
 
 
 def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
   """What a batch looks like to the network."""
   dtype = data.inputs.dtype if data.mean is None else jnp.float32
-  return jax.ShapeDtypeStruct((size, *data.inputs.shape[1:]), dtype)
+  return jax.ShapeDtypeStruct((size, *(data.shape or data.inputs.shape[1:])), dtype)
 
 
 def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
@@ -59,14 +67,28 @@ def normalize(
   return inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
 
 
+def as_vectors(data: DeviceExamples) -> DeviceExamples:
+  """The same examples, each input stored as one vector."""
+  inputs = data.inputs.reshape(len(data), -1)
+  mean, std = (m if m is None else jnp.tile(m, inputs.shape[1] // len(m)) for m in (data.mean, data.std))
+  return dataclasses.replace(data, inputs=inputs, mean=mean, std=std, shape=data.inputs.shape[1:])
+
+
 def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..."]:
   """Images as an accelerator fetches them fast: a row of pixels is one vector, and an image is in one place."""
-  if inputs.ndim != 4:
+  if inputs.ndim not in (2, 4):
     return inputs
   # All rows of an image that fill no more than one register of a TPU, which is 128 places wide.
-  one = platform() == "tpu" and math.prod(inputs.shape[1:]) <= 128
+  one = inputs.ndim == 2 or (platform() == "tpu" and math.prod(inputs.shape[1:]) <= 128)
   rows = inputs.reshape(*inputs.shape[: 1 if one else 2], -1)
   return with_layout_constraint(rows, Layout(tuple(range(rows.ndim))))
+
+
+def taken(rows: Real[Array, "examples ..."], examples: Int[Array, " batch"]) -> Real[Array, "batch ..."]:
+  """The rows of these examples, on a TPU in whole tiles of memory, or it would move lanes' vectors apart."""
+  if platform() != "tpu" or rows.ndim != 2:
+    return rows[examples]
+  return rows[jnp.pad(examples, (0, -len(examples) % TILE))][: len(examples)]
 
 
 def draw_augmentation(
@@ -88,8 +110,8 @@ def training_inputs(
   """Inputs of the training set, augmented and normalised, given what `draw_augmentation` drew for them."""
   if not recipe.augment:
     # XLA for TPUs would make images of the stored rows as float32, not as bytes.
-    inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" else inputs
-    return normalize(inputs, data.mean, data.std)
+    inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" and inputs.ndim == 4 else inputs
+    return data.seen(inputs)
 
   def one(single, drawn):
     if own and data.mean is not None:

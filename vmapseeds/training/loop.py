@@ -8,17 +8,20 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from vmapseeds.target import platform
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
+  as_vectors,
   draw_augmentation,
   steps_per_epoch,
   stored_rows,
+  taken,
   targets_of,
   training_inputs,
 )
 from vmapseeds.training.losses import loss_of
-from vmapseeds.training.networks import Trained, initialize, network, poke, poke_place
+from vmapseeds.training.networks import Trained, flattens, initialize, network, poke, poke_place
 from vmapseeds.training.optimizers import apart, joined, optimizer_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -93,13 +96,16 @@ def advance(
   It stops after the first of them in which it reaches `recipe.stop_at`.
   """
   take_step = stepping(recipe, data, run, state)
+  if platform() == "tpu" and not recipe.augment and flattens(recipe, data):
+    # Images would be moved pixel by pixel, three times as long as all else takes.
+    data = as_vectors(data)
   rows, targets = stored_rows(data.inputs), targets_of(data, run)
   size = len(data) if run.subset is None else len(run.subset)
   epoch_steps = steps_per_epoch(recipe, data, run)
 
   def step(state, batch):
     number, examples, drawn = batch
-    inputs = rows[examples].reshape(recipe.batch_size, *data.inputs.shape[1:])
+    inputs = taken(rows, examples).reshape(recipe.batch_size, *data.inputs.shape[1:])
     return take_step(state, number, training_inputs(recipe, data, inputs, drawn), targets[examples]), None
 
   def one_epoch(at):

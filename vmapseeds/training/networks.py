@@ -197,6 +197,14 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   return variables
 
 
+def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
+  """Whether all that the network does with inputs is to make one vector of each."""
+  inputs = batch_like(data, 1)
+  program = jax.make_jaxpr(network(recipe, data.num_classes).apply)(variables_of(recipe, data), inputs).jaxpr
+  reads = [equation for equation in program.eqns if program.invars[-1] in equation.invars]
+  return inputs.ndim > 2 and all(e.primitive.name == "reshape" and e.outvars[0].aval.ndim == 2 for e in reads)
+
+
 def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
   """`Mistake` where a network cannot take the inputs, is larger than its weights can be counted, or than so many bytes
   can train."""
