@@ -453,6 +453,13 @@ def arrays_of(recipe, data, run):
   return {"init": initialize(recipe, data, run), "order": order, "augment": images}
 
 
+@pytest.mark.parametrize("size", [0, 1, 2, 2000])  # of 1,626 and more it takes two rounds
+def test_the_order_of_an_epoch_is_a_permutation_of_jax(size):
+  run = lane(vs.Runs.independent(3).lanes(vs.recipe("digits_cnn"), 40), 2)
+  theirs = jax.random.permutation(jax.random.fold_in(plain.key("order", 2), 5), size)
+  np.testing.assert_array_equal(epoch_order(run, jnp.array(5), size), theirs)
+
+
 @pytest.mark.parametrize("source", ["init", "order", "augment"])
 def test_varying_one_source_changes_that_source_alone(source):
   recipe, data = vs.recipe("digits_cnn"), examples()

@@ -77,8 +77,8 @@ def reaches(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, sh
     first, wrong = counted
     places = first + jnp.arange(recipe.batch_size)
     examples = shown[jnp.minimum(places, len(shown) - 1)]
-    inputs = taken(rows, examples).reshape(recipe.batch_size, *data.inputs.shape[1:])
-    predictions = predict(apply(trained.variables, data.seen(inputs)).astype(jnp.float32))
+    inputs = data.seen(taken(data, rows, examples))
+    predictions = predict(apply(trained.variables, inputs).astype(jnp.float32))
     mistaken = (predictions != targets[examples]) & (places < len(shown))
     return first + recipe.batch_size, wrong + mistaken.sum()
 

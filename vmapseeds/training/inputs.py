@@ -41,6 +41,8 @@ class DeviceExamples:
 
   def seen(self, inputs: Real[Array, "batch ..."]) -> Real[Array, "batch ..."]:
     """Stored inputs as the network sees them."""
+    # XLA for TPUs would make images of stored rows as float32, not as bytes.
+    inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" and inputs.ndim == 4 else inputs
     return normalize(inputs, self.mean, self.std).reshape(len(inputs), *(self.shape or inputs.shape[1:]))
 
 
@@ -84,11 +86,12 @@ def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..
   return with_layout_constraint(rows, Layout(tuple(range(rows.ndim))))
 
 
-def taken(rows: Real[Array, "examples ..."], examples: Int[Array, " batch"]) -> Real[Array, "batch ..."]:
-  """The rows of these examples, on a TPU in whole tiles of memory, or it would move lanes' vectors apart."""
-  if platform() != "tpu" or rows.ndim != 2:
-    return rows[examples]
-  return rows[jnp.pad(examples, (0, -len(examples) % TILE))][: len(examples)]
+def taken(
+  data: DeviceExamples, rows: Real[Array, "examples ..."], examples: Int[Array, " batch"]
+) -> Real[Array, "batch ..."]:
+  """Stored inputs by their numbers, given the rows; on a TPU whole tiles of vectors, or it would move lanes apart."""
+  more = -len(examples) % TILE if platform() == "tpu" and rows.ndim == 2 else 0
+  return rows[jnp.pad(examples, (0, more))][: len(examples)].reshape(len(examples), *data.inputs.shape[1:])
 
 
 def draw_augmentation(
@@ -109,8 +112,6 @@ def training_inputs(
 ) -> Real[Array, "batch ..."]:
   """Inputs of the training set, augmented and normalised, given what `draw_augmentation` drew for them."""
   if not recipe.augment:
-    # XLA for TPUs would make images of the stored rows as float32, not as bytes.
-    inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" and inputs.ndim == 4 else inputs
     return data.seen(inputs)
 
   def one(single, drawn):
