@@ -17,7 +17,7 @@ from experiments import frame
 
 EXPERIMENTS = Path(frame.__file__).parent
 PAPERS = sorted(path.parent.name for path in EXPERIMENTS.glob("*/campaigns.py"))
-ALWAYS = ("table2_accuracies", "figg3_distributions", "fig06_calibration", "theorem1_test_sets")  # the others with `-m slow`
+ALWAYS = ("table2_accuracies", "fig02_binomial", "fig06_calibration", "theorem1_test_sets")  # the others with `-m slow`
 FIGURES = [
   pytest.param(paper, figure, id=f"{paper}-{figure}", marks=[pytest.mark.slow] * (figure not in ALWAYS))
   for paper in PAPERS for figure in frame.figures(EXPERIMENTS / paper)

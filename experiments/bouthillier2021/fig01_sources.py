@@ -1,6 +1,7 @@
 """Bouthillier et al. 2021, figure 1: how much of the variance of accuracy each source of randomness makes.
 
-What the paper varies is drawn anew within a repetition, all else once a repetition; the training set is a bootstrap.
+One source is drawn anew within a repetition, all others once a repetition. The data are a bootstrap to train on and
+what it left out to test on.
 """
 
 import math
@@ -8,65 +9,108 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from experiments import frame
 from experiments.bouthillier2021 import measures, paper
-from experiments.frame import Row, Trained, number, percent
+from experiments.bouthillier2021.campaigns import NOISE, SCALES, SOURCES
+from experiments.bouthillier2021.measures import Ratio
+from experiments.frame import Row, Trained, between, percent
 from vmapseeds.reports import plots
 
-TITLE = "Figure 1: variance by source, relative to that of the training set"
-MISSING = "the order, augmentation and dropout alone, and hyperparameter optimisation"
+TITLE = "Figure 1: variance by source, relative to that of the data"
+MISSING = "hyperparameter optimisation"
+NAMES = {
+  "data": "data (bootstrap)", "augment": "data augmentation", "order": "data order", "init": "weights init",
+  "dropout": "dropout", "everything": "everything", NOISE: "numerical noise",
+}  # fmt: skip
 
 
 class Variance(NamedTuple):
-  """Of accuracies, and relative to that where the training set alone varies, with its standard error."""
+  """Within repetitions in which one source varies, or everything does."""
 
   variance: float
-  freedom: int  # degrees
-  relative: float
-  relative_se: float  # taking accuracies as normal
+  sd_se: float  # of its root, over repetitions
+  relative: Ratio  # to where the data vary
   runs: str
 
 
-def compute(trained: Trained) -> dict[str, Variance]:
+class Sources(NamedTuple):
+  """By what varies, and the visit order beside initialisation."""
+
+  of: dict[str, Variance]
+  order_over_init: Ratio
+
+
+def compute(trained: Trained) -> Sources:
   a, _, _ = measures.pairs(trained)
-  of = {name: measures.biased(measures.repetitions(trained, name)) for name in measures.HELD}
-  within = {name: (b.variance, b.repetitions * (b.measures - 1), b.of) for name, b in of.items()}
-  return relative({**within, "everything": (float(a.var(ddof=1)), len(a) - 1, str(len(a)))})
+  groups = SCALES[trained.scale].repetitions
+  together = {"everything": a[: len(a) // groups * groups].reshape(groups, -1)}
+  return sources({name: measures.repetitions(trained, name) for name in (*SOURCES, NOISE)} | together)
 
 
-def relative(variances: Mapping[str, tuple[float, int, str]]) -> dict[str, Variance]:
-  """Each variance beside that of `data`, which are independent of each other."""
-  of_data, freedom_of_data, _ = variances["data"]
-  numbers = {}
-  for name, (variance, freedom, runs) in variances.items():
-    ratio = variance / of_data if of_data else math.nan
-    se = 0.0 if name == "data" else ratio * math.sqrt(2 / freedom + 2 / freedom_of_data)
-    numbers[name] = Variance(variance, freedom, ratio, se, runs)
-  return numbers
+def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sources:
+  """Each variance beside that of `data`."""
+  of = {}
+  for name in NAMES:
+    x = accuracies[name]
+    within = x.var(axis=1, ddof=1)
+    variance, se = float(within.mean()), float(within.std(ddof=1)) / math.sqrt(len(x))
+    runs = f"{len(x)} × {x.shape[1]}"
+    of[name] = Variance(variance, frame.root(variance, se)[1], measures.ratio(x, accuracies["data"]), runs)
+  return Sources(of, measures.ratio(accuracies["order"], accuracies["init"]))
 
 
-def rows(numbers: Mapping[str, Variance]) -> list[Row]:
-  init = numbers["init"]
-  holds = frame.above(0.5 - init.relative, init.relative_se)
-  why = "the test set is one for all runs here; the paper draws one with each training set" if holds is False else ""
+def rows(numbers: Sources) -> list[Row]:
+  data, noise = (numbers.of[name] for name in ("data", NOISE))
+  table = [
+    Row.of(f"sd, {NAMES[name]} alone" if name in SOURCES else f"sd, {NAMES[name]}", None,
+           percent(math.sqrt(n.variance), n.sd_se), n.runs)
+    for name, n in numbers.of.items() if n is not noise
+  ]  # fmt: skip
+  for name in SOURCES[1:]:
+    n, most = numbers.of[name], 0.5 if name == "init" else 1.0
+    table.append(Row.of(f"variance of {NAMES[name]} over that of data", paper.OVER_DATA[name], between(*n.relative),
+                        n.runs, *less(n.relative, most)))  # fmt: skip
+  together, ratio = numbers.of["everything"], numbers.order_over_init
+  alone = sum(numbers.of[name].relative.value for name in SOURCES)
+  adds_up = together.relative.low <= alone <= together.relative.high
   return [
-    *(
-      Row.of(f"sd where {name} varies", None, percent(math.sqrt(n.variance), math.sqrt(n.variance / (2 * n.freedom))),
-             n.runs)
-      for name, n in numbers.items()
-    ),
-    Row.of("variance of init over that of data", paper.INIT_OVER_DATA, number(init.relative, init.relative_se),
-           init.runs, holds, why),
+    *table,
+    Row.of("variance of everything over that of data", paper.TOGETHER,
+           f"{between(*together.relative)}; the {len(SOURCES)} alone add to {alone:.2f}", together.runs,
+           None if adds_up else True),
+    Row.of("variance of data order over that of weights init", paper.ORDER_OVER_INIT, between(*ratio), data.runs,
+           *on_par(ratio)),
+    Row.of("variance of numerical noise over that of data", paper.NOISE, f"{noise.variance / data.variance:.3g}",
+           noise.runs),
   ]  # fmt: skip
 
 
-def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:
+def less(ratio: Ratio, most: float) -> tuple[bool | None, str]:
+  """A row's `holds` and `why`."""
+  holds, why = frame.below(ratio[1:], (most, most))
+  return holds, f"the interval has {most:g} in it" if holds is None else why
+
+
+def on_par(ratio: Ratio) -> tuple[bool | None, str]:
+  """A row's `holds` and `why`."""
+  said = f"on par: a factor of less than {paper.ON_PAR}"
+  if ratio.low > 1 / paper.ON_PAR and ratio.high < paper.ON_PAR:
+    return True, said
+  apart = ratio.high < 1 / paper.ON_PAR or ratio.low > paper.ON_PAR
+  return (False, f"not {said}") if apart else (None, "the interval is wider than a factor of 2")
+
+
+def plot(numbers: Sources, axes: np.ndarray) -> None:
   (ax,) = axes
-  value, se = np.array([(n.relative, n.relative_se) for n in numbers.values()]).T
-  ax.barh(list(numbers), value, xerr=se, color=plots.SKY, ecolor=plots.INK, capsize=3)
+  names = list(NAMES)[::-1]
+  value, low, high = np.array([numbers.of[name].relative for name in names]).T
+  value[0] = numbers.of[NOISE].variance / numbers.of["data"].variance
+  reach = np.nan_to_num(np.abs([low - value, high - value]))
+  ax.barh([NAMES[name] for name in names], value, xerr=reach, color=plots.SKY, ecolor=plots.INK, capsize=3)
   ax.axvline(0.5, color=plots.INK, linewidth=0.9, linestyle=":", label="the paper: init mostly below")
-  ax.set(xlabel="variance over that where data varies", xlim=(0, None))
+  ax.set(xlabel="variance over that where the data vary", xlim=(0, None))
   ax.legend(loc="lower right", bbox_to_anchor=(1, 1))
 
 

@@ -16,6 +16,7 @@ from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 5: standard error of the mean of k measures"
+MISSING = "FixHOptEst(k, All), which holds the hyperparameters: nothing is searched here, so it is the ideal estimator"
 STYLES = {"data": ("--", plots.ORANGE), "init": (":", plots.PURPLE)}
 
 
@@ -44,7 +45,7 @@ def rows(n: Estimators) -> list[Row]:
   init, data = n.biased["init"], n.biased["data"]
   more, se = init.correlation - data.correlation, math.hypot(init.correlation_se, data.correlation_se)
   holds = frame.above(more, se)
-  why = "" if holds else "the standard errors leave it open" if holds is None else "the training set is shared by less"
+  why = "" if holds else "the standard errors leave it open" if holds is None else "the data are shared by less"
   table.append(Row("ρ of init less that of data", "above 0", "section 3.3", number(more, se), init.of, holds, why))
   return table
 
@@ -60,6 +61,7 @@ def plot(n: Estimators, axes: np.ndarray) -> None:
             label=f"{varied} varies: ρ = {b.correlation:z.2f}")  # fmt: skip
     ax.plot(k[: b.measures], 100 * b.sd_of_means, ".", color=color, markersize=5)
   ax.set(xlabel="measures k", ylabel="sd of their mean (percentage points)", ylim=(0, None))
+  ax.xaxis.get_major_locator().set_params(integer=True)
   ax.grid(True)
   frame.legend_above(ax)
 

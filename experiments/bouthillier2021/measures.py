@@ -1,30 +1,57 @@
 """Accuracies of runs, in pairs of A and B or in repetitions of A, and what repetitions that share seeds are worth."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+import scipy.stats
+from jaxtyping import Bool, Float
 
 from experiments.bouthillier2021.campaigns import SCALES
 from experiments.frame import Trained
 from vmapseeds import stats
 
-HELD = {"init": "all but initialisation", "data": "all but the training set"}  # within a repetition
+HELD = {"init": "all but initialisation", "data": "all but the data"}  # within a repetition of the paper's estimators
+
+
+class Tested(NamedTuple):
+  """Runs of a campaign, each on the examples of the pool that its bootstrap left out."""
+
+  accuracies: Float[np.ndarray, " runs"]
+  diverged: Bool[np.ndarray, " runs"]
+  examples: int  # that a run is tested on, the mean over runs
+
+
+def tested(trained: Trained, name: str) -> Tested:
+  """The runs of a campaign on what their training sets lack."""
+  results, campaign = trained(name), trained.campaigns[name]
+  right = results.predictions.values == results.labels.values
+  left_out = np.ones(right.shape, bool)
+  np.put_along_axis(left_out, campaign.runs.lanes(campaign.recipe, right.shape[1]).subset, False, axis=1)
+  examples = left_out.sum(axis=1)
+  return Tested((right & left_out).sum(axis=1) / examples, results.diverged.values, round(examples.mean()))
 
 
 def pairs(trained: Trained) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"], int]:
   """Accuracies of A and of B, of pairs that diverged in neither, and how many test examples they are of."""
-  a, b = (trained(name) for name in ("A", "B"))
-  kept = ~(a.diverged.values | b.diverged.values)
-  return a.accuracy.values[kept], b.accuracy.values[kept], a.sizes["example"]
+  a, b = (tested(trained, name) for name in "AB")
+  kept = ~(a.diverged | b.diverged)
+  return a.accuracies[kept], b.accuracies[kept], a.examples
 
 
 def repetitions(trained: Trained, varied: str) -> Float[np.ndarray, "repetitions measures"]:
   """Accuracies of A where `varied` alone varies within a repetition, of those in which none diverged."""
-  results, number = trained(f"A_{varied}"), SCALES[trained.scale].repetitions
-  accuracies, diverged = (x.values.reshape(-1, number).T for x in (results.accuracy, results.diverged))
+  number, of = SCALES[trained.scale].repetitions, tested(trained, f"A_{varied}")
+  accuracies, diverged = (x.reshape(-1, number).T for x in (of.accuracies, of.diverged))
   return accuracies[~diverged.any(axis=1)]
+
+
+def jackknife(statistic: Callable[..., float], *of: Float[np.ndarray, "repetitions _"]) -> float:
+  """Standard error of a statistic of some arrays, leaving a repetition out of all of them."""
+  repetitions = min(map(len, of))
+  without_each = [statistic(*(np.delete(x, r, axis=0) for x in of)) for r in range(repetitions)]
+  return math.sqrt((repetitions - 1) * np.var(without_each))
 
 
 class Biased(NamedTuple):
@@ -35,7 +62,6 @@ class Biased(NamedTuple):
   correlation: float
   correlation_se: float  # jackknife over repetitions
   worth: float  # independent measures that endlessly many of these are worth, 1/ρ; infinite where ρ is not above 0
-  variance: float  # of one measure within its repetition
   sd_of_means: Float[np.ndarray, " k"]  # over repetitions, of the first 1 to k measures
 
   @property
@@ -52,9 +78,30 @@ def biased(accuracies: Float[np.ndarray, "repetitions k"]) -> Biased:
   """The correlation within repetitions, and what it costs."""
   repetitions, measures = accuracies.shape
   rho = float(stats.average_correlation(accuracies))
-  left_out = [stats.average_correlation(np.delete(accuracies, r, axis=0)) for r in range(repetitions)]
-  se = math.sqrt((repetitions - 1) * np.var(left_out))
   worth = float(stats.equivalent_ideal_size(np.inf, rho)) if rho > 0 else math.inf
   means = np.cumsum(accuracies, axis=1) / np.arange(1, measures + 1)
-  within = float(accuracies.var(axis=1, ddof=1).mean())
-  return Biased(repetitions, measures, rho, se, worth, within, means.std(axis=0, ddof=1))
+  se = jackknife(stats.average_correlation, accuracies)
+  return Biased(repetitions, measures, rho, se, worth, means.std(axis=0, ddof=1))
+
+
+class Ratio(NamedTuple):
+  """Of two variances within repetitions, with its interval of 95 %."""
+
+  value: float
+  low: float
+  high: float
+
+
+def ratio(a: Float[np.ndarray, "repetitions _"], b: Float[np.ndarray, "repetitions _"]) -> Ratio:
+  """Variance within repetitions of `a` over that of `b`; its logarithm ± t SE, by the jackknife over repetitions.
+
+  The interval is of other seeds that repetitions hold, on the same pool. Repetition r of both is left out together. NaN
+  where less than two repetitions of either vary.
+  """
+  variances = [x.var(axis=1, ddof=1) for x in (a, b)]
+  if min(map(np.count_nonzero, variances)) < 2:
+    return Ratio(*(math.nan,) * 3)
+  of, to = (float(v.mean()) for v in variances)
+  se = jackknife(lambda u, v: math.log(u.mean() / v.mean()), *variances)
+  reach = math.exp(scipy.stats.t.ppf(0.975, min(map(len, variances)) - 1) * se)
+  return Ratio(of / to, of / to / reach, of / to * reach)
