@@ -4,6 +4,6 @@ A folder is a Zarr v3 group with a description that is JSON and opaque here, a t
 arrays of what came of each run, and arrays of examples. Runs are written in blocks; a block's record, written last,
 says which runs are done, and nothing else does. See `layout` for what is in a folder.
 
-Modules here import each other and `vmapseeds.mistakes`: they know of no recipe, training, lane or statistic.
-`vmapseeds.results.description` says what a recipe's campaign keeps.
+Modules here import each other, `vmapseeds.mistakes` and `vmapseeds.machine`: they know of no recipe, training, lane or
+statistic. `vmapseeds.results.description` says what a recipe's campaign keeps.
 """

@@ -22,14 +22,16 @@ first axis is of all runs.
 Also there may be claims, `blocks/<k>.claim`, checkpoints in the folder `checkpoints` and a report in `report`.
 
 Folders come from other machines. Arrays hold numbers, so nothing is unpickled, and the folder does not choose how they
-are encoded: of its metadata the description alone is read. Links are refused, which lead out of the folder. Whatever
-else is wrong with a folder is damage, which signatures, checksums and digests show.
+are encoded: of its metadata the description alone is read. Links are refused, which lead out of the folder. Memory is
+asked for before it is taken. Whatever else is wrong with a folder is damage, which signatures, checksums and digests
+show.
 """
 
 import contextlib
 import functools
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +45,7 @@ from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 
+from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS
 from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reached, read, replace, said, strays
@@ -116,9 +119,24 @@ def checked(path: Folder) -> dict[str, Any] | None:
   for stray in strays(path):
     raise Damage(path, stray, "a results folder has files and folders alone: remove it")
   try:
-    return unsigned(root)
-  except (RecursionError, ValueError) as error:
-    raise Damage(path, f"{ROOT} is not as it was written ({error!s:.80})", BACK) from None
+    check_memory(unsigned(root))
+  except Mistake as mistake:
+    raise Damage(path, f"{ROOT} {mistake}", BACK) from None
+  except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    raise Damage(path, f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})", BACK) from None
+  return root
+
+
+def check_memory(root: dict[str, Any]) -> None:
+  """`Mistake` where a described folder has a block, or a runs table, that is larger than the memory that is free."""
+  arrays, memory = root["arrays"], free_host_memory()
+  bytes_of = {name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize for name, a in arrays.items()}
+  for name, about in arrays.items():
+    if bytes_of[name] * (root["block_runs"] if about["dimensions"][:1] == ["run"] else 1) > memory:
+      given = f"has {name} of {about['shape']} in blocks of {root['block_runs']} runs"
+      raise Mistake(f"{given}: larger than free memory")
+  if root["runs"] * sum(bytes_of[name] for name in root["columns"]) > memory:
+    raise Mistake("has a runs table that is larger than free memory")
 
 
 def ours(path: Folder) -> dict[str, Any]:
