@@ -136,8 +136,8 @@ def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
   ("tests", "asked", "message"),
   [
     ({"test": (np.ones((2, 3)), [0, 1])}, "blur", r"the shift 'blur' of inputs \(3,\): give images"),
-    ({"other": (np.ones((2, 3)), [0, 1])}, "blur", "unknown test set 'blur' of 'arrays': choose from train, other$"),
-    ({"test": (np.ones((2, 3)), [0, 1])}, "blur-6", "choose from train, test, or of its shifts from blur, noise, "),
+    ({"other": (np.ones((2, 3)), [0, 1])}, "blur", "unknown test set 'blur': choose one of train, other$"),
+    ({"test": (np.ones((2, 3)), [0, 1])}, "blur-6", "choose one of train, test, blur, noise, .*inversion; did you mean 'blur'"),
     ({"test": (np.ones((2, 3)), [0, 1])}, "inversion-1", "unknown test set 'inversion-1'"),
   ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PyTree, Shaped
 
 from vmapseeds.data import shifts
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, one_of
 
 MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
 
@@ -97,7 +97,7 @@ class Dataset:
   def chosen(self, test_sets: Sequence[str], classes: Sequence[int] | None = None) -> "Dataset":
     """The data set with some of its test sets, or with shifts of `test` (see `data.shifts`), and its classes merged."""
     held = {"train": self.train, **self.tests}
-    wanted(test_sets, held, self.name)
+    wanted(test_sets, held)
 
     def shifted(name: str) -> Examples:
       low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
@@ -138,22 +138,18 @@ def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
   return Examples(inputs, targets.astype(np.int32, copy=False) if targets.dtype.kind in "iu" else targets)
 
 
-def wanted(test_sets: Sequence[str], available: Iterable[str], name: str) -> tuple[str, ...]:
-  """Which of the `available` splits of `name` make `test_sets`: those, and `test` for its shifts. `Mistake` where there
-  is no such test set."""
+def wanted(test_sets: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
+  """Which of the `available` splits make `test_sets`: those, and `test` for its shifts. `Mistake` where none does."""
   available = tuple(available)
   if isinstance(test_sets, str) or not test_sets:
     raise Mistake(f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}")
-  shifted = [given for given in test_sets if given in shifts.SHIFTS and "test" in available and given not in available]
+  shifted = "test" in available
   for given in test_sets:
-    if given not in available and given not in shifted:
-      hint = "; there is no 'test' here, ask for 'validation'" if "validation" in available else ""
-      raise Mistake(f"unknown test set {given!r} of {name!r}: choose from {', '.join(available)}"
-                    + (f", or of its shifts from {', '.join(shifts.NAMES)}" if "test" in available else "")
-                    + (hint if given == "test" else ""))
+    if not (shifted and given in shifts.SHIFTS):
+      one_of("test set", given, [*available, *(shifts.NAMES if shifted else ())])
   if len(set(test_sets)) < len(test_sets):
     raise Mistake(f"test_sets is {', '.join(test_sets)}: name each set once")
-  return tuple(dict.fromkeys("test" if given in shifted else given for given in test_sets))
+  return tuple(dict.fromkeys(given if given in available else "test" for given in test_sets))
 
 
 def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
@@ -185,9 +181,5 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
                     "keep a class that it has")
     return Examples(examples.inputs[keep], labels[keep])
 
-  return Dataset(
-    name=dataset.name,
-    train=renamed(dataset.train, "train"),
-    tests={name: renamed(examples, name) for name, examples in dataset.tests.items()},
-    num_classes=len(kept),
-  )
+  tests = {name: renamed(examples, name) for name, examples in dataset.tests.items()}
+  return replace(dataset, train=renamed(dataset.train, "train"), tests=tests, num_classes=len(kept))

@@ -83,10 +83,8 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
 def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
   """The raw (images, labels) of `train` and of the wanted test sets."""
   advice = "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
-  if not os.path.exists(path):
-    raise Mistake(f"no such file {path!r}: {advice}")
   if not os.path.isfile(path):
-    raise Mistake(f"{path!r} is {'a folder' if os.path.isdir(path) else 'a pipe or a device'}: {advice}")
+    raise Mistake(f"no such file {path!r}: {advice}")
   try:
     with open(path, "rb") as stream:  # A file that np.load opens stays open when it is no zip.
       file = np.load(stream, allow_pickle=False)
@@ -95,7 +93,7 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
       if "train" not in splits:
         held = ", ".join(keys) or "nothing by name"
         raise Mistake(f"{path!r} lacks x_train and y_train, it holds {held}: {advice}")
-      test_sets = wanted(test_sets, splits, path)
+      test_sets = wanted(test_sets, splits)
       splits = dict.fromkeys(("train", *test_sets))
       check_room(file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path)
       # A member that is no array comes as bytes.

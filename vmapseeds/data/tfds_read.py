@@ -43,7 +43,7 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   splits = tuple(builder.info.splits)
   if "train" not in splits:
     raise Mistake(f"data set {name!r} has no 'train' set, only {', '.join(splits)}: choose another data set")
-  test_sets = wanted(test_sets, splits, name)
+  test_sets = wanted(test_sets, splits)
   num_classes = builder.info.features["label"].num_classes
   sets = {}
   for split in dict.fromkeys(("train", *test_sets)):
