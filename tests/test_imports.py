@@ -323,7 +323,7 @@ def write_npz(path):
   ("write", "message"),
   [
     (lambda path: None, "is no file: give a .npy file"),
-    (lambda path: path.mkdir(), "is a folder: give a .npy file"),
+    (lambda path: path.mkdir(), "is no file: give a .npy file"),
     (lambda path: path.touch(), "cannot be read (EOF"),
     (write_text, "cannot be read (EOF"),
     (write_pickle, "cannot be read (the magic string is not correct"),

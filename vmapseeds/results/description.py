@@ -141,14 +141,14 @@ def check_same(results: Results, task: Task, runs: Runs, given: dict[str, Any], 
   return mixed
 
 
-def check_alike(
-  results: Results, given: dict[str, Any], force_mixed: bool, other: str, use: str
-) -> list[str]:
+def check_alike(results: Results, given: dict[str, Any], force_mixed: bool, other: str, use: str) -> list[str]:
   """The same of what a description says, whatever the runs are. A mistake begins with `other` and ends with `use`."""
   stored, mixed = results.root, []
   force, begun = f"{use}, or --force-mixed", results.done.any()
   if difference := differences(stored, given):
-    same_task = "dataset" in fields_of(stored["recipe"]) and same_data(stored, given)
+    theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
+    same_data = all(theirs.get(name) == mine.get(name) for name in ("dataset", "test_sets", "classes"))
+    same_task = "dataset" in theirs and same_data
     if not (force_mixed and same_task):
       raise Mistake(f"{other}: its recipe and this one differ in {difference}; {force if same_task else use}")
     mixed.append("recipe")
@@ -176,12 +176,6 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
   names = dict.fromkeys((*theirs, *mine))
   pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
   return "; ".join(f"{name}: {told(a)}, {told(b)}" for name, a, b in pairs if a != b)
-
-
-def same_data(stored: dict[str, Any], given: dict[str, Any]) -> bool:
-  """Whether two recipes train on the same data and test on the same sets."""
-  theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
-  return all(theirs.get(name) == mine.get(name) for name in ("dataset", "test_sets", "classes"))
 
 
 def told(value: Any) -> str:

@@ -151,13 +151,11 @@ class Source:
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
   """The array of a `.npy` file, read as it is used. Pickled objects are never loaded."""
   remedy = "give a .npy file, as np.save writes one array"
+  if not os.path.isfile(file):
+    raise Mistake(f"{file} is no file: {remedy}")
   try:
-    if not file.is_file():
-      raise Mistake(f"{file} is {'a folder' if file.is_dir() else 'no file'}: {remedy}")
     with np.errstate(over="raise"):  # by sizes of a broken header
       return np.lib.format.open_memmap(file, mode="r")
-  except Mistake:
-    raise
   except Exception as error:  # of many kinds, where there is no header or a broken one
     raise Mistake(f"{file} cannot be read ({said(error)}): {remedy}") from None
 

@@ -19,7 +19,7 @@ from vmapseeds.results.description import CONDITIONS, MIXED
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.folders import check_empty, made
 from vmapseeds.store.layout import Damage, object_path
-from vmapseeds.store.results import Results
+from vmapseeds.store.results import Results, stop_of
 from vmapseeds.training.runs import Runs
 
 
@@ -145,7 +145,7 @@ def check_block(
   writes = source.record(block)
   for object, fault in source.faults(block, writes).items():
     raise Damage(source.path, f"{object} {fault}")
-  mine = np.arange(source.rows(block).start, writes[-1]["rows"][1] if writes else 0)
+  mine = np.arange(source.rows(block).start, stop_of(writes))
   for other in np.unique(origin[rows[mine], 0]):
     again = mine[origin[rows[mine], 0] == other] if other != s else []
     for name in source.outputs if len(again) else ():

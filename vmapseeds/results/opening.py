@@ -100,9 +100,7 @@ def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
   return kept.predictions.values != kept.labels.values.astype(kept.predictions.dtype)
 
 
-def prediction_blocks(
-  results: xr.Dataset | Folder, runs: int = 4096
-) -> Iterator[Int[np.ndarray, "runs examples"]]:
+def prediction_blocks(results: xr.Dataset | Folder, runs: int = 4096) -> Iterator[Int[np.ndarray, "runs examples"]]:
   """The predictions of the runs that did not diverge, so many runs at a time, for `stats.tally_blocks`.
 
   Raises:
@@ -117,9 +115,7 @@ def prediction_blocks(
     yield results.predictions.isel(run=kept[start : start + runs]).values
 
 
-def tally(
-  results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False
-) -> stats.Tallies:
+def tally(results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False) -> stats.Tallies:
   """The tallies of the runs that did not diverge: those that a campaign has stored, else counted from predictions.
 
   Both are equal, whatever the blocks and devices. Stored ones are of all runs of a folder.
