@@ -92,7 +92,7 @@ def test_paired_row_by_row_and_not_at_all(tmp_path):
   assert decision.probability == stats.probability_of_outperforming(A, B, paired=False)
   with pytest.raises(Mistake, match=r"has 8 finished runs and .*short 3: to pair them row by row, give as many"):
     said(a, folder(tmp_path / "short", B[:3]), paired=True)
-  with pytest.raises(Mistake, match="have no row that is finished and diverged in neither"):
+  with pytest.raises(Mistake, match="e has no finished pairs of which neither diverged, with"):
     said(folder(tmp_path / "e", [0.5], diverged=[0]), folder(tmp_path / "f", [0.5]), paired=True)
 
 

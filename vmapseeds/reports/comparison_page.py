@@ -58,12 +58,8 @@ def compare(
   names = tuple(", ".join(filter(None, [str(of), groups.named(values or {}), after])) for of, values, _ in sides)
   if not np.array_equal(*(r.get("original_labels", r.labels).values for r in results)):
     raise Mistake(f"{names[0]} and {names[1]} were tested on different examples: compare results of one test set")
-  if paired:
-    matching = "rows of the same number"
-    ours, theirs = _rows(results, names)
-  else:
-    (ours, theirs), matching = _by_seeds([_finished(r, f) for r, f in zip(results, names, strict=True)], paired)
-  accuracies = (ours, theirs)
+  accuracies, matching = _accuracies(results, names, paired)
+  ours, theirs = accuracies
   key = None if matching else jax.random.key(0)
   decision = stats.decide(ours, theirs, gamma=gamma, paired=bool(matching), key=key)
 
@@ -71,7 +67,7 @@ def compare(
     ("results", *names),
     ("runs compared", *(f"{len(x)}" for x in accuracies)),
     ("mean accuracy", *(f"{x.mean():.3%}" for x in accuracies)),
-    ("standard deviation", *(_sd(x) for x in accuracies)),
+    ("standard deviation", *(f"{x.std(ddof=1):.3%}" if len(x) > 1 else "needs two runs" for x in accuracies)),
   ]
   table = Table("", "A", "B")
   for row in rows:
@@ -148,12 +144,9 @@ def _spread(a: np.ndarray, b: np.ndarray, paired: bool) -> Iterator[str]:
     yield f"Variance of A over that of B: {ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to {ratio.high:.2f} ({law})."
   p_a, p_b = (float(stats.normality(x).p_value) for x in (a, b))
   if not np.isnan([p_a, p_b]).any():
-    not_normal = [name for name, p in (("A", p_a), ("B", p_b)) if p < 0.05]
-    verdict = (
-      f"the accuracies of {' and '.join(not_normal)} are not normal, which the intervals of variances allow for"
-      if not_normal
-      else "no sign that accuracies are not normal"
-    )
+    verdict = "no sign that accuracies are not normal"
+    if not_normal := " and ".join(name for name, p in (("A", p_a), ("B", p_b)) if p < 0.05):
+      verdict = f"the accuracies of {not_normal} are not normal, which the intervals of variances allow for"
     yield f"Shapiro-Wilk: p {p_text(p_a)} for A and p {p_text(p_b)} for B; {verdict}."
 
 
@@ -216,42 +209,36 @@ def _record(accuracy: np.ndarray, folder: Folder, where: Where) -> dict[str, Any
   }  # fmt: skip
 
 
-def _rows(results: Sequence[xr.Dataset], folders: Sequence[Folder]) -> list[np.ndarray]:
-  """Accuracies of the rows that diverged in neither."""
-  numbers = [r.sizes["run"] for r in results]
-  if numbers[0] != numbers[1]:
-    raise Mistake(
-      f"{folders[0]} has {numbers[0]} finished runs and {folders[1]} {numbers[1]}: to pair them row by row, give as "
-      "many of each"
-    )
-  kept = ~(results[0].diverged.values | results[1].diverged.values)
-  if not kept.any():
-    raise Mistake(f"{folders[0]} and {folders[1]} have no row that is finished and diverged in neither")
-  return [r.accuracy.values[kept] for r in results]
-
-
-def _by_seeds(results: Sequence[xr.Dataset], paired: bool | None) -> tuple[list[np.ndarray], str]:
-  """Accuracies, those of the same seeds side by side, and what they have in common: nothing where all are taken."""
-  names, others = ([name for name in map(str, r.variables) if name.startswith("seed_")] for r in results)
-  if paired is None and names and names == others:
-    a, b = (r[["accuracy", *names]].to_dataframe() for r in results)
+def _accuracies(
+  results: Sequence[xr.Dataset], folders: Sequence[str], paired: bool | None
+) -> tuple[list[np.ndarray], str]:
+  """Accuracies of the runs that did not diverge, and what they have in common where they are pairs, side by side."""
+  kept = [~r.diverged.values for r in results]
+  if paired:
+    numbers = [len(alive) for alive in kept]
+    if numbers[0] != numbers[1]:
+      raise Mistake(
+        f"{folders[0]} has {numbers[0]} finished runs and {folders[1]} {numbers[1]}: to pair them row by row, give as "
+        "many of each"
+      )
+    kept = [kept[0] & kept[1]] * 2
+  for folder, alive in zip(folders, kept, strict=True):
+    if not alive.any():
+      which = f"pairs of which neither diverged, with {folders[1]}" if paired else "runs that did not diverge"
+      raise Mistake(f"{folder} has no finished {which}: train some first")
+  a, b = (r.isel(run=np.flatnonzero(alive)) for r, alive in zip(results, kept, strict=True))
+  accuracies = [a.accuracy.values, b.accuracy.values]
+  if paired is not None:
+    return accuracies, "rows of the same number" if paired else ""
+  names, others = ([f"seed_{source}" for source in groups.seeds_of(r)] for r in (a, b))
+  if names and names == others:
+    a, b = (r[["accuracy", *names]].to_dataframe() for r in (a, b))
     # Seeds that repeat (a sweep) do not say which run belongs to which.
     repeated = a.duplicated(names).any() or b.duplicated(names).any()
     # A few common seeds, such as the first runs of which another source varies each, would leave out the others.
     if not repeated and 2 * len(both := a.merge(b, on=names)) > min(len(a), len(b)):
       return [both.accuracy_x.values, both.accuracy_y.values], "the same seeds"
-  return [r.accuracy.values for r in results], ""
-
-
-def _finished(results: xr.Dataset, folder: Folder) -> xr.Dataset:
-  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  if not kept.sizes["run"]:
-    raise Mistake(f"{folder} has no finished runs that did not diverge: train some first")
-  return kept
-
-
-def _sd(accuracy: np.ndarray) -> str:
-  return f"{accuracy.std(ddof=1):.3%}" if len(accuracy) > 1 else "needs two runs"
+  return accuracies, ""
 
 
 def _points(fraction: float | np.ndarray) -> str:

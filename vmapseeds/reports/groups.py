@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Integer
 
 from vmapseeds.mistakes import Mistake, one_of
 
@@ -30,6 +31,12 @@ def columns(results: xr.Dataset) -> list[str]:
 def _is_drawn(column: str) -> bool:
   """Whether runs of different values are repeats of one another: seeds, and the networks that they start from."""
   return column.startswith("seed_") or column == "start"
+
+
+def seeds_of(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
+  """The seeds of the runs, by the sources of randomness that they are of."""
+  names = (name for name in map(str, results.variables) if name.startswith("seed_"))
+  return {name.removeprefix("seed_"): results[name].values for name in names}
 
 
 def values_of(results: xr.Dataset, name: str) -> list[Value]:

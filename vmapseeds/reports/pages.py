@@ -22,9 +22,7 @@ TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
   undefined=jinja2.StrictUndefined,
 )  # fmt: skip
-TEMPLATES.globals |= {
-  "groups": GROUPS, "show": show, "show_error": show_error, "show_interval": show_interval,
-}  # fmt: skip
+TEMPLATES.globals |= {"groups": GROUPS, "show": show, "show_error": show_error, "show_interval": show_interval}
 
 
 class Figure(NamedTuple):

@@ -107,9 +107,7 @@ def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scala
   return finish(ax, "accuracy on even test examples (%)", "accuracy on odd test examples (%)", above=1)
 
 
-def disagreement_histogram(
-  groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
-) -> Axes:
+def disagreement_histogram(groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None) -> Axes:
   """How many predictions two runs differ in, over pairs of runs, group beside group.
 
   Jordan 2024, appendix D.2: pairs with equal seeds of which one was poked, beside pairs of distinct seeds.

@@ -77,13 +77,12 @@ def report(
   folders = [folders] if isinstance(folders, Folder) else list(folders)
   if not folders:
     raise Mistake("no results folder given: give one or more that `vmapseeds train` or `import` made")
-  names = _names(folders)
-  alone = len(folders) == 1
+  names = _names(folders) if len(folders) > 1 else [""]
   reported = []
   for folder, name in zip(folders, names, strict=True):
     results = _open(folder, test_set, epoch, by, where)
-    above = place(folder) / "report" if out is None else place(out) / ("" if alone else name)
-    reported.append(_parts(results, folder, "" if alone else name, above, by, where, test_set))
+    above = place(folder) / "report" if out is None else place(out) / name
+    reported.append(_parts(results, folder, name, above, by, where, test_set))
   for parts, lost in reported:
     for _, out_of, of, summary in parts:
       page = pages.write_page(out_of, "report", "report", figures(of, summary), summary, **context(summary))
@@ -93,7 +92,7 @@ def report(
       console.print(terminal_table(summary))
       _print_notes(summary["warnings"], page, console)
   parts = [part for parts, _ in reported for part in parts]
-  if not alone:
+  if len(folders) > 1:
     top = place(folders[0]) / "report" / "side_by_side" if out is None else place(out)
     _side_by_side(parts, [note for _, lost in reported for note in lost], top, console)
   return [part.summary for part in parts]

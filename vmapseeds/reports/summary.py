@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -83,7 +83,6 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
   numbers |= pair_statistics(tallies)
   if "logits" in kept and num_classes == 2 and tallies.runs > 1:
     numbers |= gap_statistics(gaps(kept))
-  order = list(GROUPS)
   settings = json.loads(results.attrs["recipe"])
   known = {*settings, *settings.get("values", {})}
   values = {name: groups.values_of(kept, name) for name in groups.columns(kept) if name in known}
@@ -94,16 +93,16 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     "test_set": test_set,
     "epoch": results.attrs.get("epoch"),
     **{name: results.attrs[name] for name in ("device_kind", "lane_width", "lowering", "versions")},
-    "varied": _varied(kept),
+    "varied": [source for source, seeds in groups.seeds_of(kept).items() if (seeds != seeds[0]).any()],
     "pooled": [*groups.swept(kept), *["label_map"] * (not pooled)],
     "runs": tallies.runs,
     "diverged": diverged,
     "examples": tallies.examples,
     "classes": num_classes,
     "summary": _in_short(numbers, tallies.runs),
-    "warnings": _warnings(kept, diverged, numbers, mixed_labels=not pooled) + [UNREAD] * (predictions is None),
+    "warnings": [*_warnings(kept, diverged, numbers, pooled), *[UNREAD] * (predictions is None)],
     "pairs": _pairs(tallies),
-    "statistics": dict(sorted(numbers.items(), key=lambda item: order.index(item[1]["group"]))),
+    "statistics": dict(sorted(numbers.items(), key=lambda item: [*GROUPS].index(item[1]["group"]))),
   }
 
 
@@ -156,12 +155,11 @@ def error_statistics(
   correlation = tallies.split_correlation()
   p_value = stats.correlation_p_value(correlation, runs)
   gain = tallies.top_fraction_gain().mean if runs > 1 else math.nan
-  of_gain = tallies.top_fraction_gain_bootstrap(key=jax.random.key(0)) if runs > 1 and n > 1 else None
+  of_gain = tallies.top_fraction_gain_bootstrap(key=jax.random.key(0)) if runs > 1 else None
   needed = tallies.runs_for_precision(PRECISION)
   # Of one type: comparing two is many times slower.
   wrong = None if predictions is None else predictions != tallies.labels.astype(predictions.dtype)
   independent_se = math.nan if wrong is None else stats.independent_errors_variance_se(wrong)
-  normal = stats.normality(accuracy) if runs > 2 else None
   return {
     "mean_accuracy": _statistic(
       "accuracy", "mean accuracy", "fraction", "A run has {} of the test examples right on average.",
@@ -192,7 +190,7 @@ def error_statistics(
       "accuracy", "p of normality", "p",
       "Accuracies of normal runs would look this far from normal or farther with probability {}.",
       "p-value of the Shapiro-Wilk test of the runs' accuracies (Bouthillier 2021, figure G.3).",
-      None if normal is None else normal.p_value,
+      stats.normality(accuracy).p_value,
     ),
     "independent_errors_sd": _root_of(
       "variance", "sd if errors were independent",
@@ -251,22 +249,18 @@ def error_statistics(
 
 
 def _calibration(error: Any, error_se: Any, n: int, num_classes: int, runs: int) -> Statistic:
-  variance = stats.calibration_variance_bound(error, n, num_classes)
-  se = error_se / (n * num_classes)
-  if num_classes == 2:
-    return _root_of(
-      "variance", "sd predicted by calibration",
-      "If the runs' votes are calibrated, runs must differ by a standard deviation of about {} on such test sets.",
-      "√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2024, equation 6).",
-      variance, se, runs,
-    )  # fmt: skip
-  return _root_of(
-    "variance", "least sd by calibration",
-    "If the runs' votes are calibrated, runs must differ by a standard deviation of at least {} on such test sets.",
+  label, about = "least sd by calibration", "at least"
+  definition = (
     "√(err/(nk)) for k classes and a class-wise calibrated ensemble, a lower bound on average over test sets "
-    "(Jordan 2024, theorem 4).",
-    variance, se, runs,
-  )  # fmt: skip
+    "(Jordan 2024, theorem 4)."
+  )
+  if num_classes == 2:
+    label, about = "sd predicted by calibration", "about"
+    definition = "√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2024, equation 6)."
+  sd = f"a standard deviation of {about} {{}} on such test sets"
+  reading = f"If the runs' votes are calibrated, runs must differ by {sd}."
+  variance, se = stats.calibration_variance_bound(error, n, num_classes), error_se / (n * num_classes)
+  return _root_of("variance", label, reading, definition, variance, se, runs)
 
 
 def vote_statistics(
@@ -396,12 +390,13 @@ def _statistic(
     reading, se = undefined, None
   else:
     reading = reading.format(show(value, None, unit))
-  interval = low is not None and high is not None
-  if interval:
+  if low is None or high is None:
+    low = high = None
+    over = None if se is None else over
+  else:
     reading = f"{reading[:-1]} (95 %: {show_interval(low, high, unit)})."
   return {
-    "group": group, "label": label, "value": value, "se": se, "low": low if interval else None,
-    "high": high if interval else None, "over": over if interval or se is not None else None, "unit": unit,
+    "group": group, "label": label, "value": value, "se": se, "low": low, "high": high, "over": over, "unit": unit,
     "definition": definition, "reading": reading,
   }  # fmt: skip
 
@@ -424,51 +419,40 @@ def p_text(value: Any) -> str:
 # What the results are of.
 
 
-def _varied(kept: xr.Dataset) -> list[str]:
-  seeds = {n.removeprefix("seed_"): kept[n].values for n in map(str, kept.variables) if n.startswith("seed_")}
-  return [source for source, column in seeds.items() if (column != column[0]).any()]
-
-
-def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic], *, mixed_labels: bool) -> list[str]:
+def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic], pooled: bool) -> Iterator[str]:
   """What a reader must know before believing the numbers, a sentence each."""
   runs = kept.sizes["run"]
-  variance = numbers["distribution_variance"]
-  swept = groups.swept(kept)
-  seeds = [kept[name].values for name in map(str, kept.variables) if name.startswith("seed_")]
-  found = []
+  variance, sd = numbers["distribution_variance"], numbers["sd_accuracy"]
   if diverged:
-    found.append(f"{run_count(diverged)} diverged and {'is' if diverged == 1 else 'are'} left out of every statistic.")
+    yield f"{run_count(diverged)} diverged and {'is' if diverged == 1 else 'are'} left out of every statistic."
   if runs == 1:
-    found.append("One run says nothing about variance between runs: train more with --runs.")
+    yield "One run says nothing about variance between runs: train more with --runs."
   elif runs < FEW_RUNS:
-    sd = numbers["sd_accuracy"]
     known = f"is known to about ±{100 * sd['se'] / sd['value']:.0f} %" if sd["se"] else "may be anything"
-    found.append(f"With only {runs} runs the standard deviation {known}.")
-    found.append(
-      f"The papers' plug-in variances would come out {100 / runs:.0f} % low with {runs} runs; those here are unbiased."
-    )
+    yield f"With only {runs} runs the standard deviation {known}."
+    low = f"{100 / runs:.0f} % low with {runs} runs"
+    yield f"The papers' plug-in variances would come out {low}; those here are unbiased."
   if variance["low"] is not None and variance["low"] <= 0 <= variance["high"]:
-    found.append("The distribution-wise variance may be 0: its interval holds it.")
-  kurtosis = scipy.stats.kurtosis(kept.accuracy.values) if numbers["sd_accuracy"]["value"] else 0.0
+    yield "The distribution-wise variance may be 0: its interval holds it."
+  kurtosis = scipy.stats.kurtosis(kept.accuracy.values) if sd["value"] else 0.0
   if kurtosis > LONG_TAIL and runs < RUNS_FOR_LONG_TAILS:
-    found.append(
+    yield (
       f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below {RUNS_FOR_LONG_TAILS} runs the 95 % "
       "intervals of variances then hold in about 92 %."
     )
   if numbers.get("dependent_pairs", {}).get("value") and runs < RUNS_FOR_PAIRS:
-    found.append(
-      f"Pairs of examples pass 0.02 by chance below about {RUNS_FOR_PAIRS} runs: with {runs} their number says little."
-    )
-  if mixed_labels:
-    found.append(
+    chance = f"by chance below about {RUNS_FOR_PAIRS} runs"
+    yield f"Pairs of examples pass 0.02 {chance}: with {runs} their number says little."
+  if not pooled:
+    yield (
       "Label maps differ between runs, so votes cannot be pooled and the statistics over predictions are left out; the "
       "spread of accuracy includes differences between the tasks."
     )
-  if swept:
-    found.append(f"The spread between runs includes the effect of {' and '.join(swept)}, varied between them.")
-  if seeds and len(np.unique(np.stack(seeds, axis=1), axis=0)) < runs:
-    found.append("Some runs share all their seeds: they are not independent, and standard errors are too small.")
-  return found
+  if swept := groups.swept(kept):
+    yield f"The spread between runs includes the effect of {' and '.join(swept)}, varied between them."
+  seeds = [*groups.seeds_of(kept).values()]
+  if seeds and np.unique(seeds, axis=1).shape[1] < runs:
+    yield "Some runs share all their seeds: they are not independent, and standard errors are too small."
 
 
 def _in_short(numbers: Mapping[str, Statistic], runs: int) -> str:
@@ -489,9 +473,8 @@ def _in_short(numbers: Mapping[str, Statistic], runs: int) -> str:
 
 # Numbers as text.
 
-SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")} | dict.fromkeys(
-  ("correlation", "number", "count", "p"), (1, "")
-)
+NO_SCALE = (1, "")
+SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
 
 
 def show(value: float | None, se: float | None, unit: str) -> str:
@@ -507,7 +490,7 @@ def show(value: float | None, se: float | None, unit: str) -> str:
   """
   if value is None:
     return "n/a"
-  scale, sign = SCALES[unit]
+  scale, sign = SCALES.get(unit, NO_SCALE)
   value *= scale
   if unit == "p":
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
@@ -526,7 +509,7 @@ def show_error(se: float | None, unit: str) -> str:
   """
   if not se:
     return ""
-  scale, sign = SCALES[unit]
+  scale, sign = SCALES.get(unit, NO_SCALE)
   return f"± {scale * se:.{_places(scale * se, 2)}f}{sign}"
 
 
@@ -538,7 +521,7 @@ def show_interval(low: float | None, high: float | None, unit: str) -> str:
   """
   if low is None or high is None:
     return ""
-  scale, sign = SCALES[unit]
+  scale, sign = SCALES.get(unit, NO_SCALE)
   low, high = scale * low, scale * high
   places = _places(high - low, 2)
   return f"{low:.{places}f} to {high:.{places}f}{sign}"
