@@ -34,15 +34,15 @@ def run(capsys, *argv):
 
 def given(*argv):
   """What a command is called with."""
-  return cli.parse(cli.COMMANDS, argv).keywords
+  return cli.parse(cli.called(cli.COMMANDS[argv[0]]), argv[1:]).keywords
 
 
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    ([], "Expected one of {demo, train, work, verify, replay, merge, import, report, compare, recipes, bench}"),
+    ([], "unknown command '': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench"),
     (["trian"], "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench; did you mean 'train'?"),
-    (["train"], "error: Required options; Missing from vmapseeds train: RECIPE"),
+    (["train"], "error: Missing from vmapseeds train: RECIPE"),
     (["train", "digits_cnn"], "--out DIR"),
     (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
     (["train", "digits_cnn", "--out", "{}", "--runs", "0"], "runs is 0: give a whole number of at least 1"),
@@ -51,9 +51,9 @@ def given(*argv):
     (["bench", "digits_cnn", "--widths", "1", "wide"], "error: --widths is '1', 'wide': give a whole number"),
     (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
     (["bench", "digits_cnn", "--set", "batch_size=100000000"], "batch_size 100000000 with 1000 training examples"),
-    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "unknown flag of train '--rums': choose one of --out, "),
+    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "error: Unrecognized options: --rums, 3; Perhaps you meant: --runs N number of runs"),
     # `replay` has a flag --run: this is about train all the same.
-    (["train", "digits_cnn", "--out", "{}", "--run", "3"], "did you mean '--runs'?"),
+    (["train", "digits_cnn", "--out", "{}", "--run", "3"], "Unrecognized options: --run, 3; Perhaps you meant: --most-runs N with --until, the most runs to train (default: 100000) --runs N"),
     (["train", "digits_cnn", "--out", "{}", "--vary", "ordr"], "unknown source of randomness 'ordr'"),
     (["train", "digits_cnn", "--out", "{}", "--set", "epochs"], "--set epochs: write FIELD=VALUE"),
     (["train", "digits_cnn", "--out", "{}", "--set", "epoch=1"], "did you mean 'epochs'?"),

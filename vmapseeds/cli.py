@@ -4,7 +4,6 @@ import collections
 import contextlib
 import functools
 import io
-import operator
 import os
 import re
 import shutil
@@ -18,7 +17,8 @@ from typing import Annotated, Any
 from unittest import mock
 
 import tyro
-from tyro.conf import OmitArgPrefixes, Positional, arg, subcommand
+from tyro.conf import OmitArgPrefixes, Positional, arg
+from tyro.extras import subcommand_cli_from_dict
 
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
@@ -26,6 +26,8 @@ from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
 Folder = Annotated[str, arg(metavar="DIR")]
+Folders = Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
+Count = Annotated[int, arg(metavar="N")]
 Name = Annotated[str, arg(metavar="NAME")]
 Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
 Settings = Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")]
@@ -33,7 +35,7 @@ Epoch = Annotated[int | None, hint("N", "the end of the training")]
 Dataset = Annotated[str | None, hint("PATH", "where they were")]
 
 
-def demo(out: Folder = "results/demo", runs: Annotated[int, arg(metavar="N")] = 256) -> None:
+def demo(out: Folder = "results/demo", runs: Count = 256) -> None:
   """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute to a minute on two idle CPU cores.
 
   Args:
@@ -60,10 +62,10 @@ def train(
   recipe: Recipe,
   *,
   out: Folder,
-  runs: Annotated[int, arg(metavar="N")] = 256,
-  first_seed: Annotated[int, arg(metavar="N")] = 0,
+  runs: Count = 256,
+  first_seed: Count = 0,
   until: Annotated[str | None, hint("'NAME rel X%'", "no more than --runs")] = None,
-  most_runs: Annotated[int, arg(metavar="N")] = 100_000,
+  most_runs: Count = 100_000,
   vary: Annotated[tuple[str, ...], hint("SOURCE", "all vary")] = (),
   sweep: Annotated[tuple[str, ...], hint("NAME=X,Y", "none")] = (),
   subset: Annotated[int | None, hint("N", "all")] = None,
@@ -211,7 +213,7 @@ def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
   print(f"sound: {verdict.done} of {verdict.runs} runs are done in {folder}")
 
 
-def replay(folder: Positional[Folder], *, run: Annotated[int, arg(metavar="N")], dataset: Dataset = None) -> None:
+def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -> None:
   """Trains one run again and says whether its predictions agree bit for bit. Exit status 1 if they do not.
 
   Args:
@@ -233,13 +235,7 @@ def replay(folder: Positional[Folder], *, run: Annotated[int, arg(metavar="N")],
     sys.exit(1)
 
 
-def merge(
-  folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")],
-  *,
-  out: Folder,
-  force_mixed: bool = False,
-  quiet: bool = False,
-) -> None:
+def merge(folders: Folders, *, out: Folder, force_mixed: bool = False, quiet: bool = False) -> None:
   """Makes one results folder of several whose runs were trained apart. The runs keep the order of the folders.
 
   Args:
@@ -294,7 +290,7 @@ def import_runs(
 
 
 def report(
-  folders: Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")] = (),
+  folders: Folders = (),
   *,
   by: Annotated[tuple[str, ...], hint("COLUMN", "all that are swept")] = (),
   where: Annotated[tuple[str, ...], hint("COLUMN=NUMBER", "all runs")] = (),
@@ -408,7 +404,7 @@ def bench(
     json.write_text(dumps(record, indent=1) + "\n", "utf-8")
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., Any]] = {
   "demo": demo, "train": train, "work": work, "verify": verify, "replay": replay, "merge": merge,
   "import": import_runs, "report": report, "compare": compare, "recipes": recipes, "bench": bench,
 }  # fmt: skip
@@ -466,11 +462,21 @@ def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
   return found
 
 
-def parse(target: Any, argv: Sequence[str] | None = None, **words: str) -> Any:
-  """`argv` parsed as `target`, a dataclass or functions by the names of commands; a misfit becomes a `Mistake`.
+def called(command: Callable[..., Any]) -> Callable[..., functools.partial]:
+  """A command for `parse` that returns the call, so that its errors are not taken for those of flags."""
 
-  Of a command it returns the call, to be made. A flag of several values may be given several times. tyro would take the
-  last and drop the others. `words` are `prog` and `description` of the help.
+  @functools.wraps(command)
+  def call(**given: Any) -> functools.partial:
+    return functools.partial(command, **given)
+
+  return call
+
+
+def parse(target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str) -> Any:
+  """`argv` parsed as `target`, a dataclass or `called` of a command; a misfit becomes a `Mistake`.
+
+  A flag of several values may be given several times. tyro would take the last and drop the others. `words` are `prog`
+  and `description` of the help.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   for given in argv:
@@ -480,7 +486,7 @@ def parse(target: Any, argv: Sequence[str] | None = None, **words: str) -> Any:
   parsed = _parsed(target, argv, **words)
   flags = collections.Counter(_flag(word) for word in argv if word.startswith("--"))
   repeated = {flag: times for flag, times in flags.items() if times > 1}
-  fields = getattr(parsed, "keywords", None) or vars(parsed)
+  fields = parsed.keywords if isinstance(parsed, functools.partial) else vars(parsed)
   for flag, times in repeated.items():
     if not isinstance(fields.get(flag[2:].replace("-", "_")), tuple | bool):
       raise Mistake(f"{flag} is given {times} times: give it once")
@@ -504,31 +510,13 @@ def _collected(argv: list[str]) -> list[str]:
   return [word for group in groups.values() for word in group]
 
 
-def _tyro(target: Any, argv: Sequence[str], **words: Any) -> Any:
-  kind: Any = target
-  if isinstance(target, dict):
-    commands = (Annotated[Any, subcommand(name, constructor=_call(made))] for name, made in target.items())
-    kind = functools.reduce(operator.or_, commands)
-  return tyro.cli(kind, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words)
-
-
-def _call(command: Callable[..., None]) -> Callable[..., functools.partial]:
-  """What has a command's flags and returns the call, so that its errors are not taken for those of flags."""
-
-  @functools.wraps(command)
-  def call(**given: Any) -> functools.partial:
-    return functools.partial(command, **given)
-
-  return call
-
-
-def _parsed(target: Any, argv: list[str], **words: Any) -> Any:
+def _parsed(target: Callable[..., Any], argv: list[str], **words: Any) -> Any:
   said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help may be wrapped.
   wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
   try:
     with contextlib.redirect_stderr(said), mock.patch.dict(os.environ, wide):
-      return _tyro(target, argv, **words)
+      return tyro.cli(target, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words)
   except SystemExit as end:
     if not end.code:
       raise
@@ -542,17 +530,7 @@ def _parsed(target: Any, argv: list[str], **words: Any) -> Any:
   value = re.search(r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", said.getvalue())
   if flag and value:
     raise Mistake(f"{flag[1]} is {value[1]}: give a {'' if 'to float' in said.getvalue() else 'whole '}number")
-  if unknown := re.search(r"Unrecognized[\w ]* options:[│\s]*([^\s,]+)", said.getvalue()):
-    command = argv[: isinstance(target, dict)]
-    if command:
-      one_of("command", argv[0], target)
-    if unknown[1].startswith("-"):
-      with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
-        _tyro(target, [*command, "--help"], **words)
-      flags = re.findall(r"^[│ ]*(--\w[\w-]*)", shown.getvalue(), re.MULTILINE)
-      one_of(" of ".join(["flag", *command]), unknown[1], flags)
-    raise Mistake(f"{' '.join([*command, 'takes'])} no further value {unknown[1]!r}: leave it out")
-  parts = re.split("[─-]{4,}", re.sub("[│╭╮╰╯]─?", " ", said.getvalue()))
+  _, *parts = re.split("[─-]{4,}", re.sub("[│╭╮╰╯]", " ", said.getvalue()).lstrip(" ─"))
   raise Mistake("; ".join(filter(None, (" ".join(part.split()) for part in parts))))
 
 
@@ -593,7 +571,12 @@ def main(argv: Sequence[str] | None = None) -> None:
       sys.path.insert(0, here)  # `package.module:name` may be there, as with `python -m`
     if argv == ["--version"]:
       return print(f"vmapseeds {vmapseeds.__version__}")
-    parse(COMMANDS, argv, prog="vmapseeds", description=f"{vmapseeds.__doc__} --version says which this is.")()
+    if {*argv[:1]} & {"-h", "--help"}:
+      said = f"{vmapseeds.__doc__} --version says which this is."
+      return subcommand_cli_from_dict(COMMANDS, prog="vmapseeds", description=said, args=argv[:1])
+    name = argv[0] if argv else ""
+    one_of("command", name, COMMANDS)
+    parse(called(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
 
 
 if __name__ == "__main__":
