@@ -116,13 +116,13 @@ def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padd
   ],
 )
 def test_many_channels_equal_xla(images, spatial, channels, kernel, stride, padding):
-  """By Winograd's transforms, but for the kernel gradient of a strided convolution, which is one of each phase."""
+  """By Winograd's transforms, but for the kernel gradient of a strided convolution."""
   options = dict(window_strides=(stride,) * 2, padding=padding, dimension_numbers=NHWC)
   x, w = random(0, 1, images, *spatial, channels[0]), random(1, 1, kernel, kernel, *channels) / 30
   check(x, w, **options)
   convolve = jax.vmap(lambda x, w: conv_general_dilated(x, w, **options))
   program = str(jax.make_jaxpr(lambda x, w: jax.vjp(convolve, x, w)[1](convolve(x, w)))(x, w))
-  assert program.count("conv_general_dilated[") == (0 if stride == 1 else stride**2)
+  assert program.count("conv_general_dilated[") == (stride > 1)
 
 
 @pytest.mark.parametrize("channels", [2, 8])

@@ -19,9 +19,9 @@ from vmapseeds.lanes import im2col, winograd
 FEW_PRODUCTS = 256
 # From so many on the matrix products that Winograd's form saves cost more than its transforms.
 MANY_PRODUCTS = {"images": 64 * 64, "kernel": 64 * 128}
-# Images a block of the kernel gradient: as many as fill a vector register, so that what is rearranged stays in cache.
-# Four times as many of small ones, which have so many bytes with their outputs' gradients.
-GRADIENT_IMAGES, SMALL_BYTES = 16, 8192
+# Images a block of the kernel gradient: so many bytes of outputs' gradients, as what is rearranged stays in cache, but no
+# fewer images than this, and eight times as many with few features.
+GRADIENT_BYTES, GRADIENT_IMAGES, MANY_FEATURES = 256 * 1024, 4, 32
 
 
 def forward(window, x, w):
@@ -143,33 +143,39 @@ def _phases(window, x, w):
 
 
 def kernel_gradient(window, x, w, dy):
-  """The gradient with respect to the kernel: channels become images, images channels, and `dy` is the kernel."""
-  strided = set(window.strides) != {1}
-  if window.groups > 1 or (strided and set(window.dilation) != {1}):
+  """The gradient with respect to the kernel: images become channels, and `dy` is the kernel.
+
+  The channels of a pixel lie beside each other as pixels of a longer row, so that a row of outputs is long, too: all
+  that one row of the kernel sees.
+  """
+  if window.groups > 1:
     return im2col.kernel_gradient(window, x, w, dy)
   if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
     return winograd.kernel_gradient(window, x, w, dy)
-  turned = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(w.shape, window.padding, strict=False))
-  if w.shape[-1] < w.shape[-2] and not strided and set(window.dilation) == {1} and turned == window.padding:
+  reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
+  turned = tuple((n - 1 - low, n - 1 - high) for n, (low, high) in zip(reach, window.padding, strict=True))
+  *_, channels, features = w.shape
+  if features < channels and {*window.strides, *window.dilation} == {1} and turned == window.padding:
     # The other way round, as the fast kernel wants many features; it takes no padding that makes images larger.
     return _turned(kernel_gradient(window, dy, _turned(w), x))
-  accumulated = jnp.promote_types(x.dtype, jnp.float32)
-  ends = [(0, -size % s) for size, s in zip(x.shape[1:-1], window.strides, strict=True)]
-  phases = list(_phases(window, x, w))
+  sizes = zip(reach, dy.shape[1:], window.strides, x.shape[1:], window.padding, strict=False)
+  padding = [(low, (out - 1) * s + n - size - low) for n, out, s, size, (low, _) in sizes]
+  swapped = dataclasses.replace(
+    window,
+    strides=(*window.dilation[:-1], 1),
+    padding=(*padding[:-1], tuple(channels * n for n in padding[-1])),
+    dilation=(*window.strides[:-1], channels * window.strides[-1]),
+    dtype=jnp.promote_types(x.dtype, jnp.float32),
+  )
 
   def block(x, dy):
-    images = jnp.pad(jnp.moveaxis(jnp.moveaxis(x, -1, 0), 1, -1), ((0, 0), *ends, (0, 0)))
-    dy = jnp.moveaxis(dy, 0, -2)
-    swapped = dict(strides=window.dilation, dilation=(1,) * len(ends), dtype=accumulated)
-    return [dataclasses.replace(plain, **swapped).lax(images[:, *pixels], dy) for pixels, _, plain in phases]
+    images = jnp.moveaxis(jax.lax.collapse(x, x.ndim - 2), 0, -1)[None]
+    return swapped.lax(images, jnp.moveaxis(dy, 0, -2))
 
-  small = (x.size + dy.size) * x.dtype.itemsize <= SMALL_BYTES * len(x)
-  blocks = im2col.blocks(len(x), GRADIENT_IMAGES * (4 if small else 1))
-  blocks = blocks if len(x) // blocks >= GRADIENT_IMAGES // 4 else 1
-  parts = im2col.sum_over(blocks, block, x, dy)
-  rest = (slice(None), slice(None))
-  placed = (
-    _put(jnp.moveaxis(part, 0, -2), (*elements, *rest), w.shape)
-    for part, (_, elements, _) in zip(parts, phases, strict=True)
-  )
-  return sum(placed).astype(w.dtype)
+  least = GRADIENT_IMAGES if features >= MANY_FEATURES else 8 * GRADIENT_IMAGES
+  most = max(least, GRADIENT_BYTES * len(dy) // max(1, dy.size * dy.dtype.itemsize))
+  # A number that is no multiple of four may take three times as long.
+  together = math.gcd(len(x), 4)
+  dw = im2col.sum_over(im2col.blocks(len(x) // together, most // together), block, x, dy)
+  dw = dw.reshape(*w.shape[: w.ndim - 3], reach[-1], channels, features)
+  return dw[..., :: window.dilation[-1], :, :].astype(w.dtype)
