@@ -114,6 +114,8 @@ def test_the_same_seeds_give_the_same_run(made, numbers):
 def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied):
   results, shared = stored(made, f"A_{varied}"), "data" if varied == "init" else "init"
   assert len(set(results[f"seed_{varied}"].values)) == 16
+  # The first of each repetition has the row of a run in which everything varies.
+  np.testing.assert_array_equal(results.predictions[:4], stored(made, "A").predictions[:4])
   accuracies = outside(results, 1198)
   x = np.array([accuracies[results[f"seed_{shared}"].values == r] for r in range(4)])
   assert x.shape == (4, 4)
