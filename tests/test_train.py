@@ -15,8 +15,8 @@ import vmapseeds as vs
 from vmapseeds import lanes
 from vmapseeds.training import optimizers
 from vmapseeds.training.evaluation import reaches
-from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, stored_rows, training_inputs
-from vmapseeds.training.loop import advance, epoch_order, finish, start, train
+from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, epoch_order, stored_rows, training_inputs
+from vmapseeds.training.loop import advance, finish, start, train
 from vmapseeds.training.losses import cross_entropy
 from vmapseeds.training.networks import initialize, network, poke, poke_place, variables_of
 from vmapseeds.training.optimizers import Joined

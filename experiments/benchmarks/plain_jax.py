@@ -16,8 +16,7 @@ import optax
 from jaxtyping import PyTree
 
 from vmapseeds.models import layers
-from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, training_inputs
-from vmapseeds.training.loop import epoch_order
+from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, epoch_order, training_inputs
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs

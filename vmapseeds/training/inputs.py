@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Float, Int, Num, PyTree, Real
 
@@ -55,6 +56,21 @@ def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
 def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
   """How many whole batches the run's training examples make."""
   return (len(data) if run.subset is None else len(run.subset)) // recipe.batch_size
+
+
+def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
+  """The order in which an epoch shows the run's training examples: a function of the order seed.
+
+  That of `jax.random.permutation`, but its rounds are a loop: compilers for TPUs take seconds for every sort.
+  """
+
+  def shuffled(_, at):
+    (key, own), order = jax.random.split(at[0]), at[1]
+    return key, jax.lax.sort_key_val(jax.random.bits(own, (size,), np.uint32), order)[1]
+
+  rounds = math.ceil(3 * math.log(max(1, size)) / math.log(2**32 - 1))
+  begun = jax.random.fold_in(run.key("order"), epoch), jnp.arange(size)
+  return jax.lax.fori_loop(0, rounds, shuffled, begun)[1]
 
 
 def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:

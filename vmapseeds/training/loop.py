@@ -1,21 +1,18 @@
 """One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and jit-able."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from vmapseeds.target import platform
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
-  as_vectors,
   draw_augmentation,
+  epoch_order,
   steps_per_epoch,
   stored_rows,
   taken,
@@ -23,7 +20,7 @@ from vmapseeds.training.inputs import (
   training_inputs,
 )
 from vmapseeds.training.losses import loss_of
-from vmapseeds.training.networks import Trained, flattens, initialize, network, poke, poke_place
+from vmapseeds.training.networks import Trained, as_fetched, initialize, network, poke, poke_place
 from vmapseeds.training.optimizers import apart, joined, optimizer_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -85,21 +82,6 @@ def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Ca
   return take_step
 
 
-def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
-  """The order in which an epoch shows the run's training examples: a function of the order seed.
-
-  That of `jax.random.permutation`, but its rounds are a loop: compilers for TPUs take seconds for every sort.
-  """
-
-  def shuffled(_, at):
-    (key, own), order = jax.random.split(at[0]), at[1]
-    return key, jax.lax.sort_key_val(jax.random.bits(own, (size,), np.uint32), order)[1]
-
-  rounds = math.ceil(3 * math.log(max(1, size)) / math.log(2**32 - 1))
-  begun = jax.random.fold_in(run.key("order"), epoch), jnp.arange(size)
-  return jax.lax.fori_loop(0, rounds, shuffled, begun)[1]
-
-
 def advance(
   recipe: Recipe, data: DeviceExamples, run: Run, state: State, first: Int[Array, ""] | int, last: Int[Array, ""] | int
 ) -> State:
@@ -108,9 +90,7 @@ def advance(
   It stops after the first of them in which it reaches `recipe.stop_at`.
   """
   take_step = stepping(recipe, data, run, state)
-  if platform() == "tpu" and not recipe.augment and flattens(recipe, data):
-    # Images would be moved pixel by pixel, three times as long as all else takes.
-    data = as_vectors(data)
+  data = as_fetched(recipe, data)
   rows, targets = stored_rows(data.inputs), targets_of(data, run)
   size = len(data) if run.subset is None else len(run.subset)
   epoch_steps = steps_per_epoch(recipe, data, run)
