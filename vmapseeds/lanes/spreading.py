@@ -20,8 +20,9 @@ Lane = TypeVar("Lane")
 Out = TypeVar("Out")
 Seen = Callable[[Int[np.ndarray, " lanes"], Any], Any]
 
-# Of a TPU's fast memory, what an operation may work in: with the default of 16 MiB a convolution gets smaller windows.
-OPTIONS = {"tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
+# On a CPU the widest vectors, of which LLVM takes half. Of a TPU's fast memory, what an operation may work in: with the
+# default of 16 MiB a convolution gets smaller windows.
+OPTIONS = {"cpu": {"xla_cpu_prefer_vector_width": "512"}, "tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
 
 MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
 
