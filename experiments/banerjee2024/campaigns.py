@@ -19,7 +19,7 @@ class Scale(NamedTuple):
 
 SCALES = {
   "smoke": Scale(DIGITS, 16, 16),
-  "laptop": Scale(DIGITS, 400, 400),
+  "laptop": Scale(CIFAR10.replace(epochs=1), 200, 200),
   "gpu": Scale(CIFAR10, 200, 1600),
   "paper": Scale(CIFAR10, 200, 1600),
 }
