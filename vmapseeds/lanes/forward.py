@@ -18,7 +18,7 @@ from vmapseeds.lanes import im2col, winograd
 # With fewer products of a channel and a feature than this the kernel has too little to do at once.
 FEW_PRODUCTS = 256
 # From so many on the matrix products that Winograd's form saves cost more than its transforms.
-MANY_PRODUCTS = {"images": 64 * 64, "kernel": 128 * 256}
+MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
 # A block of a kernel gradient has so many bytes of outputs' gradients, as what is rearranged stays in cache, but at
 # least so many images, and eight times as many with few features.
 GRADIENT_BYTES, GRADIENT_IMAGES, MANY_FEATURES = 256 * 1024, 4, 32
