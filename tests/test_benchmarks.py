@@ -361,7 +361,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   recipe, data = setting("digits", batch_size=4, epochs=2)
   runs = vs.Runs.concat([vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)])
   arrays = data.inputs, data.targets
-  task = supervised(recipe.replace(dataset=vs.Dataset(train=arrays, test=arrays)), runs, keep_params=True)
+  task = supervised(recipe.replace(dataset=vs.Dataset(train=arrays, test=arrays, num_classes=10)), runs, keep_params=True)
   frozen = overheads.frozen(task)
   ((_, trained),) = loop.spread_task(frozen, lanes.Choice("sequential", 3))(frozen.data, frozen.lanes(runs))
   kernels = trained["variables/params.Dense_0.kernel"]

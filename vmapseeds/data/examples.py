@@ -69,7 +69,7 @@ class Dataset:
         if not np.array_equal(present, np.arange(count)):
           raise Mistake(
             f"targets of 'train' of {self.name!r} take {count} values from {present[0]} to {present[-1]}: number the "
-            f"classes 0 to {count - 1} without gaps, or give a vs.Dataset with num_classes=None if they are none"
+            f"classes 0 to {count - 1} without gaps, or give a vs.Dataset with num_classes (None: no classes)"
           )
     if count is not None and count > MOST_CLASSES:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
