@@ -260,7 +260,7 @@ def bench(
   with lanes.compiling_for(platform):
     precision = models.resolved(recipe.precision)
   title = f"{recipe.name}, batch {recipe.batch_size}, {precision}, {f'{len(devices)} × ' * bool(devices)}{kind}"
-  best = f"{chosen.lowering}, lane width {chosen.width}" if chosen else "none fits"
+  best = f"{chosen.lowering}, lane width {chosen.width}" if chosen else "nothing that fits"
   caption = f"campaigns take {best}: kept in {choice.timings_file()}"
   if target:
     said_of = "a model-step by the compiler's estimate, its bytes at the device's roof; products"

@@ -365,6 +365,8 @@ def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:
 
 
 def _joined(blocks: list[Array]) -> Array:
+  if len(blocks) == 1:
+    return blocks[0]  # not a copy of the predictions
   if all(isinstance(block, np.ndarray) for block in blocks):
     return np.concatenate(blocks)
   device = next(device_of(block) for block in blocks if isinstance(block, jax.Array))
