@@ -81,5 +81,5 @@ def test_no_function_is_hidden_by_a_module():
     functions = {name for name, value in vars(home).items() if callable(value)}
     assert not functions & {n.removeprefix(f"{home.__name__}.") for n in MODULES if n.startswith(f"{home.__name__}.")}
   assert {*vs.__all__} <= {*dir(vs)}
-  with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+  with pytest.raises(AttributeError, match="attribute trian"):
     vs.trian  # noqa: B018

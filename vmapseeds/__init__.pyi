@@ -1,0 +1,30 @@
+"""The public names."""
+
+from . import stats as stats
+from .campaign.loop import train as train
+from .campaign.loop import work as work
+from .campaign.options import Options as Options
+from .campaign.replaying import replay as replay
+from .data import Dataset as Dataset
+from .lanes import conv_general_dilated as conv_general_dilated
+from .lanes import spread as spread
+from .mistakes import Failure as Failure
+from .mistakes import Mistake as Mistake
+from .mistakes import UnknownField as UnknownField
+from .reports.comparison_page import compare as compare
+from .reports.results_page import report as report
+from .results.imports import import_runs as import_runs
+from .results.merging import merge as merge
+from .results.networks import load_networks as load_networks
+from .results.networks import load_params as load_params
+from .results.opening import errors as errors
+from .results.opening import open_results as open_results
+from .results.opening import prediction_blocks as prediction_blocks
+from .results.opening import tally as tally
+from .store.verification import verify as verify
+from .training.recipes import Recipe as Recipe
+from .training.recipes import recipe as recipe
+from .training.runs import Runs as Runs
+from .training.task import Task as Task
+
+__version__: str
