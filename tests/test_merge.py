@@ -8,7 +8,9 @@ from test_cli import run
 
 import vmapseeds as vs
 from vmapseeds.data import load
+from vmapseeds.results import merging
 from vmapseeds.results.merging import matched
+from vmapseeds.store.folders import made
 from vmapseeds.store.layout import attributes
 from vmapseeds.store.results import Results
 
@@ -39,6 +41,18 @@ def same(folder, reference):
     np.testing.assert_array_equal(one.array(name)[:], other.array(name)[:], err_msg=name)
   n = len(other)
   assert vs.verify(folder) == (n, n, [], [], [])
+
+
+def test_another_process_makes_the_folder_meanwhile(parts, tmp_path, capsys, monkeypatch):
+  def slower(*given, **about):
+    shutil.copytree(parts / "b", tmp_path / "m", dirs_exist_ok=True)
+    return made(*given, **about)
+
+  monkeypatch.setattr(merging, "made", slower)
+  status, out, err = run(capsys, "merge", parts / "a", "--out", tmp_path / "m")
+  assert (status, out) == (2, "")
+  assert err == f"error: {tmp_path}/m was made by another process meanwhile: give another folder\n"
+  same(tmp_path / "m", parts / "b")
 
 
 def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):

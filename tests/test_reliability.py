@@ -113,7 +113,7 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
 def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path):
   """Its claim runs out while it makes the folder, and another process has made it when it goes on."""
   about = dict(runs=1, block_runs=1, columns={}, dimensions={}, examples={}, outputs={})
-  with pytest.raises(FileExistsError), folders.made(tmp_path / "r", {"of": "one"}, **about):
+  with pytest.raises(folders.MadeMeanwhile), folders.made(tmp_path / "r", {"of": "one"}, **about):
     os.utime(tmp_path / "r" / "blocks" / "folder.claim", (0, 0))
     with folders.made(tmp_path / "r", {"of": "another"}, **about):
       pass

@@ -33,7 +33,7 @@ from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
-from vmapseeds.store.folders import removed_if_unused
+from vmapseeds.store.folders import MadeMeanwhile, removed_if_unused
 from vmapseeds.store.layout import attributes, readable
 from vmapseeds.store.results import Results, stop_of
 from vmapseeds.training.recipes import Recipe
@@ -123,8 +123,8 @@ def entered(
           out, task, runs, block_runs=seed_batch, depends=provenance(task, how), force_mixed=options.force_mixed,
           tallied=tallied, pairs=options.pairs,
         )  # fmt: skip
-    except FileExistsError:
-      continue  # another process has made the folder meanwhile, and its choices count
+    except MadeMeanwhile:
+      continue  # the other process's choices count
     return Begun(results, task, runs, how, options, seed_batch)
 
 
@@ -353,8 +353,6 @@ def writing(out: Folder) -> Iterator[None]:
   """Turns the error of a full or failing disk into a `Failure` of one line."""
   try:
     yield
-  except FileExistsError:
-    raise
   except OSError as error:
     reason = error.strerror or str(error)
     raise Failure(f"{out} cannot be written ({reason}): make room, and the same command goes on from there") from error

@@ -62,7 +62,7 @@ def open_or_create(
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another task, other runs or other
       conditions. Nothing is changed then.
-    FileExistsError: another process has made the folder meanwhile.
+    MadeMeanwhile: another process has made the folder meanwhile.
   """
   description = {**task.description(runs), "origin": task.origin, **depends}
   if root := checked(path):

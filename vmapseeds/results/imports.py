@@ -92,22 +92,19 @@ def import_runs(
   }  # fmt: skip
   if keep_logits:
     outputs["test/logits"] = array(runs.dtype, ("run", "example", "class"), runs.shape[1:])
-  try:
-    with made(
-      out, {**origin(runs, labels, name), "num_classes": num_classes}, runs=runs.shape[0], block_runs=block_runs,
-      columns={}, examples={"test/labels": true_classes}, dimensions={"test/labels": ("example",)},
-      outputs=outputs,
-    ) as results:  # fmt: skip
-      for rows in shown(steps, "importing"):
-        block = runs[rows]
-        predicted = block if logits is None else largest(block, rows.start)
-        accuracy = (predicted == true_classes).mean(1)
-        values = {"diverged": np.zeros(len(block), bool), "test/predictions": predicted, "test/accuracy": accuracy}
-        if keep_logits:
-          values["test/logits"] = block
-        results.write(np.arange(rows.start, rows.start + len(block)), values)
-  except FileExistsError:
-    raise Mistake(f"{out} was made by another process meanwhile: give another folder") from None
+  with made(
+    out, {**origin(runs, labels, name), "num_classes": num_classes}, runs=runs.shape[0], block_runs=block_runs,
+    columns={}, examples={"test/labels": true_classes}, dimensions={"test/labels": ("example",)},
+    outputs=outputs,
+  ) as results:  # fmt: skip
+    for rows in shown(steps, "importing"):
+      block = runs[rows]
+      predicted = block if logits is None else largest(block, rows.start)
+      accuracy = (predicted == true_classes).mean(1)
+      values = {"diverged": np.zeros(len(block), bool), "test/predictions": predicted, "test/accuracy": accuracy}
+      if keep_logits:
+        values["test/logits"] = block
+      results.write(np.arange(rows.start, rows.start + len(block)), values)
   return open_results(out)
 
 

@@ -22,6 +22,10 @@ from vmapseeds.store.results import Results
 MAKING = f"{BLOCKS}/folder.claim"
 
 
+class MadeMeanwhile(Mistake):
+  """Another process has made the results folder."""
+
+
 def check_empty(path: Folder) -> None:
   """`Mistake` unless `path` is an empty folder, or can be made."""
   check_writable(path)
@@ -82,7 +86,7 @@ def made(
     outputs: what is said of the arrays that become of runs, as `layout.array` does.
 
   Raises:
-    FileExistsError: another process has made the folder meanwhile.
+    MadeMeanwhile: another process has made the folder meanwhile.
     Mistake: it cannot be written. After this and any other exception the folder is removed again.
   """
   path = place(path)
@@ -97,13 +101,13 @@ def made(
   text = zarr_json(root)
   if occupied(path) and not exists(path / ROOT):
     raise Mistake(f"{path} holds something else than results: give a new or empty folder")
-  absent = _absent(path)
+  absent, taken = _absent(path), MadeMeanwhile(f"{path} was made by another process meanwhile: give another folder")
   try:
     with Claims(path) as claims:
       while not claims.take("folder"):
         time.sleep(0.1)
       if exists(path / ROOT):
-        raise FileExistsError(path)
+        raise taken
       try:
         _clear(path)
         results = Results(path, root)
@@ -111,14 +115,14 @@ def made(
           results.fill(name, values)
         yield results
         if not claims.holds("folder"):
-          raise FileExistsError(path)
+          raise taken
         replace(path / ROOT, text)
       except BaseException:
         with contextlib.suppress(Failure):
           if claims.holds("folder"):
             _clear(path)
         raise
-  except FileExistsError:
+  except MadeMeanwhile:
     raise
   except BaseException as error:
     _remove_empty(path, absent)
