@@ -128,6 +128,21 @@ def test_regression(tmp_path):
   assert losses.mean() < 0.9  # the mean of the training targets would give about 1
 
 
+@pytest.mark.slow
+def test_memorization(tmp_path):
+  said = printed(tmp_path, str(PROGRAMS / "memorization.py"))
+  results, out = vs.open_results(tmp_path / "results" / "memorization"), tmp_path / "results" / "memorization"
+  right, saw = results.predictions.values == results.labels.values, vs.training_examples(out)
+  assert [len({*row}) for row in saw.tolist()] == [500] * 128
+  memorized = [
+    np.mean([right[r, i] for r in range(128) if i in saw[r]]) - np.mean([right[r, i] for r in range(128) if i not in saw[r]])
+    for i in range(1000)
+  ]  # fmt: skip
+  wrong = memorized[::20]
+  assert said == f"memorized: mislabelled {np.mean(wrong):.2f}, all {np.mean(memorized):.2f}\n"
+  assert np.mean(wrong) > 0.8 > 0.2 > np.mean(memorized)
+
+
 def test_own_task(tmp_path):
   said = printed(tmp_path, str(PROGRAMS / "own_task.py"))
   results = vs.open_results(tmp_path / "results" / "bandit")

@@ -321,3 +321,26 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
     train(tmp_path / "left", linear, 2, keep_params=True)
   with pytest.raises(vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"):
     train(tmp_path / "r", recipe.replace(start_from=tmp_path / "left"), 2)
+
+
+@pytest.mark.parametrize("made", [lambda runs: runs.subset(300), lambda runs: runs.bootstrap(), lambda runs: runs.bootstrap(60)])
+def test_training_examples_named_one_by_one_give_the_same_runs(made, tmp_path):
+  """Of a folder that lacks a block, too."""
+  recipe, runs = ADAM.replace(epochs=1, batch_size=50), vs.Runs.vary(["data", "order"], 4)
+  drawn = train(tmp_path / "a", recipe, made(runs), seed_batch=2)
+  examples = vs.training_examples(tmp_path / "a")
+  named = train(tmp_path / "b", recipe, runs.subset(examples))
+  np.testing.assert_array_equal(drawn.predictions, named.predictions)
+  np.testing.assert_array_equal(vs.training_examples(tmp_path / "b"), examples)
+  assert (drawn.predictions[0] != drawn.predictions[1]).any()
+  (tmp_path / "a" / "blocks" / "0.json").unlink()
+  np.testing.assert_array_equal(vs.training_examples(tmp_path / "a"), examples[2:])
+
+
+def test_runs_that_saw_all_examples_have_no_list_of_them(tmp_path):
+  train(tmp_path / "r", ADAM.replace(epochs=0), 2)
+  with pytest.raises(vs.Mistake, match=r"/r were trained on all examples: train some with --subset or --bootstrap$"):
+    vs.training_examples(tmp_path / "r")
+  vs.import_runs(tmp_path / "i", predictions=np.zeros((2, 3), int), labels=np.zeros(3, int))
+  with pytest.raises(vs.Mistake, match="imported runs, whose training is not known"):
+    vs.training_examples(tmp_path / "i")

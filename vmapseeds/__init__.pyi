@@ -13,6 +13,7 @@ from .mistakes import Mistake as Mistake
 from .mistakes import UnknownField as UnknownField
 from .reports.comparison_page import compare as compare
 from .reports.results_page import report as report
+from .results.description import training_examples as training_examples
 from .results.imports import import_runs as import_runs
 from .results.merging import merge as merge
 from .results.networks import load_networks as load_networks

@@ -28,7 +28,7 @@ def tested(trained: Trained, name: str) -> Tested:
   results, campaign = trained(name), trained.campaigns[name]
   right = results.predictions.values == results.labels.values
   left_out = np.ones(right.shape, bool)
-  np.put_along_axis(left_out, campaign.runs.lanes(campaign.recipe, right.shape[1]).subset, False, axis=1)
+  np.put_along_axis(left_out, campaign.runs.training_examples(right.shape[1]), False, axis=1)
   examples = left_out.sum(axis=1)
   return Tested((right & left_out).sum(axis=1) / examples, results.diverged.values, round(examples.mean()))
 

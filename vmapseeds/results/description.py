@@ -16,6 +16,7 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Integer
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store.folders import check_writable, made, occupied
@@ -121,6 +122,22 @@ def campaign_of(path: str | os.PathLike) -> tuple[Runs, Results]:
     raise Mistake(f"{path} holds imported runs, whose training is not known: give a folder that `vmapseeds train` made")
   results = Results(path, root)
   return Runs.from_columns(results.table(), root["sampling"]), results
+
+
+def training_examples(path: str | os.PathLike) -> Integer[np.ndarray, "runs examples"]:
+  """Which training examples each finished run of a campaign saw: their indices in the training set.
+
+  The runs are those of `open_results`, in the same order. An example that a bootstrap sample has twice is there twice.
+
+  Raises:
+    Mistake: `path` is no campaign's results folder, or its runs were trained on all examples.
+  """
+  runs, results = campaign_of(path)
+  sampling = results.root["sampling"]
+  examples = runs[np.flatnonzero(results.done)].training_examples(sampling[2] if sampling else 0)
+  if examples is None:
+    raise Mistake(f"the runs of {path} were trained on all examples: train some with --subset or --bootstrap")
+  return examples
 
 
 def check_same(results: Results, task: Task, runs: Runs, given: dict[str, Any], force_mixed: bool) -> list[str]:

@@ -158,7 +158,7 @@ class Runs:
 
   @classmethod
   def from_columns(cls, columns: dict[str, np.ndarray], sampling: Sequence | None = None) -> "Runs":
-    """The table that `columns` gave, as results keep it; `sampling` is not among the columns."""
+    """The table that `columns` gave, as results keep it; `sampling` begins with what is not among the columns."""
     seeds = {name.removeprefix("seed_"): column for name, column in columns.items() if name.startswith("seed_")}
     values = {name: column for name, column in columns.items() if not name.startswith("seed_") and name not in OPTIONAL}
     optional: dict[str, Any] = {field: columns.get(name) for name, field in OPTIONAL.items()}
@@ -283,18 +283,21 @@ class Runs:
     """The table as a `Run` of arrays (runs, ...), the recipe's values where nothing is swept."""
     n = len(self)
     values = {name: np.full(n, value, np.float32) for name, value in recipe.hyperparameters.items()}
-    subset = self.subset_indices
-    if self.sampling:
-      kind, size = self.sampling
-      draw = jax.vmap(lambda seed: getattr(splits, kind)(source_key("data", seed), num_train, size or num_train))
-      subset = np.asarray(jax.jit(draw)(self.seeds["data"]))
     return Run(
       self.seeds, values | self.values,
       poke_step=np.full(n, NEVER, np.int32) if self.poke_step is None else self.poke_step,
       poke_factor=np.ones(n, np.float32) if self.poke_factor is None else self.poke_factor,
       label_map=self.label_map,
-      subset=subset,
+      subset=self.training_examples(num_train),
     )  # fmt: skip
+
+  def training_examples(self, num_train: int) -> Integer[np.ndarray, "runs examples"] | None:
+    """The indices of the examples that each run is trained on, in a training set of `num_train`; None for all."""
+    if self.sampling is None:
+      return self.subset_indices
+    kind, size = self.sampling
+    draw = jax.vmap(lambda seed: getattr(splits, kind)(source_key("data", seed), num_train, size or num_train))
+    return np.asarray(jax.jit(draw)(self.seeds["data"]))
 
 
 def as_runs(given: Runs | int) -> Runs:

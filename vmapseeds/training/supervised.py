@@ -201,7 +201,7 @@ class Supervised(Task):
   def description(self, runs: Runs) -> dict[str, Any]:
     return {
       "recipe": self.described(), "test_sets": list(self.recipe.test_sets), "num_classes": self.num_classes,
-      "sampling": list(runs.sampling) if runs.sampling else None,
+      "sampling": [*runs.sampling, len(self.data[0])] if runs.sampling else None,
     }  # fmt: skip
 
   def conditions(self) -> dict[str, Any]:
