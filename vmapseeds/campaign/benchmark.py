@@ -265,7 +265,7 @@ def bench(
   if target:
     said_of = "a model-step by the compiler's estimate, its bytes at the device's roof; products"
     best = f"the best estimate: {best}; a campaign would time the best {MEASURED}"
-    caption = f"{said_of}: {_microseconds(roofline)}\n{best}"
+    caption = f"{said_of}: {significant(roofline)} µs\n{best}"
   Console().print(_table(rows, title, caption))
   return rows
 
@@ -317,10 +317,6 @@ def significant(value: float, digits: int = 3) -> str:
   return f"{value:,.{places}f}"
 
 
-def _microseconds(value: float) -> str:
-  return f"{significant(value)} µs"
-
-
 def _size(bytes: float) -> str:
   return f"{bytes / 1e6:,.0f} MB"
 
@@ -330,8 +326,8 @@ def _table(rows: list[dict], title: str, caption: str) -> Table:
   best = max((row["model_steps_per_second"] or 0.0 for row in rows), default=0.0)
   columns = [
     ("memory", "memory_bytes", _size),
-    ("estimate", "estimate_us", _microseconds),
-    ("traffic", "traffic_us", _microseconds),
+    ("estimate µs", "estimate_us", significant),
+    ("traffic µs", "traffic_us", significant),
     ("launches", "launches", lambda n: f"{n:,.0f}"),
     ("model-steps/s", "model_steps_per_second", lambda speed: f"{speed:,.0f}"),
     ("of best", "model_steps_per_second", lambda speed: f"{speed / best:.0%}"),
