@@ -111,12 +111,12 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
   dates = " and ".join(sorted({of[HERE]["date"] for of in found.values() if HERE in of}))
   return "\n".join((
     "# What campaigns cost\n",
-    "Training alone: evaluation, compilation and writing come on top.",
-    f"The CPU's column is measured, on {dates}: processor time.{loaded}",
-    "An accelerator's is what its compiler estimates for a program that never ran there, right within a factor of 3 or",
-    "so: the best of the forms that were compiled. For the H100, whose compiler estimates nothing, it is bytes and",
-    "products at its roofs, times two, and 2 µs a launch. The paper's is 58.5 A100-seconds a run, as quoted. A dash:",
-    "not measured, or not compiled yet.\n",
+    "Training alone, without evaluation, compilation and writing.",
+    f"The CPU's column is measured processor time, on {dates}.{loaded}",
+    "An accelerator's column is its compiler's estimate for a program that never ran there, right within a factor of 3",
+    "or so: the best of the compiled forms. The H100's compiler estimates nothing. Its column is twice the time that the",
+    "bytes and products take at the hardware's peak rates, plus 2 µs a launch. The paper's column is 58.5 A100-seconds a",
+    "run, as quoted. A dash means not measured, or not compiled yet.\n",
     *tables,
     f"{common.conditions(where, command)}\n",
   ))  # fmt: skip
