@@ -2,12 +2,12 @@
 
 A paper is a package beside this file:
 
-- `campaigns.py`: `campaigns(scale)` gives a `Campaign` by its name; figures share them, each is trained once.
+- `campaigns.py`: `campaigns(scale)` returns each `Campaign` by name. Figures share campaigns; each is trained once.
 - `paper.py`: the printed values.
-- a module a figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with `TITLE`, `compute(trained)` from campaigns to
-  numbers, `rows(numbers)` with the paper beside ours, and `plot(numbers, axes)` on as many axes as `PANELS` says.
+- one module for each figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with a `TITLE`: `compute(trained)` turns
+  campaigns into numbers, `rows(numbers)` puts the paper's beside ours, `plot(numbers, axes)` draws on `PANELS` axes.
 
-`python -m experiments.<paper>` makes all figures, or those that are named, and the gallery of what there is.
+`python -m experiments.<paper>` makes all figures, or those that are named, and a gallery of all figures made so far.
 """
 
 import contextlib
@@ -46,9 +46,9 @@ from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.training.supervised import dataset_of
 
-KINDS = ("fig", "table", "theorem")  # how modules of figures begin
+KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
 PLAIN = vs.Recipe(name="plain", dataset="digits", model="linear", epochs=0, batch_size=1, lr=0.0)
-# What `vmapseeds.reports.plots` makes of its own figures.
+# Looks like the figures that `vmapseeds.reports` makes itself.
 STYLE = {
   "axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "grid.linewidth": 0.7,
   "legend.frameon": False, "legend.fontsize": "small",
@@ -60,12 +60,12 @@ CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "versions")
 
 
 class Campaign(NamedTuple):
-  """What is trained, and of how many runs."""
+  """What is trained, and how many runs of it."""
 
   recipe: vs.Recipe
   runs: vs.Runs | int
-  keep: tuple[str, ...] = ()  # of `logits`, `keep_params`
-  start_from: str | None = None  # the campaign whose networks these begin as
+  keep: tuple[str, ...] = ()  # options to switch on: `logits`, `keep_params`
+  start_from: str | None = None  # the campaign whose trained networks these runs start from
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Trained:
   campaigns: Mapping[str, Campaign]
   folder: Path
   options: vs.Options
-  trained: dict[str, dict[str, Any]]  # what is said of those that some figure asked for
-  used: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # of those that this one asked for
+  trained: dict[str, dict[str, Any]]  # records of the campaigns that any figure asked for
+  used: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # those that this figure asked for
 
   def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
-    """A campaign's results, of its first test set or of another."""
+    """A campaign's results on its first test set, or on `test_set`. Trains the runs that are missing."""
     campaign = self.campaigns[name]
     recipe, place = campaign.recipe, self.place(name)
     if campaign.start_from:
@@ -104,15 +104,15 @@ class Trained:
     return results.isel(run=slice(_count(campaign.runs)))
 
   def errors(self, name: str, test_set: str | None = None) -> Bool[np.ndarray, "runs examples"]:
-    """Which test examples each run of a campaign has wrong; without runs that diverged."""
+    """Which test examples each run of a campaign gets wrong; without runs that diverged."""
     return vs.errors(self(name, test_set))
 
   def tallies(self, name: str, test_set: str | None = None, *, pairs: bool = False) -> stats.Tallies:
-    """What is counted of a campaign's runs; with `pairs` also joint errors. Without runs that diverged."""
+    """The tallies of a campaign's runs that did not diverge; with `pairs` they include joint errors."""
     return vs.tally(self(name, test_set), pairs=pairs)
 
   def epochs(self, name: str) -> int:
-    """For how long a campaign trains."""
+    """How many epochs a campaign trains."""
     return self.campaigns[name].recipe.epochs
 
   def images(self, name: str) -> np.ndarray:
@@ -121,12 +121,12 @@ class Trained:
     return dataset_of(recipe).tests[recipe.test_sets[0]].inputs
 
   def place(self, name: str) -> Path:
-    """A campaign's folder. Another recipe has another one; more runs extend what is there."""
+    """A campaign's folder. Every recipe has its own; a campaign with more runs extends the same folder."""
     recipe = self.campaigns[name].recipe
     lanes.start_jax()  # on all cores, before anything asks what the device is
     meant = json.loads(recipe.replace(precision=models.resolved(recipe.precision)).to_json())
     plain = json.loads(PLAIN.to_json())
-    # Fields that recipes learn later change no folder's name.
+    # Only fields that differ from the default count, so that a field added to recipes later renames no folder.
     told = {field: value for field, value in sorted(meant.items()) if value != plain[field]}
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
     return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
@@ -138,7 +138,7 @@ def _count(runs: vs.Runs | int) -> int:
 
 @contextlib.contextmanager
 def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
-  """Adds the seconds within it, of the clock and of all processors, to those that a file has, where anything trains."""
+  """Yields the seconds stored in a file; if `trains`, adds the block's wall-clock and processor seconds to the file."""
   spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "processor_seconds": 0.0}
   begun = time.perf_counter(), time.process_time()
   try:
@@ -154,14 +154,14 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
 
 
 class Printed(NamedTuple):
-  """What a paper says: a fraction or words, where, and of which version where they differ."""
+  """A value that a paper prints, a fraction or words, and its place, with the version if versions differ."""
 
   value: float | str
   where: str
 
 
 class Row(NamedTuple):
-  """One quantity. `holds` says whether the paper's pattern is seen here; None where nothing can be said."""
+  """One quantity. `holds` says whether the paper's pattern is seen here; None if that cannot be judged."""
 
   quantity: str
   paper: str
@@ -169,12 +169,12 @@ class Row(NamedTuple):
   ours: str  # with its interval or standard error
   runs: int | str
   holds: bool | None = None
-  why: str = ""  # which pattern it is; where it does not hold, what was looked into
+  why: str = ""  # which pattern it is; if it does not hold, the reason
 
   @classmethod
   def of(cls, quantity: str, printed: Printed | None, ours: str, runs: int | str, holds: bool | None = None,
          why: str = "") -> "Row":  # fmt: skip
-    """A row with a printed value, or with None where the paper gives none."""
+    """A row from a printed value; `printed` is None if the paper gives none."""
     paper, where = ("not given", "—") if printed is None else (published(printed.value), printed.where)
     return cls(quantity, paper, where, ours, runs, None if holds is None else bool(holds), why)
 
@@ -201,7 +201,7 @@ def number(value: float, se: float) -> str:
 
 
 def between(value: float, low: float, high: float, scale: float = 1.0, unit: str = "") -> str:
-  """A value and its interval, to two digits of half its width."""
+  """A value and its interval, rounded to two digits of half the interval's width."""
   if not math.isfinite(value):
     return "—"
   half = scale * (high - low) / 2
@@ -210,12 +210,12 @@ def between(value: float, low: float, high: float, scale: float = 1.0, unit: str
 
 
 def below(a: tuple[float, float], b: tuple[float, float], said: str = "") -> tuple[bool | None, str]:
-  """Whether what the first interval is of lies below that of the second: a row's `holds` and `why`.
+  """A row's `holds` and `why`: whether the first interval lies below the second. None if they overlap.
 
   Args:
     a: the first interval.
     b: the second.
-    said: the pattern in words, where the row's own leave it open.
+    said: the pattern in words, if the row's `quantity` does not say it.
   """
   if a[1] < b[0]:
     return True, said
@@ -223,7 +223,7 @@ def below(a: tuple[float, float], b: tuple[float, float], said: str = "") -> tup
 
 
 def published(value: float | str) -> str:
-  """A printed value as a row has it: fractions as per cent."""
+  """A printed value as a row shows it: fractions as per cent."""
   return value if isinstance(value, str) else percent(value)
 
 
@@ -253,7 +253,7 @@ def spread(errors: Bool[np.ndarray, "runs examples"]) -> Spread:
 
 
 def spread_of_tallies(tallies: stats.Tallies) -> Spread:
-  """The same of runs that were counted; which run has which accuracy is not kept."""
+  """`spread` from tallies. The accuracies are not in the order of the runs, which tallies do not keep."""
   moments = tallies.test_set_variance(), tallies.distribution_variance_se()
   return _spread(1 - tallies.error_rates(), tallies.examples, *map(float, moments))
 
@@ -265,13 +265,13 @@ def _spread(accuracies: Float[np.ndarray, " runs"], examples: int, variance: flo
 
 
 def root(variance: float, se: float) -> tuple[float, float]:
-  """The standard deviation of a variance, and its standard error; NaN where the variance is not positive."""
+  """The root of a variance, and its standard error from the variance's; both NaN if the variance is not positive."""
   sd = math.sqrt(variance) if variance > 0 else math.nan
   return sd, se / (2 * sd)
 
 
 def show_image(image: np.ndarray, ax: Axes) -> None:
-  """Draws an image of (height, width, channels) in its whole range."""
+  """Draws an image, (height, width, channels), its values scaled to the whole range of colours."""
   low, high = image.min(), image.max()
   shown = (image - low) / max(high - low, 1e-9)
   ax.imshow(shown[..., 0] if image.shape[-1] == 1 else shown, cmap="gray")
@@ -279,7 +279,7 @@ def show_image(image: np.ndarray, ax: Axes) -> None:
 
 
 def above(difference: float, se: float) -> bool | None:
-  """Whether it is above 0 by two standard errors; None where it is neither above nor below by as many."""
+  """Whether a difference is above 0; None if it is within two standard errors of 0."""
   return bool(difference > 0) if abs(difference) > 2 * se else None
 
 
@@ -294,10 +294,10 @@ def legend_above(ax: Axes) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  """Makes a paper's figures, trained here at some scale."""
+  """Makes a paper's figures from runs trained here at some scale."""
 
   figures: Positional[Annotated[tuple[str, ...], hint("[FIGURE ...]", "all")]] = ()
-  """which, by number or by how its module begins: 5, fig05, table1, c1; all where none is named"""
+  """which figures, by number or by the beginning of the module's name: 5, fig05, table1, c1; all if none is named"""
 
   scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], arg(metavar="SCALE")] = "smoke"
   """smoke: in a minute or two, numbers mean little; laptop: real data, hours on two CPU cores; gpu: a day on one
@@ -316,18 +316,18 @@ class Flags:
   """folder for numbers, pictures and the gallery"""
 
   campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
-  """folder of trained runs: what is there is not trained again, what was interrupted goes on"""
+  """folder of trained runs: runs that are there are not trained again, interrupted campaigns go on"""
 
   note: Annotated[str, hint("TEXT", "none")] = ""
-  """said in the gallery, e.g. that a data set is a re-encoded copy"""
+  """a remark for the gallery, e.g. that a data set is a re-encoded copy"""
 
 
 def main(file: str, argv: Sequence[str] | None = None) -> None:
-  """A paper's command line, or that of one of its figures.
+  """Runs the command line of a paper, or of one of its figures.
 
   Args:
     file: the `__file__` of the paper's `__main__.py` or of a figure's module.
-    argv: None for the program's own.
+    argv: the arguments; None takes the program's own.
   """
   path = Path(file)
   paper, one = path.parent.name, path.stem if path.stem.startswith(KINDS) else None
@@ -345,7 +345,7 @@ def figures(folder: Path) -> list[str]:
 
 
 def chosen(folder: Path, named: Sequence[str]) -> list[str]:
-  """The modules that are named, by their beginnings."""
+  """The modules that some numbers or beginnings of names select; all modules if there are none."""
   every = figures(folder)
   found = []
   for name in named:
@@ -356,7 +356,7 @@ def chosen(folder: Path, named: Sequence[str]) -> list[str]:
 
 
 def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
-  """Makes some figures of the paper in a folder: trains what they need, writes them and the gallery."""
+  """Makes some figures of the paper in `folder`: trains what they need, writes them and the gallery."""
   paper, every = folder.name, figures(folder)
   out, trained_runs = files.place(flags.out or Path("results", paper, flags.scale)), files.place(flags.campaigns)
   options = vs.Options(seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering)
@@ -377,7 +377,7 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
 
 
 def check_data(campaigns: Mapping[str, Campaign]) -> None:
-  """`Mistake` where a data set cannot be had, before hours go into the others."""
+  """Raises `Mistake` if a data set is not available, before hours go into training on the others."""
   recipes = {str(campaign.recipe.dataset): campaign.recipe for campaign in campaigns.values()}
   for recipe in recipes.values():
     try:
@@ -416,7 +416,7 @@ def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: s
 
 @matplotlib.rc_context(STYLE)
 def drawn(module: ModuleType, numbers: Any) -> bytes:
-  """A figure as PNG, of 256 colours."""
+  """A figure as a PNG of 256 colours."""
   panels = getattr(module, "PANELS", 1)
   lines = -(-panels // 3)
   columns = -(-panels // lines)
@@ -441,7 +441,7 @@ def show(table: Table) -> None:
 
 
 def plain(value: Any) -> Any:
-  """`value` as JSON has it: NaN becomes null, and of images there is the shape."""
+  """`value` in JSON's types: NaN and infinity become null, and arrays of three or more axes become their shape."""
   if dataclasses.is_dataclass(value):
     value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
   elif hasattr(value, "_asdict"):

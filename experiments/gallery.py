@@ -19,7 +19,7 @@ RECORD = "index.json"
 
 
 def check_same(out: Path, paper: str, scale: str) -> None:
-  """`Mistake` where a folder holds a gallery of something else, or an index.html that is none of ours."""
+  """Raises `Mistake` if a folder holds another paper's or scale's gallery, or an index.html that we did not write."""
   path = out / RECORD
   if not path.exists():
     if (out / "index.html").exists():
@@ -35,7 +35,7 @@ def check_same(out: Path, paper: str, scale: str) -> None:
 
 
 def write(out: Path, paper: str, names: Sequence[str]) -> None:
-  """Rewrites the gallery from the numbers of those of a paper's figures that are in its folder."""
+  """Rewrites a paper's gallery from the records in its folder. Figures without a record are left out."""
   package = importlib.import_module(f"experiments.{paper}")
   paths = (out / f"{name}.json" for name in names)
   records = [json.loads(path.read_text()) for path in paths if path.exists()]
@@ -56,7 +56,7 @@ def described(record: Mapping[str, Any], papers: tuple[str, ...]) -> dict[str, A
   """What the gallery says of a figure, beside its rows.
 
   Args:
-    record: what was written of it.
+    record: what `frame.write` saved of it.
     papers: the names of the paper's own recipes.
   """
   used = record["campaigns"].values()
@@ -76,17 +76,17 @@ def described(record: Mapping[str, Any], papers: tuple[str, ...]) -> dict[str, A
 
 
 def judged(holds: Sequence[bool | None]) -> str:
-  """Of how many of a figure's patterns something can be said, and how many of these hold."""
+  """How many of a figure's patterns hold, of those that can be judged."""
   said = [each for each in holds if each is not None]
   return f"{sum(said)} of {len(said)}" if said else "—"
 
 
 def said(value: Any) -> str:
-  """A recipe's field in words: a name, or where the object that was given is found."""
+  """A recipe's field in words: its name, or the last part of the name of the object that was given."""
   return value if isinstance(value, str) else value.get("object", "an object").rpartition(".")[2]
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-  """Whether a row's pattern holds, in a word, and why not."""
+  """Whether a row's pattern holds, in a word, and its `why`."""
   word = {True: "yes", False: "no", None: "—"}[row["holds"]]
   return f"{word}: {row['why']}" if row["why"] else word

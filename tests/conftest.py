@@ -1,5 +1,5 @@
-"""Set before JAX starts: two XLA devices on the CPU whatever the machine, programs that compile fast, and a cache of
-programs and one of timings for each worker with its subprocesses. Annotated shapes are checked at run time."""
+"""Settings made before JAX starts: two XLA devices on any machine's CPU, fast compilation, and for each worker and its
+subprocesses a cache of programs and one of timings. Annotated shapes are checked at run time."""
 
 import atexit
 import gc
@@ -14,26 +14,26 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["MPLBACKEND"] = "Agg"
 FAST = "JAX_DISABLE_MOST_OPTIMIZATIONS"  # compiles in a quarter of the time
 os.environ.setdefault(FAST, "1")
-OPTIMIZED = os.environ[FAST] != "1"  # all of them, as users compile them
+OPTIMIZED = os.environ[FAST] != "1"  # all tests with full optimization, as users compile
 
 worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 if not worker:
   os.environ["VMAPSEEDS_TESTS"] = tempfile.mkdtemp(prefix="vmapseeds-tests-")
   atexit.register(shutil.rmtree, os.environ["VMAPSEEDS_TESTS"], ignore_errors=True)
-# JAX does not write its cache atomically: one a worker.
+# Each worker has its own cache, because JAX does not write caches atomically.
 for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
   os.environ[name] = os.path.join(os.environ["VMAPSEEDS_TESTS"], worker, name)
-gc.set_threshold(100_000, 50, 50)  # traced programs are many objects that stay: to look at them often takes a tenth longer
+gc.set_threshold(100_000, 50, 50)  # traced programs are many objects that stay: frequent collections cost a tenth of the time
 
 SHAPES = (*(f"training.{name}" for name in ("augment", "evaluation", "inputs", "loop")), "lanes", "models")
 jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in SHAPES], "beartype.beartype")
-# Of these the arrays alone: users' mistakes of other types are one line, which a type checker would speak before.
+# In these only arrays are checked: other wrong types must reach the package's own one-line messages.
 ARRAYS = ("results.imports", "reports.plots", "training.runs", "stats")
 jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in ARRAYS], "shapes.checked")
 
 
 def pytest_configure():
-  """Programs that compile fast are kept too: by the tests' own process, which nothing kills while it writes them."""
+  """Caches quickly compiled programs too, but only in the tests' own process, which is not killed while it writes."""
   import jax
 
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -51,13 +51,13 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-  """Before a test's fixtures: `optimized` ones share no program with the others."""
+  """Switches optimization before a test's fixtures: `optimized` tests share no program with the others."""
   import jax
 
   fast, name = not is_optimized(item), "jax_disable_most_optimizations"
   if fast != jax.config.values[name]:
     jax.config.update(name, fast)
-    os.environ[FAST] = str(int(fast))  # of subprocesses
+    os.environ[FAST] = str(int(fast))  # for subprocesses
     jax.clear_caches()
 
 

@@ -1,4 +1,4 @@
-"""Results folders of given outcomes, as a campaign would leave them."""
+"""Results folders with given outcomes, as a campaign would leave them."""
 
 import numpy as np
 

@@ -166,7 +166,7 @@ def gradient(model, loss, params, stats, x, y):
 
 def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, weight_decay, mean, std,
           augmentation=(), kind="sgd", linear=True, variables=None, optimizer=None, loss=cross_entropy):  # fmt: skip
-  """The variables after `steps` steps, in a Python loop; `optimizer` instead of that of this `kind` with the numbers given."""
+  """The variables after `steps` steps of a Python loop. `optimizer` replaces the one that `kind` and the numbers describe."""
   images, labels = np.asarray(images), np.asarray(labels)
   fill = np.floor(np.array(mean, np.float32))
   if variables is None:

@@ -50,7 +50,7 @@ def test_cutout_lies_wholly_inside_the_image():
 
 
 def test_order_of_steps_counts():
-  # Cut out first, the square is shifted; a shift afterwards brings in the black border next to it.
+  # A square that is cut out first is shifted too. A shift after it can bring the black border next to it.
   before, after = many("cutout=5 translate=2"), many("translate=2 cutout=5")
   assert (after == FILL).all(-1).sum((1, 2)).min() == 25
   assert (before == FILL).all(-1).sum((1, 2)).min() < 25

@@ -20,7 +20,7 @@ SOURCES = {"S_init": {"init"}, "S_batch": {"order"}, "S_all": {"init", "order", 
 
 @pytest.fixture(scope="module")
 def numbers(made) -> dict:
-  """By the beginning of each figure's name."""
+  """Each figure's numbers, by the beginning of its name."""
   folders = ["--out", str(made / "banerjee2024"), "--campaigns", str(made / "campaigns")]
   frame.main(str(Path(banerjee2024.__file__).with_name("__main__.py")), folders)
   records = (json.loads(path.read_text()) for path in (made / "banerjee2024").glob("*_*.json"))
@@ -72,7 +72,7 @@ def test_ensembles_are_as_large_as_the_candidates_allow(numbers):
 
 
 def test_ensembles_are_drawn_without_replacement():
-  """Every one of all candidates but one, each as often as the others."""
+  """Each ensemble leaves out one of the four candidates, all of them equally often."""
   rng = np.random.default_rng(0)
   reference, runs, labels = rng.normal(size=(2, 40)), rng.normal(size=(4, 40)), rng.integers(0, 2, 40)
   n = table1_ensembles.of_size(reference, runs, labels, members=3)
@@ -101,7 +101,7 @@ def test_the_pattern_of_ensembles_is_judged():
   otherwise = judged((3, ensembles(0.8, 0.01, 0.02)), (100, ensembles(0.9, 0.02, 0.03)))
   assert len(otherwise) == 6
   assert not any(otherwise.values())
-  # Too few members to say of what size all need little trimming; deviations and errors that differ by chance.
+  # Too few members to judge the trimming; deviations and errors differ only by chance.
   assert not judged((3, ensembles(0.8, 0.02, 0.03)), (5, ensembles(0.9, 0.0195, 0.0299)))
 
 
@@ -120,7 +120,7 @@ def test_no_small_level_is_shown_as_none():
 
 
 def test_the_worst_runs_are_left_out_by_more_than_chance():
-  """Fisher's exact test says so too."""
+  """The p-value is that of Fisher's exact test."""
   worse, small = np.arange(20), np.arange(20) < 12
   out = candidates.excluded(worse, small)
   table = [[0, 8], [12, 0]]  # of the 8 worst and of the others: small, and not

@@ -1,4 +1,4 @@
-"""The race is fair, because everyone takes the same steps, and tells what happened to each contender."""
+"""The race is fair, because all contenders take the same steps, and it reports what happened to each of them."""
 
 import dataclasses
 import functools
@@ -368,7 +368,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   assert (kernels[:4] == kernels[0]).all()
   assert (kernels[4] == kernels[0]).all()
   assert (kernels[5] != kernels[0]).any()
-  # It takes as many steps, on the first batch alone: those of a training set that has nothing else.
+  # It takes as many steps, all on the first batch, as if the training set held nothing else.
   recipe = recipe.replace(augment="", schedule="constant", epochs=6, batch_size=4)
   first = dataclasses.replace(data, inputs=data.inputs[:4], targets=data.targets[:4])
   ((_, alone),) = lanes.spread(lambda data, run: train(recipe, data, run).variables, width=1)(first, task.lanes(runs[:1]))

@@ -32,7 +32,7 @@ SMOKE = campaigns.SCALES["smoke"]
 
 @pytest.fixture(scope="module")
 def numbers(made) -> dict:
-  """By the beginning of each figure's name."""
+  """Each figure's numbers, by the beginning of its name."""
   folders = ["--out", str(made / "bouthillier2021"), "--campaigns", str(made / "campaigns")]
   frame.main(str(Path(bouthillier2021.__file__).with_name("__main__.py")), folders)
   records = (json.loads(path.read_text()) for path in (made / "bouthillier2021").glob("*_*.json"))
@@ -45,7 +45,7 @@ def stored(made: Path, name: str):
 
 
 def outside(results, train: int) -> np.ndarray:
-  """Run after run, the accuracy on the examples that its data seed does not draw."""
+  """Each run's accuracy on the examples that its data seed does not draw."""
   labels, accuracies = results.labels.values, []
   for seed, predictions in zip(results.seed_data.values, results.predictions.values, strict=True):
     drawn = {*splits.bootstrap(source_key("data", seed), len(labels), train).tolist()}
@@ -114,7 +114,7 @@ def test_the_same_seeds_give_the_same_run(made, numbers):
 def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied):
   results, shared = stored(made, f"A_{varied}"), "data" if varied == "init" else "init"
   assert len(set(results[f"seed_{varied}"].values)) == 16
-  # The first of each repetition has the row of a run in which everything varies.
+  # The first run of each repetition has the same row as a run in which everything varies.
   np.testing.assert_array_equal(results.predictions[:4], stored(made, "A").predictions[:4])
   accuracies = outside(results, 1198)
   x = np.array([accuracies[results[f"seed_{shared}"].values == r] for r in range(4)])
@@ -152,7 +152,7 @@ def test_what_repetitions_share_costs_measures():
   assert init.worth == pytest.approx(1 / init.correlation)
   left_out = [stats.average_correlation(np.delete(repeated, r, 0)) for r in range(5)]
   assert init.correlation_se == pytest.approx((4 * np.var(left_out)) ** 0.5)
-  # Repetitions that agree more than chance has them do: no bias to simulate.
+  # Repetitions agree more than they would by chance: there is no bias to simulate.
   assert data.correlation < 0 == data.simulated
   assert data.worth == np.inf
   few, many = (
@@ -177,7 +177,7 @@ def test_rates_are_simulated_with_the_correlations_found():
   drawn = [line.get_ydata() for line in axes[0].lines if len(line.get_ydata()) == 60]
   assert len(drawn) == 5
   np.testing.assert_allclose(drawn[0], n.exact["ideal"].single_point)
-  assert not any(np.allclose(x, y) for i, x in enumerate(drawn) for y in drawn[:i])  # one over the other
+  assert not any(np.allclose(x, y) for i, x in enumerate(drawn) for y in drawn[:i])  # no two curves lie on each other
   of_paper = {x: set() for x in (0.5, 0.75)}
   for line in axes[0].lines:
     if line.get_marker() == "D":
@@ -186,7 +186,7 @@ def test_rates_are_simulated_with_the_correlations_found():
   assert of_paper == {0.5: {0.1, 0.05}, 0.75: {0.25, 0.1, 0.7}}
   assert f"init varies: ρ = {rho['init']:.2f}" in [text.get_text() for text in axes[0].get_legend().texts]
   assert sum(p.get_height() for p in axes[1].patches[:-1]) == 30
-  # The rule keeps its 5 % of false positives with independent runs alone.
+  # The rule keeps its 5 % of false positives only with independent runs.
   holds = {row.quantity: row.holds for row in fig06_detection.rows(n)}
   assert holds["false positives at P = 0.5, P(A > B) of 50"] is True
   assert holds["false positives at P = 0.5, P(A > B) of 50, init alone varying"] is False
@@ -209,7 +209,7 @@ def test_ratio_of_variances_by_a_slow_loop():
 
 
 def test_the_ratios_interval_covers():
-  """Also where repetitions differ in their variances, which pooled measures would not show."""
+  """Even if repetitions have different variances, which an interval from pooled measures would miss."""
   rng = np.random.default_rng(0)
   sd = np.exp(rng.normal(0, 0.3, (2, 300, 20, 1)))
   accuracies = sd * rng.normal(size=(2, 300, 20, 10))
@@ -236,7 +236,7 @@ def test_sources_beside_the_data():
 
 
 def test_binomial_of_answers_that_are_independent():
-  """And of answers that go wrong together, which a binomial does not have."""
+  """Answers that go wrong together do not fit a binomial."""
   right = np.random.default_rng(0).random((20, 40, 500)) > 0.1
   found, together = (fig02_binomial.binomial(x.mean(2), 500) for x in (right, right[..., :100]))
   assert found.binomial == pytest.approx(0.0134, rel=0.02)
@@ -266,7 +266,7 @@ def test_sizes_are_the_least_with_that_power(numbers):
   place = np.flatnonzero(n.gamma == 0.75)[0]
   assert (n.noether[place], n.needed[place]) == (29, 51)
   assert stats.paired_power(51, 0.75) >= 0.95 > stats.paired_power(50, 0.75)
-  assert np.isnan(n.needed[0])  # more than are looked at
+  assert np.isnan(n.needed[0])  # more than the sizes that are tried
   assert np.nanmax(abs(n.needed / n.sign - 1)) < 0.25
 
 

@@ -212,7 +212,7 @@ def test_sweeps_pokes_and_maps_are_stored(tmp_path):
   predictions, mapped = results.predictions.values, results.labels.values
   np.testing.assert_array_equal(mapped, maps[0][labels])
   np.testing.assert_allclose(results.accuracy, (predictions == mapped).mean(1))
-  # Of two voters the lower class wins a tie, so that one vote for class 0 is enough.
+  # With two voters the lower class wins a tie, so one vote for class 0 is enough.
   assert vs.stats.ensemble_accuracy(predictions, mapped, 2) == pytest.approx((predictions.min(0) == mapped).mean())
   np.testing.assert_array_equal(next(vs.prediction_blocks(results)), predictions)
 
@@ -328,7 +328,7 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
   first, second = (line for line in capsys.readouterr().err.splitlines() if line.startswith("lane width"))
   assert first == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): going on with 4"
   np.testing.assert_array_equal(results.predictions, train(tmp_path / "two", 8, LINEAR, lane_width=2).predictions)
-  # The folder keeps what fitted.
+  # The folder keeps the width that fitted.
   assert train(tmp_path / "r", 9, LINEAR).attrs["lane_width"] == 2
 
 
@@ -371,7 +371,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   assert fitting(plain, 1, checkpoint_every=1) == 5
 
 
-# Which lowering and lane width.
+# The choice of lowering and lane width.
 
 
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
@@ -386,7 +386,7 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   assert said == "lanes: im2col, width 2 (the fastest of 3 measured; --lowering, --lane-width override)"
   results = train(tmp_path / "given", 4, LINEAR, lowering="grouped")
   assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("grouped", 1)
-  # A folder keeps its own.
+  # A folder keeps its lowering.
   choice.write_timings(conditions, {Choice("sequential", 1): 0.01})
   assert train(tmp_path / "r", 5, LINEAR).attrs["lowering"] == "im2col"
   assert train(tmp_path / "r", 6, LINEAR, lane_width=2).attrs["lowering"] == "im2col"

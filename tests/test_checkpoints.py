@@ -22,7 +22,7 @@ from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import attributes
 from vmapseeds.training.networks import network
 
-# Adam in one program for all epochs rounds differently from one that is stopped in between.
+# Adam rounds differently in one program for all epochs than in programs that stop in between.
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", lr=1e-3, epochs=6)
 
 
@@ -44,7 +44,7 @@ def same(results, reference, names=("predictions", "accuracy", "diverged")):
 
 
 def interrupt(out, monkeypatch, after, **options):
-  """Trains until so many checkpoints are saved."""
+  """Trains until `after` checkpoints are saved."""
   save, saved = Checkpoints.save, []
 
   def interrupted(self, *args):
@@ -88,7 +88,7 @@ def test_an_interrupted_training_goes_on_in_the_middle(tmp_path, undisturbed, mo
   interrupted_at = saved[-1]
   assert vs.open_results(tmp_path / "r").sizes["run"] == interrupted_at[0]
   del saved[:]
-  # At another interval: it is no condition.
+  # The interval may change: checkpoints of another one are used.
   results = train(tmp_path / "r", checkpoint_every=1, logits=True, keep_params=True, seed_batch=4)
   whole = [(0, epoch) for epoch in range(1, 6)] + [(4, epoch) for epoch in range(1, 6)]
   assert saved == whole[whole.index(interrupted_at) + 1 :], "nothing that was saved is trained again"
@@ -211,7 +211,7 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
       tmp_path / "r", recipe=recipe, runs=runs[slice(n)], seed_batch=2, lane_width=1, keep_params=True, logits=True
     )
   shown, networks = images[40:60], vs.load_networks(tmp_path / "r")
-  (tmp_path / "d.npz").unlink()  # the folder has what normalising takes
+  (tmp_path / "d.npz").unlink()  # the folder holds what normalisation needs
   assert set(networks.variables) == {"params", "batch_stats"}
   assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(networks.variables))
   logits = jax.jit(jax.vmap(networks.apply, (0, None)))(networks.variables, shown)

@@ -67,12 +67,12 @@ def test_all_are_tried_and_the_fastest_is_taken():
 def test_short_campaigns_do_not_pay():
   tried, timings = measured({}, model_steps=choice.FEW_MODEL_STEPS - 1)
   assert (tried, choice.best(WANTED, timings)) == ([], FIRST)
-  # With the first it takes less than a minute; it is measured once, the others when a campaign is longer.
+  # The first choice takes less than a minute here. Only a longer campaign measures the others.
   tried, timings = measured({FIRST: 0.001}, model_steps=50_000)
   assert (tried, timings, choice.best(WANTED, timings)) == ([FIRST], {FIRST: 0.001}, FIRST)
   assert measured({}, known=timings, model_steps=50_000)[0] == []
   assert measured(dict.fromkeys(WANTED, 1.0), known=timings, model_steps=70_000)[0] == [SECOND, THIRD]
-  # What is known already costs nothing, but is only taken where it was compared with the first.
+  # A known timing costs nothing, but counts only if the first choice was timed too.
   assert choice.best(WANTED, measured({}, known={THIRD: 1.0}, model_steps=1)[1]) == FIRST
   assert choice.best(WANTED, measured({}, known={FIRST: 2.0, THIRD: 1.0}, model_steps=1)[1]) == THIRD
 
@@ -81,7 +81,7 @@ def test_measuring_ends_with_the_budget(clock):
   timings = {FIRST: 0.001, SECOND: 0.0005, THIRD: 0.0001}
   for takes, tried in ((choice.BUDGET / 1.5, [FIRST, SECOND]), (choice.BUDGET + 1, [FIRST]), (1, WANTED)):
     assert measured(timings, model_steps=100_000, clock=clock, takes=takes)[0] == tried
-  # Of a campaign of a day, a hundredth may go into it.
+  # For a campaign of a day, measuring may take a hundredth of the time.
   assert measured(timings, model_steps=86_400_000, clock=clock, takes=100)[0] == WANTED
 
 

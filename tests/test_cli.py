@@ -52,7 +52,7 @@ def given(*argv):
     (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
     (["bench", "digits_cnn", "--set", "batch_size=100000000"], "batch_size 100000000 with 1000 training examples"),
     (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "error: Unrecognized options: --rums, 3; Perhaps you meant: --runs N number of runs"),
-    # `replay` has a flag --run: this is about train all the same.
+    # `replay` has a flag --run, but the answer must be about `train`.
     (["train", "digits_cnn", "--out", "{}", "--run", "3"], "Unrecognized options: --run, 3; Perhaps you meant: --most-runs N with --until, the most runs to train (default: 100000) --runs N"),
     (["train", "digits_cnn", "--out", "{}", "--vary", "ordr"], "unknown source of randomness 'ordr'"),
     (["train", "digits_cnn", "--out", "{}", "--set", "epochs"], "--set epochs: write FIELD=VALUE"),
@@ -258,7 +258,7 @@ def test_the_options_of_a_campaign_are_those_of_the_command_line():
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-  """An installed package that names recipes: one that is there, one that is broken, and one of ours."""
+  """An installed package that names recipes: one that exists, two that are broken, and one with a name of ours."""
   info = tmp_path / "own_package-1.0.dist-info"
   info.mkdir()
   (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own_package\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""What `compare` says of two results folders, without training: accuracies are written as they are wanted."""
+"""What `compare` says of two results folders. Nothing is trained: each test writes the accuracies that it needs."""
 
 import html
 import io
@@ -46,7 +46,7 @@ B = np.array([0.9, 0.85, 0.85, 0.7, 0.85, 0.65, 0.8, 0.95])
 
 
 def test_pairs_of_the_same_seeds(tmp_path):
-  """B's runs in another order, with one of its own, and one that diverged."""
+  """B has the runs in another order, and one run of its own. One pair is left out because a run of A diverged."""
   a = folder(tmp_path / "a", [*A, 0.1], seeds=range(9), diverged=[8])
   b = folder(tmp_path / "b", [0.2, *B[::-1], 0.3], seeds=[50, *range(7, -1, -1), 8])
   decision, text = said(a, b)
@@ -70,7 +70,7 @@ def test_pairs_of_the_same_seeds(tmp_path):
 
 def test_without_common_seeds_all_are_compared_with_all(tmp_path):
   b = folder(tmp_path / "b", B[:5], seeds=range(100, 105))
-  # Of "few", two of five have a partner in `b`: pairs of these alone would leave the others out.
+  # In "few" only two runs have a partner in `b`: comparing these pairs alone would ignore the other runs.
   for name, seeds in (("other", range(8)), ("none", None), ("repeated", [100] * 8), ("few", range(94, 102))):
     decision, text = said(folder(tmp_path / name, A, seeds=seeds), b)
     assert decision.probability == stats.probability_of_outperforming(A, B[:5], paired=False)

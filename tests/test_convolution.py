@@ -33,13 +33,13 @@ def outputs(convolve, **options):
 
 
 def equal(ours, theirs):
-  """`theirs` as NumPy's arrays, so that nothing is compiled to compare them."""
+  """Compares outputs. `theirs` are NumPy arrays, so that nothing is compiled for the comparison."""
   for a, b in zip(ours, theirs, strict=True):
     np.testing.assert_allclose(a, b, atol=2e-6 * max(1.0, np.abs(b).max()))
 
 
 def check(x, w, **options):
-  """Lane by lane through XLA, and ours under `vmap`."""
+  """Compares XLA lane by lane with ours under `vmap`."""
   one = jax.jit(outputs(jax.lax.conv_general_dilated, **options))
   theirs = [np.stack(parts) for parts in zip(*map(one, x, w), strict=True)]
   equal(jax.jit(jax.vmap(outputs(conv_general_dilated, **options)))(x, w), theirs)
@@ -91,7 +91,7 @@ def test_blocks_of_images_equal_one_block(monkeypatch):
 )  # fmt: skip
 def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padding):
   """Each way of `lanes.forward`: few channels, strides by phases (some without a kernel element), dilation, kernel
-  gradients the other way round; with more images than one of their blocks holds, and a number that no block divides."""
+  gradients with swapped arrays. There are more images than a block of these holds, and a number that no block divides."""
   for images in (17, 32) if lanes == 1 else (5,):
     batch = (lanes or 1, images)
     x, w = random(0, *batch, 7, 6, channels), random(1, lanes or 1, kernel, kernel, channels, 2)
@@ -112,11 +112,11 @@ def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padd
     (11, (9, 7), (96, 96), 3, 1, ((0, 2), (1, 1))),  # outputs of odd sizes
     (16, (8, 8), (128, 64), 3, 1, "VALID"),
     (8, (17, 16), (64, 64), 5, 2, ((2, 2), (2, 2))),
-    (16, (13, 15), (64, 64), 5, 2, ((1, 0), (3, 2))),  # a padding that is no whole tile
+    (16, (13, 15), (64, 64), 5, 2, ((1, 0), (3, 2))),  # a padding that is not a whole tile
   ],
 )
 def test_many_channels_equal_xla(monkeypatch, images, spatial, channels, kernel, stride, padding):
-  """By Winograd's transforms, but for the kernel gradient of a strided convolution."""
+  """All use Winograd's transforms, except the kernel gradient of a strided convolution."""
   monkeypatch.setitem(forward.MANY_PRODUCTS, "kernel", 64 * 128)
   options = dict(window_strides=(stride,) * 2, padding=padding, dimension_numbers=NHWC)
   x, w = random(0, 1, images, *spatial, channels[0]), random(1, 1, kernel, kernel, *channels) / 30
@@ -223,7 +223,7 @@ def test_flax_layers_take_it():
 
 @pytest.mark.parametrize("spatial", [(7,), (5, 6)])
 def test_the_grouped_kernel_gradient_of_a_gpu_is_that_of_each_lane(spatial):
-  """Where its arrays have a layout of their own; also of one lane, and of images that all lanes share."""
+  """On a GPU its arrays have a layout of their own. One lane, and images that all lanes share, are tested too."""
   x, w, weigh = (random(i, *shape) for i, shape in enumerate([
     (3, 2, *spatial, 4), (3, *[3] * len(spatial), 4, 5), (3, 2, *spatial, 5),
   ]))  # fmt: skip
@@ -255,7 +255,7 @@ def test_what_is_traced_is_made_for_the_platform_that_is_said():
   x, w = random(0, 2, 1, 6, 6, 8), random(1, 2, 3, 3, 8, 4)
 
   def loops(platform):
-    # A function of its own each time: what is traced once is not traced again.
+    # A new function each time, because JAX does not trace the same one again.
     convolve = jax.vmap(lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC))
     with compiling_for(platform):
       return "scan[" in str(jax.make_jaxpr(convolve)(x, w))

@@ -1,4 +1,4 @@
-"""Runs counted where they finish: what campaigns store of them, and what is read of it."""
+"""Runs counted on the devices that train them: which counts campaigns store, and how they are read."""
 
 import contextlib
 import json
@@ -21,14 +21,14 @@ LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 
 
 def train(out, n, runs=None, recipe=LINEAR, **options):
-  # Five runs a block on two devices, so that steps end amid blocks and the last step of a batch is filled up.
+  # Five runs a block on two devices: steps end inside blocks, and the last step of a batch is padded.
   how = {"seed_batch": 5, "lane_width": 1, "lowering": "sequential", "progress": False}
   return vs.train(recipe, runs or vs.Runs.independent(n), out, **{**how, **options})
 
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-  """Thirteen runs in three blocks, of which no test changes anything."""
+  """Thirteen runs in three blocks, which no test changes."""
   out = tmp_path_factory.mktemp("counted") / "r"
   train(out, 13)
   return out
@@ -49,7 +49,7 @@ def equal(given, expected):
 
 @contextlib.contextmanager
 def nothing_counted(monkeypatch):
-  """Inside, no prediction is counted."""
+  """In this context, counting predictions is an error."""
 
   def refuse(*_, **__):
     raise AssertionError("predictions are counted")
@@ -85,7 +85,7 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
   assert vs.open_results(tmp_path / "r").diverged.all()
   with nothing_counted(monkeypatch):
     assert vs.tally(tmp_path / "r").runs == 0
-  # A sweep has no tallies of its own, so that those of its one finite value are counted.
+  # A sweep stores no tallies, so the predictions of its one finite value are counted.
   runs = vs.Runs.sweep(lr=[0.1, 1e30], seeds=3)
   results = train(tmp_path / "s", 6, runs=runs)
   assert "votes" not in results
@@ -94,7 +94,7 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
 
 
 def test_with_64_bits(tmp_path, monkeypatch):
-  """Other random numbers are drawn, so that without them it is another campaign."""
+  """64-bit types change the random draws, so going on without them is another campaign."""
   with jax.enable_x64(True):
     results = train(tmp_path / "r", 3, pairs=True)
     with nothing_counted(monkeypatch):
@@ -117,22 +117,22 @@ def test_some_lanes_diverge(tmp_path, monkeypatch):
 def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypatch):
   """Blocks in several writes, batches over several blocks, checkpoints: the counts are those of all the runs."""
   two = LINEAR.replace(epochs=2) if "checkpoint_every" in options else LINEAR
-  train(tmp_path / "r", 3, recipe=two)
+  width = {"lane_width": options.get("lane_width", 1)}  # one folder has one lane width
+  train(tmp_path / "r", 3, recipe=two, **width)
 
   def full(*_):
     raise OSError(28, "No space left on device")
 
   with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
     patch.setattr("vmapseeds.store.layout.write_record", full)  # the objects are there, and the record is not
-    train(tmp_path / "r", 9, recipe=two)
+    train(tmp_path / "r", 9, recipe=two, **width)
   assert vs.tally(tmp_path / "r").runs == 3
-  # Wider lanes are another campaign's.
-  results = train(tmp_path / "r", 13, recipe=two, **{**options, "lane_width": 1})
+  results = train(tmp_path / "r", 13, recipe=two, **options)
   assert vs.verify(tmp_path / "r") == (13, 13, [], [], [])
   with nothing_counted(monkeypatch):
     found = vs.tally(tmp_path / "r")
   equal(found, plain(results))
-  if two is LINEAR:
+  if two is LINEAR and "lane_width" not in options:
     equal(found, vs.tally(reference))
 
 
@@ -158,7 +158,7 @@ def test_without_tallies(reference, tmp_path):
   results = train(tmp_path / "r", 13, tallies=False)
   assert "votes" not in results
   equal(vs.tally(results), vs.tally(reference))
-  # What a folder has, it goes on with.
+  # A folder that has tallies goes on with them.
   shutil.copytree(reference, tmp_path / "more")
   assert train(tmp_path / "more", 14, tallies=False).sizes["write"] == 4
 
@@ -174,7 +174,7 @@ def test_predictions_that_are_not_kept(reference, tmp_path, capsys):
   cli.main(["replay", str(tmp_path / "r"), "--run", "11"])
   assert "half_errors agree bit for bit on all 2 halves" in capsys.readouterr().out
   assert vs.verify(tmp_path / "r").problems == []
-  # Worked on by a process that knows the folder alone.
+  # `work` knows only the folder.
   (tmp_path / "r/blocks/1.json").unlink()
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 13
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
@@ -227,7 +227,7 @@ def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
 
 
 def test_counts_of_rows_that_others_have_written_are_not_stored(reference, tmp_path):
-  """Another process has written the first of these rows meanwhile: the others are trained again."""
+  """Another process has written some of these rows meanwhile; the other rows are trained again."""
   shutil.copytree(reference, tmp_path / "r")
   results = Results(tmp_path / "r")
   writes = json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"]
@@ -242,7 +242,7 @@ def test_counts_of_rows_that_others_have_written_are_not_stored(reference, tmp_p
 
 
 def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypatch):
-  """Where they are many; its statistics are those of a report that reads them."""
+  """If predictions are many, a report uses tallies; its statistics equal those of a report that reads predictions."""
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   shutil.rmtree(folder / "test/predictions")

@@ -66,7 +66,7 @@ def hosts(out, *flags):
 
 
 def first_claim(out):
-  """Which process trains, once one does, by the claim of its block."""
+  """Waits until a process trains and returns its id, from the claim of its block."""
   until = time.monotonic() + LIMIT
   while time.monotonic() < until:
     for claim in Path(out, "blocks").glob("[0-9]*.claim"):
@@ -105,7 +105,7 @@ def test_two_hosts_train_every_run_once(tmp_path, alone):
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["hosts", "ray"])
 def test_several_processes_end_at_the_same_number_of_runs(tmp_path, engine):
-  """At that at which one process alone does."""
+  """They end at the number at which one process alone ends."""
   how = ("--runs", "8", "--until", "sd_accuracy rel 50%")
   if engine == "ray":
     pytest.importorskip("ray")
@@ -133,7 +133,7 @@ def test_a_host_is_killed(tmp_path, alone, killed):
   if killed == 1:
     assert processes[0].returncode == 0, said
   else:
-    # Without the coordinator the other cannot go on: it says so, and the folder does, by any means.
+    # Without the coordinator the other process stops and says so; a new process goes on with the folder.
     assert processes[1].returncode == 1, said
     assert "is gone, or it was killed; what was written stays" in said.splitlines()[-1]
     again = start(out)

@@ -1,4 +1,4 @@
-"""What compilers say of lanes: read right, for devices that are not here, and heeded by campaigns."""
+"""Compilers' estimates of lanes: read correctly, made for absent devices too, and used by campaigns."""
 
 import math
 import re
@@ -83,7 +83,7 @@ def test_estimated_operations_take_their_cycles_and_others_are_charged():
   assert program(estimated, FUSED) == (8000 / 1e9, 8000, 1), "as long as the bytes take"
   cost = program("%f = f32[1000]{0} fusion(%a), kind=kLoop, calls=%scale", FUSED)
   assert cost == (pytest.approx(2 * 8000 / 1e9), 8000, 1)
-  # Twice the larger of bytes and products, and a launch at least.
+  # Twice the larger time of bytes and products, and at least a launch.
   product = "%b = f32[1000,1000]{1,0} parameter(1)\n%c = f32[1000,1000]{1,0} dot(%b, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
   assert program(product).seconds == pytest.approx(2 * 12e6 / 1e9)
   assert program(product, chip=CHIP._replace(flops=1e9)).seconds == pytest.approx(2 * 2e9 / 1e9)
@@ -181,7 +181,7 @@ def test_the_next_width_ought_to_fit():
 
 
 def speaking(bytes_a_lane, seconds, available=100.0):
-  """A compiler that says what it needs, and which choices it was asked about."""
+  """A fake compiler that estimates memory and time, and the list of the choices it was asked about."""
   asked = []
 
   def ask(how):
@@ -243,11 +243,11 @@ def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
   assert benchmark.choose(task, model_steps=10**9, most=64, **how) == ("im2col", 8)
   assert measured == list(speeds)
   assert "lanes: im2col, width 8 (the fastest of 2 measured" in capsys.readouterr().err
-  # What is known to be fast is taken again when it fits, and a short campaign asks no more.
+  # The choice known to be fastest is taken again if it fits; a short campaign asks about no other.
   asked.clear()
   assert benchmark.choose(task, model_steps=1, most=64, **how) == ("im2col", 8)
   assert asked == [Choice("im2col", 8)]
-  # A given width is kept, or said to be too large.
+  # A given width is kept, or refused as too large.
   assert benchmark.choose(task, model_steps=1, most=64, width=10, **how, shown=False).width == 10
   with pytest.raises(vs.Mistake, match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch"):
     benchmark.choose(task, model_steps=1, most=64, width=11, **how)
@@ -309,7 +309,7 @@ class Words(nn.Module):
 
 @pytest.mark.parametrize(("model", "inputs"), [(Words(), np.ones((4, 5), np.int32)), ("small_cnn", np.ones((4, 8, 8, 1), np.uint8))])
 def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inputs):
-  """Where its shapes are checked, its products counted, and it is tried."""
+  """This holds where shapes are checked, products are counted, and the network is tried."""
   given, runs = (inputs, np.array([0, 1, 0, 1])), Runs.independent(1)
   data = vs.Dataset(train=given, test=given)
   recipe = vs.recipe("digits_cnn", model=model, dataset=data, batch_size=2, normalize=False, augment="")
@@ -348,7 +348,7 @@ def test_products_count_as_often_as_they_run():
 
 
 def test_large_networks_need_few_lanes():
-  # So the flagship's default fits into 16 GB, and nothing is compiled that does not.
+  # These widths let the flagship fit into 16 GB by default, and save compiling what does not fit.
   flagship = without_data(vs.recipe("resnet9_cifar10"))
   assert benchmark.filling(flagship, "tpu") == 2
   assert benchmark.filling(without_data(vs.recipe("cnn_cifar10_binary")), "gpu") > 256
@@ -388,7 +388,7 @@ def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   few = asking(LINEAR, "v5e")(Choice("grouped", 4))
   assert few.fits
   assert len(list(compiled_programs.iterdir())) == kept > 0, "what cannot be read again is not kept"
-  # Images, of which rows of 8 pixels are tiles of 128; parameters and momentum.
+  # Images, whose rows of 8 pixels take tiles of 128, and parameters and momentum.
   assert 2e5 < few.memory_bytes < 5e6
   assert 0 < few.traffic_bytes / TARGETS["v5e"].bandwidth < few.seconds < 1e-3
   # By its count of products the program cannot be faster than the roof.
@@ -413,7 +413,7 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
   assert not large.fits
   assert fitting.fits
   assert fitting.memory_bytes < 7.48 * 2**30
-  # As wide as the memory allows, but for the factor of two that powers of two may cost.
+  # As wide as memory allows, up to the factor of two that rounding to powers of two may cost.
   assert how.width > 0.95 * 65536 * 7.48 * 2**30 / large.memory_bytes / 2
   assert f"lanes: grouped, width {how.width} (it fits in memory;" in capsys.readouterr().err
 

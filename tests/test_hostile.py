@@ -31,7 +31,7 @@ from vmapseeds.training.networks import network
 
 
 def tiny(*argv):
-  """The command that trains on the small file; settings at the beginning of `argv` are instead of its own."""
+  """The command that trains on the small file; settings at the beginning of `argv` replace its own."""
   own = ("dataset=tiny.npz", "model=linear", "batch_size=4", "epochs=1", "augment=")
   given = {word.partition("=")[0] for word in itertools.takewhile(lambda word: not word.startswith("--"), argv)}
   return ["train", "digits_cnn", "--set", *(one for one in own if one.partition("=")[0] not in given), *argv]
@@ -105,7 +105,7 @@ def files(made, tmp_path, monkeypatch):
 
 @pytest.fixture
 def work(made, files):
-  """The results folders too."""
+  """The same working folder with copies of the results folders."""
   for name in ("r", "i"):
     shutil.copytree(made / name, files / name, copy_function=shutil.copyfile)
   return files
@@ -258,7 +258,7 @@ def test_recipe_fields(setting, message, refused):
 @pytest.mark.parametrize("model", models.NAMES)
 def test_the_smallest_images(model):
   def sees(pixels):
-    """Whether something is left of an image before the last layer; JAX before 0.12 has no weights for nothing."""
+    """Whether pixels are left before the last layer. JAX before 0.12 cannot make weights for none."""
     made = network(vs.recipe("digits_cnn", model=model, precision="float32"), 3)
     images = jnp.zeros((1, pixels, pixels, 1))
     try:
@@ -570,7 +570,7 @@ def test_files_to_import(name, content, message, files, refused):
 def test_logits_to_import(content, message, files, refused):
   np.save("l.npy", content())
   argv = ["import", "--labels", "y.npy", "--logits", "l.npy", "--out", "new", "--quiet"]
-  # What is wrong in a late block is found when earlier ones lie in a draft beside `new`, which is removed.
+  # An error in a late block is found after earlier ones were written to a draft beside `new`. The draft is removed.
   refused(argv, message, times_of_folders=False)
 
 
@@ -633,7 +633,7 @@ def field(**changes):
 
 
 def array(name, **changes):
-  """Changes what is said of an array."""
+  """Changes what the description says about an array."""
   return description(lambda about: about["arrays"].setdefault(name, about["arrays"]["diverged"].copy()).update(changes))
 
 
@@ -668,7 +668,7 @@ def link(name, target):
 
 
 def pickles():
-  """The predictions as a Zarr 2 array of pickled objects, and a codec of pickles in what Zarr reads of the accuracies."""
+  """Makes the predictions a Zarr 2 array of pickled objects, and puts a pickle codec into the accuracies' metadata."""
   from numcodecs import Pickle
 
   v2 = {
@@ -725,7 +725,7 @@ def test_results_folders(case, work, refused, tmp_path, capsys):
 
 
 def ends_well_and_stays_inside(tmp_path, capsys):
-  """What works on the folder `r` says in lines what is wrong with it, and changes nothing else."""
+  """Commands that work on the folder `r` report its faults in lines, and change nothing outside it."""
   before = outside(tmp_path)
   for argv in (["work", "r", "--quiet"], ["replay", "r", "--run", "1"], ["verify", "r"], ["verify", "r", "--repair"]):
     ends_well(argv, capsys)
@@ -738,7 +738,7 @@ def outside(tmp_path):
 
 
 def test_pickles_are_not_loaded(work, capsys):
-  """How arrays are encoded does not come from the folder; verify says that it is another, and repairs it."""
+  """The encoding of arrays is not read from the folder. `verify` reports a differing one, and repairs it."""
   pickles()
   assert ends_well(["compare", "r", "i"], capsys)
   problems = vs.verify("r").problems
@@ -759,7 +759,7 @@ def record(**changes):
 
 
 def claim(**owner):
-  """A claim of block 0, whose process seems to be of this machine."""
+  """A claim of block 0 whose process seems to run on this machine."""
   return lambda: write("blocks/0.claim", json.dumps({**claims._process(os.getpid()), **owner}).encode())()
 
 
@@ -944,9 +944,9 @@ def test_flags_of_experiments(argv, message, refused):
   ],
 )  # fmt: skip
 def test_as_programs(make, argv, message, work, tmp_path, tmp_path_factory, monkeypatch):
-  """With the warnings that a user would see."""
+  """Warnings that a user would see count too."""
   monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))  # where it caches fonts
-  temporary = tmp_path_factory.mktemp("temporary")  # which Python tries out with a file that it removes
+  temporary = tmp_path_factory.mktemp("temporary")  # Python tests it with a file that it removes
   monkeypatch.setenv("TMPDIR", str(temporary))
   make()
   before = snapshot(tmp_path)
@@ -1015,7 +1015,7 @@ MANY = pytest.mark.parametrize("mutations", [25, pytest.param(1000, marks=pytest
 
 @MANY
 def test_mutated_metadata(mutations, work, capsys, monkeypatch):
-  """Whatever is changed in the metadata: read as results, or refused in one line."""
+  """Any change of the metadata is either read as results or refused in one line."""
   monkeypatch.setattr(pages, "_save_figure", lambda *args: "")
   rng = random.Random(mutations)
   accepted = 0
@@ -1032,7 +1032,7 @@ def test_mutated_metadata(mutations, work, capsys, monkeypatch):
 
 @pytest.mark.parametrize("mutations", [75, pytest.param(3000, marks=pytest.mark.slow)])
 def test_mutated_descriptions(mutations, work):
-  """Whatever a signed description says of runs, blocks, columns and arrays: read, or refused in one line."""
+  """Any signed description of runs, blocks, columns and arrays is either read or refused in one line."""
   rng = random.Random(mutations)
   good = json.loads(Path("r/zarr.json").read_text())
   ours = ("runs", "block_runs", "columns", "arrays", "digests")

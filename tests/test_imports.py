@@ -461,7 +461,7 @@ def large(tmp_path):
 def test_files_larger_than_memory(large, tmp_path):
   limits = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (4 * 2**30,) * 2)"
   program = f"{limits}; from vmapseeds import cli; cli.main({['import', *large, '--quiet']!r})"
-  # Not of `getrusage`, which has the size of the process that began this one too.
+  # `getrusage` would count the size of the parent process too.
   program += "; print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
   said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.splitlines()
   assert "30000 runs on 10000 examples of 10 classes" in said[0]

@@ -1,4 +1,4 @@
-"""Jiang's ensembles: numbers against loops, laws of which the answer is known, the printed values among themselves."""
+"""Jiang's ensembles: numbers against loops, laws with known answers, and the printed values against each other."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def law(rng: np.random.Generator, examples: int = EXAMPLES, classes: int = CLASS
 
 
 def drawn(rng: np.random.Generator, of_runs: np.ndarray, of_labels: np.ndarray, runs: int = RUNS) -> Group:
-  """Runs and labels that are drawn independently from laws; a calibrated ensemble where the two are one."""
+  """Runs and labels drawn independently from two laws. If the laws are equal, the ensemble is calibrated."""
   predictions = np.stack([rng.multinomial(1, of_runs).argmax(1) for _ in range(runs)])
   return Group(predictions, rng.multinomial(1, of_labels).argmax(1), of_runs.shape[1])
 
@@ -57,7 +57,7 @@ def test_table_1_equals_loops(group):
   caces = [of_two(P[[i, i + 8]], y) for i in range(8)]
   assert n.cace[2].value == pytest.approx(np.mean(caces))
   assert n.cace[2].se == pytest.approx(np.std(caces, ddof=1) / 8**0.5)
-  # The law is calibrated: what is left comes from few runs, the less the more there are.
+  # The law is calibrated: any error comes from the small number of runs and shrinks with more.
   calibrated = [c.calibrated for c in n.cace.values()]
   assert calibrated == sorted(calibrated, reverse=True)
 
@@ -107,7 +107,7 @@ def test_printed_gaps_are_those_of_error_and_disagreement():
 
 @pytest.mark.parametrize("power", [3, 1, 1 / 3])
 def test_figure_6_tells_ensembles_that_are_calibrated(power):
-  """Bins are of runs; the labels' law is known, and with it how far each bin is from y = x but for the draw of labels."""
+  """Runs define the bins. The labels' law is known, so each bin's expected distance from y = x is known too."""
   rng = np.random.default_rng(2)
   p = law(rng, 3000)
   of_labels = p**power / (p**power).sum(1, keepdims=True)
@@ -144,7 +144,7 @@ def test_figure_11_equals_loops_and_fits_what_is_beta():
   assert abs(n.fit.a - 0.3) < 4 * n.a_se < 0.2
   assert abs(n.fit.b - 0.9) < 4 * n.b_se < 0.4
   assert n.distance < 0.02
-  # Of two classes the pairs of runs that disagree have one of each.
+  # With two classes, runs that disagree predict one of each, so pairs can be counted from the error counts.
   excess = 2 * wrong * (50 - wrong) / (50 * 49) - wrong / 50
   assert n.more.value == pytest.approx((excess >= 0.1).mean())
   assert n.less.value == pytest.approx((excess <= -0.1).mean())

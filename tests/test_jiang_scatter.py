@@ -1,4 +1,4 @@
-"""Jiang's scatter plots, shifts and theorems: tables of runs, numbers against loops, laws of which the answer is known."""
+"""Jiang's scatter plots, shifts and theorems: tables of runs, numbers against loops, laws with known answers."""
 
 import numpy as np
 import pytest

@@ -146,7 +146,7 @@ def test_distribution_variance(name):
 
 
 def test_a_variance_below_0_is_shown_as_none():
-  """Runs whose errors move from example to example while their number stays: the estimate is below 0."""
+  """Each run errs on another example, but equally often: the estimate is below 0."""
   n = fig05_distribution_variance.variance(1, tallied(np.eye(12, 30, dtype=bool)))
   assert np.isnan(n.distribution)
   rows = fig05_distribution_variance.rows(dict.fromkeys(ERRORS, n))
@@ -208,7 +208,7 @@ def test_binomial_rows():
 def test_dependent_pairs():
   n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
   right = ~ERRORS["long"]
-  deviation = {  # R² of it, a whole number
+  deviation = {  # times R², a whole number
     (i, j): RUNS * (right[:, i] & right[:, j]).sum() - right[:, i].sum() * right[:, j].sum()
     for i in range(EXAMPLES)
     for j in range(i + 1, EXAMPLES)
@@ -246,7 +246,7 @@ def test_below(a, b, holds):
 
 
 def test_equation_3_is_exact_over_all_test_sets():
-  """Of two examples each, of a distribution of five: theorem 2 and lemma 2 to the last digit."""
+  """All test sets of two examples from a distribution of five: theorem 2 and lemma 2 hold to the last digit."""
   errors = drawn(5, 0.2)[:6, 10:15]
   n = theorem1_test_sets.known(errors)
   assert n.truth == pytest.approx(errors.mean(1).var())
@@ -268,7 +268,7 @@ def test_drawn_test_sets():
 
 
 def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
-  """Predictions that take each class with an example's own probabilities, and labels that do so too, or the likeliest."""
+  """Predictions drawn from each example's class probabilities; labels drawn likewise, or the likeliest class."""
   rng = np.random.default_rng(classes)
   q = rng.dirichlet(np.ones(classes), 3000)
   below = q.cumsum(1)[:, :-1]

@@ -34,7 +34,7 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
   found = campaigns.campaigns(scale)
   for name, campaign in found.items():
     recipe = campaign.recipe
-    examples = campaigns.TRAIN.get(recipe.dataset, 10_000)  # MNIST turned round
+    examples = campaigns.TRAIN.get(recipe.dataset, 10_000)  # MNIST's training and test sets are exchanged
     kept = sum(c >= 0 for c in recipe.classes) / 10 if recipe.classes else 1
     as_runs(campaign.runs).check(recipe.replace(start_from="x"), int(0.99 * kept * examples) if kept < 1 else examples, 10)
     if campaign.start_from:
@@ -47,7 +47,7 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
 def test_there_are_511_ways_to_split_ten_classes():
   maps = campaigns.label_maps()
   assert maps.shape == (511, 10)
-  # A split and its complement are one: no map is another, nor another's complement, nor without a second group.
+  # A split and its complement count once: no map equals another or another's complement. Each has two groups.
   assert len({tuple(m) for m in maps} | {tuple(1 - m) for m in maps}) == 1022
   assert set(maps.ravel()) == {0, 1}
   assert (maps.max(1) == 1).all()
@@ -91,13 +91,13 @@ def test_binary_tasks_equal_loops_over_the_stored_runs(tmp_path):
     fit = 1 - ((observed**0.5 - predicted**0.5) ** 2).sum() / ((observed**0.5 - (observed**0.5).mean()) ** 2).sum()
     assert found["identity_r_squared_sd"].value == pytest.approx(fit, rel=1e-9)
     assert found["r_squared"].value == pytest.approx(np.corrcoef(observed, predicted)[0, 1] ** 2, rel=1e-9)
-  # Theorem 3 with equation 3 in it leaves what equation 6 leaves of the independent-errors variance.
+  # Theorem 3 with equation 3 inserted is equation 6 plus (1 - 1/n) times the distribution-wise variance.
   theorem_3 = np.maximum(0, equation_6 + (1 - 1 / examples) * n.distribution)
   assert n.theorem_3["mean_squared_error"].value == pytest.approx(((observed - theorem_3) ** 2).mean(), rel=1e-9)
 
 
 def counts(errors: np.ndarray, diverged: tuple[int, int] | None = None) -> fig06_binary_tasks.Counts:
-  """Of errors (runs, tasks, examples), without one run of one task."""
+  """The counts of errors (runs, tasks, examples). `diverged` names a run of a task to leave out."""
   rates, kept = errors.mean(2), np.ones(errors.shape[:2], bool)
   if diverged:
     kept[diverged] = False
@@ -112,13 +112,13 @@ def test_runs_of_tasks_that_diverged_are_left_out():
   assert n.independent[1] == pytest.approx(stats.independent_errors_variance(others))
   assert n.distribution[1] == pytest.approx(stats.distribution_variance(others))
   assert n.variance[0] == pytest.approx(stats.test_set_variance(errors[:, 0]))
-  # Of two runs one is too few.
+  # One of two runs diverged; the one left is too few, so the task is left out.
   assert len(fig06_binary_tasks.fit_tasks(counts(errors[:2], diverged=(1, 2))).error) == 3
 
 
 @pytest.mark.parametrize(("runs", "r_squared", "mse_ratio"), [(100, 0.86, 38), (1000, 0.985, 380), (4000, 0.996, 1500)])
 def test_caps_of_sampling_noise(runs, r_squared, mse_ratio):
-  """With errors of 2 to 9 % they are these."""
+  """The expected values are those of errors of 2 to 9 %."""
   error = np.linspace(0.02, 0.09, 511)
   predicted = stats.calibration_variance(error, 10_000), stats.binomial_variance(error, 10_000)
   fit, ratio = fig06_binary_tasks.caps(*predicted, np.full(511, runs))
@@ -128,7 +128,7 @@ def test_caps_of_sampling_noise(runs, r_squared, mse_ratio):
 
 
 def test_equation_6_fits_errors_that_are_calibrated_and_independent():
-  """Examples of which a share q of the runs says 1, and a share q has label 1, one by one."""
+  """Each example has a share q: runs predict 1, and its label is 1, independently with probability q."""
   rng = np.random.default_rng(2)
   tasks, n, runs = 40, 400, 200
   share = rng.uniform(0, 1, (tasks, n)) * np.linspace(0.1, 1, tasks)[:, None]
@@ -207,7 +207,7 @@ def verdicts(numbers) -> dict[str, bool | None]:
 
 
 def test_what_holds_of_learning_rates():
-  """Runs that differ more on the distribution at 1.0 than at 0.5, where they are best."""
+  """Runs vary more on the distribution at learning rate 1.0 than at 0.5, the best rate."""
   rng, runs, n = np.random.default_rng(3), 200, 1000
   rates, levels = np.tile([0.25, 0.5, 1.0], runs), np.tile([0.2, 0.1, 0.15], runs)
   moved = levels + np.tile([0.0, 0.0, 0.05], runs) * rng.uniform(-1, 1, 3 * runs)
@@ -239,7 +239,7 @@ def test_sources():
 
 
 def test_what_is_said_of_sources():
-  """After 1 epoch one source alone gives a tenth of the variance; after 64 as much, half, twice as much."""
+  """After 1 epoch each source alone gives a tenth of the variance of all; after 64 the same, half and twice."""
   rng = np.random.default_rng(13)
 
   def runs(share: float) -> np.ndarray:
@@ -249,7 +249,7 @@ def test_what_is_said_of_sources():
   found = {e: fig10_randomness_sources.by_source({s: runs(x) for s, x in of.items()}) for e, of in shares.items()}
   rows = [row for row in fig10_randomness_sources.rows(found) if row.quantity.startswith("variance")]
   assert [row.holds for row in rows] == [True, True, True, False, True, False]
-  assert rows[3].why.startswith("it gives less; after 1 epoch it gives 0.2")  # with what a finite test set adds
+  assert rows[3].why.startswith("it gives less; after 1 epoch it gives 0.2")  # a finite test set adds to the tenth
   assert rows[5].why.startswith("it gives more")
 
 

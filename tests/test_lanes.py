@@ -75,7 +75,7 @@ def training():
 )  # fmt: skip
 @pytest.mark.optimized
 def test_a_run_depends_on_its_row_alone(training, lowering, width):
-  """Bit for bit: not on its place, its neighbours, or how many devices there are (DESIGN's promise for one width)."""
+  """Its place, its neighbours and the number of devices change no bit (DESIGN's promise for one width)."""
   train_one, data, runs = training
 
   def function(data, run):
@@ -113,7 +113,7 @@ def test_training_lanes_do_not_communicate(training):
   given = lanes.replicate(data, devices), jax.tree.map(lambda a: np.asarray(a)[:4], runs)
 
   def communication(function):
-    """The words for it in the program that `spread` compiles."""
+    """The words for communication in the program that `spread` compiles."""
     text = module._step(function, module._mesh(devices)).lower(*given).compile().as_text()
     return [word for word in ("all-reduce", "all-gather", "all-to-all", "collective") if word in text]
 

@@ -22,7 +22,7 @@ SHAPES = [((2, 5, 7, 3), 2), ((1, 2, 2, 1), 2), ((0, 4, 4, 2), 2), ((3, 2, 6, 9,
 @functools.partial(jax.jit, static_argnums=(0, 2, 3))
 def value_and_gradient(pool, x, size, platform="cpu"):
   """The pooled images, and the gradient of a sum that weighs each of them differently."""
-  with lanes.compiling_for(platform):  # inside: what is traced once is not traced again
+  with lanes.compiling_for(platform):  # inside, because JAX does not trace the same function again
     y, vjp = jax.vjp(lambda x: pool(x, size), x)
     return y, vjp(jnp.arange(1.0, y.size + 1, dtype=x.dtype).reshape(y.shape))[0]
 
@@ -68,7 +68,7 @@ def test_tiles_may_have_more_pixels_than_a_byte_or_bfloat16_counts(platform, dty
   ("tpu pixels as channels", (3, 5, 6, 2), (4,), [1]), ("tpu pixels as channels", (7, 9, 16, 1), (4, 3, 2), [4, 2, 1]),
 ])  # fmt: skip
 def test_convolutions_relu_and_pooling_are_those_of_flax(platform, shape, features, beside, monkeypatch):
-  """Values and gradients on small whole numbers, where no sum is rounded: with ties, zeros, odd sizes."""
+  """Values and gradients are exact on small whole numbers. Ties, zeros and odd sizes occur."""
   platform, _, large = platform.partition(" ")
   monkeypatch.setattr(layers, "LARGE", 1 if large else 256)
   rng = np.random.default_rng(0)
@@ -100,7 +100,7 @@ def test_convolutions_relu_and_pooling_are_those_of_flax(platform, shape, featur
 
 
 def test_strips_of_images_keep_lanes_apart():
-  """Values and kernel gradients of two lanes, of which one has an infinity."""
+  """Values and kernel gradients of two lanes, one of which has an infinity."""
   x = jnp.asarray(np.random.default_rng(0).integers(-2, 3, (2, 3, 4, 4, 1)), jnp.float32)
   kernels, bias = jnp.ones((2, 3, 3, 1, 4)).at[1, 0, 0, 0, 0].set(jnp.inf), jnp.zeros(4)
   assert layers._strips(x.shape[1:], kernels.shape[1:]) == 2
@@ -132,7 +132,7 @@ def test_as_many_strips_as_fill_a_tpu_with_a_small_batch(images, kernel, strips)
 
 @pytest.mark.parametrize(("shape", "order"), [((5, 3, 4, 2), "1, 2, 0, 4, 3"), ((5, 3, 2, 4), "1, 2, 0, 3, 4")])
 def test_lanes_lie_outside_registers(shape, order):
-  """In memory, the slowest axis first; for other platforms as it comes."""
+  """`order` is the memory layout on a TPU, slowest axis first. Other platforms keep the default."""
   x = jnp.zeros((7, *shape))
   for platform, found in (("tpu", True), ("gpu", False)):
     with lanes.compiling_for(platform):

@@ -24,7 +24,7 @@ def train(out, runs, recipe=LINEAR, **options):
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-  """`all`: 12 runs with logits and parameters; `a`, `b`: the first 7 and the other 5, in blocks of other sizes."""
+  """`all`: 12 runs with logits and parameters; `a` and `b`: the first 7 and the last 5, in blocks of other sizes."""
   folder = tmp_path_factory.mktemp("parts")
   kept = {"logits": True, "keep_params": True}
   train(folder / "all", vs.Runs.independent(12), **kept)
@@ -64,10 +64,10 @@ def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
   )  # fmt: skip
   same(tmp_path / "c" / "m", parts / "all")
   ours, theirs = attributes(tmp_path / "c" / "m"), attributes(parts / "all")
-  del theirs["arrays"]["test/votes"]  # what is counted over runs
+  del theirs["arrays"]["test/votes"]  # merged folders have no counts over runs
   assert {**ours, "digest": None} == {**theirs, "block_runs": 4, "digest": None}
 
-  # What is known of each run is kept, though block 1 of the new folder is of both.
+  # Each run keeps its record, though block 1 of the new folder has runs of both.
   told = [(tuple(range(*w["rows"])), w["when"], w["seconds"]) for b in range(3) for w in Results(tmp_path / "c" / "m").record(b)]
   a = [w for b in range(2) for w in Results(parts / "a").record(b)]
   b = [w for k in range(2) for w in Results(parts / "b").record(k)]

@@ -21,7 +21,7 @@ ARRAYS = vs.Dataset(train=(X, Y), test=(X, Y))
 
 
 class Modeless(nn.Module):
-  """No parameter `train`, and one for the number of classes."""
+  """A module that takes `num_classes` but no `train`."""
 
   num_classes: int
 

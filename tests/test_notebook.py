@@ -116,8 +116,8 @@ def test_installing_keeps_what_is_there(monkeypatch):
 
 
 def test_installing_what_was_uploaded(tmp_path, monkeypatch):
-  """Beside the notebook: a zip file, rather a wheel, rather a clone. With none of them pip is not asked for what no
-  index has."""
+  """Of the files beside the notebook, a clone is preferred to a wheel, and a wheel to a zip file. Without any of them
+  pip is not called, because no index has the package."""
   monkeypatch.chdir(tmp_path)
   (tmp_path / "vmapseeds-results").mkdir()
   with pytest.raises(SystemExit, match=r"upload vmapseeds\.zip, or set SOURCE"):

@@ -40,7 +40,7 @@ part = functools.partial(halved, targets=1)
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-  """Imports the module as a text that may be edited says."""
+  """A function that writes a module from a text and imports it anew."""
   monkeypatch.syspath_prepend(tmp_path)
 
   def load(text=MODULE):

@@ -1,4 +1,4 @@
-"""The session on a borrowed accelerator, in small on the CPU; and what campaigns cost."""
+"""The measurements for a borrowed accelerator, made small on the CPU; and the document of what campaigns cost."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
   (row,) = json.loads((tmp_path / "out" / "training-1.json").read_text())["rows"]
   assert (row["runs"], row["width"], len(chosen)) == (3, 2, 1)
   assert 0 <= row["accuracy"] <= 1
-  # One seed each, as a campaign's runs have.
+  # A campaign with the same seeds gives the same accuracy.
   options = dict(dataset=str(data), epochs=1, model="linear", batch_size=4, augment="")
   results = vs.train(
     vs.recipe("resnet9_cifar10", **options), vs.Runs.independent(3), tmp_path / "r", lane_width=2, lowering="sequential",
@@ -52,7 +52,7 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
   assert row["accuracy"] == pytest.approx(results.accuracy.values.mean())
   on_device.main([*small, *what, "--parts", "estimates", "training"])
   assert capsys.readouterr().out == ""
-  # The tables go where they belong, once.
+  # Writing twice puts the tables into the document once.
   document = tmp_path / "RESULTS.md"
   document.write_text("# Results\n\nMeasured.\n")
   for _ in range(2):

@@ -46,7 +46,7 @@ def test_figure(paper, figure, made, capsys):
 
 
 def test_all_cores_are_had(tmp_path, monkeypatch):
-  """A campaign's folder is named after its precision, which only the device knows: JAX is started before."""
+  """A campaign's folder is named after its precision, which depends on the device. So JAX must be started first."""
   called = []
   monkeypatch.setattr(frame.lanes, "start_jax", lambda: called.append("start_jax"))
   monkeypatch.setattr(frame.models, "resolved", lambda precision: called.append("resolved") or "float32")
@@ -101,7 +101,7 @@ def test_a_folder_of_something_else_is_left_alone(name, text, said, tmp_path, mo
 
 @pytest.mark.parametrize("figure", [(), ("1",)], ids=["all", "one"])
 def test_missing_data(figure, tmp_path, monkeypatch, capsys):
-  """Told in a line: before any training where all figures are asked for, else before that of its campaign."""
+  """One line tells it: before any training if all figures are asked for, otherwise before its campaign's training."""
   campaigns = importlib.import_module("experiments.jordan2024.campaigns")
   here, missing = (frame.Campaign(vs.recipe("digits_cnn", dataset=data), 2) for data in ("digits", "missing.npz"))
   monkeypatch.setattr(campaigns, "campaigns", lambda _: {"here": here} | dict.fromkeys(campaigns.DURATIONS, missing))
@@ -116,7 +116,7 @@ def test_missing_data(figure, tmp_path, monkeypatch, capsys):
 
 
 def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
-  """Of a folder behind a URL, too; other files in it are not read."""
+  """This holds for a folder behind a URL, too. Other files in it are not read."""
   out = UPath("memory://papers")
   out.mkdir(parents=True)
   (out / "my_notes.json").write_text("mine")

@@ -22,7 +22,7 @@ MOST_SECONDS = 120  # of one core
 
 
 def environment():
-  """The package by its path, as an installed one is found: not by the folder that a program is started in."""
+  """Puts the package on the path, so that it is found as if installed, not through the current folder."""
   return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 

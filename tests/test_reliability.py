@@ -35,7 +35,7 @@ def train(out, n=RUNS, recipe=LINEAR, runs=None, **options):
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-  """24 runs in 6 blocks, of which no test changes anything."""
+  """24 runs in 6 blocks, which no test changes."""
   train(tmp_path_factory.mktemp("reliability") / "r")
   return tmp_path_factory.getbasetemp() / "reliability0" / "r"
 
@@ -43,7 +43,7 @@ def reference(tmp_path_factory):
 def same(folder, reference):
   one, other = (vs.open_results(f).load() for f in (folder, reference))
   assert one.sizes["run"] == RUNS
-  for name in other:  # of writes, which differ, the sum does not
+  for name in other:  # each write stores its counts: writes may differ, their sums must be equal
     a, b = (r[name].sum("write") if "write" in r[name].dims else r[name] for r in (one, other))
     np.testing.assert_array_equal(a, b, err_msg=name)
 
@@ -111,7 +111,7 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
 
 
 def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path):
-  """Its claim runs out while it makes the folder, and another process has made it when it goes on."""
+  """Its claim runs out while it makes the folder. When it goes on, another process has made the folder."""
   about = dict(runs=1, block_runs=1, columns={}, dimensions={}, examples={}, outputs={})
   with pytest.raises(folders.MadeMeanwhile), folders.made(tmp_path / "r", {"of": "one"}, **about):
     os.utime(tmp_path / "r" / "blocks" / "folder.claim", (0, 0))
@@ -282,7 +282,7 @@ def flipped(file):
 
 
 def misspelt(file):
-  """One bit of the description."""
+  """Changes one bit of the description."""
   file.write_bytes(file.read_bytes().replace(b"block_runs", b"block_runr", 1))
 
 
@@ -299,7 +299,7 @@ def other_recipe(file):
 
 
 def other_chunks(file):
-  """In what Zarr reads, not in the description."""
+  """Changes a chunk shape that Zarr reads, not the description."""
   node = json.loads(file.read_text())
   node["consolidated_metadata"]["metadata"]["seed_init"]["chunk_grid"]["configuration"]["chunk_shape"][0] = 2
   file.write_text(json.dumps(node))
@@ -320,7 +320,7 @@ PREDICTIONS = "test/predictions/c/2/0"
 @pytest.mark.parametrize(
   ("damage", "file", "rows", "silent"),
   [
-    # Rows: what is trained again. Silent: no value that open_results gives is touched, so that it need not speak.
+    # `rows` are trained again. `silent`: `open_results` need not complain.
     (truncated, PREDICTIONS, range(8, 12), False),
     (emptied, PREDICTIONS, range(8, 12), False),
     (flipped, PREDICTIONS, range(8, 12), False),
@@ -384,12 +384,12 @@ def test_foreign_files_are_named_and_left_alone(tmp_path, reference, capsys):
       f"problem: {name} is not of these results: move it elsewhere" for name in ("0.json", "figures/", "notes.txt", "report")
     ]  # fmt: skip
   assert all((folder / file).read_bytes() == b"mine" for file in foreign)
-  same(folder, reference)  # they do no harm
+  same(folder, reference)  # foreign files do no harm
 
 
 @pytest.mark.parametrize("damage", [mangled, deleted, other_recipe, misspelt])
 def test_a_damaged_description_is_named_and_nothing_is_done(damage, tmp_path, reference, trained, capsys):
-  """There is no copy of it: put back, all is there."""
+  """There is no copy of the description. Once it is put back, the folder is whole again."""
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   damage(folder / "zarr.json")
@@ -475,7 +475,7 @@ def test_what_one_byte_anywhere_does_is_seen(tmp_path, reference):
 @pytest.mark.parametrize("full", ["test/predictions/c/2/0", "blocks/2.json"])
 def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, capsys):
   shutil.copytree(reference, tmp_path / "r")
-  # A record says how long it took, in more or fewer digits.
+  # A record's size varies, because it states seconds in more or fewer digits.
   most = (reference / full).stat().st_size - (40 if full.endswith("json") else 1)
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
   limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -494,7 +494,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
 
 @pytest.mark.parametrize("calls", range(6))
 def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, calls):
-  """Before any of the five columns, or before the description, is written."""
+  """It stops before one of the five columns, or before the description, is written."""
   fill, put, left = Results.fill, results.replace, [calls]
 
   def interrupted(write):

@@ -74,7 +74,7 @@ def values(summary):
 
 
 def by_hand(predictions, labels, classes):
-  """The same statistics, one loop each."""
+  """The report's statistics, each by its own loop."""
   errors = predictions != labels
   R, n = errors.shape
   accuracy = 1 - errors.mean(1)
@@ -146,9 +146,9 @@ def test_standard_errors():
 def test_which_numbers_have_an_interval_and_which_an_error_alone():
   statistics = summarize(dataset())["statistics"]
   without = {name for name, s in statistics.items() if s["low"] is None and s["se"] is None}
-  # Runs chosen by their accuracy, a probability, a plan, and a count beside which stands what chance gives.
+  # Extremes, a p value, a plan, and a count that is shown beside the count expected by chance.
   assert without == {"min_accuracy", "max_accuracy", "normality", "runs_for_precision", "dependent_pairs"}
-  # Few examples raise them in every resample.
+  # Few examples bias these upwards in every resample.
   assert {name for name, s in statistics.items() if s["low"] is None and s["se"] is not None} == {"cace", "ece"}
   for name, s in statistics.items():
     if s["low"] is not None:
@@ -177,7 +177,7 @@ def test_pairs_are_those_farthest_from_independence():
   first = next(p for p in pairs if p["i"] == 3)
   assert first["joint"] == pytest.approx((~errors[:, 3]).mean())
   assert first["product"] == pytest.approx(first["right_i"] * first["right_j"])
-  # Half the time right: P(C_i) P(C_j) is known to 1/(4 √R).
+  # Each example is right half the time, so the standard error of P(C_i) P(C_j) is 1/(4 √R).
   assert first["se"] == pytest.approx(1 / 80, rel=0.01)
 
 
@@ -190,7 +190,7 @@ def test_logit_gaps_of_two_classes():
   gaps = logits[..., 1].astype(float) - logits[..., 0]
   distances = [scipy.stats.ks_2samp(gaps.ravel(), g).statistic for g in gaps]
   assert values(summary)["gap_distance"] == pytest.approx(np.mean(distances))
-  # δ_a is 0.46 of 50 examples; the run that is far off, and it alone, is beyond.
+  # δ_a is 0.46 for 50 examples. Only the shifted run is beyond it.
   assert values(summary)["gap_accepted"] == pytest.approx(5 / 6)
   assert "logit_gaps" in figures(results, summary)
 
@@ -248,7 +248,7 @@ def test_two_runs():
 
 
 def test_a_negative_variance_is_signed_and_has_no_root():
-  """Each run is wrong on exactly one example: accuracy does not vary at all, independent errors would."""
+  """Each run is wrong on exactly one example, so accuracy does not vary; with independent errors it would."""
   results = dataset(runs=40, n=40, classes=2)
   results["labels"][:], results["predictions"][:] = 0, np.eye(40, dtype=np.int8)
   summary = summarize(results)
@@ -295,7 +295,7 @@ def test_warns_where_no_distribution_wise_variance_is_seen(spread, seen):
 
 
 def test_warns_of_runs_far_from_the_rest():
-  """Which few runs with a long tail make intervals hold less often than they say; many need no word."""
+  """With few runs, a long tail makes intervals hold too rarely. With many runs no warning is needed."""
   for runs, far, told in ((60, 2, True), (60, 0, False), (100, 2, False)):
     results = dataset(runs)
     results["predictions"][:far] = -1
@@ -559,7 +559,7 @@ LR = [0.01, 0.02, 0.05, 1e5]
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-  """Runs of four lr, whose accuracies differ far more between them than within; at the last all diverge."""
+  """Runs at four learning rates. Accuracies differ more between rates than within one; at the last rate all diverge."""
   lr = np.tile(np.float32(LR), 12)
   seeds = {f"seed_{s}": ("run", np.repeat(np.arange(12, dtype=np.uint32), 4)) for s in SOURCES}
   momentum = ("run", np.full(48, 0.9, np.float32))
@@ -573,7 +573,7 @@ def sweep(tmp_path_factory):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-  """Pages without drawing their figures."""
+  """Reports do not draw their figures."""
   monkeypatch.setattr(pages, "_save_figure", lambda *args: "data:")
 
 

@@ -64,7 +64,7 @@ def test_no_import_goes_in_a_circle():
   root = Path(vs.__file__).parent
   names = {".".join(f.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): f for f in FILES}
   left = {name: {i for i in imports(f) if i in names and i != name} for name, f in names.items() if name != "__init__"}
-  # A package gives out what its modules have: importing it is importing them, and not a way back.
+  # A package re-exports its modules: a module's import of its own package does not count as a circle.
   for name, below in left.items():
     below -= {name.rpartition(".")[0]}
   while free := [name for name, below in left.items() if not below & left.keys()]:

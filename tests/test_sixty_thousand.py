@@ -1,4 +1,4 @@
-"""Very many runs, made of few: sittings add up, the numbers against loops over the stored runs, what they teach."""
+"""The study of very many runs, with few: sittings add up, numbers equal loops over stored runs, lessons hold."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def run(folder, *flags):
 
 @pytest.fixture(scope="module")
 def sat(tmp_path_factory):
-  """A folder of two sittings; of the first, nothing but the tallies is left."""
+  """A folder of two sittings. Only the tallies of the first are left in it."""
   folder = tmp_path_factory.mktemp("sixty")
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(lessons, "DRAWS", 2)
@@ -133,7 +133,7 @@ def test_another_page_is_left_alone(tmp_path, capsys):
   assert (tmp_path / "index.html").read_text() == "mine"
 
 
-# What they teach, of simulated runs.
+# The lessons, from simulated runs.
 
 
 def simulated(runs: int, common: float, seed: int = 0, pairs: bool = False) -> tuple[np.ndarray, stats.Tallies]:

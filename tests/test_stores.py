@@ -97,7 +97,7 @@ def environment(endpoint):
 
 
 def forget():
-  """What fsspec keeps of an endpoint."""
+  """Clears what fsspec caches for an endpoint."""
   fsspec.get_filesystem_class("s3").clear_instance_cache()
 
 
@@ -110,7 +110,7 @@ def reference(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def campaign(store):
-  """The URL of the same 12 runs, written with few requests. Who damages it repairs it."""
+  """The URL of the same 12 runs, written with few requests. A test that damages it must repair it."""
   url, counts, write = store.folder(), [], Results.write
 
   def counted(*args):
@@ -121,7 +121,7 @@ def campaign(store):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(Results, "write", counted)
     train(url)
-  # The record is looked for, five columns are read, five arrays and the record written.
+  # For each block: look for the record, read five columns, write five arrays and the record.
   assert counts == [12] * 3
   return url
 
@@ -265,7 +265,7 @@ def test_two_processes_at_once_train_every_run_once(store, reference, tmp_path):
 ])  # fmt: skip
 def test_a_killed_process_is_gone_on_from(instant, done, store, reference, trained, tmp_path, capsys):
   url = store.folder()
-  # Half a folder of another campaign: what only that one has must go.
+  # The killed process leaves half a folder of another campaign. Arrays that only that one has must go.
   options = {"logits": True, "seed_batch": 3} if instant == "at the root" else {}
   one = process(store, url, str(tmp_path / "log"), instant, options)
   one.join()

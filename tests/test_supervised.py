@@ -76,7 +76,7 @@ def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
 
 
 def test_other_epochs_evaluate_nothing():
-  """The evaluation stays in a branch under lanes, whose condition no lane has."""
+  """The evaluation stays in a branch under lanes, because its condition does not depend on the lane."""
   data = vs.Dataset(train=(np.zeros((8, 4), np.float32), np.arange(8) % 2), test=(np.zeros((6, 4), np.float32), np.arange(6) % 2))
   recipe = vs.Recipe(
     name="r", dataset=data, model=nn.Dense(2), lr=0.1, epochs=5, batch_size=4, evaluate_every=2, normalize=False
@@ -136,7 +136,7 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
 
 
 def test_runs_that_stop(tmp_path, monkeypatch):
-  """Their networks stay what they were, in evaluations too, and after an interruption."""
+  """Networks of stopped runs do not change any more, also in evaluations and after an interruption."""
   recipe = EVERY.replace(epochs=6, stop_at=0.97, evaluate_every=1)
   table = vs.Runs.independent(4).subset(100)
   whole = train(tmp_path / "whole", recipe, table, lane_width=2).load()
@@ -192,7 +192,7 @@ class OwnLinear(nnx.Module):
 
 
 class Jitted(nn.Module):
-  """Whose layers are all in one operation of the program."""
+  """A network whose layers are all inside one jitted call."""
 
   @nn.compact
   def __call__(self, x):
@@ -240,7 +240,7 @@ def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
   jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[0, 1, 2, 0]]), variables(tmp_path / "own"), variables(base))
   train(tmp_path / "one", recipe, vs.Runs.independent(2).start_from(2), keep_params=True)
   jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[2, 2]]), variables(tmp_path / "one"), variables(base))
-  # Of other classes the last layer is fresh.
+  # With other classes the last layer is newly initialised.
   fewer = recipe.replace(classes=(-1,) * 5 + (0, 1, 2, 0, 1))
   train(tmp_path / "fewer", fewer, 2, keep_params=True)
   train(tmp_path / "fresh", fewer.replace(start_from=None), 2, keep_params=True)
@@ -252,7 +252,7 @@ def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
 
 
 def test_the_last_layer_alone_is_trained(base, tmp_path):
-  """And all is, where it says so. The same seeds begin the same."""
+  """With trainable="all" every layer is. Equal seeds start from equal networks."""
   before = variables(base)
   for trainable in ("last", "all"):
     recipe = BASE.replace(start_from=base, trainable=trainable, **OTHERS)

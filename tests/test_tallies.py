@@ -67,7 +67,7 @@ def test_counts_equal_loops(runs, array):
   assert tally(array(predictions), labels, CLASSES).joint_errors is None
 
 
-# Examples of one tile and of several, runs of one group of words and of several, whole and not.
+# Examples fill one tile or several, runs one group of words or several, some of them only in part.
 @pytest.mark.parametrize(("runs", "examples"), [(40, 300), (512, 256), (600, 300)])
 @pytest.mark.parametrize("in_bits", [True, False])
 def test_joint_counts_by_either_way(runs, examples, in_bits):
@@ -84,7 +84,7 @@ def test_tiles_cover_all_examples(platform):
     tile = tallies._tile(examples, platform)
     assert tile % 128 == 0
     assert 0 < tile <= (512 if platform == "cpu" else 2048)
-    # What is added to the examples is less than a line of tiles.
+    # The padding is less than one row of tiles.
     assert examples <= -(-examples // tile) * tile < examples + max(tile, 128 * -(-examples // tile))
 
 
@@ -133,7 +133,7 @@ def test_predictions_are_counted_where_they_lie():
 @arrays
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32])
 def test_votes_are_the_same_for_every_type(dtype, array):
-  # 255 is what a byte counts to; class 200 is none of int8's.
+  # A byte counts to 255; int8 has no class 200.
   for runs in (255, 256, 600):
     predictions, _ = some_predictions(runs)
     wide = np.maximum(predictions, 0) if dtype == np.uint8 else predictions
@@ -162,7 +162,7 @@ def test_counts_of_any_width_and_type(examples, classes, dtype):
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("runs", [0, 1, 2, 13])
 def test_runs_added_on_devices_equal_a_tally(devices, runs):
-  """Runs come some at a time, an equal share a device; those that fill up a step, or diverged, are left out."""
+  """Runs come a few at a time, equally many for each device. Padding runs and diverged ones are left out."""
   predictions, labels = some_predictions(runs)
   share = 3
   held = tallies.zeros(labels, CLASSES, capacity=20, pairs=True, devices=jax.devices()[:devices])
@@ -188,7 +188,7 @@ def test_no_device_takes_more_runs_than_it_has_places_for():
 
 
 def test_joint_errors_of_many_runs_are_counted_a_few_passes_at_a_time(monkeypatch):
-  """Shares of three fill seven places twice: what waits is counted before the next comes, and at the end."""
+  """Two shares of three fit into seven places. Waiting runs are counted before the next share, and at the end."""
   monkeypatch.setattr(tallies, "_RUNS", 7)
   predictions, labels = some_predictions(30)
   held = tallies.zeros(labels, CLASSES, capacity=15, pairs=True)
@@ -232,7 +232,7 @@ def test_sums_do_not_depend_on_order_or_grouping():
   nothing = tally_blocks([], labels, CLASSES, pairs=True)
   for total in ((a + b) + c, a + (b + c), c + a + b, nothing + a + b + c + nothing, sum([b, c], start=a)):
     assert_equal(total, whole)
-  # Nothing was added in place.
+  # Additions did not change their operands in place.
   assert_equal(nothing, tally(predictions[:0], labels, CLASSES, pairs=True))
   assert_equal(a, tally(predictions[:2], labels, CLASSES, pairs=True))
   assert repr(whole) == "Tallies(runs=12)"
@@ -333,7 +333,7 @@ def test_every_statistic_is_compared():
 
 @pytest.mark.optimized
 def test_statistics_are_of_exact_sums():
-  """What cancels in floating point: runs that differ by one error in 30,000, and their halves."""
+  """In floating point these would cancel: runs, and halves of them, that differ by one error in 30,000."""
   predictions = np.ones((400, 30_000), np.int8)
   predictions[::2, :2] = 0
   given = tally(predictions, np.zeros(30_000, int), 2)
@@ -392,7 +392,7 @@ def test_order_of_examples():
   predictions, labels = some_predictions(9, 12)
   before = tally(predictions, labels, CLASSES, pairs=True)
   after = tally(predictions[:, ::-1], labels[::-1], CLASSES, pairs=True)
-  # Of twelve examples reversed, the even ones are odd.
+  # Reversing twelve examples exchanges the even and the odd ones.
   swapped = before.half_errors[[1, 0, 2]]
   moved = {"half_errors": swapped[:, np.lexsort(swapped[1::-1])]}
   moved |= {"labels": before.labels[::-1], "votes": before.votes[::-1], "joint_errors": before.joint_errors[::-1, ::-1]}
@@ -472,7 +472,7 @@ def test_benchmark_of_counting_on_devices(tmp_path, capsys):
   assert "on device" in capsys.readouterr().out
   rows = {row["way"]: row for row in json.loads((tmp_path / "tallies.json").read_text())["numbers"]}
   assert rows["fetched"]["bytes_fetched"] == 16 * 50
-  # Votes of ten classes and joint errors, and of each device how many errors its runs make on both halves.
+  # Votes of ten classes, joint errors, each run's errors on both halves, and each device's number of runs.
   assert rows["on device"]["bytes_fetched"] == 4 * (50 * 10 + 50**2 + 16 * 2 + 2)
   with pytest.raises(Mistake, match="--step is 3: give a multiple of the 2 devices"):
     benchmark.main(["--step", "3", "--out", str(tmp_path)])

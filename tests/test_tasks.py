@@ -43,7 +43,7 @@ walk = vs.Task(**WALK)
 
 
 def walked(seed_init, seed_push, size):
-  """The same, as a script of one walk has it."""
+  """The end of the walk, as a script of one walk computes it."""
   push = jax.random.fold_in(jax.random.key(len(plain.SOURCES) + zlib.crc32(b"push") % 2**31), seed_push)
   place = np.asarray(jax.random.normal(plain.key("init", seed_init), (2,)))
   for i in range(3):
@@ -57,7 +57,7 @@ def quiet(*args, **options):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-  """Two sizes, of two seeds each that vary the pushes alone."""
+  """Runs at two sizes, each with two seeds that vary only the pushes."""
   out = tmp_path_factory.mktemp("walk") / "r"
   return out, quiet("test_tasks:walk", vs.Runs.sweep(size=[0.1, 2], seeds=vs.Runs.vary("push", 2, start=5)), out)
 
@@ -113,7 +113,7 @@ def test_other_processes_find_a_task_by_its_import_string(swept, tmp_path, monke
   cli.main(["replay", str(out), "--run", "1"])
   said = capsys.readouterr().out.splitlines()
   assert sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
-  # A folder that was made, of which nothing is trained.
+  # A folder that was made, but has no trained runs yet.
   loop.begin("test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False))
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 3
   np.testing.assert_allclose(vs.open_results(tmp_path / "r").place[2], walked(2, 2, 0.1), rtol=1e-5)

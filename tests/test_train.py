@@ -51,7 +51,7 @@ def lane(tree, i):
   return jax.tree.map(lambda a: a[i], tree)
 
 
-# Rounding grows with every step, at ResNet-9's own learning rate of 0.5 fast: hence a smaller one.
+# Rounding errors grow with every step, and fast at ResNet-9's own learning rate of 0.5: hence a smaller one.
 CASES = {
   "digits_cnn": (plain.SmallCNN(), {}, 8, 1, [("cutout", 2)]),
   "narrow_cifar10": (plain.NarrowCNN(), {}, 17, 3, [("flip", 0), ("translate", 2)]),
@@ -66,9 +66,9 @@ CASES = {
 def test_every_recipe_has_a_plain_script():
   from vmapseeds.training.recipes import RECIPES
 
-  # The published runs' recipe differs from resnet9_cifar10 in its input alone, which the next test is about; that of
-  # MNIST from narrow_cifar10 in fewer pixels and steps. Trainings of ResNet-18 take a minute to compile: its network has
-  # a test, and nin_cifar10 the same training.
+  # Three recipes have none. The published runs' recipe differs from resnet9_cifar10 only in its input, which the next
+  # test covers. narrow_mnist is narrow_cifar10 with fewer pixels and steps. ResNet-18 takes a minute to compile: its
+  # network has a test of its own, and nin_cifar10 trains in the same way.
   assert {*CASES, "resnet9_cifar10_published", "narrow_mnist", "resnet18_cifar10"} == set(RECIPES)
 
 
@@ -113,7 +113,7 @@ def test_images_are_stored_as_rows_that_fill_registers(platform, shape, stored):
 @pytest.mark.parametrize("text", ["", "flip translate=1 cutout=1", "flip translate=5 cutout=6", "reflect=6 cutout=3 translate=2"])
 @pytest.mark.optimized
 def test_accelerators_and_cpus_make_the_same_images(height, text):
-  """By other operations, but bit for bit; of one row too."""
+  """They use different operations, but the images are equal bit for bit, also images of one row."""
   text = " ".join(word for word in text.split() if not word[-1].isdigit() or int(word[-1]) < height)
   recipe, data = vs.recipe("digits_cnn", augment=text), examples(7, 3, n=5)
   data = dataclasses.replace(data, inputs=data.inputs[:, :height])
@@ -131,7 +131,7 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
   assert not still_sliced, "there a slice for each image is a loop over images"
 
 
-# ResNet-9 as users compile it: its tolerance was found there.
+# ResNet-9 is compiled as users compile it, because its tolerance was found that way.
 LONGER = {"resnet9_cifar10": [pytest.mark.optimized], "cnn_cifar10_binary": [], "narrow_cifar10": [], "nin_cifar10": []}
 COMPILED = [pytest.param(name, marks=[pytest.mark.slow, *LONGER[name]] if name in LONGER else []) for name in CASES]
 
@@ -153,7 +153,7 @@ def test_a_lane_is_the_plain_script(name):
       model, data.inputs, data.targets, seed=seed, steps=4, epochs=2, batch=12,
       lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay, mean=mean, std=std,
       augmentation=augmentation, kind=recipe.optimizer, linear=recipe.schedule == "linear",
-      variables=start if "ConvBlock_0" in start["params"] else None,  # of PyTorch's initialisation, which has a test
+      variables=start if "ConvBlock_0" in start["params"] else None,  # PyTorch's initialisation, which has a test of its own
     )  # fmt: skip
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), theirs, start)
     assert min(jax.tree.leaves(moved)) > 1e-4, "a test on parameters that do not move could not fail"
@@ -162,7 +162,7 @@ def test_a_lane_is_the_plain_script(name):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a[seed], b, atol=close, rtol=1e-3), ours.variables, theirs)
 
 
-# Four epochs of three steps: what optax calls the same, given what a lane has, and the two values that lanes have.
+# Four epochs of three steps. Each entry: recipe fields, the values of two lanes, and optax's equivalent for a value.
 STEPS, EPOCH, LR = 12, 3, 0.2
 OPTAX = {
   "cosine": ({"schedule": "cosine"}, {"lr": [0.1, 0.3]}, lambda lr: optax.sgd(optax.cosine_decay_schedule(lr, STEPS), 0.9)),
@@ -233,7 +233,7 @@ def test_schedules_optimizers_and_losses_are_those_of_optax(name):
 
 @pytest.mark.parametrize(("batch", "classes"), [(0, 3), (1, 1), (1, 2), (9, 2), (9, 10)])
 def test_cross_entropy_is_that_of_optax(batch, classes):
-  """Its gradient too, where logits are equal, large, infinite, or no numbers."""
+  """Values and gradients agree, also for logits that are equal, large, infinite or NaN."""
   rng = np.random.default_rng(0)
   labels = rng.integers(0, classes, batch).astype(np.int32)
   logits = (3 * rng.normal(size=(batch, classes))).astype(np.float32)
@@ -251,7 +251,7 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
 
 @pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
 def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
-  """As on accelerators; pokes change the same weights, too."""
+  """Accelerators join them. Pokes change the same weights either way."""
   recipe = vs.recipe("digits_cnn", model="mlp", width=1 / 32, depth=3, epochs=2, batch_size=6, optimizer=optimizer, augment="")
   data = examples(4)
   runs = vs.Runs.concat([vs.Runs.independent(2).poke(s, factor=9.0) for s in (-1, 5)])
@@ -274,7 +274,7 @@ def test_dropout_is_before_the_last_layer(model, height):
   variables, same = (jax.jit(made.init)(jax.random.key(0), inputs) for made in (plain_one, dropping))
   jax.tree.map(np.testing.assert_array_equal, variables, same)
   np.testing.assert_array_equal(*(jax.jit(made.apply)(variables, inputs) for made in (plain_one, dropping)))
-  # Through a last layer of ones, what is left of features is each either gone or twice as much.
+  # An identity as last layer shows the features: with dropout each is either 0 or doubled.
   *_, last = variables["params"]
   kernel = variables["params"][last]["kernel"]
   seen = lambda made, key: made.train(  # noqa: E731
@@ -302,7 +302,7 @@ def test_resnet9_is_as_jordan_describes_it():
 
 
 def test_resnet18_is_the_plain_one():
-  """Its outputs in training and in evaluation, and its batch statistics; as many parameters as are known of it."""
+  """Equal outputs in training and evaluation, and equal batch statistics; the published number of parameters."""
   ours, inputs = network(vs.recipe("resnet18_cifar10", width=1 / 32), 10), jnp.linspace(-2, 2, 6 * 16**2 * 3).reshape(6, 16, 16, 3)
   variables = jax.jit(ours.init)(jax.random.key(0), jnp.sin(7 * inputs))
 
@@ -343,7 +343,7 @@ def test_banerjee_cnn_has_71250_parameters():
 
 
 def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
-  """In lanes of which some go on; bit for bit whatever the others are."""
+  """Some of its lanes go on. The other lanes change no bit of a run."""
   recipe = vs.recipe("digits_cnn", model="linear", augment="", epochs=12, batch_size=4, lr=0.02, stop_at=0.7)
   data, runs = examples(4, n=25), vs.Runs.independent(8).subset(18)
   step = lanes.spread(lambda data, run: advance(recipe, data, run, start(recipe, data, run), 0, recipe.epochs), width=4)
@@ -372,7 +372,7 @@ def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
 
 @pytest.mark.parametrize(("stop_at", "right"), [(1.0, 25), (0.97, 25), (0.96, 24), (0.28, 7), (1e-9, 1)])
 def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
-  """Whatever rounding makes of the share, as of 0.28 · 25; the last batch of 12 is one example and what fills it up."""
+  """Rounding of the share, as of 0.28 · 25, changes nothing. The last batch of 12 is one example and padding."""
   data = dataclasses.replace(examples(1, n=25), inputs=jnp.arange(25.0)[:, None, None, None], mean=None, std=None)
 
   class IsPositive(nn.Module):
@@ -397,7 +397,7 @@ class Bright(nn.Module):
 
 @pytest.mark.parametrize(("model", "images"), [("mlp", False), (Bright(), True)])
 def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
-  """There images would be moved pixel by pixel. It is trained, and stops, as on a CPU."""
+  """A TPU would move images pixel by pixel. The network is trained, and stops, as on a CPU."""
   changes = dict(epochs=9, batch_size=12, lr=0.1, weight_decay=0, stop_at=0.9, precision="float32")
   recipe, data = vs.recipe("linear_cifar10", model=model, **changes), examples(9, 3, 25)
   table = vs.Runs.independent(3).lanes(recipe, 25)
@@ -429,12 +429,12 @@ def test_zero_epochs_is_initialisation():
   def go_on(data, run, state, first, last):
     return advance(recipe, data, run, state, first, last)
 
-  # As campaigns run it, in programs of their own: bit for bit.
+  # Campaigns run the stages in programs of their own: equal bit for bit.
   stages = lanes.Stages(begin, go_on, lambda data, run, state: finish(state), recipe.epochs)
   ((_, ours),) = lanes.spread_stages(stages, width=2)(data, table)
   ((_, begun),) = lanes.spread(begin, width=2)(data, table)
   jax.tree.map(np.testing.assert_array_equal, ours.variables["params"], begun.params)
-  # In one program some versions of JAX round the last bit of a weight otherwise than by itself.
+  # Within a larger program some versions of JAX round the last bit of an initial weight differently.
   for variables in (ours.variables, trained(recipe, data, runs).variables):
     for i in range(2):
       by_itself = initialized(recipe, data, lane(table, i))
@@ -453,7 +453,7 @@ def arrays_of(recipe, data, run):
   return {"init": initialize(recipe, data, run), "order": order, "augment": images}
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 2000])  # of 1,626 and more it takes two rounds
+@pytest.mark.parametrize("size", [0, 1, 2, 2000])  # 1,626 and more take two rounds of sorting
 def test_the_order_of_an_epoch_is_a_permutation_of_jax(size):
   run = lane(vs.Runs.independent(3).lanes(vs.recipe("digits_cnn"), 40), 2)
   theirs = jax.random.permutation(jax.random.fold_in(plain.key("order", 2), 5), size)
@@ -476,7 +476,7 @@ class Dropping(nn.Module):
 
 
 def task_of(recipe, data):
-  """Its training alone, as a task."""
+  """A task of the training alone, without evaluation."""
   return Task(
     name="training", data=data, rounds=recipe.epochs, start=functools.partial(start, recipe),
     advance=functools.partial(advance, recipe), finish=lambda data, run, state: {},
@@ -507,7 +507,7 @@ def test_what_a_training_reads_is_what_changes_its_network(recipe, bootstrap, re
 
 
 def test_the_order_of_a_full_batch_is_read():
-  """It changes roundings, and a training makes these grow."""
+  """The order changes rounding errors, which grow in training."""
   recipe, run = LINEAR.replace(batch_size=24), lane(vs.Runs.independent(1).lanes(LINEAR, 24), 0)
   assert task_of(recipe, examples()).reads(run, "order")
 

@@ -120,7 +120,7 @@ def test_trains_until_the_interval_is_narrow_and_no_more(train, tmp_path, capsys
   before = summarize(results.isel(run=slice(12)))["statistics"]["sd_accuracy"]
   assert (before["high"] - before["low"]) / 2 > 0.5 * before["value"]
   assert train("sd_accuracy rel 50%").sizes["run"] == runs
-  # What others have trained beyond does not count.
+  # Runs that others have trained beyond this number do not count.
   recipe = vs.recipe("digits_cnn", epochs=0, width=0.25)
   vs.train(recipe, vs.Runs.independent(runs + 5), tmp_path / "out", progress=False)
   train("sd_accuracy rel 50%", progress=True)

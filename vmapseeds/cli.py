@@ -83,25 +83,23 @@ def train(
   """Trains runs of a recipe or a task, or goes on where an earlier call stopped.
 
   Args:
-    recipe: what to train: a name that `vmapseeds recipes` lists, or package.module:name, also of a module in this
-      folder
+    recipe: a name that `vmapseeds recipes` lists, or package.module:name, where the module may be in this folder
     out: folder for the results; with more runs than it holds, it is extended
     runs: number of runs in the results; with --sweep, of each combination
     first_seed: seed of the first run; the others take the seeds after it. Folders of different seeds can be merged
     until: train more than --runs, until half the width of a statistic's 95 % interval is at most X, e.g.
       'distribution_variance rel 10%' or 'mean_accuracy abs 0.02%'
     most_runs: with --until, the most runs to train
-    vary: sources of randomness that vary; the others stay fixed. Of a recipe: those of init order augment dropout data
-      that it reads; of a task: those that it names
-    sweep: values to sweep, every combination: e.g. lr=0.01,0.05 momentum=0.8,0.9
+    vary: sources of randomness that vary; the others stay fixed.
+      A recipe has those of init order augment dropout data that it uses, a task those that it names
+    sweep: values to sweep, in every combination, e.g. lr=0.01,0.05 momentum=0.8,0.9
     subset: train each run on N of the training examples, drawn by its data seed
-    bootstrap: train each run on N training examples, drawn with replacement by its data seed; without N, on as many as
-      there are
+    bootstrap: train each run on N examples, drawn with replacement by its data seed; without N, as many as there are
     poke: before training step STEP, counted from 0, multiply one random weight of each run by FACTOR, by default 1.001
     set: fields of the recipe to change, or values of the recipe or the task, e.g. epochs=4 lr=0.25 dataset=cifar10
-    engine: what trains: local, the devices of this machine; or ray, the cluster at RAY_ADDRESS, else one started here
+    engine: where to train: local, on this machine's devices; ray, on the cluster at RAY_ADDRESS or one started here
     workers: with --engine ray, the number of workers
-    coordinator: address of process 0, where several hosts train under jax.distributed; needs --processes and --process
+    coordinator: address of process 0, if several hosts train under jax.distributed; needs --processes and --process
     processes: with --coordinator, the number of processes
     process: with --coordinator, the number of this process, from 0
     quiet: print neither progress nor what was chosen
@@ -143,7 +141,7 @@ def table(
   task: Any, runs: int, first_seed: int, vary: Sequence[str], sweep: Sequence[str], subset: int | None,
   bootstrap: Sequence[int] | None, poke: str | None,
 ) -> Any:  # fmt: skip
-  """The runs table of `train`, whose flags these are."""
+  """The runs table that these flags of `train` ask for."""
   from vmapseeds.training.runs import Runs
 
   made = Runs.vary(vary, runs, start=first_seed) if vary else Runs.independent(runs, start=first_seed)
@@ -180,7 +178,7 @@ def work(
 
   Args:
     folder: results folder
-    blocks: which blocks: from A up to B, without B
+    blocks: which blocks: from A up to but not including B
     dataset: where the data are now, if they were moved; they must be the same
     quiet: no progress
     campaign: how the runs are trained together
@@ -236,7 +234,7 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
 
 
 def merge(folders: Folders, *, out: Folder, force_mixed: bool = False, quiet: bool = False) -> None:
-  """Makes one results folder of several whose runs were trained apart. The runs keep the order of the folders.
+  """Makes one results folder of several whose runs were trained separately. The runs keep the order of the folders.
 
   Args:
     folders: results folders of one recipe
@@ -300,14 +298,14 @@ def report(
 ) -> None:
   """Prints the statistics of results and writes pages with every number and figure.
 
-  Runs of different swept values are reported apart, a row and a page each. Several folders are set side by side too.
+  Each combination of swept values has its own row and page. Several folders are also set side by side.
 
   Args:
     folders: results folders
     by: columns of the runs table that group the runs, e.g. lr or seed_init; runs are pooled over all other columns
-    where: take only the runs with these values, e.g. lr=0.02 momentum=0.9; a column may have several
+    where: take only the runs with these values, e.g. lr=0.02 momentum=0.9; give a column several times for several
     test_set: which test set
-    epoch: take what was measured after this epoch, of runs that were trained with evaluate_every
+    epoch: report the results after this epoch, for runs trained with evaluate_every
     out: folder for the pages
   """
   from vmapseeds.reports.results_page import report
@@ -327,7 +325,7 @@ def compare(
   paired: bool = False,
   out: Annotated[str | None, hint("DIR", "report/against_<B> in DIR_A")] = None,
 ) -> None:
-  """Says whether runs A outperform runs B: P(A > B), its interval and the decision; writes a page of it.
+  """Says whether runs A outperform runs B: P(A > B), its interval and the decision. Writes a page about it.
 
   To compare runs of one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
 
@@ -338,8 +336,8 @@ def compare(
     against: take only the runs of B with these values
     gamma: P(A > B) from which a difference is meaningful
     test_set: which test set
-    epoch: take what was measured after this epoch, of runs that were trained with evaluate_every
-    paired: pair the runs row by row; without this flag, runs of the same seeds are pairs, if most have one
+    epoch: compare the results after this epoch, for runs trained with evaluate_every
+    paired: pair the runs row by row; without this flag, runs with the same seeds are paired if most runs have a partner
     out: folder for the page
   """
   from vmapseeds.reports.comparison_page import compare
@@ -352,7 +350,7 @@ def compare(
 
 def recipes() -> None:
   """Lists the recipes: those built in, and those that installed packages add."""
-  # A file or another program gets a line a recipe.
+  # A file or another program gets one line per recipe.
   width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
   lines = {name: f"{r.dataset}, {r.model}, {r.epochs} epochs: {said}" for name, (r, said) in RECIPES.items()}
   lines |= {one_line(name): one_line(f"{text}, of an installed package") for name, text in plugins().items()}
@@ -371,9 +369,9 @@ def bench(
   json: Annotated[Path | None, hint("FILE", "none")] = None,
   set: Settings = (),
 ) -> None:
-  """Measures model-steps a second on this machine, for each lowering and lane width; campaigns take the fastest.
+  """Measures model-steps per second on this machine, for each lowering and lane width; campaigns take the fastest.
 
-  With --target it compiles for a device that need not be here, and shows what its compiler estimates.
+  With --target it compiles for a device that this machine need not have, and shows the compiler's estimates.
 
   Args:
     recipe: the recipe whose training step is timed, on random images
@@ -396,7 +394,7 @@ def bench(
     except OSError as error:
       raise Mistake(f"--json {json} cannot be written ({error.strerror}): give another file") from None
   if target is not None:
-    # Nothing runs: a device that is here need not start.
+    # Nothing runs, so the devices of this machine need not start.
     jax.config.update("jax_platforms", "cpu")
   rows = benchmark.bench(what, widths, lowerings, target=target)
   if json is not None:
@@ -412,7 +410,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 @contextlib.contextmanager
 def nothing_written() -> Iterator[None]:
-  """An interruption within it leaves nothing behind, and says so."""
+  """Makes an interruption in this context say that nothing was written."""
   try:
     yield
   except KeyboardInterrupt:
@@ -420,7 +418,7 @@ def nothing_written() -> Iterator[None]:
 
 
 def held(results: Any, folder: str, left: int = 0) -> str:
-  """What a folder holds and what to do with it, in a line."""
+  """One line about what a folder holds and what to do next."""
   said, following = f"{results.sizes['run']} runs in {folder}", f"next: vs.open_results({folder!r})"
   if "diverged" in results and results.diverged.any():
     said += f", {int(results.diverged.sum())} diverged"
@@ -441,7 +439,7 @@ def pairs(given: Sequence[str], flag: str, form: str, example: str) -> list[tupl
 
 
 def once(given: Sequence[str], flag: str, form: str, example: str) -> dict[str, str]:
-  """The texts of `NAME=TEXT ...` by their names, of which each has one."""
+  """name -> text of `NAME=TEXT ...`. `Mistake` if a name has two texts."""
   texts: dict[str, str] = {}
   for name, text in pairs(given, flag, form, example):
     if texts.setdefault(name, text) != text:
@@ -463,7 +461,7 @@ def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
 
 
 def called(command: Callable[..., Any]) -> Callable[..., functools.partial]:
-  """A command for `parse` that returns the call, so that its errors are not taken for those of flags."""
+  """A command for `parse` that only returns the call to make. So the command's errors are not taken for flag errors."""
 
   @functools.wraps(command)
   def call(**given: Any) -> functools.partial:
@@ -473,14 +471,14 @@ def called(command: Callable[..., Any]) -> Callable[..., functools.partial]:
 
 
 def parse(target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str) -> Any:
-  """`argv` parsed as `target`, a dataclass or `called` of a command; a misfit becomes a `Mistake`.
+  """Parses `argv` as `target`: a dataclass, or `called(command)`. `Mistake` if they do not fit.
 
-  A flag of several values may be given several times. tyro would take the last and drop the others. `words` are `prog`
-  and `description` of the help.
+  A flag with several values may be given several times. tyro would take the last and drop the others. `words` are
+  `prog` and `description` of the help.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   for given in argv:
-    # A file name has no null character, and what is no UTF-8 cannot be written into results.
+    # File names cannot hold a null character, and results cannot hold text that is not UTF-8.
     if "\0" in given or (not given.isascii() and given != given.encode(errors="replace").decode()):
       raise Mistake(f"argument {given!r} holds a null character or is no UTF-8: rename it")
   parsed = _parsed(target, argv, **words)
@@ -498,7 +496,7 @@ def _flag(word: str) -> str:
 
 
 def _collected(argv: list[str]) -> list[str]:
-  """`argv` with all values of each flag behind the first of it."""
+  """`argv` with all values of each flag gathered behind its first occurrence."""
   groups: dict[str, list[str]] = {"": []}
   current = groups[""]
   for word in argv:
@@ -522,10 +520,10 @@ def _parsed(target: Callable[..., Any], argv: list[str], **words: Any) -> Any:
       raise
     error = end.__context__
     while error:
-      if isinstance(error, Mistake):  # of options, which tyro would draw a box around
+      if isinstance(error, Mistake):  # raised by options; tyro would draw a box around it
         raise error from None
       error = error.__context__
-  # A text that tyro cannot read as a number, in each of its wordings.
+  # tyro has several wordings for a text that is not a number.
   flag = re.search(r"Error parsing (--[\w-]+):", said.getvalue())
   value = re.search(r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", said.getvalue())
   if flag and value:
@@ -544,12 +542,12 @@ def _terminate(*_) -> None:
 
 @contextlib.contextmanager
 def mistakes() -> Iterator[None]:
-  """Prints a user's mistake as one line on stderr and ends with status 2; so for other ends that need no traceback."""
+  """Prints a user's mistake as one line on stderr and exits with status 2. Other expected ends print no traceback."""
   try:
     yield
     sys.stdout.flush()
   except BrokenPipeError:  # `vmapseeds recipes | head -1`
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python would speak of it when it ends
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of the pipe at its end
     sys.exit(141)
   except (Mistake, Failure) as error:
     print(f"error: {one_line(error)}", file=sys.stderr)
@@ -568,7 +566,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       signal.signal(signal.SIGTERM, _terminate)
     argv = sys.argv[1:] if argv is None else list(argv)
     if (here := os.getcwd()) not in sys.path:
-      sys.path.insert(0, here)  # `package.module:name` may be there, as with `python -m`
+      sys.path.insert(0, here)  # `package.module:name` may be in this folder, as with `python -m`
     if argv == ["--version"]:
       return print(f"vmapseeds {vmapseeds.__version__}")
     if {*argv[:1]} & {"-h", "--help"}:

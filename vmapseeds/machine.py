@@ -1,4 +1,4 @@
-"""What the machine has, and where the user's files that are no results are kept."""
+"""The machine's free memory, and the cache folder for the user's files that are not results."""
 
 import contextlib
 import math
@@ -12,7 +12,7 @@ def free_host_memory() -> float:
   with contextlib.suppress(OSError):
     if found := re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text()):
       return 1024.0 * int(found[1])
-  # Without Linux's estimate, half of what there is.
+  # Without Linux's estimate, assume that half of all memory is free.
   with contextlib.suppress(AttributeError, ValueError, OSError):
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
   return math.inf

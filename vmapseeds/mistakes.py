@@ -1,4 +1,4 @@
-"""What a user's mistake becomes: one line that says what was given, what is allowed and what to do."""
+"""Errors for users: one line that says what was given, what is allowed and what to do."""
 
 import difflib
 import operator
@@ -21,7 +21,7 @@ class UnknownField(Mistake, TypeError):
 
 
 class Failure(RuntimeError):
-  """What the machine could not do, though nothing is wrong with what was asked: one line, exit status 1."""
+  """The machine could not do what was asked, though the request is valid: one line, exit status 1."""
 
 
 def one_of(what: str, given: object, allowed: Iterable[str], error: type[Mistake] = Mistake) -> None:
@@ -35,7 +35,7 @@ def one_of(what: str, given: object, allowed: Iterable[str], error: type[Mistake
 
 
 def safe_name(what: str, given: str) -> str:
-  """`given`, or a `Mistake` when it cannot be the name of a file or folder, or would garble a terminal."""
+  """Returns `given`. Raises `Mistake` if it cannot be the name of a file or folder, or would garble a terminal."""
   if not (0 < len(given) <= MOST_LETTERS and given.isprintable()) or given.startswith(".") or set(given) & set("/\\"):
     allowed = f"1 to {MOST_LETTERS} printable characters without / or \\ and no . in front"
     raise Mistake(f"{what} {given!r} cannot be the name of a file: give {allowed}")
@@ -43,13 +43,13 @@ def safe_name(what: str, given: str) -> str:
 
 
 def one_line(text: object) -> str:
-  """`text` as one line that a terminal can show: control characters as escapes, its middle left out if it is long."""
+  """`text` as one line that a terminal can show: control characters are escaped, and a long line loses its middle."""
   line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(text).split()))
   return line if len(line) <= MOST_SHOWN else f"{line[: MOST_SHOWN // 2]} ... {line[-MOST_SHOWN // 2 :]}"
 
 
 def at_least(what: str, given: object, least: int) -> int:
-  """`given` as an int, or a `Mistake` when it is no whole number of at least `least`."""
+  """`given` as an int. Raises `Mistake` if it is no whole number of at least `least`."""
   whole = whole_number(given)
   if whole is None or whole < least:
     raise Mistake(f"{what} is {given!r:.200}: give a whole number of at least {least}")
@@ -57,7 +57,7 @@ def at_least(what: str, given: object, least: int) -> int:
 
 
 def whole_number(given: Any) -> int | None:
-  """`given`, of Python, NumPy or another array library, as an int; None where it is no whole number."""
+  """`given`, a number of Python, NumPy or another array library, as an int; None if it is no whole number."""
   try:
     return None if _is_bool(given) else operator.index(given)
   except TypeError:
@@ -65,7 +65,7 @@ def whole_number(given: Any) -> int | None:
 
 
 def number(what: str, given: object) -> float:
-  """`given`, of Python, NumPy or another array library, as a float, or a `Mistake` when it is no real number."""
+  """`given`, of Python, NumPy or another array library, as a float. Raises `Mistake` if it is no real number."""
   try:
     if hasattr(given, "__float__") and not _is_bool(given):
       return float(given)

@@ -10,11 +10,11 @@ CIFAR10 = vs.recipe("cnn_cifar10_binary")
 
 
 class Scale(NamedTuple):
-  """What the sizes of campaigns follow from."""
+  """Recipe and sizes of the campaigns."""
 
   recipe: vs.Recipe  # of two classes
-  runs: int  # of a source of randomness, half of them the reference, half candidates
-  pool: int  # runs of S_all, half of them the reference, half members of ensembles
+  runs: int  # of each source of randomness: half of them the reference, half candidates
+  pool: int  # runs of S_all: half of them the reference, half members of ensembles
 
 
 SCALES = {
@@ -26,7 +26,7 @@ SCALES = {
 
 
 def campaigns(scale: str) -> dict[str, Campaign]:
-  """Every campaign of the paper's at a scale. What a source does not vary has seed 0."""
+  """Every campaign of the paper's at a scale. Sources that do not vary have seed 0."""
   recipe, runs, pool = SCALES[scale]
   return {
     "S_init": Campaign(recipe, vs.Runs.vary("init", runs), ("logits",)),

@@ -1,7 +1,7 @@
-"""The candidates of a source of randomness beside their reference: α̂, and what else says how good a run is.
+"""The candidates of a source of randomness beside their reference: α̂, and other measures of how good a run is.
 
 α̂ is the least fraction of the test examples that must be left out so that the distribution of a candidate's logit gaps
-is near that of the reference, the gaps of all runs of the other half.
+is near the reference's. The reference has the gaps of all runs of the other half.
 """
 
 import math
@@ -20,42 +20,42 @@ from vmapseeds import stats
 from vmapseeds.reports import plots
 
 COLORS = dict(zip(("S_init", "S_batch", "S_all"), plots.PALETTE, strict=False))
-SMALL = 0.05  # α̂ at most so large is small
+SMALL = 0.05  # an α̂ up to this counts as small
 REPLICATES = 100  # of the bootstrap: the paper does not give its number
 
 
 class Source(NamedTuple):
-  """Candidates by run, each with its α̂ and what else is said of it."""
+  """The candidates, by run: α̂ and the other measures."""
 
   runs: int  # candidates
   reference_runs: int
   examples: int
   level: Float[np.ndarray, " runs"]  # α̂, NaN where some replicate accepted no level
-  failed: Int[np.ndarray, " runs"]  # such replicates
-  small: Bool[np.ndarray, " runs"]  # where α̂ is
+  failed: Int[np.ndarray, " runs"]  # how many replicates accepted no level
+  small: Bool[np.ndarray, " runs"]  # whether α̂ is small
   accuracy: Spread
   churn: Float[np.ndarray, " runs"]  # with the ensemble of all candidates
   mean_churn: Float[np.ndarray, " runs"]  # with the other candidates
-  pairs: Int[np.ndarray, "2 counts"]  # by the examples they disagree on: all, and those of two small α̂
-  ece: Float[np.ndarray, " runs"]  # 10 bins from 0 to 1, of which gaps can use 5
+  pairs: Int[np.ndarray, "2 counts"]  # by number of examples they disagree on: all, and those with two small α̂
+  ece: Float[np.ndarray, " runs"]  # 10 bins from 0 to 1; two classes have confidences in 5 of them
   ece_fine: Float[np.ndarray, " runs"]  # 10 bins from 1/2 to 1
   ensemble_accuracy: float
 
   @property
   def order(self) -> Float[np.ndarray, " runs"]:
-    """α̂ for its rank: above all that have one, the more replicates accepted no level."""
+    """α̂ for ranking. Runs without one rank above all others, the higher the more replicates accepted no level."""
     return np.where(np.isnan(self.level), 1 + self.failed, self.level)
 
 
 def halves(trained: Trained, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Logit gaps of the reference and of the candidates, (runs, examples) each, of runs that did not diverge; labels."""
+  """Logit gaps of the reference and of the candidates, (runs, examples) each, without runs that diverged; labels."""
   results = trained(name)
   gaps = stats.logit_gap(results.logits.values[~results.diverged.values])
   return *np.split(gaps, [len(gaps) // 2]), results.labels.values
 
 
 def sources(trained: Trained) -> dict[str, Source]:
-  """All three; of S_all as many as of the others."""
+  """All three sources, with as many runs of S_all as of the others."""
   half = SCALES[trained.scale].runs // 2
   by_name = {name: halves(trained, name) for name in COLORS}
   return {name: of_source(reference[:half], runs[:half], labels) for name, (reference, runs, labels) in by_name.items()}
@@ -86,20 +86,20 @@ def of_source(
 
 
 class Excluded(NamedTuple):
-  """How many of the worst runs have no small α̂, down to the worst that has one."""
+  """How many runs are worse than every run with a small α̂."""
 
   runs: int
-  p_value: float  # of at least as many, if α̂ had nothing to do with it
+  p_value: float  # of at least as many, if α̂ had nothing to do with how bad a run is
 
 
 def excluded(worse: Float[np.ndarray, " runs"], small: Bool[np.ndarray, " runs"]) -> Excluded:
-  """`worse` is larger where a run is worse. Exact: the small ones are a draw from all."""
+  """`worse` is larger for worse runs. The p-value is exact: runs with a small α̂ are a random draw from all runs."""
   runs = int((worse > worse[small].max()).sum()) if small.any() else len(worse)
   return Excluded(runs, float(scipy.stats.hypergeom.pmf(0, len(worse), runs, small.sum())))
 
 
 def leaves_out(out: Excluded) -> tuple[bool | None, str]:
-  """Whether a small α̂ admits none of the worst runs, and why not; None where that may be chance."""
+  """Whether the worst runs have no small α̂, and if not, why; None if that may be chance."""
   if not out.runs:
     return False, "the worst run has a small α̂"
   return out.p_value < 0.05 or None, ""
@@ -122,7 +122,7 @@ def of_small(values: Float[np.ndarray, " n"], out: Excluded) -> str:
 
 
 def scatter(ax: Axes, shown: Mapping[str, Source], of: Callable[[Source], np.ndarray], label: str) -> None:
-  """α̂ of each candidate against a fraction; crosses have none."""
+  """α̂ of each candidate against a fraction; crosses are candidates without α̂."""
   for name, source in shown.items():
     x, known, color = 100 * of(source), ~np.isnan(source.level), COLORS[name]
     ax.scatter(x[known], source.level[known], s=14, color=color, alpha=0.6, linewidths=0, label=name)

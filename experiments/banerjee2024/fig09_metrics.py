@@ -1,6 +1,6 @@
 """Banerjee 2024, figures 9 to 11: α̂ beside accuracy, churn and calibration, one of which alone does not tell it.
 
-Runs of a small α̂ are good by all three; of runs good by one of them some have a large α̂, as they are worse by another.
+Runs with a small α̂ are good by all three. Some runs that are good by one have a large α̂, as they are worse by another.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """The printed values.
 
-Churn is printed in examples. It is divided here by 8,018, of which the accuracies are fractions; the text says 8,000.
+Churn is printed in examples. Here it is divided by 8,018, as the printed accuracies are fractions of that number; the
+text says 8,000.
 """
 
 from typing import NamedTuple
@@ -25,7 +26,7 @@ class Ensembles(NamedTuple):
 
 
 class Source(NamedTuple):
-  """A line of tables 2 and 3; ranges from least to largest, where α̂ is small in the second place."""
+  """A line of tables 2 and 3. Ranges are from least to largest; the second of two is where α̂ is small."""
 
   accuracy: Varied
   accuracies: tuple[float, float]
@@ -39,7 +40,7 @@ def _line(small: float, accuracy: tuple, churn: tuple, ece: tuple) -> Ensembles:
   return Ensembles(small, Varied(*accuracy), Varied(*(x / TESTED for x in churn)), Varied(*ece))
 
 
-ENSEMBLES = {  # by their members
+ENSEMBLES = {  # by number of members
   3: _line(0.7720, (0.9185, 0.0025), (190.79, 33.90), (0.0226, 0.0048)),
   5: _line(0.8920, (0.9203, 0.0018), (145.70, 28.61), (0.0200, 0.0037)),
   10: _line(0.9680, (0.9211, 0.0014), (103.57, 22.50), (0.0185, 0.0023)),

@@ -1,7 +1,7 @@
 """Banerjee 2024, table 1 and figures 4 and 6: how large an ensemble must be to need little trimming.
 
-Ensembles are drawn from the candidates of S_all, without replacement. The paper has all with 100 members within the
-threshold of the untrimmed test, and all with 30 at α̂ ≤ 0.05.
+Ensembles are drawn from the candidates of S_all, without replacement. In the paper, all ensembles of 100 members are
+within the threshold of the untrimmed test, and all ensembles of 30 have α̂ ≤ 0.05.
 """
 
 import math
@@ -23,12 +23,12 @@ from vmapseeds.reports import plots
 TITLE = "Table 1, figures 4 and 6: ensembles, and how much of them has to be trimmed"
 PANELS = 4
 MISSING = "figure 5, the same ensembles in three dimensions: its axes are the last three panels"
-DRAWN = 500  # of each size
+DRAWN = 500  # ensembles of each size
 METRICS = {"accuracy": "accuracy", "churn": "churn with that of all", "ece": "ECE"}
 
 
 class Ensembles(NamedTuple):
-  """Ensembles of some members, drawn without replacement from the candidates."""
+  """Ensembles of one size, drawn without replacement from the candidates."""
 
   runs: int  # candidates drawn from
   members: int
@@ -37,7 +37,7 @@ class Ensembles(NamedTuple):
   accuracy: Varied
   churn: Varied  # with the ensemble of all candidates
   ece: Varied
-  ece_fine: Varied  # 10 bins from 1/2 to 1: of those from 0 to 1 gaps can use 5
+  ece_fine: Varied  # 10 bins from 1/2 to 1; `ece` has 10 from 0 to 1, of which two classes use 5
   overconfidence: Varied  # mean confidence less accuracy
 
 
@@ -96,7 +96,7 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
   theirs = [paper.ENSEMBLES[n.members] for n in (few, many)]
   for of, said in METRICS.items():
     ratio, printed = (getattr(b, of).sd / getattr(a, of).sd for a, b in ((few, many), theirs))
-    se = ratio * math.sqrt(2 / (2 * (DRAWN - 1)))  # each deviation, taken as a normal's, is out by 1/√(2 (n - 1))
+    se = ratio * math.sqrt(2 / (2 * (DRAWN - 1)))  # for normal values, each sd has relative error 1/√(2 (n - 1))
     table.append(Row(f"sd of {said}, {many.members} over {few.members} members", f"{printed:.2f}", "table 1",
                      frame.number(ratio, se), runs, frame.above(1 - ratio, se)))  # fmt: skip
   printed, ours = (100 * (b.ece.mean - a.ece.mean) for a, b in (theirs, (few, many)))
@@ -114,13 +114,13 @@ def share(fraction: float) -> str:
 
 
 def varied(x: Varied, drawn: int | None = None) -> str:
-  """Mean and deviation, of so many drawn with their standard errors."""
+  """Mean and standard deviation in words; given how many were drawn, with their standard errors."""
   of_mean, of_sd = (x.sd / math.sqrt(n) for n in (drawn, 2 * (drawn - 1))) if drawn else (None, None)
   return f"{percent(x.mean, of_mean)}, sd {percent(x.sd, of_sd)}"
 
 
 def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
-  """By size: shares that need little or no trimming, the paper's too, and each metric's mean with one deviation."""
+  """By size: the shares that need little or no trimming, ours and the paper's, and each metric's mean ± one sd."""
   sizes, places = list(numbers), np.arange(len(numbers))
   first, *others = axes
   first.plot(places, [100 * n.small for n in numbers.values()], "o-", color=plots.BLUE, label="α̂ ≤ 0.05")

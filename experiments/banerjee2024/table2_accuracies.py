@@ -1,7 +1,7 @@
 """Banerjee 2024, table 2 and figure 7: runs whose α̂ is small are not among the least accurate.
 
-The opposite does not hold: runs of a good accuracy may have a large α̂. The order of the batches matters more than
-initialisation there.
+The converse does not hold: runs with a good accuracy may have a large α̂. The order of the batches matters more for
+accuracy than initialisation does.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     printed, wrong = paper.SOURCES[name], 1 - n.accuracy.accuracies
     out, (tau, tau_se) = candidates.excluded(wrong, n.small), candidates.tau(n.order, wrong)
     share = float(n.small.mean())
-    judged = name != "S_init"  # of which the paper has α̂ small at all accuracies
+    judged = name != "S_init"  # for S_init the paper has small α̂ at all accuracies
     why = "the order spreads accuracies less than initialisation does" if spread_more is False else ""
     table += [
       Row.of(f"{name}: mean accuracy", Printed(printed.accuracy.mean, "table 2"),

@@ -1,6 +1,6 @@
 """Banerjee 2024, table 3 and figure 8: pairs of runs whose α̂ is small do not disagree much.
 
-The opposite does not hold: pairs that agree may have a large α̂.
+The converse does not hold: pairs that agree may have a large α̂.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def compute(trained: Trained) -> dict[str, Source]:
 
 
 def churn_of_pairs(n: Source) -> list[Float[np.ndarray, " pairs"]]:
-  """The churn of all pairs, and of those of two small α̂."""
+  """The churn of all pairs, and of those with two small α̂."""
   return [np.repeat(np.arange(len(counts)), counts) / n.examples for counts in n.pairs]
 
 
@@ -32,7 +32,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
   for name, n in numbers.items():
     printed, (churn, small) = paper.SOURCES[name], churn_of_pairs(n)
     out = candidates.excluded(n.mean_churn, n.small)
-    judged = name != "S_init"  # of which the paper has both α̂ small at all churn
+    judged = name != "S_init"  # for S_init the paper has two small α̂ at all churns
     table += [
       Row.of(f"{name}: churn of pairs", Printed(candidates.span(printed.churn), "table 3"),
              candidates.span(churn), n.runs),
@@ -45,7 +45,7 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
-  """The churn of pairs: all, and those of a small α̂."""
+  """The churn of pairs: all, and those with two small α̂."""
   for ax, (name, n) in zip(axes, numbers.items(), strict=True):
     every, small = churn_of_pairs(n)
     edges = plots.bin_edges([every], n.examples)

@@ -2,8 +2,8 @@
 
     python -m experiments.benchmarks.bootstraps
 
-Each loop draws a resample, gathers it and applies whole-array NumPy to it. Ours is timed warm, compilation apart; both
-in turn, medians of some rounds, the loop over few resamples and scaled to as many.
+Each loop draws a resample, gathers it and applies whole-array NumPy to it. Ours is timed after a first call that
+compiles. The loop is timed over a few resamples, and its time is scaled to all of them. Medians of rounds are shown.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class Flags:
   """resamples that a loop is timed over"""
 
   rounds: Annotated[int, arg(metavar="N")] = 3
-  """rounds, of which the median counts"""
+  """rounds; the median is shown"""
 
 
 def some_votes(runs: int, examples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +85,7 @@ def top_gain(errors: np.ndarray) -> float:
 
 
 def curve(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-  """acc(B_i) of all pairs of an example and a class."""
+  """The accuracy acc(B_i) of each bin, over all pairs of an example and a class."""
   votes = (predictions[:, :, None] == np.arange(CLASSES)).sum(0)
   bin_of = np.minimum(BINS * votes // len(predictions), BINS - 1).ravel()
   hits = (labels[:, None] == np.arange(CLASSES)).ravel()
@@ -93,7 +93,7 @@ def curve(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def contenders(flags: Flags) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-  """By name: all resamples by ours, and one by a plain loop."""
+  """By name, two functions: ours, which computes all resamples, and the body of a plain loop, which computes one."""
   predictions, labels = some_votes(flags.runs, flags.examples)
   errors = predictions != labels
   a, b = 1 - errors[: flags.runs // 2].mean(1), 1 - errors[flags.runs // 2 :].mean(1)

@@ -42,7 +42,7 @@ class Flags:
   """folder for the numbers (.json) and the tables (.md)"""
 
   rounds: Annotated[int, arg(metavar="K")] = 5
-  """timings of each, in turn, of which the median is shown"""
+  """timings of each contender, taken in turn; the median is shown"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,7 @@ def version(package: str) -> str | None:
 
 
 def peak(precision: str) -> float:
-  """The most floating-point operations a second of square matrix products on all devices at once. Starts JAX."""
+  """The highest rate of square matrix products on all devices at once, in FLOP a second. Starts JAX."""
   devices = lanes.start_jax()
   size, calls = (2048, 1) if devices[0].platform == "cpu" else (8192, 20)
   sharding = NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec("device"))
@@ -118,7 +118,7 @@ def peak(precision: str) -> float:
 
 
 class Table(NamedTuple):
-  """A finished table of texts."""
+  """A finished table whose cells are strings."""
 
   title: str
   head: Sequence[str]

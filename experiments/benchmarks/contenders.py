@@ -26,10 +26,10 @@ from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.supervised import random_examples
 
-SLOW = 5.0  # a contender so many times slower than the fastest rival so far is timed once
+SLOW = 5.0  # a contender this many times slower than its fastest rival so far is timed once
 LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
 PATIENCE = 10.0  # seconds for a process to end
-LEAST_SECONDS = 1.0  # of a timing: short epochs are repeated
+LEAST_SECONDS = 1.0  # shortest timing; short epochs are repeated until it is reached
 Advance = Callable[[], None]
 
 
@@ -41,13 +41,13 @@ class Workload:
   shape: tuple[int, ...]
   classes: int
   lanes: int  # networks that ours trains in one call on a CPU
-  stacked: int  # networks under a plain vmap on a CPU: fewer where they fill the memory
-  steps: int  # of an epoch
-  epochs: int  # of one call of ours, which begins at initialisation
+  stacked: int  # networks under a plain vmap on a CPU; fewer if they would fill the memory
+  steps: int  # in an epoch
+  epochs: int  # in one call of ours, which starts at initialisation
 
   @property
   def like(self) -> DeviceExamples:
-    """What its examples look like."""
+    """Shapes and dtypes of its examples, without the data."""
     inputs, targets = jax.ShapeDtypeStruct((1, *self.shape), np.uint8), jax.ShapeDtypeStruct((1,), np.int32)
     moment = jax.ShapeDtypeStruct(self.shape[-1:], np.float32)
     return DeviceExamples(inputs, targets, moment, moment, self.classes)
@@ -67,7 +67,7 @@ WORKLOADS = {
 
 
 def placed(name: str, platform: str, steps: int | None = None) -> Workload:
-  """The workload in this platform's precision: float32 on a CPU, else bfloat16."""
+  """The workload in this platform's precision: float32 on a CPU, bfloat16 elsewhere."""
   workload = WORKLOADS[name]
   recipe = workload.recipe.replace(precision="float32" if platform == "cpu" else "bfloat16")
   return dataclasses.replace(workload, recipe=recipe, steps=steps or workload.steps)
@@ -87,13 +87,13 @@ class Way:
 
   kind: str
   label: str
-  start: Callable[["Way", Workload, DeviceExamples], Advance]  # called in the process; an advance is some epochs
+  start: Callable[["Way", Workload, DeviceExamples], Advance]  # called in the way's process; an advance is some epochs
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   lanes: int = 1  # networks a process advances together
   processes: int = 1
   devices: int = 1  # XLA devices of a process
-  epochs: int = 1  # of an advance
-  pinned: bool = False  # each process to a core
+  epochs: int = 1  # in an advance
+  pinned: bool = False  # each process is tied to one core
 
 
 def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
@@ -132,11 +132,11 @@ def our_way(workload: Workload, *, lanes: int, width: int, lowering: str, device
   return Way("ours", label, ours, chosen, lanes=lanes, devices=devices, epochs=workload.epochs, **options)
 
 
-# Their processes.
+# The processes of the ways.
 
 
 def _serve(connection, way: Way, workload: Workload, index: int) -> None:
-  """Answers each request with model-steps, seconds and memory; the first answer is the way to the first epoch's end."""
+  """Sends model-steps, seconds and memory: after the first advance, counted from the start, then at each request."""
   began = time.perf_counter()
   # No caches of compiled programs, and on a GPU no memory taken in advance, because contenders share it.
   os.environ |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
@@ -192,7 +192,7 @@ class Contender:
     self.ready_seconds = max((a["seconds"] for a in self._answers()), default=math.nan)
 
   def _answers(self) -> list[dict]:
-    """An answer from each process; none, and `error` set, if one of them failed."""
+    """One answer from each process. If a process failed, sets `error`, stops them all and returns no answer."""
     answers, until = [], time.monotonic() + self.limit
     for link, _ in self._links:
       try:
@@ -213,7 +213,7 @@ class Contender:
     return bool(self._links)
 
   def measure(self) -> None:
-    """Times a second or an advance, whichever is longer, all processes at once."""
+    """Times all processes at once, for a second or for one advance, whichever is longer."""
     for link, _ in self._links:
       with contextlib.suppress(OSError):  # a process that died is found when it does not answer
         link.send(True)
@@ -249,15 +249,15 @@ def race(
   ways: Sequence[Way], workload: Workload, rounds: int, *,
   slow: float = SLOW, together: bool = True, limit: float = LIMIT,
 ) -> list[Contender]:  # fmt: skip
-  """Every way started and timed, then timed in turn until it has `rounds` timings.
+  """Starts and times each way once, then times the ways in turn until each has `rounds` timings.
 
   Args:
     ways: what to time.
     workload: the training steps that they take.
     rounds: timings of each.
-    slow: a way that is so many times slower than the fastest so far, of ours or of the others, has one timing only.
-    together: whether all processes live until the end. Otherwise each way has all its timings before the next starts:
-      for accelerators, whose memory programs do not give back.
+    slow: a way this many times slower than the fastest so far on its side (ours, or the others) is timed only once.
+    together: whether all processes live until the end. Otherwise each way gets all its timings and stops before the
+      next starts. Accelerators need this, because a living process keeps its device memory.
     limit: seconds after which a contender that does not answer is given up.
   """
   contenders: list[Contender] = []

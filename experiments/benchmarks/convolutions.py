@@ -1,4 +1,4 @@
-"""One network's convolutions here: each part of their arithmetic as XLA differentiates it, and as we write it.
+"""Times of one network's convolutions on this machine, part by part: as XLA differentiates them, and as we write them.
 
     python -m experiments.benchmarks.convolutions                                            (1 minute on two CPU cores)
 
@@ -49,7 +49,7 @@ LAYERS = (
 
 
 def seconds(layer: Layer, part: str, form: str, rounds: int) -> float:
-  """The median of some timings of one part, repeated inside one program and each time on another input."""
+  """The median time of one part in seconds. The part is repeated inside one program, each time on another input."""
   rng = np.random.default_rng(0)
   pad = layer.kernel // 2
   window = convolution.Window((layer.stride,) * 2, ((pad, pad),) * 2, (1, 1), 1, None, None)
@@ -60,7 +60,7 @@ def seconds(layer: Layer, part: str, form: str, rounds: int) -> float:
 
   def once(arrays, _):
     out = compute(window, *(arrays if part != "forward" else arrays[:2]))
-    # The next call's input depends on this one's output, for XLA not to compute it once.
+    # The next input depends on this output. Otherwise XLA would compute the part only once.
     return jax.tree.map(lambda a: a + 1e-9 * out.ravel()[0], arrays), None
 
   repeated = jax.jit(lambda *arrays: jax.lax.scan(once, arrays, None, length=REPEATS)[0])

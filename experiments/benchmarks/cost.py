@@ -2,8 +2,8 @@
 
     JAX_PLATFORMS=cpu python -m experiments.benchmarks.cost                         (an hour or two on two CPU cores)
 
-Here training steps are timed; for accelerators they are compiled, with `pip install 'vmapseeds[aot]'`, and what their
-compilers say is an estimate. What is in the folder already is neither timed nor compiled again.
+On this machine training steps are timed. For accelerators they are only compiled (`pip install 'vmapseeds[aot]'`), and
+the compilers' numbers are estimates. What is in the folder already is neither timed nor compiled again.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.supervised import without_data
 
 RUNS = (1_000, 60_000)
-# A100-seconds a run, as quoted: neither version of jordan2024 that was read prints them.
+# A100-seconds a run. The number is quoted second-hand: neither version of jordan2024 that was read prints it.
 PAPERS = {"resnet9_cifar10": 58.5, "resnet9_cifar10_published": 58.5}
 HERE = "here"
 
@@ -45,9 +45,9 @@ class Flags(common.Flags):
 
 
 def seconds_here(recipe: vs.Recipe) -> dict:
-  """Seconds of a model-step on all cores, as a campaign would run it that is too short to measure.
+  """Seconds of a model-step on all cores, in the lowering and width of a campaign that is too short to measure them.
 
-  Of processors, so that other programs, which take their time, do not count.
+  Processor time, so that other programs on the machine do not count.
   """
   start_jax()
   how = choice.candidates("cpu")[0]
@@ -69,7 +69,7 @@ def model_steps(recipe: vs.Recipe) -> int:
 
 
 def hours(seconds: float, runs: int) -> str:
-  """Device-hours of runs of so many seconds each."""
+  """Device-hours of `runs` runs of `seconds` each."""
   return significant(seconds * runs / 3600)
 
 
@@ -113,10 +113,10 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     "# What campaigns cost\n",
     "Training alone, without evaluation, compilation and writing.",
     f"The CPU's column is measured processor time, on {dates}.{loaded}",
-    "An accelerator's column is its compiler's estimate for a program that never ran there, right within a factor of 3",
-    "or so: the best of the compiled forms. The H100's compiler estimates nothing. Its column is twice the time that the",
-    "bytes and products take at the hardware's peak rates, plus 2 µs a launch. The paper's column is 58.5 A100-seconds a",
-    "run, as quoted. A dash means not measured, or not compiled yet.\n",
+    "An accelerator's column is its compiler's estimate for a program that never ran there, right within a factor of",
+    "3 or so: the best of the compiled forms. The H100's compiler estimates nothing. Its column is twice the time that",
+    "the bytes and products take at the hardware's peak rates, plus 2 µs a launch. The paper's column is 58.5",
+    "A100-seconds a run, as quoted. A dash means not measured, or not compiled yet.\n",
     *tables,
     f"{common.conditions(where, command)}\n",
   ))  # fmt: skip
@@ -124,7 +124,7 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
 
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "cost", argv)
-  # Nothing runs but on the CPU.
+  # Accelerators' programs are only compiled: nothing runs on one.
   jax.config.update("jax_platforms", "cpu")
   where = common.machine()
   kept = flags.out / "cost"
@@ -138,7 +138,7 @@ def main(argv: list[str] | None = None) -> None:
         said = seconds_here(recipe) if place == HERE else seconds_on(recipe, place)
         file.write_text(json.dumps(said | {"date": datetime.date.today().isoformat()}) + "\n", "utf-8")
       found[name][place] = json.loads(file.read_text("utf-8"))
-      # Whole after each part, so that it can be stopped.
+      # The document is whole after each part, so that the command can be stopped at any time.
       flags.doc.write_text(document(found, where, command), "utf-8")
 
 

@@ -3,13 +3,13 @@
     python -m experiments.benchmarks.coverage
     python -m experiments.benchmarks.coverage --campaigns 500 --runs 30 100 --laws normal skewed
 
-A run h has example i wrong with probability p_i + s u_h, where u_h has mean 0 and variance 1: errors of examples i and
-j have the covariance s² over runs, which is the distribution-wise variance, and example i the error rate p_i. The law
-of u_h is normal, with a large or a small s, absent, or skewed: exponential, so that few runs are far worse than most.
-Real campaigns are drawn with replacement from runs of one epoch of `digits_cnn`, which are trained first, once. Every
-campaign draws its own runs. The table in docs/statistics.md is of this module.
+Run h gets example i wrong with probability p_i + s u_h, where u_h has mean 0 and variance 1. So example i has the error
+rate p_i, and the errors of examples i and j have the covariance s² over runs, which is the distribution-wise variance.
+u_h is normal with a large s ("normal") or a small s ("weak"), absent, or exponential ("skewed"): a few runs are far
+worse than most. Real campaigns are drawn with replacement from runs of one epoch of `digits_cnn`, which are trained
+once, before. Every campaign draws its own runs. This module computes the table in docs/statistics.md.
 
-Cost: training of 4,096 runs, 70 s on two CPU cores, and then 4 minutes on one.
+Cost: 70 s on two CPU cores to train 4,096 runs, then 4 minutes on one core.
 """
 
 import dataclasses
@@ -34,12 +34,12 @@ from vmapseeds.mistakes import at_least
 
 EXAMPLES = 400
 GAIN = "top_fraction_gain_bootstrap"
-BOOTSTRAPPED = 4  # one campaign in so many: a bootstrap takes long
+BOOTSTRAPPED = 4  # one campaign in this many is bootstrapped: a bootstrap takes long
 Errors = Bool[np.ndarray, "runs examples"]
 
 
 class Law(NamedTuple):
-  """Of u_h, with s, and the ends between which the p_i are uniform."""
+  """The law of u_h, the factor s (`sd`), and the ends between which the p_i are evenly spaced."""
 
   factor: Callable[[np.random.Generator, int], np.ndarray]
   sd: float
@@ -77,7 +77,7 @@ class Flags:
 
 
 def simulated(law: str, runs: int, rng: np.random.Generator) -> tuple[dict[str, float], Iterator[Errors]]:
-  """What is true under a law, and campaigns without end."""
+  """The true values under a law, and an endless iterator of campaigns."""
   factor, sd, low, high = LAWS[law]
   p = np.linspace(low, high, EXAMPLES)[rng.permutation(EXAMPLES)]
   independent = p * (1 - p)
@@ -95,7 +95,7 @@ def simulated(law: str, runs: int, rng: np.random.Generator) -> tuple[dict[str, 
 
 
 def drawn(errors: Errors, runs: int, rng: np.random.Generator) -> tuple[dict[str, float], Iterator[Errors]]:
-  """What is true of a population of runs, and campaigns without end that are drawn from it with replacement."""
+  """The true values of a population of runs, and an endless iterator of campaigns drawn from it with replacement."""
 
   def campaigns():
     while True:
@@ -104,14 +104,15 @@ def drawn(errors: Errors, runs: int, rng: np.random.Generator) -> tuple[dict[str
   parts = errors, errors[:, 0::2], errors[:, 1::2]
   covariance = np.cov(*(half.mean(1) for half in parts[1:]), ddof=0)[0, 1]
   found = truths(errors.mean(0), *(part.mean(1).var() for part in parts), covariance)
-  # Of these examples, as equation 3 has it, not of the two halves.
+  # Here the truth is equation 3 on these examples, not the covariance of the two halves.
   n, independent = errors.shape[1], found["expected disagreement"] / 2
   found["distribution_variance_interval"] = (n * errors.mean(1).var() - independent) / (n - 1)
   return found, campaigns()
 
 
 def truths(p: np.ndarray, variance: float, even: float, odd: float, covariance: float) -> dict[str, float]:
-  """By interval, from the examples' error rates, the variances of all and of half of them, the halves' covariance."""
+  """The true value for each interval, by name. `p` are the examples' error rates; `variance`, `even` and `odd` are the
+  variances of a run's error rate on all, even and odd examples; `covariance` is that of the last two rates."""
   n = len(p)
   return {
     "mean_interval": p.mean(),
@@ -129,7 +130,7 @@ def truths(p: np.ndarray, variance: float, even: float, odd: float, covariance: 
 
 
 def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
-  """The 95 % intervals of a campaign, by the names of what they shall hold; `other` is one more of the same law."""
+  """The 95 % intervals of a campaign, by the names that `truths` uses; `other` is another campaign of the same law."""
   runs, n = errors.shape
   rates, even, odd = (stats.error_rates(x) for x in (errors, errors[:, 0::2], errors[:, 1::2]))
   t = scipy.stats.t.ppf(0.975, runs - 1)
@@ -163,7 +164,7 @@ def _chi_square(freedom: int) -> np.ndarray:
 def coverage(
   truth: dict[str, float], campaigns: Iterator[Errors], number: int, rng: np.random.Generator
 ) -> dict[str, float]:
-  """The fraction of so many campaigns in which each interval holds the truth, by the statistic's name."""
+  """The fraction of `number` campaigns in which each interval holds the truth, by the statistic's name."""
   held = dict.fromkeys(truth, 0)
   for _ in range(number):
     errors = next(campaigns)
@@ -175,7 +176,7 @@ def coverage(
 
 
 def gain_coverage(campaigns: Iterator[Errors], number: int, rng: np.random.Generator) -> float:
-  """The same of the top quarter's gain, whose truth is taken for its mean over the campaigns."""
+  """The coverage for the top quarter's gain. Its mean over `number` campaigns is taken as the truth."""
   truth = np.mean([stats.top_fraction_gain(next(campaigns)).mean for _ in range(number)])
   keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), max(1, number // BOOTSTRAPPED))
   ends = np.array([stats.top_fraction_gain_bootstrap(next(campaigns), key=key, replicates=500)[1:] for key in keys])

@@ -2,7 +2,7 @@
 
     python -m experiments.benchmarks.devices                                                (1 minute on two CPU cores)
 
-On a CPU one XLA device can use all cores inside an operation; the first row keeps it, and Python, to one core.
+On a CPU one XLA device can use all cores inside an operation. In the first row the whole process is kept to one core.
 """
 
 import dataclasses

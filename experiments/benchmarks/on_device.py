@@ -1,16 +1,16 @@
-"""What half an hour on a borrowed accelerator is for. Needs no Zarr and no tensorflow-datasets; PyTorch for the race.
+"""Half an hour of measurements on a borrowed accelerator. Needs no Zarr or tensorflow-datasets; the race needs PyTorch.
 
     python -m experiments.benchmarks.on_device --data cifar10.npz --out results/on_device
-    python -m experiments.benchmarks.on_device --write experiments/benchmarks/RESULTS.md      (what --out has, anywhere)
+    python -m experiments.benchmarks.on_device --write experiments/benchmarks/RESULTS.md     (tables of --out, anywhere)
 
-    estimates  what the compiler says of each lowering and width of three recipes, beside what is measured: the factor
+    estimates  the compiler's estimate of each lowering and width of three recipes beside the measured time: the factor
                between them calibrates the estimates
-    training   ResNet-9 on CIFAR-10, 4 and 16 epochs × 100 runs: accuracy and its deviations beside the paper's
+    training   ResNet-9 on CIFAR-10, 4 and 16 epochs × 100 runs: accuracy and standard deviations beside the paper's
     race       training steps: ours, plain jax.vmap, PyTorch one at a time (channels_last, compiled), torch.func.vmap
     tallies    joint errors of all pairs of 10,000 examples, counted on the device
 
-Each line of a part is written as soon as it is done, and not run again: stop it anywhere. Lanes are driven directly,
-without results folders. The data are an .npz with x_train, y_train, x_test, y_test.
+Each item of a part is written as soon as it is done and is not run again, so the command can be stopped anywhere. Lanes
+are driven directly, without results folders. The data are an .npz with x_train, y_train, x_test, y_test.
 """
 
 import argparse
@@ -39,13 +39,13 @@ from vmapseeds.training.supervised import supervised, without_data
 from vmapseeds.training.task import Task
 
 RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
-# Standard deviations on the test set and of the distribution. jordan2024_iclr, figure 1 and section 3.3.
+# By epochs, standard deviations on the test set and of the distribution. jordan2024_iclr, figure 1 and section 3.3.
 PAPER = {4: (0.0056, 0.0052), 16: (0.0019, None)}
 BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 
 
 def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
-  """Estimate beside measurement for every candidate of a recipe."""
+  """Estimated and measured time for every candidate of a recipe."""
   device, rows = lanes.start_jax()[0], []
   task = without_data(vs.recipe(name, **flags.set))
   ask = benchmark.asking(task, task.lanes(vs.Runs.independent(1)))
@@ -60,13 +60,13 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
 
 
 def candidates(flags: argparse.Namespace, task: Task) -> list[Choice]:
-  """What a campaign would choose from."""
+  """The lowerings and widths that a campaign would choose from."""
   platform = lanes.start_jax()[0].platform
   return choice.candidates(platform, most=min(flags.most, benchmark.filling(task, platform)))
 
 
 def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
-  """Runs of the flagship by whole lanes, from initialisation to predictions."""
+  """Trains runs of ResNet-9 on CIFAR-10 in lanes, from initialisation to predictions."""
   if flags.data is None:
     raise FileNotFoundError("no --data cifar10.npz was given")
   with np.load(flags.data) as file:
@@ -90,7 +90,7 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
 
 
 def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
-  """Ours as a campaign would choose it, and the others in their forms that are known to be fast."""
+  """Ours in the lowering and width of `how`, and the others in the forms that are known to be fast."""
   many = workload.stacked if platform == "cpu" else 64
   ours = our_way(workload, lanes=max(workload.lanes, how.width), width=how.width, lowering=how.lowering, devices=1)
   found = [ours, Way("jax.vmap", f"{many} lanes", plain_jax, {"scan": True}, lanes=many)]
@@ -102,7 +102,7 @@ def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
 
 
 def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
-  """The platform, and the fastest way of ours to run a workload."""
+  """The platform, and our fastest lowering and width for a workload."""
   platform = lanes.start_jax()[0].platform
   workload = placed(name, platform, flags.steps)
   speeds = {}
@@ -121,7 +121,7 @@ def run_race(flags: argparse.Namespace, name: str) -> list[dict]:
 
 
 def tallies(flags: argparse.Namespace, pairs: str) -> list[dict]:
-  """Seconds of a tally of random predictions, the second time."""
+  """Times the second of two tallies of random predictions."""
   rng = np.random.default_rng(0)
   predictions = jax.device_put(rng.integers(0, 10, (flags.runs, flags.examples), np.int8), lanes.start_jax()[0])
   labels = rng.integers(0, 10, flags.examples)
@@ -132,7 +132,7 @@ def tallies(flags: argparse.Namespace, pairs: str) -> list[dict]:
 
 
 def elsewhere(function: Callable, *args: Any) -> Any:
-  """`function(*args)` in a process of its own: this one never starts JAX, which keeps the memory it once took."""
+  """`function(*args)` in a process of its own: this one never starts JAX, which would hold the device's memory."""
   with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
     return pool.submit(function, *args).result()
 
@@ -141,7 +141,7 @@ def device_kind() -> str:
   return lanes.start_jax()[0].device_kind
 
 
-# What each part does, and for each of what.
+# The function of each part, and the flag that lists the part's items.
 PARTS: dict[str, tuple[Callable, str]] = {
   "estimates": (estimates, "recipes"), "training": (training, "epochs"), "race": (run_race, "workloads"),
   "tallies": (tallies, "counts"),
@@ -156,7 +156,7 @@ def percent(value: float | None) -> str:
 
 
 def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
-  """What a table shows of a row, by its columns."""
+  """The cells that a table shows for one row, by column."""
   if part == "estimates":
     said, measured = row["estimate_us"], row["measured_us"]
     return {
@@ -190,7 +190,7 @@ def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
 
 
 def section(out: Path) -> str:
-  """What is finished, in Markdown."""
+  """A Markdown section of the finished parts."""
   lines = [BEGIN]
   for part in PARTS:
     found = [json.loads(file.read_text("utf-8")) for file in sorted(out.glob(f"{part}-*.json"))]
@@ -205,7 +205,7 @@ def section(out: Path) -> str:
 
 
 def write(file: Path, text: str) -> None:
-  """Puts the section into a Markdown file, in place of the one that is there or at its end."""
+  """Puts the section into a Markdown file: in place of an older section, or at the end."""
   old = file.read_text("utf-8") if file.exists() else ""
   before, begun, rest = old.partition(BEGIN)
   _, _, after = rest.partition(END + "\n")
@@ -213,7 +213,7 @@ def write(file: Path, text: str) -> None:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-  # By argparse: a borrowed machine may have no tyro.
+  # argparse, because a borrowed machine may have no tyro.
   what = __doc__.partition("\n")[0]
   parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks.on_device", description=what)
   parser.add_argument("--out", type=Path, default=Path("results/on_device"), help="folder for the parts' numbers")
@@ -246,7 +246,7 @@ def main(argv: list[str] | None = None) -> None:
         continue
       try:
         rows = run_race(flags, item) if part == "race" else elsewhere(function, flags, item)
-      except Exception as error:  # The others are worth their minutes all the same.
+      except Exception as error:  # A failure must not cost the other items their run.
         print(f"{part} {item}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
         continue
       where = {"device": elsewhere(device_kind), "jax": jax.__version__, "date": datetime.date.today().isoformat()}

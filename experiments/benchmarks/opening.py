@@ -1,4 +1,4 @@
-"""How long it takes to open results of very many runs, and what a slice of them reads.
+"""How long it takes to open results of very many runs, and how many bytes a slice of them reads.
 
     python -m experiments.benchmarks.opening [--keep DIR]
 
@@ -31,7 +31,7 @@ CLASSES = 10
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  """Sizes."""
+  """The size of the store, and its place."""
 
   runs: Annotated[int, arg(metavar="R")] = 1_000_000
   """runs"""
@@ -43,11 +43,11 @@ class Flags:
   """runs a block"""
 
   keep: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: a temporary folder)")] = None
-  """where the store is made and left; one that is there is measured as it is"""
+  """where the store is made and kept; a store that is already there is measured as it is"""
 
 
 def make(path: Path, runs: int, examples: int, block: int) -> None:
-  """The store."""
+  """Writes the synthetic store."""
   rng = np.random.default_rng(0)
   labels = rng.integers(0, CLASSES, examples)
   blank = np.zeros((examples, 8, 8, 1), np.uint8)
@@ -68,7 +68,7 @@ def make(path: Path, runs: int, examples: int, block: int) -> None:
 
 
 def bytes_read() -> int:
-  """By this process up to now, from files that the system holds in memory too."""
+  """Bytes that this process has read so far, also from files that the system holds in memory."""
   return int(Path("/proc/self/io").read_text().split()[1])
 
 
@@ -86,7 +86,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(path: Path) -> None:
-  """Opens it, and reads a little."""
+  """Opens the store, reads parts of it, and prints seconds and bytes of each step."""
   table = Table("", "seconds", "MB read")
 
   @contextmanager

@@ -1,4 +1,4 @@
-"""How much of a campaign is no training: input pipeline, evaluation, writing, statistics. The bar: 10 % together.
+"""How much of a campaign is not training: input pipeline, evaluation, writing, statistics. The bar: 10 % together.
 
     python -m experiments.benchmarks.overheads                                             (8 minutes on two CPU cores)
 
@@ -9,7 +9,7 @@
     statistics   all numbers of the report, as `vmapseeds report` computes them
     start        the rest, once a campaign: reading data, making the folder; compilation is shown apart
 
-Each is timed in turn, round after round; parts are differences of medians.
+The programs are timed in turn, round after round. Parts are differences of medians.
 """
 
 import dataclasses
@@ -49,11 +49,11 @@ class Flags(common.RecipeFlags):
   """runs of the campaign"""
 
   rounds: Annotated[int, arg(metavar="K")] = 3
-  """timings of each, in turn, of which the median is shown"""
+  """timings of each program, taken in turn; the median is shown"""
 
 
 def frozen(task: Supervised) -> Task:
-  """The task with the same batch at every step, another in each run."""
+  """The task with one batch for all steps of a run, and another batch for each run."""
 
   def advance(sets, run, state, first, last):
     data, recipe = sets[0], task.recipe
@@ -62,7 +62,7 @@ def frozen(task: Supervised) -> Task:
     take_step = stepping(recipe, data, run, state)
 
     def step(number, state):
-      # Tied to the step, or XLA would take what depends on the batch alone out of the loop.
+      # The barrier ties the batch to the step. Otherwise XLA would move work on the batch alone out of the loop.
       return take_step(state, number, *jax.lax.optimization_barrier((*batch, number))[:2])
 
     steps = steps_per_epoch(recipe, data, run)
@@ -72,12 +72,12 @@ def frozen(task: Supervised) -> Task:
 
 
 def unevaluated(task: Supervised) -> Task:
-  """The task that ends with training."""
+  """The task without evaluation: it ends with training."""
   return dataclasses.replace(task, finish=lambda sets, run, state: {"diverged": state.diverged})
 
 
 class TimedResults(Results):
-  """Results that know for how many seconds they have been written."""
+  """Results that add up the seconds that `write` takes."""
 
   seconds = 0.0
 
@@ -89,7 +89,7 @@ class TimedResults(Results):
 
 def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str, list[float]]:
   """Seconds of each round: `frozen`, `trained`, `evaluated` (with training), `campaign`, `writing`, `statistics`; and
-  `first`: of the first campaign, that chooses how lanes run and compiles."""
+  `first`, the seconds of the first campaign, which also chooses how lanes run and compiles."""
   table, began = vs.Runs.independent(runs), time.perf_counter()
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
@@ -125,7 +125,7 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
 
 
 def shares(seconds: dict[str, list[float]]) -> dict[str, float]:
-  """Seconds of each part of a campaign with its statistics; they add up to both."""
+  """Seconds of each part. Together they are a campaign and its statistics."""
   median = {name: statistics.median(values) for name, values in seconds.items()}
   return {
     "training": median["frozen"],

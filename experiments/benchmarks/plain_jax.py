@@ -85,7 +85,7 @@ class Training(NamedTuple):
 
 
 def training(recipe: Recipe, data: DeviceExamples) -> Training:
-  """How one network of such images begins and advances; a schedule ramps down over a million steps."""
+  """The functions that start and advance one network. A learning rate schedule ramps down over a million steps."""
   model = plain_model(recipe, data.num_classes)
 
   def init(run):

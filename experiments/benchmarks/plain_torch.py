@@ -81,7 +81,7 @@ class Input:
     self.mean, self.std = (torch.from_numpy(np.array(m)).view(-1, 1, 1).to(device) for m in (data.mean, data.std))
 
   def order(self) -> tuple[Tensor, ...]:
-    """The batches of one epoch, as places of their examples."""
+    """The batches of one epoch, as indices of their examples."""
     order = torch.randperm(len(self.images), device=self.images.device)
     return order.split(self.recipe.batch_size)[: len(order) // self.recipe.batch_size]
 
@@ -139,7 +139,7 @@ def single(recipe: Recipe, model: nn.Module, mode: str | None = None) -> Step:
 
 
 def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor], Step]:
-  """Stacked parameters of many networks, and a step of all under `torch.func.vmap`: lane axis first.
+  """Parameters of many networks, stacked along a first lane axis, and a step of all under `torch.func.vmap`.
 
   Batch norm keeps no running statistics here, because vmap cannot write them in place.
   """
@@ -179,7 +179,8 @@ def trainer(
   recipe: Recipe, data: DeviceExamples, *, lanes: int, threads: int, channels_last: bool = False,
   mode: str | None = None,
 ) -> Callable[[], None]:  # fmt: skip
-  """Epochs of one network (`lanes=1`) or of `lanes` stacked ones with a batch each, on a GPU if there is one."""
+  """A function that trains one network (`lanes=1`) or `lanes` stacked networks, with a batch each, for one epoch. They
+  train on a GPU if there is one."""
   torch.set_num_threads(threads)
   torch.backends.cudnn.benchmark = True
   device = "cuda" if torch.cuda.is_available() else "cpu"

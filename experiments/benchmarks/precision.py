@@ -2,8 +2,8 @@
 
     python -m experiments.benchmarks.precision                                             (minutes on two CPU cores)
 
-The same runs are trained in both, so their differences are paired. A CPU emulates bfloat16, and slowly. Started again
-with the same --out, it goes on with the runs that are there.
+The same runs are trained in both, so their differences are paired. A CPU emulates bfloat16, slowly. When started
+again with the same --out, it goes on with the runs that are there.
 """
 
 import dataclasses

@@ -1,9 +1,9 @@
-"""How long a report takes, and the slowest statistic outside of it, α-trimming.
+"""How long a report takes, and how long α-trimming takes, the slowest statistic that is not part of it.
 
     python -m experiments.benchmarks.reports
 
-Predictions are random, most examples right in nearly all runs; gaps are normal, the candidates' shifted a little. All
-in one process, compilation included. The peak memory is that of the whole process up to there.
+Predictions are random; most examples are right in nearly all runs. Gaps are normal; the candidates' are shifted a
+little. Everything runs in one process; times include compilation. Peak memory is the most that the process held so far.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from vmapseeds.reports.results_page import figures
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  """Sizes."""
+  """Sizes of the report and of the trimming."""
 
   runs: Annotated[int, arg(metavar="R")] = 10_000
   """runs of the report"""
@@ -49,7 +49,7 @@ class Flags:
 
 
 def results(runs: int, examples: int) -> xr.Dataset:
-  """What `vs.open_results` gives, in memory."""
+  """Random results, in memory, as `vs.open_results` gives them."""
   predictions, labels = some_votes(runs, examples)
   return xr.Dataset(
     {

@@ -2,8 +2,8 @@
 
     python -m experiments.benchmarks.seed_batches                                          (3 minutes on two CPU cores)
 
-Ours spreads its lanes over all devices, at most the lane width on each at once. One at a time is a jitted Flax network
-without vmapseeds, by all cores.
+Ours spreads its lanes over all devices. Each device advances at most the lane width together. "One at a time" is a
+jitted Flax network without vmapseeds, on all cores.
 """
 
 import dataclasses

@@ -6,8 +6,8 @@
 counts    tally_blocks: class counts and error counts, and from them disagreement, calibration and variances
 tally     tally_blocks with pairs=True: the joint error counts of all pairs of examples as well, from the same pass
 product   the bare float32 product of that shape, (examples × runs) · (runs × examples), by jax.numpy
-numpy     the same by NumPy
-square    errors.T @ errors in float32 by NumPy, which sees that both factors are one and does half of the work
+numpy     the same product by NumPy
+square    errors.T @ errors in float32 by NumPy, which sees that both factors are one array and does half of the work
 cov       np.cov(errors, rowvar=False)
 
 Ways are timed in turn, in this order, and medians shown. Predictions are made, and those of `product` and `numpy`
@@ -40,7 +40,7 @@ CLASSES = 10
 
 
 class Way(NamedTuple):
-  """A way to count: from predictions and labels to its input, untimed; from there to joint counts, or None."""
+  """A way to count. `prepare`, untimed, makes its input from both arrays; `count` gives joint counts or None."""
 
   prepare: Callable
   count: Callable
@@ -77,7 +77,7 @@ def _square(errors):
 
 
 def ways(block: int) -> dict[str, Way]:
-  """By name, in ascending order of the memory they take."""
+  """The ways by name, in ascending order of the memory they take."""
 
   def blocks(predictions, labels):
     return _blocks(predictions, labels, block)
@@ -116,7 +116,7 @@ class Flags:
 
 
 def some_predictions(runs: int, examples: int) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "examples"]]:
-  """Predictions of ten classes and labels: a tenth of the predictions wrong, harder and easier examples."""
+  """Predictions of ten classes, and labels. About a tenth of the predictions are wrong; some examples are harder."""
   rng = np.random.default_rng(0)
   labels = rng.integers(0, CLASSES, examples, np.int8)
   rates = np.minimum(255, 512 * rng.beta(0.1, 1.9, examples)).astype(np.uint8)
@@ -129,10 +129,10 @@ def some_predictions(runs: int, examples: int) -> tuple[Int[np.ndarray, "runs ex
 
 
 def measure(flags: Flags) -> list[dict]:
-  """Times the ways in turn. A dict each: `way`, `first_seconds`, `seconds` (of each repetition), `peak_bytes`.
+  """Times the ways in turn. A dict for each: `way`, `first_seconds`, `seconds` (of each repetition), `peak_bytes`.
 
   `peak_bytes` is the most that the process has held by the end of the way's first call, beyond what it held before the
-  first way: so it is the way's own if no way before it took more.
+  first way: it is the way's own if no way before it took more.
   """
   lanes.start_jax()
   predictions, labels = some_predictions(flags.runs, flags.examples)

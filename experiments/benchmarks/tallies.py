@@ -1,4 +1,4 @@
-"""Counting runs on the device before anything is fetched, beside fetching their predictions and counting those.
+"""Counting runs on the device before anything is fetched, against fetching their predictions and counting those.
 
     python -m experiments.benchmarks.tallies                                                (1 minute on two CPU cores)
     python -m experiments.benchmarks.tallies --runs 60000 --step 512 --rounds 1 --pairs      (2 minutes)
@@ -8,12 +8,12 @@
 fetched    each step's predictions come to the host, and `stats.tally_blocks` counts all of them
 on device  each step's predictions are added where they lie (`stats.tallies.update`), and the counts alone are fetched
 
-Both begin with predictions on the devices, an equal share on each, and end with a finished `Tallies`; both must count
-the same. Predictions are made before the clock starts, and a few steps' serve for all.
+Both begin with predictions on the devices, an equal share on each, and end with a finished `Tallies`. Their counts
+must be equal. Predictions are made before the clock starts, for a few steps; later steps repeat them.
 
-With --campaign, digits_cnn is trained with and without tallies and with them alone; what is fetched is outputs and
-counts. With --report, a folder of random predictions is reported with its predictions and without; what is fetched is
-all objects that are read.
+With --campaign, digits_cnn is trained without tallies, with them, and with tallies but without predictions; outputs and
+counts are what is fetched. With --report, reports of a folder of random predictions are made with and without reading
+the predictions; all objects that are read count as fetched.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ from vmapseeds.store.folders import made
 from vmapseeds.store.layout import array
 from vmapseeds.store.results import Results
 
-MADE = 8  # steps of different predictions
+MADE = 8  # steps with predictions of their own; later steps repeat these
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Flags(common.Flags):
 
 
 def steps_of(flags: Flags, devices: Sequence[jax.Device]) -> tuple[list[jax.Array], Int[np.ndarray, " examples"]]:
-  """What the steps predict, on the devices, and the labels: a tenth of the predictions wrong."""
+  """Each step's predictions, on the devices, and the labels. A tenth of the predictions are random, the rest right."""
   rng = np.random.default_rng(0)
   labels = rng.integers(0, flags.classes, flags.examples, np.int8)
   lies = tallies.zeros(labels, flags.classes, capacity=0, devices=devices).votes.sharding
@@ -85,10 +85,10 @@ def steps_of(flags: Flags, devices: Sequence[jax.Device]) -> tuple[list[jax.Arra
 
 
 def ways(flags: Flags, devices: Sequence[jax.Device]) -> dict[str, Callable[..., tuple[Tallies, int]]]:
-  """By name, from steps and labels to tallies and the bytes that were fetched."""
+  """By name, functions of steps and labels that return tallies and how many bytes were fetched."""
 
   def fetched(steps, labels):
-    # As copies: on a CPU what is fetched may be a view.
+    # Copies, because on a CPU a fetched array may be a view.
     blocks = (np.array(predictions) for predictions in steps)
     found = tally_blocks(blocks, labels, flags.classes, pairs=flags.pairs)
     return found, sum(predictions.nbytes for predictions in steps)
@@ -106,7 +106,7 @@ def ways(flags: Flags, devices: Sequence[jax.Device]) -> dict[str, Callable[...,
 
 
 def measure(flags: Flags) -> list[dict]:
-  """A dict a way: `way`, `first_seconds`, `seconds` (of each round), `bytes_fetched`."""
+  """A dict for each way: `way`, `first_seconds`, `seconds` (of each round), `bytes_fetched`."""
   devices = lanes.devices()
   if flags.step % len(devices) or flags.runs % flags.step:
     raise Mistake(f"--step is {flags.step}: give a multiple of the {len(devices)} devices that --runs is a multiple of")
@@ -129,7 +129,7 @@ def measure(flags: Flags) -> list[dict]:
 
 
 def campaigns(flags: Flags) -> list[dict]:
-  """Whole campaigns of digits_cnn, compiled before, into new folders."""
+  """Times whole campaigns of digits_cnn into new folders. The first call of each way compiles."""
   rows = []
   for way, how in {"no tallies": {"tallies": False}, "tallies": {}, "tallies alone": {"predictions": "none"}}.items():
     seconds = []
@@ -140,14 +140,14 @@ def campaigns(flags: Flags) -> list[dict]:
         seconds.append(time.perf_counter() - began)
         results = Results(folder)
         read = [results.array(name).nbytes for name in results.outputs]
-        # Counts are stored in fewer bytes than the four that come from the devices.
+        # Devices send each count in four bytes; the folder stores it in fewer.
         counts = [4 * results.array(name).size // flags.runs * len(results.written) for name in results.counts]
     rows.append({"way": way, "first_seconds": seconds[0], "seconds": seconds[1:], "bytes_fetched": sum(read + counts)})
   return rows
 
 
 def reports(flags: Flags) -> list[dict]:
-  """Reports of a folder of random predictions, with and without these."""
+  """Times reports of a folder of random predictions, with and without reading the predictions."""
   size, about = 256, attributes_of_a_campaign()
   labels = np.random.default_rng(0).integers(0, flags.classes, flags.examples, np.int32)
   rows = []
@@ -188,7 +188,7 @@ def reports(flags: Flags) -> list[dict]:
 
 
 def attributes_of_a_campaign() -> dict:
-  """What a folder says of digits_cnn."""
+  """The description that a folder of digits_cnn holds."""
   with tempfile.TemporaryDirectory() as folder:
     vs.train(vs.recipe("digits_cnn", epochs=0), 1, folder, progress=False)
     return Results(folder).description

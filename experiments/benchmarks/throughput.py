@@ -1,4 +1,4 @@
-"""Runs a second of a campaign with all that makes it safe, beside the bare loop that only trains. The bar: 97 %.
+"""Runs a second of a campaign with all that makes it safe, against a bare loop that writes nothing. The bar: 97 %.
 
     python -m experiments.benchmarks.throughput                                            (12 minutes on two CPU cores)
 
@@ -7,8 +7,8 @@
     parameters   with --keep-params
     checkpoints  with --checkpoint-every
 
-Compiled before, data loaded before, timed in turn, round after round; the folder is new each time. Where other programs
-run, processor time says more than time.
+Programs are compiled and data loaded before the clock starts. Ways are timed in turn, round after round, each time into
+a new folder. If other programs run on the machine, processor time says more than time.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ class Flags(common.RecipeFlags):
 
 
 def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tuple[float, float]]]:
-  """(seconds, seconds of processors) of each round."""
+  """For each way, (seconds, processor seconds) of each round."""
   table = vs.Runs.independent(flags.runs)
   ways = {
     "campaign": {},

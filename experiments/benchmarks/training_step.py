@@ -5,14 +5,14 @@
 
     ours  vmapseeds on all devices: the lowerings and lane widths that a short measurement would choose from
     a     plain jax.vmap of the Flax network, steps in a scan or one jitted call each
-    b     one jitted Flax network at a time, by all cores, or in a process a core
-    c     PyTorch, one network at a time, by all cores
-    d     PyTorch, one network at a time in a process a core
+    b     one jitted Flax network at a time, on all cores, or in one process for each core
+    c     PyTorch, one network at a time, on all cores
+    d     PyTorch, one network at a time in one process for each core
     e     torch.func.vmap of stacked networks
 
 Every contender trains the same networks, batches, optimizer and augmentation, in processes of its own, which are timed
-in turn; one that is over five times slower than the fastest of a to e so far is timed once. On a GPU all compute in
-bfloat16.
+in turn. One that is over five times slower than the fastest so far on its side (ours, or a to e) is timed once. On a
+GPU all compute in bfloat16.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ class Flags(common.Flags):
   """what to train: digits binary resnet_quarter resnet"""
 
   steps: Annotated[int | None, hint("N", "by workload")] = None
-  """steps of an epoch, which is the least that is timed"""
+  """steps of an epoch; at least one epoch is timed"""
 
   only: Annotated[tuple[Literal[*KINDS], ...], hint("KIND", "all")] = KINDS
   """which contenders: ours a b c d e"""
@@ -77,7 +77,7 @@ class Flags(common.Flags):
 
 
 def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
-  """All contenders in the order of their start: ours, then those among which the fastest is expected."""
+  """All contenders in the order of their start: ours, then the others, those expected to be fastest first."""
   cpu, cores, devices = where["platform"] == "cpu", where["cores"], where["devices"]
   widths = flags.widths or ((1,) if cpu else (16, 64, 256))
   lowerings = flags.lowerings or (("sequential", "im2col") if cpu else ("im2col", "grouped"))
@@ -108,7 +108,7 @@ def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
 
 
 def before(names: tuple[str, ...]) -> tuple[dict, float, dict[str, int]]:
-  """What must be known and starts JAX: the machine, its matrix-product peak, operations of each workload's step."""
+  """The machine, its matrix-product peak and the operations of each workload's step. Starts JAX."""
   where = common.machine()
   peak = common.peak(placed(names[0], where["platform"]).recipe.precision)
   return where, peak, {name: flops(WORKLOADS[name]) for name in names}
@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> None:
     workload = placed(name, where["platform"], flags.steps)
     cpu = where["platform"] == "cpu"
     contenders = race(ways(workload, where, flags), workload, flags.rounds, together=cpu, limit=flags.limit)
-    # The machine may have been busy when it was measured before.
+    # The machine may have been busy when the peak was measured before.
     peak = max(peak, common.elsewhere(common.peak, workload.recipe.precision))
     contenders.sort(key=lambda c: KINDS.index(c.way.kind))
     tables.append(table(name, workload, contenders, operations[name], peak))

@@ -1,7 +1,7 @@
 """What the figures train, by name, at each scale: A, B with another learning rate, and A with some seeds in common.
 
-A run is trained on a bootstrap of two thirds as many examples as the pool has, as the paper's 40,000 of 60,000, and
-tested on those that this left out. A has dropout, so that it has every source of randomness.
+A run is trained on a bootstrap sample with two thirds as many examples as the pool has, as the paper's 40,000 of
+60,000, and tested on the examples that the sample left out. A has dropout, so that it has every source of randomness.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from experiments.frame import Campaign
 
 POOL = f"{pool.__name__}:"
 SOURCES = ("data", "augment", "order", "init", "dropout")
-NOISE = "nothing"  # in place of a source: all seeds are held
+NOISE = "nothing"  # in place of the name of a source: no seed varies
 
 
 class Scale(NamedTuple):
-  """What the sizes of campaigns follow from."""
+  """Recipe and sizes of the campaigns."""
 
   recipe: vs.Recipe  # of A
   lr: float  # of B
@@ -48,6 +48,6 @@ def campaigns(scale: str) -> dict[str, Campaign]:
 
 
 def repeated(varied: str, repetitions: int, measures: int) -> vs.Runs:
-  """Runs whose source `varied` is new in each; its other seeds run i has from repetition i modulo `repetitions`."""
+  """Runs that each have a new seed for `varied`. Run i has the other seeds of repetition i modulo `repetitions`."""
   each = np.arange(repetitions * measures, dtype=np.uint32)
   return vs.Runs({source: each if source == varied else each % repetitions for source in SOURCES})

@@ -1,7 +1,7 @@
 """Bouthillier et al. 2021, figure 1: how much of the variance of accuracy each source of randomness makes.
 
-One source is drawn anew within a repetition, all others once a repetition. The data are a bootstrap to train on and
-what it left out to test on.
+Within a repetition, one source is drawn anew for each run; all others are drawn once. To draw the data is to draw a
+bootstrap sample to train on, which leaves the other examples to test on.
 """
 
 import math
@@ -27,16 +27,16 @@ NAMES = {
 
 
 class Variance(NamedTuple):
-  """Within repetitions in which one source varies, or everything does."""
+  """The variance within repetitions in which one source varies, or everything."""
 
   variance: float
   sd_se: float  # of its root, over repetitions
-  relative: Ratio  # to where the data vary
+  relative: Ratio  # to the variance where the data vary
   runs: str
 
 
 class Sources(NamedTuple):
-  """By what varies, and the visit order beside initialisation."""
+  """The variances by what varies, and that of the data order over that of initialisation."""
 
   of: dict[str, Variance]
   order_over_init: Ratio
@@ -50,7 +50,7 @@ def compute(trained: Trained) -> Sources:
 
 
 def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sources:
-  """Each variance beside that of `data`."""
+  """Each variance, and its ratio to that of `data`."""
   of = {}
   for name in NAMES:
     x = accuracies[name]
@@ -88,13 +88,13 @@ def rows(numbers: Sources) -> list[Row]:
 
 
 def less(ratio: Ratio, most: float) -> tuple[bool | None, str]:
-  """A row's `holds` and `why`."""
+  """A row's `holds` and `why`: whether a ratio is below `most`."""
   holds, why = frame.below(ratio[1:], (most, most))
   return holds, f"the interval has {most:g} in it" if holds is None else why
 
 
 def on_par(ratio: Ratio) -> tuple[bool | None, str]:
-  """A row's `holds` and `why`."""
+  """A row's `holds` and `why`: whether two variances are on par."""
   said = f"on par: a factor of less than {paper.ON_PAR}"
   if ratio.low > 1 / paper.ON_PAR and ratio.high < paper.ON_PAR:
     return True, said

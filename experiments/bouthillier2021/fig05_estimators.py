@@ -1,6 +1,6 @@
 """Bouthillier et al. 2021, figure 5: measures that have something in common are worth few independent ones.
 
-In the paper they share their hyperparameters, here the seeds of all that a repetition does not vary.
+In the paper, measures share their hyperparameters. Here they share the seeds of all that a repetition does not vary.
 """
 
 import math
@@ -51,7 +51,7 @@ def rows(n: Estimators) -> list[Row]:
 
 
 def plot(n: Estimators, axes: np.ndarray) -> None:
-  """Lines by equation 7, points as measured over repetitions."""
+  """Lines are by equation 7, points are measured over repetitions."""
   (ax,) = axes
   k = np.arange(1, 1 + max(b.measures for b in n.biased.values()))
   ax.plot(k, 100 * stats.estimator_se(k, n.variance), color=plots.INK, label="everything varies")

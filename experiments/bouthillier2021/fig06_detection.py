@@ -1,8 +1,8 @@
 """Bouthillier et al. 2021, figure 6 and section 4: how often three ways to find the better of two recipes are right.
 
-A is better where a run of A outperforms one of B often enough, P(A > B) against 1/2 and γ; a difference of single runs,
-or of averages, against a threshold misses more. Repetitions that share something find less surely. B has half of A's
-learning rate.
+The paper calls A better if a run of A outperforms one of B often enough: it compares P(A > B) with 1/2 and γ. Comparing
+a difference of single runs, or of averages, with a threshold misses more. Repetitions that share seeds are less sure to
+find the better one. B has half of A's learning rate; at scale smoke, less.
 """
 
 import math
@@ -30,7 +30,7 @@ CRITERIA = {"single_point": "one run each", "average": f"averages of {PAIRS}", "
 
 
 class Comparison(NamedTuple):
-  """What pairs of runs of A and B say, and the detection rates of figure 6 for runs that vary so."""
+  """What pairs of runs of A and B say, and figure 6's detection rates for runs that vary as these do."""
 
   runs: int  # pairs
   examples: int
@@ -44,7 +44,7 @@ class Comparison(NamedTuple):
   correlation: float  # of the runs of a pair
   difference: stats.MeanDifference
   average: stats.AverageComparison
-  rho: dict[str, float]  # 0 for ideal; as found where `init` or `data` alone varies
+  rho: dict[str, float]  # 0 for the ideal estimator; as found here where only `init` or `data` varies
   rates: dict[str, stats.DetectionRates]  # simulated, over GRID
   exact: dict[str, stats.OperatingCharacteristics]
   differences: Float[np.ndarray, " runs"]
@@ -58,7 +58,7 @@ def compute(trained: Trained) -> Comparison:
 def compared(
   a: Float[np.ndarray, " runs"], b: Float[np.ndarray, " runs"], examples: int, biased: dict[str, float], key: jax.Array
 ) -> Comparison:
-  """The comparison of paired accuracies, and the rates with the correlations within repetitions."""
+  """The comparison of paired accuracies, and the detection rates at the correlations `biased`."""
   decision = stats.decide(a, b, gamma=GAMMA)
   sd = tuple(float(x.std(ddof=1)) for x in (a, b))
   rho = {"ideal": 0.0, **biased}
@@ -125,12 +125,12 @@ def rows(n: Comparison) -> list[Row]:
 
 
 def rate(n: Comparison, estimator: str, criterion: str, place: int) -> tuple[float, float]:
-  """How often A is said to be better at a place of GRID, with its standard error."""
+  """How often A is said to be better at an index of GRID, with its standard error."""
   return tuple(float(getattr(n.rates[estimator], criterion + end)[place]) for end in ("", "_se"))
 
 
 def plot(n: Comparison, axes: np.ndarray) -> None:
-  """Rates by what is true, lines exact and points simulated; the differences of the pairs."""
+  """Left: rates by the true P(A > B), exact as lines and simulated as points. Right: the differences of the pairs."""
   _plot_rates(n, axes[0])
   axes[0].set_title(f"{PAIRS} pairs, ρ as found here", fontsize="medium")
   _plot_differences(n, axes[1])
@@ -140,7 +140,7 @@ def plot(n: Comparison, axes: np.ndarray) -> None:
 def _plot_rates(n: Comparison, ax: Axes) -> None:
   ax.axvspan(0.5, GAMMA, color="0.93", zorder=0)
   every = slice(None, None, 5)
-  shared = ["ideal"] + [varied for varied in measures.HELD if n.rho[varied] > 0]  # others have the ideal ones' curves
+  shared = ["ideal"] + [varied for varied in measures.HELD if n.rho[varied] > 0]  # the others' curves are ideal
   for (criterion, said), color in zip(CRITERIA.items(), (plots.GREEN, plots.ORANGE, plots.PURPLE), strict=True):
     for estimator in shared[:1] if criterion == "single_point" else shared:  # one run has nothing to share
       label = said if estimator == "ideal" else None
@@ -161,7 +161,7 @@ def _plot_rates(n: Comparison, ax: Axes) -> None:
 
 def _plot_differences(n: Comparison, ax: Axes) -> None:
   ax.hist(100 * n.differences, bins=100 * plots.bin_edges([n.differences], n.examples), color=plots.SKY, alpha=0.6)
-  clear = 1 / 1.35  # of the legend
+  clear = 1 / 1.35  # lines end below the legend
   ax.axvline(0, ymax=clear, color=plots.INK, linewidth=0.8)
   low, high = 100 * n.difference.low, 100 * n.difference.high
   ax.axvspan(low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval")

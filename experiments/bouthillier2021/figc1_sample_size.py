@@ -1,6 +1,7 @@
 """Bouthillier et al. 2021, figure C.1: how many runs it takes to find P(A > B) = γ with a power of 95 %.
 
-The paper's size is of two groups that are no pairs, a Mann-Whitney test; its decision is on pairs, and takes more.
+The paper's sample size is for a Mann-Whitney test of two groups that are no pairs. Its decision is on pairs, which
+takes more runs.
 """
 
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from vmapseeds.reports import plots
 
 TITLE = "Figure C.1: how many runs find that A is better"
 GRID = np.round(np.arange(0.55, 0.96, 0.05), 2)  # γ
-MOST = 400  # pairs whose power is looked at
+MOST = 400  # the largest number of pairs whose power is computed
 
 
 class Sizes(NamedTuple):
@@ -26,7 +27,7 @@ class Sizes(NamedTuple):
   gamma: Float[np.ndarray, " gammas"]
   noether: Int[np.ndarray, " gammas"]  # runs of each of A and B, not in pairs
   sign: Int[np.ndarray, " gammas"]  # pairs, by the normal approximation
-  needed: Float[np.ndarray, " gammas"]  # pairs from which on the decision has that power; NaN where more than MOST
+  needed: Float[np.ndarray, " gammas"]  # pairs from which on the decision has a power of 95 %; NaN if more than MOST
   power: Float[np.ndarray, " gammas"]  # of the decision on as many pairs as `noether`
 
 

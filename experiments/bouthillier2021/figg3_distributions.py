@@ -1,7 +1,7 @@
 """Bouthillier et al. 2021, figure G.3: accuracies are close to normal, by source, unless the test set is small.
 
-Where one source varies, each repetition is tested alone and the p-values are combined after Fisher. Accuracies on n'
-examples lie 1/n' apart, which the test takes for another law: so they are tested once more, each moved within its step.
+Where one source varies, each repetition is tested alone and Fisher's method combines the p-values. Accuracies on n'
+examples lie 1/n' apart, which the test takes as not normal. So they are tested once more, each moved within its step.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ PANELS = 6
 
 
 class Normality(NamedTuple):
-  """Of the accuracies of A where one source varies, or everything."""
+  """Tests of the accuracies of A where one source varies, or everything."""
 
-  p_value: float  # of Shapiro and Wilk
+  p_value: float  # of the Shapiro-Wilk test
   p_within_steps: float  # of accuracies spread evenly over steps of 1/n'
   deviations: Float[np.ndarray, "repetitions measures"]  # from the mean of their repetition
 
@@ -46,7 +46,7 @@ def normality(accuracies: Float[np.ndarray, "repetitions measures"], examples: i
 
 def p_value(accuracies: Float[np.ndarray, "repetitions measures"]) -> float:
   each = np.array([stats.normality(x).p_value for x in accuracies])
-  found = each[~np.isnan(each)]  # where all measures are the same there is none
+  found = each[~np.isnan(each)]  # a repetition whose measures are all the same has none
   return float(scipy.stats.combine_pvalues(found).pvalue) if len(found) else np.nan
 
 
@@ -62,7 +62,7 @@ def rows(numbers: Mapping[str, Normality]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Normality], axes: np.ndarray) -> None:
-  """Standardised by the deviation of the source, beside the normal density."""
+  """Accuracies in standard deviations of the source, beside the normal density."""
   grid = np.linspace(-4, 4, 200)
   for ax, (name, n) in zip(axes, numbers.items(), strict=True):
     x = n.deviations.ravel()

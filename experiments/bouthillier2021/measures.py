@@ -12,7 +12,7 @@ from experiments.bouthillier2021.campaigns import SCALES
 from experiments.frame import Trained
 from vmapseeds import stats
 
-HELD = {"init": "all but initialisation", "data": "all but the data"}  # within a repetition of the paper's estimators
+HELD = {"init": "all but initialisation", "data": "all but the data"}  # what one repetition holds fixed, by what varies
 
 
 class Tested(NamedTuple):
@@ -20,11 +20,11 @@ class Tested(NamedTuple):
 
   accuracies: Float[np.ndarray, " runs"]
   diverged: Bool[np.ndarray, " runs"]
-  examples: int  # that a run is tested on, the mean over runs
+  examples: int  # that a run is tested on: the mean over runs
 
 
 def tested(trained: Trained, name: str) -> Tested:
-  """The runs of a campaign on what their training sets lack."""
+  """The runs of a campaign, each tested on the examples that its training set lacks."""
   results, campaign = trained(name), trained.campaigns[name]
   right = results.predictions.values == results.labels.values
   left_out = np.ones(right.shape, bool)
@@ -34,21 +34,21 @@ def tested(trained: Trained, name: str) -> Tested:
 
 
 def pairs(trained: Trained) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"], int]:
-  """Accuracies of A and of B, of pairs that diverged in neither, and how many test examples they are of."""
+  """Accuracies of A and of B in pairs of which no run diverged, and on how many test examples they are."""
   a, b = (tested(trained, name) for name in "AB")
   kept = ~(a.diverged | b.diverged)
   return a.accuracies[kept], b.accuracies[kept], a.examples
 
 
 def repetitions(trained: Trained, varied: str) -> Float[np.ndarray, "repetitions measures"]:
-  """Accuracies of A where `varied` alone varies within a repetition, of those in which none diverged."""
+  """Accuracies of A where only `varied` varies within a repetition. Repetitions with a diverged run are left out."""
   number, of = SCALES[trained.scale].repetitions, tested(trained, f"A_{varied}")
   accuracies, diverged = (x.reshape(-1, number).T for x in (of.accuracies, of.diverged))
   return accuracies[~diverged.any(axis=1)]
 
 
 def jackknife(statistic: Callable[..., float], *of: Float[np.ndarray, "repetitions _"]) -> float:
-  """Standard error of a statistic of some arrays, leaving a repetition out of all of them."""
+  """Standard error of a statistic of some arrays, by the jackknife: one repetition at a time is left out of all."""
   repetitions = min(map(len, of))
   without_each = [statistic(*(np.delete(x, r, axis=0) for x in of)) for r in range(repetitions)]
   return math.sqrt((repetitions - 1) * np.var(without_each))
@@ -61,7 +61,7 @@ class Biased(NamedTuple):
   measures: int
   correlation: float
   correlation_se: float  # jackknife over repetitions
-  worth: float  # independent measures that endlessly many of these are worth, 1/ρ; infinite where ρ is not above 0
+  worth: float  # independent measures that infinitely many of these are worth, 1/ρ; infinite where ρ is not above 0
   sd_of_means: Float[np.ndarray, " k"]  # over repetitions, of the first 1 to k measures
 
   @property
@@ -70,12 +70,12 @@ class Biased(NamedTuple):
 
   @property
   def simulated(self) -> float:
-    """ρ as a simulation can have it."""
+    """ρ, clipped to what a simulation can use."""
     return float(np.clip(self.correlation, 0, 0.99))
 
 
 def biased(accuracies: Float[np.ndarray, "repetitions k"]) -> Biased:
-  """The correlation within repetitions, and what it costs."""
+  """The correlation within repetitions, and how few independent measures it leaves."""
   repetitions, measures = accuracies.shape
   rho = float(stats.average_correlation(accuracies))
   worth = float(stats.equivalent_ideal_size(np.inf, rho)) if rho > 0 else math.inf
@@ -85,7 +85,7 @@ def biased(accuracies: Float[np.ndarray, "repetitions k"]) -> Biased:
 
 
 class Ratio(NamedTuple):
-  """Of two variances within repetitions, with its interval of 95 %."""
+  """The ratio of two variances within repetitions, with its interval of 95 %."""
 
   value: float
   low: float
@@ -93,10 +93,10 @@ class Ratio(NamedTuple):
 
 
 def ratio(a: Float[np.ndarray, "repetitions _"], b: Float[np.ndarray, "repetitions _"]) -> Ratio:
-  """Variance within repetitions of `a` over that of `b`; its logarithm ± t SE, by the jackknife over repetitions.
+  """Variance within repetitions of `a` over that of `b`. Interval: its logarithm ± t SE, jackknife over repetitions.
 
-  The interval is of other seeds that repetitions hold, on the same pool. Repetition r of both is left out together. NaN
-  where less than two repetitions of either vary.
+  The interval covers other seeds that repetitions may hold, on the same pool. The jackknife leaves repetition r out of
+  `a` and `b` together. NaN if fewer than two repetitions of either vary.
   """
   variances = [x.var(axis=1, ddof=1) for x in (a, b)]
   if min(map(np.count_nonzero, variances)) < 2:

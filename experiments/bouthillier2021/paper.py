@@ -12,8 +12,8 @@ THRESHOLD = 1.9952  # in standard deviations of a run, section 4.2
 class Detection(NamedTuple):
   """Rates of figure 6."""
 
-  positives: Printed  # false ones, where A is no better
-  negatives: Printed  # false ones, where it is
+  positives: Printed  # false positives, where A is no better
+  negatives: Printed  # false negatives, where A is better
 
 
 DETECTION = {
@@ -23,11 +23,11 @@ DETECTION = {
 }
 WORTH = {"init": Printed("at best 2", "section 3.3"), "data": Printed("2 to 10", "section 3.3")}
 OUTSTANDING = Printed("below 1: data stand out", "section 2.2")
-OVER_DATA = dict.fromkeys(("augment", "order", "dropout"), OUTSTANDING)  # variances
+OVER_DATA = dict.fromkeys(("augment", "order", "dropout"), OUTSTANDING)  # ratios of variances
 OVER_DATA["init"] = Printed("generally below 0.5", "section 2.2")
 BINOMIAL = Printed("that of a binomial", "figure 2")
 ORDER_OVER_INIT = Printed("on par", "section 2.2")
-ON_PAR = 2  # a factor; ours, the paper has the word alone
+ON_PAR = 2  # a factor of our choice; the paper only has the words
 TOGETHER = Printed("not the sum of the sources", "section 2.2")
 NOISE = Printed("0 but for segmentation", "appendix A")
 NORMAL = Printed("normal but for SST-2", "figure G.3")

@@ -1,4 +1,4 @@
-"""Training and test examples pooled: every run is trained on a bootstrap of the pool and tested on what that left out.
+"""Training and test examples pooled: each run is trained on a bootstrap sample of the pool and tested on the rest.
 
 `experiments.bouthillier2021.pool:digits` in a recipe's `dataset` has the pool as its training set and as its test set.
 """
@@ -22,7 +22,7 @@ def pooled(name: str) -> vs.Dataset:
 
 
 def __getattr__(name: str) -> vs.Dataset:
-  """Read when a recipe asks for it."""
+  """Loads a pool when a recipe asks for it."""
   if name not in SIZES:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   return pooled(name)

@@ -1,10 +1,10 @@
 """What the figures train, by name, at each scale.
 
-Scatter plots have a star of runs for each configuration and pair: one first run, and a partner for each group that
-differs from it in what the group varies. Ensembles have as many runs of each group, of one configuration.
+A scatter plot has a star of runs for each configuration and pair: a first run, and for each group a partner that
+differs from it in what the group varies. An ensemble has equally many runs of each group, all of one configuration.
 
-All groups are trained on equally many examples. The paper says of pairs that differ in their data that these are
-disjoint halves of the training set, and of the others nothing.
+All groups are trained on equally many examples. The paper says that pairs that differ in their data have disjoint
+halves of the training set; of other pairs it says nothing.
 """
 
 import itertools
@@ -17,7 +17,7 @@ import vmapseeds as vs
 from experiments.frame import Campaign
 from experiments.jiang2022.domains import DOMAINS
 
-# What varies; AllDiff and DiffData also have a training set each.
+# What varies in each group. Where the data vary, each run has its own training set.
 GROUPS = {"AllDiff": ("init", "order", "data"), "DiffData": ("data",), "DiffInit": ("init",), "DiffOrder": ("order",)}
 PARTNERS = {**GROUPS, "SameData": ("init", "order")}  # of a star's first run
 
@@ -28,13 +28,13 @@ class Scatter(NamedTuple):
   name: str
   recipe: vs.Recipe
   examples: int  # of the training set
-  train: int  # of them a run is trained on
+  train: int  # how many of them a run is trained on
   varied: dict[str, tuple[Any, ...]]  # fields of the recipe
   swept: dict[str, tuple[float, ...]]
   pairs: int
 
   def recipes(self) -> dict[str, vs.Recipe]:
-    """By the names of campaigns."""
+    """The recipes by the names of campaigns."""
     combinations = itertools.product(*self.varied.values())
     return {
       f"{self.name}-{i}": self.recipe.replace(**dict(zip(self.varied, values, strict=True)))
@@ -42,7 +42,7 @@ class Scatter(NamedTuple):
     }
 
   def runs(self) -> vs.Runs:
-    """Rows by pair, then by member of the star, then by what is swept."""
+    """The runs table, ordered by pair, then by member of the star, then by what is swept."""
     return vs.Runs.sweep(seeds=stars(self.examples, self.train, self.pairs), **self.swept)
 
 
@@ -57,12 +57,12 @@ class Ensemble(NamedTuple):
   groups: tuple[str, ...] = tuple(GROUPS)
 
   def campaigns(self) -> dict[str, str]:
-    """The groups' campaigns by the groups."""
+    """The names of campaigns by group."""
     return {group: f"{self.name}-{group}" for group in self.groups}
 
 
 class Shift(NamedTuple):
-  """Runs trained on each domain: pairs that differ in initialisation and order, and share 80 % of the data."""
+  """Runs trained on each domain, in pairs that differ in initialisation and order and share 80 % of its examples."""
 
   data: str
   recipe: vs.Recipe
@@ -70,14 +70,14 @@ class Shift(NamedTuple):
   pairs: int
 
   def campaigns(self) -> dict[str, str]:
-    """The campaigns by the domain that they are trained on."""
+    """The names of campaigns by the domain that they are trained on."""
     return {domain: f"{self.data}-{domain}" for domain in DOMAINS}
 
   def recipe_of(self, domain: str) -> vs.Recipe:
     return self.recipe.replace(dataset=f"experiments.jiang2022.domains:{self.data}_{domain}", test_sets=tuple(DOMAINS))
 
   def runs(self) -> vs.Runs:
-    """Pair after pair."""
+    """The runs table: rows 2i and 2i + 1 are a pair."""
     sets = [
       np.random.default_rng([1, i]).permutation(self.examples)[: self.examples * 4 // 5] for i in range(self.pairs)
     ]
@@ -85,7 +85,7 @@ class Shift(NamedTuple):
 
 
 class Scale(NamedTuple):
-  """What is trained, by what it is of: figures of one scale may share what stands for their data."""
+  """What is trained, by the paper's data that it stands for. Several of these may share one stand-in."""
 
   scatters: dict[str, Scatter]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few
   ensembles: dict[str, Ensemble]  # cifar10, few, cifar100, and same_data
@@ -93,13 +93,13 @@ class Scale(NamedTuple):
 
 
 def training_sets(examples: int, size: int, runs: int) -> Int[np.ndarray, "runs size"]:
-  """A training set for each run: of runs 2i and 2i + 1 two disjoint parts of one shuffle. More runs change none."""
+  """A training set for each run. Those of runs 2i and 2i + 1 are disjoint. More runs leave earlier sets unchanged."""
   shuffles = (np.random.default_rng([0, i]).permutation(examples) for i in range((runs + 1) // 2))
   return np.concatenate([shuffled[: 2 * size].reshape(2, size) for shuffled in shuffles])[:runs]
 
 
 def stars(examples: int, size: int, pairs: int) -> vs.Runs:
-  """For each pair a first run and its partners: what they share has seed 2i, or training set 2i, the rest 2i + 1."""
+  """For each pair i a first run and its partners. What they share has seed or training set 2i, what differs 2i + 1."""
   sets = training_sets(examples, size, 2 * pairs)
   members = []
   for i in range(pairs):
@@ -111,7 +111,7 @@ def stars(examples: int, size: int, pairs: int) -> vs.Runs:
 
 
 def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
-  """The runs of each group of an ensemble. Those without a training set of their own share that of run 0."""
+  """The runs of each group of an ensemble. Runs without a training set of their own share that of run 0."""
   sets = training_sets(examples, size, runs)
   return {
     group: vs.Runs.vary(sources, runs).subset(sets if "data" in sources else sets[0])
@@ -120,8 +120,7 @@ def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
 
 
 def ensemble(scale: str, of: str) -> dict[str, str]:
-  """The campaign of each group, of the ensemble that stands for `cifar10`, `few` or `cifar100` at a scale; of
-  `same_data` the one group."""
+  """The names of campaigns by group, for the ensemble `cifar10`, `few`, `cifar100` or `same_data` at a scale."""
   return SCALES[scale].ensembles[of].campaigns()
 
 
@@ -140,7 +139,7 @@ def campaigns(scale: str) -> dict[str, Campaign]:
 
 SCATTERS = ("cifar10", "svhn", "cifar100", "few", "nin", "mlp", "mlp_few")
 ENSEMBLES = ("cifar10", "few", "cifar100")
-AUGMENTED = ("", "flip translate=4")  # he does not say how
+AUGMENTED = ("", "flip translate=4")  # the paper does not say how images are augmented
 
 
 def smoke() -> Scale:
@@ -155,9 +154,9 @@ def smoke() -> Scale:
 
 
 def laptop() -> Scale:
-  """ResNet-18 and Network in Network fit no training set in the time that a laptop has; a small CNN fits 2,000 examples
-  of CIFAR-10, 500 in place of his 2,000. MNIST stands for SVHN. A fully connected network, which errs as often as
-  ResNet-18 does on CIFAR-100, stands for that. Translated images are not fitted either: here they are flipped alone."""
+  """ResNet-18 and Network in Network fit no training set in the time that a laptop has. A small CNN fits 2,000 examples
+  of CIFAR-10, and 500 in place of the paper's 2,000. MNIST stands for SVHN. A fully connected network, which errs as
+  often as ResNet-18 does on CIFAR-100, stands for that. CIFAR-10 is only flipped, as it is not fitted if translated."""
   cnn = vs.recipe("resnet18_cifar10", name="small_cnn_cifar10", model="small_cnn", lr=0.02, batch_size=50, epochs=50,
                   milestones=(30,))  # fmt: skip
   mlp = vs.recipe("mlp_cifar10", lr=0.01, batch_size=50, epochs=60, milestones=(50,))
@@ -186,8 +185,8 @@ def laptop() -> Scale:
 
 
 def published(width: float = 1.0, most: int = 50_000, pairs: int = 4, runs: int = 100) -> Scale:
-  """What the paper trains, or networks of `width` times its features on at most so many examples; domains of CIFAR-10
-  stand for PACS."""
+  """What the paper trains, or networks with `width` times its features on at most `most` examples. Domains made of
+  CIFAR-10 stand for PACS."""
   resnet = vs.recipe("resnet18_cifar10", width=width)
   cifar100 = resnet.replace(name="resnet18_cifar100", dataset="cifar100")
   svhn = resnet.replace(name="resnet18_svhn", dataset="svhn_cropped")

@@ -1,7 +1,7 @@
 """Domains that stand for PACS: the images of a data set, each domain under a shift of its own.
 
-A domain is found as `experiments.jiang2022.domains:mnist_blur`: a data set whose training images are blurred, with a
-test set for each domain. All have the same images.
+`experiments.jiang2022.domains:mnist_blur` in a recipe's `dataset` is MNIST with blurred training images and a test set
+for each domain. All domains have the same images.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Jiang 2022, figure 5: under some shifts of the distribution, not all, disagreement still is about the test error.
 
-A point is a pair of runs that are trained on one domain and tested on another: x how often they differ, y the error of
-the first.
+Each point is a pair of runs that are trained on one domain and tested on the same or another: x is how often they
+differ, y is the error of the first.
 """
 
 import numpy as np
@@ -17,8 +17,8 @@ WITHIN, ACROSS = Printed("within 18 % of the error", "table 2"), Printed("less t
 
 
 def rows(numbers: Transfers) -> list[Row]:
-  """Of networks that are not pretrained, table 2 has the two within 18 % of the error where they are trained, and
-  disagreement below the error elsewhere, in all 12 rows."""
+  """For networks that are not pretrained, table 2 has disagreement within 18 % of the error on the domain trained on,
+  and below the error on other domains, in all 12 rows."""
   made = []
   for source, target, n in shift.each(numbers):
     error, disagreement = n.error.mean(), n.disagreement.mean()
@@ -32,7 +32,7 @@ def rows(numbers: Transfers) -> list[Row]:
 
 
 def paired(n: shift.Transfer) -> tuple[float, float]:
-  """Mean error less disagreement of pairs, and its standard error over them."""
+  """The mean over pairs of error less disagreement, and its standard error."""
   apart = n.error - n.disagreement
   return float(apart.mean()), float(apart.std(ddof=1) / np.sqrt(len(apart)))
 

@@ -1,6 +1,7 @@
 """Jiang 2022, figure 6: ensembles of runs are nearly calibrated, whatever varies between the runs.
 
-Of the pairs of a test example and a class for which a fraction q of the runs votes, the class is right in about q.
+Take all pairs of a test example and a class that a fraction q of the runs votes for. In about a fraction q of these
+pairs the class is right.
 """
 
 import math
@@ -21,7 +22,7 @@ from vmapseeds.reports import plots
 TITLE = "Figure 6: class-aggregated calibration of ensembles"
 PANELS = 2
 PANEL = {"AllDiff": 0, "DiffData": 0, "DiffInit": 1, "DiffOrder": 1}
-NEAR = 0.1  # "closely follows the x = y line": nearer than a bin is wide
+NEAR = 0.1  # the width of a bin; nearer than that is "closely follows the x = y line"
 
 
 class Curve(NamedTuple):
@@ -47,14 +48,14 @@ def calibration(group: Group) -> Curve:
 
 
 def noise(curve: stats.CalibrationCurve, se: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-  """Standard errors of accuracies; where all of few items are right, or wrong, those of a calibrated bin."""
+  """Standard errors of accuracies, at least those of a calibrated bin: `se` is 0 where all of few items are right."""
   return np.fmax(se, np.sqrt(curve.confidence * (1 - curve.confidence) / np.maximum(curve.items, 1)))
 
 
 def mean_square(
   distance: Float[np.ndarray, "..."], noise: Float[np.ndarray, "..."], items: Int[np.ndarray, "..."]
 ) -> tuple[float, float]:
-  """Mean over items of squared distances from the second bin to the last but one, without noise; its standard error."""
+  """Mean squared distance of the items in all but the first and last bin, less noise; and its standard error."""
   known = items[..., 1:-1] > 0
   d, s, weight = (column[..., 1:-1][known] for column in (distance, noise, items))
   weight = weight / weight.sum()
@@ -62,12 +63,12 @@ def mean_square(
 
 
 def roots(square: float, se: float) -> tuple[float, float, float]:
-  """The root of an estimate and of the ends of its interval of two standard errors; 0 where they are negative."""
+  """The roots of an estimate and of the ends of its interval of two standard errors; 0 where they are negative."""
   return tuple(math.sqrt(max(0.0, square + side * se)) for side in (0, -2, 2))
 
 
 def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:
-  """It holds where the interval is below the width of a bin, and does not where it is above."""
+  """A row holds if the interval is below the width of a bin, and does not if it is above."""
   printed = Printed("close to y = x", f"section 5, figure {figure}")
   made = []
   for name, n in numbers.items():
@@ -87,7 +88,7 @@ def way(curve: stats.CalibrationCurve) -> str:
 
 
 def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
-  """Groups with different training sets, and those with one; bands of one standard error."""
+  """Left: groups with different training sets. Right: groups with one. Bands are one standard error."""
   for name, n in numbers.items():
     confidence, accuracy = n.curve.confidence, n.curve.accuracy
     low, high = accuracy - n.se, accuracy + n.se

@@ -19,7 +19,7 @@ R_SQUARED = 0.66
 
 class Numbers(NamedTuple):
   transfers: Transfers
-  r_squared: tuple[float, float, float]  # of gap and CACE over all transfers, with its interval over these
+  r_squared: tuple[float, float, float]  # of gap and CACE over all transfers, with its interval
 
 
 def compute(trained: Trained) -> Numbers:
@@ -36,7 +36,7 @@ def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
 
 
 def rows(numbers: Numbers) -> list[Row]:
-  """Table 2 has no R²; this is of its 16 rows of networks not pretrained, with the columns that it swaps put right."""
+  """Table 2 has no R². `R_SQUARED` is from its 16 rows of networks not pretrained, with swapped columns put right."""
   value, low, high = numbers.r_squared
   runs = max(n.runs for _, _, n in shift.each(numbers.transfers))
   made = [Row.of("R² of gap and CACE", Printed(f"{R_SQUARED} (of 16 rows)", PLACE), between(value, low, high), runs,

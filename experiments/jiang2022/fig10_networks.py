@@ -33,7 +33,7 @@ def compute(trained: Trained) -> dict[str, dict[str, Found]]:
 
 
 def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
-  """Near is what section 3 calls the least and greatest ratio of any group; "more" is of the mean deviation."""
+  """Near is a ratio from 0.9 to 1.3, as in section 3. `mlp` deviates if its deviation may exceed that of `mlp_few`."""
   made = []
   for of, (name, printed) in NETWORKS.items():
     for group, (points, n) in numbers[of].items():

@@ -23,8 +23,8 @@ TITLE = "Figure 11: distribution of error rates over test examples, and Beta fit
 PANELS = 2
 BINS = 10
 RESAMPLES = 200
-NEAR = 0.05  # distribution functions: "fit well"
-MANY = 0.01  # of the examples: "a significant fraction"
+NEAR = 0.05  # distribution functions no farther apart count as "fit well"
+MANY = 0.01  # a larger share of the examples counts as "a significant fraction"
 
 
 class Share(NamedTuple):
@@ -36,7 +36,7 @@ class Share(NamedTuple):
 
 
 class ErrorRates(NamedTuple):
-  """Standard errors are over test examples, by the bootstrap."""
+  """Error rates of the test examples. Standard errors are over test examples, by the bootstrap."""
 
   runs: int
   counts: Int[np.ndarray, " counts"]  # examples that no run, one run, ... all runs have wrong
@@ -45,9 +45,9 @@ class ErrorRates(NamedTuple):
   b_se: float
   distance: float  # the largest between the distribution functions of error counts and of the fit
   distance_se: float
-  neither: Share  # wrong in some runs, and in fewer than if each run guessed
-  more: Share  # runs disagree on them more often than they err, by at least 0.1
-  less: Share  # and less often
+  neither: Share  # examples wrong in some runs, but in fewer than if each run guessed
+  more: Share  # examples on which runs disagree more often than they err, by at least 0.1
+  less: Share  # examples on which they disagree less often than they err, by at least 0.1
 
 
 def compute(trained: Trained) -> dict[str, ErrorRates]:
@@ -61,7 +61,7 @@ def error_rates(group: Group) -> ErrorRates:
   fit, distance = beta(counts)
   resampled = np.random.default_rng(0).multinomial(examples, counts / examples, RESAMPLES)
   ses = np.std([(*fit, distance) for fit, distance in map(beta, resampled)], axis=0, ddof=1)
-  guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(0.001)  # that few errors, or fewer, one in a thousand has
+  guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(0.001)  # at most 1 guessed example in 1000 has fewer errors
   votes = runs * stats.vote_fractions(group.predictions, classes)
   disagreement = 1 - (votes * (votes - 1)).sum(1) / (runs * (runs - 1))
   excess = disagreement - wrong / runs
@@ -70,14 +70,14 @@ def error_rates(group: Group) -> ErrorRates:
 
 
 def beta(counts: Int[np.ndarray, " counts"]) -> tuple[stats.BetaFit, float]:
-  """The Beta distribution of error rates, and how far error counts of its rates are from those there are."""
+  """The Beta distribution fitted to the error rates, and how far the counts it predicts are from the observed ones."""
   runs = len(counts) - 1
   fit = beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs, unbiased=True)
   return fit, float(abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max())
 
 
 def law(fit: stats.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
-  """Probabilities of error counts whose rates are from a Beta distribution."""
+  """Probabilities of error counts when error rates follow a Beta distribution."""
   return scipy.stats.betabinom.pmf(np.arange(runs + 1), runs, fit.a, fit.b)
 
 
@@ -107,12 +107,12 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
-  """Groups with different training sets, and those with one, on a logarithmic axis; the fits of as many runs dashed."""
+  """Left: groups with different training sets. Right: groups with one. Dashed: the fits' counts for as many runs."""
   for name, n in numbers.items():
     ax, color = axes[PANEL[name]], COLORS[name]
     bins = min(BINS, n.runs + 1)
     bin_of = np.minimum(bins * np.arange(n.runs + 1) // n.runs, bins - 1)
-    # Bins of a hundred runs hold ten numbers of runs, one of them eleven: heights are means over these.
+    # With 100 runs, bins hold ten counts of runs but one holds eleven: so heights are means over a bin's counts.
     heights = (n.counts, n.counts.sum() * law(n.fit, n.runs))
     examples, fitted = (np.bincount(bin_of, of) / np.bincount(bin_of) for of in heights)
     edges = np.linspace(0, 100, bins + 1)

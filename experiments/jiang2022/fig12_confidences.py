@@ -24,7 +24,7 @@ FEW = Printed("fewest", "appendices C.2.1 and D.5")
 class Confidences(NamedTuple):
   runs: int
   counts: Int[np.ndarray, " bins"]  # pairs in each of ten bins
-  shares: Float[np.ndarray, " fifths"]  # of the pairs, those of which FIFTHS are
+  shares: Float[np.ndarray, " fifths"]  # of the pairs, in each of FIFTHS
   shares_se: Float[np.ndarray, " fifths"]  # over test examples
 
 
@@ -45,7 +45,7 @@ def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
   made = []
   for name, n in numbers.items():
     _, middle, last = n.shares
-    # The two are of the same examples: the sum of their errors is the most that their difference can have.
+    # Both shares are of the same examples: the standard error of their difference is at most the sum of theirs.
     fewer = bool(middle + 2 * n.shares_se[1:].sum() < last)
     for i, fifth in enumerate(FIFTHS):
       ours = percent(n.shares[i], n.shares_se[i])

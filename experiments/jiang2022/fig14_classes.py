@@ -25,14 +25,14 @@ PRINTED = Printed("a lot more variance", "appendix D.7")
 
 
 class Classes(NamedTuple):
-  """Distances are root mean squares between the first and the last bin, without noise, with their intervals."""
+  """Distances are root mean squares over all but the first and last bin, less noise, with their intervals."""
 
-  data: str  # the paper's, and what stands in its place
+  data: str  # the paper's data set, and what stands in for it
   runs: int
   shown: Int[np.ndarray, " shown"]
-  single: stats.CalibrationCurve  # a row a class
+  single: stats.CalibrationCurve  # one row per class
   together: stats.CalibrationCurve
-  se: Float[np.ndarray, " bins"]  # of the latter's accuracies: bootstrap standard deviations over test examples
+  se: Float[np.ndarray, " bins"]  # of `together`'s accuracies: bootstrap standard deviations over test examples
   single_distance: tuple[float, float, float]  # from y = x
   together_distance: tuple[float, float, float]
   apart: tuple[float, float, float]  # of single classes from all together
@@ -52,10 +52,10 @@ def classes(group: Group, data: str) -> Classes:
   shown = np.sort(np.random.default_rng(0).permutation(group.num_classes)[:SHOWN])
   single, together = (stats.calibration_curve(*group, of=of) for of in ("classes", "pairs"))
   se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
-  # A bin of one class has an example once at most.
+  # An example is at most once in a bin of one class, so the bin's accuracy is a plain proportion.
   single_noise = noise(single, np.sqrt(single.accuracy * (1 - single.accuracy) / np.maximum(single.items, 1)))
   of_single, of_together = (curve.accuracy - curve.confidence for curve in (single, together))
-  # The mean of all classes has its part in common with each.
+  # The curve of all classes contains each class, so the two share a part of their noise.
   of_all = single.items / np.maximum(together.items, 1)
   squares = (
     mean_square(of_single, single_noise, single.items),
@@ -66,7 +66,7 @@ def classes(group: Group, data: str) -> Classes:
 
 
 def rows(numbers: Mapping[str, Classes]) -> list[Row]:
-  """It holds where single classes are apart by more than the few pairs in their bins explain."""
+  """The pattern holds if single classes differ by more than the noise of the few pairs in their bins."""
   made = []
   for n in numbers.values():
     holds = n.apart[1] > 0
@@ -80,7 +80,7 @@ def rows(numbers: Mapping[str, Classes]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
-  """For each data set some classes, drawn at random, and all together with a band of one standard error."""
+  """For each data set, some classes drawn at random, and all classes together with a band of one standard error."""
   for ax, n in zip(axes, numbers.values(), strict=True):
     for k in n.shown:
       plots.calibration_curve(n.single.confidence[k], n.single.accuracy[k], ax, label=f"class {k}")

@@ -19,7 +19,7 @@ PANELS = 2
 
 
 class Numbers(NamedTuple):
-  """A point of `one` is a pair, one of `mean` a configuration: the mean of its pairs."""
+  """A point of `one` is a pair of runs. A point of `mean` is a configuration, the mean of its pairs."""
 
   pairs: int  # of a configuration
   one: Found
@@ -66,7 +66,7 @@ SHARE = 0.034 / 0.112
 
 
 def share_left(error: np.ndarray, disagreement: np.ndarray) -> float:
-  """How much of the mean deviation of single pairs the means of all pairs have."""
+  """The mean deviation of the means over pairs, divided by the mean deviation of single pairs."""
   of_means = stats.relative_deviation(error.mean(1), disagreement.mean(1))
   return float(of_means.mean() / stats.relative_deviation(error, disagreement).mean())
 

@@ -13,7 +13,7 @@ COLORS = dict(zip(GROUPS, plots.PALETTE, strict=False))
 
 
 class Group(NamedTuple):
-  """Predictions of the runs that did not diverge: what functions of `vmapseeds.stats` are of."""
+  """Predictions of the runs that did not diverge, as functions of `vmapseeds.stats` take them."""
 
   predictions: Int[np.ndarray, "runs examples"]
   labels: Int[np.ndarray, " examples"]
@@ -21,7 +21,7 @@ class Group(NamedTuple):
 
 
 def read(trained: Trained, of: str) -> dict[str, Group]:
-  """Each group of the ensemble that stands for some data of the paper's."""
+  """The groups of the ensemble that stands for the paper's data `of`."""
   return {group: of_campaign(trained, name) for group, name in ensemble(trained.scale, of).items()}
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from experiments.frame import Printed
 
-# Section 3, of scatter plots: where the ratio of error to disagreement mostly lies; and where errors are high.
+# Section 3: the range in which the scatter plots' ratios of error to disagreement mostly lie; HIGH: for high errors.
 RATIO = dict.fromkeys(("AllDiff", "DiffData"), (0.9, 1.0)) | dict.fromkeys(
   ("DiffInit", "DiffOrder", "SameData"), (1.0, 1.3)
 )
@@ -27,7 +27,7 @@ CORRELATIONS = {
     "DiffOrder": (0.582, 0.626, 0.807),
   },
 }
-DEVIATION = {1: Printed("0.112", "appendix D.9"), 4: Printed("0.034", "appendix D.9")}  # of equation 63, by pairs
+DEVIATION = {1: Printed("0.112", "appendix D.9"), 4: Printed("0.034", "appendix D.9")}  # eq. 63, by number of pairs
 
 
 class Ensemble(NamedTuple):
@@ -65,8 +65,8 @@ class Shifted(NamedTuple):
   cace: float
 
 
-# By the domain trained on, then tested on, in one order: art, cartoon, photo, sketch. Where networks that are not
-# pretrained were trained on photos, the table has gap and CACE exchanged; 0.1282 is 0.12821 there.
+# By the domain trained on, then the domain tested on, both in the order art, cartoon, photo, sketch. The table has gap
+# and CACE exchanged where networks that are not pretrained were trained on photos; it prints 0.1282 as 0.12821.
 TABLE2 = {
   "pretrained": (
     ((0.0518, 0.0685, 0.0166, 0.0505), (0.3229, 0.2524, 0.0705, 0.2577), (0.0509, 0.0592, 0.0082, 0.0335),
@@ -92,5 +92,5 @@ TABLE2 = {
 
 
 def table2(kind: str) -> list[list[Shifted]]:
-  """The rows of pretrained networks or of those that are not, by the domains trained on and tested on."""
+  """The rows of "pretrained" or "not pretrained" networks, by the domains trained on and tested on."""
   return [[Shifted(*row) for row in rows] for rows in TABLE2[kind]]

@@ -18,9 +18,9 @@ RESAMPLES = 300
 
 
 class Points(NamedTuple):
-  """Of each configuration and pair of runs: the test error of the first run, and how often the second differs from it.
+  """For each configuration and pair of runs: the first run's test error, and how often the second differs from it.
 
-  NaN where one of them diverged.
+  NaN where one of the two diverged.
   """
 
   error: Float[np.ndarray, "configurations pairs"]
@@ -45,11 +45,11 @@ class Estimate(NamedTuple):
   high: float
 
   def reaches(self, value: float) -> bool:
-    """Whether it may be so great."""
+    """Whether the number may be as large as `value`, by its interval."""
     return bool(self.high >= value)
 
   def meets(self, low: float, high: float) -> bool:
-    """Whether it may lie in there."""
+    """Whether the number may lie between `low` and `high`, by its interval."""
     return bool(self.low <= high and self.high >= low)
 
   def __str__(self) -> str:
@@ -73,12 +73,12 @@ class Found(NamedTuple):
 
 
 def compute(trained: Trained, of: str, groups: Iterable[str] = GROUPS) -> dict[str, Found]:
-  """Some groups, in the scatter plot that stands for some data of the paper's."""
+  """What the scatter plot that stands for the paper's data `of` shows of some groups."""
   return {group: Found(points, agreement(points)) for group, points in read(trained, of, groups).items()}
 
 
 def read(trained: Trained, of: str, groups: Iterable[str] = GROUPS) -> dict[str, Points]:
-  """The points of some groups."""
+  """The points of some groups in that scatter plot."""
   plot = SCALES[trained.scale].scatters[of]
   made: dict[str, list[Points]] = {group: [] for group in groups}
   for name, recipe in plot.recipes().items():
@@ -96,7 +96,7 @@ def stars(
   labels: Int[np.ndarray, " examples"],
   pairs: int,
 ) -> dict[str, tuple[Float[np.ndarray, "pairs configurations"], Float[np.ndarray, "pairs configurations"]]]:
-  """Error of the first run and disagreement with its partner in each group; rows as `Scatter.runs` has them."""
+  """Error of the first run and disagreement with its partner, by group. Runs are in the order of `Scatter.runs`."""
   by_star = predictions.reshape(pairs, 1 + len(PARTNERS), -1, len(labels))
   lost = diverged.reshape(by_star.shape[:-1])
   made = {}
@@ -108,7 +108,7 @@ def stars(
 
 
 def agreement(points: Points) -> Agreement:
-  """The numbers of a scatter plot, a point a pair."""
+  """The numbers of a scatter plot in which each pair is a point."""
 
   def numbers(error, disagreement) -> list[float]:
     known = ~np.isnan(error)
@@ -124,7 +124,7 @@ def over_configurations(
   statistic: Callable[..., Any], error: Float[np.ndarray, "configurations pairs"],
   disagreement: Float[np.ndarray, "configurations pairs"],
 ) -> Any:  # fmt: skip
-  """An `Estimate`, or a list of them, of what a statistic of both gives; configurations keep all their pairs."""
+  """The `Estimate` of a statistic, or of each number in its list. Resampling keeps a configuration's pairs together."""
   every = np.arange(len(error))
   drawn = stats.resamples(len(every), key=jax.random.key(0), replicates=RESAMPLES)
   rows = (np.repeat(every, times) for times in drawn)
@@ -136,7 +136,7 @@ def over_configurations(
 
 
 def noise(points: Points) -> str:
-  """What limits a correlation: how far configurations are apart, and pairs of one configuration."""
+  """What limits a correlation, in words: how far apart configurations are, and pairs of one configuration."""
   if min(points.error.shape) < 2:
     return "too few pairs to tell why"
   apart = np.nanmean(points.error, 1).std(ddof=1)
@@ -149,8 +149,8 @@ def rows(numbers: Mapping[str, Found], bands: Mapping[str, tuple[float, float]],
 
   Args:
     numbers: by group.
-    bands: where the paper sees their ratios.
-    tables: whether tables 4 and 5 have their R² and τ; else the paper says that they generally exceed 0.85.
+    bands: the range in which the paper sees each group's ratio.
+    tables: whether tables 4 and 5 print R² and τ. If not, the paper only says that they generally exceed 0.85.
   """
   made = []
   for group, (points, n) in numbers.items():
@@ -168,7 +168,7 @@ def rows(numbers: Mapping[str, Found], bands: Mapping[str, tuple[float, float]],
 
 
 def correlation(quantity: str, printed: Printed, least: float, ours: Estimate, points: Points) -> Row:
-  """A row of R² or τ: it holds where it may be as great as the paper's."""
+  """A row of R² or τ, which holds if our value may be as large as the paper's."""
   holds = ours.reaches(least)
   return Row.of(quantity, printed, str(ours), f"{points.known()} pairs", holds, "" if holds else noise(points))
 
@@ -177,7 +177,7 @@ SYMBOLS = {"r_squared": "R²", "kendall_tau": "Kendall's τ"}
 
 
 def plot(numbers: Mapping[str, Found], axes: Iterable[Axes]) -> None:
-  """A panel a group."""
+  """One panel for each group."""
   for ax, (group, (points, n)) in zip(axes, numbers.items(), strict=True):
     draw(points, ax)
     ax.set_title(f"{group}: R² {n.r_squared.value:.2f}, τ {n.kendall_tau.value:.2f}", fontsize="medium")
@@ -195,9 +195,9 @@ def draw(points: Points, ax: Axes) -> None:
 
 
 def finish(ax: Axes) -> None:
-  """The diagonal, labels and a legend below it."""
+  """Adds the diagonal, labels and a legend."""
   low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
-  beyond = (max(high) - min(low)) / 40  # or points lie on the frame
+  beyond = (max(high) - min(low)) / 40  # keeps points off the frame
   ends = min(low) - beyond, max(high) + beyond
   ax.plot(ends, ends, color=plots.INK, linestyle="--", linewidth=1, zorder=0, label="error = disagreement")
   ax.set_xlim(ends)

@@ -23,20 +23,20 @@ MARKERS = dict(zip(DOMAINS, "osD^", strict=True))  # by source
 
 
 class Transfer(NamedTuple):
-  """The runs of one source on one target. Standard errors are over runs, of CACE by the bootstrap."""
+  """Runs trained on a source and tested on a target. Standard errors are over runs; CACE's is by the bootstrap."""
 
   runs: int
   errors: Float[np.ndarray, " runs"]
   disagreement: Float[np.ndarray, " pairs"]
-  gap: float  # of the mean error and the mean disagreement of all pairs of distinct runs
+  gap: float  # between the mean error and the mean disagreement of all pairs of distinct runs
   gap_se: float
   cace: float
   cace_se: float
-  calibrated: float  # CACE of as many runs of a perfectly calibrated law
+  calibrated: float  # CACE of as many runs drawn from a perfectly calibrated distribution
 
   @property
   def error(self) -> Float[np.ndarray, " pairs"]:
-    """Of each pair's first run."""
+    """The error of each pair's first run."""
     return self.errors[0::2]
 
 
@@ -55,7 +55,7 @@ def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
 
 
 def transfer(group: Group) -> Transfer:
-  """Of pairs of which no run diverged; rows 2i and 2i + 1 are one."""
+  """The numbers of pairs of which no run diverged. Rows 2i and 2i + 1 are a pair."""
   predictions, labels, classes = group
   runs, key = len(predictions), jax.random.key(0)
   spread = stats.bootstrap(*group, key=key, replicates=200)
@@ -68,12 +68,12 @@ def transfer(group: Group) -> Transfer:
 
 
 def each(numbers: Transfers) -> list[tuple[str, str, Transfer]]:
-  """Source, target and what was found."""
+  """All transfers, each after its source and target."""
   return [(source, target, n) for source, by_target in numbers.items() for target, n in by_target.items()]
 
 
 def plot(numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]) -> None:
-  """A panel a target, a marker and colour a source. `draw` gives x and y."""
+  """One panel per target, one marker and colour per source. `draw` gives x and y."""
   for ax, target in zip(axes, DOMAINS, strict=True):
     for (source, marker), color in zip(MARKERS.items(), plots.PALETTE, strict=False):
       ax.plot(
@@ -83,7 +83,7 @@ def plot(numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]
 
 
 def diagonal(ax: Axes, label: str) -> None:
-  """The line y = x, and room for all."""
+  """Draws the line y = x, and gives both axes the same limits."""
   top = max(ax.get_xlim()[1], ax.get_ylim()[1])
   ax.plot([0, top], [0, top], color=plots.INK, linestyle="--", linewidth=1, zorder=0, label=label)
   ax.set_xlim(0, top)

@@ -1,7 +1,7 @@
 """Jiang 2022, table 1: error, disagreement, their gap and calibration errors of ensembles on CIFAR-10.
 
-CACE falls with the number of runs even if their law is perfectly calibrated. What as many runs of such a law have,
-with the vote fractions of all runs here, stands beside it.
+CACE falls with the number of runs even if their distribution is perfectly calibrated. So CACE stands beside what as
+many runs of a calibrated distribution would have, one with the vote fractions of all runs here.
 """
 
 import math
@@ -26,13 +26,13 @@ SIMULATIONS = 30
 
 
 class Cace(NamedTuple):
-  """CACE of some runs, beside that of as many runs of a perfectly calibrated law with the same vote fractions."""
+  """CACE of some runs, and of as many runs of a perfectly calibrated distribution with the same vote fractions."""
 
   value: float  # mean over disjoint ensembles
-  se: float  # over these; of a single one, that of all runs, by the bootstrap over runs
+  se: float  # over these ensembles; if there is only one, that of all runs by the bootstrap over runs
   ensembles: int
   calibrated: float
-  calibrated_sd: float  # from one ensemble and draw of labels to another
+  calibrated_sd: float  # over ensembles and draws of labels
 
 
 class Spread(NamedTuple):
@@ -75,7 +75,7 @@ def ensemble(group: Group) -> Ensemble:
   }
 
   def cace(size: int) -> Cace:
-    # Runs that are far apart in the table: no ensemble of two with disjoint training sets alone.
+    # An ensemble takes runs far apart in the table: neighbours 2i and 2i + 1 have disjoint training sets.
     count = runs // size
     caces = np.array([stats.cace(predictions[i : count * size : count], labels, classes) for i in range(count)])
     se = caces.std(ddof=1) / math.sqrt(count) if count > 1 else float(over_runs["cace"].se)
@@ -125,11 +125,11 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
 
 
 def of_size(size: int, group: str, n: Ensemble, given: paper.Ensemble, where: str) -> Row:
-  """CACE of some runs. The paper takes that of few for bad calibration: is it more than a calibrated law's?"""
+  """The row of CACE of `size` runs. With few runs it holds if CACE exceeds that of a calibrated distribution's runs."""
   few, cace = size in SIZES and size < n.runs, n.cace[size]
   printed = given.cace.get(size if few else max(given.cace))
   ours = f"{number(cace.value, cace.se)}; if calibrated {cace.calibrated:.4f}"
-  # Over runs, and over labels.
+  # The error over runs, and the spread over labels.
   se = math.hypot(cace.se, cace.calibrated_sd)
   worse = cace.value - 2 * se > cace.calibrated if few else None
   why = f"{size} runs of a calibrated law have as much" if few and not worse else ""
@@ -138,7 +138,7 @@ def of_size(size: int, group: str, n: Ensemble, given: paper.Ensemble, where: st
 
 
 def same_data_over_different(numbers: Mapping[str, Ensemble]) -> tuple[float, float]:
-  """CACE where runs share their training set over that where they do not, with its standard error."""
+  """CACE of groups that share a training set over CACE of groups that do not, with its standard error."""
   different, same = ([numbers[name].cace[numbers[name].runs] for name in names]
                      for names in (("AllDiff", "DiffData"), ("DiffInit", "DiffOrder")))  # fmt: skip
   above, below = (sum(cace.value for cace in half) for half in (same, different))
@@ -147,7 +147,7 @@ def same_data_over_different(numbers: Mapping[str, Ensemble]) -> tuple[float, fl
 
 
 def plot(numbers: Mapping[str, Ensemble], axes: np.ndarray, where: str = "table 1") -> None:
-  """CACE against the gap, and by the number of runs; the paper's as open diamonds."""
+  """The gap against CACE, and CACE by the number of runs; the paper's values are open diamonds."""
   against, sizes = axes
   for group, n in numbers.items():
     color, given, all_runs = COLORS[group], paper.ENSEMBLES[where][group], n.cace[n.runs]

@@ -15,7 +15,7 @@ from vmapseeds.reports import plots
 
 TITLE = "Table 2: error, disagreement and CACE under a shift of the distribution"
 PANELS = 2
-SMALL = 0.1  # a gap
+SMALL = 0.1  # a gap below this counts as small
 
 
 def rows(numbers: Transfers) -> list[Row]:
@@ -31,7 +31,7 @@ def rows(numbers: Transfers) -> list[Row]:
 
 
 def patterns(numbers: Transfers) -> list[Row]:
-  """What the domains here have in common with the paper's, of networks that are not pretrained."""
+  """The rows that compare the domains here with the paper's, for networks that are not pretrained."""
   theirs = np.array(paper.table2("not pretrained"))[..., 2]
   own = np.eye(len(numbers), dtype=bool)
   every = [n for _, _, n in shift.each(numbers)]
@@ -53,7 +53,7 @@ def patterns(numbers: Transfers) -> list[Row]:
 
 
 def plot(numbers: Transfers, axes: np.ndarray) -> None:
-  """By the domains trained on and tested on."""
+  """Heat maps of the gap and of CACE, by the domains trained on and tested on."""
   shown = (("gap of error and disagreement (%)", lambda n: 100 * n.gap), ("CACE", lambda n: n.cace))
   for ax, (title, of) in zip(axes, shown, strict=True):
     values = np.array([of(n) for _, _, n in shift.each(numbers)]).reshape(len(numbers), -1)

@@ -1,6 +1,6 @@
 """Jiang 2022, table 4: R² of test error and disagreement on CIFAR-10, with and without augmentation.
 
-It is high where both are taken together, whose errors are far apart, and lower within one of them.
+R² is high over both together, because their errors are far apart, and lower within one of them.
 """
 
 from typing import NamedTuple
@@ -42,7 +42,7 @@ def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
 
 
 def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
-  """Ours with intervals; a dash is the paper's."""
+  """Our values with intervals; dashes are the paper's."""
   (ax,) = axes
   x = np.arange(len(numbers.found))
   printed = np.array([paper.CORRELATIONS[name][group] for group in numbers.found])

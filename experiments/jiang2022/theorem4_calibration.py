@@ -1,11 +1,11 @@
 """Jiang 2022, theorems 4.1, B.1 and 4.2: a calibrated ensemble errs as often as its runs disagree, others within CACE.
 
-Theorem 4.2 is of a law of runs. Its finite form, exact for any runs, has the R² pairs of R runs, those of a run with
-itself among them, and CACE with a bin for each number of votes:
+Theorem 4.2 is about a distribution of runs. Its finite form is exact for any R runs. It takes all R² pairs, including
+those of a run with itself, and CACE with a bin for each number of votes:
 
     |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
 
-Theorems 4.1 and B.1: with labels drawn from the ensemble's own vote fractions it is calibrated, and the gap is gone.
+Theorems 4.1 and B.1: with labels drawn from its own vote fractions, an ensemble is calibrated and has no gap.
 """
 
 from collections.abc import Mapping
@@ -24,14 +24,14 @@ TITLE = "Theorems 4.1, B.1 and 4.2: the gap of error and disagreement, and the c
 
 
 class Bounds(NamedTuple):
-  """What theorem 4.2 orders, all with self-pairs."""
+  """The quantities that theorem 4.2 orders. Pairs of a run with itself are included."""
 
   runs: int
   gap: float
   refined: float  # with the factor 1 - q, which the proof drops
   cace: float
   binned: float  # CACE of 10 bins, which bounds nothing
-  calibrated: float  # error less disagreement, with labels from the ensemble itself; mean over draws of them
+  calibrated: float  # error less disagreement with labels from the ensemble itself; mean over draws of labels
   calibrated_se: float
 
 

@@ -2,8 +2,8 @@
 
     Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
 
-which under GDE, ETE = EDR, is the paper's bound. κ is 1 where some two runs never err together on an example, and 1/2
-where each pair disagrees as often as its runs err.
+Under GDE, where ETE = EDR, this is the paper's bound. κ is 1 if some two runs never err on the same example, and 1/2 if
+each pair disagrees as often as its runs err.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
 
 
 def rows(numbers: Mapping[str, Variances]) -> list[Row]:
-  """Table 1's ratios are from 1 to 1.3; about 1 is within a third."""
+  """Table 1's ratios are from 1 to 1.3, so "about 1" is taken as 3/4 to 4/3."""
   made = []
   for group, n in numbers.items():
     among, se = n.disagreement_sd / n.error_sd, n.ratio_se

@@ -14,13 +14,13 @@ from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
 DURATIONS = ("untrained", "short", "medium", "long")
-LESS = "less than after the short training"  # what rows of the long one say
+LESS = "less than after the short training"  # for rows of the long training
 PRINTED_EPOCHS = dict(zip(DURATIONS, (0, 4, 16, 64), strict=True))  # the paper's
 TEST_SETS = ("test", *shifts.NAMES)  # of the campaigns in figures 9 and 12
 
 
 class Scale(NamedTuple):
-  """What the sizes of campaigns follow from."""
+  """Recipes and sizes of the four durations and of the theorems' campaign."""
 
   recipe: vs.Recipe  # of the main campaigns
   epochs: tuple[int, int, int, int]  # of the four durations
@@ -46,24 +46,24 @@ SCALES = {
 
 
 class Studies(NamedTuple):
-  """What the campaigns of figures 6 to 8, 10 and 11 follow from."""
+  """Recipe and sizes of the campaigns of figures 6, 8, 10 and 11."""
 
   recipe: vs.Recipe
-  every_task: int  # of the 511
+  every_task: int  # the step through the 511 tasks: 1 trains all
   task_runs: int  # of each task
   rate_runs: int  # of each learning rate
   source_epochs: tuple[int, ...]
   source_runs: int  # of each source and duration
   poke_epochs: tuple[int, ...]  # some of `source_epochs`
-  pairs: int  # of runs, poked and not, for each poke
-  poke_eighths: tuple[int, ...]  # of the longest training, at which it is poked
+  pairs: int  # of a poked and an unpoked run, for each poke
+  poke_eighths: tuple[int, ...]  # eighths of the longest training, after which it is poked
 
 
 class Ablations(NamedTuple):
-  """What the campaigns of figures 7, 9 and 12 follow from."""
+  """Recipes and sizes of the campaigns of figures 7, 9 and 12."""
 
   recipe: vs.Recipe
-  fifth_epochs: int  # on a fifth of the data, until it is about as accurate as without augmentation
+  fifth_epochs: int  # on a fifth of the data, for about the accuracy that all data give without augmentation
   runs: int  # of each of the two
   linear: vs.Recipe
   linear_runs: int
@@ -77,7 +77,7 @@ class Ablations(NamedTuple):
 
 DIGITS, RESNET, LINEAR = vs.recipe("digits_cnn"), vs.recipe("resnet9_cifar10"), vs.recipe("linear_cifar10")
 NARROW, MNIST = vs.recipe("narrow_cifar10"), vs.recipe("narrow_mnist")
-# All examples are one batch, so that runs differ in where they begin alone, and go to the same optimum.
+# All examples are one batch: runs differ only in their initial weights, and converge to the same optimum.
 CONVERGED = LINEAR.replace(batch_size=50_000, epochs=200, lr=0.02, weight_decay=0.3, schedule="constant")
 STUDIES = {
   "smoke": Studies(DIGITS.replace(epochs=1), 64, 3, 4, (1, 2), 16, (1, 2), 8, (0, 4)),
@@ -133,7 +133,7 @@ def durations(scale: Scale) -> dict[str, Campaign]:
 
 
 def theorems(scale: Scale) -> dict[str, Campaign]:
-  """Trained on the test set, tested on the larger training set: theorems 1 to 5."""
+  """Runs trained on the test set and tested on the larger training set: theorems 1 to 5."""
   return {"turned": Campaign(scale.turned, scale.turned_runs)}
 
 
@@ -144,7 +144,7 @@ def said(name: str, epochs: int) -> str:
 
 
 def binary_tasks(studies: Studies) -> dict[str, Campaign]:
-  """Every task with a first seed, then every task with another: figure 6."""
+  """Every task with one seed, then every task with the next: figure 6."""
   maps = label_maps()[:: studies.every_task]
   runs = vs.Runs.independent(studies.task_runs * len(maps)).with_label_map(np.tile(maps, (studies.task_runs, 1)))
   return {"binary_tasks": Campaign(studies.recipe, runs)}
@@ -157,9 +157,10 @@ def label_maps() -> Int[np.ndarray, "tasks classes"]:
 
 
 def ablations(sizes: Ablations) -> dict[str, Campaign]:
-  """A linear model; no augmentation, a fixed fifth of the data; a network for half of the classes, finetuned: figure 7.
+  """A linear model; no augmentation; a fixed fifth of the data; a pretrained network, finetuned: figure 7.
 
-  It is finetuned on the same few examples of the other classes, in two groups, so that its last layer is new.
+  The network is pretrained on half of the classes. Finetuning uses a few examples, the same for all runs, of the other
+  classes in two groups, so that the last layer is new. `mnist` is for figures 9 and 12.
   """
   recipe, runs = sizes.recipe, vs.Runs.independent(sizes.runs)
   fifth = runs.subset(np.arange(TRAIN[recipe.dataset] // 5))
@@ -185,7 +186,7 @@ def data_of(campaign: Campaign) -> str:
   return f"{campaign.recipe.dataset}, {duration(campaign.recipe.epochs)}"
 
 
-# The paper's 13, of which the tenth is its recipe's own 0.5.
+# The paper's 13 learning rates, as multiples of its recipe's own: the tenth, 0.5.
 RATES = tuple(2.0**power for power in range(-9, 4))
 
 
@@ -199,7 +200,7 @@ SOURCES = ("init", "order", "augment")
 
 
 def sources(studies: Studies) -> dict[str, Campaign]:
-  """All sources of randomness, or one alone while the others have the seed 0: figure 10."""
+  """Runs that vary all sources of randomness, or one while the others keep seed 0: figure 10."""
   tables = {"all": studies.source_runs, **{source: vs.Runs.vary(source, studies.source_runs) for source in SOURCES}}
   return {
     f"{source}_{epochs}epochs": Campaign(studies.recipe.replace(epochs=epochs), runs)
@@ -209,7 +210,7 @@ def sources(studies: Studies) -> dict[str, Campaign]:
 
 
 def pokes(studies: Studies) -> dict[str, Campaign]:
-  """The runs of figure 10 in which all sources vary, poked before some step; and another first step: figure 11."""
+  """The runs of figure 10 that vary all sources, poked before some step or with another first step: figure 11."""
   unpoked = vs.Runs.independent(studies.pairs)
   found = {}
   for epochs in studies.poke_epochs:
@@ -223,9 +224,9 @@ def pokes(studies: Studies) -> dict[str, Campaign]:
 
 
 def other_first_step(run: Run, steps: int) -> optax.GradientTransformation:
-  """The recipes' SGD and linear schedule, with another first gradient where `run["first_step"]` says so.
+  """The recipes' SGD and linear schedule. `run["first_step"]` says what happens to the first gradient.
 
-  0: as it is; 1: as half precision has it; 2: left out, as if the first batch were not there.
+  0: unchanged; 1: rounded to half precision; 2: replaced by zeros, as if there were no first batch.
   """
 
   def update(gradients, step, params=None):

@@ -1,7 +1,7 @@
 """Jordan 2024, figure 2 and section 3.1: is a run that is lucky on one half of the test set lucky on the other?
 
-After a short training it is, after a long one hardly. The halves are the examples of even and of odd index, as in the
-paper; but tensorflow-datasets and the JPEG copy have orders of their own, so the halves of CIFAR-10 are other ones.
+After a short training it is; after a long one it hardly is. The halves are the examples of even and of odd index, as in
+the paper. On CIFAR-10 they hold other examples: tensorflow-datasets and the JPEG copy order the test set differently.
 """
 
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ REPLICATES = 200
 
 
 class Halves(NamedTuple):
-  """Accuracies of the runs on both halves, and what one says of the other; intervals of 95 % over runs."""
+  """Accuracies of the runs on both halves, and what one half tells of the other; intervals of 95 % over runs."""
 
   epochs: int
   runs: int
   correlation: float
   correlation_interval: tuple[float, float]
-  quarter_gain: float  # of the quarter best on one half, on the other half; mean of both ways round
+  quarter_gain: float  # on one half, of the quarter of runs best on the other; mean of both directions
   quarter_gain_interval: tuple[float, float]
-  best_gain: tuple[float, float]  # of the run best on the even half, on the odd one, and the other way round
-  sd: float  # of a run's accuracy on a half, which is the error of `best_gain`
+  best_gain: tuple[float, float]  # on the odd half, of the run best on the even half; and the reverse
+  sd: float  # of a run's accuracy on a half; the standard error of `best_gain`
   even: Float[np.ndarray, " runs"]
   odd: Float[np.ndarray, " runs"]
 

@@ -1,7 +1,7 @@
 """Jordan 2024, figure 3 and section 3.2: the accuracies beside what independent errors on the examples would give.
 
 If each example went wrong with its own probability, independently of the others, the accuracy's variance would be
-Σ ε (1 - ε)/n². Short trainings vary more than that; long ones of the paper do not.
+Σ ε (1 - ε)/n². Short trainings vary more than that; the paper's long ones do not.
 """
 
 import math
@@ -24,7 +24,7 @@ PANELS = 5
 
 
 class Independence(NamedTuple):
-  """Accuracies observed, and as many simulated with each example's error rate and independent errors."""
+  """Observed accuracies, and as many simulated ones with independent errors at each example's own rate."""
 
   epochs: int
   observed: Spread
@@ -52,7 +52,7 @@ def independence(epochs: int, tallies: stats.Tallies, variance_se: float = math.
 
 
 def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
-  """Accuracies of as many runs whose errors are independent, drawn from their exact law."""
+  """Accuracies of as many simulated runs with independent errors, drawn from their exact distribution."""
   law = stats.poisson_binomial_pmf(tallies.example_error_rates())
   runs = np.random.default_rng(0).multinomial(tallies.runs, law / law.sum())
   return 1 - np.repeat(np.arange(len(law)), runs) / tallies.examples
@@ -81,7 +81,7 @@ def rows(numbers: Mapping[str, Independence]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
-  """A pair of histograms a duration; last, both standard deviations against the duration."""
+  """Two histograms for each duration; the last panel has both standard deviations against the duration."""
   *left, right = axes
   for ax, n in zip(left, numbers.values(), strict=True):
     histograms({"observed": n.observed.accuracies, "independent": n.simulated}, ax, n.observed.examples)

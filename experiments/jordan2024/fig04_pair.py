@@ -1,8 +1,8 @@
 """Jordan 2024, figure 4: two test examples on which runs err independently.
 
-The pair is chosen by each example's share of runs that are right, not by how the two go together: those nearest to the
-paper's 36.2 and 60.7 %. Beside it, the p-values of all pairs of examples that 30 to 70 % of the runs have right:
-under independence they are uniform.
+The two examples are those whose shares of right runs are nearest to the paper's 36.2 and 60.7 %; whether they depend on
+each other plays no part in the choice. Beside them stand the p-values of all pairs of examples that 30 to 70 % of the
+runs get right. Under independence these are uniform.
 """
 
 import math
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
   both: float
   p_value: float  # of the χ² test of the 2 × 2 table, one degree of freedom
   images: np.ndarray
-  pairs: Int[np.ndarray, "20"]  # how many in the middle have their p-value in each twentieth
+  pairs: Int[np.ndarray, "20"]  # of examples in `MIDDLE`, counted by p-value in the bins of `EDGES`
 
 
 def compute(trained: Trained) -> Pair:
@@ -55,7 +55,7 @@ def pair(tallies: stats.Tallies, images: np.ndarray) -> Pair:
 
 
 def p_values(tallies: stats.Tallies, examples: np.ndarray) -> Float[np.ndarray, " pairs"]:
-  """Of the χ² test of independence of every two of some examples; 1 where an example is always right, or never."""
+  """The χ² test of independence for each pair of some examples; 1 if an example is right in all runs or in none."""
   runs, wrong = tallies.runs, tallies.wrong[examples].astype(float)
   i, j = np.triu_indices(len(examples), 1)
   joint = tallies.joint_errors[examples[i], examples[j]]

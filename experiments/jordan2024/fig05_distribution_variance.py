@@ -1,6 +1,6 @@
 """Jordan 2024, figure 5 and section 3.3: how much runs differ on the distribution that the test set was drawn from.
 
-Equation 3 takes from the variance on the test set what a finite test set adds.
+Equation 3 subtracts from the variance on the test set what a finite test set adds to it.
 """
 
 import math
@@ -32,7 +32,7 @@ class Variance(NamedTuple):
   distribution: float  # root of equation 3; NaN where that is not positive
   distribution_se: float
   interval: tuple[float, float]
-  ratio: float  # of the variances; NaN likewise
+  ratio: float  # of the variances; infinite where equation 3 is not positive
   ratio_interval: tuple[float, float]  # the prediction of independent errors taken as known
 
 
@@ -45,7 +45,7 @@ def variance(epochs: int, tallies: stats.Tallies) -> Variance:
   estimate, se = float(tallies.distribution_variance()), float(tallies.distribution_variance_se())
   low, high = (float(end) for end in tallies.distribution_variance_interval())
   rest = 1 - 1 / tallies.examples
-  above = (rest * (end - estimate) + observed for end in (high, low))  # both are out by the same error
+  above = (rest * (end - estimate) + observed for end in (high, low))  # both variances have the same error
   return Variance(
     epochs, tallies.runs, math.sqrt(observed), root(observed, rest * se)[1], math.sqrt(independent),
     *root(estimate, se), interval=(math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
@@ -80,20 +80,20 @@ def rows(numbers: Mapping[str, Variance]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:
-  """Both deviations by duration, bars of one standard error; right, the two longest alone."""
+  """Both standard deviations by duration, with bars of one standard error; the right panel has the longer half only."""
   every = list(numbers.values())
   for ax, shown in zip(axes, (every, every[len(every) // 2 :]), strict=True):
     against_duration(shown, ax)
 
 
 def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
-  """Durations are evenly spaced, so that 0 epochs has its place beside powers of 2; no variance below 0 has a root."""
+  """Spaces durations evenly, so that 0 epochs fits beside powers of 2. Open markers are negative variance estimates."""
   columns = [(n.test_set, n.test_set_se, n.distribution, n.distribution_se, n.independent) for n in numbers]
   test_set, test_set_se, distribution, se, independent = 100 * np.array(columns).T
   x, below = np.arange(len(numbers)), np.isnan(distribution)
   ax.plot(x, independent, color=plots.VERMILION, linestyle="--", marker=".", label="errors independent")
   ax.errorbar(x, test_set, test_set_se, color=plots.BLUE, marker="o", capsize=3, label="test set")
-  # The line breaks at a NaN; points at 0 are drawn apart, so that nobody reads a slope into them.
+  # The line breaks at a NaN. Points at 0 are drawn without a line, so that nobody reads a slope into them.
   bars = np.stack([np.minimum(se, distribution), se])
   ax.errorbar(x, distribution, bars, color=plots.GREEN, marker="s", capsize=3, label="distribution")
   if below.any():

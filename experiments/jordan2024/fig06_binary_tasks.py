@@ -1,8 +1,8 @@
 """Jordan 2024, figure 6 and section 3.4: what the mean error alone says of the variance, over 511 binary tasks.
 
 A class-wise calibrated binary classifier that varies little on the distribution has a variance of err/(2n) on a test
-set of n (equation 6). The tasks are all ways to split ten classes into two groups. Standard errors are a bootstrap
-over tasks.
+set of n examples (equation 6). The tasks are all ways to split ten classes into two groups. Standard errors are by the
+bootstrap over tasks.
 """
 
 from collections.abc import Mapping
@@ -33,14 +33,14 @@ FITS = {
 
 
 class Counts(NamedTuple):
-  """What the variances follow from; runs that diverged are left out."""
+  """The counts from which the variances are computed; runs that diverged are left out."""
 
   error_rates: Float[np.ndarray, "runs tasks"]  # NaN for a run that diverged
   wrong: Int[np.ndarray, "tasks examples"]  # how many runs have the example wrong
 
 
 class Estimate(NamedTuple):
-  """A number and its standard error: the deviation over bootstrap samples of the tasks."""
+  """A number and its standard error: the standard deviation over bootstrap samples of the tasks."""
 
   value: float
   se: float
@@ -55,7 +55,7 @@ class Cap(NamedTuple):
 
 
 class Tasks(NamedTuple):
-  """The variances of the tasks, what is predicted of them, and how well that fits. Fits are `stats.VarianceFit`."""
+  """The variances of the tasks and how well predictions fit them. A fit has the fields of `stats.VarianceFit`."""
 
   runs: int  # of each task
   examples: int
@@ -63,13 +63,13 @@ class Tasks(NamedTuple):
   variance: Float[np.ndarray, " tasks"]  # observed on the test set, ddof = 1
   independent: Float[np.ndarray, " tasks"]  # if errors were independent, unbiased
   distribution: Float[np.ndarray, " tasks"]  # equation 3, unbiased and signed
-  equation_6: dict[str, Estimate]  # fits to the variance ...
+  equation_6: dict[str, Estimate]  # this and the next two: each prediction's fit to `variance`
   binomial: dict[str, Estimate]
   theorem_3: dict[str, Estimate]
   mse_ratio: Estimate  # binomial over equation 6
-  cap: dict[str, Cap]  # of equation 6's fit
+  cap: dict[str, Cap]  # of `equation_6`
   mse_ratio_cap: Cap
-  independent_equation_6: dict[str, Estimate]  # ... and to the independent-errors variance
+  independent_equation_6: dict[str, Estimate]  # equation 6's fit to `independent`
   independent_mse_ratio: Estimate
 
 
@@ -79,7 +79,7 @@ def compute(trained: Trained) -> Tasks:
 
 
 def count(results: xr.Dataset, tasks: int) -> Counts:
-  """Counts of a table of every task with a first seed, then every task with another; a seed's runs are read at once."""
+  """Counts from results with every task at one seed, then every task at the next. Reads one seed's runs at a time."""
   runs, examples = results.sizes["run"] // tasks, results.sizes["example"]
   counts = Counts(np.full((runs, tasks), np.nan), np.zeros((tasks, examples), np.int64))
   for run in range(runs):
@@ -115,7 +115,7 @@ def fit_tasks(counts: Counts) -> Tasks:
 def fits(
   observed: Float[np.ndarray, " tasks"], predicted: Mapping[str, Float[np.ndarray, " tasks"]]
 ) -> tuple[dict[str, dict[str, Estimate]], Estimate]:
-  """The fit of each prediction, and the ratio of mean squared errors of "binomial" and "equation_6"."""
+  """The fit of each prediction, and the mean squared error of "binomial" over that of "equation_6"."""
   drawn = np.random.default_rng(0).integers(0, len(observed), (REPLICATES, len(observed)))
   fit = {name: stats.variance_fit(observed, p) for name, p in predicted.items()}
   again = {name: replicates(observed[drawn], p[drawn]) for name, p in predicted.items()}
@@ -130,7 +130,7 @@ def fits(
 def caps(
   equation_6: Float[np.ndarray, " tasks"], binomial: Float[np.ndarray, " tasks"], runs: Int[np.ndarray, " tasks"]
 ) -> tuple[dict[str, Cap], Cap]:
-  """What so many runs of each task let equation 6 reach if it is exactly true and accuracies are normal."""
+  """How well equation 6 would fit, with this many runs of each task, if it were exact and accuracies were normal."""
   rng = np.random.default_rng(1)
   observed = equation_6 * rng.chisquare(runs - 1, (REPLICATES, len(runs))) / (runs - 1)
   fit, rival = (replicates(observed, np.broadcast_to(p, observed.shape)) for p in (equation_6, binomial))
@@ -175,7 +175,7 @@ def rows(n: Tasks) -> list[Row]:
 
 
 def plot(n: Tasks, axes: np.ndarray) -> None:
-  """Deviations observed, and of independent errors, against those predicted."""
+  """Observed standard deviations, and those of independent errors, against the predicted ones."""
   left, right = axes
   draw(left, n, n.variance, "sd of accuracy on the test set (%)")
   draw(right, n, n.independent, "sd if errors were independent (%)")

@@ -1,8 +1,8 @@
 """Jordan 2024, figure 7 and sections 3.4, 4.1, 4.2: trainings with little variance, with more, and with much.
 
-A regularised linear model converges to the same predictions every time. Without augmentation runs vary more than
-with a fixed fifth of the data, and gain more from an ensemble. Of two finetunings one varies on the test set alone,
-the other on the distribution too.
+A regularised linear model converges to the same predictions every time. Without augmentation, runs vary more than
+with a fixed fifth of the data, and gain more from an ensemble. One of two finetunings varies only on the test set, the
+other on the distribution too.
 """
 
 import math
@@ -25,11 +25,11 @@ MISSING = (
   "BERT on MRPC is stood in for: a network trained on half of the classes is finetuned on few examples of the others, "
   "in two groups, with a new last layer, at a small and at a large learning rate."
 )
-TOP = 0.15  # of runs, on the validation half
+TOP = 0.15  # share of runs that are chosen as best on the validation half
 
 
 class Ensemble(NamedTuple):
-  """Runs of one configuration, and the accuracy of their plurality."""
+  """Runs of one configuration, and the accuracy of their plurality vote."""
 
   accuracy: Spread
   ensemble: float
@@ -38,21 +38,21 @@ class Ensemble(NamedTuple):
 class Ablations(NamedTuple):
   """Two configurations, and how the first compares with the second."""
 
-  without: Ensemble  # augmentation
-  fifth: Ensemble
+  without: Ensemble  # without augmentation
+  fifth: Ensemble  # on a fifth of the data
   ratio: float  # of their variances
   ratio_interval: tuple[float, float]
-  gain: float  # of the first's ensemble on its mean accuracy, less that of the second's
+  gain: float  # of the first's ensemble over its mean accuracy, less the second's gain
   gain_se: float  # over test examples
 
 
 class Finetuned(NamedTuple):
-  """Runs from one stored network: their accuracies on the validation half of the test examples and on the other."""
+  """Runs that start from one stored network, with accuracies on both halves of the test examples."""
 
   rate: float
   accuracy: Spread
-  validation: np.ndarray
-  test: np.ndarray
+  validation: np.ndarray  # accuracies on the examples of even index
+  test: np.ndarray  # on those of odd index
   correlation: float  # of these two
   interval: tuple[float, float]
   distribution: float  # root of equation 3; NaN where that is not positive
@@ -87,7 +87,7 @@ def compute(trained: Trained) -> Numbers:
 def ablate(
   without: Int[np.ndarray, "a examples"], fifth: Int[np.ndarray, "b examples"], labels: Int[np.ndarray, " examples"]
 ) -> Ablations:
-  """The two configurations from their predictions."""
+  """Compares the two configurations, from their predictions."""
   classes = int(labels.max()) + 1
   votes = [stats.plurality(predictions, classes) == labels for predictions in (without, fifth)]
   both = [
@@ -167,7 +167,7 @@ def plot(n: Numbers, axes: np.ndarray) -> None:
 
 
 def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
-  """Accuracies, and where the ensembles are."""
+  """Accuracies, and a line at the accuracy of each ensemble."""
   for color, (name, e) in zip((plots.BLUE, plots.ORANGE), ensembles.items(), strict=True):
     label = f"{name}: sd {plots.percent(e.accuracy.sd)}"
     plots.accuracy_histogram(e.accuracy.accuracies, ax, examples=e.accuracy.examples, label=label, color=color)

@@ -42,7 +42,7 @@ def compute(trained: Trained) -> list[Rate]:
 def by_rate(
   rates: np.ndarray, wrong: Bool[np.ndarray, "runs examples"], diverged: Bool[np.ndarray, " runs"]
 ) -> list[Rate]:
-  """The numbers of each learning rate of which at least three runs did not diverge."""
+  """The numbers of each learning rate at which at least three runs did not diverge."""
   found = []
   for rate in np.unique(rates):
     errors = wrong[(rates == rate) & ~diverged]
@@ -65,7 +65,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   least = min(numbers, key=lambda n: n.accuracy.sd)
   narrow = not apart(best.accuracy[4:6], least.accuracy[4:6])
   above = [n for n in numbers if n.rate > best.rate]
-  # Runs that all fail are alike again: what counts is the first rate above.
+  # At very large rates all runs fail alike and vary little again: so stop at the first rate that varies more.
   alike_above = list(itertools.takewhile(lambda n: not apart(n[5:7], best[5:7]), above))
   edge = bool(above) and not alike_above
   lines = [

@@ -1,7 +1,7 @@
 """Jordan 2024, figure 9, section 4.4 and appendix C: variance between runs on shifted test sets.
 
-On the test set runs vary about as independent errors would, on shifted ones much more. The paper has ImageNet and its
-shifted versions; here CIFAR-10 and MNIST are shifted: blurred, noisy, of less contrast, translated, inverted.
+On the test set, runs vary about as much as with independent errors; on shifted test sets, much more. The paper has
+ImageNet and its shifted versions. Here CIFAR-10 and MNIST are blurred, noisy, of less contrast, translated, inverted.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Shift(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
-  """By data set and test set; the first is not shifted."""
+  """The numbers by data set and test set; the first test set is not shifted."""
   found = {}
   for name in SHIFTED:
     campaign = trained.campaigns[name]
@@ -57,7 +57,7 @@ def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
 
 
 def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
-  """Accuracies on the first data set's test set and where it is shifted the worst; the deviations on all of each."""
+  """Accuracies on the first data set's test set and on the one with most variance; standard deviations on all sets."""
   first = next(iter(numbers.values()))
   worst = max(first, key=lambda name: first[name].variance.test_set)
   for ax, name in zip(axes[:2], (next(iter(first)), worst), strict=True):

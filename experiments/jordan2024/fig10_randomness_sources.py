@@ -1,7 +1,7 @@
 """Jordan 2024, figure 10 [11] and appendix D.1: what initialisation, order or augmentation gives when it varies alone.
 
-After a short training one source alone gives less variance than all, after a long one as much. What is fixed has the
-seed 0; another choice may give another variance.
+After a short training, one source alone gives less variance than all together; after a long one, as much. Fixed sources
+have seed 0; another seed may give another variance.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ PANELS = 3
 
 
 class Source(NamedTuple):
-  """The accuracies when one source varies, and their variance over that with all sources."""
+  """The accuracies when one source varies, and the ratio of their variance to that with all sources."""
 
   runs: int
   accuracy: Spread
@@ -31,7 +31,7 @@ class Source(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[int, dict[str, Source]]:
-  """By duration and source, "all" among these."""
+  """The numbers by duration and by source; "all" is one of the sources."""
   return {
     epochs: by_source({source: trained.errors(f"{source}_{epochs}epochs") for source in ("all", *SOURCES)})
     for epochs in STUDIES[trained.scale].source_epochs
@@ -69,21 +69,21 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
 
 
 def less(low: float, high: float) -> tuple[bool | None, str]:
-  """Whether a ratio of this interval is below 1, and why not."""
+  """Whether a ratio with this interval is below 1, and if not, why."""
   if high < 1:
     return True, ""
   return (False, "it gives more") if low > 1 else (None, "the interval reaches 1")
 
 
 def as_much(low: float, high: float) -> tuple[bool | None, str]:
-  """Whether it is 1, and more than what the paper has after a short training."""
+  """Whether a ratio with this interval may be 1 and is above 0.75, the paper's share after a short training."""
   if low < 1 < high:
     return (True, "") if low > 0.75 else (None, "the interval reaches 0.75, the paper's share after 1 epoch")
   return (False, "it gives less") if high < 1 else (False, "it gives more")
 
 
 def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
-  """Left, the distributions of accuracy after the shortest and the longest training; right, the shares of variance."""
+  """Left: the distributions of accuracy after the shortest and the longest training. Right: the ratios of variances."""
   durations = list(numbers)
   for ax, epochs in zip(axes, (durations[0], durations[-1]), strict=False):
     groups = {source: 100 * n.accuracy.accuracies for source, n in numbers[epochs].items()}

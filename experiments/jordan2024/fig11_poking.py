@@ -1,7 +1,7 @@
 """Jordan 2024, figure 11 [12] and appendix D.2: how far apart training ends when one weight is changed by a thousandth.
 
-Two runs have the same seeds; in one of them a random weight is multiplied by 1.001 before some step. Beside it, the
-first gradient in half precision, or the first batch left out.
+Two runs have the same seeds; in one of them a random weight is multiplied by 1.001 before some step. Two other changes
+stand beside it: the first gradient in half precision, and the first batch left out.
 """
 
 import math
@@ -27,14 +27,14 @@ FIRST_STEPS = ("first gradient in half precision", "first batch left out")
 
 
 class Poked(NamedTuple):
-  """Test-set disagreement of matched pairs, a run and the same run changed, beside that of distinct seeds."""
+  """Test-set disagreement of matched pairs (a run and the same run changed), and of runs with distinct seeds."""
 
   runs: int  # matched pairs, neither of which diverged
   examples: int
   matched: float
   matched_se: float
   distinct: float  # all pairs of distinct unpoked runs
-  distinct_se: float  # of a mean over pairs: 2/√R times the deviation of runs' disagreement with all others
+  distinct_se: float  # of a mean over pairs: 2/√R times the sd over runs of a run's disagreement with all others
   ratio: float  # matched over distinct
   ratio_se: float
   matched_pairs: Float[np.ndarray, " runs"]
@@ -42,7 +42,7 @@ class Poked(NamedTuple):
 
 
 class Numbers(NamedTuple):
-  """Of pokes before the first step by duration, of the longest training by the eighth of it, of other first steps."""
+  """Pokes before the first step, by duration; pokes of the longest training, by eighth; other first steps, by name."""
 
   epochs: dict[int, Poked]
   eighths: dict[int, Poked]
@@ -83,7 +83,7 @@ def compare(unchanged: Int[np.ndarray, "runs examples"], changed: Int[np.ndarray
 
 
 def mean_disagreement(predictions: Int[np.ndarray, "runs examples"]) -> Float[np.ndarray, " runs"]:
-  """Each run's mean disagreement with the others, from how many runs predict each class of each example."""
+  """Each run's mean disagreement with the others, computed from how many runs predict each class of each example."""
   runs, examples = predictions.shape
   agree = np.zeros(runs)
   for label in np.unique(predictions):
@@ -127,7 +127,7 @@ def rows(numbers: Numbers) -> list[Row]:
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
-  """Left, pokes before the first step of the shortest and the longest training; right, later pokes, first steps."""
+  """Left: pokes before the first step of the shortest and longest training. Right: later pokes, other first steps."""
   *left, right = axes
   for ax, epochs in zip(left, (min(numbers.epochs), max(numbers.epochs)), strict=True):
     n = numbers.epochs[epochs]

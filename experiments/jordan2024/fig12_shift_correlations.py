@@ -1,8 +1,8 @@
 """Jordan 2024, figure 12 [10] and appendix C: is a run that is good on one test set good on another?
 
-Squared correlations over runs between the accuracies on a test set and its shifted versions, all pairs. The shifted
-images are the same ones, on which a run would be lucky again: so of two test sets the accuracy is that on the even
-examples of the first and on the odd ones of the second. p-values are two-sided, of Student's t, for each pair alone.
+Squared correlations over runs between the accuracies on a test set and its shifted versions, all pairs. These have the
+same images, so a run that is lucky on one would be lucky on the other. Therefore a pair compares the even examples of
+the first with the odd examples of the second. p-values are two-sided, from Student's t, for each pair alone.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Pair(NamedTuple):
 
 
 class Correlations(NamedTuple):
-  """Of one data set; `accuracies` by test set on its even and odd examples. The first test set is not shifted."""
+  """One data set: `accuracies` by test set, on its even and odd examples. The first test set is not shifted."""
 
   runs: int
   accuracies: dict[str, Float[np.ndarray, "runs 2"]]
@@ -102,7 +102,7 @@ def told(pair: Pair) -> str:
 
 
 def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
-  """Of each data set: R² of all pairs, starred where p < 0.05, and the accuracies of the pair with the largest."""
+  """For each data set: R² of all pairs, starred where p < 0.05, and the accuracies of the pair with the largest R²."""
   for (left, right), (data, n) in zip(axes.reshape(-1, 2), numbers.items(), strict=True):
     names = list(n.accuracies)
     squares = np.full((len(names), len(names)), np.nan)

@@ -1,7 +1,7 @@
 """Jordan 2024, figure 13 [14]: the binomial approximation overestimates the variance of test-set accuracy.
 
-It takes all examples as equally hard. Independent errors with each example's own rate are the better estimate, where
-runs hardly differ on the distribution.
+It treats all examples as equally hard. Where runs hardly differ on the distribution, independent errors with each
+example's own error rate give a better estimate.
 """
 
 import math
@@ -20,7 +20,7 @@ TITLE = "Figure 13 [14]: the binomial approximation overestimates variance"
 
 
 class Binomial(NamedTuple):
-  """Accuracies observed, and as many simulated; ratios are of variances, over the observed one."""
+  """Observed accuracies, and as many simulated ones. Ratios are of predicted variances over the observed one."""
 
   epochs: int
   observed: Spread
@@ -52,7 +52,7 @@ def rows(numbers: Binomial) -> list[Row]:
   n = numbers
   low, high = n.intervals["binomial"]
   over = True if low > 1 else False if high < 1 else None
-  # At both ends of the observed variance's interval: which of the two is nearer to it?
+  # Which prediction is nearer to the observed variance? Asked at both ends of its interval.
   nearer = {abs(math.log(i)) < abs(math.log(b)) for i, b in zip(n.intervals["independent"], (low, high), strict=True)}
   nearer = nearer.pop() if len(nearer) == 1 else None
   why = {None: f"{n.observed.runs} runs leave it open", True: ""}

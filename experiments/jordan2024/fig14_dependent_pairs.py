@@ -1,7 +1,7 @@
 """Jordan 2024, figure 14 [13]: the pairs of test examples whose errors are farthest from independent.
 
-The paper's criterion is a deviation of the probability that both are right of more than 2 %. With few runs chance alone
-takes many independent pairs beyond it, so what it gives stands beside what is found.
+The paper counts pairs whose probability that both are right deviates from independence by more than 2 %. With few runs,
+chance alone takes many independent pairs beyond that, so the number expected by chance stands beside the number found.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ TITLE = "Figure 14 [13]: pairs of examples with dependent errors"
 PANELS = 6
 SHOWN = 5
 LEAST = 0.02
-FEW = 1e-4  # of all pairs, at most, are a small number; the paper has 1e-7
+FEW = 1e-4  # up to this share of all pairs counts as few; the paper has 1e-7
 
 
 class Pairs(NamedTuple):
@@ -74,7 +74,7 @@ def rows(numbers: Pairs) -> list[Row]:
 
 
 def plot(numbers: Pairs, axes: np.ndarray) -> None:
-  """Both images of a pair side by side; last, how many pairs deviate by more than so much, and by chance alone."""
+  """Both images of a pair side by side; the last panel counts the pairs beyond each deviation, found and by chance."""
   *axes, last = axes
   for ax in axes[len(numbers.images) :]:
     ax.set_axis_off()

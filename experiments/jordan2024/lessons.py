@@ -1,7 +1,7 @@
-"""What very many runs teach that some hundred cannot: how good intervals are, and how many runs each claim takes.
+"""What very many runs teach that some hundred cannot: how good intervals are, and how many runs each claim needs.
 
-All from tallies. Groups of runs are drawn of the numbers of errors that real runs make on both halves of the test set;
-the variance that independent errors would give is that of all runs, which every interval takes as known.
+Everything is computed from tallies. Groups of runs are drawn from the numbers of errors that real runs make on both
+halves of the test set. The variance that independent errors would give is that of all runs; intervals take it as known.
 """
 
 import math
@@ -32,7 +32,7 @@ class Intervals(NamedTuple):
 
 
 def intervals(halves: Int[np.ndarray, "2 runs"], independent: float, examples: int) -> Intervals:
-  """From the runs' numbers of errors on both halves, and the variance that independent errors would give."""
+  """Intervals from the runs' numbers of errors on both halves and the variance that independent errors would give."""
   rates = halves.sum(0) / examples
   found = (
     stats.mean_interval(rates),
@@ -44,22 +44,22 @@ def intervals(halves: Int[np.ndarray, "2 runs"], independent: float, examples: i
 
 
 def truths(tallies: stats.Tallies) -> Intervals:
-  """What the intervals are of, from all runs."""
+  """The true values that the intervals estimate, from all runs; both ends are the value."""
   mean = float(tallies.example_error_rates().mean())
   rest = tallies.test_set_variance(), tallies.distribution_variance(), tallies.split_correlation()
   return Intervals(*((x, x) for x in (mean, *map(float, rest))))
 
 
 class Coverage(NamedTuple):
-  """In how many of some disjoint groups of real runs the intervals hold what all runs say."""
+  """How many of some disjoint groups of real runs have intervals that contain the value from all runs."""
 
   groups: int
   held: dict[str, int]
-  reach: float  # half the width of equation 3's, as a part of it: the median over groups
+  reach: float  # half the width of equation 3's interval, relative to its value; the median over groups
 
 
 def coverage(tallies: stats.Tallies, size: int) -> Coverage:
-  """Of disjoint groups of `size` runs."""
+  """The coverage over disjoint groups of `size` runs."""
   runs = tallies.halves[:, np.random.default_rng(0).permutation(tallies.runs)]
   independent, truth = float(tallies.independent_errors_variance()), truths(tallies)
   found = [
@@ -74,13 +74,13 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
   return Coverage(len(found), held, float(np.median(widths) / 2 / truth.distribution[0]) if found else math.nan)
 
 
-# Claims: each of the intervals of a short and a long training, and of what independent errors would give in either.
+# Claims: each takes the intervals of a short and a long training, and the independent-errors variance of each.
 
 Claim = Callable[[Intervals, Intervals, float, float], bool]
 CLAIMS: dict[str, Claim] = {
   "figure 1: sd of accuracy falls": lambda short, long, *_: long.variance[1] < short.variance[0],
   "figure 2: correlation of the halves falls": lambda short, long, *_: long.correlation[1] < short.correlation[0],
-  # Test-set over distribution-wise variance rises just where this falls.
+  # The ratio of test-set to distribution-wise variance rises exactly when this ratio falls.
   "figures 3, 5: variance over independent errors' falls": (
     lambda short, long, of_short, of_long: long.variance[1] / of_long < short.variance[0] / of_short
   ),
@@ -89,7 +89,7 @@ CLAIMS: dict[str, Claim] = {
 
 
 def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, float]:
-  """Of some draws of `size` runs of either training, the share that shows each claim: its intervals leave no doubt."""
+  """The share of draws of `size` runs of each training that show each claim: their intervals leave no doubt."""
   rng = np.random.default_rng(size)
   halves = [(t.halves, float(t.independent_errors_variance()), t.examples) for t in (short, long)]
   shown = dict.fromkeys(CLAIMS, 0)
@@ -109,7 +109,7 @@ def sizes(runs: int) -> list[int]:
 
 
 def smallest(by_size: Mapping[int, float]) -> int | None:
-  """The least number of runs from which on at least 95 % of the draws show a claim."""
+  """The least number of runs from which on at least 95 % of the draws show a claim; None if there is none."""
   enough = None
   for size in sorted(by_size, reverse=True):
     if by_size[size] < LEVEL:
@@ -121,7 +121,8 @@ def smallest(by_size: Mapping[int, float]) -> int | None:
 def pairs_seen(tallies: stats.Tallies, runs: Int[np.ndarray, " sizes"]) -> Float[np.ndarray, " sizes"]:
   """The share of pairs of examples, right in 30 to 70 % of the runs, whose χ² test with so many runs has p < 5 %.
 
-  By the non-central χ² law, whose parameter is runs φ²; φ² is that of all runs, less what chance adds to it.
+  The power is by the non-central χ² distribution with parameter runs · φ². φ² is that of all runs, less what chance
+  adds to it.
   """
   wrong, total = tallies.wrong.astype(float), tallies.runs
   middle = np.flatnonzero((wrong >= 0.3 * total) & (wrong <= 0.7 * total))

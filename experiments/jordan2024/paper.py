@@ -1,4 +1,4 @@
-"""The printed values. Place and version: ICLR's, and arXiv v4's in brackets where it differs."""
+"""The printed values. Numbers of figures and sections are ICLR's; arXiv v4's stand in brackets where they differ."""
 
 from experiments.frame import Printed
 
@@ -52,7 +52,7 @@ SD_TWICE_BEST_RATE = Printed(0.00168, "section 4.3")
 TWICE_OVER_BEST = Printed("5", "section 4.3; with 1,000 runs the lesser is 0.9 standard errors above 0")
 LARGEST_WITHOUT_EXCESS = Printed("the best, 0.5", "section 4.3, figure 8")
 
-# Figure 10 [11]: 4,000 runs each; another code base than figure 1's. The shortest and the longest training.
+# Figure 10 [11]: 4,000 runs each, from another code base than figure 1's. The shortest and the longest training.
 SD_SOURCES = {
   ("all", 1): Printed(0.0133, "figure 10 [11]"),
   ("all", 4): Printed(0.0045, "appendix D.1"),

@@ -1,10 +1,10 @@
-"""Sixty thousand runs of each of some durations, really made: the paper's figures from them, and what they teach.
+"""Sixty thousand real runs of each of several durations: the paper's figures from them, and what they teach.
 
     python -m experiments.jordan2024.sixty_thousand
     python -m experiments.jordan2024.sixty_thousand --recipe narrow_mnist --epochs 0 1 2 --runs 5000 --out results/mnist
 
-Interrupted, it goes on where it was. Its tallies are kept beside the figures: where the folder of trained runs is lost,
-the next sitting trains the runs that lack, and tallies of both add up.
+After an interruption it goes on where it was. Tallies are kept beside the figures. If the folder of trained runs is
+lost, the next sitting trains only the missing runs, and the tallies of both sittings are added.
 """
 
 import dataclasses
@@ -41,8 +41,8 @@ from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
 from vmapseeds.training.supervised import dataset_of
 
-FEW = 500  # runs, with which the page compares
-PRECISE = 0.05  # of the variance: then two digits of its root stand
+FEW = 500  # runs of a small campaign, for comparison
+PRECISE = 0.05  # relative precision of a variance that fixes two digits of its root
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Flags:
   """what is trained; its data set gives the names of folders and files"""
 
   epochs: Annotated[tuple[int, ...], arg(metavar="E")] = (0, 1, 4, 16)
-  """durations: two or three of at least one epoch, and 0 as you like"""
+  """durations: two or three of at least one epoch, and optionally 0"""
 
   runs: Annotated[int, arg(metavar="R")] = 60_000
   """runs of each duration, all sittings together"""
@@ -62,7 +62,7 @@ class Flags:
   """runs trained between two writes; an interruption loses at most these"""
 
   train: bool = True
-  """whether to train what lacks; else from the runs that are there"""
+  """whether to train missing runs; if not, only the runs that are there are used"""
 
   campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
   """folder of trained runs"""
@@ -72,7 +72,7 @@ class Flags:
 
 
 class Sitting(NamedTuple):
-  """Runs of one folder, with the seeds from the first to before the last, and the seconds that they took."""
+  """The runs of one folder: their seeds (first, last + 1), their tallies, and the seconds that they took."""
 
   seeds: tuple[int, int]
   tallies: stats.Tallies
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def named(epochs: Sequence[int]) -> dict[str, int]:
-  """The figures' names of durations: untrained, short, medium, long."""
+  """The durations by the figures' names: untrained, short, medium, long."""
   trained = sorted({at_least("--epochs", e, 0) for e in epochs} - {0})
   if not 2 <= len(trained) <= 3:
     raise Mistake(f"--epochs is {' '.join(map(str, epochs))}: give two or three durations above 0, and 0 as you like")
@@ -112,7 +112,7 @@ def named(epochs: Sequence[int]) -> dict[str, int]:
 
 
 def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
-  """Trains the runs of a duration that lack, saves what is counted of their folder, and returns all there is."""
+  """Trains the missing runs of a duration, saves the tallies of their folder, and returns all sittings."""
   out, place = Path(flags.out), Path(flags.campaigns, key)
   earlier = [
     read(path) for path in (out / f"tallies-{key}.npz", *sorted(out.glob(f"tallies-{key}-from*.npz"))) if path.exists()
@@ -136,7 +136,7 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
 
 
 def seconds_of(place: Path) -> float:
-  """What training a folder's runs took: the median of its writes a run, so that a pause does not count."""
+  """The seconds that a folder's runs took, by the median over writes of seconds per run: so a pause does not count."""
   results = Results(place)
   writes = [write for block in range(-(-len(results) // results.block_runs)) for write in results.record(block)]
   runs = [stop - start for start, stop in (write["rows"] for write in writes)]
@@ -144,7 +144,7 @@ def seconds_of(place: Path) -> float:
 
 
 def save(path: Path, sitting: Sitting) -> None:
-  """Everything that is counted, as small as it goes; joint errors above the diagonal alone."""
+  """Saves a sitting with the smallest dtypes; joint errors only on and above the diagonal."""
   arrays = sitting.tallies.to_arrays()
   if "joint_errors" in arrays:
     arrays["joint_errors"] = np.triu(arrays["joint_errors"])
@@ -159,7 +159,7 @@ def save(path: Path, sitting: Sitting) -> None:
 
 
 def histograms(tallies: stats.Tallies) -> dict[str, np.ndarray]:
-  """How many runs make 0, 1, ... errors; and on the examples of even index, or of odd index, with their others' sum."""
+  """How many runs make 0, 1, ... errors in all and on each half; for a half, also their errors on the other half."""
   even, odd, runs = tallies.half_errors
   n = tallies.examples
 
@@ -179,7 +179,7 @@ def read(path: Path) -> Sitting:
   return Sitting((first, stop), stats.Tallies.from_arrays(arrays), float(arrays["seconds"]))
 
 
-# What is made of them.
+# Numbers, figures and the page.
 
 
 class Section(NamedTuple):
@@ -195,7 +195,7 @@ class Section(NamedTuple):
 def make(
   flags: Flags, names: Mapping[str, int], kept: Mapping[str, list[Sitting]], data: vs.Dataset, test_set: str
 ) -> None:
-  """The numbers, the pictures and the page."""
+  """Writes the numbers, the pictures and the page."""
   out = Path(flags.out)
   tallies = {name: functools.reduce(operator.add, (s.tallies for s in held)) for name, held in kept.items()}
   seconds = {name: sum(s.seconds for s in held) for name, held in kept.items()}
@@ -232,7 +232,7 @@ def lasted(seconds: float) -> str:
 
 
 def numbers(tallies: stats.Tallies) -> dict[str, Any]:
-  """What the runs of a duration have in common; intervals are of 95 %, over runs."""
+  """The statistics of a duration's runs; intervals are of 95 %, over runs."""
   accuracy = fig01_accuracies.accuracy(0, tallies)
   variance = fig05_distribution_variance.variance(0, tallies)
   return {
@@ -295,7 +295,7 @@ WORDS = {
 
 
 def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
-  """Whether intervals from few runs hold what all runs say."""
+  """Whether intervals from few runs contain the value from all runs."""
   rows = []
   for name, t in tallies.items():
     groups, held, _ = lessons.coverage(t, min(FEW, t.runs // 2))
@@ -309,7 +309,7 @@ hold what all runs say? In brackets Wilson's interval of that share."""
 
 
 def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
-  """How well equation 3 is known."""
+  """How precisely equation 3 is known."""
   rows = []
   for name, t in tallies.items():
     n, reach = fig05_distribution_variance.variance(0, t), lessons.coverage(t, min(FEW, t.runs // 2)).reach
@@ -339,7 +339,7 @@ ones would be. Of {FEW} runs chance alone puts many pairs there, of so many as h
 
 
 def claimed(out: Path, tallies: Mapping[str, stats.Tallies]) -> Section:
-  """How many runs each of the paper's claims takes."""
+  """How many runs each of the paper's claims needs."""
   short, long = tallies["short"], tallies["long"]
   by_size = {size: lessons.shares(short, long, size) for size in lessons.sizes(min(short.runs, long.runs))}
   by_claim = {claim: {size: shares[claim] for size, shares in by_size.items()} for claim in lessons.CLAIMS}

@@ -1,8 +1,8 @@
 """Jordan 2024, theorems 1 and 2: test-set variance overestimates that on the distribution; equation 3 does not.
 
-The distribution is that of many examples, equally likely, and the law of training that of the runs there are: so the
-truth is known, and test sets can be drawn again and again. Networks are trained on the 10,000 test images of MNIST and
-the distribution are its 60,000 training images.
+The distribution is a large set of equally likely examples, and the runs at hand are all that training can give. So the
+truth is known, and test sets can be drawn again and again. Networks are trained on the 10,000 test images of MNIST; the
+distribution is its 60,000 training images.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ DRAWS = 400
 
 
 class Drawn(NamedTuple):
-  """Over test sets of one size: means and standard errors, in squared fractions."""
+  """Means and standard errors over test sets of one size, in squared fractions."""
 
   test_set: float  # of the variance over runs of the test-set error
   test_set_se: float
@@ -52,7 +52,7 @@ def known(errors: Bool[np.ndarray, "runs examples"]) -> Known:
 
 
 def drawn(errors: Bool[np.ndarray, "runs examples"], size: int, rng: np.random.Generator) -> Drawn:
-  """Test sets of independent examples, so that an example may be in one twice."""
+  """Draws test sets of independent examples, so that an example may be in one twice, and averages over them."""
   found = np.array([moments(errors[:, rng.integers(errors.shape[1], size=size)]) for _ in range(DRAWS)])
   (test_set, estimate), (test_set_se, estimate_se) = found.mean(0), found.std(0, ddof=1) / DRAWS**0.5
   return Drawn(test_set, test_set_se, estimate, estimate_se, tuple(np.percentile(found[:, 1], [10, 90])))

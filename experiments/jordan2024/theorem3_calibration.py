@@ -1,8 +1,8 @@
 """Jordan 2024, theorems 3 to 5: what class-wise calibration says of variance and disagreement.
 
 Theorem 3, two classes: the mean variance on test sets of n examples is err/(2n) + (1 - 1/n) Var(err). Theorem 4, k
-classes: it is at least err/(n k). Theorem 5: two runs disagree as often as one errs. The networks of theorem 1, their
-ten classes, and the same predictions as two classes: even and odd digits.
+classes: it is at least err/(n k). Theorem 5: two runs disagree as often as one errs. The networks are those of theorem
+1. Their predictions are taken in ten classes, and in two: even and odd digits.
 """
 
 from typing import NamedTuple
@@ -18,11 +18,11 @@ from vmapseeds.reports import plots
 TITLE = "Theorems 3 to 5: calibration implies variance"
 PANELS = 3
 SIZES = (100, 1000)
-CLOSE = 0.1  # how far from 1 a ratio may be where calibration holds nearly
+CLOSE = 0.1  # how far from 1 a ratio may be to count as nearly calibrated
 
 
 class Calibrated(NamedTuple):
-  """Of predictions in k classes; means over the distribution, variances unbiased over runs."""
+  """Statistics of predictions in k classes. Means are over the distribution; variances are over runs and unbiased."""
 
   runs: int
   classes: int
@@ -61,7 +61,7 @@ def calibrated(
 
 
 def on_test_sets(n: Calibrated, size: int) -> float:
-  """The mean variance on test sets of some size, as lemma 2 has it, which needs no calibration."""
+  """The mean variance on test sets of `size` examples by lemma 2, which needs no calibration."""
   return (1 - 1 / size) * n.variance + n.of_examples / size
 
 
@@ -77,7 +77,7 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     ]  # fmt: skip
   for size in SIZES:
     found, expected = on_test_sets(two, size), two.error / (2 * size) + (1 - 1 / size) * two.variance
-    # Both have the same variance on the distribution; of two classes they differ by the gap of theorem 5 alone.
+    # Both contain the same variance on the distribution. With two classes they differ only by the gap of theorem 5.
     ratio, se = found / expected, two.gap_se / 2 / size / expected
     close = ratio - 2 * se > 1 - CLOSE and ratio + 2 * se < 1 + CLOSE
     said.append(

@@ -1,4 +1,4 @@
-"""Data sets turned round: trained on the test set, tested on the training set, where that has more examples.
+"""Data sets turned round: runs train on the test set and are tested on the training set, which has more examples.
 
 `experiments.jordan2024.turned:mnist` in a recipe's `dataset` is MNIST, trained on 10,000 examples and tested on 60,000.
 """
@@ -18,7 +18,7 @@ def turned(name: str) -> vs.Dataset:
 
 
 def __getattr__(name: str) -> vs.Dataset:
-  """Read when a recipe asks for it."""
+  """Loads a data set when a recipe asks for it."""
   if name not in NAMES:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   return turned(name)

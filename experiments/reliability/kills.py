@@ -2,11 +2,11 @@
 
     python -m experiments.reliability.kills                                            (9 minutes on two busy CPU cores)
 
-Every other kill is by the clock, mostly while networks train; the others are just before the n-th time that the process
-opens a file for writing, renames or removes one, so that they fall between any two steps of creating the folder,
-extending it, claiming, saving checkpoints, writing, recording and marking. Each process wants more runs than the one
-before, and every third one checkpoints. After each kill the folder must be sound; no run that was marked done may be
-trained again.
+Every other kill is by the clock, mostly while networks train. The others come just before the n-th time that a process
+opens a file for writing, renames or removes one, or makes a folder. So they fall between any two steps of creating the
+results folder, extending it, claiming, saving checkpoints, writing, recording and marking. Each process wants more runs
+than the one before, and every third one checkpoints. After each kill the folder must be sound; no run that was marked
+done may be trained again.
 """
 
 import dataclasses
@@ -36,31 +36,31 @@ HOW = dict(seed_batch=4, lane_width=1, lowering="sequential", progress=False)
 @dataclasses.dataclass(frozen=True)
 class Flags:
   kills: Annotated[int, arg(metavar="N")] = 50
-  """how many times"""
+  """how many kills"""
 
   runs: Annotated[int, arg(metavar="N")] = 1600
   """runs of the campaign; with too few it is done before the last kill"""
 
   seed: Annotated[int, arg(metavar="N")] = 0
-  """of the instants"""
+  """seed of the instants of the kills"""
 
 
 class Outcome(NamedTuple):
   """What became of a campaign."""
 
-  kills: int  # that hit: the process was not done before
+  kills: int  # that hit a process before it was done
   by_clock: int
   done_at_kills: list[int]
   trained_again: int  # runs that were marked done and trained once more
-  problems: list[str]  # that `verify` found after any of the kills
-  same: bool  # as the undisturbed campaign
+  problems: list[str]  # that `verify` found after any kill or at the end
+  same: bool  # whether the results equal the undisturbed campaign's
 
 
 def train(
   out: str, recipe: vs.Recipe, runs: int, log: str | None = None, operation: int | None = None,
   checkpoint_every: int | None = None,
 ) -> None:  # fmt: skip
-  """What a process does: trains, writes down which rows, and kills itself before its n-th change of a file."""
+  """What a process does: trains, logs the rows, and kills itself just before its `operation`-th change of a file."""
   count, place = 0, str(Path(out).parent)
 
   def watch(event, args):
@@ -96,23 +96,23 @@ def process(*args) -> multiprocessing.Process:
 
 
 def trained(log: Path) -> list[int]:
-  """The rows that were trained, each as often as it was."""
+  """The rows that were trained. A row that was trained twice is there twice."""
   return [row for line in log.read_text().splitlines() for row in json.loads(line)] if log.exists() else []
 
 
 def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0, said: bool = False) -> Outcome:
-  """A campaign that is killed again and again, and then left alone, beside one that is never killed."""
+  """Kills a campaign again and again, lets it end, and compares it with one that is never killed."""
   rng = np.random.default_rng(seed)
   out, log = folder / "killed" / "r", folder / "log"
   out.parent.mkdir()
   hits, by_clock, again, done_at_kills, problems = 0, 0, 0, [], []
 
   def finish(clock: bool) -> bool:
-    """One more process; whether it was killed."""
+    """Runs one more process. Returns whether it was killed."""
     nonlocal again
     done = Results(out).done if attributes(out) else np.zeros(0, bool)
     before = len(trained(log))
-    # The first changes are those of an extension.
+    # Every fourth kill comes within the first 60 changes, where the process extends the folder.
     operation = int(rng.integers(1, min(300, 2 * runs) if left % 4 else 60)) if left and not clock else None
     wanted = runs * (kills // 8 + kills - left + 1) // (kills // 8 + kills + 1)
     run = process(str(out), recipe, wanted, str(log), operation, 1 if left % 3 == 0 else None)
@@ -144,7 +144,7 @@ def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0
   undisturbed = process(str(folder / "undisturbed"), recipe, runs)
   undisturbed.join()
   one, other = (vs.open_results(f).load() for f in (out, folder / "undisturbed"))
-  if "votes" in other:  # of writes, which differ: their sum does not
+  if "votes" in other:  # one array a write; the two campaigns' writes differ, the sums do not
     one, other = (r.assign(votes=r.votes.sum("write")) for r in (one, other))
   same = set(one) == set(other) and all(one[name].values.tobytes() == other[name].values.tobytes() for name in one)
   return Outcome(hits, by_clock, done_at_kills, again, problems, same and one.sizes["run"] == runs)

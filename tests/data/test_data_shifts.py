@@ -16,7 +16,7 @@ def images(n=2, shape=(7, 5, 3), dtype=np.uint8):
 
 
 def blurred(x, sigma):
-  """The two-dimensional convolution of the image and the pixels of its border around it."""
+  """A two-dimensional Gaussian convolution of the image, padded by repeating its border pixels."""
   reach = round(4 * sigma)
   line = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
   kernel = np.outer(line, line) / line.sum() ** 2
@@ -150,7 +150,7 @@ def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
 def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):
   linear = vs.recipe("digits_cnn", model="linear", epochs=1, augment="", test_sets=("test", "contrast-5", "inversion"))
   vs.train(linear, 1, tmp_path / "r", progress=False)
-  # What `work` has of the recipe is the folder's text.
+  # `work` knows the recipe only from the folder's text.
   again = vs.Recipe.from_json(linear.to_json())
   vs.train(again, 2, tmp_path / "r", progress=False)
   accuracies = {name: vs.open_results(tmp_path / "r", name).accuracy.values for name in linear.test_sets}

@@ -46,7 +46,7 @@ def test_digits_are_scikit_learns_cut_once():
   assert train.targets.dtype == np.int32
   np.testing.assert_array_equal(train.inputs[..., 0], original.images[:1000])
   np.testing.assert_array_equal(train.targets, original.target[:1000])
-  # The test set is the rest in another order.
+  # The test set holds the remaining images, in another order.
   rows = lambda images, labels: sorted(map(tuple, np.c_[images.reshape(len(labels), -1), labels].tolist()))  # noqa: E731
   assert rows(test.inputs, test.targets) == rows(original.images[1000:], original.target[1000:])
   halves = [np.bincount(test.targets[half::2], minlength=10) for half in (0, 1)]
@@ -57,7 +57,7 @@ def test_digits_are_scikit_learns_cut_once():
 
 
 def test_digits_writers_are_kept_apart():
-  """The nearest neighbour errs about twice as often across the cut as between every ninth images."""
+  """Nearest neighbours err about twice as often across the cut at 1,000 as in a split that mixes the writers."""
   original = load_digits()
 
   def errors(test):

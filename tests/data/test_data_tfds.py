@@ -387,7 +387,7 @@ def test_a_test_set_without_labels(monkeypatch, tmp_path):
 
 
 def test_grey_images_in_a_colour_set_get_three_channels(monkeypatch, tmp_path):
-  """As tensorflow's decoder gives them."""
+  """TensorFlow's decoder does the same."""
   from PIL import Image
 
   grey = np.arange(4, dtype=np.uint8).reshape(2, 2)

@@ -55,7 +55,7 @@ def test_cace_and_ece_equal_exact_fractions(bins, runs, least):
 
 
 def test_bins_are_found_from_whole_votes():
-  """3, 6 and 7 votes of 10 begin a bin; np.linspace(0, 1, 11) would put them one lower."""
+  """3, 6 and 7 votes of 10 are the lower edge of a bin; np.linspace(0, 1, 11) would put them one bin lower."""
   P = np.array([[1] * v + [0] * (10 - v) for v in (3, 6, 7, 2, 5)]).T
   y = np.array([1, 1, 0, 0, 0])
   q = confidences(P, 2)
@@ -121,7 +121,7 @@ def test_correlations_equal_scipy():
   np.testing.assert_allclose(stats.r_squared(x, y), scipy.stats.pearsonr(x, y).statistic ** 2, rtol=1e-12)
   stuart = scipy.stats.kendalltau(x, y, variant="c").statistic
   assert stats.kendall_tau(x, y) != pytest.approx(stuart)
-  # A large common offset leaves float64 digits enough.
+  # With a large common offset float64 still has enough digits.
   np.testing.assert_allclose(stats.r_squared(x + 1e9, y), stats.r_squared(x, y), rtol=1e-12)
 
 
@@ -194,7 +194,7 @@ def test_histogram_is_of_the_items_of_the_curve():
 
 @pytest.mark.parametrize("of", ["pairs", "classes", "top"])
 def test_band_equals_a_loop_over_the_same_resamples(of):
-  """Whole examples are drawn, and bins that some resamples leave empty are known from the others."""
+  """Whole examples are drawn. A bin that is empty in some resamples is estimated from the others."""
   P, y = some_votes(5, 12, seed=3)
   key = jax.random.key(1)
   drawn = [np.repeat(np.arange(12), counts) for counts in resamples(12, key=key, replicates=60)]
@@ -216,7 +216,7 @@ def test_band_equals_a_loop_over_the_same_resamples(of):
 def test_theorem_4_2_and_its_refinement(runs, seed, least):
   P, y = some_votes(runs, 9, seed=seed, least=least)
   gap = stats.gde_gap(P, y, 3, self_pairs=True)
-  # Runs without a prediction are in a class of their own, as in the disagreement.
+  # Missing predictions count as a class of their own, as in the disagreement.
   classes = 3 - least
   refined, exact = (stats.cace_exact_levels(np.where(P < 0, 3, P), y, classes, r) for r in (True, False))
   assert gap <= refined + 1e-12
@@ -235,7 +235,7 @@ def test_refined_exact_levels_equal_a_loop():
 
 
 def test_cace_of_ten_bins_bounds_nothing():
-  """Confidences of 0.32, 0.32 and 0.36 share a bin, as do those of the other class; one of three is right."""
+  """Confidences of 0.32, 0.32 and 0.36 share a bin. One of the three has label 1, so the bin looks calibrated."""
   P = np.array([[1] * v + [0] * (50 - v) for v in (16, 16, 18)]).T
   y = np.array([0, 0, 1])
   assert stats.cace(P, y, 2) == pytest.approx(0, abs=1e-15)
@@ -247,7 +247,7 @@ def test_cace_of_ten_bins_bounds_nothing():
 def test_finite_ensemble_calibration_equals_enumeration():
   """Two examples, two votes each: the mean and deviation over all labels and votes."""
   fractions = np.array([[0.7, 0.3], [0.2, 0.5]])
-  rows = [[*row, 1 - row.sum()] for row in fractions]  # the last of neither class: no vote, no label
+  rows = [[*row, 1 - row.sum()] for row in fractions]  # the third column: neither class, no vote and no label
   mean, square = np.zeros(2), np.zeros(2)
   for label in itertools.product(range(3), repeat=2):
     for flat in itertools.product(range(3), repeat=4):
@@ -269,7 +269,7 @@ def test_finite_ensemble_calibration_equals_enumeration():
 
 
 def test_calibrated_law_has_errors_at_few_runs():
-  """10,000 examples, error 0.27 in 10 classes: nearly those that another such law gave."""
+  """10,000 examples, error 0.27, 10 classes. The errors are close to those of another law like this."""
   rng = np.random.default_rng(0)
   fractions = rng.dirichlet(np.full(10, 0.1376), 10_000)
   fractions[rng.random(10_000) > 0.518] = np.eye(10)[0]
@@ -279,7 +279,7 @@ def test_calibrated_law_has_errors_at_few_runs():
     given = stats.finite_ensemble_calibration(fractions, runs, key=jax.random.key(0), replicates=5)
     assert given.cace == pytest.approx(cace, abs=0.01)
     assert given.ece == pytest.approx(ece, abs=0.01)
-  # Two runs put an item into the bins of no, one and two votes: in the limit of many examples, exactly this.
+  # With two runs an item has no, one or two votes. `cace` for many examples follows exactly from this.
   of_one = 2 * (fractions * (1 - fractions) * (fractions - 0.5)).sum(1).mean()
   given = stats.finite_ensemble_calibration(fractions, 2, key=jax.random.key(0), replicates=20)
   assert (given.cace, given.ece) == (pytest.approx(0.358, abs=0.01), pytest.approx(0.139, abs=0.01))
@@ -311,7 +311,7 @@ def test_scatter_agreement_of_little():
   one = stats.scatter_agreement([0.2], [0.1])
   assert (one.mean_deviation, one.least_ratio, one.greatest_ratio) == (pytest.approx(2 / 3), 0.5, 0.5)
   assert np.isnan(one[:3]).all()
-  # Without error there is no ratio, and without either no deviation.
+  # Error 0 has no ratio. Error and disagreement 0 have no deviation either.
   some = stats.scatter_agreement([0.0, 0.0, 0.2, 0.4], [0.0, 0.1, 0.2, 0.2])
   assert (some.mean_deviation, some.least_ratio, some.greatest_ratio) == (pytest.approx((2 + 0 + 2 / 3) / 3), 0.5, 1)
 

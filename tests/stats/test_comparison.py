@@ -86,7 +86,7 @@ def test_the_three_decisions():
 def test_a_bound_at_one_half_is_not_significant():
   """29 pairs: with 19 wins the lower bound is 14/29, with 20 it is 15/29."""
   assert stats.decide(*pairs(19, 0, 10)).low < 0.5 < stats.decide(*pairs(20, 0, 9)).low
-  # 2 pairs: with a win and a tie the mean of a resample is ½ at the least.
+  # 2 pairs, a win and a tie: a resample's mean is at least ½.
   result = stats.decide(*pairs(1, 1, 0))
   assert result.low == 0.5
   assert not result.significant
@@ -130,7 +130,7 @@ def test_power_of_29_pairs_is_not_what_the_paper_promises():
   assert power[49] < 0.95
   assert (power[50:] >= 0.95).all()
   np.testing.assert_array_equal(stats.paired_power(50, [0.0, 1.0]), [0, 1])
-  # Never meaningful where P must exceed 1.
+  # With gamma = 1 no result is meaningful: P cannot exceed 1.
   assert stats.paired_power(50, 1.0, gamma=1.0) == 0
   assert stats.paired_power(29, 0.75) == pytest.approx(0.834, abs=5e-4)
 
@@ -160,7 +160,7 @@ def test_operating_characteristics_of_section_4_2():
 
 @pytest.mark.parametrize(("rho", "k"), [(0.3, 7), (0.9, 50)])
 def test_biased_characteristics_equal_an_integral(rho, k):
-  """Over the difference z of the two biases, within which pairs are independent."""
+  """The integral is over the difference z of the two biases. Given z, pairs are independent."""
   for p in (0.4, 0.75):
     d = 2**0.5 * scipy.stats.norm.ppf(p)
     enough = next(w for w in range(k + 1) if stats.decide(*pairs(w, 0, k - w)).meaningful)
@@ -221,7 +221,7 @@ def test_thresholds():
   assert stats.least_significant_difference(3, 4, 25) == pytest.approx(z)
   assert stats.least_significant_difference(3, 4, 25, 0.5) == pytest.approx(0)
   delta = stats.equivalent_threshold([0.6, 0.75, 0.5], 0.3)
-  # P(A > B) of two independent normal runs so far apart.
+  # P(A > B) of two independent normal runs whose means differ by delta.
   np.testing.assert_allclose(scipy.stats.norm.cdf(delta, scale=0.3 * 2**0.5), [0.6, 0.75, 0.5], rtol=1e-12)
   assert scipy.stats.norm.cdf(1.9952 / 2**0.5) == pytest.approx(0.921, abs=5e-4)
   result = stats.single_point_comparison([0.02, 0.01996, 0.0199], 0.0, 0.01)
@@ -255,7 +255,7 @@ def test_z_test_finds_false_differences_at_its_rate():
   rng = np.random.default_rng(2)
   a, b = rng.normal(0, 1, (4000, 50)), rng.normal(0, 3, (4000, 50))
   found = np.mean([stats.average_comparison(*pair).significant for pair in zip(a, b, strict=True)])
-  # With estimated variances of 50 runs, a t test's 0.0532.
+  # Variances estimated from 50 runs raise the rate from 0.05 to 0.0532, by the t distribution.
   assert found == pytest.approx(0.0532, abs=3 * (0.05 * 0.95 / 4000) ** 0.5)
 
 

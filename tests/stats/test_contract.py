@@ -36,7 +36,7 @@ FRACTIONS = _rng.dirichlet(np.ones(CLASSES), EXAMPLES)
 
 
 class Case(NamedTuple):
-  """A call, the axes of its array arguments, those of each result, and where results must lie."""
+  """A call, the axes of its array arguments and of each result, and the bounds of the results."""
 
   args: tuple
   axes: tuple[str, ...]
@@ -44,7 +44,7 @@ class Case(NamedTuple):
   low: float
   high: float
   options: dict = {}  # noqa: RUF012
-  # Axes whose order matters, for a reason given beside it.
+  # Axes whose order matters; each case gives the reason.
   ordered: tuple[str, ...] = ()
 
 
@@ -229,7 +229,7 @@ TRACEABLE = [
   *("expected_disagreement", "vote_fractions", "plurality", "ensemble_accuracy", "cace", "ece", "gde_gap"),
   *("cace_exact_levels", "calibration_curve", "confidence_histogram"),
 ]
-# Counts, and many statistics at once: test_tallies.py and test_resampling.py say what holds for them.
+# These return counts or many statistics at once; test_tallies.py and test_resampling.py test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"}
 
 every = pytest.mark.parametrize("name", CASES)
@@ -266,7 +266,7 @@ def test_order_of_runs_and_of_examples(name):
     sizes = [x.shape[axes.split().index(axis)] for x, axes in zip(case.args, case.axes, strict=True)
              if axis in axes.split()]  # fmt: skip
     if axis == "points" and "models points" in case.axes:
-      moves = [rng.permutation(s) for s in sizes]  # Samples of a law each, in no common order.
+      moves = [rng.permutation(s) for s in sizes]  # Each model has a sample of its own: no order is shared.
     else:
       moves = [rng.permutation(sizes[0])] * len(sizes)
     moves_left = iter(moves)
@@ -344,7 +344,7 @@ def test_options_stand_behind_the_data_and_agree(name):
   named = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
   assert list(named) == [option for option in ("key", "level", "replicates") if option in named]
   assert not {"key", "level", "replicates"} & {p.name for p in parameters if p.kind is not p.KEYWORD_ONLY} or (
-    name == "from_replicates"  # of which they are the data
+    name == "from_replicates"  # the replicates are its data
   )
   assert "level" not in named or named["level"].default == 0.95
 

@@ -187,7 +187,7 @@ def test_beta_of_error_rates_that_have_none(unbiased):
   )
   for errors in none:
     assert np.isnan(stats.beta_of_error_rates(errors, unbiased)).all()
-  # Less spread than runs alone would give: equally hard, as far as they can tell.
+  # Less spread than chance between runs alone gives: these examples cannot be told from equally hard ones.
   spread = np.eye(6, 7, dtype=bool)
   assert np.isnan(stats.beta_of_error_rates(spread, unbiased)).all() == unbiased
 

@@ -28,7 +28,7 @@ def test_estimates_of_little():
 
 
 def test_biased_standard_error_is_that_of_repetitions():
-  """Unbiased, as a variance, for the estimator's variance between repetitions; s²/k is far too small."""
+  """Its square is unbiased for the estimator's variance between repetitions; s²/k is far too small."""
   rng, rho, k = np.random.default_rng(1), 0.4, 5
   x = rng.normal(0, rho**0.5, (10_000, 1)) + rng.normal(0, (1 - rho) ** 0.5, (10_000, k))
   squares = np.array([stats.biased_estimate(row, rho).se for row in x]) ** 2
@@ -58,12 +58,12 @@ def test_normality():
   assert stats.normality(np.exp(2 * x)).p_value < 1e-4
   for little in ([], [1.0], [1.0, 2.0], [0.1] * 5):
     assert np.isnan(stats.normality(little)).all()
-  # SciPy's warning about so many is in the docstring.
+  # SciPy warns about more than 5,000 values; our docstring says so instead.
   assert stats.normality(np.random.default_rng(3).normal(size=5001)).statistic > 0.99
 
 
 def slow_correlation(x):
-  """Fisher's intraclass correlation: the mean product of two of a row, about the mean of all."""
+  """Fisher's intraclass correlation: the mean product of two values of a row, measured from the mean of all."""
   mean, k = x.mean(), x.shape[1]
   products = [(row[i] - mean) * (row[j] - mean) for row in x for i, j in itertools.permutations(range(k), 2)]
   return np.mean(products) / np.mean((x - mean) ** 2)

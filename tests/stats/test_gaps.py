@@ -97,7 +97,7 @@ def test_ecdf_counts_what_is_at_most_each_point():
   np.testing.assert_allclose(stats.ecdf(rows[2], at), expected[2], rtol=1e-12)
   np.testing.assert_allclose(stats.reference_ecdf(rows, at), np.mean(expected, 0), rtol=1e-12)
   np.testing.assert_allclose(stats.ecdf(np.repeat(rows, 3, axis=1), at), expected, rtol=1e-12)
-  # Of one example, just before its gap, at it and after it.
+  # One example: just before its gap, at the gap, and after it.
   np.testing.assert_array_equal(stats.ecdf([[2.0]], [np.nextafter(2, 1), 2, 3]), [[0, 1, 1]])
   assert np.isnan(stats.ecdf(np.zeros((2, 0)), at)).all()
   assert np.isnan(stats.reference_ecdf(np.zeros((0, 2)), at)).all()
@@ -157,7 +157,7 @@ def test_ece_equals_a_loop(lowest, bins):
     expected.append(total)
   np.testing.assert_allclose(stats.gap_ece(rows, labels, bins, lowest), expected, rtol=1e-9)
   np.testing.assert_allclose(stats.gap_ece(rows[1], labels, bins, lowest), expected[1], rtol=1e-9)
-  # The other class called 1.
+  # Class 0 called 1, and class 1 called 0.
   relabelled = stats.gap_ece(-rows[:, 1:], 1 - labels[1:], bins, lowest)
   np.testing.assert_allclose(relabelled, stats.gap_ece(rows[:, 1:], labels[1:], bins, lowest), rtol=1e-9)
 
@@ -252,7 +252,7 @@ def test_trimming_level_defaults():
 
 
 def by_bisection(low, high, t, alphas, threshold):
-  """The least accepted level of each row, since the distance never rises with it."""
+  """The least accepted level of each row. Bisection is right because the distance never rises with the level."""
   first, last = np.zeros(len(low), int), np.full(len(low), len(alphas))
   for _ in range(len(alphas).bit_length()):
     middle = (first + last) // 2
@@ -264,7 +264,7 @@ def by_bisection(low, high, t, alphas, threshold):
 
 
 def some_steps(rng, fine):
-  """A reference at the steps of some candidates' eCDFs, with ties and with gaps that have no weight."""
+  """A reference eCDF at the steps of some candidates' eCDFs. Steps may tie, and some gaps have no weight."""
   n, rows = int(rng.integers(1, 40)), int(rng.integers(1, 6))
   scale = int(rng.integers(100, 10_000)) if fine else int(rng.integers(1, 30))
   at = np.sort(rng.integers(0, scale + 1, (rows, 2 * n)), axis=1) / scale
@@ -280,7 +280,7 @@ def test_search_of_levels_equals_bisection():
   for trial in range(1000):
     low, high, t, scale = some_steps(rng, fine=trial % 2)
     alphas = np.arange(0, 0.995, rng.choice([0.005, 0.01, 0.07])) if trial % 3 else np.sort(rng.uniform(size=5))
-    # The last two meet distances exactly.
+    # The last two kinds of threshold can equal a distance exactly.
     threshold = rng.choice([rng.uniform(0, 0.6), rng.integers(1, 10) / (2 * scale), rng.integers(1, 20) / 40])
     given = _least_accepted(low, high, t, alphas, threshold)
     np.testing.assert_array_equal(given, by_bisection(low, high, t, alphas, threshold))

@@ -15,7 +15,7 @@ PREDICTIONS[2, 5] = -1
 
 
 def jackknife(statistic, *arrays):
-  """Over the runs of the first array, the others going along."""
+  """The jackknife standard error over the runs of the first array; the other arrays are passed on whole."""
   runs = len(arrays[0])
   left = np.array([statistic(np.delete(arrays[0], r, axis=0), *arrays[1:]) for r in range(runs)])
   return np.sqrt((runs - 1) / runs * ((left - left.mean()) ** 2).sum())
@@ -64,7 +64,7 @@ def test_intervals_by_the_jackknife_equal_loops(level):
   down, up = jackknife_ends(0, logs, level)
   expected = x.var(ddof=1) / (1 - down), x.var(ddof=1) * (1 + up + up**2 + up**3)
   np.testing.assert_allclose(stats.variance_interval(x, level=level), expected, rtol=1e-9)
-  # Neither where the runs lie nor their unit matters, and scaled they scale.
+  # A shift changes nothing; a factor of 3 multiplies the variance's interval by 9.
   np.testing.assert_allclose(stats.variance_interval(3 * x + 5, level=level), 9 * np.array(expected), rtol=1e-9)
   z = [np.arctanh(scipy.stats.pearsonr(a, b).statistic) for a, b in without]
   expected = np.tanh(jackknife_ends(np.arctanh(scipy.stats.pearsonr(x, y).statistic), z, level))
@@ -86,7 +86,7 @@ def test_ends_of_the_domains():
   for few in ([], [0.1], [0.1, 0.2], [0.1, 0.1, 0.1]):
     assert np.isnan(stats.variance_interval(few)).all()
     assert np.isnan(stats.correlation_interval(few, few)).all()
-  # One run that differs says how small the variance is not, and hardly how large.
+  # One run that differs bounds the variance from below, and hardly from above.
   low, high = stats.variance_interval([0.1, 0.1, 0.1, 0.1, 0.2])
   assert 0 < low < 0.002
   assert high > 1e6 * low
@@ -128,10 +128,10 @@ def test_runs_for_precision_is_where_the_standard_error_is_small_enough():
 
 
 def test_runs_for_precision_by_the_law_of_the_runs():
-  """Of normal runs 1 + 2 (z/p)², of exponential ones 1 + 8 (z/p)²: (κ - 1)(z/p)² in both."""
+  """Normal runs need 1 + 2 (z/p)², exponential ones 1 + 8 (z/p)²: in both cases 1 + (κ - 1)(z/p)²."""
   rng = np.random.default_rng(2)
   for draw, kurtosis in ((rng.standard_normal, 3), (rng.standard_exponential, 9)):
-    # The errors of a run are all on the first examples: nothing but their number counts for the test-set variance.
+    # Each run errs on the first examples: for the test-set variance only the number of errors matters.
     wrong = 100 + 20 * draw(20_000)
     errors = np.arange(400) < wrong[:, None].round()
     named = stats.runs_for_precision(errors, 0.1, "test_set_variance")
@@ -140,14 +140,14 @@ def test_runs_for_precision_by_the_law_of_the_runs():
 
 @pytest.mark.parametrize("law", ["normal", "absent", "skewed"])
 def test_intervals_cover(law):
-  """Fewer campaigns than in docs/statistics.md, whose table `experiments.benchmarks.coverage` makes."""
+  """With fewer campaigns than the table in docs/statistics.md, which `experiments.benchmarks.coverage` makes."""
   from experiments.benchmarks import coverage
 
   rng = np.random.default_rng(1)
   found = coverage.coverage(*coverage.simulated(law, 100, rng), number=150, rng=rng)
   too_few = {"... were runs normal: chi-square"} if law == "skewed" else set()
   for name, covered in found.items():
-    # 95 % of 150, or of the 37 that are resampled, less three standard errors.
+    # 95 % less three standard errors, for 150 campaigns, or for the 37 that are resampled.
     least = 0.84 if name == coverage.GAIN else 0.89
     assert (covered > least) != (name in too_few), name
 

@@ -24,7 +24,7 @@ def campaign(runs=7, n=11, seed=0):
 
 
 def slow(predictions, labels, rows, columns):
-  """All statistics of one resample, drawn copies of a run or an example never making a pair with each other."""
+  """All statistics of one resample. Copies of the same run or example are never paired with each other."""
   p, y = predictions[rows][:, columns], labels[columns]
   runs, n = p.shape
   errors = (p != y).astype(float)
@@ -60,7 +60,7 @@ def slow(predictions, labels, rows, columns):
 
 @pytest.mark.parametrize("over", ["runs", "examples", "both"])
 def test_every_statistic_of_every_resample(over, monkeypatch):
-  """Blocks of two examples, so that sums over blocks are among what is tested."""
+  """With blocks of two examples, so that sums over blocks are tested too."""
   monkeypatch.setattr(resampling, "_AT_ONCE", 100)
   predictions, labels = campaign()
   runs, n = predictions.shape
@@ -104,7 +104,7 @@ def test_estimates_are_unbiased_in_resamples():
 
 
 def test_order_does_not_matter_beyond_the_draw():
-  """Relabelling classes changes nothing but ties; neither does the type of the predictions."""
+  """Relabelling classes changes only ties; the dtype of the predictions changes nothing."""
   predictions, labels = campaign()
   as_bytes = stats.bootstrap(predictions.astype(np.int8), labels.astype(np.int8), K, key=KEY, replicates=20)
   on_device = stats.bootstrap(jax.numpy.asarray(predictions), labels, K, key=KEY, replicates=20)

@@ -38,7 +38,7 @@ def test_poisson_binomial_equals_enumeration():
 
 
 def test_theorem_3_over_all_test_sets_of_a_calibrated_law():
-  """Four networks of two classes; of the examples on which a share q of them says 1, a share q has label 1."""
+  """Four networks, two classes. Among the examples that a share q of the networks calls 1, a share q has label 1."""
   one_of_four, two_of_four = [1, 0, 0, 0], [1, 0, 1, 0]
   predictions = np.array([one_of_four] * 4 + [two_of_four] * 2).T
   labels = np.array([1, 0, 0, 0, 1, 0])
@@ -77,7 +77,7 @@ def test_variance_fit_of_another_unit():
   fit, other = stats.variance_fit(OBSERVED, PREDICTED), stats.variance_fit(1e4 * OBSERVED, 1e4 * PREDICTED)
   np.testing.assert_allclose(other[:4], fit[:4], rtol=1e-12)
   assert other.mean_squared_error == pytest.approx(1e8 * fit.mean_squared_error)
-  # Pearson's does not see a wrong scale.
+  # Pearson's correlation does not see a wrong scale.
   half = stats.variance_fit(OBSERVED, PREDICTED / 2)
   assert half.r_squared == pytest.approx(fit.r_squared)
   assert half.identity_r_squared != pytest.approx(fit.identity_r_squared)

@@ -105,7 +105,7 @@ POPULATION = np.repeat([r for r, _ in LAW], [5, 3, 2], axis=0)
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_theorems_1_and_2_and_lemma_2_over_all_test_sets(n):
-  """Of the law itself, whose ten equally likely networks are all there: the plug-in has no runs to correct for."""
+  """On the law itself: all its ten equally likely networks are there, so no correction for few runs applies."""
   error = POPULATION.mean(1)
   sets = [POPULATION[:, list(S)] for S in itertools.product(range(5), repeat=n)]
   test_set = np.mean([stats.test_set_variance(s) for s in sets]) * 9 / 10
@@ -134,7 +134,7 @@ def test_unbiased_over_simulated_campaigns(runs):
   for name, expected in truth.items():
     estimates = np.asarray(jax.jit(jax.vmap(getattr(stats, name)))(errors), np.float64)
     assert abs(estimates.mean() - expected) < 3 * estimates.std() / campaigns**0.5, name
-    # The test tells a neighbouring definition apart: one with a bias of independent/R.
+    # The test is sharp enough to fail for a definition with a bias of independent/R.
     assert 3 * estimates.std() / campaigns**0.5 < independent / runs, name
 
 
@@ -187,7 +187,7 @@ def test_p_values_at_few_runs():
 
 
 def gain_over_all_orders(here, there, top):
-  """The mean gain over every order of the runs, with ties cut by order."""
+  """The mean gain over every order of the runs; ties at the cut are broken by the order."""
   orders = list(itertools.permutations(range(len(here))))
   best = [np.mean([there[h] for h in sorted(order, key=lambda h: here[h])[:top]]) for order in orders]
   return np.mean(there) - np.mean(best)
@@ -211,7 +211,7 @@ def test_top_fraction_counts_runs_as_decimals_do():
   errors = np.zeros((100, 4), bool)
   errors[28, :2] = True
   errors[29:] = True
-  # ⌊0.29 · 100⌋ in floating point is 28, without run 28 and its one odd error of two.
+  # In floating point ⌊0.29 · 100⌋ is 28, which would leave out run 28 and its error rate of 1/2 on odd examples.
   assert stats.top_fraction_gain(errors, 0.29).even_to_odd == pytest.approx(0.715 - 0.5 / 29)
 
 

@@ -1,4 +1,4 @@
-"""Many runs: what is left to train, on which devices and how wide, checkpoints, several processes, hosts and Ray.
+"""Campaigns: which runs are left to train, devices and lane widths, checkpoints, several processes, hosts and Ray.
 
-May import everything but `reports`.
+May import every package except `reports`.
 """

@@ -1,4 +1,4 @@
-"""Measures how fast each lowering and lane width trains a recipe, here or on a target, and chooses for campaigns."""
+"""Measures, or estimates for a target, how fast each lowering and lane width trains a recipe; chooses for campaigns."""
 
 import functools
 import importlib.metadata
@@ -30,21 +30,21 @@ REPETITIONS = 5
 SECONDS = 2.0
 # How many of the best estimates are timed.
 MEASURED = 3
-# Products in a step of all lanes that fill any accelerator: wider lanes would only take memory.
+# A step of all lanes with this many floating-point operations fills any accelerator. More lanes would only take memory.
 FILLING = 1e12
 
 
 class Speed(NamedTuple):
-  """Seconds a model-step, all devices together, and seconds of compilation (few if the program was cached)."""
+  """Seconds per model-step, all devices together, and seconds of compilation (few if the program was cached)."""
 
   seconds: float
   compile_seconds: float
   memory_bytes: float | None = None  # on each device
-  processor_seconds: float | None = None  # a model-step, of all threads together
+  processor_seconds: float | None = None  # CPU time per model-step, of all threads together
 
 
 def stages(start: Any, advance: Any, finish: Any, rounds: int, how: Choice) -> lanes.Stages:
-  """The three functions of a task as lanes run them."""
+  """The three functions of a task as `lanes.Stages`, with the lowering of `how`."""
   start, advance, finish = (lanes.lowering(how.lowering)(part) for part in (start, advance, finish))
   return lanes.Stages(start, advance, finish, rounds)
 
@@ -55,7 +55,7 @@ def measure(task: Task, how: Choice) -> Speed | None:
   runs = trial.lanes(trial.bound(Runs.independent(how.width * len(devices))))
   rounds = min(1, trial.rounds)
 
-  # Defined here, because JAX does not trace one function again under another lowering.
+  # Each call defines a new function, because JAX does not trace the same function again under another lowering.
   def one_run(data, run):
     return trial.finish(data, run, trial.advance(data, run, trial.start(data, run), 0, rounds))
 
@@ -81,7 +81,7 @@ def measure(task: Task, how: Choice) -> Speed | None:
 
 
 def _conditions(task: Task) -> dict[str, object]:
-  """What a measurement holds for."""
+  """The conditions of a measurement: where any of them differs, it does not count."""
   devices = lanes.devices()
   return {
     "device_kind": devices[0].device_kind,
@@ -93,11 +93,11 @@ def _conditions(task: Task) -> dict[str, object]:
 
 
 def asking(task: Task, run: Run, *, target: str | None = None) -> Callable[[Choice], Estimate]:
-  """Makes the function that asks the compiler what a way to run lanes needs, and how long a model-step takes.
+  """Makes a function that asks the compiler how much memory a choice needs, and how long a model-step takes.
 
   Args:
-    task: what is trained; its data, or what they look like.
-    run: a runs table of any length, for what its rows look like.
+    task: what is trained; its data may be arrays or their shapes.
+    run: a runs table of any length; only the shapes of its rows matter.
     target: one of `lanes.TARGETS`; None for the devices that are here.
   """
   devices = [] if target else lanes.devices()
@@ -120,7 +120,7 @@ def choose(
   task: Task, *, model_steps: int, most: int, lowering: str | None = None, width: int | None = None,
   ask: Callable[[Choice], Estimate] | None = None, platform: str | None = None, shown: bool = True,
 ) -> Choice:  # fmt: skip
-  """Chooses the lowering and the lane width to train with: the fastest of those that were measured, or now are.
+  """Chooses the lowering and the lane width to train with: the fastest of those measured, earlier or now.
 
   It measures only as long as that pays. If the compiler is asked first, what does not fit in memory is left out, and
   the best estimates are measured.
@@ -128,11 +128,11 @@ def choose(
   Args:
     task: what is to be trained.
     model_steps: training steps of the campaign, over all its runs.
-    most: the widest lanes that it has runs for.
-    lowering: given, only the width is chosen.
-    width: given, only the lowering is chosen.
-    ask: what the compiler says of a choice, see `asking`; None not to ask.
-    platform: of the devices, where they are not those here.
+    most: the largest lane width that the campaign has runs for.
+    lowering: if given, only the width is chosen.
+    width: if given, only the lowering is chosen.
+    ask: gives the compiler's estimate of a choice, see `asking`; None not to ask.
+    platform: the platform of the devices; None for those that are here.
     shown: whether to say on stderr what was chosen.
   """
   platform = platform or lanes.devices()[0].platform
@@ -158,7 +158,7 @@ def choose(
         status.update(f"compiling {how.lowering}, lane width {how.width}")
         return ask(how)
 
-      # The fastest that is known need only fit.
+      # The fastest of the earlier timings is asked about too: it needs no measurement, but it has to fit.
       fastest = sorted((how for how in known if known[how]), key=lambda how: known[how] or 0.0)[:1]
       said = lanes.asked([*fastest, *wanted], estimated, model_steps, narrow=width is None)
       if not (fits := lanes.ranked(said)):
@@ -186,23 +186,23 @@ def _too_large(task: Task, lowering: str | None, width: int | None, said: Iterab
 def bench(
   recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = (), *, target: str | None = None
 ) -> list[dict]:  # fmt: skip
-  """Says how fast lanes train a recipe, for each lowering and lane width, prints a table, and keeps it for campaigns.
+  """Says how fast lanes train a recipe for each lowering and lane width. Prints a table; keeps timings for campaigns.
 
   On the devices that are here, training steps on random images are timed. For a target, which need not be here, and
-  before timing on an accelerator, the compiler is asked: what it says is an estimate.
+  before timing on an accelerator, the compiler gives an estimate.
 
   Args:
-    recipe: whose training step it is.
-    widths: lane widths; those that campaigns try, if none.
-    lowerings: all, if none; for a target those that campaigns try.
+    recipe: the recipe to train.
+    widths: lane widths; if empty, those that campaigns try.
+    lowerings: lowerings; if empty, all of them, or for a target those that campaigns try.
     target: one of `lanes.TARGETS`; None for the devices that are here.
 
   Returns:
-    A dict for each lowering and width; None is what is not known. `lowering`, `width`; `fits`, `memory_bytes` on each
-    device; `estimate_us`, `traffic_us`, `roofline_us` of a model-step: what the compiler expects, what the bytes take,
-    and what the products of the network take at the device's roofs; `launches`: operations of a step of all lanes;
-    `model_steps_per_second` (the median of repetitions, all devices together), `compile_seconds`; whether it is
-    `chosen`: by campaigns, or for a target as the best estimate.
+    A dict for each lowering and width, with None for what is not known. `lowering`, `width`; `fits`, `memory_bytes` on
+    each device; `estimate_us`, `traffic_us`, `roofline_us`: the time of a model-step by the compiler's estimate, and
+    the times that its bytes and the network's products take at the device's peak; `launches`: operations in a step of
+    all lanes; `model_steps_per_second` (the median of repetitions, all devices together), `compile_seconds`; `chosen`:
+    whether campaigns take it, or for a target, whether its estimate is the best.
 
   Raises:
     Mistake: there is no such target, or its compiler is not installed.
@@ -222,7 +222,7 @@ def bench(
   task = without_data(recipe)
   runs = Runs.independent(1)
   runs.check(recipe, len(task.data[0]), task.num_classes)
-  check_size(recipe, task.data[0], math.inf)  # what does not fit in memory is a row
+  check_size(recipe, task.data[0], math.inf)  # no limit here: what does not fit in memory is a row of the table
   wanted = tried = choice.candidates(platform, most=filling(task, platform))
   if lowerings or widths or not target:
     pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
@@ -273,11 +273,11 @@ def bench(
 def product_flops(recipe: Recipe, data: DeviceExamples) -> int:
   """Floating-point operations of a training step of one network: those of its convolutions and matrix products.
 
-  A layer's forward pass takes 2 · |output| · |kernel| / features; its kernel gradient and its input gradient as many
-  each, except that the first layer needs no input gradient. Padding counts as if it were multiplied.
+  A layer's forward pass takes 2 · |output| · |kernel| / features. Its kernel gradient and its input gradient take as
+  many each, except that the first layer needs no input gradient. Products with padding count, too.
   """
   model = network(recipe, data.num_classes)
-  # Traced for a GPU, because elsewhere other operations stand for some of the convolutions.
+  # Traced for a GPU, because on other platforms some convolutions are replaced by other operations.
   with lanes.compiling_for("gpu"):
     variables = jax.eval_shape(model.init, jax.random.key(0), batch_like(data, 1))
     forward = jax.make_jaxpr(lambda *given: model.apply(*given))(variables, batch_like(data, recipe.batch_size))
@@ -286,7 +286,7 @@ def product_flops(recipe: Recipe, data: DeviceExamples) -> int:
 
 
 def products(jaxpr: Any) -> Iterator[int]:
-  """The operations of each convolution and matrix product of a program, in their order."""
+  """The floating-point operations of each convolution and matrix product in a program, in order."""
   for equation in jaxpr.eqns:
     shapes = [v.aval.shape for v in (*equation.invars, *equation.outvars) if hasattr(v.aval, "shape")]
     if equation.primitive.name == "conv_general_dilated":
@@ -303,7 +303,7 @@ def products(jaxpr: Any) -> Iterator[int]:
 
 
 def filling(task: Task, platform: str) -> int:
-  """The lane width at which a device is full; a CPU needs no limit."""
+  """The lane width that fills a device. On a CPU, and for a task without a recipe, there is no limit: `MOST_RUNS`."""
   if platform == "cpu" or not isinstance(task, Supervised):
     return MOST_RUNS
   return math.ceil(FILLING / max(1, product_flops(task.recipe, task.data[0])))
@@ -322,7 +322,7 @@ def _size(bytes: float) -> str:
 
 
 def _table(rows: list[dict], title: str, caption: str) -> Table:
-  """The rows as a table, without the columns of which nothing is known."""
+  """The rows as a table, without the columns that have no value in any row."""
   best = max((row["model_steps_per_second"] or 0.0 for row in rows), default=0.0)
   columns = [
     ("memory", "memory_bytes", _size),

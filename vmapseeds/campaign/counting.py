@@ -1,4 +1,4 @@
-"""Counts the runs of a seed batch on the devices, before anything is fetched."""
+"""Tallies the runs of a seed batch on the devices, before outputs are fetched."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from vmapseeds.stats import tallies
 from vmapseeds.store.results import Results
 from vmapseeds.training.task import Task
 
-STORED = ("votes", "joint_errors")  # of a `stats.Tallies`; what each run has is stored with the run
+STORED = ("votes", "joint_errors")  # the parts of a `stats.Tallies` stored per block; others are stored per run
 
 
 class Counting:
@@ -21,18 +21,18 @@ class Counting:
     results: the folder.
     task: what is trained.
     rows: the runs, in the order of their lanes.
-    width: lanes of a device.
+    width: the lane width.
   """
 
   def __init__(self, results: Results, task: Task, rows: Int[np.ndarray, " rows"], width: int):
     self.results, self.task, self.blocks = results, task, rows // results.block_runs
-    # Rounded up, as a place is a few bytes: then a smaller last batch needs no program of its own.
+    # Rounded up, so that a smaller last batch needs no program of its own. An unused place costs a few bytes.
     self.capacity = -(-len(rows) // (256 * len(lanes.devices())) * 256) + width
     self.test_sets = [name.removesuffix("/votes") for name in results.counts if name.endswith("/votes")]
     self.held: dict[tuple[int, str], tallies.DeviceTallies] = {}
 
   def add(self, numbers: Int[np.ndarray, " lanes"], outputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Adds the runs of a step that did not diverge; returns those of its outputs that are stored."""
+    """Adds the runs of a step that did not diverge to the tallies. Returns the outputs that the folder stores."""
     blocks = np.where(numbers < 0, -1, self.blocks[numbers])
     for block in np.unique(blocks[numbers >= 0]) if self.test_sets else ():
       counted = jax.device_put(blocks == block, outputs["diverged"].sharding) & ~outputs["diverged"]
@@ -47,7 +47,7 @@ class Counting:
     return tallies.zeros(labels, classes, capacity=self.capacity, pairs=pairs, devices=lanes.devices())
 
   def found(self) -> dict[int, dict[str, np.ndarray]]:
-    """What was counted, by block and by the names of the folder's arrays."""
+    """The tallies, by block and then by the names of the folder's arrays."""
     found: dict[int, dict[str, Any]] = {}
     for (block, test_set), held in self.held.items():
       counts = tallies.fetch(held).to_arrays()

@@ -1,8 +1,8 @@
 """Several hosts under one coordinator (`jax.distributed`): each trains blocks of the same folder on its own devices.
 
-No training step communicates; processes share the folder alone, and each takes blocks that no other has. A process that
-dies leaves its block to the others. Without the coordinator JAX ends every process, from within and not politely: so
-the training is a child of this process, which says what happened and how to go on.
+Training steps do not communicate. Processes share only the folder, and each takes blocks that no other has. If a
+process dies, the others train its block. If the coordinator dies, JAX aborts every process. So a child process does
+the training, and its parent says what happened and how to go on.
 """
 
 import contextlib
@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-from jax._src import distributed  # nothing public waits at a barrier without devices
+from jax._src import distributed  # JAX has no public barrier without devices
 
 from vmapseeds.mistakes import Failure, Mistake, at_least
 from vmapseeds.store.files import said
 
-GRACE = 1.0  # seconds in which the other processes disconnect
-CHILD = "VMAPSEEDS_PROCESS"  # set where this process is the one that trains
+GRACE = 1.0  # seconds that the other processes have to disconnect
+CHILD = "VMAPSEEDS_PROCESS"  # set in the child process, which trains
 
 
 class Host(NamedTuple):
-  """Who coordinates, how many processes there are, and which of them this is."""
+  """The coordinator's address, the number of processes, and the number of this one."""
 
   coordinator: str
   processes: int
@@ -33,7 +33,7 @@ class Host(NamedTuple):
 
 
 def checked(coordinator: str | None, processes: int | None, process: int | None) -> Host | None:
-  """These as a `Host`, None where none is given. `Mistake` where they make no host."""
+  """These options as a `Host`, None if none is given. Raises `Mistake` if some are missing or invalid."""
   if coordinator is None or processes is None or process is None:
     if coordinator is processes is process is None:
       return None
@@ -47,10 +47,10 @@ def checked(coordinator: str | None, processes: int | None, process: int | None)
 
 
 def train_as_child(argv: Sequence[str], coordinator: str) -> None:
-  """Runs the same command in a process of its own and exits as it does, or with 1 when JAX ended it.
+  """Runs the same command in a child process, and exits with its status.
 
   Raises:
-    Failure: JAX, or somebody, ended it.
+    Failure: a signal ended the child, from JAX or from somebody else.
   """
   command = [sys.executable, "-m", "vmapseeds.cli", *argv]
   try:
@@ -64,17 +64,17 @@ def train_as_child(argv: Sequence[str], coordinator: str) -> None:
 
 
 def is_child() -> bool:
-  """Whether this process trains, rather than waits for the one that does."""
+  """Whether this process is the child that trains, not the parent that waits for it."""
   return CHILD in os.environ
 
 
 def join(host: Host) -> None:
-  """Connects to the coordinator, which process 0 is, and waits for all processes.
+  """Connects to the coordinator, which is process 0, and waits for all processes.
 
   Raises:
-    Failure: they do not come together.
+    Failure: this process cannot join the others.
   """
-  # Processes go on when another one dies: its blocks are theirs then.
+  # Processes shall go on when another one dies, and train its blocks.
   jax.config.update("jax_enable_recoverability", True)
   try:
     jax.distributed.initialize(*host, heartbeat_timeout_seconds=30)
@@ -86,9 +86,9 @@ def join(host: Host) -> None:
 def leave(host: Host) -> None:
   """Waits until every living process is done and disconnects, the coordinator last.
 
-  Processes that may die are not waited for by JAX, and it ends those that disconnect when the coordinator is gone.
+  JAX does not wait for processes that are allowed to die, and it aborts those that disconnect after the coordinator.
   """
-  with contextlib.suppress(jax.errors.JaxRuntimeError):  # one that has died does not come
+  with contextlib.suppress(jax.errors.JaxRuntimeError):  # a process that has died never reaches the barrier
     client = distributed.global_state.client
     client and client.wait_at_barrier("all runs are done", 30_000)
   if host.process == 0:

@@ -1,4 +1,4 @@
-"""A campaign: a task and runs in, results out; block by block, so that it can stop, go on and be shared."""
+"""Trains a campaign's runs block by block, so that it can stop, go on, and be shared by several processes."""
 
 import dataclasses
 import functools
@@ -54,14 +54,14 @@ def train(
 
   Args:
     task: what to train: a recipe or a task, the name of a recipe, or an import string "package.module:attribute".
-    runs: the runs table, or how many independent runs; more than last time extend the results.
+    runs: the runs table, or how many independent runs; a longer table than last time extends the results.
     out: the results folder, made if absent. It must be given.
     **options: the fields of `vs.Options`: `seed_batch`, `lane_width`, `lowering`, `tallies`, `pairs`, `predictions`,
       `logits`, `keep_params`, `checkpoint_every`, `force_mixed`, `progress`.
 
   Raises:
-    Mistake: before any training, when something given does not fit; nothing is changed then. Or when the devices run
-      out of memory and nothing can be halved.
+    Mistake: an argument does not fit; nothing has been trained or changed then. Or the devices run out of memory, and
+      the lane width cannot be reduced.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
   if out is None:
@@ -85,7 +85,7 @@ class Begun(NamedTuple):
   runs: Runs
   how: lanes.Choice
   options: Options
-  seed_batch: int  # that of the options, or what was chosen
+  seed_batch: int  # from the options, else chosen
 
 
 def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, options: Options) -> Begun:
@@ -110,7 +110,10 @@ def begin(task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, o
 def entered(
   out: str | os.PathLike, task: Task, runs: Runs, options: Options, tallied: Mapping[str, np.ndarray] | None = None
 ) -> Begun:  # fmt: skip
-  """The campaign, its folder made, or found to be of this task and these runs and extended; `tallied` of a new one."""
+  """Makes the campaign's folder, or checks that it has this task and these runs, and extends it.
+
+  `tallied` has, for a new folder, the labels of the test sets that are tallied.
+  """
   while True:
     root = attributes(out) or {}
     if root.get("data_digest") == task.data_digest:
@@ -134,7 +137,7 @@ def chosen(task: Task, runs: Runs, options: Options, root: dict[str, Any]) -> la
   lowering, lane_width = options.lowering or kept.get("lowering"), options.lane_width or kept.get("lane_width")
   if lowering is None or lane_width is None:
     most = -(-min(len(runs), options.seed_batch or len(runs)) // len(lanes.devices()))
-    # On a CPU programs fit, and only those that are measured need be compiled.
+    # On a CPU programs fit in memory, so that only those that are measured need be compiled.
     cpu = lanes.devices()[0].platform == "cpu"
     ask = None if cpu else benchmark.asking(task, task.lanes(runs[slice(0, 1)]))
     return benchmark.choose(
@@ -145,7 +148,7 @@ def chosen(task: Task, runs: Runs, options: Options, root: dict[str, Any]) -> la
 
 
 def provenance(task: Task, how: lanes.Choice) -> dict[str, Any]:
-  """All that results depend on, as the folder, records and checkpoints have it."""
+  """All that results depend on, as the folder, its records and checkpoints store it."""
   return {
     "recipe": task.described(), "device_kind": lanes.devices()[0].device_kind, "lane_width": how.width,
     "lowering": how.lowering, **task.conditions(), "versions": versions(),
@@ -158,14 +161,14 @@ def work(
 ) -> xr.Dataset:  # fmt: skip
   """Trains what is left of a results folder, or of some of its blocks, and returns what `open_results` does.
 
-  All it needs is in the folder. It may be started many times, at once and on several machines: blocks that others are
-  training are left to them.
+  All it needs is in the folder. It may be started many times, at once and on several machines. It leaves blocks that
+  other processes are training to them.
 
   Args:
     out: a results folder that `train` made.
-    blocks: (first, one past the last) of the blocks to train, either None for the end there is; None for all.
-    dataset: where the data are, when they are no longer where they were; their digest must be the same.
-    **options: of `vs.Options` these: `seed_batch`, `checkpoint_every`, `force_mixed`, `progress`.
+    blocks: (first, one past the last) block to train, None in either place for the folder's own; None for all blocks.
+    dataset: where the data are, if they have moved; their digest must be the same.
+    **options: these fields of `vs.Options`: `seed_batch`, `checkpoint_every`, `force_mixed`, `progress`.
 
   Raises:
     Mistake: as `train`; or there are no such blocks.
@@ -200,7 +203,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
 
   Args:
     begun: the campaign.
-    blocks: which; None for those of its runs.
+    blocks: which blocks; None for all that its runs are in.
     wait: whether to go on until the blocks that other processes train are done.
 
   Returns:
@@ -237,7 +240,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
       looked = time.perf_counter()
       done = results.done[: len(runs)]
       bar.done = int(done.sum())
-      # Reading the records of a store takes a while, and each is a request.
+      # Reading the records takes a while in an object store, where each is a request.
       pause = max(POLL, 10 * (time.perf_counter() - looked))
   checkpoints.clear(results)
   return []
@@ -246,7 +249,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
 def train_batch(
   begun: Begun, shared: Any, batch: Int[np.ndarray, " rows"], claims: Claims, bar: Progress
 ) -> lanes.Choice:  # fmt: skip
-  """Trains some runs together, writes those whose blocks are still ours, and returns how lanes run from then on."""
+  """Trains some runs together and writes those whose blocks are still ours. Returns the choice to go on with."""
   results, task, runs, how, options, _ = begun
   how, table = agreed(results, how, options), task.lanes(runs[batch])
   keeper = None
@@ -275,7 +278,7 @@ def trained(
   results: Results, task: Task, shared: Any, batch: Int[np.ndarray, " rows"], table: Run, how: lanes.Choice,
   keeper: checkpoints.Checkpoints | None, bar: Progress,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[int, dict[str, np.ndarray]]]:  # fmt: skip
-  """Trains some runs together. Returns their outputs, what their record says, and what is counted in each block."""
+  """Trains some runs together. Returns their outputs, what their record says, and the tallies of each block."""
   counting = Counting(results, task, batch, how.width)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
@@ -293,14 +296,14 @@ def trained(
 
 
 def finite(shown: np.ndarray | None, diverged: np.ndarray | None) -> Float[np.ndarray, " rows"]:
-  """What the progress line shows of runs, without those that diverged."""
+  """The values that the progress line shows, without those of runs that diverged."""
   if shown is None:
     return np.array([])
   return shown if diverged is None else shown[~diverged]
 
 
 def shown_of(results: Results, shown: str, rows: Int[np.ndarray, " rows"]) -> Float[np.ndarray, " rows"]:
-  """What the progress line shows of runs that are done."""
+  """The values of finished runs that the progress line shows, read from the folder."""
   names = [name for name in (shown, "diverged") if name in results.outputs]
   with readable(results.path):
     read = {name: results.array(name).oindex[rows] for name in names}
@@ -308,7 +311,7 @@ def shown_of(results: Results, shown: str, rows: Int[np.ndarray, " rows"]) -> Fl
 
 
 def on_devices(task: Task) -> Any:
-  """The task's data on every device. `Mistake` where they do not fit there."""
+  """The task's data on every device. Raises `Mistake` if they do not fit in memory."""
   try:
     return lanes.replicate(task.data, lanes.devices())
   except jax.errors.JaxRuntimeError as error:
@@ -319,7 +322,7 @@ def on_devices(task: Task) -> Any:
 
 
 def agreed(results: Results, how: lanes.Choice, options: Options) -> lanes.Choice:
-  """The folder's lane width and lowering, which another process may have changed while no run was done."""
+  """The lowering and lane width to use: the folder's, which another process may have changed while no run was done."""
   root = attributes(results.path) or {}
   theirs = lanes.Choice(*(root.get(name, MIXED) for name in ("lowering", "lane_width")))
   if options.force_mixed or MIXED in theirs or theirs == how:
@@ -359,7 +362,7 @@ def writing(out: Folder) -> Iterator[None]:
 
 
 def spread_task(task: Task, how: lanes.Choice) -> Any:
-  """The task over lanes: compiled once a process, whatever the runs' values."""
+  """The task, spread over lanes. A process compiles it only once, whatever the values of the runs."""
   return spread_run(task.start, task.advance, task.finish, task.rounds, how)
 
 
@@ -371,7 +374,7 @@ def spread_run(start: Any, advance: Any, finish: Any, rounds: int, how: lanes.Ch
 
 
 def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, options: Options) -> int:
-  """How many runs' outputs fit comfortably in the host's memory: whole steps of all lanes, at most 256 but one step."""
+  """How many runs' outputs fit easily in the host's memory: whole steps of all lanes, at most 256 runs or one step."""
   step = how.width * len(lanes.devices())
   a_run = task.bytes_of_a_run(runs)
   if options.checkpoint_every:
@@ -383,7 +386,7 @@ def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, options: Optio
 
 
 def narrower(lane_width: int, error: Exception, results: Results, options: Options) -> int:
-  """A narrower lane width after the devices ran out of memory. `Mistake` where that does not help."""
+  """A narrower lane width after the devices ran out of memory. Raises `Mistake` if the width cannot be changed."""
   if not is_out_of_memory(error):
     raise error
   said = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")

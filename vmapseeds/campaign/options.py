@@ -1,6 +1,6 @@
-"""How a campaign is trained, on which its results depend by rounding at most, and what is kept of each run.
+"""The options of a campaign: how it is trained, which changes results by rounding at most, and what is kept of a run.
 
-The command line has a flag for each field, whose help is its text below.
+The command line has a flag for each field. Its help is the field's text below.
 """
 
 import dataclasses
@@ -12,16 +12,17 @@ from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
 
 
 def hint(metavar: str, default: str) -> Any:
-  """What help shows of a flag's value, and of what holds without the flag."""
+  """What the help of a flag shows: a name for its value, and the default."""
   return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkOptions:
-  """Options that change nothing of a folder that is there; `vs.work` takes them too.
+  """Options that change nothing in an existing folder; `vs.work` takes them too.
 
   Args:
-    seed_batch: runs that are trained and written together, a block of a new folder; an interruption loses at most these
+    seed_batch: how many runs are trained and written together, and in a new folder form a block; an interruption loses
+      at most these
     checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task; an interruption loses at most
       these
     force_mixed: go on even where recipe, package versions, device kind, lane width, lowering or precision differ from
@@ -44,7 +45,7 @@ class WorkOptions:
 
   @classmethod
   def of(cls, **given: Any) -> Self:
-    """These options. `UnknownField` (a TypeError) for a name that is none."""
+    """Makes options from keyword arguments. Raises `UnknownField` (a TypeError) for an unknown name."""
     names = [field.name for field in dataclasses.fields(cls)]
     for name in given:
       one_of("option", name, names, UnknownField)
@@ -53,16 +54,16 @@ class WorkOptions:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options(WorkOptions):
-  """What `vs.train` and Ray take by these names.
+  """The options of `vs.train` and of the Ray engine.
 
   Args:
     lane_width: lanes that a device advances together, at most the seed batch; results depend on it by rounding, so a
-      folder keeps one; narrower where the devices' memory does not hold so many
+      folder keeps one; it is reduced if the devices' memory is too small
     lowering: how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding
     tallies: whether a new folder's votes and errors are counted on the devices, so that `vs.tally` and reports need not
-      read predictions; for classifiers whose runs differ in seeds alone
-    pairs: in a new folder, also count the joint errors of all pairs of examples: n² numbers a seed batch
-    predictions: all, or none: keep only tallies, accuracies and numbers of errors, a few bytes a run
+      read predictions; only for classifiers whose runs differ in nothing but seeds
+    pairs: in a new folder, also count the joint errors of all pairs of n examples: n² numbers per seed batch
+    predictions: all, or none to keep only tallies, accuracies and numbers of errors, a few bytes per run
     logits: keep logits beside predictions
     keep_params: keep the trained parameters and batch statistics of all runs, for vs.load_networks
 

@@ -1,4 +1,4 @@
-"""Recipes and tasks with their data, as they are named, and as folders describe them."""
+"""Finds recipes and tasks by name or by a folder's description, and loads their data."""
 
 import dataclasses
 import json
@@ -19,7 +19,7 @@ from vmapseeds.training.task import Task
 
 
 def found(task: Recipe | Task | str) -> Recipe | Task:
-  """The recipe or the task that is meant: itself, by a recipe's name, or by an import string."""
+  """The recipe or the task that is given: the object itself, a recipe's name, or an import string."""
   if isinstance(task, str) and task not in RECIPES:
     text = plugins().get(task, task)
     if objects.is_import(text) and isinstance(made := objects.imported(text), Task):
@@ -30,7 +30,7 @@ def found(task: Recipe | Task | str) -> Recipe | Task:
 def prepared(
   task: Recipe | Task, runs: Runs, *, logits: bool = False, keep_params: bool = False, predictions: str = "all"
 ) -> Task:
-  """The task, its data loaded. `Mistake` where recipe, runs and data do not fit."""
+  """The task with its data loaded. Raises `Mistake` if recipe, runs and data do not fit together."""
   device, stored = lanes.start_jax()[0], predictions == "all"
   if isinstance(task, Recipe):
     base = StoredNetworks(task.start_from) if task.start_from else None
@@ -46,7 +46,7 @@ def prepared_again(
   out: str | os.PathLike, root: dict[str, Any], recipe: str, runs: Runs, dataset: str | os.PathLike | None, *,
   precision: str | None = None, **kept: Any,
 ) -> Task:  # fmt: skip
-  """The task of a folder's campaign, its data read from `dataset` if given. `Mistake` where they are other data."""
+  """The task of a folder's campaign, its data read from `dataset` if given. Raises `Mistake` if the data differ."""
   asked = from_description(recipe, root.get("origin", ""), out)
   if isinstance(asked, Recipe):
     changed = {"precision": precision, "dataset": dataset}
@@ -64,12 +64,12 @@ def prepared_again(
 
 
 def from_description(text: str, origin: str, out: str | os.PathLike = "") -> Recipe | Task:
-  """The recipe or the task that a folder describes. `Mistake` where its name leads to nothing, or to another one.
+  """The recipe or the task that a folder describes. Raises `Mistake` if its import string finds none or another one.
 
   Args:
-    text: what `described` gave.
-    origin: the import string that led to it, if any.
-    out: the folder, for what is said.
+    text: the description that `Task.described` returned.
+    origin: the import string that it was found by, if any.
+    out: the folder, for error messages.
   """
   first = objects.imported(origin) if origin else None
   if "start" not in json.loads(text):
@@ -86,7 +86,7 @@ def from_description(text: str, origin: str, out: str | os.PathLike = "") -> Rec
 
 
 def lying_elsewhere(task: Task, root: dict[str, Any]) -> Task:
-  """The task with the folder's names for its data and stored networks, which are the same."""
+  """The task with the folder's paths to the data and stored networks, which have the same contents."""
   if not isinstance(task, Supervised):
     return task
   theirs = json.loads(root["recipe"])

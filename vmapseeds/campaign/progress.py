@@ -1,4 +1,4 @@
-"""How far a campaign is: a live line on a terminal, else a line now and then."""
+"""Shows how far a campaign is: by a live line on a terminal, else by a printed line now and then."""
 
 import math
 import sys
@@ -15,12 +15,12 @@ INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
 
 class Progress:
-  """Runs done, runs a second, mean and standard deviation of accuracy so far, time left; a context manager.
+  """Runs done, runs per second, mean and standard deviation of accuracy so far, time left; a context manager.
 
   Args:
     total: how many runs there will be.
-    accuracies: of the runs that are done and did not diverge.
-    done: how many are done; set anew where other processes train some, whose accuracies are not known here.
+    accuracies: those of the runs that are done and did not diverge.
+    done: how many are done; the caller updates it when other processes train some, whose accuracies are not shown.
     shown: whether anything is said at all.
   """
 
@@ -47,13 +47,13 @@ class Progress:
       print(self.line(), file=sys.stderr)
 
   def add(self, accuracies: Float[np.ndarray, " runs"]) -> None:
-    """Takes in accuracies of more runs."""
+    """Adds the accuracies of more runs."""
     self.accuracies = np.append(self.accuracies, accuracies[np.isfinite(accuracies)])
 
   def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
-    """Shows that `runs` runs have trained for `epochs` epochs; `resumed` where they go on from there."""
+    """Shows that `runs` runs have trained for `epochs` epochs; `resumed` if they go on from a checkpoint there."""
     self.training = f"{runs} at epoch {epochs}"
-    if self.first is None:  # from here on runs come out faster than they are trained
+    if self.first is None:  # runs will come out in a burst, so that their speed must count from the beginning
       self.first, self.before = self.begun, 0
     if resumed and (self.live or self.plain):
       print(f"{runs} runs go on after epoch {epochs}", file=sys.stderr)
@@ -76,7 +76,7 @@ class Progress:
       print(self.line(), file=sys.stderr)
 
   def speed(self) -> float | None:
-    """Runs a second of this process, without the compilation before the first of them where that can be told apart."""
+    """Runs per second of this process, without the first compilation if that can be told apart; None at first."""
     if self.first is None:
       return None
     now = time.monotonic()
@@ -85,7 +85,7 @@ class Progress:
     return self.trained / max(now - self.begun, 1e-9)
 
   def line(self) -> str:
-    """All of it in one line."""
+    """The progress as one line of text."""
     parts = [f"{self.done}/{self.total} runs"]
     if self.training:
       parts.append(self.training)

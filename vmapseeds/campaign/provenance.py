@@ -12,7 +12,8 @@ PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
 
 
 def versions() -> dict[str, str]:
-  """Of Python and of the packages that results depend on; of JAX also whether it has 64 bits, which draw otherwise."""
+  """Versions of Python and of the packages that results depend on. JAX's says whether 64-bit types are on, which change
+  random draws."""
   installed = _installed()
   has_64_bits = jax.dtypes.result_type(float) == "float64"
   return installed | {"jax": installed["jax"] + " with x64" * has_64_bits}
@@ -25,10 +26,10 @@ def _installed() -> dict[str, str]:
 
 @functools.cache
 def commit() -> str | None:
-  """The git commit of this source, with -dirty after it where files were changed; None where it is no checkout."""
+  """The git commit of this source, with -dirty after it if files were changed; None if it is not a checkout."""
   git = ["git", "-C", str(Path(__file__).parent)]
   try:
-    # Installed into a folder of somebody's own repository, it is not a file of that.
+    # Fails if the package is installed inside a repository that does not track it.
     subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
     told = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     return subprocess.run(told, capture_output=True, check=True, text=True).stdout.strip() or None
@@ -49,5 +50,5 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 def compile_seconds() -> float:
-  """Seconds that this process has traced, lowered and compiled programs, or read compiled ones, up to now."""
+  """Seconds that this process has spent so far on tracing, lowering and compiling, or on reading compiled programs."""
   return _seconds

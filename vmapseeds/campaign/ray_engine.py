@@ -28,7 +28,7 @@ from vmapseeds.training.runs import Runs
 from vmapseeds.training.task import Task
 
 POLL = 1.0  # seconds between two looks at the folder
-TRIES = 3  # workers that may die of a block before it is given up
+TRIES = 3  # a block, or the beginning, is given up when this many workers have died of it
 
 
 class Worker:
@@ -37,7 +37,7 @@ class Worker:
   begun: loop.Begun | None = None
 
   def begin(self, task: str, origin: str, runs: Runs, out: str, options: Options) -> None:
-    """Makes the folder, or extends it, here, where the devices are."""
+    """Makes or extends the folder. The worker does this, because it has the devices."""
     self.begun = loop.begin(from_description(task, origin), runs, out, options)
 
   def work(self, out: str, block: int, options: Options) -> None:
@@ -52,15 +52,15 @@ def train(
   """`vs.train` by the workers of a Ray cluster: the one that RAY_ADDRESS names, else one on this machine.
 
   Args:
-    task: what to train; what it is made of must be found by name.
+    task: what to train; workers must be able to import its parts by name.
     runs: the runs table.
     out: the results folder, at a path that every node sees.
-    workers: how many actors; by default one an accelerator, or one a node of a cluster without accelerators.
+    workers: how many actors; by default one per accelerator, or one per node of a cluster without accelerators.
     **options: those of `vs.train`.
 
   Raises:
     Mistake: Ray is not installed, or as `vs.train`.
-    Failure: no worker is left, or a block made several workers die.
+    Failure: several workers died at the beginning, or of the same block.
   """
   if workers is not None:
     at_least("workers", workers, 1)
@@ -95,7 +95,7 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
   for _ in range(TRIES):
     if _lived(ray, idle[0].begin.remote(described, task.origin, runs, out, quiet)):
       break
-    # Its claim stays: it tells the next worker that the folder is half made, and that worker takes it over.
+    # The dead worker's claim stays. It tells the next worker, which takes it over, that the folder is half made.
     idle[0] = actor.remote()
     if progress:
       print(f"a worker died while it began {out}: another one does", file=sys.stderr)
@@ -159,7 +159,7 @@ def _left(results: Results, runs: int) -> list[int]:
 
 
 def _lived(ray: Any, future: Any) -> bool:
-  """Whether a worker did what it was asked to, or died; raises what it raised."""
+  """True if a worker did what it was asked to, False if it died. Raises what the worker raised."""
   try:
     ray.get(future)
   except ray.exceptions.RayTaskError as error:

@@ -1,4 +1,4 @@
-"""Runs that are trained once more, to see whether they come out the same."""
+"""Trains a stored run once more, to see whether its results come out the same."""
 
 import os
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from vmapseeds.store.layout import readable
 
 
 class Replay(NamedTuple):
-  """A run that was trained again: in how many examples of each test set its predictions differ from those stored.
+  """A run that was trained again. For each test set: its number of examples, and how many predictions differ.
 
-  Of a task that is no recipe's: in how many entries each array differs. Where predictions are
-  not kept, its two numbers of errors, on examples of even and of odd index, are `compared`.
+  For a task without a recipe: the entries of each stored array, and how many differ. If predictions were
+  not kept, `compared` is "half_errors": the numbers of errors on examples of even and of odd index.
   """
 
   run: int
@@ -34,7 +34,7 @@ class Replay(NamedTuple):
 def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None) -> Replay:
   """Trains one run of a results folder again, as it was trained, and compares the predictions. Nothing is written.
 
-  Of a task that is no recipe, everything stored is compared; without predictions, the numbers of errors.
+  For a task without a recipe all stored arrays are compared. If predictions were not kept, numbers of errors are.
 
   Args:
     out: a results folder that `train` made.
@@ -42,7 +42,7 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
     dataset: where the data are, as for `work`.
 
   Raises:
-    Mistake: there is no such run, it is not done, or its data are others now.
+    Mistake: there is no such run, it is not done, or its data have changed.
   """
   runs, results = description.campaign_of(out)
   if at_least("run", run, 0) >= len(runs):
@@ -57,7 +57,7 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {name: name for name in results.outputs}
   with readable(out):
     theirs = {name: results.array(path)[run] for name, path in names.items()}
-  # Not `auto`, which may mean another precision on the devices here.
+  # The recorded precision, because `auto` may mean another one on the devices here.
   kept = {"precision": write["precision"], "predictions": predictions}
   task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
   description.check_arrays(results, task, runs, {*names.values()})

@@ -37,7 +37,7 @@ def _mean_accuracy(wrong: Wrong) -> Estimate:
 
 
 def _nonnegative(statistic: str, *of_runs: Any) -> Estimate:
-  """Of a statistic whose standard error has its name and `_se`."""
+  """The estimate of a nonnegative statistic. Its standard error is the function of the same name with `_se`."""
   value, se = (getattr(stats, name)(*of_runs) for name in (statistic, f"{statistic}_se"))
   return value, nonnegative_interval(value, se, len(of_runs[0]))
 
@@ -47,7 +47,7 @@ def _top_quarter_gain(wrong: Wrong) -> Estimate:
   return stats.top_fraction_gain(wrong).mean, Interval(resampled.low, resampled.high)
 
 
-# Statistics whose interval is over runs, so that more of them narrow it.
+# Statistics whose interval is over runs, so that more runs narrow it.
 OF_ERRORS: dict[str, Callable[[Wrong], Estimate]] = {
   "mean_accuracy": _mean_accuracy,
   "sd_accuracy": lambda w: _root(stats.test_set_variance(w), stats.variance_interval(stats.error_rates(w))),
@@ -61,12 +61,12 @@ OF_PREDICTIONS: dict[str, Callable[[np.ndarray, np.ndarray, int], Estimate]] = {
   "expected_disagreement": lambda predictions, _, classes: _nonnegative("expected_disagreement", predictions, classes),
   "gde_gap": lambda *given: _nonnegative("gde_gap", *given),
 }
-GROWTH = 4  # at most so many times the runs at once: a first estimate from few runs may be far off
+GROWTH = 4  # the most that a stage multiplies the runs by: a first estimate from few runs may be far off
 
 
 @dataclasses.dataclass(frozen=True)
 class Until:
-  """How narrow the 95 % interval of a statistic shall be: half its width at most `reach`, or that part of the value.
+  """How narrow a statistic's 95 % interval shall be: half its width at most `reach`, times the value if `relative`.
 
   >>> Until.parse("distribution_variance rel 10%")
   Until(statistic='distribution_variance', relative=True, reach=0.1)
@@ -80,7 +80,7 @@ class Until:
 
   @classmethod
   def parse(cls, text: str) -> "Until":
-    """From "STATISTIC rel X%" or "STATISTIC abs X"; % divides by 100. `Mistake` for anything else."""
+    """Reads "STATISTIC rel X%" or "STATISTIC abs X"; % divides by 100. Raises `Mistake` for anything else."""
     found = re.fullmatch(r"(\w+) +(rel|abs) +([0-9.eE+-]+) *(%?)", text.strip())
     if not found:
       example = "'distribution_variance rel 10%'"
@@ -96,17 +96,17 @@ class Until:
     return cls(name, kind == "rel", reach)
 
   def reached(self, value: Any, interval: Interval) -> float:
-    """Half the interval's width as a multiple of what is wanted: narrow enough at 1; infinite where not defined."""
+    """Half the interval's width as a multiple of the half width wanted: 1 is narrow enough. Infinite if undefined."""
     wanted = self.reach * (abs(value) if self.relative else 1)
     reached = float(interval.high - interval.low) / 2 / wanted if wanted else math.inf
     return reached if math.isfinite(reached) else math.inf
 
 
 def estimate(results: xr.Dataset, statistic: str) -> Estimate:
-  """A statistic of the runs that did not diverge, and its 95 % interval over runs; NaN where it is not defined.
+  """A statistic of the runs that did not diverge, and its 95 % interval over runs; NaN if they are undefined.
 
   Raises:
-    Mistake: all runs diverged, or the statistic is of predictions and the runs' labels differ.
+    Mistake: all runs diverged, or the statistic needs predictions and the runs' labels differ.
   """
   wrong = errors(results)
   if not len(wrong):
@@ -125,25 +125,25 @@ def train(
   recipe: Recipe | Task, runs: Runs, out: str | os.PathLike, until: Until, *, first: int, progress: bool = True,
   trains: Callable[..., xr.Dataset] = loop.train, **how,
 ) -> xr.Dataset:  # fmt: skip
-  """`vs.train`, of as many of the runs as it takes until a statistic's interval is narrow enough.
+  """Trains as many of the runs with `vs.train` as it takes to make a statistic's interval narrow enough.
 
-  After each stage the number of runs is estimated anew, from an interval that narrows as 1/√R, and trained, four times
-  as many at most. Looking at an interval and going on until it is narrow makes it too narrow: where "sd_accuracy rel
-  10%" ended in simulation, the 95 % interval held the truth in 94 % for normal runs and in 89 % for real ones with a
+  After each stage the number of runs needed is estimated anew: an interval narrows as 1/√R. The next stage has at most
+  four times as many runs. Stopping when an interval is narrow makes it too narrow. In simulations of "sd_accuracy rel
+  10%", the last 95 % interval held the true value in 94 % of cases for normal runs, and in 89 % for real runs with a
   long tail.
 
-  Each stage looks at the first runs of the folder alone, as many as it wanted, so that processes which share the folder
-  agree on when to end, and the same call gives the same number again.
+  Each stage looks only at the first runs of the folder, as many as it asked for. So processes that share the folder
+  agree on when to stop, and the same call stops at the same number of runs again.
 
   Args:
     recipe: what to train.
     runs: the runs table; its length is the most that is trained.
     out: the results folder, made if absent.
-    until: what is wanted.
+    until: the statistic, and how narrow its interval shall be.
     first: how many runs to begin with.
     progress: whether to say on stderr how far it is.
-    trains: what trains, called as `vs.train` is.
-    how: as `vs.train` takes it.
+    trains: the function that trains, called like `vs.train`.
+    how: further options of `vs.train`.
 
   Raises:
     Mistake: as `vs.train`.

@@ -1,4 +1,4 @@
-"""Data sets as arrays: what is trained on, what is tested on, and which examples of it a run sees."""
+"""Data sets as arrays: training sets, test sets, and the choice of examples that a run is trained on."""
 
 from vmapseeds.data.examples import Dataset, Examples
 from vmapseeds.data.sources import load

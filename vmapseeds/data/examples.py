@@ -1,4 +1,4 @@
-"""A data set in memory, and the checks that every source of one shares."""
+"""A data set in memory, and the checks that all sources of data sets share."""
 
 import functools
 import hashlib
@@ -20,8 +20,8 @@ MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
 class Examples:
   """Inputs with their targets; the order is the source's and never changes."""
 
-  inputs: Shaped[np.ndarray, "n ..."]  # of images (n, height, width, channels)
-  targets: Shaped[np.ndarray, "n ..."]  # whole numbers are int32; of classes (n,)
+  inputs: Shaped[np.ndarray, "n ..."]  # images are (n, height, width, channels)
+  targets: Shaped[np.ndarray, "n ..."]  # whole numbers are int32; classes are (n,)
 
   def __len__(self) -> int:
     return len(self.targets)
@@ -29,7 +29,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset:
-  """A training set and one or more test sets of arrays, of inputs and targets of any shape.
+  """A training set and one or more test sets, as arrays. Inputs and targets may have any shape.
 
   >>> x, y = np.zeros((6, 8), np.float32), np.array([0, 1, 0, 1, 0, 1])
   >>> Dataset(train=(x[:4], y[:4]), test=(x[4:], y[4:])).num_classes
@@ -37,11 +37,11 @@ class Dataset:
 
   Args:
     train: (inputs, targets), arrays whose first axis is the example.
-    test: the test set of this name.
+    test: the test set that is called `test`.
     tests: test sets by their names.
     name: what results call it.
-    num_classes: how many classes the targets have; None where they are no classes. Given none, whole numbers (n,) are
-      classes, of which the training set has each.
+    num_classes: how many classes the targets have; None if they are not classes. By default whole numbers (n,) are
+      classes, and the training set must have examples of each.
 
   Raises:
     Mistake: arrays that do not fit together.
@@ -91,7 +91,7 @@ class Dataset:
     return fingerprint([(examples.inputs, examples.targets) for examples in (self.train, *self.tests.values())])
 
   def described(self) -> dict[str, str]:
-    """What a recipe's folder says of it: no name leads to arrays in memory."""
+    """How a recipe's folder describes the data set: by its digest, as no import string leads to arrays in memory."""
     return {"object": f"<{self.name}>", "source": self.digest}
 
   def chosen(self, test_sets: Sequence[str], classes: Sequence[int] | None = None) -> "Dataset":
@@ -108,7 +108,7 @@ class Dataset:
 
 
 def fingerprint(arrays: PyTree[np.ndarray]) -> str:
-  """What tells arrays from others, whatever holds them."""
+  """A digest of the bytes of all arrays, whatever pytree holds them."""
   digest = hashlib.blake2b(digest_size=8)
   for array in jax.tree.leaves(arrays):
     digest.update(np.ascontiguousarray(array).data)
@@ -116,7 +116,7 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
 
 
 def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
-  """Examples of arrays that fit together, in the precisions that JAX has."""
+  """The arrays as `Examples`, checked to fit together, with 64-bit dtypes narrowed to the 32 bits that JAX has."""
   if isinstance(given, Examples):
     return given
   try:
@@ -139,7 +139,7 @@ def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
 
 
 def wanted(test_sets: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
-  """Which of the `available` splits make `test_sets`: those, and `test` for its shifts. `Mistake` where none does."""
+  """The `available` splits that `test_sets` need: those named, and `test` for shifts. `Mistake` for unknown names."""
   available = tuple(available)
   if isinstance(test_sets, str) or not test_sets:
     raise Mistake(f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}")

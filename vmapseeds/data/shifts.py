@@ -1,17 +1,17 @@
-"""Shifted test sets: the images of a test set, changed alike every time.
+"""Shifted test sets: the images of a test set, changed in the same way every time.
 
-A shift is named in place of a test set: `blur`, or with its severity from 1 to 5, `blur-5`; without, the severity is 3.
-With pixels x from `low` to `high`, the least and the greatest value of the training set, an image becomes
+A shift's name may stand in place of a test set's: `blur`, or `blur-5` with a severity from 1 to 5. The default severity
+is 3. With pixels x from `low` to `high`, the least and the greatest value of the training set, an image becomes
 
 - `blur`: the convolution of x with a Gaussian of standard deviation 0.4, 0.6, 0.7, 0.8, 1 pixels, cut off at four
-  of these; pixels outside the image are those at its border.
+  standard deviations; pixels outside the image are those at its border.
 - `noise`: x + s (high - low) e, with e standard normal for each pixel and channel, s = 0.04, 0.06, 0.08, 0.09, 0.1.
 - `contrast`: m + c (x - m), with m the mean of the image's channel, c = 0.75, 0.5, 0.4, 0.3, 0.15.
 - `translation`: moved by 2, 3, 4, 5, 6 pixels along rows and as many along columns, each in a direction drawn for the
-  image; what comes in is `low`.
+  image; pixels from outside the image are `low`.
 - `inversion`: low + high - x. It has one severity.
 
-Values are clipped to [low, high], and of whole numbers rounded. Draws are from one fixed seed. The severities of blur,
+Values are clipped to [low, high], and rounded if they are integers. Draws use one fixed seed. The severities of blur,
 noise and contrast are those of CIFAR-10-C (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness,
 make_cifar_c.py), where values are truncated instead of rounded.
 """
@@ -62,7 +62,7 @@ STRENGTHS: dict[Callable[..., Values], tuple[float, ...]] = {
   contrast: (0.75, 0.5, 0.4, 0.3, 0.15),
   translation: (2, 3, 4, 5, 6),
 }
-SHIFTS: dict[str, Callable[..., Values]] = {"inversion": inversion}  # of (values, low, high), by the names of test sets
+SHIFTS: dict[str, Callable[..., Values]] = {"inversion": inversion}  # functions of (values, low, high)
 for shift, strengths in STRENGTHS.items():
   for severity, strength in enumerate(strengths, 1):
     SHIFTS[f"{shift.__name__}-{severity}"] = functools.partial(shift, strength)
@@ -71,7 +71,7 @@ NAMES = ("blur", "noise", "contrast", "translation", "inversion")  # without sev
 
 
 def shifted(images: Images, name: str, low: float, high: float) -> Images:
-  """Images after the shift `name`, one of `SHIFTS`; pixels go from `low` to `high`. `Mistake` where they are none."""
+  """Images after the shift `name` of `SHIFTS`; pixels go from `low` to `high`. `Mistake` if they are not images."""
   if images.ndim != 4:
     raise Mistake(f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)")
   values = SHIFTS[name](images.astype(np.float64), low, high).clip(low, high)

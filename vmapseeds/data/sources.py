@@ -36,7 +36,7 @@ def load(
   elif name.endswith(".npz"):
     dataset = load_npz(name, test_sets)
   else:
-    # tensorflow-datasets takes half a second to import, which users of the other sources need not wait for.
+    # Importing tensorflow-datasets takes half a second, which users of the other sources need not wait for.
     from vmapseeds.data.tfds_read import load_tfds
 
     dataset = load_tfds(name, test_sets)
@@ -49,8 +49,8 @@ def load_digits() -> Dataset:
   The images come writer after writer, so that an image's nearest neighbour is mostly by the same hand.
   Cutting the sequence once keeps the writers of the two sets apart (but for one at the cut). A random split,
   or every n-th image, would test on hands seen in training: the nearest neighbour in the training set then
-  has the wrong class for 2.0% of the test set (training on 5 of every 9 images), here for 3.8%. The classes
-  have 98 to 104 training and 76 to 83 test examples each.
+  has the wrong class for 2.0% of the test set (training on 5 of every 9 images). With this cut it is 3.8%.
+  The classes have 98 to 104 training and 76 to 83 test examples each.
 
   The digits are written in turn, 0 to 9, so even and odd examples would be of different classes: the test set is
   stored in a fixed random order, as CIFAR-10's is.
@@ -68,8 +68,8 @@ def load_digits() -> Dataset:
 def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   """An `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`, `y_<name>`.
 
-  They are as `Dataset` takes them. Images may lack an axis: (n, height, width) have one channel, (n, width) are one row
-  of one channel.
+  The arrays are as `Dataset` takes them. Images may lack axes: (n, height, width) have one channel, and (n, width) are
+  one row of one channel.
 
   Raises:
     Mistake: when the file cannot be read or does not hold that. Pickled objects are never loaded.
@@ -86,7 +86,7 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
   if not os.path.isfile(path):
     raise Mistake(f"no such file {path!r}: {advice}")
   try:
-    with open(path, "rb") as stream:  # A file that np.load opens stays open when it is no zip.
+    with open(path, "rb") as stream:  # np.load itself leaves a file open that is not a zip.
       file = np.load(stream, allow_pickle=False)
       keys = file.files if isinstance(file, np.lib.npyio.NpzFile) else []
       splits = [key[2:] for key in keys if key.startswith("x_") and "y_" + key[2:] in keys]
@@ -96,13 +96,13 @@ def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray,
       test_sets = wanted(test_sets, splits)
       splits = dict.fromkeys(("train", *test_sets))
       check_room(file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path)
-      # A member that is no array comes as bytes.
+      # np.load gives a member that is not an array as bytes.
       return {split: (np.asarray(file[f"x_{split}"]), np.asarray(file[f"y_{split}"])) for split in splits}
   except Mistake:
     raise
   except Exception as error:  # Whatever a damaged file makes zipfile and the reader of headers raise.
     what = f"cannot be read ({type(error).__name__})"
-    if isinstance(error, ValueError) and "pickle" in str(error):  # of object arrays, and of any file that is no .npz
+    if isinstance(error, ValueError) and "pickle" in str(error):  # object arrays, and any file that is no .npz
       what = "is no .npz, or holds pickled objects, which are not loaded"
     raise Mistake(f"{path!r} {what}: {advice}") from error
 

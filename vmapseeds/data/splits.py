@@ -1,4 +1,4 @@
-"""Which examples a run is trained on: subsets, bootstrap samples, out-of-bootstrap splits, all as indices."""
+"""The examples that a run is trained on: subsets, bootstrap samples, out-of-bootstrap splits, all as indices."""
 
 from typing import NamedTuple
 
@@ -43,19 +43,19 @@ def out_of_bootstrap(
 ) -> OutOfBootstrap:
   """Splits the examples S as in Bouthillier et al. 2021, appendix B (equations 11 and 12) and D.1.
 
-  For each class on its own, with replacement: the training set from S, the validation set from S without the
-  training set, the test set from S without both. So a set may hold an example more than once, but no two sets
-  share one. Theirs for CIFAR-10: the 60,000 examples of its training and test sets together, and 4,000, 1,000
-  and 1,000 per class.
+  Each class is split on its own. The training set is drawn from S, the validation set from S without the training
+  set, and the test set from S without both, all with replacement. So a set may hold an example more than once, but
+  no two sets share one. For CIFAR-10 the paper takes the 60,000 examples of its training and test sets together,
+  and draws 4,000, 1,000 and 1,000 per class.
 
   Args:
     labels: class of each example of S.
-    seed: seed of `numpy.random.default_rng`; nothing else that is random enters.
+    seed: seed of `numpy.random.default_rng`, the only randomness here.
     train_per_class, valid_per_class, test_per_class: draws per class; `valid_per_class` may be 0.
 
   Raises:
-    Mistake: for a size or seed out of range, or when the draws for one set leave a class without examples to
-      draw the next from.
+    Mistake: for a size or seed out of range, or when the draws for one set leave no examples of a class for the
+      next set.
   """
   sizes = {
     "train": at_least("train_per_class", train_per_class, 1),

@@ -1,9 +1,9 @@
 """Downloads and prepares tensorflow-datasets where TensorFlow is not installed, and without ever hanging.
 
-tensorflow-datasets reads without TensorFlow but prepares with it: it opens files and encodes images as PNG by
-it. While a data set is being prepared, a stand-in does the first and Pillow the second. Everything else
-(addresses, checksums, download cache, record files) is tensorflow-datasets' own, so what is written is what
-it would have written, but for the compression of the PNGs, which is lossless.
+tensorflow-datasets reads without TensorFlow, but prepares with it: TensorFlow opens files and encodes images as
+PNG. Here a stand-in opens files and Pillow encodes images. Everything else (addresses, checksums, download
+cache, record files) is tensorflow-datasets' own. So the files are those that it would have written, except for
+the compression of the PNGs, which is lossless.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def tidied(folder: str) -> Iterator[None]:
-  """Removes, where it ends with an exception, half a download and the empty folders that were not there before."""
+  """After an exception, removes unfinished downloads and those empty folders that were not there before."""
   before = set(folders(folder))
   destinations, download = [], downloader._Downloader.download
 
@@ -96,14 +96,14 @@ def tidied(folder: str) -> Iterator[None]:
 
 
 def folders(folder: str) -> list[str]:
-  """A folder's folders, itself and those that it lies in, the deepest first; only those that there are."""
+  """The existing folders among those inside `folder`, itself, and its parents, the deepest first."""
   inside = [path for path, _, _ in os.walk(folder, topdown=False)]
   return inside + [str(parent) for parent in Path(folder).absolute().parents if parent.exists()]
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-  """Within it, no notices of tensorflow-datasets and no warnings of connections that are tried again."""
+  """A context without tensorflow-datasets' notices and without warnings about retried connections."""
   before = logging.root.manager.disable
   logging.disable(logging.WARNING)
   try:
@@ -114,9 +114,9 @@ def quietly() -> Iterator[None]:
 
 
 def impatient_downloads() -> contextlib.AbstractContextManager:
-  """Within it, tensorflow-datasets gives up on a server that does not answer.
+  """A context in which tensorflow-datasets gives up on a server that does not answer.
 
-  As it is, it would wait without limit, and try ten times over some three minutes when there is no network.
+  By default it waits without limit, and without a network it tries ten times over some three minutes.
   """
   impatient = functools.partial(downloader._open_with_requests, timeout=(CONNECT_SECONDS, SILENCE_SECONDS))
   return mock.patch.multiple(downloader, _open_with_requests=impatient, MAX_RETRIES=1)
@@ -124,7 +124,7 @@ def impatient_downloads() -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def without_tensorflow() -> Iterator[None]:
-  """Within it, tensorflow-datasets uses a stand-in for TensorFlow, if that is not installed."""
+  """A context in which tensorflow-datasets uses a stand-in for TensorFlow, unless TensorFlow is installed."""
   if importlib.util.find_spec("tensorflow"):
     yield
     return
@@ -144,7 +144,7 @@ class Needs(SimpleNamespace):
 
 
 def stand_in() -> Needs:
-  """The part of TensorFlow that is about files, which is what most builders of data sets use of it."""
+  """TensorFlow's functions for files, the only part of it that most builders of data sets use."""
   gfile = Needs(
     GFile=open,
     copy=shutil.copy,
@@ -167,10 +167,10 @@ def stand_in() -> Needs:
 
 
 def encode_image(encoder: image_feature._ImageEncoder, image: np.ndarray) -> bytes:
-  """`_ImageEncoder._encode_image` by Pillow: a lossless PNG of a uint8 image of 1 to 4 channels."""
+  """`_ImageEncoder._encode_image` with Pillow: a lossless PNG of a uint8 image of 1 to 4 channels."""
   image_feature._validate_np_array(image, shape=encoder.shape, dtype=encoder.np_dtype)
   if encoder.encoding_format != "png" or image.dtype != np.uint8:
-    # What a JPEG decodes to depends on whose encoder wrote it.
+    # JPEG is lossy, so the decoded image would depend on the encoder.
     what = f"{image.dtype} {encoder.encoding_format}"
     raise ModuleNotFoundError(f"it needs TensorFlow's encoder of {what} images", name="tensorflow")
   png = io.BytesIO()

@@ -17,7 +17,7 @@ from vmapseeds.data.examples import Dataset, wanted
 from vmapseeds.data.tfds_prepare import is_prepared, prepare, quietly, reason
 from vmapseeds.mistakes import Mistake
 
-# Some 12,000 small images are decoded a second; for less than two seconds of it a progress bar is only noise.
+# About 12,000 small images are decoded per second. A progress bar for less than two seconds is only noise.
 SHOWN_FROM = 25_000
 PILLOW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 # The images stay encoded until they are decoded straight into the array that holds them all.
@@ -28,7 +28,7 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
   """An image classification set of tensorflow-datasets, by its name there (`cifar10`, `emnist/letters`, ...).
 
   Reads `TFDS_DATA_DIR`, else `~/tensorflow_datasets`; a set that is not there is downloaded and prepared. The
-  examples come in the order of the stored records, which tensorflow-datasets shuffles once and always alike.
+  examples come in the order of the stored records: tensorflow-datasets shuffles them once, always in the same way.
 
   Raises:
     Mistake: for an unknown name or test set, a set that is not image classification with images of one size,

@@ -1,5 +1,5 @@
-"""How one-lane code runs as many: lanes over devices, lane width and its choice, what compilers say of them, the
-seed-batched convolution."""
+"""Runs code written for one lane over many: the spreading over devices, the choice of lowering and lane width,
+compilers' estimates, and the seed-batched convolution."""
 
 from vmapseeds.lanes.choice import Choice
 from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering

@@ -1,4 +1,4 @@
-"""Which lowering and lane width: the candidates, what was measured of them on this machine, the memory there is."""
+"""The choice of lowering and lane width: the candidates, their timings on this machine, and the free memory."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from vmapseeds.machine import cache_folder, free_host_memory
 
 
 class Choice(NamedTuple):
-  """How lanes run."""
+  """A way to run lanes: the lowering of their convolutions, and how many a device advances together."""
 
   lowering: str
   width: int
@@ -24,34 +24,34 @@ class Choice(NamedTuple):
     return f"{self.lowering} {self.width}"
 
 
-# Seconds a model-step; None: does not fit in memory.
+# Seconds per model-step (a training step of one network). None: does not fit in memory.
 Timings = dict[Choice, float | None]
 
-# The most promising first: it is what campaigns get that are too short to measure. On a CPU a lane's arrays fill the
-# cache, elsewhere many small networks are needed to fill the device, or one large one. XLA makes one convolution of a
-# TPU's groups, and many small ones of a GPU's.
+# The most promising first: campaigns that are too short to measure get it. On a CPU the arrays of one lane fill the
+# cache. Other devices need many small networks, or one large one, to be busy. XLA runs a grouped convolution as one
+# convolution on a TPU, and as many small ones on a GPU.
 CANDIDATES = {
   "cpu": (("sequential", 1), ("im2col", 1), ("sequential", 2), ("sequential", 4)),
   "tpu": (("grouped", 64), ("sequential", 1), ("sequential", 64), ("im2col", 64), ("grouped", 8), ("grouped", 256)),
   "gpu": (("im2col", 64), ("grouped", 64), ("im2col", 256), ("im2col", 16), ("sequential", 16), ("sequential", 1)),
 }
 
-FEW_MODEL_STEPS = 20_000  # a campaign of fewer is over before anything is measured
-SHORT_CAMPAIGN = 60.0  # seconds with the first candidate, below which no other is tried
-BUDGET = 20.0  # seconds of measuring beyond the first candidate,
-SHARE = 0.01  # or this share of the campaign, where that is more
+FEW_MODEL_STEPS = 20_000  # a campaign of fewer is over before anything could be measured
+SHORT_CAMPAIGN = 60.0  # seconds; if the first candidate takes less for the campaign, no other is tried
+BUDGET = 20.0  # seconds of measuring after the first candidate was measured,
+SHARE = 0.01  # or this share of the campaign's seconds, if that is more
 
 
 def candidates(
   platform: str, *, lowering: str | None = None, width: int | None = None, most: int | None = None
 ) -> list[Choice]:
-  """What is worth trying on a platform, the most promising first.
+  """The choices worth trying on a platform, the most promising first.
 
   Args:
     platform: `cpu`, `gpu`, `tpu`.
-    lowering: given, only this one, with the platform's widths.
-    width: given, only this one, with the platform's lowerings.
-    most: the widest that there are lanes for; wider candidates are cut to it.
+    lowering: if given, the only one, with the platform's widths.
+    width: if given, the only one, with the platform's lowerings.
+    most: the largest width; wider candidates are cut to it.
   """
   pairs = CANDIDATES[platform]
   if lowering or width:
@@ -64,13 +64,13 @@ def time_candidates(
   wanted: Sequence[Choice], known: Mapping[Choice, float | None], measure: Callable[[Choice], float | None],
   model_steps: int,
 ) -> Timings:  # fmt: skip
-  """What is known of the wanted candidates after as much measuring as a campaign is worth.
+  """Measures as many of the wanted candidates as the campaign is worth. Returns the known and the new timings.
 
   Args:
     wanted: the most promising first.
-    known: what was measured before, and is not measured again.
-    measure: seconds a model-step, None where it does not fit in memory.
-    model_steps: how many the campaign has, over all its runs.
+    known: earlier timings; these candidates are not measured again.
+    measure: times a candidate, in seconds per model-step; None if it does not fit in memory.
+    model_steps: how many model-steps the campaign has, over all its runs.
   """
   timings = dict(known)
   if model_steps < FEW_MODEL_STEPS:
@@ -81,7 +81,7 @@ def time_candidates(
   expected = (timings[wanted[0]] or 0) * model_steps
   if timings[wanted[0]] and expected < SHORT_CAMPAIGN:
     return timings
-  # What is begun cannot be stopped: as slow as the first, the last one to begin ends a budget after the first.
+  # A measurement cannot be stopped. If the last one is as slow as the first, it ends a budget after the first.
   latest = begun + max(BUDGET, SHARE * expected)
   for candidate in wanted[1:]:
     if candidate not in timings and time.monotonic() <= latest:
@@ -90,7 +90,10 @@ def time_candidates(
 
 
 def best(wanted: Sequence[Choice], timings: Mapping[Choice, float | None]) -> Choice:
-  """The fastest of what was measured; the first candidate as long as nothing is known of it."""
+  """The first candidate if it has no timing, else the fastest that was measured.
+
+  If all that were measured do not fit in memory: a candidate without a timing, else the narrowest.
+  """
   measured = {c: seconds for c, seconds in timings.items() if seconds is not None}
   if wanted[0] not in timings:
     return wanted[0]
@@ -99,16 +102,16 @@ def best(wanted: Sequence[Choice], timings: Mapping[Choice, float | None]) -> Ch
   return next((c for c in wanted if c not in timings), min(wanted, key=lambda c: c.width))
 
 
-# What was measured stays in the user's cache folder.
+# Timings are kept in the user's cache folder.
 
 
 def timings_file() -> Path:
-  """Where timings are kept, by the conditions they hold under."""
+  """The file of timings; its keys are the conditions of the measurements."""
   return cache_folder() / "timings.json"
 
 
 def read_timings(conditions: Mapping[str, object]) -> Timings:
-  """What was measured under equal conditions; nothing where there is no such file or it cannot be understood."""
+  """The timings measured under equal conditions; empty if the file is missing or malformed."""
   try:
     pairs = ((*name.split(), seconds) for name, seconds in _read()[_key(conditions)].items())
     return {Choice(one, int(width)): seconds and float(seconds) for one, width, seconds in pairs}
@@ -117,7 +120,7 @@ def read_timings(conditions: Mapping[str, object]) -> Timings:
 
 
 def write_timings(conditions: Mapping[str, object], timings: Mapping[Choice, float | None]) -> None:
-  """Adds timings to what is kept; a file that cannot be written is no reason to stop."""
+  """Adds timings to the file. If it cannot be written, nothing happens."""
   path = timings_file()
   entry = {str(c): t for c, t in (read_timings(conditions) | dict(timings)).items()}
   draft = path.with_name(f"{path.name}.{os.getpid()}")
@@ -143,7 +146,7 @@ def _key(conditions: Mapping[str, object]) -> str:
 
 
 def free_memory(device: jax.Device) -> float:
-  """Bytes that a device can still give; a CPU's devices share the host's."""
+  """Free bytes of a device, infinite if it does not say; CPU devices share the host's memory."""
   stats = device.memory_stats()
   if stats and "bytes_limit" in stats:
     return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))

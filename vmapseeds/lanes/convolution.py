@@ -5,7 +5,8 @@
 axis runs, forwards and backwards, as batched matrix products over patches (`im2col`), or one lane after another
 (`sequential`), each with gradients that are fast on its device.
 
-The derivative rules stand outside and the batching rule inside each of them, because `custom_vmap` has no derivative.
+The derivative rule is the outer one, and each of its parts has a batching rule, because JAX cannot differentiate
+`custom_vmap`.
 """
 
 import contextlib
@@ -31,9 +32,9 @@ _lowering = contextvars.ContextVar[str | None]("lowering", default=None)
 
 @contextlib.contextmanager
 def lowering(name: str) -> Iterator[None]:
-  """Convolutions traced inside run their lanes by `name`: matrix products over patches (`im2col`, the default but on
-  CPUs), one lane after another (`sequential`, the default on CPUs), or XLA's own grouped convolution (`grouped`).
-  `lowering(name)(function)` is a function that is traced so."""
+  """Convolutions traced in this context run their lanes by `name`: matrix products over patches (`im2col`, the default
+  except on CPUs), one lane after another (`sequential`, the default on CPUs), or XLA's own grouped convolution
+  (`grouped`). `lowering(name)(function)` is `function`, always traced in this context."""
   one_of("lowering", name, LOWERINGS)
   token = _lowering.set(name)
   try:
@@ -44,7 +45,7 @@ def lowering(name: str) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Window:
-  """The static part of a convolution of channels-last images."""
+  """The static parameters of a convolution of channels-last images."""
 
   strides: tuple[int, ...]
   padding: tuple[tuple[int, int], ...]
@@ -66,7 +67,7 @@ class Window:
     )  # fmt: skip
 
   def out_spatial(self, x, w) -> tuple[int, ...]:
-    """Height and width of the output, or as many sizes as the images have."""
+    """The spatial shape of the output."""
     sizes = zip(x.shape[1:-1], self.padding, w.shape[:-2], self.dilation, self.strides, strict=True)
     return tuple((n + low + high - (k - 1) * d - 1) // s + 1 for n, (low, high), k, d, s in sizes)
 
@@ -87,9 +88,9 @@ def conv_general_dilated(
 ) -> Float[Array, "..."]:
   """`jax.lax.conv_general_dilated`, to be given to `nn.Conv(conv_general_dilated=...)` of Linen or NNX.
 
-  Channels-last convolutions, as Flax calls them: images (batch, *spatial, in), kernels (*kernel, in per group, out).
-  Those of any kernel size, stride, padding, kernel dilation and groups are fast under `jax.vmap` over kernels. Any
-  other layout, input dilation, batch group or explicit output sharding goes to `jax.lax` as it is.
+  It is fast under `jax.vmap` over kernels for channels-last arrays, which Flax uses: images (batch, *spatial, in),
+  kernels (*kernel, in per group, out); with any kernel size, stride, padding, kernel dilation and groups. Calls with
+  another layout, input dilation, batch groups or explicit output sharding go to `jax.lax` unchanged.
   """
   rank = lhs.ndim - 2
   numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
@@ -122,7 +123,7 @@ def _conv_fwd(window, x, w):
 
 
 def _conv_bwd(window, residuals, dy):
-  # Each gradient on its own, so that XLA drops the input gradient of a first layer.
+  # The two gradients are separate calls, so that XLA drops the unused input gradient of a first layer.
   return _lanes("input_gradient", window)(*residuals, dy), _lanes("kernel_gradient", window)(*residuals, dy)
 
 
@@ -130,7 +131,7 @@ _conv.defvjp(_conv_fwd, _conv_bwd)
 
 
 def _lanes(part, window):
-  """One part of a convolution's arithmetic for one network, and under `vmap` for the lanes of a step."""
+  """The function of one part: "forward", "input_gradient" or "kernel_gradient". Under `vmap` it runs all lanes."""
   one = functools.partial(getattr(forward, part) if platform() == "cpu" else XLA[part], window)
 
   @custom_vmap
@@ -151,19 +152,19 @@ def _lanes(part, window):
     of_lanes = jax.vmap(batched, in_axes=[0 if b else None for b in in_batched])
     if (part, chosen, platform()) != ("kernel_gradient", "grouped", "gpu"):
       return of_lanes(*args), True
-    # Lanes lie where XLA's convolution has them, so that what makes `dy` and what reads the gradient do not move them.
+    # Put the lane axis where XLA's convolution has it, so that no operation before or after has to transpose.
     x, w, dy = args
     if in_batched[2]:
       dy = with_layout_constraint(dy, Layout((*range(1, dy.ndim - 1), 0, dy.ndim - 1)))
     dw = of_lanes(x, w, dy)
     dw = with_layout_constraint(dw, Layout((dw.ndim - 2, *range(1, dw.ndim - 2), 0, dw.ndim - 1)))
-    # Behind a barrier, as JAX misreads what a program returns in a layout of its own.
+    # The barrier is there because JAX misreads a program's output that has a layout of its own.
     return jax.lax.optimization_barrier(dw), True
 
   return call
 
 
-# XLA's own convolution and what differentiation makes of it.
+# XLA's own convolution and its derivatives by JAX.
 XLA: dict[str, Callable[..., jax.Array]] = {
   "forward": Window.lax,
   "input_gradient": lambda window, x, w, dy: jax.vjp(lambda x: window.lax(x, w), x)[1](dy)[0],

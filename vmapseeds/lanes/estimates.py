@@ -1,4 +1,4 @@
-"""What a step of lanes needs and takes on a device that need not be here, as its compiler says."""
+"""The memory and time of a step of lanes, as the device's compiler estimates them; the device need not be here."""
 
 import math
 import re
@@ -22,31 +22,31 @@ UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Estimate(NamedTuple):
-  """What a compiler says of lanes that advance together. None: it says nothing, or there is no program."""
+  """What a compiler says of lanes that advance together. None: it says nothing, or the program does not fit."""
 
   fits: bool
   memory_bytes: float | None  # of the larger of the programs that advance and finish, on each device
-  available_bytes: float  # that a program can have there
-  seconds: float | None  # of a round of one lane; an estimate
+  available_bytes: float  # to a program, on each device
+  seconds: float | None  # estimated, for a round of one lane
   traffic_bytes: float | None  # to and from the device's main memory, for a round of one lane
-  launches: float | None  # operations of a round of all lanes
+  launches: float | None  # operations in a round of all lanes
   compile_seconds: float
 
 
 def estimate(
   stages: Stages, shared: PyTree, lanes: PyTree, *, target: str | None = None, devices: Sequence[jax.Device] = (),
 ) -> Estimate:  # fmt: skip
-  """Compiles lanes for a device, and reads off what they need and take there; nothing runs.
+  """Compiles lanes for a device, and reads the memory and time they need off the program; nothing runs.
 
-  Each operation takes as long as the compiler for TPUs estimates. What it does not estimate (gathers, sorts, custom
-  calls), and every operation on a GPU, is charged by its bytes and its products at the device's roofs, times two.
+  On a TPU an operation takes as long as the compiler estimates. An operation that it does not estimate (gathers, sorts,
+  custom calls), and every operation on a GPU, takes twice what its bytes or its products take at the device's peak.
 
   Args:
-    stages: what a lane does.
-    shared: what all lanes read, or what it looks like: arrays or `jax.ShapeDtypeStruct`s.
-    lanes: what each lane has of its own, with a leading axis of as many lanes as advance together.
+    stages: the function of one lane.
+    shared: what all lanes read: arrays or `jax.ShapeDtypeStruct`s.
+    lanes: each lane's own arrays, or their shapes, with a leading axis of the lanes that advance together.
     target: a name in `TARGETS`, to compile for without the device.
-    devices: those to compile for, where they are here.
+    devices: the local devices to compile for, if there is no target.
 
   Raises:
     Mistake: there is no such target, or its compiler is not installed.
@@ -87,10 +87,10 @@ def estimate(
 
 @contextmanager
 def _uncached() -> Iterator[None]:
-  """Keeps programs out of JAX's cache, from which those for a device that is not here cannot be read again."""
+  """Keeps programs out of JAX's cache: those for an absent device could not be read from it."""
   before = jax.config.values["jax_enable_compilation_cache"]
   jax.config.update("jax_enable_compilation_cache", False)
-  compilation_cache.reset_cache()  # it remembers whether it is used
+  compilation_cache.reset_cache()  # the cache remembers whether it is enabled
   try:
     yield
   finally:
@@ -99,7 +99,7 @@ def _uncached() -> Iterator[None]:
 
 
 def said(error: Exception) -> tuple[float | None, float | None]:
-  """The bytes that a program needs and those there are, as a compiler's out-of-memory message has them."""
+  """The bytes needed and the bytes available, from a compiler's out-of-memory message; None if it has neither."""
   sizes = r"([\d.]+)([KMGT]?)"
   for message in (rf"Used {sizes} of {sizes} hbm", rf"temporaries \({sizes}\) exceeds available HBM \({sizes}\)"):
     if found := re.search(message, str(error)):
@@ -108,7 +108,7 @@ def said(error: Exception) -> tuple[float | None, float | None]:
 
 
 def narrower(width: int, needed: float | None, available: float | None) -> int:
-  """The lane width to go on with where `width` needs too much: half, or a power of two that ought to fit."""
+  """The lane width to try after `width` needed too much: a power of two that should fit; half if bytes are unknown."""
   if not needed or not available:
     return width // 2
   return 2 ** math.floor(math.log2(max(1.0, min(width / 2, 0.95 * width * available / needed))))
@@ -117,21 +117,21 @@ def narrower(width: int, needed: float | None, available: float | None) -> int:
 def asked(
   wanted: Sequence[Choice], ask: Callable[[Choice], Estimate], model_steps: float | int, *, narrow: bool = True
 ) -> dict[Choice, Estimate]:
-  """What the compiler says of the wanted candidates, each compiled once, as many as a campaign is worth.
+  """Asks the compiler about as many of the wanted candidates as the campaign is worth, each once.
 
-  After one that does not fit in memory comes a narrower one that ought to. Of a short campaign, no more are asked about
-  than it takes to find one that fits.
+  If a candidate does not fit in memory, a narrower one that should fit is asked about next. In a short campaign, the
+  first candidate that fits is the last one asked about.
 
   Args:
     wanted: the most promising first.
-    ask: what the compiler says of a choice, its seconds those of a model-step.
-    model_steps: how many the campaign has, over all its runs; infinite, to ask about all.
-    narrow: whether another width may be taken.
+    ask: gives the estimate of a choice, with seconds per model-step.
+    model_steps: how many model-steps the campaign has, over all its runs; infinite to ask about all candidates.
+    narrow: whether narrower widths may be tried.
   """
   begun, said = time.monotonic(), dict[Choice, Estimate]()
   for how in wanted:
     if first := next((e for e in said.values() if e.fits), None):
-      # Where nothing is known of its speed, a campaign is taken to be over soon, unless it never ends.
+      # If the speed is unknown, assume a tiny one: no more than BUDGET is spent, unless `model_steps` is infinite.
       expected = (first.seconds or 1e-12) * model_steps
       short = model_steps < choice.FEW_MODEL_STEPS or (first.seconds and expected < choice.SHORT_CAMPAIGN)
       if short or time.monotonic() > begun + max(choice.BUDGET, choice.SHARE * expected):
@@ -144,5 +144,5 @@ def asked(
 
 
 def ranked(said: Mapping[Choice, Estimate]) -> list[Choice]:
-  """What fits in memory, the best estimate first."""
+  """The choices that fit in memory, the fastest estimate first."""
   return sorted((how for how, e in said.items() if e.fits), key=lambda how: said[how].seconds or math.inf)

@@ -1,8 +1,8 @@
 """One network's convolution on a CPU, with gradients that are forward convolutions too.
 
-XLA has a fast kernel on CPUs for the plain forward convolution only. What differentiation makes of it, reversed or with
-the batch as channels, runs 5 to 160 times slower (experiments/benchmarks/RESULTS.md). So here the gradients are written
-as plain convolutions of rearranged arrays, and those of many channels as matrix products (`winograd`). Images are (n,
+On CPUs XLA has a fast kernel for the plain forward convolution only. The gradients that JAX derives from it, reversed
+or with the batch as channels, run 5 to 160 times slower (experiments/benchmarks/RESULTS.md). So here the gradients are
+plain convolutions of rearranged arrays. Convolutions of many channels are matrix products (`winograd`). Images are (n,
 *spatial, in), kernels (*kernel, in per group, out).
 """
 
@@ -15,12 +15,12 @@ import jax.numpy as jnp
 
 from vmapseeds.lanes import im2col, winograd
 
-# With fewer products of a channel and a feature than this the kernel has too little to do at once.
+# With fewer input channels × output features than this, XLA's kernel has too little to do at once.
 FEW_PRODUCTS = 256
-# From so many on the matrix products that Winograd's form saves cost more than its transforms.
+# With at least this many channels × features, Winograd's form saves more in products than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
-# A block of a kernel gradient has so many bytes of outputs' gradients, as what is rearranged stays in cache, but at
-# least so many images, and eight times as many with few features.
+# Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay in cache. Yet a block may have
+# GRADIENT_IMAGES images in any case, and eight times as many with fewer than MANY_FEATURES features.
 GRADIENT_BYTES, GRADIENT_IMAGES, MANY_FEATURES = 256 * 1024, 4, 32
 
 
@@ -35,8 +35,8 @@ def forward(window, x, w):
 
 
 def _unstrided(window, x, w):
-  """A strided convolution as a plain one whose channels are the pixels of tiles: what makes tiles of images and of
-  kernels, and the window. None where that is not fast."""
+  """Turns a strided convolution into a plain one: tiles as large as the stride become pixels, their pixels channels.
+  Returns the functions that rearrange images and kernels, and the plain window; None if that would not be fast."""
   if set(window.strides) == {1} or set(window.dilation) != {1} or window.groups > 1:
     return None
   s = window.strides
@@ -58,7 +58,7 @@ def _unstrided(window, x, w):
 
 
 def _tiled(a, sizes, first):
-  """The pixels of tiles, in the axes from `first` on, as channels."""
+  """Cuts the axes from `first` on into tiles of `sizes`, and moves the pixels of each tile into the channel axis."""
   split = [n for length, size in zip(a.shape[first:], sizes, strict=False) for n in (length // size, size)]
   channels = first + len(sizes)
   a = a.reshape(*a.shape[:first], *split, *a.shape[channels:])
@@ -72,13 +72,13 @@ def _plain(window, x, w):
 
 
 def _pairs(window, x, w):
-  """With two pixels of an output row as channels of one: more of them for the kernel to compute at once, worth the
-  zeros in it."""
+  """The convolution, with each pair of pixels in an output row computed as one pixel of twice the features. This gives
+  XLA's kernel more to do at once, which is worth the zeros that pad `w`."""
   *strides, stride = window.strides
   *rows, (low, _) = window.padding
   *kernel, width, channels, features = w.shape
   out = window.out_spatial(x, w)
-  pairs, size = -(-out[-1] // 2), 2 * stride  # of outputs in a row, and how many pixels lie between two of them
+  pairs, size = -(-out[-1] // 2), 2 * stride  # pairs in an output row, and the input pixels from one to the next
   taps = -(-(stride + width) // size)
   edges = [(low, (pairs + taps - 1) * size - low - x.shape[-2], 0), (0, 0, 0)]
   x = jax.lax.pad(x, jnp.zeros((), x.dtype), [*[(0, 0, 0)] * len(out), *edges])
@@ -111,7 +111,7 @@ def _turned(w):
 
 
 def _strided_input_gradient(window, x, w, dy):
-  """That of each phase, where its pixels are."""
+  """The input gradient of a strided convolution: each phase's gradient, placed at the phase's pixels."""
   return sum(
     _put(input_gradient(plain, x, w[elements], dy), (slice(None), *pixels, slice(None)), x.shape)
     for pixels, elements, plain in _phases(window, x, w)
@@ -119,20 +119,21 @@ def _strided_input_gradient(window, x, w, dy):
 
 
 def _put(part, slices, shape):
-  """Zeros but for a part at some slices."""
+  """An array of zeros of `shape`, with `part` at `slices`."""
   places = [(*s.indices(size), size, k) for s, size, k in zip(slices, shape, part.shape, strict=True)]
   edges = [(start, size - start - (k - 1) * step - 1, step - 1) for start, _, step, size, k in places]
   return jax.lax.pad(part, jnp.zeros((), part.dtype), edges)
 
 
 def _phases(window, x, w):
-  """A strided convolution as a sum of plain ones, as pixels whose place has the same remainder by the stride see the
-  same kernel elements: the slices of pixels and of elements, and the window, for each remainder that has elements."""
+  """Splits a strided convolution into a sum of plain ones. The pixels of a phase, whose indices have the same remainder
+  modulo the stride, meet the same kernel elements. Yields, for each phase that meets any, the slices of its pixels and
+  of its kernel elements, and the window of the plain convolution."""
   for phase in itertools.product(*map(range, window.strides)):
     pixels, elements, padding = [], [], []
     sizes = zip(x.shape[1:-1], window.out_spatial(x, w), w.shape, window.dilation, window.padding, strict=False)
     for p, s, (size, out, k, d, (low, _)) in zip(phase, window.strides, sizes, strict=True):
-      # A pixel is first seen from as many places ahead of its own, by that element.
+      # Kernel element `first` is the lowest that meets the phase. It meets the phase's pixel q for output q + ahead.
       ahead, first = divmod(p + low, s)
       pixels.append(slice(p, None, s))
       elements.append(slice(first, None, s))
@@ -143,10 +144,10 @@ def _phases(window, x, w):
 
 
 def kernel_gradient(window, x, w, dy):
-  """The gradient with respect to the kernel: images become channels, and `dy` is the kernel.
+  """The gradient with respect to the kernel: a convolution with the batch as input channels and `dy` as the kernel.
 
-  The channels of a pixel lie beside each other as pixels of a longer row, so that a row of outputs is long, too: all
-  that one row of the kernel sees.
+  The channels of a pixel are laid out as pixels of a longer row, so that output rows are long, too. An output row is
+  the gradient of a whole row of the kernel.
   """
   if window.groups > 1:
     return im2col.kernel_gradient(window, x, w, dy)
@@ -156,7 +157,7 @@ def kernel_gradient(window, x, w, dy):
   turned = tuple((n - 1 - low, n - 1 - high) for n, (low, high) in zip(reach, window.padding, strict=True))
   *_, channels, features = w.shape
   if features < channels and {*window.strides, *window.dilation} == {1} and turned == window.padding:
-    # The other way round, as the fast kernel wants many features; it takes no padding that makes images larger.
+    # Swap `x` and `dy`, because the fast kernel wants many features. It takes no padding that makes images larger.
     return _turned(kernel_gradient(window, dy, _turned(w), x))
   sizes = zip(reach, dy.shape[1:], window.strides, x.shape[1:], window.padding, strict=False)
   padding = [(low, (out - 1) * s + n - size - low) for n, out, s, size, (low, _) in sizes]
@@ -174,7 +175,7 @@ def kernel_gradient(window, x, w, dy):
 
   least = GRADIENT_IMAGES if features >= MANY_FEATURES else 8 * GRADIENT_IMAGES
   most = max(least, GRADIENT_BYTES * len(dy) // max(1, dy.size * dy.dtype.itemsize))
-  # A number that is no multiple of four may take three times as long.
+  # A number of images that is no multiple of four may take three times as long.
   together = math.gcd(len(x), 4)
   dw = im2col.sum_over(im2col.blocks(len(x) // together, most // together), block, x, dy)
   dw = dw.reshape(*w.shape[: w.ndim - 3], reach[-1], channels, features)

@@ -1,4 +1,4 @@
-"""What an optimised XLA program costs: the compiler's own estimate where it makes one, else bytes and products."""
+"""The cost of an optimised XLA program: of each operation the compiler's own estimate, else its bytes and products."""
 
 import functools
 import math
@@ -12,12 +12,12 @@ FREE = {
   "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota", "opt-barrier",
   "copy-done", "slice-done", "async-done", "custom-call-done",
 }  # fmt: skip
-# Custom calls that do nothing: what was copied in slices lies side by side already.
+# Custom calls that do nothing: the slices that they join lie side by side already.
 NOTHING = {"ConcatBitcast"}
-# Copies that run beside the rest: they move bytes and take nobody's time.
+# Asynchronous copies: their bytes count, their time does not.
 BESIDE = {"copy-start", "slice-start", "async-start"}
 SLICES = {"gather", "dynamic-slice", "slice"}
-# What the compiler does not estimate is charged so many times what the roofs allow.
+# An operation without the compiler's estimate takes this many times what its bytes or products take at the peak rates.
 CHARGE = 2.0
 ARRAY = re.compile(r"\b(pred|[a-z]+\d\w*)\[([\d,]*)\](?:\{([\d,]*)(?::([^}]*))?\})?")
 
@@ -44,7 +44,7 @@ class Operation(NamedTuple):
   root: bool
 
   def attribute(self, name: str) -> str:
-    """The computation that `name` says, as in `calls=%fused`; empty where it says none."""
+    """The computation that the attribute `name` refers to, as in `calls=%fused`; empty if there is none."""
     found = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
     return found[1] if found else ""
 
@@ -63,8 +63,8 @@ def size(shape: str, *, main: bool = False) -> float:
   """Bytes of the arrays of a shape as they are stored, padded to their tiles.
 
   Args:
-    shape: as programs have it, of one array or of several.
-    main: whether to leave out what is in another memory than the main one.
+    shape: as programs write it, of one array or of a tuple of arrays.
+    main: whether to count only arrays in the main memory.
   """
   total = 0.0
   for kind, sizes, order, tiles in ARRAY.findall(shape):
@@ -81,12 +81,12 @@ def size(shape: str, *, main: bool = False) -> float:
 
 
 class Program:
-  """An optimised program, as `compiled.as_text()` has it, on a target.
+  """An optimised program, as `compiled.as_text()` gives it, on a target.
 
   Args:
     text: the program.
     target: what it is compiled for.
-    rounds: how often a loop runs whose length only the run knows.
+    rounds: the trip count assumed for a loop whose length is known only when it runs.
   """
 
   def __init__(self, text: str, target: Target, rounds: int = 1):
@@ -106,7 +106,7 @@ class Program:
     self.read: Callable[[str, int], float] = functools.cache(self._read)
 
   def total(self) -> Cost:
-    """What it costs to run the program, at least as long as its bytes take."""
+    """The cost of running the program once. Its seconds are at least those that its traffic takes."""
     cost = self.cost(self.entry)
     return cost._replace(seconds=max(cost.seconds, cost.traffic / self.target.bandwidth))
 
@@ -138,7 +138,7 @@ class Program:
     return Cost(max(CHARGE * moved, CHARGE * products, self.target.launch), traffic, 1.0)
 
   def trips(self, loop: Operation) -> int:
-    """How often a loop runs: what the compiler says, else the one constant that its condition compares with."""
+    """How often a loop runs: the compiler's count, else the only constant in its condition, else `rounds`."""
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest):
       return int(known[1])
     condition = self.computations[loop.attribute("condition")].values()
@@ -148,14 +148,14 @@ class Program:
   # Bytes.
 
   def moved(self, computation: str, op: Operation, main: bool = False) -> float:
-    """Bytes that an operation reads and writes; of what it slices or gathers from, as many as it takes."""
+    """Bytes that an operation reads and writes. Of an array that it slices or gathers from, only the part it takes."""
     operations = self.computations[computation]
     shapes = [operations[o].shape if o in operations else "" for o in op.operands]
     if op.kind in SLICES:
       return size(op.shape, main=main) + size(op.shape, main=main and "S(" in shapes[0])
     if op.kind == "dynamic-update-slice":
       return 2 * size(shapes[1], main=main)
-    if op.kind in BESIDE:  # what is copied, where from, a mark; what is sliced is the smaller
+    if op.kind in BESIDE:  # the shape is a copy, its source and a context; a slice is smaller than its source
       return min(size(array[0]) for array in list(ARRAY.finditer(op.shape))[:-1])
     called = op.attribute("calls") if op.kind == "fusion" else None
     reads = [size(shape, main=main) for shape in shapes]
@@ -183,12 +183,12 @@ class Program:
         total += self.used(computation, op.name)
       elif op.kind == "fusion" and called:
         total += self.read(called, place)
-      elif op.kind != "dynamic-update-slice" or place:  # which changes its first operand in place
+      elif op.kind != "dynamic-update-slice" or place:  # its first operand is updated in place, and not read
         return math.inf
     return total
 
   def written(self, computation: str, op: Operation) -> float:
-    """Bytes that a fused computation writes for an operation at its end."""
+    """Bytes that a fused computation writes for `op`, which is its root or an operand of its root."""
     operations = self.computations[computation]
     if op.kind == "dynamic-update-slice":
       return size(operations[op.operands[1]].shape)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from vmapseeds.target import platform
 
-# Patches of one block: on a CPU what a core's second-level cache holds; elsewhere enough for a large product.
+# Bytes of the patches of one block: on a CPU as many as a core's L2 cache holds; elsewhere enough for a large product.
 BLOCK_BYTES = {"cpu": 512 * 1024}
 LARGE_BLOCK_BYTES = 256 * 1024 * 1024
 
@@ -66,7 +66,7 @@ def in_turn(blocks, function, a):
     return function(jax.lax.dynamic_slice_in_dim(a, block * images, images))
 
   like = jax.eval_shape(part, 0)
-  # Not zeros, which XLA would keep for other loops too and copy for each.
+  # Not zeros: XLA would share one array of zeros between loops, and copy it for each.
   out = jnp.full((len(a), *like.shape[1:]), a[(0,) * a.ndim], like.dtype)
   return jax.lax.fori_loop(
     0, blocks, lambda block, out: jax.lax.dynamic_update_slice_in_dim(out, part(block), block * images, 0), out
@@ -80,7 +80,7 @@ def sum_over(blocks, function, x, dy):
   images = len(x) // blocks
 
   def part(block):
-    # Slices of the arrays themselves: XLA would write arrays split beforehand once more than what else reads them.
+    # Slice the arrays here, because XLA would write an extra copy of arrays that are split before the loop.
     return function(*(jax.lax.dynamic_slice_in_dim(a, block * images, images) for a in (x, dy)))
 
   zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(part, 0))
@@ -106,7 +106,7 @@ def views(window, x, w):
   return [jax.lax.slice(x, *view) for view in _views(x.shape, w, window, out_spatial)]
 
 
-# Without groups the group axis is left out, as XLA would lay the products out for it.
+# Without groups there is no group axis, because XLA would choose a layout of the products that suits it.
 
 
 def _groups(window):

@@ -20,8 +20,8 @@ Lane = TypeVar("Lane")
 Out = TypeVar("Out")
 Seen = Callable[[Int[np.ndarray, " lanes"], Any], Any]
 
-# On a CPU the widest vectors, of which LLVM takes half. Of a TPU's fast memory, what an operation may work in: with the
-# default of 16 MiB a convolution gets smaller windows.
+# On a CPU, vectors of the full width, as LLVM alone would take half. On a TPU, the fast memory that one operation may
+# use: with the default of 16 MiB a convolution gets smaller windows.
 OPTIONS = {"cpu": {"xla_cpu_prefer_vector_width": "512"}, "tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
 
 MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
@@ -30,8 +30,8 @@ MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes"
 class Stages(NamedTuple):
   """A function of one lane that goes on for `length` rounds, in three parts.
 
-  Each is a program of its own, and the one in the middle learns its rounds when it runs. So it makes no difference, not
-  in the last bit, how many rounds it is given at once: in one program for all of them, Adam rounds differently.
+  Each part is compiled on its own, and `advance` gets the numbers of its rounds at run time. So results are the same to
+  the last bit, however many rounds a call does. In one program for everything, Adam's steps would round differently.
   """
 
   start: Callable[[Any, Any], Any]  # (shared, lane) -> state
@@ -42,9 +42,9 @@ class Stages(NamedTuple):
 
 @runtime_checkable
 class Keeper(Protocol):
-  """Where the states of lanes are kept while they go on."""
+  """Saves the states of lanes between rounds, and loads them again."""
 
-  every: int  # rounds between two savings
+  every: int  # rounds between two saves
 
   def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
     """How many rounds the lanes have done, and their states; None unless stored states have the shapes of `like`."""
@@ -56,9 +56,9 @@ class Keeper(Protocol):
 def start_jax() -> list[jax.Device]:
   """Sets what must be set before JAX starts, unless the user has set it, and starts JAX. Returns all local devices.
 
-  On a CPU, one XLA device a core; where JAX has started with fewer, a line on stderr says so. Compiled programs stay
-  in the user's cache folder, so that a resumed campaign does not compile again; `JAX_COMPILATION_CACHE_DIR` or
-  `JAX_ENABLE_COMPILATION_CACHE=false` say otherwise.
+  On a CPU there is one XLA device per core. If JAX has already started with fewer, a line on stderr says so. Compiled
+  programs are cached in the user's cache folder, so that a resumed campaign does not compile again. Change that with
+  `JAX_COMPILATION_CACHE_DIR` or `JAX_ENABLE_COMPILATION_CACHE=false`.
   """
   if jax.config.values["jax_compilation_cache_dir"] is None:
     jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
@@ -66,19 +66,19 @@ def start_jax() -> list[jax.Device]:
   if not told and jax.config.values["jax_num_cpu_devices"] == -1:
     try:
       jax.config.update("jax_num_cpu_devices", _cores())
-    except RuntimeError:  # JAX has started, and its devices are what they are
+    except RuntimeError:  # JAX has already started, and its devices cannot change
       _say_which_are_missing()
   return devices()
 
 
 def devices() -> list[jax.Device]:
-  """All local devices of JAX as it was started, or starts now."""
+  """All local devices. Starts JAX if it has not started yet."""
   return jax.local_devices()
 
 
 @functools.cache
 def _say_which_are_missing() -> None:
-  """A line on stderr, once, where JAX started with fewer CPU devices than there are cores."""
+  """Prints a line on stderr, once, if JAX started with fewer CPU devices than there are cores."""
   found, cores = devices(), _cores()
   if found[0].platform == "cpu" and len(found) < cores:
     remedy = f"call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES={cores}, to use all"
@@ -95,24 +95,24 @@ def _mesh(devices: Sequence[jax.Device]) -> Mesh:
 
 
 def shapes(tree: PyTree, devices: Sequence[jax.Device], *, of_lanes: bool) -> PyTree[jax.ShapeDtypeStruct]:
-  """What `tree` looks like on devices, spread over them by its leading lane axis or whole on each."""
+  """The shapes of `tree` on devices, sharded over them by its leading lane axis, or replicated."""
   sharding = NamedSharding(_mesh(devices), P("lanes") if of_lanes else P())
   return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
 
 
 def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
-  """`shared` on every device, to be put there once and given to `spread` functions many times."""
+  """Copies `shared` to every device. Do this once, and give the copy to `spread` functions many times."""
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
 def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate: tuple[int, ...] = ()) -> Any:
-  """`function` over as many lanes as it is given, an equal share on each device.
+  """Compiles `function` over a leading lane axis, with an equal share of the lanes on each device.
 
   Args:
-    function: takes what all lanes share, and then a lane.
+    function: takes what all lanes share, then the arguments of one lane.
     mesh: the devices.
-    of_lanes: how many arguments, after the shared one, have an axis of lanes.
-    donate: which arguments' memory may be used for what comes out.
+    of_lanes: how many arguments, after the shared one, have a lane axis.
+    donate: the arguments whose memory the outputs may reuse.
   """
 
   def share(shared, *lanes):
@@ -129,7 +129,7 @@ def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate
 def compiled(
   function: Callable[[Shared, Lane], Out], shared: Shared, lanes: Lane, *, devices: Sequence[jax.Device]
 ) -> tuple[Callable[[], None], float]:
-  """One step of `spread` compiled, to be measured.
+  """Compiles one step of `spread`, so that it can be measured.
 
   Returns:
     A function that runs the step with these arguments and waits for it, and the bytes it needs on each device.
@@ -149,14 +149,14 @@ def memory(program: Any) -> float:
 def spread(
   function: Callable[[Shared, Lane], Out], *, width: int, devices: Sequence[jax.Device] | None = None
 ) -> Callable[[Shared, Lane], Iterator[tuple[slice, Out]]]:
-  """`function(shared, lane)` over a leading lane axis, `width` lanes a device at a time.
+  """Maps `function(shared, lane)` over a leading lane axis, `width` lanes at a time on each device.
 
-  Every step has the same shape: the last lanes are padded with copies of the last one, and the copies dropped. So one
+  Every step has the same shape: the last step is padded with copies of the last lane, which are dropped again. So one
   compilation serves any number of lanes, and a lane's result depends on that lane and `width` alone.
 
   Returns:
     `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays with a leading lane axis) step
-    by step. A step is started before the one before it is yielded, so that devices do not wait for whoever reads.
+    by step. The next step starts before a step is yielded, so that devices do not wait for the reader.
 
   >>> squares = spread(lambda scale, lane: scale * lane**2, width=2)
   >>> [values.tolist() for _, values in squares(10, np.arange(5))][0][:2]
@@ -189,13 +189,13 @@ def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, A
 def spread_stages(
   stages: Stages, *, width: int, devices: Sequence[jax.Device] | None = None
 ) -> Callable[..., Iterator[tuple[slice, Any]]]:
-  """The same for a function in stages.
+  """Like `spread`, for a function in stages.
 
   Returns:
-    `spread_function(shared, lanes, keeper=None, seen=None)`: given a `Keeper`, the lanes go on from the states that it
-    has. Then all of them advance so many rounds, before any goes further, and it is given their states. `seen(lanes,
-    outputs)` is given what comes out of each step while it lies on the devices, with the lanes' numbers, -1 for copies
-    that fill up the step. What it returns is fetched instead.
+    `spread_function(shared, lanes, keeper=None, seen=None)`: with a `Keeper`, the lanes go on from the states that it
+    loads. All lanes advance `keeper.every` rounds before any goes further, and the keeper saves their states.
+    `seen(lanes, outputs)` gets the outputs of each step while they are on the devices, and the lanes' numbers, -1 for
+    copies that pad the step. What it returns is fetched instead of the outputs.
   """
   devices = jax.local_devices() if devices is None else devices
   start, advance, finish = programs(stages, devices)
@@ -221,7 +221,7 @@ def spread_stages(
     return _step_by_step(to_the_end, (lanes, state), width, devices, seen)
 
   def like(shared, lanes):
-    """What the states of all lanes look like."""
+    """The shapes of the states of all lanes."""
 
     def of_lanes(tree, count):
       return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree)

@@ -1,8 +1,8 @@
-"""One network's convolution of a 3×3 kernel on a CPU by Winograd's F(2×2, 3×3): 16 products for four outputs, not 36.
+"""One network's convolution with a 3×3 kernel on a CPU by Winograd's F(2×2, 3×3): 16 products for four outputs, not 36.
 
-Tiles of 4×4 pixels and the kernel are transformed, multiplied number by number and summed over channels, which are 16
-matrix products over all tiles, and transformed to 2×2 outputs (Lavin & Gray 2016, section 4.1), a few images at a time,
-so that what is transformed stays in cache. Images are (n, height, width, in), kernels (3, 3, in, out).
+Tiles of 4×4 pixels and the kernel are transformed, multiplied elementwise and summed over channels: 16 matrix products
+over all tiles. These are transformed to tiles of 2×2 outputs (Lavin & Gray 2016, section 4.1). A few images are done at
+a time, so that the transformed arrays stay in cache. Images are (n, height, width, in), kernels (3, 3, in, out).
 """
 
 import math
@@ -13,15 +13,15 @@ import numpy as np
 
 from vmapseeds.lanes import im2col
 
-TILES = 128  # of a block
+TILES = 128  # in a block
 
 
 def fits(window, x, w, products) -> bool:
-  """Whether a convolution has this form, and at least so many products of a channel and a feature."""
+  """Whether this form suits a convolution, and it has at least `products` channels × features."""
   if {*window.strides, *window.dilation, window.groups} != {1} or w.shape[:-2] != (3, 3) or x.dtype.itemsize < 4:
     return False
   out = window.out_spatial(x, w)
-  # A tile that reaches over an edge is computed in whole.
+  # A tile that reaches over an edge is computed whole, so that less is saved.
   saved = 16 * math.prod(_tiles(out)) < 0.7 * 9 * math.prod(out)
   return saved and x.shape[0] * math.prod(_tiles(out)) >= TILES and math.prod(w.shape[2:]) >= products
 
@@ -69,7 +69,7 @@ def _blocks(x, tiles):
 
 
 def _pixels(window, x, tiles):
-  """Each of a tile's 4×4 pixels, of all tiles."""
+  """The 4×4 pixels of all tiles: 4 lists of 4 arrays, each with one pixel of every tile."""
   edges = [(low, 2 * t + 2 - n - low, 0) for t, n, (low, _) in zip(tiles, x.shape[1:], window.padding, strict=False)]
   x = jax.lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *edges, (0, 0, 0)])
   rows, columns = (2 * t - 1 for t in tiles)
@@ -77,17 +77,17 @@ def _pixels(window, x, tiles):
 
 
 def _planes(parts):
-  """4×4 arrays as one."""
+  """Stacks 4×4 arrays into one with a leading axis of 16."""
   return jnp.stack([part for row in parts for part in row])
 
 
 def _both(transform, parts):
-  """A transform of rows, then of columns."""
+  """Applies a transform to the columns of a list of rows, then to the rows."""
   rows = zip(*(transform(*column) for column in zip(*parts, strict=True)), strict=True)
   return [transform(*row) for row in rows]
 
 
-# The matrices B, A transposed and A of the paper.
+# Products with the paper's matrices B transposed, A transposed and A.
 
 
 def _of_images(a, b, c, d):

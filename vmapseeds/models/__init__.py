@@ -1,4 +1,4 @@
-"""Networks by name: Flax Linen modules whose convolutions run as many lanes at once."""
+"""Networks by name: Flax Linen modules whose convolutions can run many lanes at once."""
 
 import importlib
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from typing import Any
 
 from vmapseeds.mistakes import Mistake
 
-# Where each is, and the least height and width of its images. Imported when one is built: recipes need no more than
-# their names, and Flax takes a second.
+# The place of each class, and the least height and width of its images. Classes are imported when they are used:
+# recipes need only the names, and importing Flax takes a second.
 MODELS = {
   "small_cnn": ("small.SmallCNN", 4),
   "resnet9": ("resnet9.ResNet9", 11),
@@ -22,7 +22,7 @@ NAMES = tuple(MODELS)
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:
-  """`Mistake` unless inputs are images large enough for the network `name`, which makes them smaller in steps."""
+  """`Mistake` unless inputs are images large enough for the network `name`, whose layers make them smaller."""
   least = MODELS[name][1]
   if len(shape) != 3:
     raise Mistake(f"model {name!r} on inputs of shape {tuple(shape)}: it is of images (height, width, channels)")

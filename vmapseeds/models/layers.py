@@ -1,4 +1,4 @@
-"""What the networks share: convolutions and blocks of them that are fast under lanes."""
+"""What the networks share: convolutions and blocks of them that are fast with many lanes."""
 
 import functools
 import itertools
@@ -38,11 +38,11 @@ def scaled(channels: int, width: float) -> int:
   return max(1, round(channels * width))
 
 
-# A convolution with its pooling on a TPU, whose registers are 128 places wide along the last axis: features alone leave
-# them empty. There pixels are channels, too: the four of a pooling tile, over which the maximum is taken, and `beside`
-# pooled pixels of a row. So they come out and go into the next layer: nothing is moved, and reshaped they are images.
+# Convolution and pooling on a TPU. Its registers hold 128 numbers along the last axis: features alone leave them nearly
+# empty. So channels also hold pixels: the four of a pooling tile, over which the maximum is taken, and `beside` pooled
+# pixels of a row. The next layer takes this form as it is, so no data moves; a reshape gives images.
 
-LARGE = 256  # pixels; at 64 the digits' network takes 12 µs by the compiler's estimate, instead of 7
+LARGE = 256  # least pixels for this; with 64 the digits' network takes 12 µs by the compiler's estimate, instead of 7
 
 
 def _neighbours(width, inside):
@@ -51,10 +51,10 @@ def _neighbours(width, inside):
 
 
 def _beside(images, kernel):
-  """How many pooled pixels of a row come out side by side, by the shapes; 0 where the convolution stays as it is.
+  """How many pooled pixels of a row come out side by side, given the shapes; 0 where the convolution stays as it is.
 
-  As many as fill the registers, while the kernel is no larger than twice what it makes. Of a large batch one, as the
-  images then lie side by side there.
+  There are as many as fill the registers, while the kernel is at most twice as large as the output. A large batch needs
+  only one, because its images fill the registers.
   """
   batch, height, columns, together = images
   rows, width, channels, features = kernel
@@ -73,15 +73,15 @@ def _beside(images, kernel):
 
 
 def _widened(kernel, inside, beside):
-  """The kernel that makes such channels, in the order (pixel of the tile, pooled pixel, feature), of `inside` pixels
-  side by side; its strides and its padding."""
+  """The kernel from `inside` pixels side by side to channels in the order (pixel of the tile, pooled pixel, feature);
+  its strides and its padding."""
   height, width, channels, features = kernel.shape
   left, right = _neighbours(width, inside)
   strides, padding = (2, 2 * beside // inside), [((height - 1) // 2, height // 2), (left, right)]
   if inside == beside == 1:
     each = [jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i in (0, 1) for j in (0, 1)]
     return jnp.concatenate(each, -1), strides, padding
-  # The columns by a product with ones and zeros, which is exact: one pass over a large array, padded to be joined many.
+  # A product with ones and zeros, which is exact, places the columns in one pass over a large array; pads need many.
   rows = jnp.stack([jnp.pad(kernel, ((i, 1 - i), (0, 0), (0, 0), (0, 0))) for i in (0, 1)], -2)
   blocks = left + right + strides[1]
   k, column, j, pixel = np.ogrid[:width, : blocks * inside, :2, :beside]
@@ -93,9 +93,9 @@ def _widened(kernel, inside, beside):
 
 
 def _strips(images, kernel):
-  """How many strips of rows images are cut into, so that a small batch fills a TPU's registers, by the shapes.
+  """How many strips of rows images of these shapes are cut into, so that a small batch fills a TPU's registers.
 
-  Only where images have far fewer numbers than what is made of them, as strips overlap and are joined again.
+  There is more than one only if images have far fewer numbers than the output, as strips overlap and are joined again.
   """
   (batch, height, _, channels), features = images, kernel[-1]
   rows = height // 2 if 4 * channels <= features else 1
@@ -103,7 +103,7 @@ def _strips(images, kernel):
 
 
 def _cut(x, strips, above, below):
-  """Strips of images as a batch, the first of each image first, with so many rows more above and below."""
+  """Strips of images as a batch, every image's first strip first, each with `above` and `below` more rows."""
   rows = x.shape[1] // 2 // strips * 2
   x = jnp.pad(x, ((0, 0), (above, below), (0, 0), (0, 0)))
   return jnp.concatenate([x[:, i * rows : (i + 1) * rows + above + below] for i in range(strips)])
@@ -121,10 +121,10 @@ def conv_relu_pool(
 ) -> Float[Array, "batch rows pooled_columns beside_features"]:  # fmt: skip
   """A convolution that keeps the images' size, bias, ReLU and 2×2 pooling.
 
-  Bias and ReLU go with the convolution on a CPU; elsewhere they have fewer pixels to go over after pooling. On a TPU
-  several pixels of a row may come and go side by side as channels, and one convolution with a larger kernel makes them;
-  strips of small images may be a larger batch. It is the same but for rounding, and for which of the pixels that
-  rounding makes equal gets the gradient.
+  On a CPU bias and ReLU follow the convolution; elsewhere they follow pooling, which leaves fewer pixels. On a TPU
+  several pixels of a row may come in and go out side by side as channels, by one convolution with a larger kernel, and
+  strips of small images may form a larger batch. The result is the same except for rounding, and for which of the
+  pixels that rounding makes equal gets the gradient.
   """
   numbers = ("NHWC", "HWIO", "NHWC")
   if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
@@ -138,22 +138,22 @@ def conv_relu_pool(
   x = x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
   if platform() == "cpu":
     return _relu_pool(x, bias.astype(x.dtype))
-  # The bias stays in float32, as a convert would be a kernel of a GPU's own.
+  # The bias stays in float32, because its conversion would be one more kernel on a GPU.
   x = _pool_relu(x, bias)
   return _uncut(x, strips) if strips > 1 else x
 
 
 @jax.custom_vjp
 def _relu_pool(x, bias):
-  """ReLU and pooling of images of whole tiles, given their bias, with a gradient that leaves all but the largest pixels
-  to the last operation."""
+  """Bias, ReLU and pooling of images of whole tiles. The gradient is computed on the pooled pixels, and its last
+  operation places them in their tiles."""
   return _relu_pool_forward(x, bias)[0]
 
 
 def _relu_pool_forward(x, bias):
-  # As early as this for the sake of XLA's loops: after pooling bias and ReLU take four times the time.
+  # Before pooling, because of how XLA makes loops: after pooling bias and ReLU take four times as long.
   y = nn.relu(x + bias)
-  # Slices, as the gradient would compute `y` again if something reshaped lay between it and the next convolution.
+  # Slices, because with a reshape between `y` and the next convolution the gradient would compute `y` again.
   y = functools.reduce(jnp.maximum, [y[:, i::2, j::2] for i in (0, 1) for j in (0, 1)])
   return y, (x, y)
 
@@ -169,7 +169,7 @@ _relu_pool.defvjp(_relu_pool_forward, _relu_pool_backward)
 
 @jax.custom_vjp
 def _pool_relu(x, bias):
-  """The same in another order, with a gradient that reads nothing but which pixel it goes to, -1 for none."""
+  """The same as `_relu_pool`, but pooling comes first, and the gradient reads only the pixel it goes to (-1: none)."""
   return _pool_relu_forward(x, bias)[0]
 
 
@@ -178,7 +178,7 @@ def _pool_relu_forward(x, bias):
   largest, which = largest_of([tiles[:, i, :, j] for i in (0, 1) for j in (0, 1)], at_once=False)
   y = nn.relu(largest + bias).astype(x.dtype)
   y, which = in_registers(y), in_registers(jnp.where(y > 0, which, -1))
-  # Both at once, or XLA goes over all pixels a second time for what is kept.
+  # The barrier makes both at once: otherwise XLA goes over all pixels a second time for the residuals.
   y, which = jax.lax.optimization_barrier((y, which))
   return as_images(y, 0), which
 
@@ -194,7 +194,7 @@ _pool_relu.defvjp(_pool_relu_forward, _pool_relu_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _largest_part(parts, x):
-  """The maxima over so many equal parts of the channels."""
+  """The maximum over `parts` equal parts of the channels."""
   return largest_of(jnp.split(x, parts, -1))[0]
 
 
@@ -206,7 +206,7 @@ _largest_part.defvjp(lambda parts, x: largest_of(jnp.split(x, parts, -1)), _larg
 
 
 class ConvReluPool(nn.Module):
-  """`conv_relu_pool` with a 3×3 kernel, of images with so many channels."""
+  """`conv_relu_pool` with a 3×3 kernel, for images with `channels` channels."""
 
   channels: int
   features: int
@@ -229,7 +229,7 @@ def patches(x: Images, size: int) -> Real[Array, "batch h w pixels"]:
 
 
 class ConvBlock(nn.Module):
-  """Convolution without bias, batch norm, ReLU unless said otherwise, pooling."""
+  """A convolution without bias, then batch norm, and then ReLU and pooling unless `relu` is False."""
 
   features: int
   kernel: int = 3
@@ -257,14 +257,14 @@ class ConvBlock(nn.Module):
 
 
 def flatten(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch features"]:
-  """One row an image."""
+  """Images as vectors, one row per image."""
   if platform() == "cpu" and x.ndim == 4 and x.shape[1] * x.shape[2] <= FEW_PIXELS:
     return _side_by_side(x.shape, x)
   return jax.lax.collapse(x, 1)
 
 
-# XLA for CPUs writes reshaped images in the loop that makes them, number by number: in 20 µs instead of 4, for 64 of
-# 2×2×32. What is joined of single pixels it writes in vectors.
+# XLA for CPUs writes reshaped images number by number, in the loop that makes them: in 20 µs instead of 4 for 64 images
+# of 2×2×32. It writes a concatenation of single pixels in vectors.
 FEW_PIXELS = 16
 
 
@@ -279,7 +279,7 @@ _side_by_side.defvjp(
 
 
 class Classifier(nn.Module):
-  """What networks have in common whose last layer is linear, dropout before it."""
+  """The common part of networks that end in dropout and a linear layer."""
 
   num_classes: int
   width: float = 1.0
@@ -287,13 +287,13 @@ class Classifier(nn.Module):
   dropout: float = 0.0
 
   def convolved(self, x: Images, *features: int) -> Float[Array, "batch pixels"]:
-    """Images after one `ConvReluPool` after another, of so many features times the width factor, one row an image."""
+    """Images after one `ConvReluPool` for each number of features (times the width factor), flattened."""
     channels = (x.shape[-1], *(scaled(wanted, self.width) for wanted in features))
     for number, pair in enumerate(itertools.pairwise(channels)):
       x = ConvReluPool(*pair, self.dtype, name=f"Conv_{number}")(x)
     return flatten(x)
 
   def last(self, x: Float[Array, "batch features"], train: bool, **options: Any) -> Logits:
-    """The logits that follow from the features."""
+    """The logits of features, by dropout and a linear layer."""
     kept = nn.Dropout(self.dropout, deterministic=not train)(x) if self.dropout else x
     return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

@@ -28,8 +28,8 @@ def _product(x, kernel, dimensions, precision=None):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _of_few_features(precision, x, kernel):
-  """A product whose kernel gradient is computed the other way round, as XLA for CPUs takes five times as long for a
-  high and narrow one of many pixels."""
+  """A matrix product whose kernel gradient is computed transposed. With many pixels and few features XLA for CPUs takes
+  five times as long for the tall and narrow gradient."""
   return _forward(precision, x, kernel)[0]
 
 
@@ -39,7 +39,7 @@ def _forward(precision, x, kernel):
 
 def _backward(precision, residuals, gradient):
   x, kernel = residuals
-  # Behind the barrier XLA does not turn the product back.
+  # The barrier keeps XLA from undoing the transposition.
   turned = jax.lax.optimization_barrier(jnp.matmul(gradient.T, x, precision=precision))
   return jnp.matmul(gradient, kernel.T, precision=precision), turned.T
 

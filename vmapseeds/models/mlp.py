@@ -1,4 +1,4 @@
-"""Fully connected networks, as Jiang et al. 2022, appendix C.1, have them."""
+"""Fully connected networks, as in Jiang et al. 2022, appendix C.1."""
 
 import flax.linen as nn
 

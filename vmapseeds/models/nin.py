@@ -1,4 +1,4 @@
-"""Network in Network (Lin et al. 2013) as Jiang et al. 2022, appendix C.1, have it: batch norm and no dropout."""
+"""Network in Network (Lin et al. 2013) as in Jiang et al. 2022, appendix C.1: batch norm and no dropout."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from vmapseeds.models.layers import Conv, ConvBlock, Images, Logits, scaled, tor
 
 class NiN(nn.Module):
   """Blocks of a 3×3 convolution of stride 2 and two 1×1 ones, a 1×1 convolution to the classes, and the mean over
-  pixels. `depth` counts the convolutions: 7 are two blocks."""
+  pixels. `depth` counts the convolutions: 7 makes two blocks."""
 
   num_classes: int
   width: float = 1.0

@@ -23,9 +23,9 @@ from vmapseeds.models.pooling import (
 class NormReluPool(nn.BatchNorm):
   """Batch norm, ReLU and size × size pooling.
 
-  In training with a derivative rule of its own that goes over the pixels as few times as there can be. Pooling comes
-  first there, as norm and ReLU keep the order of pixels (a negative scale turns it round): they and the sums of the
-  gradient have fewer pixels to go over.
+  Training uses its own derivative rule, with as few passes over the pixels as possible. It pools first, because norm
+  and ReLU keep the order of pixels (a negative scale reverses it). Norm, ReLU and the sums of the gradient then go over
+  fewer pixels.
   """
 
   size: int = 1
@@ -48,7 +48,7 @@ class NormReluPool(nn.BatchNorm):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _norm_relu_pool(size, epsilon, x, scale, bias):
-  """The images, and the moments of the batch, through which no gradient goes."""
+  """The images, and the mean and variance of the batch. No gradient goes through these two."""
   return _norm_relu_pool_forward(size, epsilon, x, scale, bias)[0]
 
 
@@ -76,7 +76,7 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   axes, n = tuple(range(x.ndim - 1)), x.size // x.shape[-1]
   dbias = d.sum(axes, jnp.float32)
   dscale = ((d * pooled.astype(jnp.float32)).sum(axes) - mean * dbias) * reciprocal
-  # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), as few operations a pixel as there can be.
+  # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), in as few operations per pixel as possible.
   line = slope * reciprocal * dscale / n
   ahead = ahead_of(x)
   if size > 1:

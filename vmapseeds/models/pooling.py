@@ -1,7 +1,7 @@
-"""Max pooling with a derivative rule of its own, and what such rules are made of.
+"""Max pooling with its own derivative rule, and the parts of such rules.
 
 Tiles are (*ahead, h, size, w, size, *behind, channels), with the batch ahead on CPUs and behind elsewhere: with rows
-and columns outermost an accelerator takes images apart and interleaves them without moving data.
+and columns outermost, an accelerator splits images into pixels and interleaves pixels without moving data.
 """
 
 import functools
@@ -15,21 +15,21 @@ from jaxtyping import Array, Float
 
 from vmapseeds.target import platform
 
-PLACES = 128  # of a TPU's register, along an array's last axis in memory
+PLACES = 128  # numbers in a TPU's register along an array's last axis in memory
 
 
 def ahead_of(x):
-  """How many axes of images stand ahead of those of tiles."""
+  """How many axes of images come before the rows when they are tiles."""
   return x.ndim - 3 if platform() == "cpu" else 0
 
 
 def rows_at(ahead, images):
-  """Images with rows and columns at an axis."""
+  """Images with their row and column axes moved to axis `ahead`."""
   return jnp.moveaxis(images, (-3, -2), (ahead, ahead + 1))
 
 
 def as_images(pixels, ahead):
-  """What has rows and columns at an axis, as images."""
+  """The inverse of `rows_at`: row and column axes moved from axis `ahead` to before the channels."""
   return jnp.moveaxis(pixels, (ahead, ahead + 1), (-3, -2))
 
 
@@ -48,9 +48,9 @@ def pixels_of(x, size, ahead):
 
 @custom_vmap
 def in_registers(x):
-  """Arrays (..., batch, features) as they are, in a TPU's memory with the larger of the two last and lanes before both.
+  """Arrays (..., batch, features) unchanged. In a TPU's memory the larger of these axes comes last, lanes before both.
 
-  Else XLA has lanes last, and moves everything between there and convolutions.
+  Otherwise XLA puts lanes last, and moves all data between that layout and the one of convolutions.
   """
   return x
 
@@ -65,40 +65,40 @@ def _(size, in_batched, x):
 
 
 def largest_of(pixels, *, at_once=True):
-  """The largest of some arrays, and which it is of: the first of equal ones.
+  """The elementwise maximum of some arrays, and the number of the array it is from: the first of equal ones.
 
-  A TPU finds both in one pass if they have one type and are wanted `at_once`.
+  A TPU finds both in one pass if they have the same dtype and `at_once` is set.
   """
-  # In bfloat16 257 is not a number.
+  # bfloat16 cannot represent 257.
   tpu = platform() == "tpu" and len(pixels) <= 256
   number = pixels[0].dtype.type if tpu else np.min_scalar_type(-len(pixels)).type
   largest, which = pixels[0], jnp.zeros_like(pixels[0], number)
   for i, pixel in enumerate(pixels[1:], 1):
     which = jnp.where(pixel > largest, number(i), which)
     largest = jnp.maximum(largest, pixel)
-  if platform() == "gpu":  # in one kernel, as XLA writes a maximum of some that several others are made from
+  if platform() == "gpu":  # XLA would store partial maxima that are read twice; this makes one kernel
     for i, pixel in reversed([*enumerate(pixels)]):
       which = jnp.where(pixel == largest, number(i), which)
   return jax.lax.optimization_barrier((largest, which)) if tpu and at_once else (largest, which)
 
 
 def placed(values, which, size, ahead):
-  """Tiles of zeros but for a value each, at the pixel that `which` says."""
+  """Tiles that are zero except for one value each, at the pixel that `which` gives."""
   pixels = jnp.arange(size * size, dtype=which.dtype).reshape(size, 1, size, *(1,) * (values.ndim - ahead - 2))
   which, values = (jnp.expand_dims(a, (ahead + 1, ahead + 3)) for a in (which, values))
   return jnp.where(pixels == which, values, 0)
 
 
 def joined(tiles, ahead):
-  """Tiles as images. For a TPU they are written at once, or XLA writes what is repeated in them first."""
+  """Tiles as images. On a TPU the barrier makes XLA write tiles, and not the arrays broadcast in them."""
   tiles = jax.lax.optimization_barrier(tiles) if platform() == "tpu" else tiles
   h, size, w, _ = tiles.shape[ahead : ahead + 4]
   return as_images(tiles.reshape(*tiles.shape[:ahead], h * size, w * size, *tiles.shape[ahead + 4 :]), ahead)
 
 
 def max_pool(x: Float[Array, "*batch height width channels"], size: int = 2) -> Float[Array, "*batch h w channels"]:
-  """Maximum over size × size tiles, dropping a remainder. The gradient goes to the first maximum of a tile, as that of
-  `nn.max_pool` does, in one loop over pixels instead of XLA's select-and-scatter."""
+  """Maximum over size × size tiles, dropping a remainder. The gradient goes to the first maximum of a tile, as in
+  `nn.max_pool`, but in one loop over pixels instead of XLA's select-and-scatter."""
   height, width = x.shape[-3:-1]
   return _max(size, x[..., : height // size * size, : width // size * size, :])
 

@@ -23,7 +23,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(Classifier):
-  """A convolution, eight blocks of two in four stages of 64 to 512 features, and a linear layer."""
+  """A convolution, eight blocks of two convolutions in four stages of 64 to 512 features, and a linear layer."""
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:

@@ -1,4 +1,4 @@
-"""What people look at: tables, figures, pages of one campaign and of several side by side.
+"""Reports: tables, figures and pages of one campaign, or of several side by side.
 
-May import `results`, `store` and `stats`; trains nothing.
+This package may import `results`, `store` and `stats`. It trains nothing.
 """

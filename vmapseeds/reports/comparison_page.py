@@ -27,28 +27,28 @@ def compare(
   test_set: str = "test", epoch: int | None = None, paired: bool | None = None, out: Folder | None = None,
   console: Console | None = None,
 ) -> stats.Decision:  # fmt: skip
-  """Prints P(A > B) of accuracies, its 95 % interval and the decision, returns them, and says what else the runs show.
+  """Prints and returns P(A > B) of accuracies, its 95 % interval and the decision. Prints what else the runs show.
 
   Diverged runs are left out. `compare.html`, `compare.json` and a figure are written into the folder `report` of A's
-  results, in `against_<B>` therein.
+  results, in its subfolder `against_<B>`.
 
   Args:
     a: results folder of A.
     b: results folder of B; that of A by default.
-    where: column -> value, or several values, of the runs of A that are taken. Swept columns must be named.
+    where: column -> value or values. Takes only the runs of A that have them. Swept columns must be named.
     against: likewise for B.
     gamma: P(A > B) from which a difference is meaningful.
     test_set: which test set.
-    epoch: after which epoch, of runs that were evaluated every so many; None for the end.
-    paired: None compares the runs that have the same seeds in both, in pairs; all against all where those are at most
-      half of the runs of either side (other sources vary, or imported runs, which have no seeds). True pairs the
-      finished runs row by row, False compares all against all.
-    out: where the page goes instead.
+    epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
+    paired: None pairs the runs that have the same seeds on both sides, if they are more than half of the smaller side.
+      Otherwise (other sources vary, or runs were imported and have no seeds) it compares all against all. True pairs
+      the finished runs row by row, False compares all against all.
+    out: folder for the page instead.
     console: where to print.
 
   Raises:
-    Mistake: a folder without finished runs, other test examples, unknown columns or values, swept values that would be
-      pooled, a gamma outside (1/2, 1], paired=True with unequal numbers of runs, or a page that cannot be written.
+    Mistake: a folder has no finished runs, the test examples differ, columns or values are unknown, swept values would
+      be pooled, gamma is outside (1/2, 1], paired=True with unequal numbers of runs, or the page cannot be written.
   """
   if b is None and not against:
     raise Mistake("one results folder, and nothing to compare it with: give a second one, or e.g. --against lr=0.05")
@@ -76,7 +76,7 @@ def compare(
   console.print(table)
   said = list(sentences(ours, theirs, decision, gamma, matching))
   for sentence in said:
-    # The terminal wraps them, so that they can be searched and piped.
+    # Only the terminal wraps sentences, so that output can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False)
   if out is None:
     of_b = ", ".join(filter(None, ["" if b is None else pages.path_parts(b)[-1], groups.named(against or {})]))
@@ -99,13 +99,13 @@ def sentences(
   a: Float[np.ndarray, " runs_a"], b: Float[np.ndarray, " runs_b"],
   decision: stats.Decision, gamma: float, matching: str,
 ) -> Iterator[str]:  # fmt: skip
-  """What accuracies say of A and B, a sentence each.
+  """Yields sentences about what the accuracies say of A and B.
 
   Args:
     a, b: (runs_a,) and (runs_b,), accuracies of A and of B.
-    decision: what `stats.decide` says of them.
-    gamma: from which P(A > B) on A is meaningfully better.
-    matching: what pairs of runs have in common; empty where all are compared with all.
+    decision: what `stats.decide` returns for them.
+    gamma: P(A > B) from which A is meaningfully better.
+    matching: what pairs of runs have in common; empty if all are compared with all.
   """
   paired = bool(matching)
   yield (
@@ -180,7 +180,7 @@ def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: flo
 
 
 def _loaded(folder: Folder, test_set: str, epoch: int | None, where: Where, flag: str) -> xr.Dataset:
-  """The chosen results of a folder without what is of examples and runs."""
+  """The chosen runs of a folder, without predictions, logits, counts and results of single epochs."""
   results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   results = loaded(results.drop_vars(["predictions", "logits", *COUNTS], errors="ignore"), folder)
   try:
@@ -212,7 +212,7 @@ def _record(accuracy: np.ndarray, folder: Folder, where: Where) -> dict[str, Any
 def _accuracies(
   results: Sequence[xr.Dataset], folders: Sequence[str], paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
-  """Accuracies of the runs that did not diverge, and what they have in common where they are pairs, side by side."""
+  """Accuracies of the runs that did not diverge, and what paired runs have in common (empty if they are not paired)."""
   kept = [~r.diverged.values for r in results]
   if paired:
     numbers = [len(alive) for alive in kept]
@@ -233,9 +233,9 @@ def _accuracies(
   names, others = ([f"seed_{source}" for source in groups.seeds_of(r)] for r in (a, b))
   if names and names == others:
     a, b = (r[["accuracy", *names]].to_dataframe() for r in (a, b))
-    # Seeds that repeat (a sweep) do not say which run belongs to which.
+    # If seeds repeat (a sweep), they do not say which runs belong together.
     repeated = a.duplicated(names).any() or b.duplicated(names).any()
-    # A few common seeds, such as the first runs of which another source varies each, would leave out the others.
+    # With few common seeds, such as one run where each side varies another source, pairs would leave out most runs.
     if not repeated and 2 * len(both := a.merge(b, on=names)) > min(len(a), len(b)):
       return [both.accuracy_x.values, both.accuracy_y.values], "the same seeds"
   return accuracies, ""

@@ -10,7 +10,7 @@ from jaxtyping import Integer
 from vmapseeds.mistakes import Mistake, one_of
 
 Value = int | float
-Where = Mapping[str, Value | Sequence[Value]] | None  # column -> value, or values, of the runs that are taken
+Where = Mapping[str, Value | Sequence[Value]] | None  # column -> value or values; only runs that have them are taken
 MEASURED = ("accuracy", "diverged", "train_loss", "train_accuracy", "trained_epochs")
 MOST_SHOWN = 8  # values of a column, in a line
 
@@ -23,18 +23,18 @@ class Group(NamedTuple):
 
 
 def columns(results: xr.Dataset) -> list[str]:
-  """The columns of the runs table with a number a run, seeds last."""
+  """The columns of the runs table with one number per run, seeds last."""
   found = [n for n, c in results.variables.items() if c.dims == ("run",) and n not in MEASURED]
   return sorted(map(str, found), key=_is_drawn)
 
 
 def _is_drawn(column: str) -> bool:
-  """Whether runs of different values are repeats of one another: seeds, and the networks that they start from."""
+  """Whether runs that differ in this column repeat one another: true of seeds, and of networks that runs start from."""
   return column.startswith("seed_") or column == "start"
 
 
 def seeds_of(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
-  """The seeds of the runs, by the sources of randomness that they are of."""
+  """source of randomness -> seeds of the runs."""
   names = (name for name in map(str, results.variables) if name.startswith("seed_"))
   return {name.removeprefix("seed_"): results[name].values for name in names}
 
@@ -45,7 +45,7 @@ def values_of(results: xr.Dataset, name: str) -> list[Value]:
 
 
 def swept(results: xr.Dataset) -> dict[str, list[Value]]:
-  """The columns besides seeds that take several values, with these, ascending."""
+  """column -> its values, ascending, for the columns besides seeds that take several values."""
   found = {name: values_of(results, name) for name in columns(results) if not _is_drawn(name)}
   return {name: values for name, values in found.items() if len(values) > 1}
 
@@ -61,7 +61,7 @@ def chosen(results: xr.Dataset, where: Where) -> xr.Dataset:
     _check_column(results, name)
     column = results[name].values
     try:
-      # Hyperparameters are kept in single precision: 0.1 means the single nearest to it.
+      # Hyperparameters are stored as float32: 0.1 means the float32 nearest to it.
       with np.errstate(over="ignore"):
         wanted = np.atleast_1d(wanted).astype(column.dtype if column.dtype.kind == "f" else np.float64)
     except (TypeError, ValueError):
@@ -76,12 +76,12 @@ def chosen(results: xr.Dataset, where: Where) -> xr.Dataset:
 
 
 def grouped(results: xr.Dataset, by: str | Sequence[str] | None = None, where: Where = None) -> list[Group]:
-  """The chosen runs, apart by each combination of values: of all swept columns, or of those in `by` alone.
+  """The chosen runs, one group for each combination of values of all swept columns, or only of those in `by`.
 
   Args:
     results: what `open_results` gives.
     by: columns of the runs table.
-    where: as `chosen` takes it. A column that is left with one value names the group too.
+    where: as `chosen` takes it. Its columns that are left with one value name the groups too.
 
   Raises:
     Mistake: as `chosen`; or there is no such column in `by`.
@@ -112,7 +112,7 @@ def named(values: Mapping[str, Any]) -> str:
 
 
 def check_not_pooled(results: xr.Dataset, where: Where, flag: str) -> None:
-  """`Mistake` where swept values that nobody chose would be taken together."""
+  """`Mistake` if runs of different swept values would be pooled, because `where` does not name the column."""
   for name, values in swept(results).items():
     if name not in (where or {}):
       raise Mistake(f"{_listed(name, values)}: choose, such as {flag} {name}={_text(values[0])}")
@@ -126,7 +126,7 @@ def _check_column(results: xr.Dataset, name: str) -> None:
 
 
 def _number(value: np.generic) -> Value:
-  """The shortest number that means the same in its type: 0.1 for the single that is nearest to it."""
+  """The shortest number that means the same in its dtype: 0.1 for the float32 nearest to it."""
   return int(value) if value.dtype.kind in "iu" else float(str(value))
 
 

@@ -26,7 +26,7 @@ TEMPLATES.globals |= {"groups": GROUPS, "show": show, "show_error": show_error, 
 
 
 class Figure(NamedTuple):
-  """A figure of a page and what draws it on axes of some height, in inches."""
+  """A figure of a page. `draw` draws it on the axes of a figure of this height, in inches."""
 
   title: str
   caption: str
@@ -35,7 +35,7 @@ class Figure(NamedTuple):
 
 
 def html(template: str, **context: Any) -> str:
-  """A page that loads nothing else."""
+  """Renders a template as a page that loads nothing else."""
   page = TEMPLATES.get_template(f"{template}.html.j2").render(**context)
   # No line may break between a number and its unit.
   return page.replace(" %", "\N{NO-BREAK SPACE}%")
@@ -66,7 +66,7 @@ def write_page(
 
 
 def path_parts(folder: Folder) -> tuple[str, ...]:
-  """The parts of a folder's path, of which the last is its name."""
+  """The parts of a folder's absolute path or URL. The last is its name."""
   path = place(folder)
   return tuple((str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/"))
 

@@ -1,4 +1,4 @@
-"""Figures: axes in, axes out. Everything drawn is finished numbers; nothing is trained or estimated here.
+"""Functions that draw figures. They are given finished numbers; nothing is trained or estimated here.
 
 Rates, accuracies and standard deviations come in as fractions and are drawn in percent. Each function draws
 on the given axes, labels them and returns them, so that figures can be composed; `figure` makes axes without
@@ -20,18 +20,18 @@ OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
 OfPairs = Real[np.ndarray, " pairs"] | Sequence[float]
 OfBins = Real[np.ndarray, " bins"] | Sequence[float]
 
-# Okabe & Ito's palette, told apart with any common colour blindness.
+# Okabe & Ito's palette: people with any common colour blindness can tell its colours apart.
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 INK = "#3d3d3d"
-# Few to many runs: starts dark enough to be seen on white.
+# From few to many runs. The first colour is dark enough to be seen on white.
 COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
 MOST_POINTS = 1000
 
 
 def figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
-  """A figure of one set of axes, in inches, without pyplot: nothing to close and no display needed."""
+  """A figure with one set of axes, its size in inches. Without pyplot it needs no closing and no display."""
   made = Figure(figsize=(width, height), layout="constrained")
   return made, made.add_subplot()
 
@@ -46,14 +46,14 @@ def accuracy_histogram(
 
   Args:
     accuracies: (runs,), fractions; at least one.
-    ax: where to draw; called again, it adds another histogram.
+    ax: where to draw; a second call adds another histogram.
     examples: test examples n. Each bin then holds equally many of the possible values k/n; without it a bin
       may hold one possible value more than its neighbour, which looks like structure.
-    label: in the legend; by default how many runs and their standard deviation.
+    label: text in the legend; by default the number of runs and their standard deviation.
     color: of the bars; by default the next of the palette.
     independent_sd: the independent-errors prediction, a fraction, drawn as a normal curve around the mean.
       None, NaN and 0 draw nothing.
-    binomial_sd: the same for errors that are independent and equally likely on all examples.
+    binomial_sd: likewise the prediction for errors that are independent and equally likely on all examples.
     normal: whether to draw the normal curve of the accuracies' own mean and standard deviation.
   """
   values = np.asarray(accuracies, np.float64)
@@ -108,9 +108,9 @@ def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scala
 
 
 def disagreement_histogram(groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None) -> Axes:
-  """How many predictions two runs differ in, over pairs of runs, group beside group.
+  """Histograms over pairs of runs of how many predictions the two runs differ in, one histogram per group.
 
-  Jordan 2024, appendix D.2: pairs with equal seeds of which one was poked, beside pairs of distinct seeds.
+  Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside pairs with distinct seeds.
 
   Args:
     groups: name -> (pairs,), fractions of the test examples; at least one pair each.
@@ -149,15 +149,15 @@ def sds_side_by_side(
   names: Sequence[str], series: Mapping[str, Sequence[tuple[float | None, float | None, float | None]]], ax: Axes,
   *, below: Sequence[bool] = (),
 ) -> Axes:  # fmt: skip
-  """Standard deviations of groups of runs, one above the other for each group, the first on top.
+  """Standard deviations of groups of runs. Each group is a row, the first on top, with its series one above the other.
 
   Args:
-    names: of the groups.
-    series: what each is -> (standard deviation, low, high) of each group, fractions; low and high are the ends of an
+    names: names of the groups.
+    series: label -> (standard deviation, low, high) of each group, fractions; low and high are the ends of an
       interval. None is not drawn.
     ax: where to draw.
-    below: whether the variance that the last of the series is the root of is estimated below 0 in a group: an open
-      marker at 0, from which the bar leads to `high`.
+    below: for each group, whether the variance behind the last series is estimated below 0. It is then drawn as an
+      open marker at 0, with a bar from there to `high`.
   """
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
@@ -178,7 +178,7 @@ def sds_side_by_side(
 
 
 def error_rate_histogram(example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes) -> Axes:
-  """How many test examples have which error rate over the runs.
+  """A histogram of the test examples' error rates over the runs.
 
   Args:
     example_error_rates: (examples,), each example's fraction of runs that have it wrong.
@@ -203,7 +203,7 @@ def calibration_curve(
 ) -> Axes:  # fmt: skip
   """How often a prediction is right against its confidence, beside the line of perfect calibration.
 
-  Jiang 2022, figure 6. Called again, it adds another curve.
+  Jiang 2022, figure 6. A second call adds another curve.
 
   Args:
     confidence: (bins,), the mean confidence in each bin, a fraction; NaN where a bin is empty.
@@ -228,7 +228,7 @@ def calibration_curve(
 def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes, *, label: str | None = None) -> Axes:
   """Disagreement of pairs of runs against their test error, beside the line where the two are equal.
 
-  Jiang 2022, figures 1 to 4. Called again, it adds other pairs.
+  Jiang 2022, figures 1 to 4. A second call adds other pairs.
 
   Args:
     error: (pairs,), fractions.
@@ -246,7 +246,7 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes, 
 
 
 def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float, most: int = 100) -> Axes:
-  """Distribution functions of runs' logit gaps around the pooled one and its band of ± threshold.
+  """Empirical distribution functions of the runs' logit gaps, with the pooled one and a band of ± threshold around it.
 
   Banerjee 2024, equations 8 and 16.
 
@@ -254,7 +254,7 @@ def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: f
     gaps: (runs, examples), logit gaps.
     ax: where to draw.
     threshold: half the height of the band, such as `stats.ks_threshold(examples)`.
-    most: runs drawn, the first ones.
+    most: how many runs are drawn, from the first.
   """
   pooled = np.sort(gaps, axis=None)
   # As many points as can be seen, whatever the number of runs.
@@ -271,8 +271,8 @@ def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: f
 def bin_edges(groups: Sequence[Real[np.ndarray, " _"]], examples: int | None) -> Real[np.ndarray, " edges"]:
   """Edges of equal bins, in fractions, that hold all values of all groups, at most 60 bins.
 
-  Widths follow Freedman and Diaconis in the narrowest group. With n `examples`, edges lie halfway between
-  possible values k/n and a bin holds a whole number of these.
+  The width follows the rule of Freedman and Diaconis for the narrowest group. With n `examples`, edges lie halfway
+  between possible values k/n, and each bin holds a whole number of these.
   """
   grid = examples or 10_000
   counts = [v * grid for v in groups]
@@ -325,7 +325,7 @@ def _bars(ax: Axes, values: np.ndarray, edges: np.ndarray, color: str, label: st
 
 
 def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
-  """Labels, grid and legend, within the axes or `above` them in so many columns."""
+  """Adds labels, grid and legend. The legend is inside the axes, or above them in `above` columns."""
   ax.set_xlabel(xlabel)
   ax.set_ylabel(ylabel)
   ax.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""What a campaign's results say: numbers with their standard errors, figures, self-contained pages."""
+"""Reports of a campaign's results: numbers with their standard errors, figures, self-contained pages."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from vmapseeds.reports.summary import GROUPS, counted, gaps, run_count, show, sh
 from vmapseeds.results.opening import COUNTS, added_up, loaded, open_results, readable
 from vmapseeds.store.files import Folder, place
 
-# Short enough for a terminal of 80 columns.
+# Column headings, short enough for a terminal of 80 columns.
 COMPARED = {
   "mean_accuracy": "mean",
   "sd_accuracy": "sd",
@@ -31,7 +31,7 @@ COMPARED = {
   "ensemble_accuracy": "ensemble",
   "expected_disagreement": "disagr.",
 }
-MOST_READ = 2**28  # bytes of predictions, where tallies are stored
+MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_PAIRED = 50  # runs whose pairs are drawn
 
 
@@ -50,24 +50,24 @@ def report(
 ) -> list[dict[str, Any]]:  # fmt: skip
   """Prints the statistics of results folders and writes `report.html`, `report.json` and PNG figures.
 
-  Runs of different swept values are never taken together unless `by` asks for it: each combination of values has its
-  own row in a table, and its own page. Each page is in a folder: `report` in the results folder, `report/<test set>`
-  for another than the recipe's first test set, therein `epoch=8` where an epoch is chosen, and therein `lr=0.02` for a
-  group of runs. What sets groups side by side is in the folder above them; what sets several results folders side by
-  side in `report/side_by_side` of the first.
+  Runs of different swept values are never pooled unless `by` asks for it: each combination of values has its own row
+  in a table, and its own page. The page is in `report` in the results folder, or in `report/<test set>` if this is not
+  the recipe's first test set. A chosen epoch adds a subfolder `epoch=8`, and a group of runs a subfolder `lr=0.02`.
+  The page with groups side by side is in the folder above theirs. The page with several results folders side by side
+  is in `report/side_by_side` of the first.
 
   Args:
     folders: results folders, or one.
-    by: columns of the runs table, such as "lr" or "seed_init", by whose values runs are grouped. None: all that are
-      swept. Swept columns that are not named are pooled, and the page says so.
-    where: column -> value, or several values, of the runs that are taken.
+    by: columns of the runs table that group the runs, such as "lr" or "seed_init". None means all swept columns. Runs
+      are pooled over swept columns that are not named, and the page says so.
+    where: column -> value or values. Takes only the runs that have them.
     test_set: which test set.
-    epoch: after which epoch, of runs that were evaluated every so many; None for the end.
-    out: where the pages go instead: those of several results folders into folders of their names therein.
+    epoch: after which epoch, for runs trained with `evaluate_every`; None for the end.
+    out: folder for the pages instead. With several results folders, each has a subfolder of its name in it.
     console: where to print.
 
   Returns:
-    what `summarize` says of each group of each folder, with its `folder` and `values`, column -> value.
+    what `summarize` returns for each group of each folder, with its `folder` and `values`, column -> value.
 
   Raises:
     Mistake: a folder holds no results or no finished run, has no such test set, columns or values, or a page cannot be
@@ -99,7 +99,7 @@ def report(
 
 
 def _names(folders: Sequence[Folder]) -> list[str]:
-  """The shortest ends of their paths that tell folders apart."""
+  """The shortest path endings that tell the folders apart."""
   parts = [pages.path_parts(folder) for folder in folders]
   ends = (["/".join(p[-n:]) for p in parts] for n in range(1, max(map(len, parts)) + 1))
   return next(names for names in ends if len(set(names)) == len(set(parts)))
@@ -109,10 +109,10 @@ def _parts(
   results: xr.Dataset, folder: Folder, name: str, above: Path | UPath, by: Sequence[str] | None,
   where: Where, test_set: str,
 ) -> tuple[list[Part], list[str]]:  # fmt: skip
-  """The groups of a folder, and a sentence for each that has no run to report."""
+  """The groups of a folder, and a sentence for each group whose runs all diverged."""
   try:
     found = groups.grouped(results, by, where)
-    # If all runs diverged, the first group says so.
+    # If all runs of all groups diverged, `summarize` raises a mistake for the first group.
     alive = [g for g in found if not g.results.diverged.all()] or found[:1]
     parts = []
     for values, of in alive:
@@ -182,7 +182,7 @@ def side_by_side_table(parts: Sequence[Part]) -> Table:
 
 
 def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, Figure]:
-  """The figures of a report, by name. None for a single run."""
+  """The figures of a report, by name. A single run has none."""
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
   tallies, predictions, pooled = counted(kept, pairs=False)
   if tallies.runs < 2:
@@ -295,7 +295,7 @@ def side_by_side_figures(parts: Sequence[Part]) -> dict[str, Figure]:
 
 
 def _in_lines(parts: Sequence[Part]) -> list[str]:
-  """The names of parts, a line for each thing that they say."""
+  """The names of parts, with a new line after each comma."""
   return [part.name.replace(", ", "\n") for part in parts]
 
 
@@ -303,7 +303,7 @@ def _in_lines(parts: Sequence[Part]) -> list[str]:
 
 
 def _open(folder: Folder, test_set: str, epoch: int | None, by: Sequence[str] | None, where: Where) -> xr.Dataset:
-  """What is read of a folder: predictions only where they are few, or tallies are not stored of just these runs."""
+  """Reads a folder, but not its predictions if they are many and stored tallies are of exactly these runs."""
   results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   with readable(folder):
     together = "votes" in results and not where and len(groups.grouped(results, by)) == 1
@@ -334,5 +334,5 @@ def _side_by_side(parts: Sequence[Part], lost: Sequence[str], out: Path | UPath,
 
 
 def context(summary: dict[str, Any]) -> dict[str, Any]:
-  """What the page of one `summarize` shows."""
+  """The values that the page of one summary shows."""
   return {**summary, "title": _title(summary), "runs": run_count(summary["runs"])}

@@ -1,4 +1,4 @@
-"""The numbers of a campaign: every statistic with its interval, in groups, with what a reader must know beside them."""
+"""The numbers of a campaign: every statistic with its interval, in groups, and warnings that a reader must know."""
 
 import json
 import math
@@ -25,7 +25,7 @@ Statistic = dict[str, Any]
 FEW_RUNS = 30
 # Runs below which chance alone makes pairs of examples look dependent: see `stats.dependent_pairs`.
 RUNS_FOR_PAIRS = 3000
-# Excess kurtosis of accuracies above which, and runs below which, intervals of variances hold less often than they say.
+# Above this excess kurtosis of accuracies and below this number of runs, intervals of variances hold in under 95 %.
 LONG_TAIL, RUNS_FOR_LONG_TAILS = 2, 100
 PRECISION = 0.1
 SHOWN_PAIRS = 10
@@ -49,12 +49,12 @@ GROUPS = {
 def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
   """All numbers of one campaign on one test set, ready for JSON.
 
-  Runs that diverged are counted and kept out of everything else. What is not defined (one run, a negative variance
-  under a root) is None, never NaN.
+  Runs that diverged are counted and kept out of everything else. Undefined numbers (one run, a negative variance under
+  a root) are None, never NaN.
 
   Args:
-    results: what `open_results` gives.
-    test_set: its name, for the record.
+    results: what `open_results` returns.
+    test_set: name of the test set, for the record.
 
   Returns:
     `recipe`, `settings`, `test_set`, `epoch` (None: the end), `device_kind`, `lane_width`, `lowering`, `versions`;
@@ -66,7 +66,7 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     number; count; p), `definition` and `reading`.
 
   Raises:
-    Mistake: the results are of no classes, no run is finished, or all diverged.
+    Mistake: the results have no labels, no run is finished, or all diverged.
   """
   check_classes(results)
   finished, diverged = results.sizes["run"], int(results.diverged.sum())
@@ -111,9 +111,9 @@ def counted(
 ) -> tuple[stats.Tallies, Integer[np.ndarray, "runs examples"] | None, bool]:
   """The tallies of some runs, the predictions that they count, and whether votes of different runs may be pooled.
 
-  Tallies are counted where predictions are there; else they are those that are stored, and predictions are None.
-  Where runs have label maps of their own, errors are predictions of 1 where 0 is right. `Mistake` where neither tallies
-  of these very runs nor predictions are there.
+  Tallies are counted from predictions, if there are any. Otherwise the stored tallies are returned, and predictions are
+  None. If label maps differ between runs, errors take the place of predictions: 1 is wrong, and all labels are 0.
+  `Mistake` if there are neither predictions nor stored tallies of exactly these runs.
   """
   labels, num_classes = kept.labels.values, int(kept.attrs["num_classes"])
   if "predictions" not in kept:
@@ -139,12 +139,12 @@ def gaps(kept: xr.Dataset) -> np.ndarray:
 def error_statistics(
   tallies: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None, num_classes: int
 ) -> dict[str, Statistic]:
-  """The statistics of Jordan 2024 that need only which run has which example wrong, by name.
+  """The statistics of Jordan 2024 that need only to know which run has which example wrong, by name.
 
   Args:
     tallies: the tallies.
-    predictions: (runs, examples), as tallied; None where they are not read.
-    num_classes: of the network, which is not that of the tallies where those are of errors.
+    predictions: (runs, examples), as tallied; None if they were not read.
+    num_classes: number of classes of the network. Tallies of errors have another number.
   """
   runs, n = tallies.runs, tallies.examples
   accuracy = 1 - tallies.error_rates()
@@ -157,7 +157,7 @@ def error_statistics(
   gain = tallies.top_fraction_gain().mean if runs > 1 else math.nan
   of_gain = tallies.top_fraction_gain_bootstrap(key=jax.random.key(0)) if runs > 1 else None
   needed = tallies.runs_for_precision(PRECISION)
-  # Of one type: comparing two is many times slower.
+  # Both of one dtype: comparing arrays of different dtypes is many times slower.
   wrong = None if predictions is None else predictions != tallies.labels.astype(predictions.dtype)
   independent_se = math.nan if wrong is None else stats.independent_errors_variance_se(wrong)
   return {
@@ -212,7 +212,7 @@ def error_statistics(
       "Square root of the distribution-wise variance where that is not negative (Jordan 2024, equation 3); its "
       "interval: the roots of that one's, from 0.",
       np.sqrt(variance) if variance >= 0 else math.nan,
-      # A root's error by linearisation, which means little where the variance may as well be 0.
+      # The root's error by linearisation, which means little if the variance may well be 0.
       variance_se / (2 * np.sqrt(variance)) if variance > 2 * variance_se else math.nan,
       sd_interval(ends) if ends.high > 0 else None, over="runs",
       undefined="The variance estimate is negative: no difference between runs is seen beyond this test set."
@@ -266,7 +266,7 @@ def _calibration(error: Any, error_se: Any, n: int, num_classes: int, runs: int)
 def vote_statistics(
   tallies: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None, num_classes: int
 ) -> dict[str, Statistic]:
-  """The statistics that need which class each run predicts, by name; all runs have the same labels."""
+  """The statistics that need to know which class each run predicts, by name. All runs have the same labels."""
   labels, n, runs = tallies.labels, tallies.examples, tallies.runs
   disagreement, gap = tallies.expected_disagreement(), tallies.gde_gap()
   known = predictions is not None
@@ -367,7 +367,7 @@ def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
   pairs = tallies.most_dependent_pairs(SHOWN_PAIRS)
   right = 1 - tallies.example_error_rates()
   a, b = right[pairs.i], right[pairs.j]
-  # Of independent examples: what noise alone does.
+  # The standard error for independent examples, where only noise makes a deviation.
   se = np.sqrt(a * (1 - a) * b * (1 - b) / tallies.runs)
   columns = {"i": pairs.i, "j": pairs.j, "right_i": a, "right_j": b, "joint": pairs.joint, "product": pairs.product,
              "se": se}  # fmt: skip
@@ -376,7 +376,7 @@ def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
 
 
 def _root_of(group: str, label: str, reading: str, definition: str, variance: Any, se: Any, runs: int) -> Statistic:
-  """The standard deviation of a variance whose standard error over runs is known."""
+  """The statistic of a standard deviation, from its variance and the variance's standard error over runs."""
   sd, ends = float(np.sqrt(variance)), sd_interval(nonnegative_interval(variance, se, runs))
   return _statistic(group, label, "fraction", reading, definition, sd, _ratio(se, 2 * sd), ends, over="runs")
 
@@ -402,7 +402,7 @@ def _statistic(
 
 
 def _plain(value: Any) -> float | None:
-  """A number as JSON has it: NaN, infinities and None are None."""
+  """A number for JSON: NaN, infinities and None become None."""
   return None if value is None or not math.isfinite(value) else float(value)
 
 
@@ -416,7 +416,7 @@ def p_text(value: Any) -> str:
   return text if text.startswith("<") else f"= {text}"
 
 
-# What the results are of.
+# Warnings and the summary in words.
 
 
 def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic], pooled: bool) -> Iterator[str]:
@@ -480,8 +480,8 @@ SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
 def show(value: float | None, se: float | None, unit: str) -> str:
   """A number with its standard error: fractions in percent, variances in squared percentage points (%²).
 
-  The error has two significant digits and the value as many places; a value without an error, or with one of 0, has
-  three digits and, in percent, at least two places.
+  The error has two significant digits, and the value as many decimal places. A value without an error, or with an error
+  of 0, has three significant digits and, in percent, at least two decimal places.
 
   >>> show(0.97531, 0.00041, "fraction"), show(-1.2e-6, 3.4e-6, "variance"), show(None, None, "fraction")
   ('97.531 ± 0.041 %', '-0.012 ± 0.034 %²', 'n/a')

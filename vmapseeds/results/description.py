@@ -1,14 +1,15 @@
-"""What a recipe's campaign keeps in a results folder, and whether a folder is of the campaign that is to go on.
+"""What a campaign keeps in its results folder, and whether a folder belongs to the campaign that is to resume there.
 
-The root group holds what is per run: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
+The root group holds arrays of runs: `seed_<source>`, swept hyperparameters by their names, `poke_step`, `label_map`,
 `subset`, `diverged`. Each test set is a group with `predictions(run, example)`, `accuracy(run)`, `labels(example)` and,
-on request, `logits(run, example, class)`. The group `variables` is there on request, with an array a leaf
+on request, `logits(run, example, class)`. The group `variables` is there on request, with one array per leaf
 (`vmapseeds.results.networks`). The description has the recipe as JSON, the names of the test sets and what the results
-depend on: device kind, lane width, lowering, precision (what `auto` came to), data, mean and deviation of the inputs.
+depend on: device kind, lane width, lowering, precision (what `auto` resolved to), data, mean and standard deviation of
+the inputs.
 
-Runs that were imported (`vmapseeds.results.imports`) have no seed and none diverged; `device_kind` is "imported",
-`lane_width`, `lowering`, `precision` and `data_digest` are None, and `recipe` is the JSON not of a `Recipe` but of
-`name`, `dataset` (None), `test_sets` and `imported`: file, shape and dtype of each array that came.
+Imported runs (`vmapseeds.results.imports`) have no seeds, and none diverged. Their `device_kind` is "imported";
+`lane_width`, `lowering`, `precision` and `data_digest` are None. Their `recipe` is not the JSON of a `Recipe`. It has
+`name`, `dataset` (None), `test_sets` and `imported`: file, shape and dtype of each imported array.
 """
 
 import os
@@ -28,9 +29,9 @@ from vmapseeds.training.supervised import VARIABLES
 from vmapseeds.training.task import Task
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
-MIXED = "mixed"  # a condition that is not the same for all runs: records have those of each
+MIXED = "mixed"  # a condition that differs between runs; the records have it for each write
 DIMENSIONS = {"label_map": ("run", "original_class"), "subset": ("run", "train_example")}
-# What bit-for-bit equal results need besides the task.
+# Results are equal bit for bit only if these are equal too, besides the task.
 CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "data_digest", "mean", "std")
 
 
@@ -48,17 +49,17 @@ def open_or_create(
   path: str | os.PathLike, task: Task, runs: Runs, *, block_runs: int, depends: dict[str, Any],
   force_mixed: bool = False, tallied: Mapping[str, np.ndarray] | None = None, pairs: bool = False,
 ) -> Results:  # fmt: skip
-  """The campaign's folder, made if there is none, extended if it has fewer runs.
+  """Opens the campaign's folder. Makes it if there is none, extends it if it has fewer runs.
 
   Args:
     path: the folder.
     task: what its runs train.
-    runs: all that it is to have.
-    block_runs: of a new folder.
+    runs: all runs that it is to have.
+    block_runs: how many runs make a block of a new folder.
     depends: what bit-for-bit equal results need besides the task: `CONDITIONS`, and the versions of packages.
-    force_mixed: goes on under another recipe, other conditions or versions, and notes in the description which.
-    tallied: of a new folder, the labels of the test sets that have tallies.
-    pairs: whether these have joint error counts.
+    force_mixed: whether to go on if recipe, conditions or versions differ. The description then names those that do.
+    tallied: for a new folder, the labels of the test sets that have tallies.
+    pairs: whether the tallies have joint error counts.
 
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another task, other runs or other
@@ -83,7 +84,7 @@ def open_or_create(
 
 
 def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
-  """What a description says of what is stored of each run."""
+  """A description's entries for the arrays of what is stored of each run."""
   return {
     name: array(leaf.dtype, ("run", *task.dimensions(name, leaf.shape)), leaf.shape)
     for name, leaf in task.outputs(runs).items()
@@ -91,7 +92,7 @@ def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
 
 
 def counts_of(tallied: Mapping[str, np.ndarray], num_classes: int, block_runs: int, pairs: bool) -> dict[str, Any]:
-  """What a description says of what is counted over the runs of each write, none more than a block has."""
+  """A description's entries for counts over the runs of each write, which are at most `block_runs`."""
   found, dtype = {}, np.min_scalar_type(block_runs)
   for name, labels in tallied.items():
     found[f"{name}/votes"] = array(dtype, ("write", "example", "class"), (len(labels), num_classes))
@@ -110,13 +111,13 @@ def kept_of(root: dict[str, Any]) -> dict[str, Any]:
 
 
 def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:
-  """The shapes of one run's variables by their names, none where they are not kept."""
+  """name -> shape of one run's variables, empty if they are not kept."""
   names = (name for name in root["arrays"] if name.startswith(f"{VARIABLES}/"))
   return {name.removeprefix(f"{VARIABLES}/"): root["arrays"][name]["shape"] for name in names}
 
 
 def campaign_of(path: str | os.PathLike) -> tuple[Runs, Results]:
-  """Runs table and folder of a campaign. `Mistake` where it is none of ours."""
+  """The runs table and the results of a campaign. `Mistake` if the folder holds none, or imported runs."""
   root = ours(path)
   if root["device_kind"] == IMPORTED:
     raise Mistake(f"{path} holds imported runs, whose training is not known: give a folder that `vmapseeds train` made")
@@ -141,10 +142,10 @@ def training_examples(path: str | os.PathLike) -> Integer[np.ndarray, "runs exam
 
 
 def check_same(results: Results, task: Task, runs: Runs, given: dict[str, Any], force_mixed: bool) -> list[str]:
-  """`Mistake`, naming the first difference, unless the folder is of this task and these runs, and described as given.
+  """`Mistake`, naming the first difference, unless the folder has this task, these runs and the `given` description.
 
   Returns:
-    What differs though runs are done, which only `force_mixed` allows: names of conditions, `versions`, `recipe`.
+    What differs, which only `force_mixed` allows: `recipe` and, if runs are done, names of conditions and `versions`.
   """
   other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
   columns = runs.columns()
@@ -159,7 +160,7 @@ def check_same(results: Results, task: Task, runs: Runs, given: dict[str, Any], 
 
 
 def check_alike(results: Results, given: dict[str, Any], force_mixed: bool, other: str, use: str) -> list[str]:
-  """The same of what a description says, whatever the runs are. A mistake begins with `other` and ends with `use`."""
+  """What `check_same` returns, from the descriptions alone. A mistake begins with `other` and ends with `use`."""
   stored, mixed = results.root, []
   force, begun = f"{use}, or --force-mixed", results.done.any()
   if difference := differences(stored, given):
@@ -184,10 +185,10 @@ def check_alike(results: Results, given: dict[str, Any], force_mixed: bool, othe
 
 
 def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
-  """In what two descriptions' recipes differ, as `field: theirs, mine`; empty when they are equal."""
+  """How the recipes of two descriptions differ, as `field: theirs, mine`; empty if they are equal."""
   theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
   for recipe, root in ((theirs, given), (mine, given)):
-    # `auto` is no precision of its own: what it came to is a condition.
+    # `auto` is compared as the precision that it resolved to, which is one of the conditions.
     if recipe.get("precision") == "auto" and root.get("precision", MIXED) != MIXED:
       recipe["precision"] = root["precision"]
   names = dict.fromkeys((*theirs, *mine))
@@ -196,14 +197,14 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
 
 
 def told(value: Any) -> str:
-  """A described field in words."""
+  """A field of a described recipe, as a message shows it."""
   if isinstance(value, dict) and {*value} == {"object", "source"}:
     return f"{value['object']} (source {value['source']})"
   return repr(tuple(value) if isinstance(value, list) else value)
 
 
 def check_arrays(results: Results, task: Task, runs: Runs, some: Container[str] | None = None) -> None:
-  """`Mistake` unless the folder has the arrays that the task gives, or `some` of them."""
+  """`Mistake` unless the folder has the arrays that the task gives. Of outputs, only `some` are compared if given."""
   other, use = f"{results.path} belongs to another campaign", "give another --out, or what it was started with"
   arrays = results.root["arrays"]
   stored = (*results.outputs, *results.examples)
@@ -222,7 +223,7 @@ def check_arrays(results: Results, task: Task, runs: Runs, some: Container[str] 
 
 
 def settle(results: Results, given: dict[str, Any], mixed: list[str]) -> None:
-  """Writes under what runs are trained, where it is not as it was and no run is done or `mixed` allows it."""
+  """Updates the description: conditions and versions as `given` if no run is done, and those in `mixed` as `MIXED`."""
 
   def settled(root: dict[str, Any]) -> dict[str, Any]:
     new = {} if results.done.any() else {name: given[name] for name in (*CONDITIONS, "versions")}

@@ -1,6 +1,6 @@
-"""Anyone's runs as results on disk: arrays or `.npy` files in, the folder that `report` and `compare` read out.
+"""Imports runs trained elsewhere, from arrays or `.npy` files, into a folder that `report` and `compare` read.
 
-From PyTorch, where `logits` is a list of one tensor (examples, classes) a run, all of the same examples in one order:
+From PyTorch, where `logits` is a list with a tensor (examples, classes) per run, with the same examples in one order:
 
   np.save("logits.npy", torch.stack(logits).cpu().numpy())
   np.save("labels.npy", labels.cpu().numpy())
@@ -33,7 +33,7 @@ from vmapseeds.store.layout import array
 
 AXES = {"predictions": "runs examples", "logits": "runs examples classes", "labels": "examples"}
 BLOCK_BYTES = 2**25
-# In Fortran order a run lies all over the file, and every block would read nearly all of it.
+# In Fortran order a run is scattered over the whole file, and every block would read nearly all of it.
 FORTRAN_BYTES = 2**31
 
 
@@ -47,21 +47,20 @@ def import_runs(
 
   Args:
     out: the results folder, new or empty.
-    labels: (examples,), class indices. Like the next two the path of a `.npy` file or an array: of NumPy, JAX, PyTorch
-      or Zarr, nested lists, or what else has a `shape` and slices that NumPy reads.
-    predictions: (runs, examples), class indices, -1 where a run has none: an error, whatever the label.
+    labels: (examples,), class indices. This and the next two are paths of `.npy` files or arrays: of NumPy, JAX,
+      PyTorch or Zarr, nested lists, or anything else with a `shape` and slices that NumPy can read.
+    predictions: (runs, examples), class indices. -1 means that a run predicts no class, which counts as an error.
     logits: (runs, examples, classes), float16, bfloat16, float32 or float64, instead of predictions. A run predicts the
-      class of its largest logit, the lowest of equal ones. bfloat16 is kept as float32, which holds the same numbers.
-    num_classes: of the task; by default as many as logits have, or one more than the highest class that occurs.
+      class with the largest logit, the lowest such class on ties. bfloat16 is kept as float32, which loses nothing.
+    num_classes: how many classes; by default as many as logits have, or one more than the highest class that occurs.
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the name of the file of predictions or logits.
-    block_runs: how many runs are read at once and lie together on disk; by default as many as fill 32 MiB.
+    block_runs: how many runs are read at once and stored in one block; by default as many as fill 32 MiB.
     progress: whether to draw a progress bar on stderr.
 
   Raises:
-    Mistake: something does not fit or cannot be read or written, a class is out of range, a logit NaN or infinite, an
-      entry masked.
-      Nothing is changed on disk then.
+    Mistake: the arguments do not fit each other, something cannot be read or written, a class is out of range, a logit
+      is NaN or infinite, or an entry is masked. Nothing is changed on disk then.
   """
   check_empty(out)
   if (predictions is None) == (logits is None):
@@ -81,7 +80,7 @@ def import_runs(
   steps = [slice(start, start + block_runs) for start in range(0, runs.shape[0], block_runs)]
   shown = functools.partial(track, console=Console(stderr=True), disable=not progress)
   if logits is None:
-    # Read once before, as the number of classes must be known before anything is written.
+    # This pass comes first, because the number of classes must be known before anything is written.
     for rows in shown(steps, "checking"):
       block = read_classes("predictions", runs[rows], AXES["predictions"], most, -1, first_run=rows.start)
       highest.append(block.max())
@@ -109,9 +108,9 @@ def import_runs(
 
 
 class Source:
-  """An array or a `.npy` file, of which slices of axis 0 are NumPy arrays. `Mistake` where it cannot be that.
+  """An array or a `.npy` file whose slices along axis 0 are NumPy arrays. `Mistake` if it cannot be read so.
 
-  A file is mapped anew for each slice: pages of a map that stays count as memory used until the system wants them.
+  A file is memory-mapped anew for each slice, because the pages of a lasting map would count as used memory.
   """
 
   def __init__(self, what: str, given: Any):
@@ -137,31 +136,31 @@ class Source:
       fill = "-1 for none" if self.what == "predictions" else "or leave their runs or examples out"
       raise Mistake(f"{self.what} has masked entries: fill them, {fill}")
     try:
-      if str(getattr(block, "dtype", "")).endswith("bfloat16"):  # PyTorch has a method of its own
+      if str(getattr(block, "dtype", "")).endswith("bfloat16"):  # PyTorch converts with `float()`
         block = block.float() if hasattr(block, "float") else block.astype(np.float32)
       block = np.asarray(block)
-    except (TypeError, RuntimeError) as error:  # PyTorch, of tensors with gradients or on other devices
+    except (TypeError, RuntimeError) as error:  # from PyTorch, for tensors with gradients or on other devices
       raise Mistake(f"{self.what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
     return block.astype(block.dtype.newbyteorder("="), copy=False)
 
 
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
-  """The array of a `.npy` file, read as it is used. Pickled objects are never loaded."""
+  """The array of a `.npy` file, memory-mapped. Pickled objects are never loaded."""
   remedy = "give a .npy file, as np.save writes one array"
   if not os.path.isfile(file):
     raise Mistake(f"{file} is no file: {remedy}")
   try:
-    with np.errstate(over="raise"):  # by sizes of a broken header
+    with np.errstate(over="raise"):  # sizes in a broken header may overflow
       return np.lib.format.open_memmap(file, mode="r")
-  except Exception as error:  # of many kinds, where there is no header or a broken one
+  except Exception as error:  # a missing or broken header raises many kinds
     raise Mistake(f"{file} cannot be read ({said(error)}): {remedy}") from None
 
 
 def largest(logits: Float[np.ndarray, "runs examples classes"], first: int) -> Int[np.ndarray, "runs examples"]:
-  """The class of each largest logit, the lowest of equal ones. `Mistake` for NaN, which argmax would return."""
+  """The class with the largest logit, the lowest on ties. `Mistake` for infinities, and for NaN, which argmax picks."""
   predictions = np.empty(logits.shape[:2], np.int16)
   for run, of_run in enumerate(logits):
-    # Exact, and comparing float32 is several times faster than comparing float16.
+    # The conversion is exact, and comparing float32 is several times faster than comparing float16.
     of_run = np.asarray(of_run, np.promote_types(of_run.dtype, np.float32))
     check_finite("logits", of_run[None], AXES["logits"], first + run)
     predictions[run] = of_run.argmax(1)
@@ -169,7 +168,7 @@ def largest(logits: Float[np.ndarray, "runs examples classes"], first: int) -> I
 
 
 def classes_of(runs: Source, num_classes: int | None) -> int | None:
-  """How many classes there are as far as is known before reading the runs."""
+  """The number of classes, None if it is not known before the predictions are read."""
   if num_classes is not None:
     at_least("the number of classes", num_classes, 1)
   if runs.what == "logits":
@@ -184,7 +183,7 @@ def classes_of(runs: Source, num_classes: int | None) -> int | None:
 
 
 def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
-  """The attributes that say where runs are from, and that of their training nothing is known."""
+  """The attributes that say where the runs come from, and that nothing is known of their training."""
   imported = {
     source.what: {"file": source.file and source.file.name, "shape": list(source.shape), "dtype": str(source.dtype)}
     for source in (runs, labels)

@@ -1,4 +1,4 @@
-"""Results folders whose runs were trained apart, as one folder."""
+"""Merges results folders whose runs were trained separately into one folder."""
 
 import functools
 import json
@@ -26,12 +26,12 @@ from vmapseeds.training.runs import Runs
 def merge(
   folders: Sequence[str | os.PathLike], out: str | os.PathLike, *, force_mixed: bool = False, progress: bool = True
 ) -> xr.Dataset:
-  """Makes one results folder of several whose runs were trained apart, and returns what `open_results` does.
+  """Makes one results folder of several whose runs were trained separately, and returns what `open_results` does.
 
-  The new folder has the runs of the first folder, then those of the second that the first lacks, and so on. Runs are
-  the same when their seeds and values are: then one is taken, and it is done when it is done anywhere. What the records
-  say of how each run was trained is kept. Runs that are not done anywhere are left for `work`; in each block they come
-  last. What is counted over runs is not kept: `vs.tally` counts it of the merged predictions.
+  The new folder has the runs of the first folder, then those of the second that the first lacks, and so on. Two runs
+  are the same if their seeds and values are equal. Such a run is taken once, and is done if any folder has it done.
+  What the records say of how each run was trained is kept. Runs that no folder has done are left for `work`; they come
+  last in each block. Stored tallies are not kept: `vs.tally` counts the merged predictions.
 
   Args:
     folders: results folders that `train` made, of one recipe and with the same data. Their blocks may differ in size;
@@ -43,7 +43,7 @@ def merge(
 
   Raises:
     Mistake: a folder has no results, is damaged, or belongs to another campaign; or two folders hold the same run with
-      other outcomes. Nothing is left on disk then.
+      different results. Nothing is left on disk then.
   """
   check_empty(out)
   if isinstance(folders, str | os.PathLike) or not len(folders):
@@ -52,7 +52,7 @@ def merge(
   first = sources[0]
   if description.kept_of(first.root)["predictions"] == "none":
     raise Mistake(f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)")
-  mixed = {*first.root.get("mixed", [])}.union(*(check_alike(s, first, tables[0], force_mixed) for s in sources[1:]))
+  mixed = {*first.root.get("mixed", [])}.union(*(check_alike(s, first, force_mixed) for s in sources[1:]))
   about = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
   if mixed:
     about["mixed"] = sorted(mixed)
@@ -86,12 +86,12 @@ def merge(
   return open_results(out, *about["test_sets"][:1])
 
 
-def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) -> set[str]:
-  """What differs between a folder and the first, whose runs are `runs`. `Mistake` where they cannot be merged."""
+def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
+  """What differs between a folder and the first. `Mistake` if they cannot be merged."""
   other, use = f"{source.path} belongs to another campaign than {first.path}", "leave one of them out"
   mine, theirs = source.root, first.root
   given = theirs
-  if mine["data_digest"] == theirs["data_digest"]:  # the same data may have lain elsewhere
+  if mine["data_digest"] == theirs["data_digest"]:  # the same data may have been at another path
     given = {**theirs, "recipe": with_dataset(theirs["recipe"], json.loads(mine["recipe"]).get("dataset"))}
   mixed = description.check_alike(source, given, force_mixed, other, use)
   for name in ("num_classes", "digests"):
@@ -105,15 +105,15 @@ def check_alike(source: Results, first: Results, runs: Runs, force_mixed: bool) 
 
 
 def with_dataset(recipe: str, dataset: Any) -> str:
-  """A described recipe, of data that lie elsewhere."""
+  """The JSON of a recipe, with another `dataset` if it has one."""
   fields = json.loads(recipe)
   return json.dumps({**fields, "dataset": dataset} if "dataset" in fields else fields)
 
 
 def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Runs]:
-  """For each table the rows that its runs have in the table of all, and that table.
+  """For each table, the rows that its runs have in the merged table; and the merged table.
 
-  A row that a table has twice is two runs: the n-th of one table is the n-th of another.
+  Equal rows of one table are different runs: the n-th of them is the same run as the n-th in another table.
   """
   numbers: dict[tuple[bytes, int], int] = {}
   rows = []
@@ -132,14 +132,14 @@ def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Run
 def check_block(
   sources: Sequence[Results], s: int, block: int, rows: Int[np.ndarray, " runs"], origin: Int[np.ndarray, "merged two"]
 ) -> None:
-  """`Mistake` where a block is damaged, or holds a run that another folder has with other outcomes.
+  """`Mistake` if a block is damaged, or holds a run that another folder has with different results.
 
   Args:
     sources: the folders.
-    s: which of them has the block.
-    block: which.
-    rows: those of the folder's runs in the table of all.
-    origin: the folder and the row that each run of all is taken from.
+    s: index of the folder that has the block.
+    block: number of the block.
+    rows: the rows that the folder's runs have in the merged table.
+    origin: the folder and the row that each run of the merged table is taken from.
   """
   source = sources[s]
   writes = source.record(block)
@@ -159,13 +159,13 @@ def check_block(
 
 
 def copy_block(sources: Sequence[Results], origin: Int[np.ndarray, "merged two"], merged: Results, block: int) -> None:
-  """Writes a block of the merged folder, with what the records of its runs say of them.
+  """Writes a block of the merged folder, and copies what the folders' records say of its runs.
 
   Args:
     sources: the folders.
     origin: the folder and the row that each run of the merged folder is taken from, -1 where it is done nowhere.
     merged: the merged folder.
-    block: which.
+    block: number of the block.
   """
   dataset = json.loads(merged.root["recipe"]).get("dataset")
   rows = np.asarray(merged.rows(block))

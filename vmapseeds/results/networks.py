@@ -1,7 +1,7 @@
 """The trained variables of all runs: parameters and batch statistics, in the group `variables` of a results folder.
 
-One array a leaf, its first axis the run, in the same blocks of runs as everything else there. Its name is the leaf's
-path with dots: `params.Conv_0.kernel`, `batch_stats.BatchNorm_0.mean`.
+There is one array per leaf. Its first axis is the run, in the same blocks as all other arrays of runs. Its name is the
+leaf's path with dots: `params.Conv_0.kernel`, `batch_stats.BatchNorm_0.mean`.
 """
 
 import functools
@@ -34,9 +34,9 @@ from vmapseeds.training.supervised import VARIABLES
 class Networks(NamedTuple):
   """Trained networks of a results folder.
 
-  `apply(variables, images)` gives the logits (examples, classes), float32, of one network for images as the data set
-  has them (examples, height, width, channels): it normalises them as the training did. Under `jax.vmap` it is many
-  networks': `jax.vmap(networks.apply, (0, None))(networks.variables, images)`.
+  `apply(variables, images)` returns one network's logits (examples, classes), float32. It takes images as the data set
+  has them, (examples, height, width, channels), and normalises them as the training did. For many networks use
+  `jax.vmap(networks.apply, (0, None))(networks.variables, images)`.
   """
 
   variables: PyTree[Float[np.ndarray, "..."]]  # `params` and, where there are some, `batch_stats`; first axis the run
@@ -51,8 +51,8 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
 
   Args:
     path: a results folder that was trained with `keep_params=True`, or `--keep-params`.
-    runs: which rows of the folder. Given none, all that are trained, as `open_results` has them; given one number, that
-      network without an axis of runs.
+    runs: rows of the folder. None means all trained runs, in the order of `open_results`. A single number means that
+      run's network, without the axis of runs.
 
   Returns:
     `Networks`: their variables, in dictionaries as Flax names them, and the function that applies them.
@@ -107,10 +107,10 @@ class StoredNetworks:
     return len(self.results)
 
   def load(self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Some variables of the networks with these numbers, the first axis the network."""
+    """The variables `names` of the networks in these rows. The first axis is the network."""
     return self._loaded(tuple(rows), tuple(names))
 
-  # The first run's are asked for many times.
+  # The first run's variables are requested many times.
   @functools.lru_cache(maxsize=1)  # noqa: B019
   def _loaded(self, rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, np.ndarray]:
     kept, places = np.unique(rows, return_inverse=True)
@@ -124,7 +124,7 @@ def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "
 
 
 def _rows(path: str | os.PathLike, runs: int | Sequence[int] | None, done: Bool[np.ndarray, " runs"]) -> np.ndarray:
-  """The rows that are meant. `Mistake` where one is not there or not trained."""
+  """The rows of the requested runs. `Mistake` if a run does not exist or is not trained."""
   if runs is None:
     return np.flatnonzero(done)
   rows = np.asarray(runs)
@@ -139,7 +139,7 @@ def _rows(path: str | os.PathLike, runs: int | Sequence[int] | None, done: Bool[
 
 
 def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
-  """What `Networks.apply` is for a folder of these attributes."""
+  """Makes `Networks.apply` for a folder with this recipe and these attributes."""
   precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
   mean, std = (None if stored[name] is None else np.asarray(stored[name], np.float32) for name in ("mean", "std"))
 

@@ -14,29 +14,29 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
 
-COUNTS = ("votes", "joint_errors")  # of writes
+COUNTS = ("votes", "joint_errors")  # arrays of writes
 
 
 def open_results(path: Folder, test_set: str = "test", epoch: int | None = None) -> xr.Dataset:
-  """The finished runs of a campaign, or imported ones: an `xarray.Dataset` that reads from disk what is asked of it.
+  """Opens the finished runs of a campaign, or imported runs: an `xarray.Dataset` that reads arrays when they are used.
 
   Dimensions are `run`, `example` (of one test set) and `class`; variables `predictions(run, example)`,
-  `labels(example)`, `accuracy(run)`, `diverged(run)`, one `seed_<source>(run)` a source, swept hyperparameters by
+  `labels(example)`, `accuracy(run)`, `diverged(run)`, `seed_<source>(run)` for each source, swept hyperparameters by
   their names and, where kept, `logits(run, example, class)`. Attributes: the recipe as JSON (`recipe`), `versions`,
-  `device_kind`, `lane_width`, `lowering`, `precision`, `mean` and `std` of pixels as the networks saw them. Seeds and
-  swept values are coordinates: `results.groupby("lr")`.
+  `device_kind`, `lane_width`, `lowering`, `precision`, and the `mean` and `std` that pixels were normalised with. Seeds
+  and swept values are coordinates: `results.groupby("lr")`.
 
-  Where targets are no classes, they are `targets(example)`, and there are no labels and no accuracy. Of a task that is
-  no recipe's, the variables are what its `finish` gives.
+  If targets are not classes, they are in `targets(example)`, and there are no labels and no accuracy. For a task other
+  than a recipe's, the variables are what its `finish` returns.
 
-  `labels` are the classes that the predictions are of. Under a label map they are mapped, and the data set's own are
-  `original_labels(example)`. Where label maps differ between runs there is no one label of an example: `labels` is
-  then `(run, example)`, and `predictions == labels` still says who is right, but votes cannot be pooled.
+  `labels` are classes as the networks predict them. Under a label map they are mapped, and the data set's own are in
+  `original_labels(example)`. If label maps differ between runs, an example has no single label: `labels` is then
+  `(run, example)`, and `predictions == labels` still says who is right, but votes cannot be pooled.
 
-  Of a recipe with `training_metrics`, also `train_loss(run)` and `train_accuracy(run)`; with `evaluate_every`, these,
-  `predictions` and `accuracy` as they were after some epochs too: `epoch_predictions(run, epoch, example)` and so on.
-  `epoch` chooses one, which is then what `predictions` and the others are of; runs that diverge later too count as
-  diverged. Of one with `stop_at`, `trained_epochs(run)`.
+  A recipe with `training_metrics` adds `train_loss(run)` and `train_accuracy(run)`. With `evaluate_every` there are
+  also these, `predictions` and `accuracy` after some epochs: `epoch_predictions(run, epoch, example)` and so on.
+  `epoch` chooses one of them, and `predictions` and the others are then those after that epoch. Runs that diverge later
+  still count as diverged. A recipe with `stop_at` adds `trained_epochs(run)`.
 
   Raises:
     Mistake: `path` is no results folder, has no such test set, or was not evaluated after that epoch.
@@ -64,10 +64,10 @@ def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Datase
 
 
 def _mapped(results: xr.Dataset) -> xr.Dataset:
-  """Results whose labels fit the predictions."""
+  """Results whose labels are mapped to the classes of the predictions."""
   if "label_map" not in results:
     return results
-  # A copy is read, as xarray keeps what it reads; labels of many runs are made only when they are asked for.
+  # `[:]` makes a copy to read, because xarray caches what it reads. Labels of many runs are made only when used.
   maps, original = results.label_map[:].values, results.labels.load()
   labels = results.label_map.isel(original_class=original.drop_attrs())
   shared = len(maps) > 0 and (maps == maps[0]).all()
@@ -75,7 +75,7 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
 
 
 def opened(results: xr.Dataset | Folder) -> xr.Dataset:
-  """Results as `open_results` gives them, opened where they are a folder's path. `Mistake` for anything else."""
+  """Results as `open_results` gives them; a folder's path is opened. `Mistake` for others, or without predictions."""
   if isinstance(results, Folder):
     results = open_results(results)
   if isinstance(results, xr.Dataset):
@@ -86,22 +86,22 @@ def opened(results: xr.Dataset | Folder) -> xr.Dataset:
 
 
 def check_classes(results: xr.Dataset) -> xr.Dataset:
-  """The results. `Mistake` where they have no labels."""
+  """Returns the results. `Mistake` if they have no labels."""
   if {"labels", "diverged"} <= {*results.variables}:
     return results
   raise Mistake("these results have no labels, and so no errors: give vs.stats losses of the arrays of vs.open_results")
 
 
 def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
-  """predictions != labels of the runs that did not diverge, of opened results or of the folder at a path."""
+  """predictions != labels for the runs that did not diverge. Takes opened results, or the path of a folder."""
   results = opened(results)
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  # Of one type: comparing two is many times slower.
+  # Both of one dtype: comparing arrays of different dtypes is many times slower.
   return kept.predictions.values != kept.labels.values.astype(kept.predictions.dtype)
 
 
 def prediction_blocks(results: xr.Dataset | Folder, runs: int = 4096) -> Iterator[Int[np.ndarray, "runs examples"]]:
-  """The predictions of the runs that did not diverge, so many runs at a time, for `stats.tally_blocks`.
+  """Yields the predictions of the runs that did not diverge, `runs` of them at a time, for `stats.tally_blocks`.
 
   Raises:
     Mistake: label maps differ between runs, so that no labels fit all of them.
@@ -116,17 +116,17 @@ def prediction_blocks(results: xr.Dataset | Folder, runs: int = 4096) -> Iterato
 
 
 def tally(results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False) -> stats.Tallies:
-  """The tallies of the runs that did not diverge: those that a campaign has stored, else counted from predictions.
+  """The tallies of the runs that did not diverge: those that a campaign has stored, or counts of the predictions.
 
-  Both are equal, whatever the blocks and devices. Stored ones are of all runs of a folder.
+  Both are equal, whatever the blocks and devices. Stored tallies are of all runs of a folder.
 
   Args:
-    results: a results folder, or what `open_results` gave of it.
-    test_set: of a folder, which.
-    pairs: whether to have joint error counts, which campaigns store when they are asked to.
+    results: a results folder, or what `open_results` returned for it.
+    test_set: which test set, if `results` is a folder.
+    pairs: whether to have joint error counts, which campaigns store on request.
 
   Raises:
-    Mistake: label maps differ between runs; or what is stored does not do and predictions were not kept.
+    Mistake: label maps differ between runs; or stored tallies do not suffice and predictions were not kept.
   """
   if isinstance(results, Folder):
     with readable(path := results):
@@ -142,7 +142,7 @@ def tally(results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool =
 
 
 def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
-  """The tallies that a campaign has stored of these very runs, None where there are none; with pairs where it has."""
+  """The stored tallies of exactly these runs, or None. With `pairs`, they have joint errors if those were stored."""
   if not {"votes", "half_errors", "labels"} <= {*results.variables}:
     return None
   results, halves = added_up(results, pairs=pairs), results.half_errors.values[~results.diverged.values]
@@ -153,7 +153,7 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
 
 
 def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
-  """Results with what is counted over runs as if they were one write, read now; joint errors if `pairs` are wanted."""
+  """Results with the counts of all writes added up into one write, and read. Joint errors are kept only for `pairs`."""
   sums = {}
   for counts in (results[name] for name in COUNTS[: 1 + pairs] if name in results):
     total = np.zeros((1, *counts.shape[1:]), np.int32)
@@ -164,7 +164,7 @@ def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
 
 
 def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
-  """Results read from disk at once, but for logits. `Mistake` where memory does not hold them, or without labels."""
+  """Results read into memory, except logits. `Mistake` if they do not fit in memory or have no labels."""
   with readable(where):
     small = results.drop_vars("logits", errors="ignore")
     if small.nbytes > free_host_memory():

@@ -1,25 +1,26 @@
 """Statistics of runs × examples arrays, by the definitions of four papers: pure functions of plain arrays.
 
-What holds for all of them, and is not said again:
+These rules hold for all of them and are not repeated:
 
-- Axis 0 is runs, axis 1 examples; an axis of classes comes last. `predictions` are class indices; -1 stands for none:
-  an error, and no vote. `labels` are class indices (examples,), `errors` bool or 0/1.
-- NumPy arrays, JAX arrays and nested lists serve alike. They are counted exactly, a JAX array on its device, and what
-  follows is NumPy float64. A single number comes back as a 0-d array, several as a named tuple.
+- Axis 0 is runs, axis 1 examples; an axis of classes comes last. `predictions` are class indices; -1 means no
+  prediction, which counts as an error and not as a vote. `labels` are class indices (examples,), `errors` bool or 0/1.
+- NumPy arrays, JAX arrays and nested lists are all accepted. Counts are exact, and made on the device of
+  a JAX array; what follows is NumPy float64. A single number comes back as a 0-d array, several as a named tuple.
 - Rates and variances are fractions, not per cent. Variances have ddof = 1 unless a docstring says otherwise.
-- What too few runs or examples leave open is NaN, and each docstring says when. Numbers given must be finite.
-- A shape, type or value out of place, or an argument out of range, raises a `Mistake`: one line that says what was
+- A result that needs more runs or examples than are given is NaN; each docstring says when. Input must be finite.
+- A wrong shape, dtype or value, or an argument out of range, raises a `Mistake`: one line that says what was
   given and what is allowed.
-- What is random takes `key`, what is drawn again and again `replicates`, an interval the `level` that it covers: by
-  name, like all that stands behind them.
-- Under `jit` and `vmap` run the functions of errors and of predictions whose size does not depend on values: the error
-  rates, variances and halves of `variance`, `churn`, `disagreement_matrix`, `expected_disagreement`, `vote_fractions`,
-  `plurality`, `ensemble_accuracy`, and of `calibration` what counts votes: `cace`, `ece`, `cace_exact_levels`,
-  `calibration_curve`, `confidence_histogram`, `gde_gap`. There all stays in JAX, at its precision. The others refuse
-  what is traced.
+- Random functions take a `key`, those that resample also `replicates`, and intervals the `level` that they cover.
+  These parameters, and those after them, are keyword-only.
+- Functions of errors and predictions with results of a fixed shape run under `jit` and `vmap`: in `variance` the error
+  rates, the variances and the split-half statistics; `churn`, `disagreement_matrix`, `expected_disagreement`,
+  `vote_fractions`, `plurality`, `ensemble_accuracy`; and in `calibration` those that count votes: `cace`, `ece`,
+  `cace_exact_levels`, `calibration_curve`, `confidence_histogram`, `gde_gap`. What is traced stays in JAX, at its
+  precision. The other functions refuse traced input.
 
-Each statistic is in two layers: a kernel that works on counts, and a function that reads what it is given and counts.
-More runs than memory holds are tallied, `tally`, `tally_blocks`, on devices by `tallies.update`: the same kernels.
+Each statistic has two layers: a kernel that works on counts, and a function that checks its input and counts it. Runs
+that do not fit into memory are tallied by `tally` and `tally_blocks`, or on devices by `tallies.update`, for the same
+kernels.
 """
 
 from vmapseeds.stats.calibration import (

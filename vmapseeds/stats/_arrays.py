@@ -1,4 +1,4 @@
-"""Counting exactly what `reading` has read, and the few moments that all files share.
+"""Exact counts of the arrays that `reading` has read, and the few moments that all files share.
 
 Concrete input is reduced to integer counts where it lies (a JAX array on its device) and everything after the
 counts is NumPy float64. Traced input, where a statistic takes it, stays JAX, at whatever precision JAX is set to.
@@ -24,7 +24,7 @@ else:
   class Given:
     """`Given["runs examples"]`: a NumPy array, a JAX array or nested lists of that shape.
 
-    The shape is for the reader. `reading.read` is what checks it, because a user should meet a `Mistake`.
+    The shape is documentation only. `reading.read` checks it instead, so that a user gets a `Mistake`.
     """
 
     def __class_getitem__(cls, shape: str) -> object:
@@ -65,7 +65,7 @@ def count(errors: Array, axis: int) -> Array:
 
 
 def votes_of(predictions: Array, num_classes: int) -> Array:
-  """How many runs give each example each class, (examples, classes)."""
+  """How many runs predict each class for each example, (examples, classes)."""
   if not isinstance(predictions, np.ndarray):
     return settled(_count_votes(predictions, num_classes))
   votes = np.zeros((num_classes, predictions.shape[1]), np.int64)
@@ -78,18 +78,18 @@ def votes_of(predictions: Array, num_classes: int) -> Array:
 
 
 def in_one_type(predictions: jax.Array, num_classes: int) -> jax.Array:
-  """In int32 where the class indices, or -1, would not fit: comparing two types takes several times as long."""
+  """As int32 if the dtype cannot hold -1 and all classes: comparing arrays of two dtypes is several times slower."""
   fits = predictions.dtype.kind == "i" and num_classes - 1 <= jnp.iinfo(predictions.dtype).max
   return predictions if fits else predictions.astype(jnp.int32)
 
 
 def count_votes(predictions: jax.Array, num_classes: int) -> jax.Array:
-  """How many runs gave each example each class, (examples, classes), int32; runs of no class are in none."""
+  """How many runs predict each class for each example, (examples, classes), int32; -1 is not counted."""
   predictions = in_one_type(predictions, num_classes)
   classes = jnp.arange(num_classes, dtype=predictions.dtype)[None, :, None]
 
   def add(counts, runs):
-    # A byte counts to 255, and is added many at a time.
+    # A byte holds the counts, because a block has at most 128 runs, and bytes are added many at a time.
     return counts + (runs[:, None] == classes).sum(0, dtype=jnp.uint8).astype(jnp.int32), None
 
   size = min(128, max(1, len(predictions)))
@@ -103,7 +103,7 @@ _count_votes = jax.jit(count_votes, static_argnums=1)
 
 def count_halves(errors: jax.Array) -> jax.Array:
   """Each run's number of errors on the examples of even and of odd index, (runs, 2), int32."""
-  # Words of 32 examples are counted many times as fast as single ones.
+  # Counting the bits of words of 32 examples is many times as fast as adding single examples.
   padded = jnp.pad(errors, ((0, 0), (0, -errors.shape[1] % 64)))
   bits = padded.reshape(len(errors), padded.shape[1] // 64, 32, 2).astype(jnp.uint32)
   words = (bits << jnp.arange(32, dtype=jnp.uint32)[None, None, :, None]).sum(2, dtype=jnp.uint32)
@@ -127,7 +127,7 @@ def times_drawn(drawn: Array, size: int) -> np.ndarray:
 
 
 def centred(x: Array) -> Array:
-  """x minus its mean. The first entry goes first: counts stay exact and a constant becomes exactly 0."""
+  """x minus its mean. The first entry is subtracted first: counts stay exact and a constant becomes exactly 0."""
   x = real(x - x[:1])
   return x - ratio(x.sum(0), len(x))
 

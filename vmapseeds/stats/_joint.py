@@ -1,7 +1,7 @@
-"""In how many runs two examples are both marked, for all pairs of a block of examples with another: exact counts.
+"""Exact counts of the runs that mark both of two examples, for all pairs of an example of one block and one of another.
 
-An accelerator multiplies the marks, 0 and 1, as matrices. A CPU counts the bits that are set in both of two words of 32
-runs each: about 20 times as fast there as the product in float32.
+An accelerator multiplies the marks, 0 and 1, as matrices. A CPU packs 32 runs into a word and counts the bits that are
+set in the words of both examples. There this is about 20 times as fast as the product in float32.
 """
 
 import jax
@@ -10,20 +10,20 @@ from jax import lax
 
 from vmapseeds.stats._arrays import Array
 
-# Words of each two examples that are counted at once: their counts stay in registers.
+# How many words of each example one step of the scan counts: the counts stay in registers meanwhile.
 _WORDS = 16
 
 
 def device_of(x: Array) -> jax.Device:
-  """Where an array lies, of several devices the first; the default device for NumPy."""
+  """The device that an array is on, or the first of several; the default device for NumPy."""
   lies = x if isinstance(x, jax.Array) else jnp.zeros(())
   return min(lies.devices(), key=lambda device: device.id)
 
 
 def packed(marks: jax.Array, in_bits: bool) -> jax.Array:
-  """The marks (runs, examples) as `common` takes them; examples stay the last axis.
+  """The marks (runs, examples) in the form that `common` takes; examples stay the last axis.
 
-  Bits are those of 32 runs in a word, up to `_WORDS` words in a group: (groups, words, examples). Runs that lack are 0.
+  With `in_bits`, a word holds 32 runs and a group up to `_WORDS` words: (groups, words, examples). Padding runs are 0.
   """
   if not in_bits:
     return marks.astype(jnp.bfloat16)
@@ -34,7 +34,7 @@ def packed(marks: jax.Array, in_bits: bool) -> jax.Array:
 
 
 def common(left: jax.Array, right: jax.Array, in_bits: bool) -> jax.Array:
-  """How many runs mark each example of the one and each of the other, int32."""
+  """How many runs mark both of two examples, (examples of left, examples of right), int32."""
   if not in_bits:
     return jnp.matmul(left.T, right, preferred_element_type=jnp.float32).astype(jnp.int32)
 

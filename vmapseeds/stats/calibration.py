@@ -1,6 +1,6 @@
 """Calibration of the ensemble of votes, the generalization-disagreement equality, correlations (Jiang 2022).
 
-h~_k(x) is the fraction of the R runs that vote for class k on example x; the ensemble's confidence.
+h~_k(x) is the fraction of the R runs that vote for class k on example x: the ensemble's confidence in k.
 """
 
 from typing import NamedTuple
@@ -25,14 +25,14 @@ def cace(
 
       CACE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
-  The items are all n K pairs of an example and a class k, with confidence h~_k(x) and right where y = k. B_i
-  are those of them with a confidence in [(i - 1)/bins, i/bins), the last bin closed; the weights |B_i|/n sum
-  to K. Bins are found from whole votes, so that 3 votes of 10 are in the bin that starts at 0.3. Empty bins
-  add nothing.
+  The items are all n K pairs of an example and a class k. An item has confidence h~_k(x) and is right if y = k.
+  B_i holds the items with a confidence in [(i - 1)/bins, i/bins); the last bin is closed. The weights |B_i|/n
+  sum to K. Bins are computed from integer votes, so that 3 votes of 10 are in the bin that starts at 0.3. Empty
+  bins add nothing.
 
-  It falls with the number of runs even for a perfectly calibrated law of runs (to .36 at 2 runs and .03 at 30
-  in a typical case), so quote R beside it, or `finite_ensemble_calibration`. `bins = runs + 1` gives each number of
-  votes its own bin: the CACE that bounds the gap in theorem 4.2, `cace_exact_levels`; binning can only lower it.
+  CACE falls with the number of runs even for a perfectly calibrated law of runs (to .36 at 2 runs and .03 at 30
+  in a typical case), so report R with it, or `finite_ensemble_calibration`. `bins = runs + 1` gives each number of
+  votes its own bin. That CACE bounds the gap in theorem 4.2 (`cace_exact_levels`); wider bins can only lower it.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -63,8 +63,8 @@ def ece(
 
       ECE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
-  The items are the n examples, with the confidence h~_ŷ(x) of their plurality class ŷ (of tied classes the
-  lowest) and right where y = ŷ. Bins as in `cace`. An example on which no run has a prediction has confidence
+  The items are the n examples. An item has the confidence h~_ŷ(x) of its plurality class ŷ (the lowest of tied
+  classes) and is right if y = ŷ. Bins as in `cace`. An example on which no run has a prediction has confidence
   0 and is wrong. Like CACE it falls with the number of runs.
 
   Args:
@@ -90,16 +90,16 @@ def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
 
 
 def _calibration_error(votes: Array, hits: Array, runs: int, bins: int, weights: Array | float = 1.0) -> Array:
-  """Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in whole votes: |B_i| cancels from its own mean."""
+  """Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i| cancels the divisor of the bin's means."""
   excess = _by_bin(votes, real(hits) * runs - real(votes), runs, bins)[0]
   return ratio((abs(excess) * weights).sum(), votes.shape[1] * runs)
 
 
 class CalibrationCurve(NamedTuple):
-  """The bins of a calibration curve, (bins,), or (classes, bins) of one curve a class."""
+  """The bins of a calibration curve, (bins,), or (classes, bins) for one curve per class."""
 
   confidence: Float[Array, "..."]  # conf(B_i), the mean confidence of the items; NaN in an empty bin
-  accuracy: Float[Array, "..."]  # acc(B_i), the fraction of them that is right; likewise
+  accuracy: Float[Array, "..."]  # acc(B_i), the fraction of the items that is right; NaN in an empty bin
   weight: Float[Array, "..."]  # |B_i|/n
   items: Int[Array, "..."]  # |B_i|
 
@@ -107,12 +107,12 @@ class CalibrationCurve(NamedTuple):
 def calibration_curve(
   predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, bins: int = 10, of: str = "pairs"
 ) -> CalibrationCurve:
-  """Calibration curve of the ensemble of votes: acc(B_i) against conf(B_i), on y = x where it is calibrated.
+  """Calibration curve of the ensemble of votes: acc(B_i) against conf(B_i), on y = x if calibrated.
 
-  Bins as in `cace`. Its items are `of` "pairs" all n K pairs of an example and a class (class-aggregated, as in
-  `cace`), of "classes" the n examples once for each class (class-wise, a row a class), of "top" the n examples with
-  their plurality class (as in `ece`). Σ weight |accuracy - confidence| over the bins that hold something is CACE, the
-  calibration error of each class, or ECE.
+  Bins as in `cace`. `of` chooses the items: "pairs" are all n K pairs of an example and a class (class-aggregated, as
+  in `cace`), "classes" the n examples once for each class (class-wise, one row per class), "top" the n examples with
+  their plurality class (as in `ece`). Σ weight |accuracy - confidence| over the nonempty bins is CACE, the calibration
+  error of each class, or ECE.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -145,7 +145,7 @@ def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -
 
 
 def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
-  """The votes that items have and whether they are right, (curves, examples, items of an example)."""
+  """The votes of each item and whether it is right, each (curves, examples, items of an example)."""
   one_of("items of", of, ("pairs", "classes", "top"))
   if of == "top":
     return votes.max(1)[None, :, None], (top_class(votes) == labels)[None, :, None]
@@ -154,7 +154,7 @@ def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
 
 
 def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
-  """Sum of the weights, or number, of each curve's items in each bin: (curves, bins). Votes: (curves, ...)."""
+  """Sum of the weights, or for None number, of each curve's items in each bin: (curves, bins). Votes: (curves, ...)."""
   curves, bins = len(votes), at_least("bins", bins, 1)
   xp = namespace(votes)
   bin_of = xp.minimum(bins * votes // max(runs, 1), bins - 1)
@@ -170,8 +170,8 @@ def calibration_band(
 ) -> Bootstrap:  # fmt: skip
   """Bootstrap of the accuracies of a `calibration_curve`, over test examples.
 
-  An example is drawn with all its K pairs, since just one of them can be right. It answers what the same runs would
-  give on other test examples, with the bins left where they are; resamples that leave a bin empty say nothing of it.
+  An example is drawn with all its K pairs, since only one of them can be right. The band answers what the same runs
+  would give on other test examples, with unchanged bins. A resample that leaves a bin empty is left out for that bin.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -180,13 +180,13 @@ def calibration_band(
     bins: how many bins of equal width.
     of: as in `calibration_curve`.
     key: a JAX random key.
-    level: what the intervals shall cover, between 0 and 1.
+    level: the coverage of the intervals, between 0 and 1.
     replicates: how many resamples.
 
   Returns:
     `se` (the paper's error bar), `low` and `high` of acc(B_i), (bins,) or (classes, bins); NaN for an empty bin.
 
-  Source: jiang2022, figure 6 ("one bootstrapping standard deviation", of what is left open).
+  Source: jiang2022, figure 6 ("one bootstrapping standard deviation"; the paper leaves open of what).
 
   >>> band = calibration_band([[0, 1, 1], [0, 1, 0]], [0, 0, 1], num_classes=2, key=jax.random.key(0), bins=2)
   >>> bool((band.low <= band.high).all())
@@ -213,7 +213,7 @@ def band_of_votes(
 def confidence_histogram(
   predictions: Given["runs examples"], num_classes: int, bins: int = 10, of: str = "pairs"
 ) -> Int[Array, "..."]:
-  """How many items have a confidence in each bin: |B_i| of a `calibration_curve`, for which no labels are needed.
+  """How many items have a confidence in each bin: |B_i| of a `calibration_curve`. Needs no labels.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -222,7 +222,7 @@ def confidence_histogram(
     of: "pairs", "classes" or "top", as in `calibration_curve`.
 
   Returns:
-    (bins,), whole numbers that sum to n K ("pairs") or n ("top"); (classes, bins) of rows that sum to n ("classes").
+    (bins,), whole numbers that sum to n K ("pairs") or n ("top"); (classes, bins) with rows that sum to n ("classes").
     Zeros without runs.
 
   Source: jiang2022, appendix D.5, figure 12.
@@ -247,15 +247,15 @@ def cace_exact_levels(
 
       |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
 
-  It is `cace` with bins = runs + 1, and `refined` the tighter bound in the middle. The gap is `gde_gap` with self_pairs
-  of the same runs, not the gap over distinct pairs that the paper reports; and CACE of 10 bins is no bound of either.
-  Predictions of -1 are a class more in the disagreement: with any, the bound needs them counted as one, as K.
+  It is `cace` with bins = runs + 1; `refined` is the tighter bound in the middle. The gap is `gde_gap` with self_pairs
+  of the same runs, not the gap over distinct pairs that the paper reports. CACE of 10 bins bounds neither. Predictions
+  of -1 are one more class in the disagreement; with any, the bound needs that class to be counted too, as class K.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
     labels: (examples,), class indices.
     num_classes: K.
-    refined: True to keep the factor 1 - v/R, of which theorem 4.2 uses that it is at most 1.
+    refined: True to keep the factor 1 - v/R, which theorem 4.2 bounds by 1.
 
   Returns:
     0-d, from 0 to num_classes; NaN without runs or examples.
@@ -277,7 +277,7 @@ def exact_levels_of_votes(votes: Array, labels: Array, runs: int, refined: bool)
 
 
 class FiniteEnsemble(NamedTuple):
-  """Calibration errors of R runs of a perfectly calibrated law: their expectation, and the deviation of one such."""
+  """Calibration errors of R runs of a perfectly calibrated law: their means and standard deviations."""
 
   cace: Float[Array, ""]
   cace_sd: Float[Array, ""]
@@ -290,13 +290,13 @@ def finite_ensemble_calibration(
 ) -> FiniteEnsemble:
   """CACE and ECE that R runs on n examples have if their law is perfectly calibrated: the part that comes from R and n.
 
-  The law is given by the vote fractions h~_k of endlessly many of its runs; those of all runs that there are stand for
-  them. In each simulation an example's label and the R votes on it are drawn independently from its fractions. Quote
-  this beside `cace` and `ece` of R runs: only what they have beyond it is the runs' lack of calibration.
+  The law is given by the vote fractions h~_k of infinitely many of its runs; in practice, give those of all runs you
+  have. In each simulation an example's label and the R votes on it are drawn independently from its fractions. Report
+  this with `cace` and `ece` of R runs: only their excess over it is the runs' lack of calibration.
 
   Args:
-    fractions: (examples, classes), such as `vote_fractions`. What a row lacks of 1 is runs without a prediction, and
-      examples of none of the classes.
+    fractions: (examples, classes), such as `vote_fractions`. What a row lacks to sum to 1 stands for runs
+      without a prediction, and for examples of none of the classes.
     runs: R, at least 1.
     bins: as in `cace`.
     key: a JAX random key; the same key gives the same labels and votes.
@@ -306,7 +306,7 @@ def finite_ensemble_calibration(
     `cace`, `ece`: means over simulations, 0-d; `cace_sd`, `ece_sd`: their standard deviation (ddof = 1) from one
     simulation to another, NaN for a single one. NaN without examples.
 
-  Source: ours; beside jiang2022, table 1, whose CACE of 5 and of 2 models mostly measures this.
+  Source: ours; compare jiang2022, table 1, whose CACE of 5 and of 2 models mostly measures this.
 
   >>> certain = [[1.0, 0.0], [0.0, 1.0]]
   >>> print(finite_ensemble_calibration(certain, runs=2, key=jax.random.key(0)).cace)
@@ -319,7 +319,7 @@ def finite_ensemble_calibration(
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
   rng = np.random.default_rng(np.asarray(jax.random.key_data(untraced("key", key))))
-  # What a row lacks of 1 is one class more, of labels that nobody votes for and of runs that do not vote.
+  # What a row lacks to sum to 1 is an extra class: labels that nobody votes for, and runs that do not vote.
   law = np.append(fractions, np.maximum(1 - fractions.sum(1, keepdims=True), 0), axis=1)
   law /= law.sum(1, keepdims=True)
   simulated = np.empty((replicates, 2))
@@ -340,8 +340,8 @@ def gde_gap(
     predictions: (runs, examples), class indices; -1 is an error, and one class more in the disagreement.
     labels: (examples,), class indices.
     num_classes: K.
-    self_pairs: as in `expected_disagreement`; False is the reported gap, True the one that theorem 4.2 bounds by the
-      exact-level CACE of the same runs.
+    self_pairs: as in `expected_disagreement`; False is the gap that the paper reports, True the one that theorem 4.2
+      bounds by the exact-level CACE of the same runs.
 
   Returns:
     0-d, from 0 to 1; NaN for a single run (without self_pairs) or without examples.
@@ -372,7 +372,7 @@ def relative_deviation(error: Given["..."], disagreement: Given["..."]) -> Float
     disagreement: disagreements, likewise.
 
   Returns:
-    Their common shape, from 0 to 2; NaN where both are 0.
+    The arguments' broadcast shape, from 0 to 2; NaN where both are 0.
 
   Source: jiang2022, equation 63.
 
@@ -420,18 +420,18 @@ def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
 
 
 class ScatterAgreement(NamedTuple):
-  """How well disagreement tells the error over configurations."""
+  """How well disagreement predicts the error over configurations."""
 
   r_squared: Float[Array, ""]  # squared Pearson correlation
-  r_squared_identity: Float[Array, ""]  # 1 - Σ (err - dis)² / Σ (err - mean err)², of the line error = disagreement
+  r_squared_identity: Float[Array, ""]  # 1 - Σ (err - dis)² / Σ (err - mean err)², for the line error = disagreement
   kendall_tau: Float[Array, ""]
   mean_deviation: Float[Array, ""]  # mean of `relative_deviation`
-  least_ratio: Float[Array, ""]  # of disagreement over error
+  least_ratio: Float[Array, ""]  # the least disagreement / error
   greatest_ratio: Float[Array, ""]
 
 
 def scatter_agreement(error: Given["configurations"], disagreement: Given["configurations"]) -> ScatterAgreement:
-  """The numbers of a scatter plot of test error (y) against disagreement (x), a point a configuration.
+  """The numbers of a scatter plot of test error (y) against disagreement (x), one point per configuration.
 
   The paper's R² is that of the best line; `r_squared_identity` is that of y = x, and negative where y = x predicts the
   error worse than the mean error does.
@@ -441,8 +441,9 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
     disagreement: (configurations,), disagreements, likewise.
 
   Returns:
-    See `ScatterAgreement`, all 0-d. Correlations are NaN for fewer than two points or a constant series; deviation and
-    ratios leave out points without error and disagreement, and without error, and are NaN where none is left.
+    See `ScatterAgreement`, all 0-d. Correlations are NaN for fewer than two points or a constant series. The
+    deviation leaves out points where error and disagreement are 0, and the ratios those where the error is 0; they are
+    NaN if no point is left.
 
   Source: jiang2022, section 3, figures 1 to 5, tables 4 and 5, equation 63.
 
@@ -458,5 +459,5 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
     identity_r_squared(y, x),
     kendall_tau(x, y),
     ratio(np.where(known, deviation, 0).sum(), known.sum()),
-    *(np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)),  # which pass NaN over
+    *(np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)),  # which ignore NaN
   )

@@ -1,7 +1,6 @@
-"""Whether one algorithm is better than another by their runs, and how often such a verdict is right.
+"""Whether the runs of two algorithms show one to be better, and how often such a decision is right.
 
-Bouthillier et al. 2021, its misprints corrected. A performance is higher where a run is better: an accuracy, not a
-risk.
+Bouthillier et al. 2021, with its misprints corrected. A higher performance is better: an accuracy, not a risk.
 """
 
 from functools import partial
@@ -22,14 +21,14 @@ from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
 from vmapseeds.stats.reading import ends, positive, read, read_reals, untraced, within
 
-# Section 4.2: the improvements that papers publish, in standard deviations of a run, by the paper's regression.
+# Section 4.2: the average published improvement, in standard deviations of a run, from the paper's regression.
 _PUBLISHED = 1.9952
-# Where the normal difference of two biases is integrated over; the sum's error is below 1e-9 for ρ up to 0.9.
+# Nodes of the sum that integrates over the normal difference of two biases; its error is below 1e-9 for ρ up to 0.9.
 _NODES = np.linspace(-8, 8, 1001)
 
 
 class Decision(NamedTuple):
-  """P(A > B), its percentile-bootstrap interval, and what follows."""
+  """P(A > B), its percentile-bootstrap interval, and what they decide."""
 
   probability: Float[Array, ""]
   low: Float[Array, ""]
@@ -62,7 +61,7 @@ class VarianceRatio(NamedTuple):
 
 
 class AverageComparison(NamedTuple):
-  """mean A - mean B against a threshold δ, and against what noise alone may give."""
+  """mean A - mean B against a threshold δ, and against the differences that noise alone gives."""
 
   difference: Float[Array, ""]
   threshold: Float[Array, ""]
@@ -96,14 +95,14 @@ def probability_of_outperforming(
   """Probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [ 1{a_i > b_i} + ½ 1{a_i = b_i} ].
 
   With half credit for ties this is the Mann-Whitney functional, and P(A > B) + P(B > A) = 1. `"strict"` gives
-  ties none, as equation 9 is printed, and leans to B; `"drop"` leaves tied pairs out.
+  ties none, as equation 9 is printed, and so favours B; `"drop"` leaves tied pairs out.
 
   Args:
     a: (pairs,) performances of A, higher is better; give risks with their sign changed.
     b: (pairs,) performances of B, run i under the same splits and seeds as a's run i.
     ties: "half", "strict" or "drop".
-    paired: False compares every run of A with every run of B, U/(n m), where runs do not belong together;
-      their numbers may then differ.
+    paired: False compares every run of A with every run of B, U/(n m), for runs that are not paired; A and B
+      may then have different numbers of runs.
 
   Returns:
     0-d, from 0 to 1; NaN without pairs, or if all are dropped.
@@ -141,13 +140,13 @@ def decide(
 
       CI_min ≤ ½ : not significant;  CI_max ≤ γ : not meaningful;  else both
 
-  For pairs the interval is the bootstrap's own limit of infinitely many resamples, computed exactly: the α/2
-  and 1 - α/2 quantiles of the mean of k outcomes drawn from those seen, a binomial where nothing ties. It has
-  no Monte-Carlo noise and needs no key. With ties="drop" tied pairs are left out before resampling. With
+  For pairs the interval is the bootstrap's limit for infinitely many resamples, computed exactly: the α/2 and
+  1 - α/2 quantiles of the mean of k outcomes drawn from the observed ones, a binomial without ties. It has no
+  Monte-Carlo noise and needs no key. With ties="drop" tied pairs are left out before resampling. With
   paired=False the runs of A and of B are resampled independently, `replicates` times, under `key`.
 
-  The interval answers what other runs on the same task would give. Up to 58 pairs γ = 0.75 never changes the
-  decision, and where A wins every pair, even a single one, the interval is [1, 1]: see `paired_sample_size`.
+  The interval answers what other runs on the same task would give. With up to 58 pairs γ = 0.75 never changes
+  the decision, and if A wins every pair, even a single one, the interval is [1, 1]: see `paired_sample_size`.
 
   Args:
     a: (pairs,) performances of A, higher is better.
@@ -155,7 +154,7 @@ def decide(
     gamma: γ, how often A must outperform to be meaningful, above ½ and at most 1.
     alpha: α; the interval covers 1 - α.
     ties: "half", "strict" or "drop", as in `probability_of_outperforming`.
-    paired: False for runs that do not belong together.
+    paired: False for runs that are not paired.
     key: a JAX random key, for paired=False only.
     replicates: how many bootstrap resamples, for paired=False only.
 
@@ -186,15 +185,15 @@ def _check_rule(gamma: float, alpha: float) -> None:
 
 
 def _exact_interval(win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha: float) -> tuple[Array, Array]:
-  """Quantiles of the credit of as many draws from the outcomes as were decided; credit in halves."""
+  """Quantiles of A's mean credit in as many draws from the outcomes as pairs are decided; `pmf` counts half credits."""
   drawn = int(decided.sum())
   p_win, p_tie = ratio(win.sum(), drawn), ratio(tie.sum(), drawn)
   pmf = np.zeros(2 * len(win) + 3)
   pmf[0] = 1
   for _ in range(drawn):
-    # Rolling brings only zeros to the front: the last entry that can be reached is the last.
+    # Rolling brings only zeros to the front: the last two entries are never reached.
     pmf = pmf * (1 - p_win - p_tie) + np.roll(pmf, 1) * p_tie + np.roll(pmf, 2) * p_win
-  # The hair takes sums that equal a level exactly as equal, however they were rounded.
+  # The tolerance lets a sum that equals a level count as equal, however it was rounded.
   cdf = np.cumsum(pmf) + 1e-12
   low, high = (ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2))
   return low, high
@@ -206,7 +205,7 @@ def _resampled_interval(
   """Quantiles of U/(n m) over resamples of A's runs and of B's."""
   if key is None:
     raise Mistake("paired=False needs a key for its bootstrap: give key=jax.random.key(0), for example")
-  # float32 is faster and holds whole numbers of up to 2^24, here twice those of A's runs times B's.
+  # float32 is faster and holds whole numbers of up to 2^24; here they go up to twice A's runs times B's.
   number: type[np.floating] = np.float32 if 2 * win.size < 2**24 else np.float64
   weights_a, weights_b = (
     resampling.resamples(n, key=k, replicates=replicates).astype(number)
@@ -229,7 +228,7 @@ def noether_sample_size(
 ) -> Int[Array, "..."]:
   """Runs of each algorithm to detect P(A > B) > γ without pairing: N ≥ (z_{1-α} - z_β)² / (6 (γ - ½)²).
 
-  Noether's size of a Mann-Whitney test with groups of N each: twice as many trainings. For pairs see
+  Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2 N trainings. For pairs see
   `paired_sample_size`.
 
   Args:
@@ -238,7 +237,7 @@ def noether_sample_size(
     beta: rate of false negatives.
 
   Returns:
-    Their common shape, whole numbers.
+    The arguments' broadcast shape, whole numbers.
 
   Source: bouthillier2021, appendix C.3; Noether 1987.
 
@@ -253,7 +252,7 @@ def paired_sample_size(
 ) -> Int[Array, "..."]:
   """Pairs of runs to detect P(A > B) > γ: N ≥ (z_{1-α} - z_β)² / (4 (γ - ½)²).
 
-  Equation 9 on pairs is a sign statistic, for which `noether_sample_size` is too few.
+  On pairs, equation 9 is a sign statistic, and `noether_sample_size` gives too few.
 
   Args:
     gamma: γ, above ½ and at most 1, a number or an array.
@@ -261,7 +260,7 @@ def paired_sample_size(
     beta: rate of false negatives.
 
   Returns:
-    Their common shape, whole numbers.
+    The arguments' broadcast shape, whole numbers.
 
   Source: Noether 1987, the sign test; bouthillier2021 uses the Mann-Whitney size instead.
 
@@ -286,7 +285,7 @@ def paired_power(
 
       Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
 
-  Appendix C.3 promises 0.95 of 29 pairs where P(A > B) = 0.75; they have 0.834, and it takes 51.
+  Appendix C.3 promises a power of 0.95 with 29 pairs at P(A > B) = 0.75. They have 0.834; 0.95 takes 51 pairs.
 
   Args:
     pairs: k, whole numbers of at least 1.
@@ -295,7 +294,7 @@ def paired_power(
     alpha: α of the decision.
 
   Returns:
-    Their common shape. Where `probability` is ½, the rate of false positives.
+    The arguments' broadcast shape. At a `probability` of ½ this is the rate of false positives.
 
   Source: ours, exactly from the binomial law; the rule is that of bouthillier2021, appendices C.5 and C.6.
 
@@ -311,11 +310,11 @@ def paired_power(
 
 
 def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
-  """The fewest wins of untied pairs that `decide` calls significant and meaningful; pairs + 1 where none are enough."""
+  """The fewest wins of untied pairs that `decide` calls significant and meaningful; pairs + 1 if none are enough."""
   wins = np.arange(pairs + 1)
 
   def lower_end_above(bound: float, q: float) -> np.ndarray:
-    # The q quantile of the wins of a resample is above the bound iff the wins up to it have less than q.
+    # The q quantile of a resample's wins is above the bound iff wins up to the bound have a probability below q.
     most = np.searchsorted(wins / pairs, bound, side="right") - 1
     return scipy.special.bdtr(most, pairs, wins / pairs) + 1e-12 < q
 
@@ -324,20 +323,20 @@ def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
 
 
 def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95) -> MeanDifference:
-  """mean A - mean B with Student's interval: of the differences of pairs, or Welch's for runs that are none.
+  """mean A - mean B with Student's interval of the differences of pairs, or Welch's interval for unpaired runs.
 
       paired: d ± t_{k-1} s_d/√k;    unpaired: d ± t_ν √(s_A²/n + s_B²/m)
 
-  It answers what endlessly many runs on the same test examples would give.
+  It answers what infinitely many runs on the same test examples would give.
 
   Args:
     a: (runs,) performances of A.
     b: (runs,) performances of B, run i under the same seeds as a's where `paired`.
-    paired: False for runs that do not belong together.
-    level: what the interval shall cover, between 0 and 1.
+    paired: False for runs that are not paired.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `difference`, `low`, `high`, 0-d; no interval (NaN) for fewer than two pairs, or two runs of A or of B.
+    `difference`, `low`, `high`, 0-d; no interval (NaN) for fewer than two pairs or, unpaired, two runs of A or of B.
 
   Source: Student 1908; Welch 1947. bouthillier2021 has the z test of section 3.1: see `average_comparison`.
 
@@ -349,7 +348,6 @@ def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, *, 
   a, b = _performances(a, b, paired)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   if paired:
-    # Constant differences must differ by 0, and a - b rounds.
     se, freedom = np.sqrt(ratio(sample_variance(a - b), len(a))), max(len(a) - 1, 0)
   else:
     parts = [ratio(sample_variance(x), len(x)) for x in (a, b)]
@@ -365,19 +363,19 @@ def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, *, l
       paired:   log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval` has it
       unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² + b_low²)
 
-  Runs with the same seeds are correlated, which makes the paired interval the narrower. Without pairs, a_low and a_high
-  are how far the `variance_interval` of A reaches down and up from log s_A², b_low and b_high those of B. It answers
-  what endlessly many runs on the same test examples would give.
+  Runs with the same seeds are correlated, which makes the paired interval narrower. For unpaired runs, a_low and a_high
+  are how far A's `variance_interval` reaches down and up from s_A² on the log scale, b_low and b_high likewise for B.
+  It answers what infinitely many runs on the same test examples would give.
 
   Args:
     a: (runs,) performances of A.
     b: (runs,) performances of B, run i under the same seeds as a's where `paired`.
-    paired: False for runs that do not belong together.
-    level: what the interval shall cover, between 0 and 1.
+    paired: False for runs that are not paired.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or where the runs of B are equal, and no interval for fewer
-    than three runs of either, or where those of A are equal.
+    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or if the runs of B are equal. There is no interval for
+    fewer than three runs of either, or if those of A are equal.
 
   Source: ours; Miller 1968 for the jackknife, Zou and Donner 2008 for the interval from two. Not in bouthillier2021.
 
@@ -410,7 +408,7 @@ def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..
     correlation: r of the runs that make a pair, from -1 to 1.
 
   Returns:
-    Their common shape.
+    The arguments' broadcast shape.
 
   Source: bouthillier2021, appendix C.2, corrected.
 
@@ -435,7 +433,7 @@ def least_significant_difference(
     alpha: α, one-sided, above 0 and below 1.
 
   Returns:
-    Their common shape.
+    The arguments' broadcast shape.
 
   Source: bouthillier2021, section 3.1, which speaks of a rate of 95 % where 5 % is meant.
 
@@ -454,7 +452,7 @@ def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Floa
     sigma: σ of one run, above 0.
 
   Returns:
-    Their common shape.
+    The arguments' broadcast shape.
 
   Source: bouthillier2021, appendix I, where the √2 of a difference of two runs is missing.
 
@@ -477,7 +475,7 @@ def single_point_comparison(
     threshold: δ/σ; by default the average published improvement.
 
   Returns:
-    Their common shape, bool.
+    The arguments' broadcast shape, bool.
 
   Source: bouthillier2021, section 4.
 
@@ -496,12 +494,12 @@ def average_comparison(
 
       z test: mean A - mean B > z_{1-α} √(s_A²/n + s_B²/m)
 
-  The threshold knows nothing of the number of runs: at P(A > B) = 0.75 it is practically never passed however many
-  there are, for it stands for P(A > B) = Φ(1.9952/√2) = 0.921.
+  The threshold does not depend on the number of runs: at P(A > B) = 0.75 even many runs practically never pass it,
+  because it corresponds to P(A > B) = Φ(1.9952/√2) = 0.921.
 
   Args:
     a: (runs,) performances of A.
-    b: (runs,) performances of B; their numbers may differ, and pairs are not used.
+    b: (runs,) performances of B, which may have another number of runs; pairs are not used.
     sigma: σ, the standard deviation of one run; by default √((s_A² + s_B²)/2).
     threshold: δ/σ; by default the average published improvement.
     alpha: one-sided rate of false positives of the z test.
@@ -529,11 +527,11 @@ def detection_rates(
   probability: Given["..."], correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
   threshold: float = _PUBLISHED, alpha: float = 0.05, *, key: jax.Array, replicates: int = 10_000,
 ) -> DetectionRates:  # fmt: skip
-  """How often each criterion says that A is better, by the true P(A > B): the simulation of section 4.2.
+  """How often each criterion says that A is better, at each true P(A > B): the simulation of section 4.2.
 
-  Runs are normal with deviation σ = 1, those of A better by √2 Φ⁻¹(P). With the ideal estimator (ρ = 0) all are
-  independent. With a biased one the k runs of an algorithm have a bias in common, so that between repetitions of the
-  estimator there is a variance of ρ σ² and within one of (1 - ρ) σ². The criteria: one run exceeds another by
+  Runs are normal with standard deviation σ = 1; A's are better by √2 Φ⁻¹(P). With the ideal estimator (ρ = 0) all are
+  independent. With a biased one the k runs of an algorithm share a bias: the variance between repetitions of the
+  estimator is ρ σ², and the variance within one is (1 - ρ) σ². The criteria: one run exceeds another by
   `threshold` σ; the means of k do; `decide` finds the k pairs significant and meaningful. The same draws serve all
   values of `probability`.
 
@@ -552,7 +550,7 @@ def detection_rates(
     √(rate (1 - rate)/replicates) as `..._se`.
 
   Source: bouthillier2021, section 4.2 and figure 6. The paper's bias has the variance of the whole biased estimator,
-    which counts the variance within twice; here it is that between repetitions.
+    which counts the variance within twice; here it has the variance between repetitions.
 
   >>> rates = detection_rates([0.5, 0.75], key=jax.random.key(0))
   >>> bool(rates.outperforming[0] < 0.05), bool(rates.outperforming[1] > 0.9)
@@ -569,7 +567,7 @@ def detection_rates(
 def _setting(
   probability: object, correlation: object, pairs: object, gamma: float, alpha: float
 ) -> tuple[np.ndarray, np.ndarray, int]:
-  """The difference of the means in deviations of a run, ρ, and the wins that are enough."""
+  """The difference of the means in standard deviations of a run, ρ, and the fewest wins that are enough."""
   _check_rule(gamma, alpha)
   pairs = at_least("pairs", pairs, 1)
   rho = within("correlation", read("correlation", correlation, ""), "[0, 1)")
@@ -601,7 +599,7 @@ def operating_characteristics(
   probability: Given["..."], correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
   threshold: float = _PUBLISHED, alpha: float = 0.05,
 ) -> OperatingCharacteristics:  # fmt: skip
-  """The rates that `detection_rates` simulates, exactly.
+  """The exact rates that `detection_rates` estimates by simulation.
 
       single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2 Φ⁻¹(P)
       P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 - ρ))), averaged over normal z

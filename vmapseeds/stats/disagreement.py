@@ -21,11 +21,11 @@ def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs ex
   """Fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
 
   Args:
-    predictions_a: class indices (examples,), or (runs, examples) for a churn a run.
+    predictions_a: class indices (examples,), or (runs, examples) for one churn per run.
     predictions_b: likewise; an (examples,) beside (runs, examples) is compared with each run.
 
   Returns:
-    0-d, or (runs,) where either has runs, from 0 to 1; NaN without examples.
+    0-d, or (runs,) if either has an axis of runs, from 0 to 1; NaN without examples.
 
   Source: banerjee2024, equation 27; jiang2022, section 2, Dis(h, h').
 
@@ -74,9 +74,10 @@ def expected_disagreement(
 ) -> Float[Array, ""]:
   """Expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c (N_c - 1) / (R (R - 1)).
 
-  N_c of the R runs predict class c; -1 counts as one class more. This is the mean churn over all pairs of
-  distinct runs, unbiased for E[Dis(h, h')]. `self_pairs` draws the two runs with replacement, 1 - Σ_c
-  (N_c/R)²: equation 32 on the votes of this ensemble, (R - 1)/R times the other, and what theorem 4.2 bounds.
+  N_c of the R runs predict class c; -1 counts as one more class. This is the mean churn over all pairs of
+  distinct runs, unbiased for E[Dis(h, h')]. With `self_pairs` the two runs are drawn with
+  replacement, 1 - Σ_c (N_c/R)²: equation 32 on the votes of this ensemble, the disagreement in theorem 4.2, and
+  (R - 1)/R times the mean over distinct runs.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -100,7 +101,7 @@ def disagreement_of_votes(votes: Array, runs: int, self_pairs: bool) -> Array:
   """`expected_disagreement` from the votes (examples, classes)."""
   votes = real(votes)
   none = runs - votes.sum(1)
-  # N (R - N) sums the disagreeing pairs alone: nothing is subtracted from R².
+  # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
   disagreeing = (votes * (runs - votes)).sum() + (none * (runs - none)).sum()
   return ratio(disagreeing, len(votes) * (runs**2 if self_pairs else runs * (runs - 1)))
 
@@ -121,17 +122,18 @@ def disagreement_variance(
 
       Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
 
-  ETE and EDR are the mean error and the mean disagreement of distinct runs. Var(err) has ddof = 1, that of Dis is of
-  the R(R - 1)/2 pairs there are; so the first bound holds for any runs. Takes R² n comparisons.
+  ETE and EDR are the mean error and the mean disagreement of distinct runs. Var(err) has ddof = 1,
+  and Var(Dis) is the variance (ddof = 0) over all R(R - 1)/2 pairs: the first bound then holds for any runs. Takes R² n
+  comparisons.
 
   Args:
-    predictions: (runs, examples), class indices; -1 is an error, and one class more in the disagreement.
+    predictions: (runs, examples), class indices; -1 is an error, and one more class in the disagreement.
     labels: (examples,), class indices.
     num_classes: K.
 
   Returns:
-    `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions but for κ, from 0 to 1; NaN for a single
-    run or without examples. κ and the bounds are NaN where no run errs.
+    `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions except κ, which is from 0 to 1; NaN for a
+    single run or without examples. κ and the bounds are NaN where no run errs.
 
   Source: jiang2022, corollary B.1.1, equations 54 and 55.
 
@@ -167,8 +169,8 @@ def beta_of_error_rates(errors: Given["runs examples"], unbiased: bool = True) -
 
       a = m s,  b = (1 - m) s,    s = m (1 - m)/v - 1
 
-  `unbiased` takes from v what R runs add to it, mean ε_i (1 - ε_i)/(R - 1): the moments of the beta-binomial
-  distribution of error counts. Likelihood would not do: there are examples that no run, or every run, has wrong.
+  `unbiased` subtracts from v what sampling R runs adds to it, mean ε_i (1 - ε_i)/(R - 1): this fits the moments of the
+  beta-binomial distribution of error counts. Maximum likelihood fails on examples that no run, or every run, has wrong.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -192,7 +194,7 @@ def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
   """`beta_of_error_rates` from how many runs have each example wrong."""
   wrong = real(wrong)
   mean = ratio(wrong.sum(), len(wrong) * runs)
-  # Of Σ c (R - c) and Σ (c - c̄)², both are 0 exactly where they should be.
+  # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
   within, between = (wrong * (runs - wrong)).sum(), (centred(wrong) ** 2).sum()
   if unbiased:
     within, between = ratio(within, runs - 1) * runs, between - ratio(within, runs - 1)
@@ -279,8 +281,8 @@ def ensemble_accuracy_of_logits(
 ) -> Float[Array, ""]:
   """Accuracy of the runs' mean probability or mean logit: (1/n) Σ_i 1{argmax_k mean_h f_h(x_i)_k = y_i}.
 
-  f_h is softmax(logits) or the logits themselves, in float64; of tied classes the lowest. Reads a few runs at a time,
-  so that logits may be memory-mapped.
+  f_h is softmax(logits) or the logits themselves, in float64; the lowest of tied classes wins. Reads a few runs
+  at a time, so that logits may be memory-mapped.
 
   Args:
     logits: (runs, examples, classes), of any float type.
@@ -290,7 +292,7 @@ def ensemble_accuracy_of_logits(
   Returns:
     0-d, from 0 to 1; a single run gives its accuracy, no runs or no examples give NaN.
 
-  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open); jiang2022, section 5, of mean
+  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open); jiang2022, section 5, on mean
   probabilities as the usual ensemble.
 
   >>> logits = [[[4.0, 0.0]], [[0.0, 3.0]], [[0.0, 3.0]]]

@@ -31,7 +31,7 @@ class Normality(NamedTuple):
 
 
 class MseDecomposition(NamedTuple):
-  """Mean squared error of an estimator, mse = variance + bias², and what makes its variance."""
+  """Mean squared error of an estimator, mse = variance + bias², and V and ρ, which determine its variance."""
 
   mse: Float[Array, ""]
   bias: Float[Array, ""]
@@ -99,7 +99,7 @@ def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..
     correlation: ρ of two measures of a repetition, at least 0 and below 1.
 
   Returns:
-    Their common shape.
+    The arguments' broadcast shape.
 
   Source: bouthillier2021, equation 7 and figures 5 and H.4; V is the total variance.
 
@@ -118,7 +118,7 @@ def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[A
     correlation: ρ of two measures of a repetition, at least 0 and below 1.
 
   Returns:
-    Their common shape; infinite for k = ∞ and ρ = 0.
+    The arguments' broadcast shape; infinite for k = ∞ and ρ = 0.
 
   Source: bouthillier2021, section 3.3 ("the equivalent of μ(k=2)") by equation 7.
 
@@ -126,26 +126,26 @@ def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[A
   array([1.      , 1.818182, 2.      ])
   """
   k, rho = positive("k", k), within("correlation", correlation, "[0, 1)")
-  # Divided by k throughout, which holds for k = ∞ as well.
+  # Numerator and denominator are divided by k, so that k = ∞ works as well.
   share = 1 / k + (1 - 1 / k) * rho
   return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)
 
 
 def _of_mean(k: Given["..."], variance: Array, rho: Array) -> Array:
-  """Equation 7."""
+  """The variance of the mean of k measures, equation 7."""
   return variance / k + (k - 1) / k * rho * variance
 
 
 def sample_variance(x: Array) -> Array:
-  """ddof = 1; NaN for fewer than two."""
+  """Variance with ddof = 1; NaN for fewer than two entries."""
   return ratio((centred(x) ** 2).sum(), max(len(x) - 1, 0))
 
 
 def normality(performances: Given["runs"]) -> Normality:
   """Shapiro-Wilk test of whether performances are normal over runs: a small p value says that they are not.
 
-  Accuracies on few examples take few values, which many runs show to be no normal distribution however bell-shaped
-  they lie. Beyond 5,000 runs SciPy's p value is an extrapolation.
+  Accuracies on few examples take few distinct values. With many runs the test then rejects normality, however
+  bell-shaped their histogram is. Beyond 5,000 runs SciPy's p value is an extrapolation.
 
   Args:
     performances: (runs,).
@@ -177,7 +177,7 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
   the order of the measures. From few repetitions it is biased downwards.
 
   Args:
-    performances: (repetitions, k), each row's measures having hyperparameters, or seeds, in common.
+    performances: (repetitions, k), the measures of a row share hyperparameters or seeds.
 
   Returns:
     0-d, from -1/(k - 1) to 1; NaN for one repetition, one measure or a constant.

@@ -15,19 +15,19 @@ from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, ratio, real, times_drawn
 from vmapseeds.stats.reading import positive, read, read_classes, read_labels, read_reals, untraced, within
 
-# So many gaps of candidates go through a bootstrap replicate together: their arrays fit in a core's cache.
+# A bootstrap replicate takes this many candidates' gaps at a time: their arrays fit in a core's cache.
 _GAPS_AT_ONCE = 2**17
 
 
 class KsTest(NamedTuple):
-  """Distance of two samples' eCDFs, and how probable at least that distance is if both have one law."""
+  """Distance of two samples' eCDFs, and the probability of at least that distance if both samples have one law."""
 
   distance: Float[Array, "*candidates"]
   p_value: Float[Array, "*candidates"]
 
 
 class TrimmingLevel(NamedTuple):
-  """α̂ of each candidate, its value in each bootstrap replicate, and in how many none was accepted."""
+  """α̂ of each candidate, its value in each bootstrap replicate, and how many replicates accepted no level."""
 
   level: Float[Array, "*candidates"]
   replicates: Float[Array, "*candidates replicates"]
@@ -66,7 +66,7 @@ def gap_labels(gaps: Given["*runs examples"]) -> Int[Array, "*runs examples"]:
     gaps: (runs, examples), or (examples,) for one run.
 
   Returns:
-    Their shape, class indices.
+    The shape of `gaps`, class indices.
 
   Source: banerjee2024, equation 3 and section 2.1.
 
@@ -84,7 +84,7 @@ def gap_ece(
       ECE = Σ_r (|B_r|/N) |acc(B_r) - conf(B_r)|
 
   B_r are `bins` bins of equal width from `lowest` to 1, the last one closed. A confidence is at least 1/2, so
-  that of the bins from 0, the default, half stay empty; `lowest=0.5` uses all. The paper gives neither.
+  half of the bins from 0, the default, stay empty; `lowest=0.5` uses all. The paper gives neither.
 
   Args:
     gaps: (runs, examples), or (examples,) for one run.
@@ -115,7 +115,7 @@ def ensemble_gaps(
 ) -> Float[Array, "*ensembles examples"]:
   """Logit gaps of an ensemble that averages logits: m̄(x) = (1/P) Σ_k m_k(x), of one or of many ensembles.
 
-  Their eCDF is the paper's Ĝ_e; its label, distances and ECE follow like those of a run.
+  The eCDF of these gaps is the paper's Ĝ_e. Labels, distances and ECE are computed from them as from a run's.
 
   Args:
     gaps: (models, examples).
@@ -123,7 +123,7 @@ def ensemble_gaps(
       paper's text draws them without replacement, some captions with: without is right.
 
   Returns:
-    (ensembles, examples), or (examples,) without `members`; NaN for an ensemble of none.
+    (ensembles, examples), or (examples,) without `members`; NaN for an ensemble without members.
 
   Source: banerjee2024, section 2.1, equation 9.
 
@@ -148,7 +148,7 @@ def ecdf(gaps: Given["*runs examples"], at: Given["points"]) -> Float[Array, "*r
   Returns:
     (runs, points) or (points,), from 0 to 1; NaN without examples.
 
-  Source: banerjee2024, equation 5; of `ensemble_gaps` equation 9.
+  Source: banerjee2024, equation 5; for `ensemble_gaps` equation 9.
 
   >>> ecdf([[0.0, 1.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0]], at=[0.5, 1.0])
   array([[0.25, 0.75],
@@ -170,8 +170,8 @@ def reference_ecdf(
   Args:
     reference_gaps: (models, examples).
     at: (points,), the z.
-    interpolated: Ĝˡ instead, linear between the gaps v_1 ≤ v_2 ≤ ... and 0 below v_1. All distances here are
-      to the step function; the paper adds 1/N to the threshold instead, which without ties is enough.
+    interpolated: True for Ĝˡ, linear between the gaps v_1 ≤ v_2 ≤ ... and 0 below v_1. All distances here are
+      to the step function; the paper adds 1/N to the threshold instead, which is enough without ties.
 
   Returns:
     (points,), from 0 to 1; NaN without gaps.
@@ -221,11 +221,11 @@ def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, 
   Conservative as the paper uses it: Ĝ is known and not sampled, so the level is nearer 5e-5 than ε = 0.01.
 
   Args:
-    n: N_test, the number of examples, above 0, a number or an array. From 916 on the constant 2 holds.
+    n: N_test, the number of examples, above 0, a number or an array. From 916 on the constant 2 is valid.
     epsilon: the nominal level ε, above 0.
 
   Returns:
-    Their common shape, a distance between eCDFs.
+    The arguments' broadcast shape, a distance between eCDFs.
 
   Source: banerjee2024, equation 14.
 
@@ -237,17 +237,17 @@ def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, 
 
 
 def dkw_threshold(n: Given["..."], models: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, "..."]:
-  """Distance within which the eCDF of M models on n examples is to its expectation: δ_b = √(ln(2M/ε)/(2n)).
+  """Bound on the distance of the eCDF of M models on n examples from its expectation: δ_b = √(ln(2M/ε)/(2n)).
 
   The Dvoretzky-Kiefer-Wolfowitz inequality and a union bound over the models.
 
   Args:
     n: the number of examples each model's eCDF has, above 0, a number or an array.
     models: M, above 0.
-    epsilon: the probability ε_b of being farther, above 0.
+    epsilon: the probability ε_b of a larger distance, above 0.
 
   Returns:
-    Their common shape, a distance between eCDFs.
+    The arguments' broadcast shape, a distance between eCDFs.
 
   Source: banerjee2024, theorem 1, equation 11.
 
@@ -290,8 +290,8 @@ def trimmed_ks_distance(
 
       h~ = max(min((U + L)/2, 0), -α/(1 - α)),    d = ‖h~ - B‖∞
 
-  Here Γ is a step function, and B is taken at both sides of every step. Never rises with α; α = 0 is
-  `ks_distance`.
+  Here Γ is a step function, and B is taken at both sides of every step. The distance never rises with α;
+  at α = 0 it is `ks_distance`.
 
   Args:
     reference_gaps: (models, examples).
@@ -321,15 +321,15 @@ def trimmed_ks_distance(
 def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Γ at both sides of t = 0, 1/n, ..., 1, from Ĝ just before and at each of the n sorted gaps.
 
-  From one gap up to the next the candidate's eCDF stands still and Ĝ climbs from the first to the second.
+  From one gap to the next the candidate's eCDF is constant, and Ĝ climbs from the first array to the second.
   """
   edge = np.ones_like(before[..., :1])
   return np.concatenate([0 * edge, after], axis=-1), np.concatenate([before, edge], axis=-1)
 
 
 def _trimmed(low: np.ndarray, high: np.ndarray, t: np.ndarray, alpha: float) -> np.ndarray:
-  """‖h~ - B‖∞ over the steps on the last axis: the largest of what is left above 0, below -α/(1 - α), and of
-  (U - L)/2 in between. Gaps that tie, or have no weight, repeat constraints and do no harm."""
+  """‖h~ - B‖∞ over the steps on the last axis: the largest of the excess above 0, the excess below -α/(1 - α), and
+  (U - L)/2 in between. Tied gaps, and gaps without weight, only repeat constraints."""
   slope = 1 / (1 - alpha)
   low, high = low - slope * t, high - slope * t
   above, between = high.max(-1), (high - np.minimum.accumulate(low, axis=-1)).max(-1) / 2
@@ -347,15 +347,15 @@ def trimming_level(
 
   A replicate draws N/2 of the N examples with replacement for the reference (the same for all its models)
   and, independently, N/2 for the candidate (the same for all candidates), and takes the least of `alphas`
-  with d(Ĝ, R_α(Ĝ_k)) ≤ δ_a. The paper leaves B, the levels, whether the draws are independent and what
-  happens when none is accepted open: then the replicate is NaN here, and so is the mean. α̂ is biased upwards
-  against the level of the full sample: a replicate adds the noise of resampling and cannot fall below 0.
+  with d(Ĝ, R_α(Ĝ_k)) ≤ δ_a. The paper leaves open B, the levels, whether the draws are independent, and
+  what happens if no level is accepted. Here the replicate is then NaN, and so is the mean. α̂ is biased upwards
+  relative to the level of the full sample: a replicate adds the noise of resampling and cannot fall below 0.
 
   Args:
     reference_gaps: (models, examples).
     candidate_gaps: (examples,), or (candidates, examples), on the same examples as the reference.
     alphas: trimming levels to try, rising, in [0, 1); 0, 0.005, ..., 0.995 by default.
-    epsilon: of the default threshold.
+    epsilon: ε of the default threshold.
     threshold: δ_a; `ks_threshold(N, epsilon)` by default.
     key: a JAX random key; the same key gives the same draws, for any number of candidates.
     replicates: B, at least 1.
@@ -389,7 +389,7 @@ def trimming_level(
     return TrimmingLevel(np.full(shape, np.nan), np.full((*shape, replicates), np.nan), np.full(shape, replicates))
   threshold = positive("threshold", ks_threshold(examples, epsilon) if threshold is None else threshold)
 
-  # Sorted once; a replicate is then how often each example was drawn.
+  # The gaps are sorted once; a replicate is then only how often each example was drawn.
   flat = candidates.reshape(-1, examples)
   order = np.argsort(flat, axis=-1)
   pooled_order = np.argsort(reference.reshape(-1))
@@ -425,13 +425,13 @@ def trimming_level(
 def _least_accepted(
   low: np.ndarray, high: np.ndarray, t: np.ndarray, alphas: np.ndarray, threshold: np.ndarray
 ) -> np.ndarray:
-  """The least of the rising `alphas` at which the trimmed distance is within the threshold δ, else NaN. One a row.
+  """For each row, the least of the rising `alphas` with a trimmed distance of at most the threshold δ; NaN if none.
 
   Newton's method: the distance is at most δ iff high_i - low_j - s (t_i - t_j) ≤ 2δ for all j ≤ i, with the slope
-  s = 1/(1 - α) and, for what is left above 0 and below -α/(1 - α), -δ as the first low and 1 + δ as the last high.
-  Where a level fails, the next one tried is the first whose slope satisfies the pair that failed most.
+  s = 1/(1 - α). A first low of -δ and a last high of 1 + δ cover the excess above 0 and below -α/(1 - α).
+  If a level fails, the next one tried is the first whose slope satisfies the pair that failed most.
   """
-  # The hair lets a distance equal to the threshold pass, whichever way it was rounded.
+  # The tolerance lets a distance equal to the threshold pass, whichever way it was rounded.
   bound = 2 * threshold + 2e-12
   low = np.concatenate([np.full_like(low[:, :1], -threshold), low[:, 1:]], axis=1)
   high = np.concatenate([high[:, :-1], np.full_like(high[:, :1], 1 + threshold)], axis=1)

@@ -1,4 +1,4 @@
-"""How far to trust a statistic, in closed form. Where there is none, see `vmapseeds.stats.resampling`.
+"""Intervals and standard errors of statistics in closed form; where there is none, see `vmapseeds.stats.resampling`.
 
 Every interval and standard error answers a question, which its docstring names: what other runs on the same test
 examples would have given (over runs), or the same runs on other test examples (over examples).
@@ -34,11 +34,11 @@ class Interval(NamedTuple):
 def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
   """Student's interval of a mean over runs: mean ± t_{R-1} sd/√R.
 
-  It answers what the mean over endlessly many runs is, on the same test examples.
+  It answers what the mean over infinitely many runs is, on the same test examples.
 
   Args:
     values: (runs,), one number a run, such as its accuracy.
-    level: what the interval shall cover, between 0 and 1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     `low` and `high`, 0-d; NaN for fewer than two runs.
@@ -60,15 +60,16 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
 
       low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
 
-  The jackknife sees the fourth moment. Its standard error is uncertain itself, the more so the heavier the tails: ν is
-  Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the log S² of all runs but one. A run far off raises S² and
-  its error together, so that 1/S² is the scale on which u reaches as far up as down; for 1/(1 - u), which is not finite
-  at 1, stand its first terms. The scale and the terms are chosen by simulation. The interval answers what the variance
-  of endlessly many runs is, on the same test examples. Its roots are that of the standard deviation.
+  The jackknife takes the fourth moment into account. Its standard error is uncertain itself, the more so the heavier
+  the tails: ν is Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the R values of log S² with one run left out.
+  An outlying run raises S² and its error together, so u reaches equally far up and down on the scale of 1/S². The high
+  end takes the first terms of 1/(1 - u), which is infinite at u = 1. The scale and the terms are chosen by simulation.
+  The interval answers what the variance of infinitely many runs is, on the same test examples. Its square roots are the
+  interval of the standard deviation.
 
   Args:
     values: (runs,), one number a run, such as its accuracy.
-    level: what the interval shall cover, between 0 and 1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     `low` and `high`, 0-d, squares; NaN for fewer than three runs or where all are equal.
@@ -91,19 +92,19 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
 
 
 def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
-  """How far to either side of log(S_a²/S_b²) its interval reaches, of pairs of runs: by the jackknife."""
+  """Half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the jackknife."""
   return _reach(np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))), ends(level)[1])
 
 
 def _logs_without_each(squares: np.ndarray) -> np.ndarray:
-  """log S² of all runs but each one, less that of all, from the squared deviations."""
+  """log S² with each run left out in turn, up to a constant, from the squared deviations."""
   left = 1 - len(squares) / (len(squares) - 1) * squares / squares.sum()
-  # Where a single run differs, nothing is left without it but rounding.
+  # If a single run differs from all others, the variance without it is 0 up to rounding.
   return np.log(np.maximum(left, np.finfo(float).eps))
 
 
 def _reach(left: np.ndarray, upper: float) -> float:
-  """t_ν SE by the jackknife, from a statistic of all runs but each one; ν is Satterthwaite's."""
+  """t_ν SE by the jackknife, from a statistic with each run left out in turn; ν is Satterthwaite's."""
   runs = len(left)
   squares = (left - left.mean()) ** 2
   total = squares.sum()
@@ -118,16 +119,16 @@ def _unknown() -> Interval:
 
 
 def distribution_variance_interval(errors: Given["runs examples"], *, level: float = 0.95) -> Interval:
-  """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² less the independent-errors variance.
+  """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² minus the independent-errors variance.
 
-  S² has its `variance_interval`; the independent-errors variance is known far better and is taken as known. The low end
-  is negative where no variance need be there at all, the high end at most 1/4, which no error rate's variance exceeds.
-  It answers what endlessly many runs would give on the same examples; the sampling of the examples comes on top and
-  cannot be seen from one test set.
+  S² has its `variance_interval`. The independent-errors variance is estimated far more precisely and is taken as known.
+  The low end is negative if there may be no variance at all. The high end is at most 1/4, which no error rate's
+  variance exceeds. It answers what infinitely many runs would give on the same examples. The sampling of the examples
+  adds uncertainty that one test set cannot show.
 
   Args:
     errors: (runs, examples), bool or 0/1.
-    level: what the interval shall cover, between 0 and 1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     `low` and `high`, 0-d, squared fractions; NaN for fewer than three runs, a single example, or where the runs' errors
@@ -157,13 +158,13 @@ def variance_beyond_independence_interval(rates: Array, independent: Array, exam
 def correlation_interval(x: Given["runs"], y: Given["runs"], *, level: float = 0.95) -> Interval:
   """Interval of Pearson's correlation over runs, whatever their law: tanh(artanh r ± t_ν SE), by the jackknife.
 
-  ν is Satterthwaite's, as in `variance_interval`. It answers what endlessly many runs would give on the same test
+  ν is Satterthwaite's, as in `variance_interval`. It answers what infinitely many runs would give on the same test
   examples.
 
   Args:
     x: (runs,), one number a run.
-    y: (runs,), another of each.
-    level: what the interval shall cover, between 0 and 1.
+    y: (runs,), another number of each run.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     `low` and `high`, 0-d; NaN for fewer than four runs, or where x or y is the same in all runs but one.
@@ -189,10 +190,10 @@ def correlation_interval(x: Given["runs"], y: Given["runs"], *, level: float = 0
 
 
 def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-  """Pearson's r of all runs but each one; NaN where x or y is then constant."""
+  """Pearson's r with each run left out in turn; NaN where x or y is then constant."""
   x, y, grown = centred(x), centred(y), ratio(len(x), len(x) - 1)
   xx, yy, xy = ((a * b).sum() - grown * a * b for a, b in ((x, x), (y, y), (x, y)))
-  # A constant is 0 but for rounding.
+  # The sum of squares of a constant is 0 up to rounding.
   constant = (xx <= 1e-13 * (x**2).sum()) | (yy <= 1e-13 * (y**2).sum())
   return np.clip(np.where(constant, np.nan, xy / np.sqrt(np.where(constant, 1, xx * yy))), -1, 1)
 
@@ -221,7 +222,7 @@ def split_correlation_interval(errors: Given["runs examples"], *, level: float =
 
   Args:
     errors: (runs, examples), bool or 0/1.
-    level: what the interval shall cover, between 0 and 1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     `low` and `high`, 0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
@@ -236,32 +237,32 @@ def split_correlation_interval(errors: Given["runs examples"], *, level: float =
 
 
 def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
-  """Standard error by the jackknife of Pearson's correlation over runs; NaN for fewer than four."""
+  """The jackknife standard error of Pearson's correlation over runs; NaN for fewer than four."""
   order = np.lexsort((y, x))
   left = _correlations_without_each(x[order], y[order])
   return np.asarray(np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum()) if len(x) > 3 else np.nan)
 
 
 def nonnegative_interval(value: Any, se: Any, runs: int) -> Interval:
-  """Student's 95 % interval of what cannot be negative, from its standard error over runs."""
+  """Student's 95 % interval of a quantity that cannot be negative, from its standard error over runs."""
   reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else np.nan
   return Interval(np.maximum(0.0, value - reach), value + reach)
 
 
 def sd_interval(ends: Interval) -> Interval:
-  """Ends of a standard deviation between runs from those of the variance, which is at most 1/4 for accuracies."""
+  """Interval of a standard deviation between runs from that of the variance, which is at most 1/4 for accuracies."""
   return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
 
 
 def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.95) -> Interval:
   """Wilson's interval of a proportion of test examples, such as one network's accuracy.
 
-  It answers what the same network, or ensemble, would have on endlessly many examples.
+  It answers what the same network, or ensemble, would have on infinitely many examples.
 
   Args:
     rate: the proportion seen, any shape.
-    examples: n, of how many.
-    level: what the interval shall cover, between 0 and 1.
+    examples: n, the number of examples.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     `low` and `high`, of the rate's shape; NaN without examples.
@@ -284,23 +285,23 @@ def runs_for_precision(
   errors: Given["runs examples"], relative: Given["..."] = 0.1, statistic: str = "distribution_variance",
   *, level: float = 0.95,
 ) -> Float[Array, "..."]:  # fmt: skip
-  """How many runs it takes until the interval of a variance reaches at most this far to either side of it.
+  """How many runs it takes until the interval of a variance has at most this relative half-width.
 
       R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
 
-  V is either the test-set variance or the distribution-wise one, for which the noise of the former is noise too: where
-  most of the test-set variance is of independent errors, that takes many more runs. SE is the jackknife's, which sees
-  the fourth moment, and as uncertain as that: few runs of a law with a long tail name too few.
+  V is the test-set variance or the distribution-wise one. The latter has the noise of the former too, so it takes many
+  more runs where most of the test-set variance comes from independent errors. SE is the jackknife's: it takes the
+  fourth moment into account and is as uncertain as that. From few runs of a long-tailed law the answer is too small.
 
   Args:
     errors: (runs, examples), bool or 0/1.
     relative: p, half the interval's width as a fraction of the estimate, above 0.
     statistic: "distribution_variance" or "test_set_variance".
-    level: of the interval, between 0 and 1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     The shape of `relative`: a whole number as a float; infinite where the estimated variance is not above 0, NaN for
-    fewer than three runs or, of the distribution-wise variance, a single example.
+    fewer than three runs or, for the distribution-wise variance, a single example.
 
   Source: ours, from `distribution_variance_se`.
 
@@ -327,14 +328,14 @@ def runs_of_variances(
   return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
 
 
-# Pairs of runs: independent-errors variance and disagreement are means over pairs, of which a run's share is known.
+# Pairs of runs: the independent-errors variance and disagreement are means over pairs, so a run's share is known.
 
 
 def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
   """Standard error over runs of `independent_errors_variance`, by the jackknife, in closed form.
 
-  The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of examples of which just one of the two
-  is wrong. With h_r the mean of run r's pairs and U that of all,
+  The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of examples that exactly one of the
+  two has wrong. With h_r the mean over run r's pairs and U the mean over all pairs,
 
       SE² = 4 (R - 1) / (R (R - 2)²) Σ_r (h_r - U)²
 
@@ -352,7 +353,7 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
   0.0321
   """
   errors = read_errors(errors)
-  # Over pairs of one example alone, H is disagreement of the errors.
+  # H/n is the disagreement of two runs whose predictions are their errors.
   return ratio(_jackknife(_pairs_of_each_run(errors, 2)), 2 * errors.shape[1])
 
 
@@ -378,9 +379,9 @@ def expected_disagreement_se(predictions: Given["runs examples"], num_classes: i
 
 
 def gde_gap_se(predictions: Given["runs examples"], labels: Given["examples"], num_classes: int) -> Float[Array, ""]:
-  """Standard error over runs of the signed gap of which `gde_gap` is the size: mean error - expected disagreement.
+  """Standard error over runs of mean error - expected disagreement, the signed gap whose size is `gde_gap`.
 
-  By the jackknife, in closed form; it answers what other runs on the same test examples would give.
+  By the jackknife, in closed form. It answers what other runs on the same test examples would give.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -404,14 +405,17 @@ def _pairs_of_each_run(predictions: Array, num_classes: int) -> Float[np.ndarray
   """Each run's mean disagreement with the other runs."""
   runs, examples = predictions.shape
   votes = votes_of(predictions, num_classes)
-  # Runs without a prediction agree with each other: one class more, the last, of which -1 is the index.
+  # Runs without a prediction agree with each other: they form one more class, the last, which -1 indexes.
   votes, each = np.append(votes, runs - votes.sum(1, keepdims=True), axis=1), np.arange(examples)
   agreeing = np.array([votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64)
   return ratio(runs * examples - agreeing, examples * (runs - 1))
 
 
 def _jackknife(of_pairs: Float[Array, "runs"], of_runs: Float[Array, "runs"] | None = None) -> Array:
-  """Standard error of a mean over pairs of runs, of which each run's are given, or of a mean over runs less that."""
+  """Standard error of a mean over pairs of runs, from each run's mean over its pairs.
+
+  With `of_runs`, that of the mean over runs minus the mean over pairs.
+  """
   runs = len(of_pairs)
   if runs < 3:
     return real(np.nan)

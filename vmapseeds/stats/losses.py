@@ -1,4 +1,4 @@
-"""Losses and their variance between runs: what `vmapseeds.stats.variance` has of errors, of any per-example loss.
+"""Losses and their variance between runs: the statistics of `vmapseeds.stats.variance` for any per-example loss.
 
 Losses are (runs, examples), R runs and n examples. The theorems of Jordan 2024 on variance between runs do not need
 errors to be 0 or 1 (the end of its appendix B.2), so the same formulas hold for a cross-entropy or a squared error.
@@ -15,16 +15,16 @@ from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, r
 from vmapseeds.stats.reading import check_finite, read, read_labels, read_reals
 from vmapseeds.stats.variance import beyond_independence, standard_error
 
-# Logits are taken to losses so many numbers at once (32 MB in float64), and losses centred.
+# Logits are turned into losses, and losses centred, this many numbers at a time (32 MB in float64).
 _AT_ONCE = 2**22
 
 
 class LossVariance(NamedTuple):
   """The mean of a loss, and the parts of its variance between runs; all but the mean and the correlation are squares.
 
-  `test_set` is the variance of the runs' mean losses, `independent` what it were if the examples' losses were
-  independent, `distribution` the variance on the whole distribution with its standard error over runs, and
-  `split_correlation` that of the mean losses on the examples of even and of odd index.
+  `test_set` is the variance of the runs' mean losses, `independent` what it would be if the examples' losses were
+  independent. `distribution` is the variance on the whole distribution, `distribution_se` its standard error over runs.
+  `split_correlation` is the correlation between the mean losses on the examples of even and of odd index.
   """
 
   mean: Float[Array, ""]
@@ -42,18 +42,18 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
       independent = (1/n²) Σ_i Var_h(loss_i(h))
       distribution = n/(n - 1) [test_set - independent]
 
-  All variances have ddof = 1, so the three are unbiased. Of losses that are 0 and 1 they are `test_set_variance`,
-  `independent_errors_variance`, `distribution_variance` and `distribution_variance_se`, and the last is
-  `split_correlation`. Every example's first loss is taken off before anything is summed, so that a large common part
-  costs no digits.
+  All variances have ddof = 1, so the three are unbiased. For losses of 0 and 1 the results after the mean equal
+  `test_set_variance`, `independent_errors_variance`, `distribution_variance`, `distribution_variance_se` and
+  `split_correlation`. The first run's loss on each example is subtracted before anything is summed, so that a large
+  common part costs no digits.
 
   Args:
     losses: (runs, examples), finite numbers, such as `cross_entropy(logits, labels)`.
 
   Returns:
-    Six numbers, 0-d. A single run has a mean only, two runs no `distribution_se`, a single example no `distribution`,
-    `distribution_se` and `split_correlation`, no examples nothing: the rest is NaN. `split_correlation` is NaN also
-    where a half's mean loss is the same in all runs.
+    Six numbers, 0-d. All but the mean are NaN for a single run, `distribution_se` for two runs, `distribution`,
+    `distribution_se` and `split_correlation` for a single example, all without examples. `split_correlation` is NaN
+    also where a half's mean loss is the same in all runs.
 
   Source: jordan2024, theorem 2 and equation 3, which its appendix B.2 extends to any loss.
 
@@ -63,7 +63,7 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
   """
   losses = read_reals("losses", losses, "runs examples")
   runs, examples = losses.shape
-  # Of even width, so that a block's even columns are the even examples.
+  # The width is even, so that a block's even columns are the even examples.
   width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
   blocks = [_parts(losses[:, start : start + width]) for start in range(0, max(examples, 1), width)]
   first, even, odd, squares = (sum(parts, real(0)) for parts in zip(*blocks, strict=True))
@@ -81,7 +81,7 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
 
 
 def _parts(losses: Array) -> tuple[Array, Array, Array, Array]:
-  """The first run's sum, every run's sums over the even and the odd examples less the first's, and Σ (loss - mean)²."""
+  """The first run's sum, each run's sums over even and over odd examples minus the first's, and Σ (loss - mean)²."""
   above = losses - losses[:1]
   from_mean = above - ratio(above.sum(0, keepdims=True), len(above))
   return losses[:1].sum(), above[:, 0::2].sum(1), above[:, 1::2].sum(1), (from_mean**2).sum()
@@ -90,10 +90,10 @@ def _parts(losses: Array) -> tuple[Array, Array, Array, Array]:
 def cross_entropy(logits: Given["runs examples classes"], labels: Given["examples"]) -> Float[Array, "runs examples"]:
   """Cross-entropy of each run on each example: -log softmax(logits)_y = log(1 + Σ_{c≠y} exp(z_c - z_y)), in nats.
 
-  In this form neither large logits overflow nor small losses vanish: e^-40 comes out as such and not as 0.
+  In this form large logits do not overflow and small losses do not vanish: a loss of e^-40 is not rounded to 0.
 
   Args:
-    logits: (runs, examples, classes), finite numbers; float16 serves. They are read a few runs at a time, so that a
+    logits: (runs, examples, classes), finite numbers, float16 too. They are read a few runs at a time, so that a
       memory-mapped array may be larger than the memory.
     labels: (examples,), class indices.
 
@@ -136,12 +136,12 @@ def _cross_entropy(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 
 def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
   wrong = np.where(label == np.arange(logits.shape[-1]), 0.0, scipy.special.softmax(logits, axis=-1))
-  # 1 - p_y as the sum of the others, which does not cancel.
+  # 1 - p_y is computed as the sum of the other probabilities, which does not cancel.
   return (wrong**2).sum(-1) + wrong.sum(-1) ** 2
 
 
 def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: object, labels: object) -> np.ndarray:
-  """A loss of every run and example."""
+  """The loss of every run on every example, (runs, examples)."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
   label = read_labels(labels, classes, "logits", logits.shape)[None, :, None]
@@ -152,7 +152,7 @@ def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: objec
 
 
 def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
-  """Logits in float64, so many runs at once that this takes little memory, after the first run of each block."""
+  """Blocks of logits in float64, of as many runs as take little memory, each after the index of its first run."""
   runs, examples, classes = logits.shape
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):

@@ -19,7 +19,7 @@ from vmapseeds.stats.reading import read_errors, read_reals, within
 # Joint counts of example pairs are computed for blocks of this many examples.
 _BLOCK = 512
 
-# Examples of nearly the same deviation are taken together, so finely that it matters to no expectation.
+# `expected_false_pairs` bins examples by standard deviation, into bins so fine that the result hardly changes.
 _BINS = 1000
 
 BothRight = Callable[[slice, slice], Int[np.ndarray, "rows columns"]]
@@ -40,9 +40,9 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
       |P(C_i, C_j) - P(C_i) P(C_j)| > threshold
 
   C_i: the run has example i right (not wrong). P is the fraction of the runs, so a pair's deviation has a standard
-  deviation of up to 0.25/√R by chance alone: of 10,000 examples' 5·10⁷ independent pairs about 20,000 pass 0.02 at 500
-  runs, and none is expected to only from about 3,000 runs on: see `expected_false_pairs`. Counts are compared exactly,
-  block by block of examples.
+  deviation of up to 0.25/√R by chance alone. Take 10,000 independent examples with error rates like CIFAR-10's
+  (Beta(0.1, 1.5), mean 6 %): of their 5·10⁷ pairs about 20,000 pass 0.02 at 500 runs, and about one at 3,000. See
+  `expected_false_pairs`. Counts are compared exactly, block by block of examples.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -91,12 +91,12 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
 
 
 def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float = 0.02) -> Float[Array, ""]:
-  """How many pairs would pass the threshold of `dependent_pairs` by chance, were all examples independent.
+  """How many pairs would pass the threshold of `dependent_pairs` by chance if all examples were independent.
 
       Σ_{i<j} P(|Z| √(ε_i (1 - ε_i) ε_j (1 - ε_j)/R) > threshold), Z standard normal
 
-  Where this is not far below the number of pairs found, few of them mean anything. Rates estimated from the same runs
-  serve. Examples of nearly the same ε (1 - ε) are taken together, which changes the sum by about a thousandth.
+  If this is not far below the number of pairs found, few of them mean anything. Rates may be estimated from the same
+  runs. Examples of nearly the same ε (1 - ε) are grouped, which changes the sum by about a thousandth.
 
   Args:
     rates: (examples,), probabilities of being wrong, or of being right: for example `example_error_rates(errors)`.
@@ -106,7 +106,7 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   Returns:
     0-d, from 0 to n (n - 1)/2.
 
-  Source: ours; the paper, with 60,000 runs, has none to expect.
+  Source: ours; with the paper's 60,000 runs none is expected.
 
   >>> print(expected_false_pairs([0.5] * 10_000, runs=500).round())
   3681545.0
@@ -114,7 +114,7 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   rates = within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
   runs, threshold = at_least("runs", runs, 1), within("threshold", threshold, "[0, inf]")
   spread = np.sqrt(rates * (1 - rates))
-  # A bin's members stand at their mean, which a bin's width of 1/2000 leaves little room to miss.
+  # All examples of a bin get its mean deviation; a bin is only 1/2000 wide.
   place = np.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
   held, total = (np.bincount(place, weights, _BINS) for weights in (np.ones_like(spread), spread))
   mean = total / np.maximum(held, 1)
@@ -125,7 +125,7 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
 
 
 def _right(errors: Given["runs examples"]) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
-  """How many runs have each two examples right, asked for by slices, and each one, and how many runs there are."""
+  """The arguments of `pairs_of_counts`: joint counts by slices, the count of each example, and the number of runs."""
   errors = read_errors(errors)
   if len(errors) >= 2**24:
     raise Mistake(f"errors has {len(errors)} runs: float32 products count exactly up to {2**24 - 1}, give fewer")
@@ -133,12 +133,12 @@ def _right(errors: Given["runs examples"]) -> tuple[BothRight, Int[np.ndarray, "
 
 
 def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, threshold: float) -> DependentPairs:
-  """`dependent_pairs` from how many runs have each example right, (examples,), and each two of them.
+  """`dependent_pairs` from how many runs have each example right, and each two examples.
 
   Args:
-    both_right: the counts of all pairs of an example of one slice and one of another.
-    right: (examples,), how many runs have each right.
-    runs: how many there are.
+    both_right: a function of two slices of examples; it gives how many runs have both right, (rows, columns).
+    right: (examples,), how many runs have each example right.
+    runs: how many runs there are.
     threshold: as in `dependent_pairs`.
   """
   least, found = within("threshold", threshold, "[0, inf]") * runs**2, [_NONE]
@@ -153,7 +153,7 @@ def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, thresho
 def most_of_counts(both_right: BothRight, right: np.ndarray, runs: int, k: int) -> DependentPairs:
   """`most_dependent_pairs` from the same counts as `pairs_of_counts` takes."""
   k, n = at_least("k", k, 1), len(right)
-  best, least, last = _NONE, 0, n**2  # of the k best so far: their least deviation, and the place of the last of them
+  best, least, last = _NONE, 0, n**2  # the least deviation of the k best so far, and the place of the last of them
   for rows, columns, both, expected in _blocks(both_right, right, runs):
     deviation = np.abs(both - expected)
     if deviation.max() < least:
@@ -181,9 +181,9 @@ def _pairs(i: np.ndarray, j: np.ndarray, both: np.ndarray, expected: np.ndarray,
 def _blocks(
   both_right: BothRight, right: np.ndarray, runs: int
 ) -> Iterator[tuple[int, int, Int[np.ndarray, "rows columns"], Int[np.ndarray, "rows columns"]]]:
-  """R² P(C_i, C_j) and R² P(C_i) P(C_j) of a block of pairs, whole numbers, with the block's first i and j.
+  """The first i and j of each block of pairs, and the block's R² P(C_i, C_j) and R² P(C_i) P(C_j), whole numbers.
 
-  Blocks lie on and above the diagonal. In those on it the pairs that are not i < j are made to look independent.
+  Blocks lie on and above the diagonal. In diagonal blocks the pairs that are not i < j are made to look independent.
   """
   for i in range(0, len(right), _BLOCK):
     for j in range(i, len(right), _BLOCK):
@@ -196,7 +196,7 @@ def _blocks(
 
 
 def _both_right(errors: Array) -> BothRight:
-  """How many runs have right each two examples of two slices, of at most `_BLOCK` each, counted on their device."""
+  """The function `both_right` of `pairs_of_counts`, for slices of at most `_BLOCK`; counts on the errors' device."""
   examples, device, block = errors.shape[1], device_of(errors), _BLOCK
   in_bits = device.platform == "cpu"
   held = _packed_right(jax.device_put(errors, device), -examples % block, in_bits)

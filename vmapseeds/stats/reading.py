@@ -1,4 +1,4 @@
-"""Reading what a caller hands over: arrays, or a `Mistake` that says in one line what was given and what is allowed."""
+"""Reads what a caller gives as arrays, or raises a `Mistake`: one line that says what was given and what is allowed."""
 
 import re
 from typing import Any, NoReturn
@@ -16,11 +16,11 @@ def untraced(what: str, x: Any) -> Any:
   return x
 
 
-# What is traced is refused unless a statistic says that it may be.
+# Traced input is refused unless a statistic asks for `traceable`.
 
 
 def read(what: str, x: Any, axes: str, at_least: int = 0, traceable: bool = False) -> Array:
-  """`x` as an array of the named axes; with `at_least`, so many of the last of them are enough."""
+  """`x` as an array of the named axes; with `at_least`, that many of the last axes are enough."""
   if not isinstance(x if traceable else untraced(what, x), jax.Array):
     if np.ma.is_masked(x):
       raise Mistake(f"{what} has masked entries: fill them, or leave their runs or examples out, first")
@@ -42,7 +42,7 @@ def check_axes(what: str, shape: tuple[int, ...], axes: str, at_least: int = 0) 
 
 
 def layout(axes: str) -> str:
-  """The axes of an array as a mistake says them."""
+  """The axes of an array in the words of a `Mistake`."""
   names = axes.split()
   if not names:
     return "a single number"
@@ -61,7 +61,7 @@ def read_classes(
   what: str, x: object, axes: str, num_classes: int | None, least: int = 0, at_least: int = 0, traceable: bool = False,
   of: str = "class indices,", first_run: int = 0,
 ) -> Array:  # fmt: skip
-  """Integers, which mistakes call `of`, from `least` (-1 where a run may have no prediction) to num_classes - 1."""
+  """Integers from `least` (-1 where a run may have no prediction) to num_classes - 1. A `Mistake` calls them `of`."""
   x = read(what, x, axes, at_least, traceable)
   if not x.size:
     return x.astype(np.int32)
@@ -89,7 +89,7 @@ def read_votes(predictions: object, labels: object, num_classes: int, traceable:
 def read_labels(
   labels: object, num_classes: int, what: str, shape: tuple[int, ...], axis: int = 1, traceable: bool = False
 ) -> Array:
-  """Labels of the examples, which are one axis of something else, int32."""
+  """Labels, int32, one for each example along an axis of `what`, which has the given shape."""
   labels = read_classes("labels", labels, "examples", num_classes, traceable=traceable)
   if len(labels) != shape[axis]:
     hint = f"; are the axes of {what} in another order?" if len(labels) in shape else ""
@@ -99,7 +99,7 @@ def read_labels(
 
 
 def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
-  """Finite numbers in float64; the first that is not is named by its place."""
+  """Finite numbers in float64; a `Mistake` names the place of the first that is not finite."""
   x = read(what, x, axes, at_least)
   if x.dtype.kind in "OSUc":
     raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
@@ -109,7 +109,7 @@ def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray
 
 
 def read_series(axis: str, **given: object) -> list[np.ndarray]:
-  """Series of one length, by their names: finite numbers in float64."""
+  """Series of equal length, given by name: finite numbers in float64."""
   series = [read_reals(what, x, axis) for what, x in given.items()]
   if len({len(x) for x in series}) > 1:
     shapes = " and ".join(f"{what} of shape {x.shape}" for what, x in zip(given, series, strict=True))
@@ -123,7 +123,7 @@ def check_finite(what: str, x: np.ndarray, axes: str, first_run: int = 0) -> Non
 
 
 def refuse(what: str, x: np.ndarray, wrong: np.ndarray, axes: str, remedy: str, first_run: int = 0) -> NoReturn:
-  """`Mistake` that names the first entry that is wrong by its place; the axes are the last of those named."""
+  """Raises a `Mistake` that names the place of the first wrong entry. The axes of `x` are the last of `axes`."""
   where = np.argwhere(wrong)[0]
   names = axes.split()[len(axes.split()) - x.ndim :]
   numbers = (where + [first_run, *[0] * x.ndim][: x.ndim]).tolist()
@@ -150,7 +150,7 @@ def positive(what: str, x: Given["..."]) -> np.ndarray:
 
 
 def ends(level: float) -> tuple[float, float]:
-  """The quantiles between which `level` of a law lies, as much below as above."""
+  """The probabilities of the two quantiles that enclose the central `level` of a law."""
   within("level", level, "(0, 1)")
   return (1 - level) / 2, (1 + level) / 2
 

@@ -1,7 +1,7 @@
 """The bootstrap: what other runs, or other test examples, would have given.
 
-A resample is how often each run, or each example, was drawn. Statistics that are sums are then products of these counts
-with one array, many resamples at once, and nothing is gathered or recounted.
+A resample is stored as how often each run, or each example, was drawn. A statistic that is a sum is then the product of
+these counts with one array, for many resamples at once, and nothing is gathered or recounted.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from vmapseeds.stats._arrays import Array, Given, namespace, ratio, real, times_
 from vmapseeds.stats.reading import ends, read_errors, read_votes, untraced
 from vmapseeds.stats.variance import gain_of_halves, halves
 
-# How many numbers of one block of votes lie in memory together.
+# How many numbers one block of resampled votes may have in memory.
 _AT_ONCE = 2**24
 
 
@@ -53,7 +53,7 @@ def resamples(size: int, *, key: jax.Array, replicates: int) -> Int[np.ndarray, 
 def _draws(key: jax.Array, replicates: int, size: int) -> Int[jax.Array, "replicates size"]:
   if size > 2**16:
     return jax.random.randint(key, (replicates, size), 0, size)
-  # Several times as fast, and as even as the 23 bits of a uniform number allow.
+  # Several times as fast as randint, and as even as the 23 bits of a uniform number allow.
   uniform = jax.random.uniform(key, (replicates, size), jnp.float32)
   return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
 
@@ -63,7 +63,7 @@ def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95)
 
   Args:
     replicates: (replicates, ...), the statistic of each resample.
-    level: what the interval shall cover, between 0 and 1.
+    level: the coverage of the interval, between 0 and 1.
 
   Returns:
     `se`, `low` and `high`, each of the shape of one replicate; NaN with fewer than two replicates that are numbers.
@@ -77,7 +77,7 @@ def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95)
   few = (~np.isnan(x)).sum(0) < 2
   if few.all():
     return Bootstrap(*(np.full(few.shape, np.nan),) * 3)
-  x = np.where(few, 0.0, x)  # of which NumPy need not warn
+  x = np.where(few, 0.0, x)  # so that NumPy does not warn
   found = np.nanstd(x, axis=0, ddof=1), *np.nanquantile(x, quantiles, axis=0)
   return Bootstrap(*(np.where(few, np.nan, f) for f in found))
 
@@ -89,20 +89,21 @@ def bootstrap(
   """Standard errors and intervals of the statistics of errors and votes, all from the same resamples.
 
   Over runs it answers what other runs on the same test examples would give, over examples what the same runs on other
-  examples would, over both what other runs on other examples would. A resample holds some runs, or examples, twice;
-  pairs of a thing with itself say nothing of two different ones and are left out of the statistics of pairs (variances
-  and disagreement), which would else come out (R - 1)/R as large, or with part of the independent-errors variance in
-  the distribution-wise one. CACE, ECE and the absolute gap are biased upwards in every resample: trust their standard
-  errors before their intervals. For errors alone, give them as predictions, with all labels 0.
+  examples would, over both what other runs on other examples would. A resample holds some runs, or examples, twice.
+  Pairs of a run with itself say nothing of two different runs, so the statistics of pairs (variances and disagreement)
+  leave them out, and likewise for examples. Otherwise they would be (R - 1)/R as large, or the distribution-wise
+  variance would have part of the independent-errors variance. CACE, ECE and the absolute gap are biased upwards in
+  every resample: trust their standard errors more than their intervals. For errors alone, give them as predictions,
+  with all labels 0.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error and no vote.
     labels: (examples,), class indices.
     num_classes: K.
     over: "runs", "examples" or "both".
-    bins: of CACE and ECE.
+    bins: how many bins CACE and ECE have.
     key: a JAX random key; the same key gives the same resamples.
-    level: what the intervals shall cover, between 0 and 1.
+    level: the coverage of the intervals, between 0 and 1.
     replicates: B, how many resamples.
 
   Returns:
@@ -110,7 +111,7 @@ def bootstrap(
     `distribution_variance`, `split_correlation`, `ensemble_accuracy`, `expected_disagreement`, `gde_gap`, `cace`, `ece`
     and, over runs, `top_fraction_gain` (of the top quarter, the mean of both directions). NaN where the statistic is.
 
-  Source: Efron 1979; of two axes at once: Owen 2007.
+  Source: Efron 1979; for two axes at once: Owen 2007.
 
   >>> import jax
   >>> predictions, labels = np.eye(20, dtype=int)[:, :15], np.zeros(15, int)
@@ -165,9 +166,9 @@ def top_fraction_gain_bootstrap(
 
   Args:
     errors: (runs, examples), bool or 0/1.
-    fraction: of the runs taken, above 0 and at most 1.
+    fraction: the fraction of the runs that is taken, above 0 and at most 1.
     key: a JAX random key.
-    level: what the interval shall cover, between 0 and 1.
+    level: the coverage of the interval, between 0 and 1.
     replicates: how many resamples.
 
   Returns:
@@ -181,7 +182,7 @@ def top_fraction_gain_bootstrap(
   """
   errors = read_errors(errors)
   even, odd = halves(errors)
-  # In one order, so that the order of the runs does not matter.
+  # Sorted, so that the order of the runs does not matter.
   order = np.lexsort((odd, even))
   return gain_bootstrap_of_halves(
     even[order], odd[order], examples=errors.shape[1], fraction=fraction, key=key, level=level, replicates=replicates
@@ -205,17 +206,17 @@ def calibration_bootstrap_of_votes(votes: Array, labels: Array, runs: int, *, ke
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:
-  """Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) of each resample."""
+  """Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) for each resample."""
   return w.sum(1) * (w * x * y).sum(1) - (w * x).sum(1) * (w * y).sum(1)
 
 
 def _counts(a: Array, b: Array) -> Array:
-  """a b, of whole numbers below 2^24, which float32 holds exactly."""
+  """The matrix product a b of whole numbers; float32 is exact, because results are below 2^24."""
   return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64)
 
 
 def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int) -> dict[str, Array]:
-  """What resamples need of the votes, added up over examples: numbers a resample."""
+  """The sums over examples that the statistics need from the votes of each resample, (replicates,) each."""
   runs, replicates = len(predictions), max(len(w), len(v))
   # Where all runs agree, no resample of runs changes anything.
   fixed = (predictions == predictions[:1]).all(0) | (len(w) == 1)
@@ -226,7 +227,7 @@ def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: 
   step = max(1, _AT_ONCE // ((runs + replicates) * num_classes))
   for start in range(0, len(varying), step):
     some = varying[start : start + step]
-    # Few different sizes, so that few programs are compiled; what is added is drawn 0 times.
+    # Padded to few different sizes, so that few programs are compiled; the padding is drawn 0 times.
     more = min(step, 2 ** (len(some) - 1).bit_length()) - len(some)
     block = (x[..., some] for x in (predictions, labels, v))
     padded = (np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, more))) for x in block)
@@ -269,5 +270,5 @@ def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[
 
 
 def _sums(terms: dict[str, Array], times: Array) -> dict[str, Array]:
-  """The terms of all examples, each counted so many times."""
+  """The terms summed over examples, each example counted `times` times."""
   return {name: times @ x for name, x in terms.items()} | {"with_itself": times**2 @ terms["independent"]}

@@ -1,6 +1,6 @@
-"""Tallies: exact sums over runs, from which the statistics follow though no run is kept.
+"""Tallies: exact sums over runs that determine the statistics, so that no run need be kept.
 
-So 60,000 runs on 10,000 examples need never lie in memory together: they are tallied a block of runs at a time, and
+60,000 runs on 10,000 examples need never be in memory together: they are tallied a block of runs at a time, and
 tallies of different runs are added. A statistic of a tally applies the formula of its namesake in `vmapseeds.stats` to
 the same whole numbers, and equals it bit for bit.
 """
@@ -24,7 +24,7 @@ from vmapseeds.stats._joint import common, device_of, packed
 from vmapseeds.stats.pairs import BothRight, DependentPairs, most_of_counts, pairs_of_counts
 from vmapseeds.stats.reading import read_classes, read_votes
 
-# Blocks are regrouped into this many runs: enough that reading and writing all joint counts once for each costs little,
+# Blocks are regrouped into this many runs: enough that reading and writing all joint counts once a block costs little,
 # and few enough that float32 counts them exactly.
 _RUNS = 4096
 
@@ -34,20 +34,20 @@ class Tallies:
   """What `tally` and `tally_blocks` count over R runs on n examples of K classes. All counts are exact.
 
   `a + b` is the tally of both's runs; order and grouping do not matter, and tallies of no run change nothing. The
-  methods are the functions of `vmapseeds.stats` of the same names, where what to give and what comes back is said;
-  statistics of a mean error, such as `binomial_variance`, take `error_rates().mean()`.
+  methods are the functions of `vmapseeds.stats` of the same names, which document the arguments and results. For
+  statistics of a mean error, such as `binomial_variance`, give `error_rates().mean()`.
 
   Attributes:
     runs: R.
     labels: (examples,), class indices.
-    votes: (examples, classes), how many runs predict each class; a prediction of -1 is in none.
-    half_errors: (3, ·), each pair of numbers of errors that some run makes on the examples of even and of odd index
-      (from 0), in ascending order, and how many runs make it.
-    joint_errors: (examples, examples), how many runs have both examples wrong, and on the diagonal the one; None
+    votes: (examples, classes), how many runs predict each class; a prediction of -1 is not counted.
+    half_errors: (3, events). Rows 0 and 1 are the pairs of numbers of errors that runs make on the examples of even
+      and of odd index (from 0), each pair once, in ascending order; row 2 is how many runs make that pair.
+    joint_errors: (examples, examples), how many runs have both examples wrong, on the diagonal the one example; None
       unless asked for.
 
   Raises:
-    Mistake: tallies added that are not of the same labels and classes, or of which only one has joint error counts.
+    Mistake: when adding tallies of different labels or classes, or if only one of them has joint error counts.
   """
 
   runs: int
@@ -77,13 +77,13 @@ class Tallies:
     )
 
   def to_arrays(self) -> dict[str, np.ndarray]:
-    """What is counted as arrays by name, to be stored; without `joint_errors` where pairs were not counted."""
+    """The attributes as arrays by name, for storage; without `joint_errors` if pairs were not counted."""
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
     return {name: np.asarray(x) for name, x in fields.items() if x is not None}
 
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Tallies":
-    """The tallies of which these are `to_arrays()`."""
+    """The tallies that returned these arrays from `to_arrays()`."""
     votes, joint = arrays["votes"].astype(np.int64), arrays.get("joint_errors")
     return cls(int(arrays["runs"]), arrays["labels"], votes, arrays["half_errors"], joint)
 
@@ -91,7 +91,7 @@ class Tallies:
   def from_counts(
     cls, labels: np.ndarray, votes: np.ndarray, halves: np.ndarray, joint_errors: np.ndarray | None = None
   ) -> "Tallies":
-    """The tallies of runs of which (2, runs) the numbers of errors on examples of even and of odd index are known."""
+    """Tallies from votes and `halves`, (2, runs): each run's numbers of errors on examples of even and of odd index."""
     halves = np.append(halves, np.ones_like(halves[:1]), axis=0).astype(np.int64)
     return cls(halves.shape[1], labels, votes.astype(np.int64), _alike(halves), joint_errors)
 
@@ -110,7 +110,7 @@ class Tallies:
 
   @property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
-    """Each run's number of errors on the examples of even and of odd index, the runs in another order."""
+    """Each run's number of errors on the examples of even and of odd index; the runs are sorted by these numbers."""
     return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
 
   @property
@@ -122,7 +122,7 @@ class Tallies:
   # Errors and their variance between runs
 
   def error_rates(self) -> Float[np.ndarray, "runs"]:
-    """`stats.error_rates` in ascending order: which run has which is not kept."""
+    """`stats.error_rates` in ascending order: tallies do not keep which run has which rate."""
     return ratio(np.sort(self.halves.sum(0)), self.examples)
 
   def example_error_rates(self) -> Float[np.ndarray, "examples"]:
@@ -197,10 +197,10 @@ class Tallies:
     Its mean off the diagonal is the distribution-wise variance, and its trace over n² the independent-errors variance.
 
     Args:
-      rows: which examples; many rows are best asked for a block at a time, each number taking 8 bytes.
+      rows: which examples. Each number takes 8 bytes: ask for many rows a block at a time.
 
     Returns:
-      (rows, examples), symmetric in all, in squared fractions; NaN for a single run.
+      (rows, examples), symmetric if it has all rows, in squared fractions; NaN for a single run.
 
     Raises:
       Mistake: tallied without pairs.
@@ -211,16 +211,16 @@ class Tallies:
     return ratio(self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1))
 
   def dependent_pairs(self, threshold: float = 0.02) -> DependentPairs:
-    """See `stats.dependent_pairs`. `Mistake` where tallied without pairs."""
+    """See `stats.dependent_pairs`. `Mistake` if tallied without pairs."""
     return pairs_of_counts(*self._right, threshold)
 
   def most_dependent_pairs(self, k: int = 10) -> DependentPairs:
-    """See `stats.most_dependent_pairs`. `Mistake` where tallied without pairs."""
+    """See `stats.most_dependent_pairs`. `Mistake` if tallied without pairs."""
     return most_of_counts(*self._right, k)
 
   @property
   def _right(self) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
-    """How many runs have each two examples right, asked for by slices, and each one, and how many runs there are."""
+    """The arguments of `pairs_of_counts`: joint counts by slices, the count of each example, and the number of runs."""
     joint, right = self._joint, self.runs - self.wrong
     return lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j], right, self.runs
 
@@ -278,7 +278,7 @@ class Tallies:
 
 
 def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
-  """The same, each pair of numbers once, in ascending order."""
+  """`half_errors` with each pair of numbers once, in ascending order, its runs added up."""
   *pairs, runs = half_errors
   pairs, place = np.unique(pairs, axis=1, return_inverse=True)
   # Float64 holds the sums exactly.
@@ -311,7 +311,7 @@ def tally(
 def tally_blocks(
   blocks: Iterable[Given["runs examples"]], labels: Given["examples"], num_classes: int, *, pairs: bool = False
 ) -> Tallies:
-  """`tally` of all runs of some blocks, which are read one after another: more runs than fit into memory.
+  """`tally` of all runs of several blocks, which are read one after another: the runs need not fit into memory.
 
   Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of `blocks`. All is counted on
   one device: that of the first array that lies on one, else JAX's default device.
@@ -341,7 +341,7 @@ def tally_blocks(
     if held is None:  # No block is larger than the first.
       held = zeros(labels, num_classes, capacity=len(block), pairs=pairs, devices=[device_of(block)])
     held = update(held, block)
-    # Also waits for the update: else blocks would queue up in memory.
+    # This also waits for the update; otherwise blocks would queue up in memory.
     halves.append(_half_errors_of(held))
     held = held._replace(runs=jnp.zeros_like(held.runs))
   if held is None:
@@ -377,18 +377,19 @@ def _joined(blocks: list[Array]) -> Array:
 
 
 class DeviceTallies(NamedTuple):
-  """Tallies while runs are added, on the devices that the runs come from. The first axis of all is that of devices.
+  """Tallies to which runs are added on the devices that hold the runs. The first axis of each array is devices.
 
-  `zeros` makes them, `update` adds runs, and `fetch` makes a `Tallies` of them. Devices exchange nothing before that.
+  `zeros` makes them, `update` adds runs, and `fetch` makes a `Tallies` of them. Until then devices exchange nothing.
+  Joint errors are counted many runs at a time, from `recent`.
   """
 
   labels: Int[jax.Array, "devices examples"]
   votes: Int[jax.Array, "devices examples classes"]
   half_errors: Int[jax.Array, "devices capacity 2"]  # each run's errors on even and on odd examples; -1 if left out
-  runs: Int[jax.Array, " devices"]  # how many of these places are taken
+  runs: Int[jax.Array, " devices"]  # how many places of half_errors are taken
   joint_errors: Int[jax.Array, "devices padded padded"] | None  # on and above the diagonal
-  recent: Bool[jax.Array, "devices places examples"] | None  # errors that joint_errors lack, else 0: a pass takes many
-  waiting: Int[jax.Array, " devices"]  # how many of these places are taken
+  recent: Bool[jax.Array, "devices places examples"] | None  # errors not yet in joint_errors; 0 in places not taken
+  waiting: Int[jax.Array, " devices"]  # how many places of recent are taken
 
 
 def zeros(
@@ -432,16 +433,16 @@ def update(
   tallies: DeviceTallies, predictions: Integer[np.ndarray | jax.Array, "runs examples"],
   counted: Bool[Array, "runs"] | None = None,
 ) -> DeviceTallies:  # fmt: skip
-  """Adds runs where they lie, in place: nothing is fetched, and the tallies given are used up.
+  """Adds runs on their devices, in place: nothing is fetched, and the buffers of the given tallies are donated.
 
   Args:
-    tallies: of `zeros` or `update`.
+    tallies: from `zeros` or `update`.
     predictions: (runs, examples), class indices, an equal share of the runs on each device, of at most 4,096 each. They
-      are not checked: what is no class is an error and no vote.
-    counted: (runs,), which of the runs to count, by default all: not those that diverged, or fill up a last step.
+      are not checked: a number that is no class is an error and no vote.
+    counted: (runs,), which of the runs to count, by default all: leave out those that diverged or pad a last step.
 
   Raises:
-    Mistake: more runs at once than a device's capacity, or than 4,096 each.
+    Mistake: more runs at once than a device's capacity, or more than 4,096 on a device.
   """
   each = tallies.votes.sharding
   _check_places(tallies, share := len(predictions) // len(tallies.votes))
@@ -454,7 +455,7 @@ def fetch(tallies: DeviceTallies) -> Tallies:
   """What all devices have counted together, in NumPy.
 
   Args:
-    tallies: of `zeros` or `update`; they are used up.
+    tallies: from `zeros` or `update`; they must not be used again.
 
   Raises:
     Mistake: a device was given more runs than its capacity.
@@ -463,7 +464,7 @@ def fetch(tallies: DeviceTallies) -> Tallies:
 
 
 def _half_errors_of(tallies: DeviceTallies) -> Int[np.ndarray, "2 runs"]:
-  """Of the runs in their places now."""
+  """The numbers of errors on both halves of the counted runs that `half_errors` holds now."""
   runs = np.asarray(tallies.runs)
   _check_places(tallies, runs.max())
   found = [places[:n] for places, n in zip(np.asarray(tallies.half_errors), runs, strict=True)]
@@ -491,7 +492,7 @@ def _of_all(counts: Int[jax.Array, "devices ..."]) -> Int[np.ndarray, "..."]:
 
 @functools.cache
 def _on_each(function: Callable, sharding: Any) -> Callable:
-  """`function` for each device alone, what it gives in the memory of its first argument."""
+  """`function` on each device separately; its first argument is donated to the result."""
   mesh, each = sharding.mesh, sharding.spec
   platform = mesh.devices.flat[0].platform
 
@@ -503,12 +504,12 @@ def _on_each(function: Callable, sharding: Any) -> Callable:
 
 
 def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | None, platform: str) -> DeviceTallies:
-  """What one device adds; the arrays are without the axis of devices."""
+  """`update` on one device; the arrays are without the axis of devices."""
   num_classes, joint = tallies.votes.shape[1], tallies.joint_errors
   predictions = in_one_type(predictions, num_classes)
   if counted is not None:
     predictions = jnp.where(counted[:, None], predictions, -1)
-  # Each is a pass of its own: fused into the counting they would slow it down several times.
+  # Each is a pass of its own: fused into the counting, they would make it several times slower.
   predictions = lax.optimization_barrier(predictions)
   wrong = lax.optimization_barrier(predictions != tallies.labels.astype(predictions.dtype)[None])
   places = count_halves(wrong)
@@ -517,7 +518,7 @@ def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | No
   recent, waiting = tallies.recent, tallies.waiting
   if joint is not None and recent is not None:
     full = waiting + len(wrong) > len(recent)
-    # A loop of one round or none leaves the counts in their place; a condition might copy them.
+    # A loop of at most one iteration updates the counts in place; `lax.cond` might copy them.
     joint, recent = lax.fori_loop(
       0, full.astype(jnp.int32), lambda _, x: (_count_recent(*x, platform=platform), jnp.zeros_like(x[1])),
       (joint, recent),
@@ -542,7 +543,7 @@ Joint = Int[jax.Array, "padded padded"]
 
 
 def _tile(examples: int, platform: str) -> int:
-  """How many examples a tile has on either side: about as many as all others, a multiple of 128."""
+  """How many examples a tile has on either side: a multiple of 128 that splits them about evenly."""
   # On a CPU a tile and its words of bits stay in the core's own cache.
   tiles = max(1, -(-examples // (512 if platform == "cpu" else 2048)))
   return 128 * max(1, -(-examples // (128 * tiles)))
@@ -569,7 +570,7 @@ def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
 
 
 def _finished(joint: Joint, recent: jax.Array, platform: str) -> Joint:
-  """All runs counted, on both sides of the diagonal."""
+  """The joint counts of all runs, also those of `recent`, on both sides of the diagonal."""
   joint, tile = _count_recent(joint, recent[0], platform=platform), _tile(len(joint), platform)
 
   def mirror(joint, corner):

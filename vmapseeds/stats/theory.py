@@ -31,7 +31,7 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
     n: the number of examples, a number or an array.
 
   Returns:
-    Their common shape, in squared fractions; NaN where error is.
+    The arguments' broadcast shape, in squared fractions; NaN where error is.
 
   Source: jordan2024, section 3.2 and figure 13.
 
@@ -53,7 +53,7 @@ def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "
     n: the number of examples, a number or an array.
 
   Returns:
-    Their common shape, in squared fractions; NaN where error is.
+    The arguments' broadcast shape, in squared fractions; NaN where error is.
 
   Source: jordan2024, equation 6.
 
@@ -75,7 +75,7 @@ def calibration_variance_bound(error: Given["..."], n: Given["..."], num_classes
     num_classes: k, a number or an array.
 
   Returns:
-    Their common shape, in squared fractions; NaN where error is.
+    The arguments' broadcast shape, in squared fractions; NaN where error is.
 
   Source: jordan2024, theorem 4, equation 7.
 
@@ -93,8 +93,8 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
       R² about y = x: 1 - Σ (observed - predicted)² / Σ (observed - mean)², which a wrong scale lowers
       mean squared error: the mean over tasks of (observed - predicted)², of variances
 
-  The paper gives R² without saying which and on which axis, so all four are given; how many times closer one formula
-  comes than another is the ratio of their mean squared errors. An observed variance is known to ±√(2/(R - 1)) of
+  The paper does not say which R² it gives or on which axis, so all four are given. The ratio of two formulas' mean
+  squared errors says how many times closer one comes than the other. An observed variance is known to ±√(2/(R - 1)) of
   itself after R runs, which keeps even the truth from fitting perfectly.
 
   Args:

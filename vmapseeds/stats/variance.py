@@ -92,12 +92,12 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   return ratio(covariance(wrong, wrong), errors.shape[1] ** 2)
 
 
-# pytest collects what is called test_*, wherever it is imported.
+# Otherwise pytest would collect this function wherever it is imported, as its name is test_*.
 vars(test_set_variance)["__test__"] = False
 
 
 def _products(x: Array, y: Array) -> Any:
-  """R Σxy - Σx Σy of two counts a run: a whole number of Python's, exact however large, unless traced."""
+  """R Σxy - Σx Σy of two counts a run: a Python int, exact however large, unless traced."""
   if traced(x, y):
     return len(x) * (centred(x) * centred(y)).sum()
   return len(x) * int((x * y).sum()) - int(x.sum()) * int(y.sum())
@@ -116,7 +116,7 @@ def correlation_of_counts(x: Array, y: Array) -> Array:
 
 
 def independent_errors_variance(errors: Given["runs examples"], unbiased: bool = True) -> Float[Array, ""]:
-  """Variance of the test-set error were errors independent between examples: (1/n²) Σ_i ε_i (1 - ε_i).
+  """Variance of the test-set error if errors were independent between examples: (1/n²) Σ_i ε_i (1 - ε_i).
 
   With ε_i the rates seen in R runs this plug-in is (R - 1)/R of the truth on average; `unbiased` multiplies
   it by R/(R - 1).
@@ -152,8 +152,8 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
 
   n is the number of examples. Theorem 2 has population variances over h. `unbiased` takes the ddof = 1
   variance in both places, `test_set_variance` and `independent_errors_variance`, which is unbiased for
-  Var_h(err(h)) at any number of runs; otherwise ddof = 0 in both, exactly (R - 1)/R times that. Taking one of
-  each would add 1/R of the independent-errors variance. The estimate is signed: where there is little
+  Var_h(err(h)) at any number of runs; otherwise ddof = 0 in both, exactly (R - 1)/R times that. Mixing the
+  two would add 1/R of the independent-errors variance. The estimate is signed: where there is little
   variance it is often negative.
 
   Args:
@@ -176,7 +176,7 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
 
 
 def beyond_independence(test_set: Array, independent: Array, runs: int, examples: int, *, unbiased: bool) -> Array:
-  """`distribution_variance` from the two variances that it is the difference of, both unbiased."""
+  """`distribution_variance` from the test-set and the independent-errors variance, both unbiased."""
   estimate = ratio(examples, examples - 1) * (test_set - independent)
   return namespace(test_set).asarray(estimate if unbiased else estimate * ratio(runs - 1, runs))
 
@@ -186,9 +186,9 @@ def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]
 
       SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h = err_S(h) - mean
 
-  is the jackknife's, in closed form. It sees the fourth moment, so runs need not be normal; the example rates are taken
-  as known. It answers how far another R runs on the same examples would move the estimate; the sampling of the examples
-  themselves comes on top and cannot be seen from one test set.
+  This is the jackknife in closed form. It takes the fourth moment into account, so runs need not be normal. The example
+  rates are taken as known. It answers how far another R runs on the same examples would move the estimate. The sampling
+  of the examples themselves adds uncertainty that one test set cannot show.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -208,7 +208,7 @@ def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]
 def standard_error(rates: Float[Array, "runs"], examples: int) -> Array:
   """`distribution_variance_se` from the runs' error rates."""
   xp, runs = namespace(rates), len(rates)
-  # In one order, so that the order of the runs does not matter in the last bit.
+  # Sorted, so that the order of the runs does not change even the last bit.
   squares = centred(xp.sort(rates)) ** 2
   spread = ratio(runs * (centred(squares) ** 2).sum(), max((runs - 1) * (runs - 2) ** 2, 0)) ** 0.5
   return xp.asarray(ratio(examples, examples - 1) * spread)
@@ -238,11 +238,11 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
-  """Two-sided p-value of a Pearson correlation over R runs: t = r √((R - 2)/(1 - r²)) with R - 2 degrees.
+  """Two-sided p-value of a Pearson correlation over R runs: t = r √((R - 2)/(1 - r²)) with R - 2 degrees of freedom.
 
   Args:
     r: correlations, any shape.
-    runs: R, over how many runs.
+    runs: R, the number of runs.
 
   Returns:
     The shape of r. Two runs give 1, fewer give NaN, and so does a NaN correlation.
@@ -264,8 +264,8 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
 
       r_kl = Pearson's correlation over runs of err_{S_k}(h) and err_{S_l}(h)
 
-  p-values are two-sided, of Student's t with R - 2 degrees of freedom, for each pair alone: of k test sets without any
-  correlation, about 0.05 k (k - 1)/2 pairs have one below 0.05.
+  p-values are two-sided, of Student's t with R - 2 degrees of freedom, for each pair alone: among k uncorrelated
+  test sets, about 0.05 k (k - 1)/2 pairs have a p-value below 0.05.
 
   Args:
     errors: by name or in order, the errors (runs, examples) of the same runs in the same order on each test set, bool
@@ -292,7 +292,7 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
   return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
 
 
-# pytest collects what is called test_*, wherever it is imported.
+# Otherwise pytest would collect this function wherever it is imported, as its name is test_*.
 vars(test_set_correlations)["__test__"] = False
 
 
@@ -328,7 +328,7 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
 
   Args:
     errors: (runs, examples), bool or 0/1.
-    fraction: of the runs taken, above 0 and at most 1.
+    fraction: the fraction of the runs that is taken, above 0 and at most 1.
 
   Returns:
     `even_to_odd` (selected on even, measured on odd), `odd_to_even` and their `mean`, 0-d, as fractions of
@@ -348,10 +348,10 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
 def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, fraction: float) -> TopFractionGain:
   """`top_fraction_gain` from pairs of numbers of errors and how many runs have each.
 
-  Runs are (pairs,), or (resamples, pairs), of equal sums, for a gain a resample.
+  `runs` is (pairs,), or (resamples, pairs) with rows of equal sums for one gain per resample.
   """
   within("fraction", fraction, "(0, 1]")
-  # The hair keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
+  # The tolerance keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
   top = max(1, math.floor(fraction * runs.sum(-1).max() + 1e-9))
   by_even, by_odd = _errors_by_count(even, odd, runs), _errors_by_count(odd, even, runs)
   forward = ratio(_gain(*by_even, top=top), examples // 2)
@@ -370,7 +370,7 @@ def _errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray) -> n
 
 
 def _gain(runs_at: Array, errors_at: Array, *, top: int) -> Array:
-  """How many errors there the `top` runs with the fewest here save against the mean run."""
+  """How many fewer errors there the `top` runs with the fewest errors here make than the mean run."""
   runs_at, errors_at = real(runs_at), real(errors_at)
   before = np.cumsum(runs_at, axis=-1) - runs_at
   share = np.clip(top - before, 0, runs_at) / np.maximum(runs_at, 1)

@@ -1,9 +1,9 @@
-"""What runs in training have learned, saved between epochs, so that long trainings go on in the middle.
+"""Checkpoints: training states of runs, saved between epochs, so that an interrupted training resumes from the last.
 
-In a results folder, beside its arrays, the file `checkpoints/<first row>-<last row>/<epochs>` holds the states of the
-runs of a seed batch after so many epochs: a line of JSON, and then the bytes of the states' arrays. It is put there
-whole or not at all. The line has the rows, what the states depend on and a digest of the bytes. A checkpoint that
-differs in any of these is not used.
+The file `checkpoints/<first row>-<last row>/<epochs>` in a results folder holds the states of the runs of a seed batch
+after that many epochs: a line of JSON, then the bytes of the states' arrays. It is written whole or not at all. The
+line has the rows, what the states depend on and a digest of the bytes. A checkpoint that differs in any of these is
+not used.
 """
 
 import contextlib
@@ -31,11 +31,11 @@ class Checkpoints:
 
   Args:
     path: the results folder.
-    rows: which runs.
-    table: these runs, as lanes take them.
-    every: epochs between two savings.
-    fits: what the states depend on besides: recipe, conditions, versions.
-    reached: is told after how many epochs the runs are, and whether that is where they go on.
+    rows: the runs' rows in the folder.
+    table: these rows of the runs table, as lanes take them.
+    every: epochs between two checkpoints.
+    fits: what else the states depend on: recipe, conditions, versions.
+    reached: called with the number of epochs that the runs have done, and whether they resume from there.
   """
 
   def __init__(
@@ -45,19 +45,19 @@ class Checkpoints:
     self.rows, self.every, self._reached = rows.tolist(), every, reached
     self.place = place(path) / FOLDER / f"{rows[0]}-{rows[-1]}"
     runs = [(str(a.dtype), a.shape, digest(a)) for a in jax.tree.leaves(table)]
-    self._key = json.loads(json.dumps({"rows": self.rows, "runs": runs, **fits}))  # as it is read back
+    self._key = json.loads(json.dumps({"rows": self.rows, "runs": runs, **fits}))  # as JSON reads it back
 
   def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
-    """The runs' newest checkpoint. One of these runs that does not fit is removed."""
+    """Epochs and states of the newest checkpoint that fits these runs, or None. Those that do not fit are removed."""
     found = None
-    # Newest first: when the last saving was interrupted, that before it is still there.
+    # Newest first: if the last save was interrupted, the checkpoint before it is still there.
     for epochs, first, last in sorted(_saved(self.place.parent), reverse=True):
       file = self.place.parent / f"{first}-{last}" / str(epochs)
       if file.parent == self.place:
         found = found or self._read(file, like)
       elif first > self.rows[-1] or last < self.rows[0]:
         continue
-      # Nobody else trains our runs, so nobody can use a checkpoint of some of them with others.
+      # Only this process trains these runs, so nobody can use a checkpoint that groups some of them with others.
       elif (stored := _opened(file)) and set(self.rows) & set(stored[0]["rows"]):
         _ignored(file, f"it is of other runs than {self._span()} together")
         _remove(file.parent)
@@ -68,15 +68,15 @@ class Checkpoints:
     return found
 
   def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
-    """Saves the runs' states after so many epochs, in place of the checkpoint before."""
+    """Saves the runs' states after `rounds` epochs and removes the previous checkpoint."""
     self._reached(rounds, False)
     arrays = [np.ascontiguousarray(leaf).reshape(-1).view(np.uint8) for leaf in jax.tree.leaves(state)]
     about = json.dumps({**self._key, "epochs": rounds, "digest": digest(*arrays)}).encode()
     try:
       replace(self.place / str(rounds), b"".join([about, b"\n", *(array.data for array in arrays)]))
       _remove(self.place, but=str(rounds))
-    except Exception as error:  # of the file system or of a store, in whatever form
-      # The training loses nothing by it; when the disk is still full at the end, the results will say so.
+    except Exception as error:  # file systems and stores raise many kinds
+      # Training can go on without a checkpoint. If the disk is still full at the end, writing the results fails.
       print(f"no checkpoint of {self._span()} after epoch {rounds}: {said(error)}", file=sys.stderr)
 
   def remove(self) -> None:
@@ -87,7 +87,7 @@ class Checkpoints:
     return f"runs {self.rows[0]} to {self.rows[-1]}"
 
   def _read(self, file: Path | UPath, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
-    """A checkpoint's epochs and states; None, said in a line, where it does not fit."""
+    """A checkpoint's epochs and states. If it does not fit, says why on stderr and returns None."""
     if (stored := _opened(file)) is None:
       return _ignored(file, "it cannot be read")
     about, states = stored
@@ -112,23 +112,23 @@ def clear(results: Any) -> None:
 
 
 def _saved(folder: Path | UPath) -> list[tuple[int, int, int]]:
-  """The epochs, first and last row of the checkpoints in a folder, as their names say them."""
+  """(epochs, first row, last row) of each checkpoint in a folder, from the file names."""
   found = (re.fullmatch(r"(\d+)-(\d+)/(\d+)", name) for name in names(folder))
   return [(int(match[3]), int(match[1]), int(match[2])) for match in found if match]
 
 
 def _opened(file: Path | UPath) -> tuple[dict[str, Any], np.ndarray] | None:
-  """What a checkpoint says it is of, and its states' bytes; None where it cannot be read."""
+  """A checkpoint's JSON line and the bytes of its states; None if it cannot be read."""
   with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
     content = read(file, math.inf) or b""
     about = parse(content[: content.index(b"\n")])
-    set(about["rows"])  # it must be something that has rows
+    set(about["rows"])  # raises unless it has rows
     return about, np.frombuffer(content, np.uint8, offset=content.index(b"\n") + 1)
   return None
 
 
 def _remove(folder: Path | UPath, but: str = "") -> None:
-  """Removes the files of a folder, but one, and the folders that are then empty."""
+  """Removes the files of a folder except `but`, then the folder and its parent if they are empty."""
   for name in names(folder) - {but}:
     remove(folder / name)
   if not is_remote(folder):

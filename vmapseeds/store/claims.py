@@ -1,8 +1,8 @@
-"""Who trains which block of a results folder. It only saves work: two processes write the same bytes of a block.
+"""Claims say which process trains which block of a results folder.
 
-A claim is a file, `blocks/<block>.claim`, made only if there is none. Its process renews it while it lives. A claim
-that was not renewed for `LEASE` seconds, or whose process is seen to be gone, is written over by whoever wants the
-block.
+They only save work: two processes that train the same block write the same bytes. A claim is a file,
+`blocks/<block>.claim`, made only if there is none. Its process renews it while it lives. A claim that was not renewed
+for `LEASE` seconds, or whose process is seen to be gone, is overwritten by any process that wants the block.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from vmapseeds.store.files import Folder, age, create, is_remote, names, parse, 
 
 BLOCKS = "blocks"
 LEASE = 600.0  # seconds
-UNFINISHED = 10.0  # seconds after which a claim that cannot be read is not still being written
+UNFINISHED = 10.0  # seconds; an unreadable claim that is younger may still be being written
 CLAIM = r"(\w{1,20})\.claim"
 
 
@@ -41,7 +41,7 @@ class Claims:
 
   def __exit__(self, *_) -> None:
     self._ended.set()
-    self._renewer.join()  # a claim that is renewed while it is given back would stay
+    self._renewer.join()  # a renewal after the removal would write the claim again
     for block in self._held:
       if self.holds(block):
         remove(self._file(block))
@@ -54,10 +54,10 @@ class Claims:
         return False
       replace(path, text)
     self._held[str(block)] = text.encode()
-    return self.holds(block)  # of several that write over a stale claim the last one has it
+    return self.holds(block)  # if several processes overwrite a stale claim, the last one has it
 
   def holds(self, block: int | str) -> bool:
-    """Whether a block is still ours: another process takes it over when this one slept for longer than the lease."""
+    """Whether this process still has a block. Another may take it over if this one sleeps for longer than the lease."""
     return read(self._file(block)) == self._held.get(str(block), b"")
 
   def _file(self, block: int | str) -> Path | UPath:
@@ -75,20 +75,20 @@ class Claims:
 
 
 def claimed(path: Folder) -> dict[str, bool]:
-  """The blocks of a results folder that have a claim: whether it is alive."""
+  """block -> whether its claim is alive, for the blocks of a results folder that have a claim."""
   folder = place(path) / BLOCKS
   found = (re.fullmatch(CLAIM, name) for name in names(folder))
   return {match[1]: not stale(folder / match[0]) for match in found if match}
 
 
 def abandon(path: Folder, block: int | str) -> None:
-  """Removes the claim of a block whose worker is known to be dead, wherever it was."""
+  """Removes the claim of a block whose worker, on whatever machine, is known to be dead."""
   remove(place(path) / BLOCKS / f"{block}.claim")
 
 
 def stale(claim: Path | UPath) -> bool:
-  """Whether nobody trains a block any more, though it has this claim."""
-  if abs(age(claim)) > LEASE:  # one of the far future would never end
+  """Whether the process that made this claim no longer trains the block."""
+  if abs(age(claim)) > LEASE:  # `abs`, because a claim dated in the far future would never expire
     return True
   try:
     owner = parse(read(claim))
@@ -98,7 +98,7 @@ def stale(claim: Path | UPath) -> bool:
 
 
 def _process(pid: int) -> dict[str, Any]:
-  """A process of this machine: its number, and when it started, None where it is gone or the system does not say."""
+  """A process of this machine: host, number and start time, which is None if it is gone or the system does not say."""
   started = None
   with contextlib.suppress(OSError):
     fields = Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()
@@ -107,7 +107,7 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def _host() -> str:
-  """What tells where a process number means something: machine, boot and, in containers, namespace."""
+  """Names the scope in which process numbers are unique: machine, boot and, in containers, namespace."""
   found = [socket.gethostname()]
   with contextlib.suppress(OSError):
     found += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]

@@ -1,7 +1,7 @@
 """Files of results folders: on a disk, or behind a URL that fsspec knows, such as `s3://bucket/folder`.
 
-Credentials and endpoints are those that fsspec and the protocol's package find: in the environment and in their own
-files. A folder behind a URL has no folders in it, only objects that are put whole; listings are never cached.
+fsspec and the protocol's package find credentials and endpoints in the environment and in their own files. A folder
+behind a URL has no folders in it, only objects, each written whole. Listings are never cached.
 """
 
 import contextlib
@@ -22,19 +22,19 @@ from upath import UPath
 
 from vmapseeds.mistakes import Failure, Mistake
 
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of this package, by protocol
-# Else s3fs asks for the size of an object before it reads it, and reads a large one in parts, maybe of two writes.
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # protocol -> extra of this package
+# By default s3fs first asks for an object's size, then reads a large object in parts, which may mix two writes.
 WHOLE = {"max_concurrency": 1}
-MOST_BYTES = 2**26  # of a file of text
-Folder = str | os.PathLike | UPath  # its path or its URL
+MOST_BYTES = 2**26  # of a text file
+Folder = str | os.PathLike | UPath  # a path or a URL
 
 
 def place(given: Folder) -> Path | UPath:
-  """The folder that is meant: a `Path` where it is on a disk, else a `UPath`.
+  """A folder given as a path or a URL: a `Path` if it is on a disk, a `UPath` otherwise.
 
   Raises:
-    Mistake: a URL of a protocol that is unknown or whose package is not installed; or one that went through `Path`,
-      which makes one slash of two.
+    Mistake: it is neither; the URL's protocol cannot be used or its package is not installed; or the URL went through
+      `Path`, which turns two slashes into one.
   """
   if isinstance(given, UPath) and not isinstance(given, os.PathLike):
     return UPath(given, **_options(given.protocol))
@@ -50,7 +50,7 @@ def place(given: Folder) -> Path | UPath:
   if protocol in ("file", "local"):
     return Path(text.partition("://")[2])
   try:
-    if protocol.startswith("http"):  # of these files cannot be listed
+    if protocol.startswith("http"):  # HTTP cannot list files
       raise ValueError
     fsspec.get_filesystem_class(protocol)
   except ImportError as error:
@@ -73,8 +73,8 @@ def is_remote(path: Path | UPath) -> TypeIs[UPath]:
 
 @contextlib.contextmanager
 def reached(path: Any) -> Iterator[None]:
-  """Turns errors of a store, or of the network to it, into a `Failure`; not that an object is missing, nor those of a
-  disk."""
+  """Turns errors of a store, or of the network to it, into a `Failure`. Passes on errors of a disk, and those that say
+  that an object is missing."""
   try:
     yield
   except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, Failure, Mistake):
@@ -87,12 +87,12 @@ def reached(path: Any) -> Iterator[None]:
 
 
 def said(error: BaseException, most: int = 120) -> str:
-  """An error's text in one line."""
+  """The first `most` characters of an error's text, in one line."""
   return " ".join(str(error).split())[:most] or type(error).__name__
 
 
 def names(folder: Path | UPath) -> set[str]:
-  """The files below a folder, by their paths in it; none where there is no such folder."""
+  """The paths of all files below a folder, relative to it; empty if there is no such folder."""
   if is_remote(folder):
     with reached(folder), contextlib.suppress(FileNotFoundError):
       start = folder.path.rstrip("/") + "/"
@@ -103,8 +103,8 @@ def names(folder: Path | UPath) -> set[str]:
 
 
 def strays(folder: Path | UPath) -> Iterator[str]:
-  """What is neither file nor folder in a results folder, at any depth: links lead elsewhere, pipes wait for ever."""
-  folders = [] if is_remote(folder) else [""]  # a store has objects alone
+  """Says what in a results folder, at any depth, is neither file nor folder: links lead elsewhere, pipes block."""
+  folders = [] if is_remote(folder) else [""]  # a store has only objects
   while folders:
     inside = folders.pop()
     try:
@@ -124,7 +124,7 @@ def strays(folder: Path | UPath) -> Iterator[str]:
 
 
 def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
-  """A file's bytes, None where there is no such file. `ValueError` where it is no file or has too many bytes."""
+  """A file's bytes, None if it is not there. On a disk, `ValueError` if it is no file or has over `most` bytes."""
   try:
     if is_remote(path):
       with reached(path):
@@ -138,7 +138,7 @@ def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
 
 
 def parse(text: bytes | None) -> Any:
-  """The JSON value that a file's bytes are. `ValueError` where they are none."""
+  """Parses a file's bytes as JSON. `ValueError` if they are not JSON, or None."""
   try:
     return json.loads(text or b"")
   except RecursionError:
@@ -163,12 +163,12 @@ def create(path: Path | UPath, text: str) -> bool:
           file.write(text)
     return True
   except FileExistsError:
-    # It is ours where a request was sent twice because its answer was lost.
+    # The file is ours if the request was sent twice because the first answer was lost.
     return is_remote(path) and read(path) == text.encode()
 
 
 def write(path: Path | UPath, data: bytes) -> None:
-  """Writes a file, and makes the folder that it is in."""
+  """Writes a file, and makes its folder."""
   with reached(path):
     if is_remote(path):
       path.fs.pipe_file(path.path, data)
@@ -178,7 +178,7 @@ def write(path: Path | UPath, data: bytes) -> None:
 
 
 def replace(path: Path | UPath, data: str | bytes) -> None:
-  """Writes a file that is there whole or not at all, also after the machine lost its power."""
+  """Writes a file atomically: it is there whole or not at all, even after a power failure."""
   data = data.encode() if isinstance(data, str) else data
   if is_remote(path):
     return write(path, data)
@@ -194,7 +194,7 @@ def replace(path: Path | UPath, data: str | bytes) -> None:
 
 
 def flush(path: Path | UPath) -> None:
-  """Waits until a file, or the names in a folder, are on the disk; what a store has said to have, it has."""
+  """Waits until a file, or the entries of a folder, are on the disk. A store keeps what it has confirmed."""
   if is_remote(path):
     return
   descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""Makes a results folder, which is complete as soon as its `zarr.json` is there."""
+"""Makes results folders. A folder is complete as soon as its `zarr.json` is there."""
 
 import contextlib
 import os
@@ -73,17 +73,17 @@ def made(
   columns: dict[str, np.ndarray], dimensions: dict[str, tuple[str, ...]],
   examples: dict[str, np.ndarray], outputs: dict[str, dict[str, Any]],
 ) -> Iterator[Results]:  # fmt: skip
-  """A new results folder, in which nothing is done. It is there when the context is left.
+  """Makes a results folder in which no run is done. It counts as a results folder once the context is left.
 
   Args:
     path: the folder, absent or empty.
-    description: what is kept besides, as JSON.
-    runs: how many.
-    block_runs: how many of them a block has.
-    columns: what is known of each run.
-    dimensions: those of columns that have more than a number a run, and of examples.
-    examples: arrays that are not of runs.
-    outputs: what is said of the arrays that become of runs, as `layout.array` does.
+    description: what else the folder keeps, as JSON.
+    runs: how many runs it has.
+    block_runs: how many of them make a block.
+    columns: the columns of the runs table.
+    dimensions: names of the axes of examples, and of columns with more than one number per run.
+    examples: arrays without an axis of runs.
+    outputs: descriptions of the arrays that are written as runs finish, from `layout.array`.
 
   Raises:
     MadeMeanwhile: another process has made the folder meanwhile.
@@ -133,9 +133,9 @@ def made(
 
 @contextlib.contextmanager
 def removed_if_unused(path: Folder) -> Iterator[None]:
-  """Removes a results folder that was made inside, when what is inside fails before a block of runs is written.
+  """Removes a results folder that was made in this context, if the context fails before a block of runs is written.
 
-  After a `Failure` or an interruption it stays, because the same command goes on. A folder behind a URL stays too.
+  After a `Failure` or an interruption it stays, because the same command can resume. A folder behind a URL stays too.
   """
   path = place(path)
   if is_remote(path) or attributes(path) is not None:
@@ -155,14 +155,14 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
 
 
 def _absent(path: Path | UPath) -> list[Path]:
-  """The folders that are made when a file is written into `path`, the deepest first; behind a URL there are none."""
+  """The folders, deepest first, that must be made before a file can be written into `path`; none behind a URL."""
   if is_remote(path):
     return []
   return [folder for folder in (path, *path.absolute().parents) if not os.path.exists(folder)]
 
 
 def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
-  """Removes the folders that were made, where nothing is in them any more."""
+  """Removes those of the folders that were `absent`, and are empty now."""
   if not is_remote(path):
     with contextlib.suppress(OSError):
       (path / BLOCKS).rmdir()
@@ -171,7 +171,7 @@ def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
 
 
 def _clear(path: Path | UPath) -> None:
-  """Removes what lies in a folder that is not there yet, but for the claim of who makes it."""
+  """Removes everything in a results folder except the claim of the process that makes it."""
   for _ in range(20):
     left = names(path) - {MAKING}
     for name in left:
@@ -183,4 +183,4 @@ def _clear(path: Path | UPath) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if not left:
       return
-    time.sleep(0.1)  # Zarr's threads, interrupted, still write what they had begun
+    time.sleep(0.1)  # after an interruption, Zarr's threads still finish the writes that they began

@@ -1,30 +1,30 @@
-"""What is in a results folder: a Zarr v3 group whose one file of metadata, `zarr.json`, describes all of it.
+"""The format of a results folder: a Zarr v3 group with one metadata file, `zarr.json`, that describes all of it.
 
-Its attributes are the description: `runs`; `block_runs`, how many of them a block has; `arrays`, the dtype, dimensions
-and shape of each by its path (`predictions` in the group `test` is `test/predictions`), where arrays of runs have the
-first dimension `run`, and arrays of writes `write`, which is left out of the shape; `columns`, those of them that are
-the runs table; `digests` of the others, that are of neither; and whatever else who made the folder wants to keep. A
-signature shows damage. Beside the attributes is Zarr's consolidated metadata of all groups and arrays, for whoever
-opens the folder with xarray or Zarr. It follows from the description, and is not read here. An extension changes this
-file alone, by an atomic rename.
+The attributes in this file are the description: `runs`, the number of runs; `block_runs`, how many of them make a
+block; `arrays`, the dtype, dimensions and shape of each array by its path (`predictions` in the group `test` is
+`test/predictions`); `columns`, the arrays that form the runs table; `digests` of the arrays of examples; and whatever
+else the maker of the folder wants to keep. Arrays of runs have the first dimension `run`, arrays of writes `write`;
+their shapes leave it out. A signature shows damage. Beside the attributes is Zarr's consolidated metadata of all groups
+and arrays, for those who open the folder with xarray or Zarr. It is derived from the description and not read here. A
+folder is extended by replacing this file, with an atomic rename.
 
-Arrays are cut into blocks of runs, one object each, which ends in a CRC-32C. `blocks/<k>.json` is the record of a
-block, written after its objects: a list of writes, each with the rows [first, one past the last] that it added, a
-digest of their values in every array, and what whoever wrote them says of where they come from. The rows of a block's
-record are done, from its first on; no others are. Done rows never change. While a block is not full, because a seed
-batch was smaller or the folder had no more runs, a further write puts its objects again with the same rows in front,
-and then the record.
+Arrays of runs are cut into blocks of runs. Each block is one object, which ends in a CRC-32C. `blocks/<k>.json` is the
+record of block k, written after its objects. It lists the writes to the block. Each has the rows [first, one past the
+last] that it added, a digest of their values in every array, and what the writer says of where they come from. The
+writes follow each other from the block's first row. Their rows are done, no others are, and done rows never change. A
+block may not be full, because a seed batch was smaller or the folder had no more runs. A further write then replaces
+its objects, with the same rows in front, and after them the record.
 
-What is counted over runs is in arrays of writes: an object for each write, at the number of its first row, written
-before the record. So nothing is ever added to what lies there; and as what is not there counts as 0, the sum over the
-first axis is of all runs.
+Counts over runs are in arrays of writes. Each write has an object of its own, at the index of its first row, written
+before the record. So no stored count is ever changed. What is missing counts as 0, so the sum over the first axis is
+the count over all runs.
 
-Also there may be claims, `blocks/<k>.claim`, checkpoints in the folder `checkpoints` and a report in `report`.
+A folder may also hold claims, `blocks/<k>.claim`, checkpoints in the folder `checkpoints` and a report in `report`.
 
-Folders come from other machines. Arrays hold numbers, so nothing is unpickled, and the folder does not choose how they
-are encoded: of its metadata the description alone is read. Links are refused, which lead out of the folder. Memory is
-asked for before it is taken. Whatever else is wrong with a folder is damage, which signatures, checksums and digests
-show.
+Folders may come from other machines, so they are not trusted. Arrays hold numbers, so nothing is unpickled. Only the
+description is read from the metadata, so a folder does not choose how its arrays are encoded. Links lead out of the
+folder, so they are refused. Arrays are compared with free memory before they are read. Signatures, checksums and
+digests show all other damage.
 """
 
 import contextlib
@@ -52,16 +52,16 @@ from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reach
 
 FORMAT = "vmapseeds results 2"
 ROOT = "zarr.json"
-OF_RUNS = ("run", "write")  # first dimensions that are as long as there are runs
-OWN = ("format", "runs", "block_runs", "arrays", "columns", "digests", "digest")  # of the attributes
-FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}  # by kind of numbers: what is not there
+OF_RUNS = ("run", "write")  # first dimensions, both as long as there are runs
+OWN = ("format", "runs", "block_runs", "arrays", "columns", "digests", "digest")  # attributes that are set here
+FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}  # dtype kind -> what a missing value reads as
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
 BACK = "put that file back as it was"
 NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` made"
 
 
 class Damage(Mistake):
-  """What is wrong with a folder that cannot be trusted, and what to do."""
+  """A results folder cannot be trusted. Says what is wrong with it and what to do."""
 
   def __init__(self, path: Folder, fault: str, remedy: str = VERIFY):
     super().__init__(f"{path} is damaged: {fault}; {remedy.format(path)}")
@@ -69,12 +69,12 @@ class Damage(Mistake):
 
 
 def array(dtype: Any, dimensions: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
-  """What a description says of an array whose axes have these names; of `OF_RUNS` the shape lacks the length."""
+  """The entry of an array in a description. `shape` leaves out the first axis if that is one of `OF_RUNS`."""
   return {"dtype": np.dtype(dtype).name, "dimensions": list(dimensions), "shape": list(shape)}
 
 
 def zarr_json(root: dict[str, Any]) -> str:
-  """What `zarr.json` of a folder with this description holds."""
+  """The text of `zarr.json` for a folder with this description."""
   return _zarr_json(json.dumps(root))
 
 
@@ -87,7 +87,7 @@ def _zarr_json(text: str) -> str:
     dtype, runs = np.dtype(about["dtype"]), [root["runs"]]
     of = {"run": (runs, [root["block_runs"]]), "write": (runs, [1])}
     lengths = of.get((*about["dimensions"], "")[0], ([], []))
-    # Floats are not compressed: those of networks are noise in all but their first bits.
+    # Floats are not compressed: all but the first bits of a network's values are noise.
     packed = [Crc32cCodec()] if dtype.kind == "f" else [ZstdCodec(level=0), Crc32cCodec()]
     shape, chunks = (tuple(first + about["shape"]) for first in lengths)
     group.create_array(
@@ -95,7 +95,7 @@ def _zarr_json(text: str) -> str:
       dimension_names=about["dimensions"],
     )  # fmt: skip
   with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # that consolidated metadata are not in Zarr's specification
+    warnings.simplefilter("ignore")  # Zarr warns that its specification lacks consolidated metadata
     zarr.consolidate_metadata(store)
   return store._store_dict[ROOT].to_bytes().decode()
 
@@ -128,7 +128,7 @@ def checked(path: Folder) -> dict[str, Any] | None:
 
 
 def check_memory(root: dict[str, Any]) -> None:
-  """`Mistake` where a described folder has a block, or a runs table, that is larger than the memory that is free."""
+  """`Mistake` if a block or the runs table of a described folder is larger than free memory."""
   arrays, memory = root["arrays"], free_host_memory()
   bytes_of = {name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize for name, a in arrays.items()}
   for name, about in arrays.items():
@@ -140,7 +140,7 @@ def check_memory(root: dict[str, Any]) -> None:
 
 
 def ours(path: Folder) -> dict[str, Any]:
-  """The same; `Mistake` where there is no such folder."""
+  """The description of a results folder, checked. `Mistake` if there is no such folder, `Damage` as in `checked`."""
   root = checked(path)
   if root is None:
     raise Mistake(f"{path} {NOT_OURS}")
@@ -148,14 +148,14 @@ def ours(path: Folder) -> dict[str, Any]:
 
 
 def object_path(root: dict[str, Any], name: str, number: int) -> str:
-  """The path in a results folder of the object that holds an array's block of this number, or its write's."""
+  """The path, in a results folder, of an array's object: of block `number`, or of the write whose first row it is."""
   return "/".join((name, "c", str(number), *["0"] * (len(root["arrays"][name]["dimensions"]) - 1)))
 
 
 class Described(WrapperStore):
-  """The objects of a results folder as Zarr and xarray open them, with metadata that follow from the description.
+  """The store of a results folder that Zarr and xarray open. Its metadata is derived from the description.
 
-  Only what is recorded is read, so an object that is missing is damage. A store that cannot be reached is not.
+  Only recorded objects are read, so a missing object is damage. A store that cannot be reached is not damage.
   """
 
   def __init__(self, store: Store, path: Path | UPath, metadata: bytes):
@@ -183,8 +183,8 @@ class Described(WrapperStore):
 
 
 def described(path: Path | UPath, root: dict[str, Any]) -> Described:
-  """What Zarr and xarray open."""
-  # A wrapper, because Zarr would make a second file system of an asynchronous one, with connections that nobody closes.
+  """The store of a results folder, for Zarr and xarray to open."""
+  # Without the wrapper, Zarr would make a second, asynchronous file system, whose connections nobody closes.
   if is_remote(path):
     store: Store = FsspecStore(AsyncFileSystemWrapper(path.fs, asynchronous=True), path=path.path)
   else:
@@ -201,23 +201,23 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 def signed(value: Mapping[str, Any]) -> dict[str, Any]:
-  """A JSON object with a checksum of all else in it."""
+  """A JSON object with `digest`, a checksum of everything else in it."""
   plain = {name: of for name, of in value.items() if name != "digest"}
   text = json.dumps(plain, sort_keys=True).encode()
   return {**plain, "digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
 
 def unsigned(value: Any) -> dict[str, Any]:
-  """The same object. `ValueError` where it is not as it was signed."""
+  """Returns a signed JSON object. `ValueError` if it has changed since it was signed."""
   if isinstance(value, dict) and signed(value) == value:
     return value
   raise ValueError("its digest is another")
 
 
 def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
-  """The writes that a block's record has, whose rows are among those the block can have.
+  """The writes in a block's record. `rows` are those that the block can have.
 
-  `ValueError` where it cannot be understood.
+  `ValueError`, `LookupError` or `TypeError` if the record is not one of this block.
   """
   found = unsigned(parse(text))
   edges = [rows.start, *(row for write in found["writes"] for row in write["rows"]), rows.stop]
@@ -228,7 +228,7 @@ def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
 
 
 def write_record(path: Path | UPath, block: int, writes: Sequence[dict[str, Any]]) -> None:
-  """Writes a block's record, which is there whole or not at all."""
+  """Writes a block's record atomically."""
   replace(path / BLOCKS / f"{block}.json", json.dumps(signed({"block": block, "writes": list(writes)})) + "\n")
 
 

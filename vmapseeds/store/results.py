@@ -18,7 +18,7 @@ from vmapseeds.store.claims import BLOCKS, Claims
 from vmapseeds.store.files import Folder, flush, names, place, read, replace, said
 
 OTHERS = "holds other values than were written"
-READERS = 32  # of records, at once: behind a URL each is a request
+READERS = 32  # records that are read at once; behind a URL each is a request
 
 
 class Results:
@@ -26,15 +26,15 @@ class Results:
 
   Args:
     path: where it is.
-    root: its description, where the folder is being made; else it is read.
+    root: its description, if the folder is being made. Otherwise the description is read.
 
   Raises:
-    Mistake: there is none, or it is damaged.
+    Mistake: there is no such folder, or it is damaged.
   """
 
   def __init__(self, path: Folder, root: dict[str, Any] | None = None):
     self.path = place(path)
-    self._full: dict[int, list[tuple[int, int]]] = {}  # the writes of blocks to which none is added any more
+    self._full: dict[int, list[tuple[int, int]]] = {}  # the writes of full blocks, which stay as they are
     self._opened(layout.ours(self.path) if root is None else root)
 
   def _opened(self, root: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Results:
     of_runs, self.counts = ([n for n, a in arrays.items() if a["dimensions"][:1] == [kind]] for kind in layout.OF_RUNS)
     self.outputs = [name for name in of_runs if name not in self.columns]
     self.examples = [name for name in arrays if name not in (*of_runs, *self.counts)]
-    with zarr.config.set({"array.write_empty_chunks": True}):  # one that is absent is lost
+    with zarr.config.set({"array.write_empty_chunks": True}):  # an absent chunk counts as lost
       self._group = zarr.open_group(layout.described(self.path, root), mode="r+", zarr_format=3)
       self._arrays = {name: self._group[name] for name in arrays}
 
@@ -53,7 +53,7 @@ class Results:
 
   @property
   def description(self) -> dict[str, Any]:
-    """What who made the folder keeps there."""
+    """What the maker of the folder keeps in its description."""
     return {name: value for name, value in self.root.items() if name not in layout.OWN}
 
   def array(self, name: str) -> zarr.Array:
@@ -73,7 +73,7 @@ class Results:
 
   @property
   def written(self) -> list[tuple[int, int]]:
-    """The rows of each write, first and one past the last, as records have them now, ascending."""
+    """(first row, one past the last) of each write, ascending, from the records as they are now."""
     others, left = [], [block for block in range(-(-len(self) // self.block_runs)) if block not in self._full]
     there = names(self.path / BLOCKS) if left else set()
     left = [block for block in left if f"{block}.json" in there]
@@ -92,7 +92,7 @@ class Results:
     return done_of(self.written, len(self))
 
   def record(self, block: int) -> list[dict[str, Any]]:
-    """What was written in a block. `Damage` where its record cannot be understood."""
+    """The writes in a block's record, empty without a record. `Damage` if the record cannot be understood."""
     first = block * self.block_runs
     try:
       text = read(self.path / BLOCKS / f"{block}.json")
@@ -101,7 +101,7 @@ class Results:
       raise layout.Damage(self.path, f"{BLOCKS}/{block}.json cannot be read ({said(error)})") from error
 
   def faults(self, block: int, writes: list[dict[str, Any]]) -> dict[str, str]:
-    """What is wrong with the objects of a block, given what was written there, by their paths."""
+    """path -> fault of each object of a block that is not as its record says. `writes` are those of the record."""
     found = {}
     for name in (*self.columns, *(self.outputs if writes else ())):
       due = self.due(name, block, writes)
@@ -112,16 +112,16 @@ class Results:
     return {object: fault for object, fault in found.items() if fault}
 
   def due(self, name: str, block: int, writes: list[dict[str, Any]]) -> list[tuple[Any, str | None]]:
-    """The rows of a block's object that each write added, counted in the block, and the digest that they shall have."""
+    """For each write to a block: its rows, counted from the block's first, and the digest of their values."""
     start = block * self.block_runs
     return [(slice(*(row - start for row in w["rows"])), w["digests"].get(name)) for w in writes]
 
   def values(
     self, name: str, number: int = 0, due: Sequence[tuple[Any, str | None]] = ()
   ) -> tuple[np.ndarray, str | None]:
-    """An array's values in a block of this number, or in a write, and what is wrong with them: None where nothing is.
+    """An array's values in block `number`, or in the write whose first row it is; and what is wrong with them, or None.
 
-    `due` are parts of them and their digests; of examples the description has the digest.
+    `due` lists parts of the values and their digests. The digests of examples come from the description instead.
     """
     rows = self.rows(number)
     here: Any = number if name in self.counts else slice(rows.start, rows.stop)
@@ -132,7 +132,7 @@ class Results:
     except layout.Damage:
       return np.empty(0), "is missing"
     except Failure:
-      raise  # of a store that cannot be reached nothing is known
+      raise  # the store cannot be reached, so nothing is known of the values
     except Exception as error:
       return np.empty(0), f"cannot be read ({said(error)})"
     return values, None if all(layout.digest(values[part]) == told for part, told in due) else OTHERS
@@ -143,13 +143,13 @@ class Results:
     self, rows: Int[np.ndarray, " rows"], outputs: dict[str, Shaped[np.ndarray, "rows ..."]],
     provenance: dict[str, Any] | None = None, counts: Mapping[int, Mapping[str, np.ndarray]] | None = None,
   ) -> None:  # fmt: skip
-    """Writes what became of some runs, block by block: the values, and then the block's record.
+    """Writes the outputs of some runs, block by block: the values, and then the block's record.
 
     Args:
-      rows: ascending, in each block from the first that is not done.
-      outputs: by the names of their arrays.
+      rows: the runs, ascending; in each block they begin with the first that is not done.
+      outputs: array name -> values of these runs.
       provenance: what the record says of these runs besides digests of their values.
-      counts: by block and by the names of their arrays, what was counted over these runs.
+      counts: block -> array name -> counts over these runs.
     """
     provenance, counts = provenance or {}, counts or {}
     for block in np.unique(rows // self.block_runs).tolist():
@@ -157,7 +157,7 @@ class Results:
       first = max(stop_of(writes), span.start)
       here = rows // self.block_runs == block
       new = here & (rows >= first)  # another process may have been faster, with the same values
-      # What was counted is of all the rows: with some of them gone, the others are trained again.
+      # Counts are over all of these rows. If some are already done, the others are left to be trained again.
       if not new.any() or (self.counts and (new != here).any()):
         continue
       last = int(rows[new][-1]) + 1
@@ -179,9 +179,9 @@ class Results:
       layout.write_record(self.path, block, [*writes, {"rows": [first, last], "digests": digests, **provenance}])
 
   def fill(self, name: str, values: np.ndarray, start: int = 0) -> None:
-    """Writes an array of examples, or rows of a column from `start` on, object by object.
+    """Writes an array of examples, or rows of a column from `start` on, one object at a time.
 
-    Where one fails, Zarr would go on with others beside it.
+    Zarr writes several at once, and goes on with the others when one fails.
     """
     array = self.array(name)
     size = array.chunks[0]
@@ -189,7 +189,7 @@ class Results:
       array[first : first + size] = values[first : first + size]
 
   def extend(self, runs: int, columns: dict[str, np.ndarray]) -> None:
-    """Makes room for so many runs, of which the table is given from the first on. The description changes last."""
+    """Makes room for `runs` runs. `columns` is the table of all of them. The description changes last."""
 
     def longer(root: dict[str, Any]) -> dict[str, Any]:
       if root["runs"] >= runs:
@@ -214,9 +214,9 @@ class Results:
       self._opened(changed)
 
   def restore(self, columns: dict[str, np.ndarray], examples: dict[str, np.ndarray]) -> None:
-    """Writes objects of the runs table and of arrays of examples again that are lost or damaged.
+    """Writes lost or damaged objects of the runs table and of arrays of examples again.
 
-    Only values are written whose digests are those that records and description have.
+    It writes only values whose digests agree with the records and the description.
     """
     for name, values in examples.items():
       if self.values(name)[1] and layout.digest(values.astype(self.array(name).dtype)) == self.root["digests"][name]:
@@ -229,19 +229,19 @@ class Results:
       for block in range(-(-shared // self.block_runs)):
         rows = self.rows(block)
         whole, due = column[rows.start : rows.stop], self.due(name, block, self.record(block))
-        # Without a record, what can be read counts.
+        # Without a record there are no digests, so values that can be read count as sound.
         told = len(whole) == len(rows) and all(layout.digest(whole[part]) == digest for part, digest in due)
         if told and self.values(name, block, due)[1]:
           self.array(name)[rows.start : rows.stop] = whole
 
 
 def stop_of(writes: list[dict[str, Any]]) -> int:
-  """The row up to which a block is done, 0 without a record."""
+  """One past the last done row of a block, 0 without a record."""
   return writes[-1]["rows"][1] if writes else 0
 
 
 def done_of(written: Sequence[tuple[int, int]], runs: int) -> Bool[np.ndarray, " runs"]:
-  """Which of so many runs are done, given the rows of all writes."""
+  """Which of `runs` runs are done, given the rows of all writes."""
   done = np.zeros(runs, bool)
   for first, stop in written:
     done[first:stop] = True
@@ -249,9 +249,9 @@ def done_of(written: Sequence[tuple[int, int]], runs: int) -> Bool[np.ndarray, "
 
 
 def finished(results: Results, group: str | None) -> xr.Dataset:
-  """The runs that are done: the root's arrays and those of a group, which are read when they are asked for.
+  """The finished runs: the arrays of the root and of a group, which are read when they are used.
 
-  Arrays of writes have the writes of these runs.
+  Arrays of writes are cut to the writes that these runs came in.
   """
   with layout.readable(results.path):
     store = layout.described(results.path, results.root)

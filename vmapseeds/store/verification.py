@@ -1,4 +1,4 @@
-"""Whether a results folder is as it was written: what is lost, damaged or foreign, and its repair."""
+"""Finds what in a results folder is lost, damaged or foreign, and repairs it."""
 
 import re
 from pathlib import Path
@@ -11,15 +11,15 @@ from vmapseeds.store.files import Folder, names, place, read, remove, replace, s
 from vmapseeds.store.layout import ROOT, Damage, object_path, ours, zarr_json
 from vmapseeds.store.results import Results, stop_of
 
-BESIDE = ("checkpoints", "report")  # folders of files that are not looked at
+BESIDE = ("checkpoints", "report")  # folders whose files are not checked
 FOREIGN = "is not of these results: move it elsewhere"
 AGAIN = "train with the same {} writes it again"
 
 
 class Verdict(NamedTuple):
-  """What `verify` found: each problem, note and repair in a line."""
+  """What `verify` found: each problem, note and repair is one line."""
 
-  runs: int  # of the folder; 0 where that cannot be read
+  runs: int  # in the folder; 0 if the description cannot be read
   done: int
   problems: list[str]
   notes: list[str]
@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
 class _Problem(NamedTuple):
   file: str
   fault: str
-  cure: str | int | None = None  # "root": written again, "remove": removed, or the block whose record is removed
+  cure: str | int | None = None  # "root": write `zarr.json` again; "remove": remove the file; block: remove its record
 
 
 def verify(path: Folder, *, repair: bool = False) -> Verdict:
@@ -37,8 +37,8 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
 
   Args:
     path: the folder.
-    repair: whether to remove the records of blocks that are hit, so that `vmapseeds train` or `work` trains their runs
-      again, and what does not belong among the arrays. Nothing else is removed: what lies in the folder's root may be
+    repair: whether to remove the records of damaged blocks, so that `vmapseeds train` or `work` trains their runs
+      again, and files that do not belong among the arrays. Nothing else is removed: files in the folder's root may be
       somebody's.
 
   Returns:
@@ -123,13 +123,13 @@ class _Look:
         self.problems.append(_Problem(top + inside, FOREIGN))
       elif beyond and name in results.columns:
         self.notes.append("more runs were to be added, and the process ended; train adds them")
-      elif beyond or name not in results.counts:  # others are of a write, or of one that another has replaced
+      elif beyond or name not in results.counts:  # other counts are of a write, or of one that was replaced
         fault = "is of a block that the folder does not have" if beyond else "is foreign: no record knows it"
         self.problems.append(_Problem(file, fault, "remove"))
 
 
 def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
-  """Cures what can be cured; the lists get what was done, and what could not be written."""
+  """Repairs what can be repaired. Adds what was done to `mended`, and what could not be written to `failed`."""
   with Claims(look.path) as claims:
     for file, _, cure in look.problems:
       record = f"{BLOCKS}/{cure}.json"

@@ -1,10 +1,10 @@
 """Augmentation: pure functions of (image, key), one image at a time, in pixel values.
 
-An image's key is folded in from (augment seed, epoch, example), so a fixed augment seed shows the same augmented
-images in whatever order they come (jordan2024, appendix D.1).
+An image's key is derived from (augment seed, epoch, example), so a fixed augment seed gives the same augmented images
+in any order (jordan2024, appendix D.1).
 
-What is random about an image is a few small numbers, drawn apart from their application: so those of a whole epoch can
-be drawn at once, which costs less than one batch's at a time.
+The random part of an augmentation is a few small numbers per image. They are drawn before they are applied, so that
+one call draws those of a whole epoch: that costs less than a call per batch.
 """
 
 import functools
@@ -27,7 +27,7 @@ Draw = Bool[Array, ""] | Int[Array, " 2"]
 
 
 class Step(NamedTuple):
-  """One step: what random words mean for an image of (height, width), and the image it makes of it."""
+  """One step: `draw(words, height, width)` makes a draw of random words, `apply(image, draw, fill)` the new image."""
 
   draw: Callable[[UInt32[Array, " 2"], int, int], Draw]
   apply: Callable[[Image, Draw, Fill], Image]
@@ -42,13 +42,13 @@ def flip() -> Step:
 
 
 def translate(size: int, border: str = "constant") -> Step:
-  """Shifts by a uniform whole number of pixels in [-size, size] each way; the border is black or reflects."""
+  """Shifts by a uniform whole number of pixels in [-size, size] along each axis; the padding is 0 or a reflection."""
 
   def apply(image: Image, corner: Draw, fill: Fill) -> Image:
     if platform() == "cpu":
       shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
       return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
-    # Accelerators run dynamic slices one image at a time: so choose among static ones, of rows, then of columns.
+    # Accelerators run dynamic slices one image at a time, so select among static slices: of rows, then of columns.
     for axis, start in enumerate(corner):
       length = image.shape[axis]
       bordered = jnp.pad(image, [(size, size) if axis == other else (0, 0) for other in range(3)], mode=border)
@@ -74,7 +74,7 @@ def cutout(size: int) -> Step:
 
 
 def _below(ends, words):
-  """Whole numbers from 0 to below `ends`, each as likely but for `ends` / 2³² of it."""
+  """Uniform whole numbers in [0, `ends`); the relative error of each probability is at most `ends` / 2³²."""
   return (words % np.uint32(ends)).astype(jnp.int32)
 
 
@@ -93,10 +93,10 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
-  """What the steps draw for one input of this shape, each from its own words; a function of one's own gets the key."""
+  """What the steps draw for one input of this shape, each from its own random words; for a user's function, the key."""
   if not is_name(steps):
     return jax.random.key_data(key)
-  # Two words a step, all at once: on a CPU a call for random numbers costs more than the numbers.
+  # One call draws two words for every step: on a CPU the call costs more than the numbers.
   words = jax.random.bits(key, (len(parse(steps)), 2), np.uint32)
   return tuple(step.draw(two, *shape[:2]) for step, two in zip(parse(steps), words, strict=True))
 
@@ -111,7 +111,7 @@ def apply(steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill) -> Rea
 
 
 def check_size(steps: Any, shape: tuple[int, ...]) -> None:
-  """`Mistake` when a step is larger than the images, or inputs are none."""
+  """`Mistake` when a step is larger than the images, or the inputs are not images."""
   if not is_name(steps) or not steps:
     return
   if len(shape) != 3:

@@ -1,4 +1,4 @@
-"""Trained networks on every example of a set."""
+"""Evaluation of trained networks on every example of a set."""
 
 import math
 from typing import NamedTuple
@@ -15,23 +15,23 @@ from vmapseeds.training.objects import name_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
-BATCH = 500  # examples a step; the last step is padded, and the padding dropped
+BATCH = 500  # examples in a step; the last step is padded, and the padding is dropped
 
 
 class Evaluation(NamedTuple):
-  """What one network says of one set of examples."""
+  """One network's results on one set of examples."""
 
-  predictions: Num[Array, "examples ..."]  # what the recipe's `predict` makes of the outputs
+  predictions: Num[Array, "examples ..."]  # the recipe's `predict` of the outputs
   correct: Int[Array, ""]  # how many predictions are right: an exact count
-  loss: Float[Array, ""]  # the mean of the recipe's
-  half_errors: Int[Array, "2"]  # how many are wrong of the examples of even and of odd index
-  outputs: Float[Array, "examples ..."]  # logits, of a classifier
+  loss: Float[Array, ""]  # the mean of the recipe's loss
+  half_errors: Int[Array, "2"]  # wrong predictions among examples of even index, and of odd index
+  outputs: Float[Array, "examples ..."]  # logits for a classifier
 
 
 def outputs_of(
   recipe: Recipe, data: DeviceExamples, trained: Trained, subset: Int[Array, " examples"] | None = None
 ) -> Float[Array, "examples ..."]:
-  """The network's outputs, of a subset where it is given, in evaluation mode and without test-time augmentation."""
+  """The network's outputs on all examples, or on `subset`, in evaluation mode and without test-time augmentation."""
   model = network(recipe, data.num_classes)
 
   def batch(shown):
@@ -50,7 +50,7 @@ def outputs_of(
 def evaluate(
   recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, subset: Int[Array, " examples"] | None = None
 ) -> Evaluation:
-  """What one trained network says of examples, or of a subset; labels go through the run's label map, if it has one."""
+  """One trained network's results on all examples, or on `subset`; a label map of the run is applied to the labels."""
   outputs, targets = outputs_of(recipe, data, trained, subset), targets_of(data, run)
   targets = targets if subset is None else targets[subset]
   predictions = predict_of(recipe)(outputs)
@@ -63,12 +63,12 @@ def evaluate(
 
 
 def reaches(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, share: float) -> Bool[Array, ""]:
-  """Whether a network is right on such a share of its training examples, as evaluation shows them.
+  """Whether a network in evaluation mode is right on at least `share` of its training examples, without augmentation.
 
-  Mistakes are counted a batch at a time, and no further than there may be.
+  Wrong predictions are counted batch by batch, until there are too many.
   """
   shown = jnp.arange(len(data)) if run.subset is None else run.subset
-  # Less than any example, so that 0.07 of 100, which is rounded up, is 7.
+  # The factor takes off less than one example: 0.07 * 100 is slightly above 7 in floating point, and must give 7.
   most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
   rows, targets = stored_rows(data.inputs), targets_of(data, run)
   apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)

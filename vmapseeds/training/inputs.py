@@ -16,7 +16,7 @@ from vmapseeds.training.objects import is_name
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
-TILE = 32  # rows of bytes that a TPU has together in memory; of larger numbers fewer
+TILE = 32  # rows of bytes in one tile of a TPU's memory; larger dtypes have fewer
 
 Drawn = PyTree[Array]  # what augmentation draws for each input
 
@@ -24,17 +24,17 @@ Drawn = PyTree[Array]  # what augmentation draws for each input
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DeviceExamples:
-  """Examples on the device, shared by all lanes, and the training set's mean and deviation a channel.
+  """Examples on the device, shared by all lanes, and the training set's mean and standard deviation per channel.
 
-  Arrays of JAX or NumPy, or what they look like.
+  The arrays are JAX's or NumPy's, or `jax.ShapeDtypeStruct`s in their place.
   """
 
   inputs: Any  # (examples, ...), as stored: uint8 images (examples, height, width, channels), or numbers of any shape
   targets: Any  # (examples, ...)
   mean: Any  # (channels,); None: inputs are not normalised
   std: Any
-  num_classes: int | None = dataclasses.field(metadata=dict(static=True))  # None: targets are no classes
-  # Of an input as the network sees it, where it is stored in another.
+  num_classes: int | None = dataclasses.field(metadata=dict(static=True))  # None: targets are not classes
+  # The shape of one input as the network sees it, if inputs are stored in another shape.
   shape: tuple[int, ...] | None = dataclasses.field(default=None, metadata=dict(static=True))
 
   def __len__(self) -> int:
@@ -42,7 +42,7 @@ class DeviceExamples:
 
   def seen(self, inputs: Real[Array, "batch ..."]) -> Real[Array, "batch ..."]:
     """Stored inputs as the network sees them."""
-    # XLA for TPUs would make images of stored rows as float32, not as bytes.
+    # Without the barrier, XLA for TPUs makes images of stored rows in float32 instead of in bytes.
     inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" and inputs.ndim == 4 else inputs
     return normalize(inputs, self.mean, self.std).reshape(len(inputs), *(self.shape or inputs.shape[1:]))
 
@@ -61,7 +61,7 @@ def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
 def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
   """The order in which an epoch shows the run's training examples: a function of the order seed.
 
-  That of `jax.random.permutation`, but its rounds are a loop: compilers for TPUs take seconds for every sort.
+  It equals that of `jax.random.permutation`, but the rounds of sorting are a loop: TPU compilers take seconds per sort.
   """
 
   def shuffled(_, at):
@@ -81,7 +81,7 @@ def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
 def normalize(
   inputs: Array, mean: Float[Array, " channels"] | None, std: Float[Array, " channels"] | None
 ) -> Real[Array, "..."]:
-  """Inputs as the network sees them."""
+  """Inputs less `mean`, over `std`, in float32; as they are if these are None."""
   return inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
 
 
@@ -93,10 +93,10 @@ def as_vectors(data: DeviceExamples) -> DeviceExamples:
 
 
 def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..."]:
-  """Images as an accelerator fetches them fast: a row of pixels is one vector, and an image is in one place."""
+  """Images in a layout that accelerators fetch fast: a row of pixels is one vector, and an image is contiguous."""
   if inputs.ndim not in (2, 4):
     return inputs
-  # All rows of an image that fill no more than one register of a TPU, which is 128 places wide.
+  # One vector for a whole image, if it fits in one register of a TPU, which is 128 numbers wide.
   one = inputs.ndim == 2 or (platform() == "tpu" and math.prod(inputs.shape[1:]) <= 128)
   rows = inputs.reshape(*inputs.shape[: 1 if one else 2], -1)
   return with_layout_constraint(rows, Layout(tuple(range(rows.ndim))))
@@ -105,7 +105,7 @@ def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..
 def taken(
   data: DeviceExamples, rows: Real[Array, "examples ..."], examples: Int[Array, " batch"]
 ) -> Real[Array, "batch ..."]:
-  """Stored inputs by their numbers, given the rows; on a TPU whole tiles of vectors, or it would move lanes apart."""
+  """The stored inputs of `examples`, given the rows. A TPU fetches whole tiles: otherwise it would move lanes apart."""
   more = -len(examples) % TILE if platform() == "tpu" and rows.ndim == 2 else 0
   return rows[jnp.pad(examples, (0, more))][: len(examples)].reshape(len(examples), *data.inputs.shape[1:])
 
@@ -113,7 +113,7 @@ def taken(
 def draw_augmentation(
   recipe: Recipe, data: DeviceExamples, run: Run, epoch: Int[Array, ""], examples: Int[Array, "*shown"]
 ) -> Drawn:
-  """What an epoch's augmentation draws for each example: a function of the augment seed, whatever the order."""
+  """What an epoch's augmentation draws for each example: a function of the augment seed, independent of the order."""
   key = jax.random.fold_in(run.key("augment"), epoch)
 
   def one(example):
@@ -135,10 +135,10 @@ def training_inputs(
       single = single.astype(jnp.float32)
     return normalize(augment.apply(recipe.augment, single, drawn, fill), data.mean, data.std)
 
-  # Cutout is filled with the mean in whole pixel values, as in the published script.
+  # Cutout fills with the mean, rounded down to whole pixel values, as the published script does.
   mean = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
   fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(data.inputs.dtype)
   own = not is_name(recipe.augment)
-  # On accelerators side by side, not one after another: three channels would leave a vector register almost empty.
+  # On accelerators the batch is the last axis: three channels would leave a vector register almost empty.
   axis = 0 if platform() == "cpu" else -1
   return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(inputs, 0, axis), drawn)

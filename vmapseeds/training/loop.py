@@ -33,7 +33,7 @@ class State(NamedTuple):
   batch_stats: PyTree[Float[Array, "..."]]
   opt_state: PyTree[Array]
   diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
-  epochs: Int[Array, ""]  # that it trains in all: the recipe's, or those after which it reached `stop_at`
+  epochs: Int[Array, ""]  # how many it trains in all: the recipe's, or the number after which it reached `stop_at`
 
 
 def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
@@ -56,9 +56,9 @@ def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
 
 
 def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Callable[..., State]:
-  """What a training step does: (state, number of the step, inputs as the network sees them, targets) -> state.
+  """The function of one training step: (state, step number, inputs as the network sees them, targets) -> state.
 
-  `begun` is a state of the network, which says what its parameters look like.
+  `begun` is any state of the network: only the structure and shapes of its parameters are used.
   """
   model, loss_of_each = network(recipe, data.num_classes), loss_of(recipe)
   optimizer = optimizer_of(recipe, data, run, begun.params)
@@ -87,7 +87,7 @@ def advance(
 ) -> State:
   """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included.
 
-  It stops after the first of them in which it reaches `recipe.stop_at`.
+  It stops after the first epoch that ends with the accuracy `recipe.stop_at`.
   """
   take_step = stepping(recipe, data, run, state)
   data = as_fetched(recipe, data)
@@ -120,7 +120,7 @@ def advance(
 
 
 def finish(state: State) -> Trained:
-  """What a state is when nothing more is trained."""
+  """The trained network of a state after its last epoch."""
   variables = {"params": apart(state.params), **state.batch_stats}
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())

@@ -1,4 +1,4 @@
-"""Losses and predictions by name: functions of a batch of outputs, in float32, that give a number an example."""
+"""Losses and predictions by name: functions of a batch of float32 outputs with one loss, or prediction, per example."""
 
 import functools
 from collections.abc import Callable
@@ -18,27 +18,27 @@ Loss = Callable[[Float[Array, "batch ..."], Num[Array, "batch ..."]], Float[Arra
 def cross_entropy(
   logits: Float[Array, "batch classes"], labels: Int[Array, " batch"], smoothing: float = 0.0
 ) -> Float[Array, " batch"]:
-  """Cross entropy with the labels, of which `smoothing` is spread over all classes (Szegedy et al. 2016, section 7)."""
+  """Cross entropy; a share `smoothing` of each label is spread over all classes (Szegedy et al. 2016, section 7)."""
   if not smoothing:
-    # As optax has it, but that labels are compared with the classes, not looked up, which is slow on accelerators.
+    # As in optax, but labels are compared with the classes: optax looks labels up, which is slow on accelerators.
     at_label = labels[:, None] == jnp.arange(logits.shape[-1])
     return jax.nn.logsumexp(logits, -1) - jnp.where(at_label, logits, 0).sum(-1)
   return optax.softmax_cross_entropy(logits, optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), smoothing))
 
 
 def squared_error(outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, " batch"]:
-  """The mean over an example's targets of the squared difference."""
+  """The squared difference, averaged over the targets of each example."""
   return ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).mean(-1)
 
 
 def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
-  """The most likely class (lowest of ties), -1 where a logit is NaN."""
+  """The most likely class (the lowest of equal ones), -1 where a logit is NaN."""
   classes = jnp.where(jnp.isnan(logits).any(-1), -1, logits.argmax(-1))
   return classes.astype(jnp.int8 if logits.shape[-1] <= 127 else jnp.int16)
 
 
 def loss_of(recipe: Recipe) -> Loss:
-  """The recipe's loss. `Mistake` from it where it gives no number an example."""
+  """The recipe's loss. It raises `Mistake` unless it gives one number per example."""
   smoothed = functools.partial(cross_entropy, smoothing=recipe.label_smoothing)
   built_in: dict[str, Loss] = {"cross_entropy": smoothed, "squared_error": squared_error}
   loss = built_in[recipe.loss] if is_name(recipe.loss) else resolved("loss", recipe.loss)
@@ -54,7 +54,7 @@ def loss_of(recipe: Recipe) -> Loss:
 
 
 def predict_of(recipe: Recipe) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
-  """What the recipe keeps of outputs. `Mistake` from it where that has no row an example."""
+  """The recipe's `predict`. It raises `Mistake` unless it gives one row per example."""
   built_in = {"argmax": argmax, "outputs": lambda outputs: outputs}
   predict = built_in[recipe.predict] if is_name(recipe.predict) else resolved("predict", recipe.predict)
 

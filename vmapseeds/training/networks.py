@@ -36,7 +36,7 @@ class Network:
   """A network without its variables.
 
   `init(key, inputs)` makes them. `apply(variables, inputs)` gives the outputs of a batch in evaluation mode, and
-  `train(variables, inputs, key)` in training mode, with the batch statistics that follow.
+  `train(variables, inputs, key)` those in training mode, with the updated batch statistics.
   """
 
   init: Callable[[Key[Array, ""], Array], Variables]
@@ -45,11 +45,11 @@ class Network:
 
 
 def network(recipe: Recipe, num_classes: int | None) -> Network:
-  """The recipe's network, for so many classes where its targets are classes."""
+  """The recipe's network. `num_classes` is None where the targets are not classes."""
   made = _network(recipe, num_classes, models.resolved(recipe.precision))
   if recipe.trainable == "all":
     return made
-  # What is not trained is as in evaluation: batch statistics too.
+  # Frozen layers run in evaluation mode, so the batch statistics stay as they are.
   others = lambda variables: {name: of for name, of in variables.items() if name != "params"}  # noqa: E731
   return dataclasses.replace(
     made, train=lambda variables, inputs, key: (made.apply(variables, inputs), others(variables))
@@ -57,10 +57,10 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
 
 
 def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Looks) -> set[str]:
-  """The paths of the parameters of the last layer: of the module that is the last to use some of its own.
+  """The paths of the last layer's parameters. The last layer is the last module to use parameters of its own.
 
-  The program of `apply` is looked through, in which a module's operations stand where it was called, and nothing is
-  computed. So it holds for modules of any kind.
+  This reads the jaxpr of `apply`, where a module's operations stand where the module is called, and computes nothing.
+  So it works for modules of any kind.
   """
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
   program = jax.make_jaxpr(apply)(variables, inputs).jaxpr
@@ -69,7 +69,7 @@ def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables,
 
 
 def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
-  """The modules whose parameters the last operation of a program to have any has, `paths` by its variables."""
+  """The modules of the parameters that a program's last operation on parameters reads; `paths` are by its variables."""
   for equation in reversed(program.eqns):
     named = [None if hasattr(v, "val") else paths.get(v) for v in equation.invars]
     modules = {path.rpartition(".")[0] for path in named if path and path.startswith("params.")}
@@ -102,7 +102,7 @@ def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network
 
 
 def _made(recipe: Recipe, model: Any, taken: set[str], options: dict[str, Any], **more: Any) -> Any:
-  """The model, given what it has parameters for. `Mistake` for what the recipe asks of it and it has none for."""
+  """The model, made with those options that it takes. `Mistake` for an option that the recipe sets and it lacks."""
   for name, none in (("width", 1), ("dropout", 0), ("depth", None)):
     if options.get(name) != none and name not in taken:
       given = f"{name} is {options[name]}: the model {name_of(recipe.model)} takes none"
@@ -131,7 +131,7 @@ def linen(model: nn.Module) -> Network:
 
 
 def from_nnx(make: Callable[..., nnx.Module]) -> Network:
-  """An NNX module as pure functions. It is made anew in each, so that its random streams begin from the key."""
+  """An NNX module as pure functions. Each makes the module anew, so that its random streams begin from the key."""
 
   def init(key, inputs):
     params, others = _states(make(rngs=nnx.Rngs(key)))
@@ -156,14 +156,14 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
 
 
 def _mode(model: Any, training: bool) -> dict[str, Any]:
-  """What tells a module whether it trains, by the names that it has for that."""
+  """The keyword arguments that tell a module whether it trains, under the names that it takes."""
   told = {"train": training, "training": training, "is_training": training, "deterministic": not training}
   taken = inspect.signature(type(model).__call__).parameters
   return {name: value for name, value in told.items() if name in taken}
 
 
 def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
-  """Its parameters, and all else that is no random stream."""
+  """The module's parameters, and its other state without random streams."""
   _, *states = nnx.split(model, nnx.Param, nnx.RngState, ...)
   return states[0], states[2]
 
@@ -199,7 +199,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
 
 
 def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
-  """Whether all that the network does with inputs is to make one vector of each."""
+  """Whether the network uses its inputs only as vectors, one per example."""
   inputs = batch_like(data, 1)
   program = jax.make_jaxpr(network(recipe, data.num_classes).apply)(variables_of(recipe, data), inputs).jaxpr
   reads = [equation for equation in program.eqns if program.invars[-1] in equation.invars]
@@ -207,16 +207,16 @@ def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
 
 
 def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
-  """Training examples as batches of them are fetched: on a TPU as vectors, where the network makes such of them anyway.
+  """Training examples in the form that batches are fetched in: vectors on a TPU, if the network flattens them anyway.
 
-  Images would be moved there pixel by pixel, which takes three times as long as all else.
+  A TPU would move images pixel by pixel, which takes three times as long as everything else.
   """
   return as_vectors(data) if platform() == "tpu" and not recipe.augment and flattens(recipe, data) else data
 
 
 def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
-  """`Mistake` where a network cannot take the inputs, is larger than its weights can be counted, or than so many bytes
-  can train."""
+  """`Mistake` where a network cannot take the inputs, has more weights than 32 bits can count, or needs more than
+  `memory` bytes to train."""
   count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables_of(recipe, data)["params"]))
   # At least parameters, their gradient and the optimiser's moments, all in float32.
   moments = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
@@ -227,14 +227,14 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
 
 
 def initialize(recipe: Recipe, data: DeviceExamples, run: Run) -> PyTree[Float[Array, "..."]]:
-  """The variables before training: a function of the init seed, but for those that the run starts from."""
+  """The variables before training: a function of the init seed, except those that come from a stored network."""
   variables = network(recipe, data.num_classes).init(run.key("init"), jnp.zeros_like(batch_like(data, 1)))
   stored = run.start or {}
   return jax.tree.map_with_path(lambda path, fresh: stored.get(path_of(path), fresh), variables)
 
 
 def poke_place(params: PyTree[Float[Array, "..."]], key: Key[Array, ""]) -> Int[Array, ""]:
-  """Which weight a poke changes, counted through all of them; biases, which begin at 0, are no weights here."""
+  """The index, among all weights, of the one that a poke changes. Vectors do not count: a factor leaves biases at 0."""
   return jax.random.randint(key, (), 0, sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1))
 
 
@@ -244,7 +244,7 @@ def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Flo
   before = 0
   for i, leaf in enumerate(leaves):
     if leaf.ndim > 1:
-      # Not an indexed update, for which a TPU would lay every weight out anew.
+      # A mask, because for an indexed update a TPU would change the layout of every weight.
       here = before + jnp.arange(leaf.size).reshape(leaf.shape) == place
       leaves[i] = jnp.where(here, leaf * factor, leaf)
       before += leaf.size

@@ -1,8 +1,8 @@
 """What a recipe is made of: registered names, import strings `"package.module:attribute"`, or objects themselves.
 
-A folder describes an object by its name and a digest of its source, so that another process can find it, and so that
-one that was edited is noticed. What no name leads to (a lambda, what a function made, what is in `__main__`) trains and
-resumes in its own program alone.
+A folder describes an object by its name and a digest of its source, so that another process can find it, and can notice
+an edit. An object that no name leads to (a lambda, one made in a function, one in `__main__`) can train and resume only
+in its own program.
 """
 
 import functools
@@ -29,17 +29,17 @@ class Named(NamedTuple):
 
 
 def is_import(text: str) -> bool:
-  """Whether a text is an import string; `cifar10:3.0.2` is none."""
+  """Whether a text is an import string; `cifar10:3.0.2` is not."""
   return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
 
 
 def is_name(value: Any) -> bool:
-  """Whether a recipe's field is a registered name, or a text of such."""
+  """Whether a recipe's field is a registered name, or a text of registered names (as in `augment`)."""
   return isinstance(value, str) and not is_import(value)
 
 
 def is_found(text: str) -> bool:
-  """Whether a text is an import string of a package that is there: data sets have names of the same form."""
+  """Whether a text is an import string of an importable package: names of data sets may have the same form."""
   return is_import(text) and importlib.util.find_spec(text.partition(".")[0].partition(":")[0]) is not None
 
 
@@ -55,7 +55,7 @@ def imported(text: str) -> Any:
 
 
 def told(error: Exception) -> str:
-  """An error of the user's code in one line: what it is, and the last line of that code that led to it."""
+  """An error of the user's code in one line: the error, and the last line of that code in its traceback."""
   ours, python = Path(__file__).parents[1], sysconfig.get_paths()
   others = (str(ours), python["stdlib"], python["purelib"], python["platlib"], "<")
   frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
@@ -64,7 +64,7 @@ def told(error: Exception) -> str:
 
 
 def resolved(what: str, value: Any) -> Any:
-  """The object that a recipe's field means that is no registered name: an imported one, or itself."""
+  """The object that a recipe's field means if it is not a registered name: the imported one, or the value itself."""
   if isinstance(value, Named):
     ours = value.name.startswith("__main__:") and hasattr(sys.modules["__main__"], value.name.partition(":")[2])
     if not (ours or is_importable(value.name)):
@@ -77,7 +77,7 @@ def resolved(what: str, value: Any) -> Any:
 
 
 def described(value: Any) -> Any:
-  """What JSON says of a field: plain values as they are, objects and import strings as `object` and `source`."""
+  """A field's value for JSON: plain values as they are, objects and import strings as `object` and `source`."""
   if isinstance(value, Named):
     return {"object": value.name, "source": value.source}
   if isinstance(value, str) and is_found(value):
@@ -90,7 +90,7 @@ def described(value: Any) -> Any:
 
 
 def fields_of(recipe: Any) -> dict[str, Any]:
-  """What a described recipe or task is made of. `Mistake` where it is none."""
+  """The fields of a recipe or a task in JSON. `Mistake` where the text is not a JSON object."""
   try:
     fields = json.loads(recipe)
   except (TypeError, ValueError, RecursionError):
@@ -101,7 +101,7 @@ def fields_of(recipe: Any) -> dict[str, Any]:
 
 
 def name_of(value: Any) -> str:
-  """The name of a function or a class; of an instance that of its class and (); a name itself."""
+  """The name of a function or a class; the class's name and () for an instance; a name as it is."""
   if isinstance(value, str | Named):
     return value if isinstance(value, str) else value.name
   if hasattr(value, "__qualname__"):
@@ -110,7 +110,7 @@ def name_of(value: Any) -> str:
 
 
 def is_importable(name: str) -> bool:
-  """Whether another process finds an object of this name."""
+  """Whether another process can find an object of this name."""
   return not name.startswith("__main__:") and not {*name} & {*"<("}
 
 
@@ -128,7 +128,7 @@ def _digest(text: str) -> str:
 
 
 def _source(value: Any) -> str:
-  """What an object does, as text: its source, and what it was made with."""
+  """An object's source as text, with its arguments, attributes or closure values."""
   if isinstance(value, functools.partial):
     return f"{_source(value.func)} {[*map(_source, value.args)]} { {k: _source(v) for k, v in value.keywords.items()} }"
   if not callable(value):

@@ -1,4 +1,4 @@
-"""Optimizers and schedules by name. Their numbers are values of the run, traced, so that a sweep compiles once."""
+"""Optimizers and schedules by name. Hyperparameters are traced values of the run, so that a sweep compiles once."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from vmapseeds.training.runs import Run
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
 
-# What is made of a gradient before the learning rate, given the momentum.
+# The transformation of the gradient before the learning rate scales it, given the momentum.
 MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {
   "sgd": lambda momentum: optax.trace(momentum),
   "nesterov": lambda momentum: optax.trace(momentum, nesterov=True),
@@ -30,10 +30,10 @@ MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] =
 
 
 def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
-  """What the learning rate is multiplied with at a step, of `steps` in all.
+  """The factor on the learning rate at each step of a training of `steps` steps.
 
-  A warm-up goes before `linear`, `cosine` and `exponential`, whose steps count from its end; milestones count from the
-  start of the training, as PyTorch's `MultiStepLR` has them.
+  `linear`, `cosine` and `exponential` count steps from the end of the warm-up. Milestones count from the start of the
+  training, as in PyTorch's `MultiStepLR`.
   """
   an_epoch = max(1, steps // max(1, recipe.epochs))
   rising = round(recipe.warmup * an_epoch)
@@ -54,15 +54,15 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
 def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransformation:
   """The recipe's optimizer for a training of `steps` steps, with the run's own values.
 
-  Weight decay is on every parameter: added to the gradient (L2), or with `adamw` to the update (Loshchilov & Hutter
-  2019), as `optax.adamw` has it.
+  Weight decay applies to every parameter. It is added to the gradient (L2), or with `adamw` to the update (Loshchilov &
+  Hutter 2019), as in `optax.adamw`.
   """
   if not is_name(recipe.optimizer):
     optimizer = resolved("optimizer", recipe.optimizer)
     try:
       made = optimizer(run, steps)
     except jax.errors.ConcretizationTypeError:
-      # It asks in Python what a value is, as optax does of some: the value is compiled in, and a sweep of it refused.
+      # Its Python code branches on a value, as some of optax's does. So values are compiled in, and sweeps are refused.
       fixed = {name: np.float32(value) for name, value in recipe.hyperparameters.items()}
       made = optimizer(dataclasses.replace(run, values=fixed), steps)
     if not isinstance(made, optax.GradientTransformation):
@@ -83,7 +83,7 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
 
 
 def optimizer_of(recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree) -> optax.GradientTransformation:
-  """The run's optimizer, of those parameters that are trained."""
+  """The run's optimizer, which changes only the parameters that are trained."""
   optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
   if recipe.trainable == "all":
     return optimizer
@@ -95,17 +95,17 @@ def optimizer_of(recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree)
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Joined:
-  """Parameters whose vectors, such as biases, are one, so that an optimizer goes over all of them at once."""
+  """Parameters with all vectors, such as biases, joined into one, so that an optimizer updates them all at once."""
 
-  others: Any  # a list of those that are no vectors
-  vectors: Any  # (numbers,), after the axis of lanes where there is one
-  sizes: tuple[int | None, ...] = dataclasses.field(metadata=dict(static=True))  # of each parameter; None: no vector
+  others: Any  # a list of the parameters that are not vectors
+  vectors: Any  # (numbers,), after the lane axis if there is one
+  sizes: tuple[int | None, ...] = dataclasses.field(metadata=dict(static=True))  # of each parameter; None: not a vector
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
   def apart(self) -> PyTree[Float[Array, "..."]]:
-    """The parameters as they were."""
+    """The parameters before they were joined."""
     others, ends = iter(self.others), np.cumsum([size or 0 for size in self.sizes]).tolist()
-    # Slices, not `split`, whose gradient XLA does not fuse with what reads it.
+    # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations that read it.
     return self.structure.unflatten([
       next(others) if size is None else self.vectors[end - size : end]
       for size, end in zip(self.sizes, ends, strict=True)
@@ -113,9 +113,10 @@ class Joined:
 
 
 def joined(recipe: Recipe, params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
-  """Parameters as the optimizer has them.
+  """Parameters in the form that the optimizer takes.
 
-  On accelerators, where each operation costs, they are joined if it is one of ours, which treat all numbers alike.
+  On accelerators, where each operation has a cost, they are joined if the optimizer is a built-in one. Those treat all
+  numbers alike.
   """
   leaves, structure = jax.tree.flatten(params)
   sizes = tuple(leaf.size if leaf.ndim == 1 and leaf.dtype == jnp.float32 else None for leaf in leaves)
@@ -128,5 +129,5 @@ def joined(recipe: Recipe, params: PyTree[Float[Array, "..."]]) -> PyTree[Float[
 
 
 def apart(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
-  """Parameters as the network has them."""
+  """Parameters in the form that the network takes."""
   return params.apart() if isinstance(params, Joined) else params

@@ -14,17 +14,18 @@ from vmapseeds import models
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, safe_name, whole_number
 from vmapseeds.training import objects
 
-# Trainings compute in float32, which makes 0 or infinity of what lies beyond.
+# Training computes in float32, where numbers beyond these limits become 0 or infinity.
 LEAST, MOST = 1.2e-38, 3.4e38
 MOST_EPOCHS = 10**6  # steps are counted in 32 bits
 MOST_WIDTH = 1000
-# What else a results folder holds beside its test sets.
+# Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
   "diverged", "label_map", "subset", "start", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "gamma",
   "report", "zarr.json", "blocks", "checkpoints", "variables", "epoch", "train_loss", "train_accuracy",
   "epoch_train_loss", "epoch_train_accuracy", "trained_epochs",
 )  # fmt: skip
-# Registered names (of `augment`, its steps), which are told where they are used, and what may stand in place of one.
+# The registered names of each field (of `augment`: of its steps), and what may stand in place of a name. The code that
+# uses a name says what it means.
 CHOICES = {
   "model": (models.NAMES, "a Flax module, or its class"),
   "optimizer": (("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
@@ -53,15 +54,15 @@ class Recipe:
   "package.module:attribute", or the object itself:
 
   - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes absolute), or a `vs.Dataset`.
-  - `model`: a Flax module, Linen or NNX, or its class, which gets what it has parameters for of `num_classes`, `width`,
-    `depth`, `dtype`, `dropout`, `rngs`. It is called with a batch of inputs, and with `train` where it takes it.
-  - `loss(outputs, targets)`: (batch,), of a batch; its mean is trained on.
-  - `optimizer(run, steps)`: an `optax.GradientTransformation`, where `run["lr"]` is a value of the run, traced.
-  - `schedule(run, steps)`: the learning rate as a function of the step, of `steps` in all.
-  - `augment(key, input)`: one input, with a key of its own.
+  - `model`: a Flax module (Linen or NNX) or its class. A class gets those of `num_classes`, `width`, `depth`, `dtype`,
+    `dropout`, `rngs` that it takes. The module is called with a batch of inputs, and with `train` if it takes that.
+  - `loss(outputs, targets)`: one number per example, (batch,); training minimises their mean.
+  - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value of the run, traced.
+  - `schedule(run, steps)`: the learning rate as a function of the step, for a training of `steps` steps.
+  - `augment(key, input)`: one input, augmented; each has a key of its own.
   - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they are.
 
-  What a sweep may vary are `lr`, `momentum`, `weight_decay`, `gamma`, and whatever else `values` names.
+  A sweep may vary `lr`, `momentum`, `weight_decay`, `gamma`, and any name in `values`.
   """
 
   name: str
@@ -69,34 +70,34 @@ class Recipe:
   model: Any
   epochs: int  # 0: evaluated at initialisation
   batch_size: int  # the last, smaller batch of an epoch is dropped
-  lr: float | None = None  # may be None where the optimizer does without
+  lr: float | None = None  # may be None if an optimizer of your own does not use it
   momentum: float = 0.9  # of SGD; the first-moment decay of Adam
-  weight_decay: float = 0.0  # on every parameter: added to the gradient, or by AdamW taken from the weights
-  gamma: float = 0.1  # what `step` multiplies the learning rate with at each milestone, `exponential` each epoch
-  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # others that are read as `run[name]`
+  weight_decay: float = 0.0  # of every parameter: added to the gradient, or with AdamW subtracted from the weights
+  gamma: float = 0.1  # factor on the learning rate: of `step` at each milestone, of `exponential` in each epoch
+  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # further values, read as `run[name]`
   optimizer: Any = "sgd"
   schedule: Any = "constant"  # linear, cosine: down to 0 by the end of training
-  warmup: float = 0.0  # epochs, also parts of one, in which the learning rate first rises to its height in a line
-  milestones: tuple[int, ...] = ()  # epochs, from the start on, after which the schedule `step` steps
+  warmup: float = 0.0  # epochs, also fractions, in which the learning rate first rises linearly to its full value
+  milestones: tuple[int, ...] = ()  # epochs, counted from the start, after which the schedule `step` applies gamma
   loss: Any = "cross_entropy"
   label_smoothing: float = 0.0  # of cross entropy
-  augment: Any = ""  # built in are steps in their order, e.g. "flip translate=2 cutout=12"
+  augment: Any = ""  # built in: steps in order, e.g. "flip translate=2 cutout=12"
   predict: Any = "argmax"
   width: float = 1.0  # multiplies the model's channels
-  depth: int | None = None  # of `mlp` and `nin`: layers as each counts them; None: the model's own
+  depth: int | None = None  # of `mlp` and `nin`, which count layers each in its way; None: the model's default
   dropout: float = 0.0  # rate before the last layer, in training
   classes: tuple[int, ...] | None = None  # merges classes: the new class of each old one, -1 drops it
-  normalize: bool = True  # inputs less `mean`, over `std`; or as they are
-  mean: tuple[float, ...] | None = None  # per channel, in pixel values; None: of the training set
+  normalize: bool = True  # whether the network sees (input - mean) / std, or inputs as they are
+  mean: tuple[float, ...] | None = None  # per channel, in pixel values; None: the training set's
   std: tuple[float, ...] | None = None
   test_sets: tuple[str, ...] = ("test",)
-  precision: str = "auto"  # of the computation: bfloat16 on GPU and TPU, else float32; parameters are float32 always
-  stop_at: float | None = None  # accuracy on its training examples, after an epoch, at which a run stops
-  evaluate_every: int | None = None  # epochs between two evaluations, the last at the end; None: there alone
-  training_metrics: bool = False  # whether loss and accuracy on each run's training examples are kept, where evaluated
-  start_from: str | None = None  # folder whose n networks were kept: run i begins as network i modulo n
-  trainable: str = "all"  # or "last": the last layer alone, all else as in evaluation
-  origin: str = dataclasses.field(default="", compare=False)  # the import string that led to it
+  precision: str = "auto"  # of the computation; auto: bfloat16 on GPU and TPU, else float32. Parameters are float32
+  stop_at: float | None = None  # a run stops after an epoch with this accuracy on its training examples
+  evaluate_every: int | None = None  # epochs between evaluations; there is one at the end, too. None: only that
+  training_metrics: bool = False  # whether evaluations include loss and accuracy on the run's training examples
+  start_from: str | None = None  # folder with n stored networks: run i starts from network i modulo n
+  trainable: str = "all"  # or "last": only the last layer; the network is in evaluation mode
+  origin: str = dataclasses.field(default="", compare=False)  # the import string that it came from
 
   def __post_init__(self):
     if not isinstance(self.values, Mapping):
@@ -110,7 +111,7 @@ class Recipe:
     object.__setattr__(self, "values", Values((name, hyperparameter(name, value)) for name, value in given.items()))
     if not (isinstance(self.dataset, str | objects.Named) or hasattr(self.dataset, "tests")):
       raise Mistake(f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a vs.Dataset")
-    # Whoever goes on with a campaign may do so from elsewhere.
+    # Absolute, because a campaign may be resumed from another working directory.
     if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
       object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
     if self.start_from is not None and "://" not in self.start_from:
@@ -161,7 +162,7 @@ class Recipe:
 
   @property
   def hyperparameters(self) -> dict[str, float]:
-    """What a sweep may vary, and the value where it does not."""
+    """The values that a sweep may vary, by name, as the recipe has them."""
     own = {name: getattr(self, name) for name in HYPERPARAMETERS if getattr(self, name) is not None}
     return {**own, **self.values}
 
@@ -194,14 +195,14 @@ class Recipe:
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
-    """The recipe with the objects of `other` where it only has their names, and they are the same."""
+    """The recipe with the objects of `other` in place of their names, where the name and the source are the same."""
     same = {f: getattr(other, f) for f in FIELDS if isinstance(getattr(self, f), objects.Named)}
     return dataclasses.replace(self, **{
       f: value for f, value in same.items() if objects.described(value) == objects.described(getattr(self, f))
     })  # fmt: skip
 
   def check_found(self, who: str) -> None:
-    """`Mistake` where another process could not find what the recipe is made of by its name."""
+    """`Mistake` where another process (`who`, in the message) cannot find an object of the recipe by its name."""
     for field in FIELDS if not self.origin else ():
       if not objects.finds(value := getattr(self, field)):
         what = f"the {field} of {self.name} is {objects.described(value)['object']}, which no other process can import"
@@ -225,7 +226,7 @@ def check_test_sets(names: Sequence[str]) -> None:
 
 @functools.cache
 def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
-  """The steps, and their sizes in pixels, of e.g. "flip translate=2". `Mistake` for an unknown step or no size."""
+  """The steps, and their sizes in pixels, of e.g. "flip translate=2". `Mistake` for an unknown step or a wrong size."""
   steps = []
   for word in text.split():
     name, _, size = word.partition("=")
@@ -237,7 +238,7 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
 
 
 def hyperparameter(name: str, value: object) -> float:
-  """`value` as a float, or a `Mistake` when no training can have it as its `name`."""
+  """`value` as a float. `Mistake` when it is out of range for the hyperparameter `name`."""
   value = number(name, value)
   least, allowed = (0, "a finite number of at least 0") if name in HYPERPARAMETERS else (-MOST, "a finite number")
   if not least <= value <= MOST:
@@ -281,9 +282,9 @@ def _as(name: str, kind: type, value: Any) -> Any:
 
 
 def from_text(field: str, text: str) -> Any:
-  """The value that `--set field=text` means: JSON where the field is no name, commas for lists.
+  """The value that `--set field=text` means: JSON unless the field is a name, commas for lists.
 
-  Of a value of the recipe's own too; what has no such value refuses it.
+  `field` may also be one of the recipe's `values`. A recipe or task without that name refuses it later.
   """
   hint = str(_HINTS.get(field, float))
   if hint in (str(str), str(Any)):
@@ -305,7 +306,7 @@ def _number(text: str) -> Any:
 RESNET9_CIFAR10 = Recipe(
   name="resnet9_cifar10", dataset="cifar10", model="resnet9", augment="flip translate=2 cutout=12",
   epochs=64, batch_size=500, lr=0.5, momentum=0.9, weight_decay=5e-4, schedule="linear",
-  # Of Jordan's script (github.com/KellerJordan/ffcv-cifar, data.py), in pixel values.
+  # From Jordan's script (github.com/KellerJordan/ffcv-cifar, data.py), in pixel values.
   mean=(125.307, 122.961, 113.8575), std=(51.5865, 50.847, 51.255),
 )  # fmt: skip
 
@@ -315,7 +316,7 @@ NARROW_CIFAR10 = Recipe(
   epochs=8, batch_size=100, lr=0.05, momentum=0.9, weight_decay=5e-4, optimizer="nesterov", schedule="linear",
 )  # fmt: skip
 
-# Jiang et al. 2022, appendix C: the first of each hyperparameter. What is ours: see docs/recipes.md.
+# Jiang et al. 2022, appendix C: the first value of each hyperparameter. For our own choices see docs/recipes.md.
 RESNET18_CIFAR10 = Recipe(
   name="resnet18_cifar10", dataset="cifar10", model="resnet18", stop_at=1.0,
   epochs=200, batch_size=200, lr=0.1, momentum=0.9, weight_decay=1e-4, schedule="step", milestones=(50, 100, 150),
@@ -340,8 +341,8 @@ SUMMARIES = {
     "the same with Network in Network: two blocks of three convolutions and one more",
   RESNET18_CIFAR10.replace(name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0):
     "the same with a fully connected network: one hidden layer of 128",
-  # The text gives batch 32 and learning rate 0.001 and says "SGD" of the batch order only. Adam is our reading: see
-  # docs/recipes.md for the measurement that decides it.
+  # The paper gives batch size 32 and learning rate 0.001, and says "SGD" only of the batch order. Adam is our reading:
+  # see docs/recipes.md for the measurement that decides it.
   Recipe(
     name="cnn_cifar10_binary", dataset="cifar10", classes=(1, 1, 0, -1, -1, 0, 0, 0, 1, 1), model="banerjee_cnn",
     epochs=50, batch_size=32, lr=1e-3, optimizer="adam",

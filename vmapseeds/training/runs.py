@@ -16,7 +16,7 @@ from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, 
 from vmapseeds.training.recipes import HYPERPARAMETERS, MOST, Recipe, hyperparameter
 
 SOURCES = ("init", "order", "augment", "dropout", "data")  # of supervised training
-# Columns that a table may have, and their fields.
+# Optional columns of a table, and the fields of `Runs` that hold them.
 OPTIONAL = {
   "poke_step": "poke_step", "poke_factor": "poke_factor", "label_map": "label_map", "subset": "subset_indices",
   "start": "start",
@@ -25,23 +25,23 @@ MOST_RUNS = 10**7  # of a table
 NEVER = -1  # the poke step of a run that is not poked
 
 
-Leaf = Any  # an array: of JAX where it is traced, of NumPy in a table, or what it looks like
+Leaf = Any  # an array: JAX's where it is traced, NumPy's in a table, or a `jax.ShapeDtypeStruct`
 
 
 def source_key(source: str, seed: np.uint32 | UInt32[Array, ""]) -> Key[Array, ""]:
-  """The key that a seed means for a source of randomness: different sources never share a stream."""
+  """The key of a source's seed. Sources have different streams; names other than `SOURCES` are hashed to 31 bits."""
   number = SOURCES.index(source) if source in SOURCES else len(SOURCES) + zlib.crc32(source.encode()) % 2**31
-  # Threefry whatever the default is: with other generators vmapped draws depend on a lane's neighbours.
+  # Threefry, whatever JAX's default is: with other generators, draws under vmap depend on a lane's neighbours.
   return jax.random.fold_in(jax.random.key(number, impl="threefry2x32"), seed)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """One row of the runs table as the training sees it: traced scalars, so that no value of them recompiles.
+  """One row of the runs table as the training sees it: traced scalars, so that new values need no new compilation.
 
-  `run.key("init")` is the key of a source of randomness, `run["lr"]` a value that may be swept. What else a run may
-  have is None where the table says nothing of it.
+  `run.key("init")` is the key of a source of randomness, `run["lr"]` a value that may be swept. The other fields may be
+  None: then the run has nothing of that kind.
   """
 
   seeds: Mapping[str, Leaf]
@@ -67,9 +67,9 @@ class Run:
 class Runs:
   """A table of runs, made by `independent`, `vary`, `sweep` or `concat` and refined by the other methods.
 
-  A source's seed is its number in [0, 2³²); equal seeds of a source give equal draws of that source, whatever the
-  other seeds are. Values that are not swept come from the recipe or the task. So do the names of sources and values:
-  those that it does not know are refused when it is trained.
+  A source's seed is a number in [0, 2³²). Equal seeds of a source give equal draws of that source, whatever the other
+  seeds are. Values that are not swept come from the recipe or the task, which also declares the names of sources and
+  values. Training refuses other names.
   """
 
   seeds: dict[str, UInt32[np.ndarray, " runs"]]  # of the sources of supervised training, and of others that vary
@@ -80,7 +80,7 @@ class Runs:
   subset_indices: Integer[np.ndarray, "runs train"] | None = None
   start: Integer[np.ndarray, " runs"] | None = None  # which stored network each starts from
   others: UInt32[np.ndarray, " runs"] | None = None  # seeds of any source that is not among `seeds`
-  # ("subset" or "bootstrap", size): drawn by the data seed
+  # ("subset" or "bootstrap", size), if the data seed draws the training examples
   sampling: tuple[str, int | None] | None = dataclasses.field(default=None, metadata=dict(static=True))
 
   def __len__(self) -> int:
@@ -91,7 +91,7 @@ class Runs:
     rows = np.atleast_1d(np.arange(len(self))[rows])
     return jax.tree.map(lambda column: column[rows], self)
 
-  # Tables from nothing.
+  # Constructors.
 
   @classmethod
   def independent(cls, n: int, *, start: int = 0) -> "Runs":
@@ -119,9 +119,9 @@ class Runs:
   def sweep(cls, *, seeds: "int | Runs | None" = None, start: int = 0, **values: float | Sequence[float]) -> "Runs":
     """Every combination of hyperparameters, `seeds` times each: the same seeds, from `start` on, for each combination.
 
-    Rows go seed by seed, so that more seeds extend the table. Values are those that the recipe or the task declares.
-    Recipes have at least `lr`, `momentum`, `weight_decay`. In place of a number a table may stand, whose rows each
-    combination then has: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`.
+    Rows go seed by seed, so that more seeds extend the table. The recipe or the task declares which values there are.
+    Recipes have at least `lr`, `momentum`, `weight_decay`. `seeds` may also be a table, whose rows are repeated for
+    each combination: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`.
 
     >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
     [0.10000000149011612, 0.20000000298023224, 0.10000000149011612, 0.20000000298023224]
@@ -145,8 +145,8 @@ class Runs:
   def concat(cls, tables: Sequence["Runs"]) -> "Runs":
     """The rows of several tables, one table after the other.
 
-    Tables must agree in what is swept and in how training examples are chosen; a poke or a label map may stand in
-    some of them only if every table has one (`Runs.poke(step=-1)` never pokes).
+    Tables must agree in what is swept and in how training examples are chosen. If one table has a poke or a label map,
+    every table needs one (`Runs.poke(step=-1)` never pokes).
     """
     if not isinstance(tables, Sequence) or not tables or not all(isinstance(table, Runs) for table in tables):
       raise Mistake(f"tables is {tables!r:.100}: give a list of at least one table to concatenate")
@@ -158,19 +158,18 @@ class Runs:
 
   @classmethod
   def from_columns(cls, columns: dict[str, np.ndarray], sampling: Sequence | None = None) -> "Runs":
-    """The table that `columns` gave, as results keep it; `sampling` begins with what is not among the columns."""
+    """The table whose `columns` results have stored. `sampling` is not a column, so it is given apart."""
     seeds = {name.removeprefix("seed_"): column for name, column in columns.items() if name.startswith("seed_")}
     values = {name: column for name, column in columns.items() if not name.startswith("seed_") and name not in OPTIONAL}
     optional: dict[str, Any] = {field: columns.get(name) for name, field in OPTIONAL.items()}
     return cls(seeds, values, **optional, sampling=(sampling[0], sampling[1]) if sampling else None)
 
-  # The same runs, changed.
+  # Copies with a change.
 
   def poke(self, step: int | Sequence[int] = 0, *, factor: float = 1.001) -> "Runs":
     """The same runs with one random weight multiplied by `factor` before training step `step` (-1: never).
 
-    Steps are counted from 0. Which weight is a function of the init seed. Jordan 2024, appendix D.2; Summers &
-    Dinneen 2021.
+    Steps are counted from 0. The init seed chooses the weight. Jordan 2024, appendix D.2; Summers & Dinneen 2021.
     """
     steps = self._of_each("poke step", step, "from 0, or -1 for never, one or one a run", least=NEVER)
     if not abs(number("poke factor", factor)) <= MOST:
@@ -178,9 +177,9 @@ class Runs:
     return dataclasses.replace(self, poke_step=steps, poke_factor=np.full(len(self), factor, np.float32))
 
   def subset(self, size_or_indices: ArrayLike | Sequence) -> "Runs":
-    """The same runs, each on some training examples: `size` drawn without replacement by the data seed, or indices.
+    """The same runs, each on some training examples: a number, drawn without replacement by the data seed, or indices.
 
-    Indices are an int array (train,) for all runs or (runs, train) for each.
+    Indices are an int array, (train,) for all runs or (runs, train) with a row for each.
     """
     if whole_number(size_or_indices) is not None or not hasattr(size_or_indices, "__len__"):
       size = at_least("training subset", size_or_indices, 1)
@@ -195,15 +194,15 @@ class Runs:
     return dataclasses.replace(self, sampling=("bootstrap", size), subset_indices=None)
 
   def with_label_map(self, label_map: ArrayLike | Sequence) -> "Runs":
-    """The same runs with classes merged: `label_map[c]` is what class c is trained and tested as, from 0.
+    """The same runs with classes merged: class c becomes class `label_map[c]`, from 0, in training and testing.
 
-    An int array (classes,) for all runs or (runs, classes) for each.
+    An int array, (classes,) for all runs or (runs, classes) with a row for each.
     """
     rows = self._of_each("label map", label_map, "from 0, (classes,) or (runs, classes)", ndim=1)
     return dataclasses.replace(self, label_map=rows)
 
   def start_from(self, network: int | Sequence[int] | np.ndarray) -> "Runs":
-    """The same runs, begun from stored network number `network` of the folder that the recipe starts from.
+    """The same runs, starting from stored network number `network` of the recipe's folder `start_from`.
 
     One number for all runs, or one a run. Without it, run i starts from network i modulo how many there are.
     """
@@ -213,7 +212,7 @@ class Runs:
   def _of_each(
     self, what: str, given: Any, allowed: str, *, least: int = 0, ndim: int = 0
   ) -> Integer[np.ndarray, "runs ..."]:
-    """Whole numbers from `least` for each run, of arrays with `ndim` axes: one for all, or one a run."""
+    """Whole numbers of at least `least` for each run: `given` is one array of `ndim` axes for all, or one per run."""
     try:
       rows = np.asarray(given)
     except ValueError:  # rows of unequal length
@@ -225,15 +224,15 @@ class Runs:
       raise Mistake(f"{what} for {len(rows)} runs in a table of {len(self)}: give one a run")
     return np.broadcast_to(rows, (len(self), *rows.shape[rows.ndim - ndim :])).astype(np.int32)
 
-  # What others read.
+  # What other modules call.
 
   def varying(self) -> list[str]:
-    """The sources that were chosen to vary: none where no source is fixed, as in `independent`."""
+    """The sources that were chosen to vary. There are none if no source is fixed, as in `independent`."""
     varying = [source for source in _ordered(self.seeds, SOURCES) if np.ptp(self.seeds[source])]
     return varying if len(varying) < len(self.seeds) else []
 
   def of(self, sources: Sequence[str], values: Collection[str]) -> "Runs":
-    """The table with a seed for each of `sources`. `Mistake` where it varies others, or has values of other names."""
+    """The table with a seed for each of `sources`. `Mistake` where it varies other sources or sweeps other values."""
     for source in self.varying():
       one_of("source of randomness", source, sources, UnknownField)
     for name in self.values:
@@ -251,7 +250,7 @@ class Runs:
     }
 
   def check(self, recipe: Recipe, num_train: int, num_classes: int | None) -> None:
-    """`Mistake` when this table does not fit a recipe and its data set of that many training examples and classes."""
+    """`Mistake` when this table does not fit a recipe and its data set, which has so many examples and classes."""
     if self.label_map is not None and self.label_map.shape[1] != num_classes:
       raise Mistake(f"label map of {self.label_map.shape[1]} classes for data with {num_classes}: give one for each")
     if self.subset_indices is not None and self.subset_indices.max() >= num_train:
@@ -276,11 +275,11 @@ class Runs:
     return (self.sampling[1] if self.sampling else None) or num_train
 
   def num_classes(self, num_classes: int) -> int:
-    """How many classes the networks tell apart, of a data set with `num_classes`."""
+    """How many classes the networks tell apart, for a data set with `num_classes`."""
     return num_classes if self.label_map is None else int(self.label_map.max()) + 1
 
   def lanes(self, recipe: Recipe, num_train: int) -> Run:
-    """The table as a `Run` of arrays (runs, ...), the recipe's values where nothing is swept."""
+    """The table as a `Run` of arrays (runs, ...), with the recipe's values where nothing is swept."""
     n = len(self)
     values = {name: np.full(n, value, np.float32) for name, value in recipe.hyperparameters.items()}
     return Run(
@@ -301,7 +300,7 @@ class Runs:
 
 
 def as_runs(given: Runs | int) -> Runs:
-  """A table of at least one run; a number means so many independent ones."""
+  """A table of at least one run; a number n means `Runs.independent(n)`."""
   if isinstance(given, Runs):
     at_least("runs", len(given), 1)
     return given

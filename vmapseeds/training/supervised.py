@@ -25,9 +25,9 @@ from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import SOURCES, Run, Runs
 from vmapseeds.training.task import Task
 
-VARIABLES = "variables"  # the group of a folder's arrays that has them
-TRIAL_STEPS = 100  # of a trial, so that what is done once does not count, or fewer (at least two) with so many
-TRIAL_PIXELS = 2**21  # numbers in all its inputs
+VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
+TRIAL_STEPS = 100  # of a trial: enough that one-off costs do not count
+TRIAL_PIXELS = 2**21  # most numbers in a trial's inputs; large batches get fewer steps, but at least two
 
 Sets = tuple[DeviceExamples, dict[str, DeviceExamples]]  # what all runs share: the training set, and the test sets
 
@@ -42,11 +42,11 @@ class Base(Protocol):
   def __len__(self) -> int: ...
 
   def load(self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Some variables of the networks with these numbers, the first axis the network."""
+    """The variables `names` of the networks numbered `rows`. The first axis is the network."""
 
 
 def of_epochs(name: str) -> str:
-  """What something that is measured after some epochs is called in a folder."""
+  """The name in a folder of the array with `name` after each evaluated epoch."""
   group, slash, array = name.rpartition("/")
   return f"{group}{slash}epoch_{array}"
 
@@ -59,7 +59,7 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
 
 @functools.lru_cache(maxsize=64)
 def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]:
-  """The three functions of a recipe's task: the same ones for an equal recipe, so that they are compiled once."""
+  """The three functions of a recipe's task. Equal recipes get the same functions, so that these are compiled once."""
 
   every = recipe.evaluate_every
 
@@ -103,7 +103,7 @@ def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]
         now = of_an_epoch(measured(sets, run, loop.finish(state)))
         return jax.tree.map(lambda of_all, one: of_all.at[number].set(one), seen, now)
 
-      # Not what any lane has, so that other epochs evaluate nothing. The last evaluation is left to `finish`.
+      # The condition does not depend on the lane, so vmap keeps the branch. `finish` makes the last evaluation.
       return state, jax.lax.cond((end <= last) & (end < recipe.epochs), evaluated, lambda: seen)
 
     return jax.lax.fori_loop(first // every, -(-last // every), up_to_an_evaluation, state)
@@ -130,7 +130,7 @@ class Supervised(Task):
   num_train: int = 0  # examples that each run is trained on
   data_name: str = ""
   base: Base | None = None
-  from_base: Sequence[str] = ()  # the paths of the variables that come from there
+  from_base: Sequence[str] = ()  # the paths of the variables that come from `base`
   predictions: bool = True  # whether they are stored
 
   def bound(self, runs: Runs) -> Runs:
@@ -179,7 +179,7 @@ class Supervised(Task):
       return ()
     if array == "logits" and self.num_classes is not None:
       last = "class"
-    else:  # xarray subtracts axes of the same name entry by entry, and others all from all
+    else:  # xarray subtracts entry by entry along axes of the same name, and every pair along others
       last = "target" if shape[1:] == self.data[1][group].targets.shape[1:] else "output"
     return ("example", last, *(f"{last}.{axis}" for axis in range(1, len(shape))))[: len(shape)]
 
@@ -224,7 +224,7 @@ class Supervised(Task):
     return super().bytes_of_a_run(runs) + begun_from
 
   def check_varying(self, runs: Runs) -> None:
-    # Of a run that begins as a stored network the init seed draws at most which weight is poked.
+    # A run that starts from a stored network uses its init seed only to choose the poked weight.
     stored = self.base and len(self.from_base) == len(jax.tree.leaves(variables_of(self.recipe, self.data[0])))
     if stored and runs.poke_step is None and "init" in runs.varying():
       raise Mistake(f"{self.name} begins as stored networks and reads no seed of init: vary other sources")
@@ -243,10 +243,10 @@ class Supervised(Task):
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
-  """`n` random examples that look like others."""
+  """`n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
   shape, targets, kind = (n, *like.inputs.shape[1:]), like.targets.shape[1:], np.dtype(like.inputs.dtype)
-  # Of other whole numbers, such as words, nothing says how many there are.
+  # Other whole numbers, such as token ids, have no known range, but it should include 0 and 1.
   numbers = rng.normal(0, 1, shape) if kind.kind == "f" else rng.integers(0, 256 if kind == np.uint8 else 2, shape)
   inputs = numbers.astype(kind)
   if like.num_classes is None:
@@ -258,7 +258,7 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
 
 
 def task_of(recipe: Recipe, sets: Sets, *, logits: bool = False, keep_params: bool = False, **more: Any) -> Supervised:
-  """The recipe's task on these sets, `more` of its fields given."""
+  """The recipe's task on these sets; `more` sets further fields."""
   return Supervised(
     name=recipe.name, **functions(recipe, logits, keep_params), data=sets, rounds=recipe.epochs, sources=SOURCES,
     values=recipe.hyperparameters, recipe=recipe, **more,
@@ -269,17 +269,17 @@ def supervised(
   recipe: Recipe, runs: Runs, *, logits: bool = False, keep_params: bool = False, predictions: bool = True,
   memory: float = math.inf, base: Base | None = None,
 ) -> Supervised:  # fmt: skip
-  """The task that a recipe makes for such runs, its data loaded.
+  """The recipe's task for these runs, with its data loaded.
 
   Args:
     recipe: what to train.
-    runs: for their label maps.
+    runs: the table to train; label maps and subsets change the numbers of classes and of steps.
     logits, keep_params, predictions: what is kept of each run beside accuracies.
     memory: bytes that a device has.
     base: the stored networks that the recipe starts from.
 
   Raises:
-    Mistake: recipe, runs and data do not fit.
+    Mistake: recipe, runs and data do not fit together.
   """
   dataset = dataset_of(recipe)
   runs.check(recipe, len(dataset.train), dataset.num_classes)
@@ -310,13 +310,14 @@ def fitting(recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs) -> lis
   return [path for path in due if path not in fresh]
 
 
-# Height, width and channels, classes, training and test examples, of which each class has as many: what a program
-# depends on, known without the data.
+# Data sets with equally many examples of each class: (height, width, channels), classes, training and test examples.
+# Programs depend on nothing else about the data, so compiling them needs no data.
 BALANCED = {"cifar10": ((32, 32, 3), 10, 50_000, 10_000)}
 
 
 def without_data(recipe: Recipe) -> Supervised:
-  """The recipe's task with what its data look like, for what asks how fast it is. `Mistake` where there are none."""
+  """The recipe's task with shapes and dtypes in place of data, to estimate its speed. Data sets in `BALANCED` are not
+  loaded; for others `Mistake` where they cannot be."""
   known = recipe
   if recipe.dataset in BALANCED and {*recipe.test_sets} <= {"train", "test"}:
     shape, num_classes, *counts = BALANCED[recipe.dataset]
@@ -331,7 +332,7 @@ def without_data(recipe: Recipe) -> Supervised:
 
 
 def dataset_of(recipe: Recipe) -> Dataset:
-  """The recipe's data in memory."""
+  """Loads the recipe's data into memory."""
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(f"the data of {recipe.name} were arrays in memory, which only its own program has: start that again")
@@ -364,7 +365,7 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
 
 
 def moments_of(recipe: Recipe, data: Dataset) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Mean and standard deviation of the training set's inputs, a channel (their last axis)."""
+  """Mean and standard deviation per channel (last axis): the recipe's, or those of the training set's inputs."""
   inputs = data.train.inputs
   channels = inputs.shape[-1] if inputs.ndim > 1 else 1
   moments = []

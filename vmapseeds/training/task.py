@@ -1,4 +1,4 @@
-"""A task: what a campaign trains, as three pure functions of one lane. `supervised` makes one of a recipe."""
+"""A task: what a campaign trains, as three pure functions of one lane. `supervised` makes one from a recipe."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, 
 from vmapseeds.training import objects
 from vmapseeds.training.runs import OPTIONAL, Run, Runs
 
-OF_FOLDERS = ("run", "zarr.json", "blocks", "checkpoints", "report")  # what a folder has besides arrays
+OF_FOLDERS = ("run", "zarr.json", "blocks", "checkpoints", "report")  # names in a folder that outputs cannot have
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
@@ -24,7 +24,7 @@ class Task:
 
   - `start(data, run) -> state`
   - `advance(data, run, state, first, last) -> state`: the rounds from `first`, counted from 0, to `last`, not included.
-  - `finish(data, run, state) -> {name: array}`: what is stored of the run, as arrays (run, ...) of these names.
+  - `finish(data, run, state) -> {name: array}`: what is stored of the run, in arrays (run, ...) of these names.
 
   `run.key("init")` is the key of a source of randomness and `run["lr"]` a value, both traced. `data` is a pytree of
   arrays that all runs share.
@@ -41,10 +41,10 @@ class Task:
   rounds: int = 1
   sources: Sequence[str] = ("init", "order")
   values: Mapping[str, float] = dataclasses.field(default_factory=dict)  # what a sweep may vary, and its defaults
-  dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  # names of the axes of what is stored
-  origin: str = ""  # the import string that led to it
-  steps: int = 1  # of a round: what speed is counted in
-  shown: str = ""  # the number a run has in the progress line
+  dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  # axis names of stored arrays
+  origin: str = ""  # the import string that it came from
+  steps: int = 1  # in a round; speed is measured in steps
+  shown: str = ""  # the output that the progress line shows
 
   def __post_init__(self):
     if not isinstance(self.values, Mapping):
@@ -63,15 +63,15 @@ class Task:
     object.__setattr__(self, "values", {name: number(name, value) for name, value in self.values.items()})
 
   def replace(self, **values: float) -> "Task":
-    """The task with other defaults for some of its values. `UnknownField` (a TypeError) for a name that is none."""
+    """The task with other defaults for some of its values. `UnknownField` (a TypeError) for any other name."""
     for name in values:
       one_of(f"value of task {self.name}", name, self.values, UnknownField)
     return dataclasses.replace(self, values={**self.values, **values})
 
-  # What a campaign asks. A recipe's task answers some of it in its own way.
+  # What a campaign calls. A recipe's task overrides some of it.
 
   def bound(self, runs: Runs) -> Runs:
-    """The runs table with a seed for each source. `Mistake` where it has what the task does not know."""
+    """The runs table with a seed for each source. `Mistake` where it has columns that the task does not know."""
     for name, column in runs.columns().items():
       if not name.startswith("seed_") and name not in runs.values and column is not None:
         raise Mistake(f"these runs have {name}, which task {self.name} does not know: leave it out")
@@ -80,12 +80,12 @@ class Task:
     return runs.of(self.sources, self.values)
 
   def lanes(self, runs: Runs) -> Run:
-    """The table as a `Run` of arrays (runs, ...), the task's values where nothing is swept."""
+    """The table as a `Run` of arrays (runs, ...), with the task's values where nothing is swept."""
     filled = {name: np.full(len(runs), value, np.float32) for name, value in self.values.items()}
     return Run(runs.seeds, filled | runs.values)
 
   def outputs(self, runs: Runs) -> dict[str, jax.ShapeDtypeStruct]:
-    """What `finish` gives of one run, by name. `Mistake` where the three functions do not fit together."""
+    """Shapes and dtypes of a run's outputs, by name. `Mistake` where the three functions do not fit together."""
 
     run = jax.tree.map(lambda column: column[0], self.lanes(runs[:1]))
     round_ = jax.ShapeDtypeStruct((), np.int32)
@@ -106,7 +106,7 @@ class Task:
     return dict(found)
 
   def check_stored(self, found: Mapping[str, jax.ShapeDtypeStruct], runs: Runs) -> None:
-    """`Mistake` where what `finish` gives cannot be the arrays of results."""
+    """`Mistake` where results cannot store what `finish` gives: for its names, dtypes or axes."""
     taken, sizes = {*runs.columns(), *OF_FOLDERS}, dict[tuple[str, str], int]()
     for name, array in found.items():
       said = f"finish of {self.name} gives {name!r}"
@@ -128,21 +128,21 @@ class Task:
       one_of("array in dims", name, found)
 
   def tallied(self, runs: Runs) -> dict[str, Int[np.ndarray, " examples"]]:
-    """The labels of the test sets on which runs are counted together, by the sets' names: those of classifiers, and
-    none where values or label maps differ between runs."""
+    """The labels of the test sets that have tallies, by the sets' names. Only classifiers have tallies, and only if no
+    run has a label map and all runs have the same values and pokes."""
     return {}
 
   def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is stored of the outputs of some runs: here they are on the host, in whatever precision."""
+    """What is stored of the outputs of some runs. The outputs are on the host, so that any dtype is possible."""
     return dict(outputs)
 
   def dimensions(self, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """The names of the axes of an output, without that of runs."""
+    """The names of an output's axes, without the run axis."""
     return tuple(self.dims.get(name) or (f"{name}.{axis}" for axis in range(len(shape))))
 
   @property
   def examples(self) -> dict[str, np.ndarray]:
-    """Arrays that are stored once, whatever the runs."""
+    """Arrays that are stored once for all runs."""
     return {}
 
   def described(self) -> str:
@@ -152,28 +152,28 @@ class Task:
 
   @functools.cached_property
   def data_digest(self) -> str:
-    """A fingerprint of the data: the same name may mean others when a campaign goes on."""
+    """A fingerprint of the data: when a campaign is resumed, the same name may mean other data."""
     return fingerprint(self.data)
 
   def description(self, runs: Runs) -> dict[str, Any]:
-    """What a folder says of it besides."""
+    """The task's entries in a folder's description."""
     return {"recipe": self.described(), "test_sets": [], "num_classes": None, "sampling": None}
 
   def conditions(self) -> dict[str, Any]:
-    """What bit-for-bit equal results need besides what `described` has and how lanes run."""
+    """What must be equal for bit-for-bit equal results, besides what `described` has and how lanes run."""
     return {"precision": None, "data_digest": self.data_digest, "mean": None, "std": None}
 
   def speed_key(self) -> dict[str, Any]:
-    """What its speed depends on."""
+    """What the task's speed depends on."""
     shapes = [(a.shape, str(a.dtype)) for a in map(np.asarray, jax.tree.leaves(self.data))]
     return {"task": self.described(), "data": shapes}
 
   def trial(self) -> "Task":
-    """A task as fast as this one a step, short enough to be timed."""
+    """A task whose steps are as fast as this one's, short enough to be timed."""
     return self
 
   def bytes_of_a_run(self, runs: Runs) -> int:
-    """Of what is stored."""
+    """How many bytes the results of one run take."""
     return sum(int(np.prod(a.shape)) * a.dtype.itemsize for a in self.outputs(runs).values())
 
   def check_varying(self, runs: Runs) -> None:
@@ -189,18 +189,18 @@ class Task:
       raise Mistake(f"{self.name} does not read {', '.join(unread)}: a sweep of it would train the same run again")
 
   def reads(self, run: Run, name: str) -> bool:
-    """Whether what is trained depends on a source or a value. The training is traced, and nothing computed."""
+    """Whether the trained state depends on a source or a value. This traces the training and computes nothing."""
 
     def trained(data, run):
       state = self.start(data, run)
       return self.advance(data, run, state, 0, self.rounds) if self.rounds else state
 
     def marked(path, leaf) -> bool:
-      # The data seed is not read itself: it draws the training examples, or numbers those that were given.
+      # Training does not read the data seed, only the subset that it drew or that was given for it.
       keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
       return name in keys or (name == "data" and "subset" in keys)
 
-    # What a batch axis does not reach does not depend on what has one.
+    # Only the marked values get a batch axis. With `out_axes=None`, vmap fails if the result depends on them.
     axes = jax.tree_util.tree_map_with_path(lambda path, leaf: 0 if marked(path, leaf) else None, run)
     batched = jax.tree_util.tree_map_with_path(lambda path, leaf: leaf[None] if marked(path, leaf) else leaf, run)
     try:
