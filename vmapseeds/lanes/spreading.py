@@ -115,15 +115,18 @@ def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate
     donate: the arguments whose memory the outputs may reuse.
   """
 
+  platform = mesh.devices.flat[0].platform
+
   def share(shared, *lanes):
-    if len(jax.tree.leaves(lanes)[0]) == 1:  # an axis of one lane would keep XLA from merging loops
+    # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen by it.
+    if platform != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
       one = function(shared, *jax.tree.map(lambda a: a[0], lanes))
       return jax.tree.map(lambda a: jnp.expand_dims(a, 0), one)
     return jax.vmap(function, in_axes=(None, *(0,) * of_lanes))(shared, *lanes)
 
   specs = (P(), *(P("lanes"),) * of_lanes)
   shared = jax.shard_map(share, mesh=mesh, in_specs=specs, out_specs=P("lanes"), check_vma=False)
-  return jax.jit(shared, donate_argnums=donate, compiler_options=OPTIONS.get(mesh.devices.flat[0].platform))
+  return jax.jit(shared, donate_argnums=donate, compiler_options=OPTIONS.get(platform))
 
 
 def compiled(
