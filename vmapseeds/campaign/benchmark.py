@@ -324,7 +324,7 @@ def _size(bytes: float) -> str:
 def _table(rows: list[dict], title: str, caption: str) -> Table:
   """The rows as a table, without the columns that have no value in any row."""
   best = max((row["model_steps_per_second"] or 0.0 for row in rows), default=0.0)
-  columns = [
+  columns: list[tuple[str, str, Callable[[float], str]]] = [
     ("memory", "memory_bytes", _size),
     ("estimate µs", "estimate_us", significant),
     ("traffic µs", "traffic_us", significant),
