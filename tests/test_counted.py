@@ -95,11 +95,14 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
 
 def test_with_64_bits(tmp_path, monkeypatch):
   """64-bit types change the random draws, so going on without them is another campaign."""
-  with jax.enable_x64(True):
+  jax.config.update("jax_enable_x64", True)
+  try:
     results = train(tmp_path / "r", 3, pairs=True)
     with nothing_counted(monkeypatch):
       found = vs.tally(results, pairs=True)
     equal(found, plain(results, pairs=True))
+  finally:
+    jax.config.update("jax_enable_x64", False)
   with pytest.raises(vs.Mistake, match=f"its version of jax is '{jax.__version__} with x64', not '{jax.__version__}'"):
     train(tmp_path / "r", 4, pairs=True)
 
