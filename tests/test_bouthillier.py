@@ -88,7 +88,7 @@ def test_pairs_are_those_of_the_stored_runs(made, numbers):
   assert [json.loads(r.attrs["recipe"])["lr"] for r in results] == [0.05, 0.002]
   for source in vs.Runs.independent(1).seeds:
     np.testing.assert_array_equal(*(r[f"seed_{source}"].values for r in results))
-  assert all(r.attrs["sampling"] == ["bootstrap", 1198, 1198] for r in results)
+  assert all(r.attrs["sampling"] == ["bootstrap", 1198, 1797] for r in results)
   a, b = (outside(r, 1198) for r in results)
   assert n["runs"] == SMOKE.pairs
   np.testing.assert_allclose(n["differences"], a - b)

@@ -129,13 +129,14 @@ def test_regression(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.optimized
 def test_memorization(tmp_path):
   said = printed(tmp_path, str(PROGRAMS / "memorization.py"))
   results, out = vs.open_results(tmp_path / "results" / "memorization"), tmp_path / "results" / "memorization"
   right, saw = results.predictions.values == results.labels.values, vs.training_examples(out)
-  assert [len({*row}) for row in saw.tolist()] == [500] * 128
+  assert [len({*row}) for row in saw.tolist()] == [500] * 64
   memorized = [
-    np.mean([right[r, i] for r in range(128) if i in saw[r]]) - np.mean([right[r, i] for r in range(128) if i not in saw[r]])
+    np.mean([right[r, i] for r in range(64) if i in saw[r]]) - np.mean([right[r, i] for r in range(64) if i not in saw[r]])
     for i in range(1000)
   ]  # fmt: skip
   wrong = memorized[::20]

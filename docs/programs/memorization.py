@@ -16,7 +16,7 @@ recipe = vs.Recipe(
 )  # fmt: skip
 
 if __name__ == "__main__":
-  results = vs.train(recipe, vs.Runs.independent(128).subset(500), "results/memorization")
+  results = vs.train(recipe, vs.Runs.independent(64).subset(500), "results/memorization")
   right = (results.predictions == results.labels).values  # (runs, examples)
   seen = np.zeros(right.shape, bool)
   np.put_along_axis(seen, vs.training_examples("results/memorization"), True, axis=1)
