@@ -314,7 +314,7 @@ def tally_blocks(
   """`tally` of all runs of several blocks, which are read one after another: the runs need not fit into memory.
 
   Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of `blocks`. All is counted on
-  one device: that of the first array that lies on one, else JAX's default device.
+  one device: that of the first 4,096 runs if they lie on one, else JAX's default device.
 
       predictions = zarr.open_group("results/demo")["test/predictions"]
       blocks = (predictions[start : start + 2000] for start in range(0, predictions.shape[0], 2000))
