@@ -2,7 +2,8 @@
 
 They only save work: two processes that train the same block write the same bytes. A claim is a file,
 `blocks/<block>.claim`, made only if there is none. Its process renews it while it lives. A claim that was not renewed
-for `LEASE` seconds, or whose process is seen to be gone, is overwritten by any process that wants the block.
+for `LEASE` seconds, or whose process is seen to be gone, is overwritten by any process that wants the block. On an
+object store a renewal writes the file again: a claim that is taken away in that moment comes back.
 """
 
 import contextlib
