@@ -388,7 +388,7 @@ def check_data(campaigns: Mapping[str, Campaign]) -> None:
 
 def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = "") -> None:
   """Saves a figure's picture and then its numbers, and prints its rows."""
-  name = module.__name__.rpartition(".")[2] if module.__name__ != "__main__" else Path(module.__file__).stem
+  name = module.__name__.rpartition(".")[2]
   rows = module.rows(numbers)
   out.mkdir(parents=True, exist_ok=True)
   files.write(out / f"{name}.png", drawn(module, numbers))

@@ -30,7 +30,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import at_least
+from vmapseeds.mistakes import Mistake, at_least
 
 EXAMPLES = 400
 GAIN = "top_fraction_gain_bootstrap"
@@ -186,6 +186,8 @@ def gain_coverage(campaigns: Iterator[Errors], number: int, rng: np.random.Gener
 def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     flags = parse(Flags, argv)
+    if not (flags.laws and flags.runs):
+      raise Mistake("--laws or --runs without a value: give some")
     at_least("campaigns", flags.campaigns, 1)
     at_least("population", flags.population, 2)
     for runs in flags.runs:

@@ -212,7 +212,7 @@ def published(width: float = 1.0, most: int = 50_000, pairs: int = 4, runs: int 
     "cifar100": Ensemble("cifar100", cifar100, 50_000, 10_000, runs),
     "same_data": Ensemble("cifar10", resnet, 50_000, 10_000, runs, ("SameData",)),
   }
-  shift = Shift("cifar10", resnet.replace(stop_at=0.995), min(most, 50_000), 5)
+  shift = Shift("cifar10", resnet.replace(name="resnet18_domains", stop_at=0.995), min(most, 50_000), 5)
   return Scale(dict(zip(SCATTERS, scatters, strict=True)), ensembles, shift)
 
 

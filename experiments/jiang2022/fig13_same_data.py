@@ -30,7 +30,8 @@ def compute(trained: Trained) -> Numbers:
 
 
 def rows(numbers: Numbers) -> list[Row]:
-  return scatter.rows(numbers.scatter, paper.RATIO) + fig06.rows(numbers.calibration, 13)
+  alike = scatter.rows(numbers.scatter, paper.RATIO_SAME_DATA, place="appendix D.6, as DiffData and DiffInit")
+  return alike + fig06.rows(numbers.calibration, 13)
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:

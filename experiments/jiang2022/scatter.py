@@ -144,25 +144,28 @@ def noise(points: Points) -> str:
   return f"errors of configurations have sd {100 * apart:.2g} %, error less disagreement of one {100 * within:.2g} %"
 
 
-def rows(numbers: Mapping[str, Found], bands: Mapping[str, tuple[float, float]], tables: bool = False) -> list[Row]:
+def rows(
+  numbers: Mapping[str, Found], bands: Mapping[str, tuple[float, float]], tables: bool = False, place: str = "section 3"
+) -> list[Row]:
   """Each group's ratio, R² and τ.
 
   Args:
     numbers: by group.
     bands: the range in which the paper sees each group's ratio.
     tables: whether tables 4 and 5 print R² and τ. If not, the paper only says that they generally exceed 0.85.
+    place: where the paper says all that no table prints.
   """
   made = []
   for group, (points, n) in numbers.items():
     low, high = bands[group]
-    band, holds = Printed(f"{low:g} to {high:g}", "section 3"), n.ratio.meets(low, high)
+    band, holds = Printed(f"{low:g} to {high:g}", place), n.ratio.meets(low, high)
     alike = "more" if n.ratio.value > high else "less"
     why = "" if holds else f"runs are {alike} alike than the paper's"
     made.append(Row.of(f"error over disagreement, {group}", band, str(n.ratio), f"{points.known()} pairs", holds, why))
   for name, symbol in SYMBOLS.items():
     for group, (points, n) in numbers.items():
       least = paper.CORRELATIONS[name][group][-1] if tables else paper.CORRELATED
-      printed = Printed(f"{least:.3f}", paper.TABLES[name]) if tables else Printed(f"above {least}", "section 3")
+      printed = Printed(f"{least:.3f}", paper.TABLES[name]) if tables else Printed(f"above {least}", place)
       made.append(correlation(f"{symbol}, {group}", printed, least, getattr(n, name), points))
   return made
 

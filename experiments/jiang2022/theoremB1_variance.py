@@ -6,6 +6,7 @@ Under GDE, where ETE = EDR, this is the paper's bound. κ is 1 if some two runs 
 each pair disagrees as often as its runs err.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -49,14 +50,16 @@ def variances(group: Group) -> Variances:
 def ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
   """The sd of disagreement over pairs of some runs, over the sd of their errors."""
   of_pairs = matrix[np.ix_(runs, runs)][np.triu_indices(len(runs), 1)]
-  return of_pairs.std() / errors[runs].std(ddof=1)
+  sd = errors[runs].std(ddof=1)
+  return of_pairs.std() / sd if sd else math.nan
 
 
 def rows(numbers: Mapping[str, Variances]) -> list[Row]:
   """Table 1's ratios are from 1 to 1.3, so "about 1" is taken as 3/4 to 4/3."""
   made = []
   for group, n in numbers.items():
-    among, se = n.disagreement_sd / n.error_sd, n.ratio_se
+    se = n.ratio_se
+    among = n.disagreement_sd / n.error_sd if n.error_sd else math.nan
     made += [
       Row.of(f"sd of disagreement, and its bound, {group}", Printed("at most the bound", PLACE),
              f"{100 * n.disagreement_sd:.3g} % ≤ {100 * n.bound_sd:.3g} %", n.runs, n.disagreement_sd <= n.bound_sd),

@@ -118,7 +118,7 @@ def rows(n: Numbers) -> list[Row]:
   a, (stable, unstable) = n.ablations, n.finetuned
   small = frame.below(n.linear_interval, (1e-4, 1e-4))[0] if n.linear.sd else True
   linear = between(n.linear.sd, *n.linear_interval, 100, " %") if n.linear.sd else "0 %, all runs are alike"
-  more, higher = a.ratio_interval[0] > 1, frame.above(a.gain, a.gain_se)
+  more, higher = frame.below((1.0, 1.0), a.ratio_interval)[0], frame.above(a.gain, a.gain_se)
   lines = [
     Row.of("linear model: sd of accuracy", paper.LINEAR_SD, linear, n.linear.runs, small,
            {True: "", False: "its training ends before all reach the optimum", None: "the interval reaches it"}[small]),
@@ -127,8 +127,8 @@ def rows(n: Numbers) -> list[Row]:
     Row.of("mean accuracy with a fifth of the data", paper.ABLATED_MEAN, percent(*a.fifth.accuracy[2:4]),
            a.fifth.accuracy.runs),
     Row.of("variance, without augmentation over a fifth of the data", paper.ABLATED_RATIO,
-           between(a.ratio, *a.ratio_interval), f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}", more or None,
-           "" if more else "the interval reaches 1"),
+           between(a.ratio, *a.ratio_interval), f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}", more,
+           {True: "", False: "it varies less", None: "the interval reaches 1"}[more]),
     Row.of("accuracy of the ensemble without augmentation", paper.ENSEMBLES["without"], percent(a.without.ensemble),
            a.without.accuracy.runs),
     Row.of("accuracy of the ensemble with a fifth of the data", paper.ENSEMBLES["fifth"], percent(a.fifth.ensemble),

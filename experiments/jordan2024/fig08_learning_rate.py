@@ -77,7 +77,9 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   ]  # fmt: skip
   twice = next((n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None)
   if twice:
-    more = apart(twice[5:7], best[5:7])
+    more, less = apart(twice[5:7], best[5:7]), apart(best[5:7], twice[5:7])
+    holds = True if more else False if less else None
+    why = {True: "", False: "it is less", None: f"too few runs tell {twice.rate:g} from {best.rate:g}"}[holds]
     difference = (twice.distribution - best.distribution) / best.accuracy.sd**2
     error = math.hypot(twice.distribution_se, best.distribution_se) / best.accuracy.sd**2
     ratio = f"{twice.distribution / best.distribution:,.1f}" if best.distribution > 0 else "—"
@@ -85,7 +87,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     lines += [
       Row.of("sd of accuracy at twice the best", paper.SD_TWICE_BEST_RATE, percent(*twice.accuracy[4:6]), twice.runs),
       Row.of("variance on the distribution, twice the best over the best", paper.TWICE_OVER_BEST, said, twice.runs,
-             more, "" if more else f"too few runs tell {twice.rate:g} from {best.rate:g}"),
+             holds, why),
     ]  # fmt: skip
   said = f"{(alike_above or [best])[-1].rate:g}; the best is {best.rate:g}"
   why = "" if edge else "larger ones have no more of it" if above else "no larger one has runs that did not diverge"

@@ -113,11 +113,12 @@ def rows(numbers: Numbers) -> list[Row]:
     printed, said = paper.POKED_OVER_DISTINCT.get(length), f"{duration(epochs)}: {number(n.ratio, n.ratio_se)}"
     lines.append(Row.of("one poked over distinct seeds", printed, said, n.runs, holds, why))
   first, last = numbers.eighths[min(numbers.eighths)], numbers.eighths[max(numbers.eighths)]
-  less = first.matched - last.matched > 2 * math.hypot(first.matched_se, last.matched_se)
+  less = frame.above(first.matched - last.matched, math.hypot(first.matched_se, last.matched_se))
   for eighths, n in numbers.eighths.items():
     said = f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}"
     lines.append(Row.of("predictions that differ: poked later", paper.POKED_LATER, said, n.runs))
-  lines[-1] = lines[-1]._replace(holds=less or None, why="" if less else "too few pairs tell the latest from the first")
+  why = {True: "", False: "it changes more", None: "too few pairs tell the latest from the first"}[less]
+  lines[-1] = lines[-1]._replace(holds=less, why=why)
   for name, n in numbers.first_steps.items():
     least = n.matched > 2 * n.matched_se and n.matched > long.matched / 2
     said = f"{percent(n.matched, n.matched_se)}; one poked: {percent(long.matched, long.matched_se)}"

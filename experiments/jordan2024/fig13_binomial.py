@@ -42,10 +42,15 @@ def binomial(epochs: int, tallies: stats.Tallies) -> Binomial:
   low, high = (float(end) for end in stats.variance_interval(observed.accuracies))
   drawn = np.random.default_rng(0).binomial(n, observed.mean, tallies.runs) / n
   return Binomial(
-    epochs, observed, {k: v / observed.sd**2 for k, v in predicted.items()},
-    {k: (v / high, v / low) for k, v in predicted.items()},
+    epochs, observed, {k: over(v, observed.sd**2) for k, v in predicted.items()},
+    {k: (over(v, high), over(v, low)) for k, v in predicted.items()},
     {"binomial": drawn, "independent": simulated(tallies)},
   )  # fmt: skip
+
+
+def over(a: float, b: float) -> float:
+  """a/b; NaN where that is not defined, as it is if all runs have the same accuracy."""
+  return a / b if b else math.nan
 
 
 def rows(numbers: Binomial) -> list[Row]:

@@ -115,7 +115,9 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
   """Trains the missing runs of a duration, saves the tallies of their folder, and returns all sittings."""
   out, place = Path(flags.out), Path(flags.campaigns, key)
   earlier = [
-    read(path) for path in (out / f"tallies-{key}.npz", *sorted(out.glob(f"tallies-{key}-from*.npz"))) if path.exists()
+    read(path, recipe)
+    for path in (out / f"tallies-{key}.npz", *sorted(out.glob(f"tallies-{key}-from*.npz")))
+    if path.exists()
   ]
   if place.exists():
     first = int(Results(place).table()["seed_init"][0])
@@ -128,7 +130,7 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     results = vs.open_results(place)
     tallies = vs.tally(results, pairs=recipe.epochs > 0)
     sitting = Sitting((first, first + results.sizes["run"]), tallies, seconds_of(place))
-    save(out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"), sitting)
+    save(out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"), sitting, recipe)
     earlier = [s for s in earlier if s.seeds[0] != first] + [sitting]
   if not earlier:
     raise Mistake(f"there are no runs of {key}: leave --no-train out")
@@ -143,13 +145,14 @@ def seconds_of(place: Path) -> float:
   return float(np.median([write["seconds"] / n for write, n in zip(writes, runs, strict=True)]) * sum(runs))
 
 
-def save(path: Path, sitting: Sitting) -> None:
+def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
   """Saves a sitting with the smallest dtypes; joint errors only on and above the diagonal."""
   arrays = sitting.tallies.to_arrays()
   if "joint_errors" in arrays:
     arrays["joint_errors"] = np.triu(arrays["joint_errors"])
   arrays |= histograms(sitting.tallies)
-  arrays |= {"seeds": np.array(sitting.seeds), "seconds": np.array(sitting.seconds)}
+  arrays |= {"seeds": np.array(sitting.seeds), "seconds": np.array(sitting.seconds),
+             "recipe": np.array(recipe.to_json())}  # fmt: skip
   small = {
     k: a.astype(np.min_scalar_type(int(a.max(initial=0)))) if a.dtype.kind in "iu" else a for k, a in arrays.items()
   }
@@ -170,9 +173,12 @@ def histograms(tallies: stats.Tallies) -> dict[str, np.ndarray]:
   return {"run_errors": by_count(even + odd, odd, n)[0], **halves}
 
 
-def read(path: Path) -> Sitting:
+def read(path: Path, recipe: vs.Recipe) -> Sitting:
+  """Reads a sitting; `Mistake` if its runs are of another recipe. Older files do not say which."""
   with np.load(path) as file:
     arrays = {name: a.astype(np.int64) if a.dtype.kind == "u" else a for name, a in file.items()}
+  if str(arrays.pop("recipe", recipe.to_json())) != recipe.to_json():
+    raise Mistake(f"{path} has runs of another recipe: give another folder with --out")
   if "joint_errors" in arrays:
     arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
   first, stop = arrays["seeds"].tolist()
@@ -208,7 +214,7 @@ def make(
   durations = [frame.duration(epochs) for epochs in names.values()]
   context = {
     "recipe": flags.recipe,
-    "epochs": " ".join(map(str, names.values())),
+    "again": f"--recipe {flags.recipe} --epochs {' '.join(map(str, names.values()))} --out {flags.out}",
     "examples": tallies["long"].examples,
     "head": ("training", "runs", "accuracy", "its standard deviation", "... on the distribution", "trained in"),
     "rows": [
@@ -294,32 +300,37 @@ WORDS = {
 }
 
 
+def few_of(tallies: Mapping[str, stats.Tallies]) -> int:
+  """The runs of a small campaign, of which every duration has two at least."""
+  return min(FEW, min(t.runs for t in tallies.values()) // 2)
+
+
 def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """Whether intervals from few runs contain the value from all runs."""
-  rows = []
+  rows, few = [], few_of(tallies)
   for name, t in tallies.items():
-    groups, held, _ = lessons.coverage(t, min(FEW, t.runs // 2))
+    groups, held, _ = lessons.coverage(t, few)
     for statistic, hits in held.items():
       low, high = stats.proportion_interval(hits / groups, groups)
       share = between(hits / groups, float(low), float(high), 100, " %")
       rows.append((frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share))
-  text = f"""Disjoint groups of {FEW} of these runs, and the 95 % intervals of vmapseeds.stats from each: how many
+  text = f"""Disjoint groups of {few} of these runs, and the 95 % intervals of vmapseeds.stats from each: how many
 hold what all runs say? In brackets Wilson's interval of that share."""
-  return Section(f"Intervals from {FEW} runs", text, "", ("training", "interval of", "hold", "share"), rows)
+  return Section(f"Intervals from {few} runs", text, "", ("training", "interval of", "hold", "share"), rows)
 
 
 def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """How precisely equation 3 is known."""
-  rows = []
+  rows, few = [], few_of(tallies)
   for name, t in tallies.items():
-    n, reach = fig05_distribution_variance.variance(0, t), lessons.coverage(t, min(FEW, t.runs // 2)).reach
+    n, reach = fig05_distribution_variance.variance(0, t), lessons.coverage(t, few).reach
     needed = float(t.runs_for_precision(PRECISE))
     rows.append((frame.duration(names[name]), between(n.distribution, *n.interval, 100, " %"),
                  f"± {100 * reach / 2:.2g} %", f"{needed:,.0f}"))  # fmt: skip
   text = f"""The standard deviation on the distribution with its 95 % interval from all runs; half the width of the
-interval that {FEW} runs give, as a part of it; and how many runs bring that of the variance to ± {100 * PRECISE:.0f} %,
+interval that {few} runs give, as a part of it; and how many runs bring that of the variance to ± {100 * PRECISE:.0f} %,
 so that two digits of the standard deviation stand."""
-  head = ("training", "equation 3 from all runs", f"reach of the interval from {FEW}", "runs for two digits")
+  head = ("training", "equation 3 from all runs", f"reach of the interval from {few}", "runs for two digits")
   return Section("Equation 3 to two digits", text, "", head, rows)
 
 
@@ -332,8 +343,8 @@ def dependent(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) ->
       by_chance = [f"{float(stats.expected_false_pairs(rates, runs)):,.0f}" for runs in (t.runs, FEW)]
       pairs = t.examples * (t.examples - 1) // 2
       rows.append((frame.duration(names[name]), f"{len(t.dependent_pairs().i):,} of {pairs:,}", *by_chance))
-  text = f"""Pairs of test examples that are both right more than 2 % of the runs more or less often than independent
-ones would be. Of {FEW} runs chance alone puts many pairs there, of so many as here none."""
+  text = """Pairs of test examples that are both right more than 2 % of the runs more or less often than independent
+ones would be, beside how many chance alone puts there."""
   head = ("training", "pairs found", "by chance alone", f"by chance alone, {FEW} runs")
   return Section("Dependent pairs above chance", text, "", head, rows)
 

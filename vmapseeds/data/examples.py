@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import PyTree, Shaped
 
 from vmapseeds.data import shifts
-from vmapseeds.mistakes import Mistake, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
 
+AS_MANY = "as many as there are"
 MOST_CLASSES = 2**15  # results keep classes, and -1, in 16 bits
 
 
@@ -51,17 +52,21 @@ class Dataset:
   test: InitVar[Any] = None
   tests: Mapping[str, Any] = field(default_factory=dict)
   name: str = "arrays"
-  num_classes: Any = "as many as there are"  # kept as a number, or None
+  num_classes: Any = AS_MANY  # kept as a number, or None
 
   def __post_init__(self, test):
     tests = {"test": test} if test is not None else {}
+    if not isinstance(self.tests, Mapping):
+      raise Mistake(f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)")
     tests |= self.tests
     if not tests:
       raise Mistake("the data set has no test set: give test=(inputs, targets)")
     train = _examples(self.train, f"'train' of {self.name!r}")
     tests = {name: _examples(given, f"{name!r} of {self.name!r}") for name, given in tests.items()}
     count = self.num_classes
-    if isinstance(count, str):
+    if count is not None and count != AS_MANY:
+      count = at_least("num_classes", count, 1)
+    elif count == AS_MANY:
       count = None
       if train.targets.ndim == 1 and train.targets.dtype.kind == "i":
         present = np.unique(train.targets)
@@ -120,7 +125,11 @@ def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
   if isinstance(given, Examples):
     return given
   try:
+    if any(np.ma.is_masked(array) for array in given):
+      raise Mistake(f"{where} has masked entries: fill them, or leave these examples out")
     inputs, targets = (np.asarray(array) for array in given)
+  except Mistake:
+    raise
   except (TypeError, ValueError):
     raise Mistake(f"{where} is {given!r:.100}: give (inputs, targets), two arrays") from None
   if any(a.dtype.kind not in "biuf" or not a.ndim for a in (inputs, targets)):

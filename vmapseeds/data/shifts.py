@@ -11,7 +11,7 @@ is 3. With pixels x from `low` to `high`, the least and the greatest value of th
   image; pixels from outside the image are `low`.
 - `inversion`: low + high - x. It has one severity.
 
-Values are clipped to [low, high], and rounded if they are integers. Draws use one fixed seed. The severities of blur,
+Values are clipped to [low, high], and rounded if they are integers or truth values. Draws use one fixed seed. The severities of blur,
 noise and contrast are those of CIFAR-10-C (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness,
 make_cifar_c.py), where values are truncated instead of rounded.
 """
@@ -75,4 +75,4 @@ def shifted(images: Images, name: str, low: float, high: float) -> Images:
   if images.ndim != 4:
     raise Mistake(f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)")
   values = SHIFTS[name](images.astype(np.float64), low, high).clip(low, high)
-  return (values.round() if images.dtype.kind in "iu" else values).astype(images.dtype)
+  return (values.round() if images.dtype.kind in "biu" else values).astype(images.dtype)

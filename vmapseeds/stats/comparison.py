@@ -112,8 +112,8 @@ def probability_of_outperforming(
   >>> print(probability_of_outperforming([0.9, 0.8, 0.7, 0.6], [0.8, 0.8, 0.6, 0.7]))
   0.625
   """
-  win, tie, decided = _outcomes(*_performances(a, b, paired), ties, paired)
-  return ratio(win.sum() + 0.5 * tie.sum(), decided.sum())
+  won, tied, decided = _outcomes(*_performances(a, b, paired), ties, paired)
+  return ratio(won + 0.5 * tied, decided)
 
 
 def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
@@ -124,12 +124,24 @@ def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
 
 
 def _outcomes(a: Array, b: Array, ties: str, paired: bool) -> tuple[Array, Array, Array]:
-  """Which comparisons A wins, which give it half credit, and which count, as 0 and 1."""
+  """How many comparisons A wins, how many give it half credit, and how many count."""
   one_of("ties", ties, ("half", "strict", "drop"))
   if not paired:
-    a, b = a[:, None], b[None, :]
-  win, tie = real(a > b), real(a == b)
-  return win, tie if ties == "half" else np.zeros_like(tie), 1 - tie if ties == "drop" else np.ones_like(tie)
+    return tuple(x[0] for x in _of_resamples(a, b, ties, np.ones((1, len(a)), int), np.ones((1, len(b)), int)))
+  return _credited((a > b).sum(), (a == b).sum(), np.asarray(len(a)), ties)
+
+
+def _of_resamples(a: Array, b: Array, ties: str, times_a: Array, times_b: Array) -> tuple[Array, Array, Array]:
+  """`_outcomes` of all runs of A with all of B, for resamples in which each run is drawn so many times."""
+  order = np.argsort(b)
+  first, last = (np.searchsorted(b[order], a, side) for side in ("left", "right"))
+  lower = np.pad(np.cumsum(times_b[:, order], axis=1), ((0, 0), (1, 0)))  # runs of B before each place in their order
+  won, up_to = ((times_a * lower[:, place]).sum(1) for place in (first, last))
+  return _credited(won, up_to - won, times_a.sum(1) * times_b.sum(1), ties)
+
+
+def _credited(won: Array, tied: Array, compared: Array, ties: str) -> tuple[Array, Array, Array]:
+  return won, tied if ties == "half" else 0 * tied, compared - tied if ties == "drop" else compared
 
 
 def decide(
@@ -170,12 +182,12 @@ def decide(
   """
   _check_rule(gamma, alpha)
   a, b = _performances(a, b, paired)
-  win, tie, decided = _outcomes(a, b, ties, paired)
+  won, tied, decided = _outcomes(a, b, ties, paired)
   if paired:
-    low, high = _exact_interval(win, tie, decided, alpha)
+    low, high = _exact_interval(won, tied, decided, alpha)
   else:
-    low, high = _resampled_interval(win, tie, decided, alpha, key, replicates)
-  probability = ratio(win.sum() + 0.5 * tie.sum(), decided.sum())
+    low, high = _resampled_interval(a, b, ties, alpha, key, replicates)
+  probability = ratio(won + 0.5 * tied, decided)
   return Decision(probability, low, high, np.asarray(low > 0.5), np.asarray((low > 0.5) & (high > gamma)))
 
 
@@ -184,15 +196,12 @@ def _check_rule(gamma: float, alpha: float) -> None:
   within("alpha", alpha, "(0, 1)")
 
 
-def _exact_interval(win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha: float) -> tuple[Array, Array]:
+def _exact_interval(won: Array, tied: Array, decided: Array, alpha: float) -> tuple[Array, Array]:
   """Quantiles of A's mean credit in as many draws from the outcomes as pairs are decided; `pmf` counts half credits."""
-  drawn = int(decided.sum())
-  p_win, p_tie = ratio(win.sum(), drawn), ratio(tie.sum(), drawn)
-  pmf = np.zeros(2 * len(win) + 3)
-  pmf[0] = 1
-  for _ in range(drawn):
-    # Rolling brings only zeros to the front: the last two entries are never reached.
-    pmf = pmf * (1 - p_win - p_tie) + np.roll(pmf, 1) * p_tie + np.roll(pmf, 2) * p_win
+  drawn = int(decided)
+  p_win, p_tie = ratio(won, drawn), ratio(tied, drawn)
+  # The law of a sum of draws has a draw's transform to their number.
+  pmf = np.fft.irfft(np.fft.rfft([1 - p_win - p_tie, p_tie, p_win], 2 * drawn + 1) ** drawn, 2 * drawn + 1)
   # The tolerance lets a sum that equals a level count as equal, however it was rounded.
   cdf = np.cumsum(pmf) + 1e-12
   low, high = (ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2))
@@ -200,22 +209,15 @@ def _exact_interval(win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha
 
 
 def _resampled_interval(
-  win: np.ndarray, tie: np.ndarray, decided: np.ndarray, alpha: float, key: jax.Array | None, replicates: int
+  a: Array, b: Array, ties: str, alpha: float, key: jax.Array | None, replicates: int
 ) -> tuple[Array, Array]:
   """Quantiles of U/(n m) over resamples of A's runs and of B's."""
   if key is None:
     raise Mistake("paired=False needs a key for its bootstrap: give key=jax.random.key(0), for example")
-  # float32 is faster and holds whole numbers of up to 2^24; here they go up to twice A's runs times B's.
-  number: type[np.floating] = np.float32 if 2 * win.size < 2**24 else np.float64
-  weights_a, weights_b = (
-    resampling.resamples(n, key=k, replicates=replicates).astype(number)
-    for k, n in zip(jax.random.split(key), win.shape, strict=True)
-  )
-
-  def total(x: np.ndarray) -> np.ndarray:
-    return real(np.einsum("rb,rb->r", weights_a @ x.astype(number), weights_b))
-
-  means = ratio(total(2 * win + tie), 2.0 * total(decided))
+  blocks = resampling.blocks(*zip((len(a), len(b)), jax.random.split(key), strict=True), replicates=replicates)
+  counted = [np.stack(_of_resamples(a, b, ties, *times)) for times in blocks]
+  won, tied, decided = np.concatenate(counted, axis=1)
+  means = ratio(2 * won + tied, 2 * decided)
   # A resample in which all pairs are dropped says nothing.
   said = means[~np.isnan(means)]
   levels = alpha / 2, 1 - alpha / 2

@@ -4,6 +4,7 @@ A resample is stored as how often each run, or each example, was drawn. A statis
 these counts with one array, for many resamples at once, and nothing is gathered or recounted.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from vmapseeds.stats._arrays import Array, Given, namespace, ratio, real, times_
 from vmapseeds.stats.reading import ends, read_errors, read_votes, untraced
 from vmapseeds.stats.variance import gain_of_halves, halves
 
-# How many numbers one block of resampled votes may have in memory.
+# How many numbers a block of resamples, or of their votes, may have in memory.
 _AT_ONCE = 2**24
 
 
@@ -47,6 +48,14 @@ def resamples(size: int, *, key: jax.Array, replicates: int) -> Int[np.ndarray, 
   array([4, 4, 4])
   """
   return times_drawn(_draws(untraced("key", key), at_least("replicates", replicates, 1), size), size)
+
+
+def blocks(*things: tuple[int, jax.Array], replicates: int) -> Iterator[list[Int[np.ndarray, "block size"]]]:
+  """Yields `resamples` of several things, each given as its size and key, a block of the replicates at a time."""
+  at_once = max(1, _AT_ONCE // max(1, *(size for size, _ in things)))
+  for start in range(0, at_least("replicates", replicates, 1), at_once):
+    count = min(at_once, replicates - start)
+    yield [resamples(n, key=jax.random.fold_in(k, start) if start else k, replicates=count) for n, k in things]
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -193,9 +202,11 @@ def gain_bootstrap_of_halves(
   even: Array, odd: Array, *, examples: int, fraction: float, key: jax.Array, level: float, replicates: int
 ) -> Bootstrap:
   """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in ascending order."""
-  drawn = resamples(len(even), key=key, replicates=replicates)
-  gain = gain_of_halves(even, odd, drawn, examples=examples, fraction=fraction)
-  return from_replicates(gain.mean, level=level)
+  gains = (
+    gain_of_halves(even, odd, drawn, examples=examples, fraction=fraction).mean
+    for (drawn,) in blocks((len(even), key), replicates=replicates)
+  )
+  return from_replicates(np.concatenate([*gains]), level=level)
 
 
 def calibration_bootstrap_of_votes(votes: Array, labels: Array, runs: int, *, key: jax.Array) -> dict[str, Bootstrap]:
