@@ -64,11 +64,12 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
   made = []
   for group, n in numbers.items():
     calibrated = abs(n.calibrated) < 3 * n.calibrated_se
+    ordered = n.gap <= n.refined + ROUNDING and n.refined <= n.cace + ROUNDING
     made += [
       Row.of(f"gap if calibrated, {group}", Printed("0", "theorems 4.1 and B.1"),
              number(n.calibrated, n.calibrated_se), n.runs, calibrated),
       Row.of(f"gap, and CACE at exact levels, {group}", Printed("gap at most CACE", "theorem 4.2"),
-             f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}", n.runs, n.gap <= n.refined + ROUNDING and n.refined <= n.cace + ROUNDING),
+             f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}", n.runs, ordered),
     ]  # fmt: skip
   least, most = (f(numbers, key=lambda group: numbers[group].gap) for f in (min, max))
   tracks = numbers[least].cace < numbers[most].cace

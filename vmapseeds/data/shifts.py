@@ -11,8 +11,8 @@ is 3. With pixels x from `low` to `high`, the least and the greatest value of th
   image; pixels from outside the image are `low`.
 - `inversion`: low + high - x. It has one severity.
 
-Values are clipped to [low, high], and rounded if they are integers or truth values. Draws use one fixed seed. The severities of blur,
-noise and contrast are those of CIFAR-10-C (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness,
+Values are clipped to [low, high], and rounded if they are integers or bool. Draws use one fixed seed. The severities of
+blur, noise and contrast are those of CIFAR-10-C (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness,
 make_cifar_c.py), where values are truncated instead of rounded.
 """
 
