@@ -14,12 +14,13 @@ from vmapseeds import stats
 
 # Linear, so that it compiles soon.
 RECIPE = vs.recipe("linear_cifar10", dataset="digits", batch_size=100, lr=0.02)
+OTHER = RECIPE.replace(lr=0.05)
 EPOCHS, FIRST, ALL = (0, 1, 2), 24, 40
 
 
-def run(folder, *flags):
+def run(folder, *flags, recipe="RECIPE"):
   places = ("--campaigns", str(folder / "campaigns"), "--out", str(folder / "out"))
-  sixty_thousand.main(["--recipe", "test_sixty_thousand:RECIPE", "--epochs", *map(str, EPOCHS), "--seed-batch", "8",
+  sixty_thousand.main(["--recipe", f"test_sixty_thousand:{recipe}", "--epochs", *map(str, EPOCHS), "--seed-batch", "8",
                        *places, *flags])  # fmt: skip
 
 
@@ -47,11 +48,12 @@ def wrong(sat, epochs):
 @pytest.mark.parametrize("epochs", EPOCHS)
 def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   names = (f"tallies-digits-{epochs}.npz", f"tallies-digits-{epochs}-from{FIRST}.npz")
-  kept = [sixty_thousand.read(sat / "out" / name) for name in names]
+  recipe = RECIPE.replace(epochs=epochs)
+  kept = [sixty_thousand.read(sat / "out" / name, recipe) for name in names]
   assert [s.seeds for s in kept] == [(0, FIRST), (FIRST, ALL)]
   both = kept[0].tallies + kept[1].tallies
   errors = wrong(sat, epochs)
-  results = vs.train(RECIPE.replace(epochs=epochs), ALL, tmp_path / "one", seed_batch=8)
+  results = vs.train(recipe, ALL, tmp_path / "one", seed_batch=8)
   np.testing.assert_array_equal(results.predictions.values != results.labels.values, errors)
   one = vs.tally(results, pairs=epochs > 0).to_arrays()
   found = both.to_arrays()
@@ -100,6 +102,15 @@ def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   monkeypatch.setattr(sixty_thousand, "make", lambda *given: made.append(given[2]))
   run(tmp_path, "--runs", str(ALL))
   assert [[s.seeds for s in sittings] for sittings in made[0].values()] == [[(0, FIRST), (FIRST, ALL)]] * 3
+
+
+def test_runs_of_another_recipe_are_not_added(sat, tmp_path, capsys):
+  shutil.copytree(sat / "out", tmp_path / "out")
+  with pytest.raises(SystemExit):
+    run(tmp_path, recipe="OTHER")
+  said = capsys.readouterr().err
+  assert "has runs of another recipe: give another folder with --out" in said
+  assert not (tmp_path / "campaigns" / "digits-0").exists()
 
 
 MISTAKES = {

@@ -107,6 +107,14 @@ def test_a_shift_stays_in_the_range_of_the_training_set(name):
   assert changed > 0.95
 
 
+@pytest.mark.parametrize("name", SHIFTS)
+def test_truth_values_are_rounded_like_whole_numbers(name):
+  marks = np.random.default_rng(0).random((3, 8, 8, 1)) < 0.25
+  found = shifted(marks, name, 0, 1)
+  assert found.dtype == bool
+  np.testing.assert_array_equal(found, shifted(marks.astype(np.uint8), name, 0, 1) == 1)
+
+
 def test_severities_grow_and_the_third_is_the_default():
   real = images()
   for name in shifts.NAMES[:-1]:

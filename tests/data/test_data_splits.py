@@ -92,12 +92,6 @@ def test_out_of_bootstrap_sets_are_disjoint_and_balanced(labels, seed, train, va
   assert len(sets[0] | sets[1] | sets[2]) == sum(map(len, sets))
 
 
-def test_out_of_bootstrap_draws_a_training_example_more_than_once():
-  drawn = splits.out_of_bootstrap(np.zeros(6000, int), 0, 4000, 1000, 1000)
-  # Of 6,000 examples, 4,000 draws with replacement see 6000 (1 - (1 - 1/6000)^4000) = 2919.5 in the mean.
-  assert len(np.unique(drawn.train)) == pytest.approx(2919.5, abs=100)
-
-
 @pytest.mark.parametrize(
   ("labels", "sizes", "message"),
   [
