@@ -16,6 +16,7 @@ import zarr
 import vmapseeds as vs
 from vmapseeds.campaign import benchmark, loop
 from vmapseeds.campaign.options import Options
+from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
 from vmapseeds.results import description
@@ -488,3 +489,17 @@ def test_progress_is_drawn_on_stderr(tmp_path, capsys):
   assert "runs/s" in err
   assert loop.SEED_BATCH == 256
   shutil.rmtree(tmp_path / "r")
+
+
+def test_a_process_that_only_waits_says_so():
+  bar = Progress(4, 0, np.array([]), shown=False)
+  assert bar.line() == "0/4 runs, compiling"
+  bar.waits(True)
+  assert bar.line() == "0/4 runs, waiting for other processes"
+  bar.waits(False)
+  assert bar.line() == "0/4 runs, compiling"
+
+
+def test_options_take_numbers_of_numpy(tmp_path):
+  given = dict(seed_batch=np.int64(2), lane_width=np.int32(1), checkpoint_every=np.uint8(1))
+  assert train(tmp_path / "r", 2, LINEAR, **given).attrs["lane_width"] == 1

@@ -103,6 +103,19 @@ def test_two_hosts_train_every_run_once(tmp_path, alone):
 
 
 @pytest.mark.slow
+def test_a_terminated_host_finishes_its_write(tmp_path):
+  processes = hosts(tmp_path / "out")
+  first_claim(tmp_path / "out")
+  for one in processes:
+    one.terminate()
+  said = [p.communicate(timeout=LIMIT)[0] for p in processes]
+  assert [p.returncode for p in processes] == [143, 143], said
+  assert all("terminated: what was written stays" in text for text in said)
+  assert not [*Path(tmp_path, "out", "blocks").glob("*.claim")]
+  assert vs.verify(tmp_path / "out").problems == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["hosts", "ray"])
 def test_several_processes_end_at_the_same_number_of_runs(tmp_path, engine):
   """They end at the number at which one process alone ends."""

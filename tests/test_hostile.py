@@ -700,7 +700,7 @@ FOLDERS = {
   "another format": (field(format="vmapseeds results 999"), UNREADABLE),
   "not signed": (description(lambda about: about.update(lane_width=2), signed=False), f"{DAMAGED}is not as it was written"),
   "a recipe of brackets, not signed": (description(lambda about: about.update(recipe="[" * 100_000), signed=False), f"{DAMAGED}is not as"),
-  "10^12 examples": (array("test/predictions", shape=[10**12]), "larger than free memory"),
+  "10^12 examples": (array("test/predictions", shape=[10**12]), "which free memory does not hold"),
   "labels cut off": (cut("test/labels/c/0"), "r is damaged: an object cannot be read (Stored and computed checksum"),
   "no labels": (remove("test/labels"), "r is damaged: test/labels/c/0 is missing"),
   "labels too high": (values("test/labels", 5), " example"),  # 0 has no such class, or they are others

@@ -4,12 +4,14 @@ import contextlib
 import errno
 import json
 import os
+import pickle
 import re
 import resource
 import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,6 +110,25 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
       os.utime(claim, (time.time() - old,) * 2)
       assert mine.take(block) == free, block
       assert mine.holds(block) if free else str(block) not in mine._held
+
+
+def test_renewals_go_on_after_a_disk_that_fails_for_a_moment(tmp_path, monkeypatch):
+  renewed, touch = [], os.utime
+
+  def fails_once(path):
+    renewed.append(path)
+    if len(renewed) == 1:
+      raise OSError(errno.ESTALE, "Stale file handle")
+    touch(path)
+
+  monkeypatch.setattr(claims, "LEASE", 0.5)
+  monkeypatch.setattr(os, "utime", fails_once)
+  with Claims(tmp_path) as mine:
+    assert mine.take(0)
+    end = time.monotonic() + 60
+    while len(renewed) < 3 and time.monotonic() < end:
+      time.sleep(0.05)
+  assert len(renewed) >= 3
 
 
 def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path):
@@ -407,6 +428,42 @@ def test_a_damaged_description_is_named_and_nothing_is_done(damage, tmp_path, re
   shutil.copy(reference / "zarr.json", folder)
   same(folder, reference)
   assert trained == []
+
+
+@pytest.mark.parametrize("file", ["test/predictions/c/1/0", "blocks/1.json"])
+def test_what_may_not_be_read_is_not_damaged(file, tmp_path, reference, monkeypatch, capsys):
+  """As on a shared disk that fails for a moment: nothing is repaired, nothing is trained again."""
+  folder = tmp_path / "r"
+  shutil.copytree(reference, folder)
+  before = tree(folder)
+
+  def refusing(method):
+    def checked(path, *args, **kwargs):
+      if path == folder / file:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+      return method(path, *args, **kwargs)
+
+    return checked
+
+  with monkeypatch.context() as patch:
+    patch.setattr(Path, "open", refusing(Path.open))
+    patch.setattr(Path, "read_bytes", refusing(Path.read_bytes))
+    for argv in (["verify", folder, "--repair"], ["report", folder]):
+      assert run(capsys, *argv)[::2] == (1, f"error: {folder / file} cannot be read (Permission denied)\n")
+  assert tree(folder) == before
+
+
+def test_damage_comes_back_from_another_process():
+  damage = pickle.loads(pickle.dumps(layout.Damage("r", "it is torn", layout.BACK)))
+  assert type(damage) is layout.Damage
+  assert str(damage) == str(layout.Damage("r", "it is torn", layout.BACK))
+
+
+def test_results_stay_open_in_another_working_folder(reference, tmp_path, monkeypatch):
+  monkeypatch.chdir(reference.parent)
+  results = vs.open_results(reference.name)
+  monkeypatch.chdir(tmp_path)
+  np.testing.assert_array_equal(results.predictions.values, vs.open_results(reference).predictions.values)
 
 
 def test_a_block_without_record_is_trained_again(tmp_path, reference, trained):

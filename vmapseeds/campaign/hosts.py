@@ -8,6 +8,7 @@ the training, and its parent says what happened and how to go on.
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -53,10 +54,11 @@ def train_as_child(argv: Sequence[str], coordinator: str) -> None:
     Failure: a signal ended the child, from JAX or from somebody else.
   """
   command = [sys.executable, "-m", "vmapseeds.cli", *argv]
-  try:
-    status = subprocess.run(command, env={**os.environ, CHILD: "1"}).returncode
-  except KeyboardInterrupt:
-    sys.exit(130)
+  child = subprocess.Popen(command, env={**os.environ, CHILD: "1"})
+  # The child ends in order: SIGTERM reaches only this process, Ctrl-C on a terminal both.
+  signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+  signal.signal(signal.SIGINT, signal.SIG_IGN)
+  status = child.wait()
   if status < 0:
     ended = f"this process ended with signal {-status}: the coordinator {coordinator} is gone, or it was killed"
     raise Failure(f"{ended}; what was written stays, and the same commands on all hosts go on")

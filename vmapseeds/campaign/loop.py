@@ -231,6 +231,7 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
             left += rows(block)[max(0, stop_of(results.record(block)) - rows(block).start) :]
           else:
             held.append(block)
+        bar.waits(not left)
         if left:
           how = train_batch(begun._replace(how=how), shared, np.array(left[:seed_batch]), claims, bar)
       if held and not left:

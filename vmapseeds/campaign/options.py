@@ -41,7 +41,8 @@ class WorkOptions:
       if isinstance(field.default, bool) and value not in (True, False):
         raise Mistake(f"{field.name} is {value!r:.100}: give True or False")
       if field.name in ("seed_batch", "lane_width", "checkpoint_every") and value is not None:
-        at_least(field.name if field.name == "checkpoint_every" else field.name.replace("_", " "), value, 1)
+        name = field.name if field.name == "checkpoint_every" else field.name.replace("_", " ")
+        object.__setattr__(self, field.name, at_least(name, value, 1))
 
   @classmethod
   def of(cls, **given: Any) -> Self:

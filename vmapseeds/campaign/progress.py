@@ -27,6 +27,7 @@ class Progress:
   def __init__(self, total: int, done: int, accuracies: Float[np.ndarray, " runs"], shown: bool):
     self.total, self.done, self.trained = total, done, 0
     self.training: str | None = None
+    self.doing = "compiling"  # while no run is in training
     self.accuracies = np.array([])
     self.begun, self.before = time.monotonic(), 0
     self.first: float | None = None
@@ -70,6 +71,11 @@ class Progress:
       self.first, self.before = time.monotonic(), self.trained
     self._print()
 
+  def waits(self, others: bool) -> None:
+    """Says whether this process only waits for others, who train what is left."""
+    self.doing = "waiting for other processes" if others else "compiling"
+    self._print()
+
   def _print(self) -> None:
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
       self.printed = time.monotonic()
@@ -93,7 +99,7 @@ class Progress:
     if speed:
       parts.append(f"{speed:.3g} runs/s")
     elif self.done < self.total and not self.training:
-      parts.append("compiling")
+      parts.append(self.doing)
     if count := len(self.accuracies):
       mean, sd = self.accuracies.mean(), self.accuracies.std(ddof=1) if count > 1 else math.nan
       parts.append(f"accuracy {_with_error(mean, sd / math.sqrt(count))}")

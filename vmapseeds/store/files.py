@@ -86,6 +86,18 @@ def reached(path: Any) -> Iterator[None]:
     raise Failure(f"{what}; what was written stays, and the same command goes on") from error
 
 
+@contextlib.contextmanager
+def reading(path: Path | UPath) -> Iterator[None]:
+  """As `reached`, and turns errors of a disk into a `Failure` too: a file that may not be read is not damaged."""
+  try:
+    with reached(path):
+      yield
+  except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    raise
+  except OSError as error:
+    raise Failure(f"{path} cannot be read ({error.strerror or error})") from error
+
+
 def said(error: BaseException, most: int = 120) -> str:
   """The first `most` characters of an error's text, in one line."""
   return " ".join(str(error).split())[:most] or type(error).__name__
@@ -103,24 +115,25 @@ def names(folder: Path | UPath) -> set[str]:
 
 
 def strays(folder: Path | UPath) -> Iterator[str]:
-  """Says what in a results folder, at any depth, is neither file nor folder: links lead elsewhere, pipes block."""
+  """Says what in a results folder, at any depth, is neither file nor folder: links lead elsewhere, pipes block.
+
+  Raises:
+    Failure: a folder in it cannot be read.
+  """
   folders = [] if is_remote(folder) else [""]  # a store has only objects
   while folders:
     inside = folders.pop()
-    try:
-      with os.scandir(str(folder / inside)) as entries:
-        for entry in entries:
-          name = f"{inside}{entry.name}"
-          if entry.is_dir(follow_symlinks=False):
-            folders.append(f"{name}/")
-          elif not entry.is_file(follow_symlinks=False):
-            yield f"{name} is {'a link' if entry.is_symlink() else 'a pipe or a device'}"
-          elif name == "blocks":
-            yield f"{name} is a file"
-    except FileNotFoundError:
-      pass  # another process has removed it
-    except OSError as error:
-      yield f"{inside or folder} cannot be read ({error.strerror})"
+    entries: list[os.DirEntry[str]] = []
+    with contextlib.suppress(FileNotFoundError), reading(folder / inside):  # another process may have removed it
+      entries = [*os.scandir(str(folder / inside))]
+    for entry in entries:
+      name = f"{inside}{entry.name}"
+      if entry.is_dir(follow_symlinks=False):
+        folders.append(f"{name}/")
+      elif not entry.is_file(follow_symlinks=False):
+        yield f"{name} is {'a link' if entry.is_symlink() else 'a pipe or a device'}"
+      elif name == "blocks":
+        yield f"{name} is a file"
 
 
 def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:

@@ -48,7 +48,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS
-from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reached, read, replace, said, strays
+from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reached, read, reading, replace, said, strays
 
 FORMAT = "vmapseeds results 2"
 ROOT = "zarr.json"
@@ -65,7 +65,10 @@ class Damage(Mistake):
 
   def __init__(self, path: Folder, fault: str, remedy: str = VERIFY):
     super().__init__(f"{path} is damaged: {fault}; {remedy.format(path)}")
-    self.fault = fault
+    self.path, self.fault, self.remedy = path, fault, remedy
+
+  def __reduce__(self):  # otherwise it would not come back from another process
+    return Damage, (self.path, self.fault, self.remedy)
 
 
 def array(dtype: Any, dimensions: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
@@ -117,26 +120,26 @@ def checked(path: Folder) -> dict[str, Any] | None:
       raise Damage(path, f"{ROOT} cannot be read", BACK)
     return None
   for stray in strays(path):
-    raise Damage(path, stray, "a results folder has files and folders alone: remove it")
+    raise Damage(path, stray, "a results folder has files and folders alone: put them there, or move it elsewhere")
   try:
-    check_memory(unsigned(root))
-  except Mistake as mistake:
-    raise Damage(path, f"{ROOT} {mistake}", BACK) from None
+    check_memory(path, unsigned(root))
+  except Mistake:
+    raise
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
     raise Damage(path, f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})", BACK) from None
   return root
 
 
-def check_memory(root: dict[str, Any]) -> None:
+def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
   """`Mistake` if a block or the runs table of a described folder is larger than free memory."""
   arrays, memory = root["arrays"], free_host_memory()
   bytes_of = {name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize for name, a in arrays.items()}
   for name, about in arrays.items():
     if bytes_of[name] * (root["block_runs"] if about["dimensions"][:1] == ["run"] else 1) > memory:
-      given = f"has {name} of {about['shape']} in blocks of {root['block_runs']} runs"
-      raise Mistake(f"{given}: larger than free memory")
+      given = f"{path} has {name} of {about['shape']} in blocks of {root['block_runs']} runs"
+      raise Mistake(f"{given}, which free memory does not hold: free some, or open it on a larger machine")
   if root["runs"] * sum(bytes_of[name] for name in root["columns"]) > memory:
-    raise Mistake("has a runs table that is larger than free memory")
+    raise Mistake(f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine")
 
 
 def ours(path: Folder) -> dict[str, Any]:
@@ -168,7 +171,7 @@ class Described(WrapperStore):
   async def get(self, key, prototype, byte_range=None):
     if key == ROOT:
       return prototype.buffer.from_bytes(self._metadata)
-    with reached(self.path / key):
+    with reading(self.path / key):
       found = await super().get(key, prototype, byte_range)
     if found is None and "/c/" in key:
       raise Damage(self.path, f"{key} is missing")
@@ -188,7 +191,7 @@ def described(path: Path | UPath, root: dict[str, Any]) -> Described:
   if is_remote(path):
     store: Store = FsspecStore(AsyncFileSystemWrapper(path.fs, asynchronous=True), path=path.path)
   else:
-    store = LocalStore(path)
+    store = LocalStore(path.absolute())  # still found where a program changes its working folder
   return Described(store, path, zarr_json(root).encode())
 
 

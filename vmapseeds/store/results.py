@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int, Shaped
 from vmapseeds.mistakes import Failure
 from vmapseeds.store import layout
 from vmapseeds.store.claims import BLOCKS, Claims
-from vmapseeds.store.files import Folder, flush, names, place, read, replace, said
+from vmapseeds.store.files import Folder, flush, names, place, read, reading, replace, said
 
 OTHERS = "holds other values than were written"
 READERS = 32  # records that are read at once; behind a URL each is a request
@@ -95,7 +95,8 @@ class Results:
     """The writes in a block's record, empty without a record. `Damage` if the record cannot be understood."""
     first = block * self.block_runs
     try:
-      text = read(self.path / BLOCKS / f"{block}.json")
+      with reading(file := self.path / BLOCKS / f"{block}.json"):
+        text = read(file)
       return [] if text is None else layout.record(text, block, range(first, first + self.block_runs))
     except (ValueError, LookupError, TypeError, IsADirectoryError) as error:
       raise layout.Damage(self.path, f"{BLOCKS}/{block}.json cannot be read ({said(error)})") from error

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from upath import UPath
 
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
-from vmapseeds.store.files import Folder, names, place, read, remove, replace, strays
+from vmapseeds.store.files import Folder, names, parse, place, read, remove, replace, strays
 from vmapseeds.store.layout import ROOT, Damage, object_path, ours, zarr_json
 from vmapseeds.store.results import Results, stop_of
 
@@ -70,7 +70,7 @@ class _Look:
     except Damage as damage:
       self.problems = self.problems or [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
       return
-    if read(path / ROOT) != zarr_json(root).encode():
+    if parse(read(path / ROOT)) != parse(zarr_json(root).encode()):
       self.problems.append(_Problem(ROOT, "has metadata that differ from its own description", "root"))
     self.results = Results(path, root)
     self.runs = len(self.results)
