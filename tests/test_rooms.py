@@ -3,6 +3,7 @@
 import ast
 import importlib
 import pkgutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,11 @@ def test_no_function_is_hidden_by_a_module():
   assert {*vs.__all__} <= {*dir(vs)}
   with pytest.raises(AttributeError, match="attribute trian"):
     vs.trian  # noqa: B018
+
+
+def test_templates_and_types_are_installed_too():
+  above = Path(vs.__file__).parents[1]
+  data = tomllib.loads((above / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+  for package in ("vmapseeds", "experiments"):
+    needed = {file for kind in ("*.j2", "*.pyi", "py.typed") for file in (above / package).rglob(kind)}
+    assert needed == {file for pattern in data[package] for file in (above / package).glob(pattern)}

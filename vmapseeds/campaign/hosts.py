@@ -83,6 +83,8 @@ def join(host: Host) -> None:
   except (RuntimeError, ValueError) as error:
     who = f"process {host.process} cannot join {host.processes} processes at {host.coordinator}"
     raise Failure(f"{who} ({said(error)})") from None
+  # JAX catches SIGTERM, to tell programs that ask for it. It shall end this one.
+  signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def leave(host: Host) -> None:
