@@ -80,6 +80,17 @@ def test_blocks_of_images_equal_one_block(monkeypatch):
       check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
 
 
+def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch):
+  """52 images are 13 fours: without a divisor for the usual 32 images, they are one block."""
+  monkeypatch.setattr(forward, "GRADIENT_BYTES", 0)
+  taken, blocks = [], im2col.blocks
+  monkeypatch.setattr(im2col, "blocks", lambda *given: taken.append(blocks(*given)) or taken[-1])
+  for images, expected in ((50, 1), (52, 1), (64, 2), (93, 3), (100, 5), (124, 31)):
+    x, w = random(0, 1, images, 6, 5, 3), random(1, 1, 3, 3, 3, 2)
+    check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
+    assert taken[-1] == expected
+
+
 @pytest.mark.parametrize("lanes", [None, 1])
 @pytest.mark.parametrize("channels", [1, 3, 8])
 @pytest.mark.parametrize(

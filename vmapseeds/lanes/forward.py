@@ -177,6 +177,10 @@ def kernel_gradient(window, x, w, dy):
   most = max(least, GRADIENT_BYTES * len(dy) // max(1, dy.size * dy.dtype.itemsize))
   # A number of images that is no multiple of four may take three times as long.
   together = math.gcd(len(x), 4)
-  dw = im2col.sum_over(im2col.blocks(len(x) // together, most // together), block, x, dy)
+  whole, most = len(x) // together, most // together
+  blocks = im2col.blocks(whole, most)
+  if 2 * (whole // blocks) < most:
+    blocks = im2col.blocks(whole, 2 * most)  # a few images in a block cost more than a block too large
+  dw = im2col.sum_over(blocks, block, x, dy)
   dw = dw.reshape(*w.shape[: w.ndim - 3], reach[-1], channels, features)
   return dw[..., :: window.dilation[-1], :, :].astype(w.dtype)
