@@ -187,6 +187,13 @@ def test_no_device_takes_more_runs_than_it_has_places_for():
     tallies.update(tallies.zeros(labels, CLASSES, capacity=4), np.repeat(predictions, 5, 0)[:10])
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(5, None), (4, 1)])
+def test_an_update_is_of_the_same_examples_and_as_many_runs_on_each_device(rows, columns):
+  predictions, labels = some_predictions(6)
+  with pytest.raises(Mistake, match=rf"predictions has shape \({rows}, .*\): give \(runs, {len(labels)}\), as many runs on"):
+    tallies.update(tallies.zeros(labels, CLASSES, capacity=4), predictions[:rows, :columns])
+
+
 def test_joint_errors_of_many_runs_are_counted_a_few_passes_at_a_time(monkeypatch):
   """Two shares of three fit into seven places. Waiting runs are counted before the next share, and at the end."""
   monkeypatch.setattr(tallies, "_RUNS", 7)

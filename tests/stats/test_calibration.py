@@ -89,14 +89,15 @@ def test_ranges_are_reached():
   assert stats.ece(wrong, y, 3) == 1
 
 
-@pytest.mark.parametrize("runs", [2, 3, 5])
-@pytest.mark.parametrize("seed", range(5))
-def test_theorem_4_2_holds_with_a_bin_for_each_number_of_votes(runs, seed):
-  P, y = some_votes(runs, 12, seed=seed)
-  gap = stats.gde_gap(P, y, 3, self_pairs=True)
-  exact = stats.cace(P, y, 3, bins=runs + 1)
-  assert gap <= exact + 1e-12
-  assert stats.cace(P, y, 3, bins=2) <= exact + 1e-12
+@pytest.mark.parametrize("bins", [46_401, 46_399, 100_000])
+def test_bins_of_very_many_runs_under_jit(bins):
+  """Each number of votes has a bin of its own, and bins times votes is more than an int32 holds."""
+  votes, y = np.array([46_399, 30_000, 46_300]), np.array([1, 0, 1])
+  P = (np.arange(46_400)[:, None] < votes).astype(np.int8)
+  expected = 2 * abs(y - votes / 46_400).sum() / 3
+  assert jax.jit(lambda P: stats.cace(P, y, 2, bins))(P) == pytest.approx(expected, rel=1e-5)
+  curve = jax.jit(lambda P: stats.calibration_curve(P, y, 2, bins))(P)
+  assert np.flatnonzero(curve.items).tolist() == sorted(int(v) * bins // 46_400 for v in [*votes, *(46_400 - votes)])
 
 
 @pytest.mark.parametrize("self_pairs", [False, True])
@@ -222,6 +223,7 @@ def test_theorem_4_2_and_its_refinement(runs, seed, least):
   assert gap <= refined + 1e-12
   assert refined <= exact + 1e-12
   np.testing.assert_allclose(stats.cace_exact_levels(P, y, 3), stats.cace(P, y, 3, bins=runs + 1), rtol=1e-12)
+  assert stats.cace(P, y, 3, bins=2) <= stats.cace_exact_levels(P, y, 3) + 1e-12
 
 
 def test_refined_exact_levels_equal_a_loop():
@@ -367,6 +369,10 @@ def test_curves_of_no_runs_and_no_examples():
       "fractions is 2: give a number of at least 0",
     ),
     (lambda: stats.finite_ensemble_calibration([[np.nan]], 2, key=jax.random.key(0)), "fractions is nan at example 0"),
+    (
+      lambda: stats.finite_ensemble_calibration([[0.5, 0.5], [0.9, 0.2]], 2, key=jax.random.key(0)),
+      "fractions of example 1 sum to 1.1: give fractions that sum to at most 1",
+    ),
     (lambda: stats.finite_ensemble_calibration([[1.0]], 0, key=jax.random.key(0)), "runs is 0: give a whole number"),
     (lambda: stats.scatter_agreement([0.1, 0.2], [0.1]), r"error of shape \(2,\) and disagreement of shape \(1,\)"),
     (lambda: stats.scatter_agreement([0.1, 2], [0.1, 1]), "error is 2: give a number of at least 0 and at most 1"),

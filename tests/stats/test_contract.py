@@ -4,6 +4,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 from functools import partial
 from typing import NamedTuple
 
@@ -347,6 +348,17 @@ def test_options_stand_behind_the_data_and_agree(name):
     name == "from_replicates"  # the replicates are its data
   )
   assert "level" not in named or named["level"].default == 0.95
+
+
+@every
+def test_key_and_level_are_checked(name):
+  function, case = getattr(stats, name), CASES[name]
+  parameters = inspect.signature(function).parameters
+  for option, given in (("key", 0), ("level", "95%"), ("level", [0.9, 0.95]), ("level", 1)):
+    # A key that may be left out is not always read.
+    if option in parameters and parameters[option].default is not None:
+      with pytest.raises(Mistake, match=rf"{option} is {re.escape(repr(given))}: give (a number|one JAX random key)"):
+        function(*case.args, **case.options | {option: given})
 
 
 @every

@@ -82,12 +82,6 @@ def test_votes_and_plurality_equal_loops(array, dtype):
   assert stats.ensemble_accuracy(P, jnp.asarray(labels), 4) == accuracy
 
 
-def test_wrong_votes_are_the_example_error_rates():
-  P, labels = some_predictions(least=-1), np.arange(13) % 4
-  right = stats.vote_fractions(P, 4)[np.arange(13), labels]
-  np.testing.assert_allclose(1 - right, stats.example_error_rates(labels != P), rtol=1e-14)
-
-
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 @pytest.mark.parametrize(("dtype", "classes"), [(np.uint8, 256), (np.int8, 300), (np.int16, 300)])
 def test_narrow_predictions_are_not_mixed_up(array, dtype, classes):

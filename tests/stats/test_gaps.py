@@ -323,7 +323,9 @@ def test_nothing_to_compare_is_nan():
     (lambda: stats.ks_test([np.inf], [1.0]), "sample is inf at point 0"),
     (lambda: stats.ks_threshold(0), "n is 0: give a number above 0"),
     (lambda: stats.ks_threshold(10, 0), "epsilon is 0"),
-    (lambda: stats.dkw_threshold(10, 0), "models is 0"),
+    (lambda: stats.ks_threshold(100, 3), "epsilon is 3: give a number above 0 and at most 1"),
+    (lambda: stats.dkw_threshold(10, 0), "models is 0: give a number of at least 1"),
+    (lambda: stats.dkw_threshold(100, 1, 5), "epsilon is 5"),
     (lambda: stats.ks_distance([1.0], [1.0]), r"reference_gaps has shape \(1,\): give \(models, examples\)"),
     (lambda: stats.ks_distance([[1.0]], [np.nan]), "candidate_gaps is nan at example 0"),
     (
@@ -333,7 +335,7 @@ def test_nothing_to_compare_is_nan():
     (lambda: stats.trimmed_ks_distance([[1.0]], [1.0], -0.1), "alpha is -0.1"),
     (
       lambda: stats.trimmed_ks_distance([[1.0]], [1.0], [0.1]),
-      r"alpha has shape \(1,\): give a single number",
+      r"alpha is \[0.1\]: give a number",
     ),
     (
       lambda: stats.trimming_level([[1.0, 2.0]], [1.0], key=KEY),

@@ -98,7 +98,7 @@ def test_ends_of_the_domains():
   assert np.isnan(stats.proportion_interval(0.5, 0)).all()
   assert np.isnan(stats.distribution_variance_interval(ERRORS[:1])).all()
   assert np.isnan(stats.distribution_variance_interval(ERRORS[:, :1])).all()
-  assert stats.distribution_variance_interval(np.eye(5, dtype=bool)[[0, 0, 0, 0, 0]])[0] != 0
+  assert np.isnan(stats.distribution_variance_interval(np.eye(5, dtype=bool)[[0, 0, 0, 0, 0]])).all()
   for call, x in (
     (stats.mean_interval, ERRORS[0]),
     (stats.variance_interval, ERRORS[0]),
@@ -107,6 +107,8 @@ def test_ends_of_the_domains():
   ):
     with pytest.raises(Mistake, match="level is 1"):
       call(x, level=1)
+  with pytest.raises(Mistake, match="examples is -2: give a whole number of at least 0"):
+    stats.proportion_interval(0.5, -2)
   with pytest.raises(Mistake, match=r"x of shape \(3,\) and y of shape \(2,\): give series"):
     stats.correlation_interval([1, 2, 3], [1, 2])
 
@@ -123,6 +125,8 @@ def test_runs_for_precision_is_where_the_standard_error_is_small_enough():
   assert np.isnan(stats.runs_for_precision(ERRORS[:2], 0.1, "test_set_variance"))
   with pytest.raises(Mistake, match="relative is 0"):
     stats.runs_for_precision(ERRORS, 0.0)
+  with pytest.raises(Mistake, match="relative is '10%': give numbers"):
+    stats.runs_for_precision(ERRORS, "10%")
   with pytest.raises(Mistake, match="statistic"):
     stats.runs_for_precision(ERRORS, 0.1, "variance")
 

@@ -1,5 +1,6 @@
 import itertools
 import math
+import tracemalloc
 
 import jax.numpy as jnp
 import numpy as np
@@ -38,6 +39,16 @@ def test_loss_variance_equals_the_covariance_matrix(shape, at_once, monkeypatch)
   assert v.distribution_se == pytest.approx(jackknife, rel=1e-9, nan_ok=True)
   expected = np.corrcoef(x[:, 0::2].mean(1), x[:, 1::2].mean(1))[0, 1]
   assert v.split_correlation == pytest.approx(expected, rel=1e-12)
+
+
+def test_losses_become_float64_a_block_at_a_time(monkeypatch):
+  monkeypatch.setattr(losses, "_AT_ONCE", 10_000)
+  x = RNG.uniform(size=(100, 5000)).astype(np.float32)
+  tracemalloc.start()
+  stats.loss_variance(x)
+  most = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert most < x.nbytes
 
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.float16, np.float64])
@@ -127,6 +138,13 @@ def test_relabelling_classes_changes_no_loss():
     np.testing.assert_allclose(moved, f(LOGITS, LABELS), rtol=1e-12)
 
 
+class Unread:
+  """Like a torch tensor with a gradient."""
+
+  def __array__(self, dtype=None, copy=None):
+    raise RuntimeError("use detach()")
+
+
 def with_one(value):
   logits = LOGITS.astype(np.float16)
   logits[3, 5, 1] = value
@@ -142,6 +160,8 @@ def with_one(value):
     (lambda: stats.brier_score(with_one(-np.inf), LABELS), "logits is -inf at run 3, example 5, class 1"),
     (lambda: stats.cross_entropy(LOGITS, LABELS + 1), "labels is 4 at example ..?: give class indices, 0 to 3"),
     (lambda: stats.cross_entropy(LOGITS, LABELS[:5]), r"labels has shape \(5,\) beside logits of shape \(5, 7, 4\)"),
+    (lambda: stats.cross_entropy(np.zeros((2, 3, 0)), [0, 0, 0]), "classes in logits is 0: give a whole number of at le"),
+    (lambda: stats.cross_entropy(Unread(), [0]), r"logits is a Unread: give one array, .* \(use detach\(\)\)"),
     (lambda: stats.brier_score(LOGITS[0], LABELS), r"logits has shape \(7, 4\): give \(runs, examples, classes\)"),
   ],
 )

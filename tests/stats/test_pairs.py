@@ -51,6 +51,10 @@ def test_dependent_pairs_leave_out_the_threshold_itself():
   errors = np.array([[0] * 5 + [1] * 5, [0] * 3 + [1] * 5 + [0] * 2]).T
   assert len(stats.dependent_pairs(errors, 0.05).i) == 0
   assert len(stats.dependent_pairs(errors, 0.0499).i) == 1
+  # 20 runs, right 6 and 7 times and together 5 times: 0.145, and 0.145 * 20**2 is less than 58 in floating point.
+  errors = np.array([[0] * 6 + [1] * 14, [1] + [0] * 7 + [1] * 12]).T
+  assert len(stats.dependent_pairs(errors, 0.145).i) == 0
+  assert len(stats.dependent_pairs(errors, 0.1449).i) == 1
 
 
 @pytest.mark.parametrize("k", [1, 7, 20, 55, 60])
@@ -118,6 +122,7 @@ def test_expected_false_pairs_at_the_ends():
 @pytest.mark.parametrize(
   ("call", "text"),
   [
+    (lambda: stats.dependent_pairs([[0, 1]], [0.01, 0.02]), r"threshold is \[0.01, 0.02\]: give a number"),
     (lambda: stats.dependent_pairs([[0, 1]], -1), "threshold is -1: give a number of at least 0"),
     (lambda: stats.dependent_pairs(np.zeros((2**24, 1), bool)), "errors has 16777216 runs"),
     (lambda: stats.most_dependent_pairs([[0, 1]], 0), "k is 0: give a whole number of at least 1"),

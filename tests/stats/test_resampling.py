@@ -80,6 +80,46 @@ def test_every_statistic_of_every_resample(over, monkeypatch):
   assert ("top_fraction_gain" in found) == (over == "runs")
 
 
+def test_products_are_not_rounded_on_any_device():
+  predictions, labels = campaign()
+  one = np.ones((1, len(labels)))
+  program = jax.make_jaxpr(lambda w: resampling._of_resampled_votes(predictions, labels, one, w, K, 10))(np.ones((5, 7)))
+  products = str(program).count("dot_general[")
+  assert str(program).count("(Precision.HIGHEST, Precision.HIGHEST)") == products > 1
+
+
+def test_blocks_of_resamples(monkeypatch):
+  monkeypatch.setattr(resampling, "_AT_ONCE", 24)
+  keys = jax.random.split(KEY)
+  blocks = list(resampling.blocks((3, keys[0]), (6, keys[1]), replicates=10))
+  assert [(a.shape, b.shape) for a, b in blocks] == [((4, 3), (4, 6)), ((4, 3), (4, 6)), ((2, 3), (2, 6))]
+  for a, b in blocks:
+    assert (a.sum(1) == 3).all()
+    assert (b.sum(1) == 6).all()
+  assert (blocks[0][1] != blocks[1][1]).any()
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_resamples_of_few(size, monkeypatch):
+  monkeypatch.setattr(resampling, "_AT_ONCE", 4)
+  drawn = np.concatenate([block for (block,) in resampling.blocks((size, KEY), replicates=20)])
+  assert drawn.shape == (20, size)
+  assert (drawn.sum(1) == size).all()
+  assert len(np.unique(drawn, axis=0)) == [1, 1, 3][size]
+
+
+def test_the_level_is_checked_before_anything_is_drawn(monkeypatch):
+  monkeypatch.setattr(resampling, "_draws", None)
+  predictions, labels = campaign()
+  for call in (
+    lambda: stats.bootstrap(predictions, labels, K, key=KEY, level=95),
+    lambda: stats.top_fraction_gain_bootstrap(predictions != labels, key=KEY, level=95),
+    lambda: stats.calibration_band(predictions, labels, K, key=KEY, level=95),
+  ):
+    with pytest.raises(Mistake, match="level is 95: give a number above 0 and below 1"):
+      call()
+
+
 def test_gain_of_resamples():
   predictions, labels = campaign(runs=9, n=24)
   errors = predictions != labels
@@ -89,18 +129,6 @@ def test_gain_of_resamples():
   found = stats.top_fraction_gain_bootstrap(errors[::-1], key=KEY, replicates=5)
   assert found.se == pytest.approx(np.std(expected, ddof=1), rel=1e-5)
   assert found.low == pytest.approx(np.percentile(expected, 2.5), rel=1e-5)
-
-
-def test_estimates_are_unbiased_in_resamples():
-  """With pairs of copies left in, resamples would have 11/12 of the variance and of the disagreement."""
-  predictions, labels = campaign(runs=12, n=40, seed=2)
-  w = resampling.resamples(12, key=KEY, replicates=4000)
-  counts = 12**2 - (w**2).sum(1)
-  rates = (predictions != labels).mean(1)
-  replicates = (12 * (w * rates**2).sum(1) - (w * rates).sum(1) ** 2) / counts
-  assert abs(replicates.mean() - rates.var(ddof=1)) < 4 * replicates.std() / np.sqrt(4000)
-  found = stats.bootstrap(predictions, labels, K, key=KEY, replicates=400)["test_set_variance"]
-  assert found.low < rates.var(ddof=1) < found.high
 
 
 def test_order_does_not_matter_beyond_the_draw():
@@ -139,6 +167,25 @@ def test_from_replicates_leaves_out_nan():
   assert found.se[0] == pytest.approx(np.std([1, 2, 4], ddof=1))
   assert found.low[0] == pytest.approx(np.percentile([1, 2, 4], 2.5))
   assert np.isnan([found.se[1], found.low[1], found.high[1]]).all()
+  with pytest.raises(Mistake, match="replicates is inf: give a number that is finite"):
+    stats.from_replicates([1, np.inf, 2])
+  with pytest.raises(Mistake, match=r"replicates is .*: give numbers"):
+    stats.from_replicates([[1], [1, 2]])
+
+
+@pytest.mark.parametrize("size", [-1, 2.5])
+def test_resamples_of_no_number_of_things(size):
+  with pytest.raises(Mistake, match=f"size is {size}: give a whole number of at least 0"):
+    resampling.resamples(size, key=KEY, replicates=2)
+
+
+@pytest.mark.parametrize("key", [0, None, jax.random.split(KEY)])
+def test_a_key_is_one_jax_random_key(key):
+  for call in (lambda: stats.resamples(3, key=key, replicates=2), lambda: stats.bootstrap(*campaign(), K, key=key)):
+    with pytest.raises(Mistake, match=r"key is .*: give one JAX random key, such as jax.random.key"):
+      call()
+  old = stats.resamples(3, key=jax.random.PRNGKey(3), replicates=2)
+  np.testing.assert_array_equal(old, stats.resamples(3, key=KEY, replicates=2))
 
 
 @pytest.mark.parametrize(

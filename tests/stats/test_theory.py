@@ -100,6 +100,7 @@ def test_variance_fit_at_the_ends():
   [
     (lambda: stats.binomial_variance(1.5, 10), "error is 1.5: give a number of at least 0 and at most 1"),
     (lambda: stats.binomial_variance([0.5, -0.25], 10), "error is -0.25"),
+    (lambda: stats.binomial_variance([[0.5], [0.5, 0.1]], 10), r"error is \[\[0.5\], \[0.5, 0.1\]\]: give numbers"),
     (lambda: stats.calibration_variance(0.5, 0), "n is 0: give a number above 0"),
     (lambda: stats.calibration_variance_bound(0.5, 9, -2), "num_classes is -2: give a number above 0"),
     (lambda: stats.poisson_binomial_pmf([0.5, np.nan]), "rates is nan at example 1"),

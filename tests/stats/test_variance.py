@@ -1,5 +1,6 @@
 import itertools
 import math
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -229,7 +230,7 @@ def test_one_run_or_one_example():
   assert np.isnan(stats.distribution_variance(one_example))
   assert stats.test_set_variance(one_example) == pytest.approx(1 / 3)
   gain = stats.top_fraction_gain(one_example)
-  assert np.isnan(gain.even_to_odd)
+  assert np.isnan(gain).all()
 
 
 def test_a_constant_half_has_no_correlation():
@@ -255,6 +256,16 @@ def test_large_example_counts_are_exact():
   assert stats.error_rates(jnp.asarray(errors))[0] == (2**24 + 2) / (2**24 + 3)
 
 
+def test_the_first_of_many_wrong_entries_is_found_in_little_memory():
+  errors = np.full((1000, 1000), 2, np.int8)
+  tracemalloc.start()
+  with pytest.raises(Mistake, match="errors is 2 at run 0, example 0"):
+    stats.error_rates(errors)
+  most = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert most < 5 * errors.nbytes
+
+
 @pytest.mark.parametrize(
   ("call", "text"),
   [
@@ -268,6 +279,9 @@ def test_large_example_counts_are_exact():
     (lambda: stats.test_set_variance(jnp.array([[0, -1]])), "errors is -1 at run 0, example 1"),
     (lambda: stats.test_set_variance([[0.0, 1.0]]), "errors has dtype float64: give predictions != labels"),
     (lambda: stats.top_fraction_gain([[0, 1]], 0), "fraction is 0: give a number above 0"),
+    (lambda: stats.top_fraction_gain([[0, 1]], [0.25, 0.5]), r"fraction is \[0.25, 0.5\]: give a number"),
+    (lambda: stats.test_set_correlations({}), "errors of no test set: give the same runs on every test set"),
+    (lambda: stats.test_set_correlations({"a": [[0, 1]], "b": [[0, 2]]}), r"errors\['b'\] is 2 at run 0, example 1"),
     (lambda: stats.test_set_correlations({"a": [[0, 1]], "b": [[1], [0]]}), "errors of 1 on a, 2 on b: give the same runs"),
     (lambda: stats.correlation_p_value(1.2, 5), "r is 1.2: give a number of at least -1 and at most 1"),
   ],

@@ -13,10 +13,10 @@ These rules hold for all of them and are not repeated:
 - Random functions take a `key`, those that resample also `replicates`, and intervals the `level` that they cover.
   These parameters, and those after them, are keyword-only.
 - Functions of errors and predictions with results of a fixed shape run under `jit` and `vmap`: in `variance` the error
-  rates, the variances and the split-half statistics; `churn`, `disagreement_matrix`, `expected_disagreement`,
-  `vote_fractions`, `plurality`, `ensemble_accuracy`; and in `calibration` those that count votes: `cace`, `ece`,
-  `cace_exact_levels`, `calibration_curve`, `confidence_histogram`, `gde_gap`. What is traced stays in JAX, at its
-  precision. The other functions refuse traced input.
+  rates, the variances, `split_correlation` and `split_covariance`; `churn`, `disagreement_matrix`,
+  `expected_disagreement`, `vote_fractions`, `plurality`, `ensemble_accuracy`; and in `calibration` those that count
+  votes: `cace`, `ece`, `cace_exact_levels`, `calibration_curve`, `confidence_histogram`, `gde_gap`. What is traced
+  stays in JAX, at its precision. The other functions refuse traced input.
 
 Each statistic has two layers: a kernel that works on counts, and a function that checks its input and counts it. Runs
 that do not fit into memory are tallied by `tally` and `tally_blocks`, or on devices by `tallies.update`, for the same

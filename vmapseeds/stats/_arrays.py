@@ -116,6 +116,13 @@ def bincount(places: Array, weights: Array | None, size: int) -> Array:
   return np.bincount(places, weights, minlength=size)
 
 
+def bins_of(votes: Array, runs: int, bins: int) -> Array:
+  """The bin of each confidence votes/runs among so many of equal width; the last one is closed."""
+  # A table, because bins * votes can be too large for traced votes, which are int32.
+  table = np.minimum(bins * np.arange(runs + 1) // max(runs, 1), bins - 1)
+  return namespace(votes).asarray(table, np.int32)[votes]
+
+
 def times_drawn(drawn: Array, size: int) -> np.ndarray:
   """How often each of `size` things was drawn, a row for each row of draws."""
   width: type[np.signedinteger] = np.int32 if len(drawn) * size < 2**31 else np.int64

@@ -10,10 +10,21 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, bincount, correlation, namespace, ratio, real, settled, votes_of
+from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  bincount,
+  bins_of,
+  correlation,
+  namespace,
+  ratio,
+  real,
+  settled,
+  votes_of,
+)
 from vmapseeds.stats.disagreement import disagreement_of_votes, top_class
-from vmapseeds.stats.reading import counted, read_predictions, read_reals, read_series, untraced, within
+from vmapseeds.stats.reading import counted, ends, read_key, read_predictions, read_reals, read_series, within
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 from vmapseeds.stats.theory import identity_r_squared
 
@@ -156,9 +167,8 @@ def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
 def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
   """Sum of the weights, or for None number, of each curve's items in each bin: (curves, bins). Votes: (curves, ...)."""
   curves, bins = len(votes), at_least("bins", bins, 1)
-  xp = namespace(votes)
-  bin_of = xp.minimum(bins * votes // max(runs, 1), bins - 1)
-  places = (bin_of + bins * xp.arange(curves)[:, None, None]).reshape(-1)
+  first = bins * namespace(votes).arange(curves)[:, None, None]
+  places = (bins_of(votes, runs, bins) + first).reshape(-1)
   weights = None if weights is None else real(weights).reshape(-1)
   # Without runs there are no votes, and nothing is in a bin.
   return bincount(places, weights, curves * bins).reshape(curves, bins) * int(runs > 0)
@@ -200,6 +210,7 @@ def band_of_votes(
   votes: np.ndarray, labels: np.ndarray, runs: int, bins: int, of: str, *, key: jax.Array, level: float, replicates: int
 ) -> Bootstrap:
   """`calibration_band` from the votes (examples, classes)."""
+  ends(level)
   drawn = real(resamples(len(votes), key=key, replicates=replicates))
 
   def accuracy(votes: np.ndarray, hits: np.ndarray) -> np.ndarray:
@@ -318,9 +329,13 @@ def finite_ensemble_calibration(
   fractions = within("fractions", read_reals("fractions", fractions, "examples classes"), "[0, 1]")
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
-  rng = np.random.default_rng(np.asarray(jax.random.key_data(untraced("key", key))))
+  rng = np.random.default_rng(np.asarray(jax.random.key_data(read_key(key))))
+  total = fractions.sum(1)
+  if (total > 1 + 1e-4).any():  # fractions in float32 sum to 1 only so far
+    i = total.argmax()
+    raise Mistake(f"fractions of example {i} sum to {total[i]:.6g}: give fractions that sum to at most 1")
   # What a row lacks to sum to 1 is an extra class: labels that nobody votes for, and runs that do not vote.
-  law = np.append(fractions, np.maximum(1 - fractions.sum(1, keepdims=True), 0), axis=1)
+  law = np.append(fractions, np.maximum(1 - total[:, None], 0), axis=1)
   law /= law.sum(1, keepdims=True)
   simulated = np.empty((replicates, 2))
   for both in simulated:

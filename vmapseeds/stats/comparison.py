@@ -19,7 +19,7 @@ from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, ratio, real
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
-from vmapseeds.stats.reading import ends, positive, read, read_reals, untraced, within
+from vmapseeds.stats.reading import ends, one_within, positive, read_key, read_reals, within
 
 # Section 4.2: the average published improvement, in standard deviations of a run, from the paper's regression.
 _PUBLISHED = 1.9952
@@ -192,8 +192,8 @@ def decide(
 
 
 def _check_rule(gamma: float, alpha: float) -> None:
-  within("gamma", gamma, "(0.5, 1]")
-  within("alpha", alpha, "(0, 1)")
+  one_within("gamma", gamma, "(0.5, 1]")
+  one_within("alpha", alpha, "(0, 1)")
 
 
 def _exact_interval(won: Array, tied: Array, decided: Array, alpha: float) -> tuple[Array, Array]:
@@ -212,9 +212,8 @@ def _resampled_interval(
   a: Array, b: Array, ties: str, alpha: float, key: jax.Array | None, replicates: int
 ) -> tuple[Array, Array]:
   """Quantiles of U/(n m) over resamples of A's runs and of B's."""
-  if key is None:
-    raise Mistake("paired=False needs a key for its bootstrap: give key=jax.random.key(0), for example")
-  blocks = resampling.blocks(*zip((len(a), len(b)), jax.random.split(key), strict=True), replicates=replicates)
+  keys = jax.random.split(read_key(key))
+  blocks = resampling.blocks(*zip((len(a), len(b)), keys, strict=True), replicates=replicates)
   counted = [np.stack(_of_resamples(a, b, ties, *times)) for times in blocks]
   won, tied, decided = np.concatenate(counted, axis=1)
   means = ratio(2 * won + tied, 2 * decided)
@@ -304,9 +303,9 @@ def paired_power(
   array([0.834, 0.965])
   """
   _check_rule(gamma, alpha)
-  pairs = np.asarray(untraced("pairs", pairs))
-  if pairs.dtype.kind not in "iu" or (pairs < 1).any():
-    raise Mistake(f"pairs is {pairs}: give whole numbers of at least 1")
+  given = within("pairs", pairs, "[1, inf)")
+  if not ((pairs := given.astype(int)) == given).all():
+    raise Mistake(f"pairs is {given}: give whole numbers of at least 1")
   fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(pairs)
   return real(scipy.stats.binom.sf(fewest - 1, pairs, within("probability", probability, "[0, 1]", nan=True)))
 
@@ -484,7 +483,7 @@ def single_point_comparison(
   >>> print(single_point_comparison(0.95, 0.92, sigma=0.01))
   True
   """
-  a, b = real(untraced("a", a)), real(untraced("b", b))
+  a, b = within("a", a, "(-inf, inf)"), within("b", b, "(-inf, inf)")
   return np.asarray(a - b > threshold * positive("sigma", sigma))
 
 
@@ -520,7 +519,7 @@ def average_comparison(
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   of_a, of_b = sample_variance(a), sample_variance(b)
   sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
-  least = -ndtri(within("alpha", alpha, "(0, 1)")) * np.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
+  least = -ndtri(one_within("alpha", alpha, "(0, 1)")) * np.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
   delta = threshold * sigma
   return AverageComparison(*map(np.asarray, (difference, delta, difference > delta, least, difference > least)))
 
@@ -560,26 +559,26 @@ def detection_rates(
   """
   difference, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
   replicates = at_least("replicates", replicates, 1)
-  counts = _detections(untraced("key", key), difference.ravel(), rho, threshold, fewest, pairs, replicates)
-  rates = ratio(np.asarray(counts), replicates)
+  counts = _detections(read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates)
+  rates = np.where(np.isnan(difference.ravel()), np.nan, ratio(np.asarray(counts), replicates))
   both = np.concatenate([rates, np.sqrt(rates * (1 - rates) / replicates)])
   return DetectionRates(*both.reshape(6, *difference.shape))
 
 
 def _setting(
   probability: object, correlation: object, pairs: object, gamma: float, alpha: float
-) -> tuple[np.ndarray, np.ndarray, int]:
+) -> tuple[np.ndarray, float, int]:
   """The difference of the means in standard deviations of a run, ρ, and the fewest wins that are enough."""
   _check_rule(gamma, alpha)
   pairs = at_least("pairs", pairs, 1)
-  rho = within("correlation", read("correlation", correlation, ""), "[0, 1)")
+  rho = one_within("correlation", correlation, "[0, 1)")
   probability = within("probability", probability, "[0, 1]", nan=True)
   return np.asarray(np.sqrt(2) * ndtri(probability)), rho, _fewest_wins(pairs, gamma, alpha)
 
 
 @partial(jax.jit, static_argnames=("pairs", "replicates"))
 def _detections(
-  key: jax.Array, difference: jax.Array, rho: jax.Array, threshold: float, fewest: int, pairs: int, replicates: int
+  key: jax.Array, difference: jax.Array, rho: float, threshold: float, fewest: int, pairs: int, replicates: int
 ) -> jax.Array:
   """How many simulations of each difference (points,) each of the three criteria detects, (3, points)."""
   bias_key, run_key = jax.random.split(key)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, centred, count, namespace, ratio, real, settled, votes_of
+from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.losses import logit_blocks
 from vmapseeds.stats.reading import counted, read, read_classes, read_errors, read_labels, read_predictions, read_votes
 
@@ -149,9 +150,8 @@ def disagreement_variance(
   error = ratio(count(predictions != labels, 1), examples)
   apart = ratio(dis, error[rows] + error[columns])
   kappa = np.fmax.reduce(apart)  # of those that are not NaN
-  of_error = (centred(error) ** 2).sum() / (runs - 1)
   ete, edr = error.mean(), dis.mean()
-  bound = 2 * kappa**2 * of_error + 4 * kappa**2 * ete**2
+  bound = 2 * kappa**2 * sample_variance(error) + 4 * kappa**2 * ete**2
   return DisagreementVariance(*map(np.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)))
 
 

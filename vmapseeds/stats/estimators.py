@@ -12,7 +12,7 @@ import scipy.stats
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
-from vmapseeds.stats.reading import positive, read_reals, within
+from vmapseeds.stats.reading import one_within, positive, read_reals, within
 
 
 class Estimate(NamedTuple):
@@ -81,11 +81,11 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   0.75 0.25 0.288675
   """
   x = read_reals("performances", performances, "k")
-  rho = within("correlation", correlation, "[0, 1)")
+  rho = one_within("correlation", correlation, "[0, 1)")
   k = len(x)
   variance = sample_variance(x)
-  se = _of_mean(k, ratio(variance, 1 - rho), rho) if k else variance
-  return Estimate(*map(np.asarray, (ratio(x.sum(), k), np.sqrt(variance), np.sqrt(se))))
+  se = estimator_se(k, variance / (1 - rho), rho) if k else variance
+  return Estimate(*map(np.asarray, (ratio(x.sum(), k), np.sqrt(variance), se)))
 
 
 def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:
@@ -94,7 +94,7 @@ def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..
   It falls to √(ρ V), not to 0: k correlated measures are worth `equivalent_ideal_size` independent ones.
 
   Args:
-    k: numbers of measures, above 0.
+    k: numbers of measures, above 0; np.inf for the limit.
     variance: V, the variance of one measure over everything that varies, at least 0.
     correlation: ρ of two measures of a repetition, at least 0 and below 1.
 
@@ -106,8 +106,8 @@ def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..
   >>> estimator_se([1, 4, 100], variance=4.0, correlation=0.25).round(6)
   array([2.      , 1.322876, 1.014889])
   """
-  k, rho = positive("k", k), within("correlation", correlation, "[0, 1)")
-  return np.asarray(np.sqrt(_of_mean(k, within("variance", variance, "[0, inf]", nan=True), rho)))
+  variance = within("variance", variance, "[0, inf]", nan=True)
+  return np.asarray(np.sqrt(variance / equivalent_ideal_size(k, correlation)))
 
 
 def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[Array, "..."]:
@@ -129,11 +129,6 @@ def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[A
   # Numerator and denominator are divided by k, so that k = ∞ works as well.
   share = 1 / k + (1 - 1 / k) * rho
   return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)
-
-
-def _of_mean(k: Given["..."], variance: Array, rho: Array) -> Array:
-  """The variance of the mean of k measures, equation 7."""
-  return variance / k + (k - 1) / k * rho * variance
 
 
 def sample_variance(x: Array) -> Array:
@@ -191,14 +186,15 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
   repetitions, k = x.shape
   if repetitions < 2 or not k:
     return real(np.nan)
-  of_means, total = _moments(x - x[0, 0])
+  of_means, total = _moments(x)
   return ratio(k * of_means - total, (k - 1) * total)
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
   """Population variance of the rows' means, and of all entries."""
-  x = x - ratio(x.sum(), x.size)
-  return ratio((ratio(x.sum(1), x.shape[1]) ** 2).sum(), len(x)), ratio((x**2).sum(), x.size)
+  x = x - x[:1, :1]  # so that a large common part costs no digits
+  means = ratio(x.sum(1), x.shape[1])
+  return ratio((centred(means) ** 2).sum(), len(x)), ratio((centred(x.reshape(-1)) ** 2).sum(), x.size)
 
 
 def mse_decomposition(performances: Given["repetitions k"], truth: float) -> MseDecomposition:
@@ -223,7 +219,7 @@ def mse_decomposition(performances: Given["repetitions k"], truth: float) -> Mse
   >>> print(parts.mse, parts.bias, parts.variance, parts.total_variance, parts.correlation.round(6))
   1.25 0.5 1.0 1.25 0.6
   """
-  x, truth = read_reals("performances", performances, "repetitions k"), read_reals("truth", truth, "")
+  x, truth = read_reals("performances", performances, "repetitions k"), one_within("truth", truth, "(-inf, inf)")
   repetitions, k = x.shape
   x = x - truth
   of_means, total = _moments(x)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, ratio, real, times_drawn
-from vmapseeds.stats.reading import positive, read, read_classes, read_labels, read_reals, untraced, within
+from vmapseeds.stats.reading import one_within, positive, read_classes, read_key, read_labels, read_reals, within
 
 # A bootstrap replicate takes this many candidates' gaps at a time: their arrays fit in a core's cache.
 _GAPS_AT_ONCE = 2**17
@@ -100,7 +100,7 @@ def gap_ece(
   >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
   [0.299229]
   """
-  bins, lowest = at_least("bins", bins, 1), within("lowest", lowest, "[0, 0.5]")
+  bins, lowest = at_least("bins", bins, 1), one_within("lowest", lowest, "[0, 0.5]")
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
   labels = read_labels(labels, 2, "gaps", gaps.shape, gaps.ndim - 1)
   confidence = 1 / (1 + np.exp(-abs(gaps)))
@@ -222,7 +222,7 @@ def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, 
 
   Args:
     n: N_test, the number of examples, above 0, a number or an array. From 916 on the constant 2 is valid.
-    epsilon: the nominal level ε, above 0.
+    epsilon: the nominal level ε, above 0 and at most 1.
 
   Returns:
     The arguments' broadcast shape, a distance between eCDFs.
@@ -232,7 +232,7 @@ def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, 
   >>> print(ks_threshold(8000).round(6))
   0.036395
   """
-  n, epsilon = positive("n", n), positive("epsilon", epsilon)
+  n, epsilon = positive("n", n), within("epsilon", epsilon, "(0, 1]")
   return np.asarray(np.sqrt(2 * np.log(2 / epsilon) / n))
 
 
@@ -243,8 +243,8 @@ def dkw_threshold(n: Given["..."], models: Given["..."], epsilon: Given["..."] =
 
   Args:
     n: the number of examples each model's eCDF has, above 0, a number or an array.
-    models: M, above 0.
-    epsilon: the probability ε_b of a larger distance, above 0.
+    models: M, at least 1.
+    epsilon: the probability ε_b of a larger distance, above 0 and at most 1.
 
   Returns:
     The arguments' broadcast shape, a distance between eCDFs.
@@ -254,7 +254,7 @@ def dkw_threshold(n: Given["..."], models: Given["..."], epsilon: Given["..."] =
   >>> print(dkw_threshold(8000, models=800).round(5))
   0.02737
   """
-  n, models, epsilon = positive("n", n), positive("models", models), positive("epsilon", epsilon)
+  n, models, epsilon = positive("n", n), within("models", models, "[1, inf]"), within("epsilon", epsilon, "(0, 1]")
   return np.asarray(np.sqrt(np.log(2 * models / epsilon) / (2 * n)))
 
 
@@ -307,7 +307,7 @@ def trimmed_ks_distance(
   >>> print(trimmed_ks_distance([[1.0, 2.0, 3.0, 4.0]], [1.0, 2.0, 3.0, 9.0], alpha=0.25))
   0.125
   """
-  alpha = float(within("alpha", read("alpha", alpha, ""), "[0, 1)"))
+  alpha = one_within("alpha", alpha, "[0, 1)")
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals("candidate_gaps", candidate_gaps, "candidates examples", at_least=1)
   examples = candidates.shape[-1]
@@ -373,7 +373,7 @@ def trimming_level(
   >>> print(0.1 < result.level < 0.2, result.failed)
   True 0
   """
-  alphas = np.arange(200) / 200 if alphas is None else real(read("alphas", alphas, "levels"))
+  alphas = np.arange(200) / 200 if alphas is None else read_reals("alphas", alphas, "levels")
   if not (alphas.size and (alphas >= 0).all() and (alphas < 1).all() and (np.diff(alphas) > 0).all()):
     raise Mistake("alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not")
   replicates = at_least("replicates", replicates, 1)
@@ -387,7 +387,7 @@ def trimming_level(
   shape = candidates.shape[:-1]
   if not half or not models or not candidates.size:
     return TrimmingLevel(np.full(shape, np.nan), np.full((*shape, replicates), np.nan), np.full(shape, replicates))
-  threshold = positive("threshold", ks_threshold(examples, epsilon) if threshold is None else threshold)
+  threshold = one_within("threshold", ks_threshold(examples, epsilon) if threshold is None else threshold, "(0, inf]")
 
   # The gaps are sorted once; a replicate is then only how often each example was drawn.
   flat = candidates.reshape(-1, examples)
@@ -396,7 +396,7 @@ def trimming_level(
   pooled = reference.reshape(-1)[pooled_order]
   example_of = pooled_order % examples
   ends = [np.searchsorted(pooled, np.take_along_axis(flat, order, -1), side=s) for s in ("left", "right")]
-  drawn = np.asarray(jax.random.randint(untraced("key", key), (replicates, 2, half), 0, examples))
+  drawn = np.asarray(jax.random.randint(read_key(key), (replicates, 2, half), 0, examples))
   rows = max(1, _GAPS_AT_ONCE // examples)
   blocks = [slice(start, start + rows) for start in range(0, len(flat), rows)]
 
@@ -423,7 +423,7 @@ def trimming_level(
 
 
 def _least_accepted(
-  low: np.ndarray, high: np.ndarray, t: np.ndarray, alphas: np.ndarray, threshold: np.ndarray
+  low: np.ndarray, high: np.ndarray, t: np.ndarray, alphas: np.ndarray, threshold: float
 ) -> np.ndarray:
   """For each row, the least of the rising `alphas` with a trimmed distance of at most the threshold δ; NaN if none.
 

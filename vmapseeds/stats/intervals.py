@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.mistakes import one_of
+from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, ratio, real, votes_of
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import ends, read_errors, read_predictions, read_reals, read_series, read_votes, within
@@ -275,7 +275,7 @@ def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.9
   """
   rate = within("rate", rate, "[0, 1]", nan=True)
   z = scipy.special.ndtri(ends(level)[1])
-  n = examples or np.nan
+  n = at_least("examples", examples, 0) or np.nan
   middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
   reach = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
   return Interval(*(np.asarray(np.clip(middle + side, 0, 1)) for side in (-reach, reach)))

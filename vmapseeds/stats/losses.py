@@ -11,8 +11,10 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float
 
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats.reading import check_finite, read, read_labels, read_reals
+from vmapseeds.mistakes import at_least
+from vmapseeds.stats._arrays import Array, Given, correlation, ratio, real
+from vmapseeds.stats.estimators import sample_variance
+from vmapseeds.stats.reading import check_finite, read, read_labels, read_numbers
 from vmapseeds.stats.variance import beyond_independence, standard_error
 
 # Logits are turned into losses, and losses centred, this many numbers at a time (32 MB in float64).
@@ -61,14 +63,14 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
   >>> print(v.mean, v.test_set, v.independent.round(6), v.distribution.round(6), v.distribution_se.round(6))
   0.5 0.0625 0.048611 0.020833 0.09375
   """
-  losses = read_reals("losses", losses, "runs examples")
+  losses = read_numbers("losses", losses, "runs examples")
   runs, examples = losses.shape
   # The width is even, so that a block's even columns are the even examples.
   width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
-  blocks = [_parts(losses[:, start : start + width]) for start in range(0, max(examples, 1), width)]
+  blocks = [_parts(real(losses[:, start : start + width])) for start in range(0, max(examples, 1), width)]
   first, even, odd, squares = (sum(parts, real(0)) for parts in zip(*blocks, strict=True))
   above = ratio(even + odd, examples)  # each run's mean loss, less that of the first run
-  test_set = ratio((centred(above) ** 2).sum(), max(runs - 1, 0))
+  test_set = sample_variance(above)
   independent = ratio(squares, max(runs - 1, 0) * examples**2)
   return LossVariance(
     mean=np.asarray(ratio(first, examples) + ratio(above.sum(), runs)),
@@ -144,7 +146,7 @@ def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: objec
   """The loss of every run on every example, (runs, examples)."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  label = read_labels(labels, classes, "logits", logits.shape)[None, :, None]
+  label = read_labels(labels, at_least("classes in logits", classes, 1), "logits", logits.shape)[None, :, None]
   losses = np.empty((runs, examples))
   for start, block in logit_blocks(logits):
     losses[start : start + len(block)] = loss(block, label)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, count, ratio
 from vmapseeds.stats._joint import common, device_of, packed
-from vmapseeds.stats.reading import read_errors, read_reals, within
+from vmapseeds.stats.reading import one_within, read_errors, read_reals, within
 
 # Joint counts of example pairs are computed for blocks of this many examples.
 _BLOCK = 512
@@ -112,7 +112,7 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   3681545.0
   """
   rates = within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
-  runs, threshold = at_least("runs", runs, 1), within("threshold", threshold, "[0, inf]")
+  runs, threshold = at_least("runs", runs, 1), one_within("threshold", threshold, "[0, inf]")
   spread = np.sqrt(rates * (1 - rates))
   # All examples of a bin get its mean deviation; a bin is only 1/2000 wide.
   place = np.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
@@ -141,7 +141,8 @@ def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, thresho
     runs: how many runs there are.
     threshold: as in `dependent_pairs`.
   """
-  least, found = within("threshold", threshold, "[0, inf]") * runs**2, [_NONE]
+  # The factor keeps the threshold itself out where the product is rounded down.
+  least, found = one_within("threshold", threshold, "[0, inf]") * runs**2 * (1 + 1e-15), [_NONE]
   for rows, columns, both, expected in _blocks(both_right, right, runs):
     a, b = np.nonzero(np.abs(both - expected) > least)
     found.append((a + rows, b + columns, both[a, b], expected[a, b]))

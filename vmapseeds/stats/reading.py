@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least, number
 from vmapseeds.stats._arrays import Array, Given, namespace, real, traced, votes_of
 
 
@@ -28,8 +28,8 @@ def read(what: str, x: Any, axes: str, at_least: int = 0, traceable: bool = Fals
       x = np.asarray(x)
     except ValueError:
       raise Mistake(f"{what} has rows of unequal length: give one array, {layout(axes)}") from None
-    except TypeError:
-      raise Mistake(f"{what} is a {type(x).__name__}: give one array, {layout(axes)}") from None
+    except (TypeError, RuntimeError) as error:  # RuntimeError: a torch tensor with a gradient
+      raise Mistake(f"{what} is a {type(x).__name__}: give one array, {layout(axes)} ({error})") from None
   check_axes(what, x.shape, axes, at_least)
   return x
 
@@ -50,11 +50,11 @@ def layout(axes: str) -> str:
   return f"({', '.join(names)}{',' if len(names) == 1 else ''}), {numbered}"
 
 
-def read_errors(errors: object, traceable: bool = False) -> Array:
+def read_errors(errors: object, traceable: bool = False, what: str = "errors") -> Array:
   """Errors (runs, examples), bool or 0/1 integers."""
   axes, of = "runs examples", "predictions != labels, bool or"
-  errors = read("errors", errors, axes, traceable=traceable)
-  return errors if errors.dtype.kind == "b" else read_classes("errors", errors, axes, 2, traceable=traceable, of=of)
+  errors = read(what, errors, axes, traceable=traceable)
+  return errors if errors.dtype.kind == "b" else read_classes(what, errors, axes, 2, traceable=traceable, of=of)
 
 
 def read_classes(
@@ -98,14 +98,18 @@ def read_labels(
   return namespace(labels).asarray(labels, np.int32)
 
 
-def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
-  """Finite numbers in float64; a `Mistake` names the place of the first that is not finite."""
-  x = read(what, x, axes, at_least)
+def read_numbers(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
+  """Finite numbers in the type that they have; a `Mistake` names the place of the first that is not finite."""
+  x = np.asarray(read(what, x, axes, at_least))
   if x.dtype.kind in "OSUc":
     raise Mistake(f"{what} has dtype {x.dtype}: give numbers")
-  x = real(x)
   check_finite(what, x, axes)
   return x
+
+
+def read_reals(what: str, x: object, axes: str, at_least: int = 0) -> np.ndarray:
+  """`read_numbers` in float64."""
+  return real(read_numbers(what, x, axes, at_least))
 
 
 def read_series(axis: str, **given: object) -> list[np.ndarray]:
@@ -124,21 +128,25 @@ def check_finite(what: str, x: np.ndarray, axes: str, first_run: int = 0) -> Non
 
 def refuse(what: str, x: np.ndarray, wrong: np.ndarray, axes: str, remedy: str, first_run: int = 0) -> NoReturn:
   """Raises a `Mistake` that names the place of the first wrong entry. The axes of `x` are the last of `axes`."""
-  where = np.argwhere(wrong)[0]
+  where = np.unravel_index(wrong.argmax(), wrong.shape)
   names = axes.split()[len(axes.split()) - x.ndim :]
-  numbers = (where + [first_run, *[0] * x.ndim][: x.ndim]).tolist()
+  numbers = (where[0] + first_run, *where[1:])
   place = ", ".join(f"{re.sub('(?<=s)es$|s$', '', name)} {i}" for name, i in zip(names, numbers, strict=True))
-  raise Mistake(f"{what} is {x[tuple(where)]} at {place}: {remedy}")
+  raise Mistake(f"{what} is {x[where]} at {place}: {remedy}")
 
 
 def within(what: str, x: Given["..."], interval: str, nan: bool = False) -> np.ndarray:
   """Numbers in an interval, such as "[0, 1)"; with `nan` also NaN, which stands for a statistic of too little data."""
-  x = real(untraced(what, x))
+  untraced(what, x)
+  try:
+    x = real(x)
+  except (TypeError, ValueError):
+    raise Mistake(f"{what} is {x!r:.200}: give numbers") from None
   low, high = map(float, interval[1:-1].split(","))
   right = (x > low) & (x < high) | (x == low) & (interval[0] == "[") | (x == high) & (interval[-1] == "]")
   wrong = x[~(right | nan & np.isnan(x))]
   if wrong.size:
-    allowed = f"{'of at least' if interval[0] == '[' else 'above'} {low:g}"
+    allowed = f"{'of at least' if interval[0] == '[' else 'above'} {low:g}" if low > -np.inf else "that is finite"
     if high < np.inf:
       allowed += f" and {'at most' if interval[-1] == ']' else 'below'} {high:g}"
     raise Mistake(f"{what} is {wrong.flat[0]:.12g}: give a number {allowed}")
@@ -149,9 +157,23 @@ def positive(what: str, x: Given["..."]) -> np.ndarray:
   return within(what, x, "(0, inf]")
 
 
+def one_within(what: str, x: object, interval: str) -> float:
+  return float(within(what, number(what, x), interval))
+
+
+def read_key(key: Any) -> jax.Array:
+  try:
+    single = jax.random.key_data(untraced("key", key)).ndim == 1
+  except TypeError:
+    single = False
+  if not single:
+    raise Mistake(f"key is {key!r:.200}: give one JAX random key, such as jax.random.key(0)")
+  return key
+
+
 def ends(level: float) -> tuple[float, float]:
   """The probabilities of the two quantiles that enclose the central `level` of a law."""
-  within("level", level, "(0, 1)")
+  level = one_within("level", level, "(0, 1)")
   return (1 - level) / 2, (1 + level) / 2
 
 

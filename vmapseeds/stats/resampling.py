@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, namespace, ratio, real, times_drawn, votes_of
-from vmapseeds.stats.reading import ends, read_errors, read_votes, untraced
+from vmapseeds.stats._arrays import Array, Given, bins_of, namespace, ratio, real, times_drawn, votes_of
+from vmapseeds.stats.reading import ends, read_errors, read_key, read_votes, within
 from vmapseeds.stats.variance import gain_of_halves, halves
 
 # How many numbers a block of resamples, or of their votes, may have in memory.
@@ -47,7 +47,8 @@ def resamples(size: int, *, key: jax.Array, replicates: int) -> Int[np.ndarray, 
   >>> resamples(4, key=jax.random.key(0), replicates=3).sum(1)
   array([4, 4, 4])
   """
-  return times_drawn(_draws(untraced("key", key), at_least("replicates", replicates, 1), size), size)
+  size = at_least("size", size, 0)
+  return times_drawn(_draws(read_key(key), at_least("replicates", replicates, 1), size), size)
 
 
 def blocks(*things: tuple[int, jax.Array], replicates: int) -> Iterator[list[Int[np.ndarray, "block size"]]]:
@@ -71,7 +72,7 @@ def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95)
   """Standard deviation (ddof = 1) and percentiles of bootstrap replicates, over the first axis; NaN are left out.
 
   Args:
-    replicates: (replicates, ...), the statistic of each resample.
+    replicates: (replicates, ...), the statistic of each resample; finite, or NaN where it has none.
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
@@ -82,7 +83,7 @@ def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95)
   >>> from_replicates([1.0, 2.0, 3.0], level=0.5).low
   array(1.5)
   """
-  quantiles, x = ends(level), real(untraced("replicates", replicates))
+  quantiles, x = ends(level), within("replicates", replicates, "(-inf, inf)", nan=True)
   few = (~np.isnan(x)).sum(0) < 2
   if few.all():
     return Bootstrap(*(np.full(few.shape, np.nan),) * 3)
@@ -129,10 +130,10 @@ def bootstrap(
   0.013 0.0067
   """
   one_of("over", over, ("runs", "examples", "both"))
-  bins = at_least("bins", bins, 1)
+  bins, _ = at_least("bins", bins, 1), ends(level)
   predictions, labels = map(np.asarray, read_votes(predictions, labels, num_classes))
   runs, examples = predictions.shape
-  of_runs, of_examples = jax.random.split(key)
+  of_runs, of_examples = jax.random.split(read_key(key))
   w, v = np.ones((1, runs), int), np.ones((1, examples), int)
   if over != "examples":
     w = resamples(runs, key=of_runs, replicates=replicates)
@@ -202,6 +203,7 @@ def gain_bootstrap_of_halves(
   even: Array, odd: Array, *, examples: int, fraction: float, key: jax.Array, level: float, replicates: int
 ) -> Bootstrap:
   """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in ascending order."""
+  ends(level)
   gains = (
     gain_of_halves(even, odd, drawn, examples=examples, fraction=fraction).mean
     for (drawn,) in blocks((len(even), key), replicates=replicates)
@@ -252,10 +254,11 @@ def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
   """`_sums` of the votes of each resample of the runs."""
   runs, examples = predictions.shape
   one_hot = jax.nn.one_hot(predictions, num_classes).reshape(runs, examples * num_classes)
-  votes = jnp.matmul(w.astype(jnp.float32), one_hot, precision="highest").reshape(-1, examples, num_classes)
-  terms = jax.vmap(lambda votes: _of_each_example(votes, labels, runs, bins))(votes)
-  v = v.astype(jnp.float32)
-  return jax.vmap(_sums)(terms, v) if len(v) > 1 else jax.vmap(lambda x: _sums(x, v[0]))(terms)
+  with jax.default_matmul_precision("highest"):  # counts are more than bfloat16 holds
+    votes = (w.astype(jnp.float32) @ one_hot).reshape(-1, examples, num_classes)
+    terms = jax.vmap(lambda votes: _of_each_example(votes, labels, runs, bins))(votes)
+    v = v.astype(jnp.float32)
+    return jax.vmap(_sums)(terms, v) if len(v) > 1 else jax.vmap(lambda x: _sums(x, v[0]))(terms)
 
 
 def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[str, Array]:
@@ -268,7 +271,7 @@ def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[
 
   def excess(votes, hits):
     """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples, bins)."""
-    bin_of = xp.minimum(bins * votes.astype(int) // max(runs, 1), bins - 1)
+    bin_of = bins_of(votes.astype(int), runs, bins)
     return xp.stack([xp.where(bin_of == i, hits * runs - votes, 0).sum(1) for i in range(bins)], axis=1)
 
   return {

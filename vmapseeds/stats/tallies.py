@@ -442,10 +442,16 @@ def update(
     counted: (runs,), which of the runs to count, by default all: leave out those that diverged or pad a last step.
 
   Raises:
-    Mistake: more runs at once than a device's capacity, or more than 4,096 on a device.
+    Mistake: another number of examples, runs that devices cannot share equally, more runs at once than a device's
+      capacity, or more than 4,096 on a device.
   """
   each = tallies.votes.sharding
-  _check_places(tallies, share := len(predictions) // len(tallies.votes))
+  devices, examples = tallies.labels.shape
+  share, left = divmod(len(predictions), devices)
+  if left or predictions.shape[1:] != (examples,):
+    wanted = f"(runs, {examples}), as many runs on each of {devices} devices"
+    raise Mistake(f"predictions has shape {predictions.shape}: give {wanted}")
+  _check_places(tallies, share)
   if share > _RUNS:
     raise Mistake(f"{share} runs at once on a device: give at most {_RUNS}")
   return _on_each(_add, each)(tallies, *jax.device_put((predictions, counted), each))

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, namespace, ratio, real, traced
-from vmapseeds.stats.reading import read_errors, within
+from vmapseeds.stats.reading import one_within, read_errors, within
 
 
 class TopFractionGain(NamedTuple):
@@ -97,7 +97,7 @@ vars(test_set_variance)["__test__"] = False
 
 
 def _products(x: Array, y: Array) -> Any:
-  """R Σxy - Σx Σy of two counts a run: a Python int, exact however large, unless traced."""
+  """R Σxy - Σx Σy of two counts a run: a Python int, exact if Σxy is below 2^63, unless traced."""
   if traced(x, y):
     return len(x) * (centred(x) * centred(y)).sum()
   return len(x) * int((x * y).sum()) - int(x.sum()) * int(y.sum())
@@ -282,10 +282,10 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
   0.75 0.33
   """
   named = errors.items() if isinstance(errors, Mapping) else enumerate(errors)
-  read = {name: read_errors(e) for name, e in named}
+  read = {name: read_errors(e, what=f"errors[{name!r}]") for name, e in named}
   runs = {name: len(e) for name, e in read.items()}
-  if len(set(runs.values())) > 1:
-    listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
+  if len(set(runs.values())) != 1:
+    listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items()) or "no test set"
     raise Mistake(f"errors of {listed}: give the same runs on every test set")
   wrong = np.stack([count(e, axis=1) for e in read.values()], axis=1)
   r = correlation(wrong[:, :, None], wrong[:, None, :])
@@ -350,12 +350,13 @@ def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, fract
 
   `runs` is (pairs,), or (resamples, pairs) with rows of equal sums for one gain per resample.
   """
-  within("fraction", fraction, "(0, 1]")
+  fraction = one_within("fraction", fraction, "(0, 1]")
   # The tolerance keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
   top = max(1, math.floor(fraction * runs.sum(-1).max() + 1e-9))
   by_even, by_odd = _errors_by_count(even, odd, runs), _errors_by_count(odd, even, runs)
   forward = ratio(_gain(*by_even, top=top), examples // 2)
-  back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2)
+  # A single example is even, and nothing is left to select on.
+  back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2 if examples > 1 else 0)
   return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
 
 
