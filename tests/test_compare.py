@@ -115,7 +115,7 @@ def test_the_histograms_share_their_bins(tmp_path, monkeypatch):
 
 
 def test_ties_of_many_runs_need_little_memory():
-  a, b = np.random.default_rng(0).integers(0, 50, (2, 4000)) / 50
+  a, b = np.random.default_rng(0).integers(0, 5, (2, 4000)) / 5
   tracemalloc.start()
   said = " ".join(comparison_page._warnings(a, b, stats.Decision(0.5, 0.4, 0.6, False, False), 0.75, False))
   peak = tracemalloc.get_traced_memory()[1]

@@ -7,12 +7,14 @@ From PyTorch, where `logits` is a list with a tensor (examples, classes) per run
   vs.import_runs("results/mine", logits="logits.npy", labels="labels.npy")
 """
 
+import contextlib
 import functools
 import importlib.metadata
 import json
 import math
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,8 @@ class Source:
     self.what = what
     self.file = Path(given) if isinstance(given, str | os.PathLike) else None
     if self.file is None and not hasattr(given, "shape"):
-      given = read(what, given, AXES[what])
+      with converted(what):
+        given = read(what, given, AXES[what])
     self._open = functools.partial(mapped, self.file) if self.file else lambda: given
     array = self._open()
     self.shape = tuple(array.shape)
@@ -126,22 +129,30 @@ class Source:
       raise Mistake(f"{what} has shape {self.shape}, {layout(AXES[what])}: give at least one of each")
     self.dtype = self[:0].dtype
     if what == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
-      raise Mistake(f"logits has dtype {self.dtype}: give float16, bfloat16, float32 or float64")
+      lost = "; np.save loses bfloat16, save float32" if self.dtype == "V2" else ""
+      raise Mistake(f"logits has dtype {self.dtype}: give float16, bfloat16, float32 or float64{lost}")
     if self.file and not array.flags.c_contiguous and array.nbytes > FORTRAN_BYTES:
       raise Mistake(f"{self.file} is in Fortran order, which is slow to read by runs: save np.ascontiguousarray of it")
 
   def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
-    block = self._open()[rows]
-    if np.ma.is_masked(block):
-      fill = "-1 for none" if self.what == "predictions" else "or leave their runs or examples out"
-      raise Mistake(f"{self.what} has masked entries: fill them, {fill}")
-    try:
+    with converted(self.what):
+      block = self._open()[rows]
+      if np.ma.is_masked(block):
+        fill = "-1 for none" if self.what == "predictions" else "or leave their runs or examples out"
+        raise Mistake(f"{self.what} has masked entries: fill them, {fill}")
       if str(getattr(block, "dtype", "")).endswith("bfloat16"):  # PyTorch converts with `float()`
         block = block.float() if hasattr(block, "float") else block.astype(np.float32)
       block = np.asarray(block)
-    except (TypeError, RuntimeError) as error:  # from PyTorch, for tensors with gradients or on other devices
-      raise Mistake(f"{self.what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
     return block.astype(block.dtype.newbyteorder("="), copy=False)
+
+
+@contextlib.contextmanager
+def converted(what: str) -> Iterator[None]:
+  """Turns PyTorch's errors, for tensors that are sparse, have gradients or are on other devices, into a `Mistake`."""
+  try:
+    yield
+  except (TypeError, RuntimeError) as error:
+    raise Mistake(f"{what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
 
 
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
