@@ -627,7 +627,7 @@ def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
 
 
 def test_the_command_chooses_runs(sweep, tmp_path, capsys):
-  cli.main(["report", str(sweep), "--where", "lr=0.02", "lr=0.05", "--where", "seed_init=3", "--out", str(tmp_path)])
+  cli.main(["report", str(sweep), "--where", "lr=0.02,0.05", "--where", "seed_init=3", "--out", str(tmp_path)])
   assert re.findall(r"│ seed_init=3 +│ +(\d+) │.*\n│ (lr=\S+) ", capsys.readouterr().out) == [("1", "lr=0.02"), ("1", "lr=0.05")]
   with pytest.raises(SystemExit):
     cli.main(["report", str(sweep), "--where", "lr"])
