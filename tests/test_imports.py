@@ -186,6 +186,13 @@ def test_number_of_classes(labels, predictions, given, num_classes, dtype, tmp_p
   np.testing.assert_array_equal(results.predictions, predictions)
 
 
+def test_labels_that_count_from_1_are_noted(tmp_path, capsys):
+  predictions = np.array([[0, 1, 2, 1], [0, 1, 2, 2]])
+  for name, labels, noted in (("0", [0, 1, 2, 1], False), ("1", [1, 2, 3, 2], True)):
+    vs.import_runs(tmp_path / name, predictions=predictions, labels=labels)
+    assert ("note: no run predicts class 3: do labels count from 0" in capsys.readouterr().err) is noted
+
+
 def test_no_prediction_is_an_error(tmp_path):
   results = import_runs(tmp_path / "r", [0, 1, 1], predictions=[[-1, 1, -1], [0, -1, 1]])
   assert results.accuracy.values.tolist() == [1 / 3, 2 / 3]

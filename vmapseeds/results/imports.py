@@ -14,6 +14,7 @@ import json
 import math
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def import_runs(
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the name of the file of predictions or logits.
     block_runs: how many runs are read at once and stored in one block; by default as many as fill 32 MiB.
-    progress: whether to draw a progress bar on stderr.
+    progress: whether to draw a progress bar on stderr, and to note there that no run predicts the highest label.
 
   Raises:
     Mistake: the arguments do not fit each other, something cannot be read or written, a class is out of range, a logit
@@ -86,6 +87,8 @@ def import_runs(
     for rows in shown(steps, "checking"):
       block = read_classes("predictions", runs[rows], AXES["predictions"], most, -1, first_run=rows.start)
       highest.append(block.max())
+    if progress and highest[0] > max(highest[1:]):
+      print(f"note: no run predicts class {highest[0]}: do labels count from 0, as predictions do?", file=sys.stderr)
   num_classes = num_classes or int(max(highest)) + 1
   outputs = {
     "diverged": array(bool, ("run",), ()), "test/accuracy": array(np.float64, ("run",), ()),
