@@ -274,6 +274,7 @@ def results_of(accuracy, diverged=False, **columns):
 def test_what_to_do_next():
   assert cli.held(results_of([0.5, 0.75]), "my runs").endswith("mean accuracy 62.50%; next: vmapseeds report 'my runs'")
   assert cli.held(results_of([0.5]), "my runs", left=3).endswith("; 3 are left: vmapseeds work 'my runs'")
+  assert cli.held(results_of([]), "r") == "0 runs in r, no accuracy; next: vs.open_results('r')"
   lost = "2 runs in r, 2 diverged, no accuracy; next: train with a lower lr, in another folder"
   assert cli.held(results_of([np.nan] * 2, diverged=True), "r") == lost
 

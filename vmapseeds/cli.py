@@ -425,8 +425,10 @@ def held(results: Any, folder: str, left: int = 0) -> str:
   if {"accuracy", "diverged"} <= {*results.variables}:
     accuracy = results.accuracy.values[~results.diverged.values]
     said += f", mean accuracy {accuracy.mean():.2%}" if len(accuracy) else ", no accuracy"
-    report = f"vmapseeds report {shlex.quote(folder)}"
-    following = f"next: {report if len(accuracy) else 'train with a lower lr, in another folder'}"
+    if len(accuracy):
+      following = f"next: vmapseeds report {shlex.quote(folder)}"
+    elif results.sizes["run"]:
+      following = "next: train with a lower lr, in another folder"
   return f"{said}; {f'{left} are left: vmapseeds work {shlex.quote(folder)}' if left else following}"
 
 

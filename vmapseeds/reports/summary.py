@@ -16,7 +16,7 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups
 from vmapseeds.reports.groups import run_count
-from vmapseeds.results.opening import check_classes, errors, stored_tallies, undiverged
+from vmapseeds.results.opening import check_classes, errors, stored_tallies
 from vmapseeds.stats import Interval
 from vmapseeds.stats.intervals import nonnegative_interval, sd_interval
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
@@ -120,12 +120,12 @@ def counted(results: xr.Dataset) -> Counts:
     Mistake: the results have no labels, no run is finished, or all diverged; or there are neither predictions nor
       stored tallies of exactly these runs.
   """
-  finished = check_classes(results).sizes["run"]
+  finished, diverged = check_classes(results).sizes["run"], results.diverged.values
   if not finished:
     raise Mistake("no run is finished: start `vmapseeds train` again with the same --out, and it goes on")
-  if results.diverged.all():
+  if diverged.all():
     raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
-  kept = undiverged(results)
+  kept = results.isel(run=np.flatnonzero(~diverged)) if diverged.any() else results  # choosing runs copies them
   labels, num_classes = kept.labels.values, int(kept.attrs["num_classes"])
   if "predictions" not in kept:
     if (stored := stored_tallies(kept, pairs=True)) is None:

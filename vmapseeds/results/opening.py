@@ -92,15 +92,10 @@ def check_classes(results: xr.Dataset) -> xr.Dataset:
   raise Mistake("these results have no labels, and so no errors: give vs.stats losses of the arrays of vs.open_results")
 
 
-def undiverged(results: xr.Dataset) -> xr.Dataset:
-  """The runs that did not diverge. Choosing runs copies what is in memory, so if none diverged, none are chosen."""
-  diverged = results.diverged.values
-  return results.isel(run=np.flatnonzero(~diverged)) if diverged.any() else results
-
-
 def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
   """predictions != labels for the runs that did not diverge. Takes opened results, or the path of a folder."""
-  kept = undiverged(opened(results))
+  results = opened(results)
+  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
   return kept.predictions.values != kept.labels.values.astype(kept.predictions.dtype)
 
