@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import test_campaign
+import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import WorkOptions
+from vmapseeds.reports import groups
 from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.runs import SOURCES
 
@@ -71,6 +74,8 @@ def given(*argv):
     (["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "lr=2"], "--set gives lr twice, 1 and 2: give it once"),
     (["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"], "--runs is given 2 times: give it once"),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"], "--lane-width is given 2 times"),
+    (["train", "digits_cnn", "--out", "{}", "--quiet", "--quiet"], "--quiet is given 2 times: give it once"),
+    (["bench", "digits_cnn", "--json", "{}", "--widths", "0"], "lane width is 0"),
     (["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"], "seed is -1: give a whole number of at least 0"),
     (["train", "digits_cnn", "--out", "{}/a/b", "--set", "width=1000"], "small_cnn of width 1000 has 4,609,"),
     (["bench", "digits_cnn", "--set", "width=1000"], "more than there is memory for, give a smaller width"),
@@ -80,7 +85,7 @@ def given(*argv):
     (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
     (["bench", "digits_cnn", "--lowerings", "fast"], "unknown lowering 'fast'"),
     (["bench", "digits_cnn", "--target", "v9"], "unknown target 'v9': choose one of v5e, v6e, v4, v3, v2, h100"),
-    (["bench", "digits_cnn", "--json", "no/such/folder/t.json"], "--json no/such/folder/t.json cannot be written (No such"),
+    (["bench", "digits_cnn", "--json", "no/such/folder/t.json"], "--json no/such/folder/t.json cannot be written: give another file"),
     (["demo", "--runs", "0"], "runs is 0"),
     (["train", "no_such_module:mine", "--out", "{}"], "'no_such_module:mine' cannot be imported (ModuleNotFoundError: No"),
     (["train", "math:pi", "--out", "{}"], "math:pi is float: give a vs.Recipe"),
@@ -117,7 +122,7 @@ def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
   [
     (["--set", "lr=0.1", "--set", "epochs=2"], ["--set", "lr=0.1", "epochs=2"]),
     (["--set=lr=0.1", "--runs", "3", "--set", "epochs=2", "lr=0.1", "--quiet"], ["--set", "lr=0.1", "epochs=2", "lr=0.1", "--runs", "3", "--quiet"]),
-    (["--vary", "init", "--quiet", "--vary=order", "--vary", "data", "--quiet"], ["--vary", "init", "order", "data", "--quiet"]),
+    (["--vary", "init", "--quiet", "--vary=order", "--vary", "data"], ["--vary", "init", "order", "data", "--quiet"]),
   ],
 )  # fmt: skip
 def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
@@ -126,12 +131,17 @@ def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
   assert given("train", *argv, "--out", "r", "digits_cnn")["recipe"] == "digits_cnn"
 
 
-def test_help_says_what_every_flag_does(capsys):
+def test_help_says_what_every_flag_does(capsys, monkeypatch):
+  monkeypatch.setenv("COLUMNS", "400")  # each flag in a line
   for command in ("demo", "train", "work", "verify", "replay", "merge", "import", "report", "compare", "recipes", "bench"):
     status, out, err = run(capsys, command, "--help")
     assert status == 0
     assert f"vmapseeds {command}" in out
     assert "Args" not in out
+    assert "(default: )" not in out
+    told = re.findall(r"^│ (--[a-z-]+)(?: \S+)*?  +(\S.*?) *│$", out, re.M)
+    assert [flag for flag, text in told if not re.match(r"\w", text)] == []
+    assert len(told) == len(re.findall(r"^│ --", out, re.M))
   status, out, err = run(capsys, "train", "--help")
   for flag in ("--sweep", "--subset", "--bootstrap", "--poke", "--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--lowering", "--logits", "--checkpoint-every", "--keep-params", "--quiet"):
     assert flag in out
@@ -247,6 +257,26 @@ def test_runs_from_the_command_line():
   assert table("--sweep", "temperature=2,4", recipe=own)[1]["temperature"] == [2, 4] * 2
   assert cli.overrides(["temperature=3"]) == {"temperature": 3}
   assert own.replace(temperature=3).hyperparameters["temperature"] == 3
+
+
+def test_several_values_of_a_column():
+  assert cli.values(["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where") == {"lr": [0.01, 0.05, 1], "momentum": [0.9]}
+  with pytest.raises(vs.Mistake, match=r"lr is \[0.1, 'fast'\]: give a number"):
+    groups.chosen(results_of([0.5], lr=("run", [0.1])), cli.values(["lr=0.1,fast"], "--where"))
+
+
+def results_of(accuracy, diverged=False, **columns):
+  """What `held` and `chosen` read of results."""
+  data = {"accuracy": ("run", accuracy), "diverged": ("run", np.full(len(accuracy), diverged))}
+  return xr.Dataset(data, coords=columns)
+
+
+def test_what_to_do_next():
+  assert cli.held(results_of([0.5, 0.75]), "my runs").endswith("mean accuracy 62.50%; next: vmapseeds report 'my runs'")
+  assert cli.held(results_of([0.5]), "my runs", left=3).endswith("; 3 are left: vmapseeds work 'my runs'")
+  assert cli.held(results_of([]), "r") == "0 runs in r, no accuracy; next: vs.open_results('r')"
+  lost = "2 runs in r, 2 diverged, no accuracy; next: train with a lower lr, in another folder"
+  assert cli.held(results_of([np.nan] * 2, diverged=True), "r") == lost
 
 
 def test_the_options_of_a_campaign_are_those_of_the_command_line():

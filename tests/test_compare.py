@@ -3,6 +3,8 @@
 import html
 import io
 import json
+import tracemalloc
+from pathlib import Path
 
 import folders
 import numpy as np
@@ -13,19 +15,20 @@ from rich.console import Console
 import vmapseeds as vs
 from vmapseeds import cli, stats
 from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import comparison_page, pages, plots
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.training.runs import SOURCES
 
 EXAMPLES = 20
 
 
-def folder(path, accuracies, seeds=None, diverged=(), labels=None, **swept):
+def folder(path, accuracies, seeds=None, diverged=(), labels=None, test_sets=("test",), **swept):
   """A results folder of runs with these accuracies; without seeds, as imported runs are."""
   labels = np.arange(EXAMPLES, dtype=np.int32) % 3 if labels is None else labels
   columns = {} if seeds is None else {f"seed_{s}": np.asarray(seeds, np.uint32) for s in SOURCES}
   columns |= {name: np.asarray(values, np.float32) for name, values in swept.items()}
   attributes = {
-    "recipe": vs.recipe("digits_cnn").to_json(), "test_sets": ["test"], "num_classes": 3, "sampling": None,
+    "recipe": vs.recipe("digits_cnn").to_json(), "test_sets": [*test_sets], "num_classes": 3, "sampling": None,
     "device_kind": "cpu" if columns else IMPORTED, "lane_width": 1, "lowering": "im2col", "precision": "float32",
     "data_digest": "", "versions": {},
   }  # fmt: skip
@@ -58,14 +61,15 @@ def test_pairs_of_the_same_seeds(tmp_path):
   sigma = ((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5
   assert f"That is {(A - B).mean() / sigma:.2f} standard deviations of a run" in text
   assert "A is not better" in text
-  low, high = (f"{end**0.5:.3%}" for end in stats.variance_interval(A))
-  assert f"A {A.std(ddof=1):.3%} (95 % interval {low} to {high})" in text
+  low, high = (f"{100 * end**0.5:.0f}" for end in stats.variance_interval(A))
+  assert f"A {100 * A.std(ddof=1):.2f} % (95 % interval {low} to {high} %)" in text
+  assert f"{100 * A.mean():.1f} ± {100 * A.std(ddof=1) / 8**0.5:.1f} % " in text
   ratio = stats.variance_ratio(A, B)
   assert f"{ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to {ratio.high:.2f} (jackknife of pairs)" in text
   assert f"Shapiro-Wilk: p = {scipy.stats.shapiro(A).pvalue:.2g} for A" in text
   power = stats.paired_power(8, 0.75)
-  assert f"Few runs: 44 pairs find P(A > B) = 0.75 with about 95 % power; the 8 here have {power:.0%}" in text
-  assert "12% of the comparisons are ties" in text
+  assert f"Few runs: 44 pairs find P(A > B) = 0.75 with about 95 % power; the 8 here have {100 * power:.0f} %" in text
+  assert "12 % of the comparisons are ties" in text
 
 
 def test_without_common_seeds_all_are_compared_with_all(tmp_path):
@@ -75,10 +79,57 @@ def test_without_common_seeds_all_are_compared_with_all(tmp_path):
     decision, text = said(folder(tmp_path / name, A, seeds=seeds), b)
     assert decision.probability == stats.probability_of_outperforming(A, B[:5], paired=False)
     assert "over all pairs of runs" in text
+    ties = sum(x == y for x in A for y in B[:5])
+    assert f"{100 * ties / 40:.0f} % of the comparisons are ties" in text
     low, high = scipy.stats.ttest_ind(A, B[:5], equal_var=False).confidence_interval()
     assert f"95 % interval {100 * low:+.3f} to {100 * high:+.3f} (Welch's t)" in text
     assert "(jackknife)" in text
     assert "Few runs: 29 runs each find" in text
+
+
+def test_runs_from_the_same_seeds_and_networks_are_pairs(tmp_path):
+  """Seeds repeat here: each stored network is the start of two runs of each seed."""
+  seeds, start = [0, 1, 2, 3] * 2, np.repeat([0, 1], 4)
+  a, b = (folder(tmp_path / n, x, seeds=seeds, start=start) for n, x in (("a", A), ("b", B)))
+  decision, text = said(a, b)
+  assert tuple(decision) == tuple(stats.decide(A, B))
+  assert "with the same seeds" in text
+  other = folder(tmp_path / "other", B, seeds=seeds, start=1 - start)
+  decision, text = said(a, other)
+  assert decision.probability == stats.probability_of_outperforming(A, np.r_[B[4:], B[:4]])
+
+
+def test_another_test_set_has_a_page_of_its_own(tmp_path):
+  a = folder(tmp_path / "a", A, test_sets=["train", "test"])
+  _, text = said(a, a)
+  assert text.endswith(f"{a / 'report' / 'test' / 'against_a' / 'compare.html'}\n")
+
+
+def test_the_histograms_share_their_bins(tmp_path, monkeypatch):
+  drawn = []
+  monkeypatch.setattr(pages, "_save_figure", lambda figure, _: drawn.append(figure.draw(plots.figure()[1])) or "data:")
+  said(folder(tmp_path / "a", A), folder(tmp_path / "b", B - 0.4))
+  of_a, of_b = (patch.get_xy()[:, 0] for patch in drawn[0].patches)
+  assert {*of_a} == {*of_b}
+  assert [text.get_text() for text in drawn[0].get_legend().get_texts()] == ["A, 8 runs: mean 88.8 %", "B, 8 runs: mean 41.9 %"]
+
+
+def test_ties_of_many_runs_need_little_memory():
+  a, b = np.random.default_rng(0).integers(0, 5, (2, 4000)) / 5
+  tracemalloc.start()
+  said = " ".join(comparison_page._warnings(a, b, stats.Decision(0.5, 0.4, 0.6, False, False), 0.75, False))
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert f"{100 * (a[:, None] == b).mean():.0f} % of the comparisons are ties" in said
+  assert peak < 4000**2 / 10
+
+
+def test_very_many_values_have_a_folder(tmp_path):
+  lr = np.float32(np.arange(1, 101)) / 128
+  sweep = folder(tmp_path / "sweep", np.arange(100) / 100, seeds=range(100), lr=lr)
+  pages = [said(sweep, where={"lr": lr[:n]}, against={"lr": lr[n:]})[1].splitlines()[-1] for n in (50, 60)]
+  assert pages[0] != pages[1]
+  assert all(Path(page).exists() for page in pages)
 
 
 def test_paired_row_by_row_and_not_at_all(tmp_path):
@@ -111,7 +162,7 @@ def test_two_values_of_a_sweep(tmp_path, capsys):
     "sd_accuracy": pytest.approx(A.std(ddof=1)),
   }  # fmt: skip
   shown = html.unescape(page.read_text("utf-8")).replace("\N{NO-BREAK SPACE}", " ")
-  for part in (*written["sentences"], f"{sweep}, lr=0.01", f"{A.mean():.3%}", "data:image/png"):
+  for part in (*written["sentences"], f"{sweep}, lr=0.01", f"{100 * A.mean():.1f} ± ", "data:image/png"):
     assert part in shown
   assert page.with_name("accuracies.png").exists()
 
@@ -142,11 +193,11 @@ def test_the_flag(tmp_path, capsys):
 @pytest.mark.parametrize(
   ("a", "b", "expected"),
   [
-    ([0.9], [0.8], ["an interval needs two runs of each", "With one run nothing is known of the variance"]),
+    ([0.9], [0.8], ["an interval needs two runs of each", "With one run nothing is known of the variance", "95 % power."]),
     ([0.9, 0.8], [0.9, 0.8], ["All accuracies compared are equal"]),
     ([0.9, 0.8, 0.7], [0.4, 0.4, 0.4], ["All runs of B have the same accuracy", "its interval has no width"]),
     ([0.1, 0.2, 0.3], [0.4, 0.45, 0.5], ["B outperforms A: give them the other way round"]),
-    (np.arange(44) / 44, np.arange(44) / 50, ["44 pairs find P(A > B) = 0.75 with 94% power"]),
+    (np.arange(44) / 44, np.arange(44) / 50, ["44 pairs find P(A > B) = 0.75 with 94 % power"]),
     (np.r_[np.zeros(30), 1], np.arange(31) / 31, ["the accuracies of A are not normal"]),
     (np.arange(9) / 9, np.arange(9)[::-1] / 9, ["no sign that accuracies are not normal"]),
   ],
@@ -165,5 +216,10 @@ def test_mistakes(tmp_path):
     said(a, other)
   with pytest.raises(Mistake, match="gone has no finished runs that did not diverge"):
     said(a, gone)
-  with pytest.raises(Mistake, match=r"gamma is 0.3"):
-    said(a, a, gamma=0.3)
+  for options, message in (
+    ({"gamma": 0.3}, "gamma is 0.3"), ({"gamma": "x"}, "gamma is 'x': give a number"),
+    ({"paired": "no"}, "paired is 'no': give True, False or None"),
+    ({"where": "lr=0.02"}, "a: the values wanted are 'lr=0.02': give column -> value"),
+  ):  # fmt: skip
+    with pytest.raises(Mistake, match=message):
+      said(a, a, **options)

@@ -207,9 +207,8 @@ def none_kept(tmp_path_factory):
   ],
 )  # fmt: skip
 def test_what_needs_predictions_says_so(call, message, none_kept, tmp_path):
-  with pytest.raises(vs.Mistake, match=message) as raised:
+  with pytest.raises(vs.Mistake, match=message):
     call(none_kept, tmp_path / "new")
-  assert "\n" not in str(raised.value)
   assert not (tmp_path / "new").exists()
 
 

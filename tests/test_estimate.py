@@ -264,9 +264,8 @@ def test_a_target_that_cannot_be_compiled_for_is_a_mistake(monkeypatch):
     raise RuntimeError("JAX TPU support not installed;\ncannot generate TPU topology.")
 
   monkeypatch.setattr(target.topologies, "get_topology_desc", missing)
-  with pytest.raises(vs.Mistake, match=re.escape("topology.): pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu")) as raised:
+  with pytest.raises(vs.Mistake, match=re.escape("topology.): pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu")):
     lanes.absent("v5e")
-  assert "\n" not in str(raised.value)
 
 
 def test_devices_are_known_by_their_kind():

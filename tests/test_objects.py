@@ -119,9 +119,8 @@ def test_what_cannot_be_imported(module, tmp_path, text, why):
   module()
   (tmp_path / "own_broken.py").write_text("\nx = 1 / 0\n")
   (tmp_path / "own_syntax.py").write_text("x = = 1\n")
-  with pytest.raises(vs.Mistake, match=rf"'{text}' cannot be imported \({why}.*\): give package.module:attribute") as raised:
+  with pytest.raises(vs.Mistake, match=rf"'{text}' cannot be imported \({why}.*\): give package.module:attribute"):
     imported(text)
-  assert "\n" not in str(raised.value)
 
 
 def test_a_mistake_in_an_imported_recipe_is_told_as_it_is(module, tmp_path):

@@ -152,18 +152,18 @@ def test_calibration_curve_leaves_out_empty_bins(ax):
 
 
 def test_disagreement_against_error(ax):
-  plots.disagreement_against_error([0.1, 0.2], [0.15, 0.1], ax, label="one")
-  plots.disagreement_against_error([0.3], [0.3], ax)
+  plots.disagreement_against_error([0.1, 0.2], [0.15, 0.1], ax)
   np.testing.assert_allclose(ax.collections[0].get_offsets(), [[10, 15], [20, 10]])
   (line,) = ax.lines
   assert line.get_slope() == 1
   assert line.get_xy1()[0] == line.get_xy1()[1]
-  assert legend(ax) == ["one", "disagreement = error", "1 pair of runs"]
+  assert legend(ax) == ["2 pairs of runs", "disagreement = error"]
 
 
-def test_ecdf_band_is_around_the_pooled_runs(ax):
+def test_ecdf_band_is_around_the_pooled_runs(ax, monkeypatch):
+  monkeypatch.setattr(plots, "MOST_CURVES", 1)
   gaps = np.array([[0.0, 1.0, 2.0], [1.0, 3.0, 5.0]])
-  plots.ecdf_band(gaps, ax, threshold=0.25, most=1)
+  plots.ecdf_band(gaps, ax, threshold=0.25)
   run, pooled = ax.lines
   np.testing.assert_allclose(pooled.get_xydata(), [[0, 1 / 6], [1, 0.5], [1, 0.5], [2, 4 / 6], [3, 5 / 6], [5, 1]])
   np.testing.assert_allclose(run.get_ydata(), np.array([1, 2, 2, 3, 3, 3]) / 3)
@@ -179,13 +179,13 @@ PERCENT = {
   0: "0.00 %",
   1e-12: "0.000000 %",
   -0.01: "-1.00 %",
+  np.nan: "n/a",
 }
 
 
 @pytest.mark.parametrize(("fraction", "text"), PERCENT.items())
 def test_percent(fraction, text):
   assert plots.percent(fraction) == text
-  assert plots.percent(np.nan) == "n/a"
 
 
 def test_everything_can_be_saved(tmp_path):
@@ -231,3 +231,9 @@ def test_standard_deviations_side_by_side(ax):
   np.testing.assert_allclose(below[0].get_xydata(), [[0, root[0].get_ydata()[1]]])
   np.testing.assert_allclose(below[2][0].get_segments()[0][:, 0], [0, 0.7])
   assert list(legend(ax)) == ["seen", "root", "root: variance estimate below 0"]
+
+
+def test_an_interval_without_width_may_end_beside_its_middle(ax):
+  """100 * 0.07 and the end that lies below it differ by rounding."""
+  plots.sds_side_by_side(["a"], {"seen": [(0.07, 0.07 * (1 + 1e-16 * 2), 0.07)]}, ax)
+  np.testing.assert_allclose(ax.containers[0].lines[2][0].get_segments()[0][:, 0], [7, 7])

@@ -22,9 +22,9 @@ from zarr.errors import ZarrUserWarning
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import pages, plots
+from vmapseeds.reports import pages, plots, results_page
 from vmapseeds.reports.results_page import COMPARED, Part, context, figures, side_by_side_table
-from vmapseeds.reports.summary import show, summarize
+from vmapseeds.reports.summary import counted, show, summarize
 from vmapseeds.training.runs import SOURCES
 
 NAMES = [
@@ -44,16 +44,15 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
   rates = np.clip(rng.beta(0.5, 1.5, n) + spread * rng.standard_normal((runs, 1)), 0, 1)
   wrong = rng.random((runs, n)) < rates
   predictions = ((labels + wrong * rng.integers(1, classes, (runs, n))) % classes).astype(np.int8)
-  seeds = {f"seed_{s}": ("run", np.arange(runs, dtype=np.uint32)) for s in ("init", "order")}
+  table = {f"seed_{s}": ("run", np.arange(runs, dtype=np.uint32)) for s in ("init", "order")}
   return xr.Dataset(
     {
       "predictions": (("run", "example"), predictions),
       "labels": ("example", labels),
       "accuracy": ("run", (~wrong).mean(1)),
       "diverged": ("run", np.zeros(runs, bool)),
-      **seeds,
-      **columns,
     },
+    coords={**table, **columns},
     attrs={
       "recipe": vs.recipe("digits_cnn").to_json(),
       "device_kind": "cpu",
@@ -192,7 +191,7 @@ def test_logit_gaps_of_two_classes():
   assert values(summary)["gap_distance"] == pytest.approx(np.mean(distances))
   # δ_a is 0.46 for 50 examples. Only the shifted run is beyond it.
   assert values(summary)["gap_accepted"] == pytest.approx(5 / 6)
-  assert "logit_gaps" in figures(results, summary)
+  assert "logit_gaps" in figures(counted(results), summary)
 
 
 def test_top_quarter_gain_without_ties():
@@ -228,7 +227,7 @@ def test_one_run_has_an_accuracy_and_no_variance():
     "runs_for_precision", "split_correlation", "top_quarter_gain", "expected_disagreement", "gde_gap", "dependent_pairs",
   }  # fmt: skip
   assert summary["warnings"] == ["One run says nothing about variance between runs: train more with --runs."]
-  assert figures(results, summary) == {}
+  assert figures(counted(results), summary) == {}
   assert "n/a" in page_of(summary)
   assert "negative" not in summary["statistics"]["distribution_sd"]["reading"]
 
@@ -279,7 +278,7 @@ def test_all_right_everywhere():
   assert found["sd_accuracy"] == found["distribution_variance"] == found["expected_disagreement"] == 0
   assert found["split_correlation"] is None
   assert found["cace"] == found["ece"] == found["dependent_pairs"] == 0
-  for drawn in figures(results, summary).values():
+  for drawn in figures(counted(results), summary).values():
     drawn.draw(plots.figure()[1])
 
 
@@ -329,6 +328,9 @@ def test_warns_of_swept_hyperparameters_and_shared_seeds():
   said = " ".join(summarize(results)["warnings"])
   assert "the effect of lr, varied" in said
   assert "share all their seeds" in said
+  started = summarize(results.assign_coords(start=("run", np.arange(40) % 2)))
+  assert not any("share" in w for w in started["warnings"])
+  assert started["varied"] == ["init", "order", "start"]
 
 
 def test_summaries_are_json_without_nan():
@@ -545,8 +547,8 @@ def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path):
 def saved(path, results):
   """A results folder of what `dataset` made, as `vs.train` would leave it."""
   columns = {f"seed_{s}": np.zeros(results.sizes["run"], np.uint32) for s in SOURCES}
-  columns |= {name: results[name].values for name in results if results[name].dims == ("run",)}
-  outcomes = {name: columns.pop(name) for name in ("accuracy", "diverged")}
+  columns |= {name: column.values for name, column in results.coords.items()}
+  outcomes = {name: results[name].values for name in ("accuracy", "diverged")}
   attributes = {**results.attrs, "test_sets": ["test"], "sampling": None, "precision": "float32", "data_digest": ""}
   return folders.folder(
     path, attributes, block_runs=16, columns=columns, labels=results.labels.values,
@@ -625,7 +627,7 @@ def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
 
 
 def test_the_command_chooses_runs(sweep, tmp_path, capsys):
-  cli.main(["report", str(sweep), "--where", "lr=0.02", "lr=0.05", "--where", "seed_init=3", "--out", str(tmp_path)])
+  cli.main(["report", str(sweep), "--where", "lr=0.02,0.05", "--where", "seed_init=3", "--out", str(tmp_path)])
   assert re.findall(r"│ seed_init=3 +│ +(\d+) │.*\n│ (lr=\S+) ", capsys.readouterr().out) == [("1", "lr=0.02"), ("1", "lr=0.05")]
   with pytest.raises(SystemExit):
     cli.main(["report", str(sweep), "--where", "lr"])
@@ -641,6 +643,9 @@ def test_the_command_chooses_runs(sweep, tmp_path, capsys):
     ({"where": {"lr": "fast"}}, "lr is 'fast': give a number"),
     ({"by": ["momentun"]}, "unknown column 'momentun'.* did you mean 'momentum'"),
     ({"by": ["accuracy"]}, "unknown column 'accuracy'"),
+    ({"by": 5}, "unknown column '5': choose one of lr,"),
+    ({"where": "lr=0.02"}, "sweep: the values wanted are 'lr=0.02': give column -> value or values, such as {'lr': 0.02}"),
+    ({"where": {"lr": []}}, r"lr is \[\]: give a number or several"),
     ({"where": {"lr": 1e5}}, "sweep: all 12 finished runs diverged: train with a lower lr"),
   ],
 )
@@ -660,6 +665,15 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
   assert "".join(line.split("│")[1].strip() for line in lines if "│" in line) == "weight_decay=0.0005momentum=0.95"
   assert sum(line.count(" 12.35 ") for line in lines) == 6
   assert "ensemble" in "".join(lines)
+
+
+def test_predictions_are_counted_once_and_not_copied(monkeypatch):
+  results, found, tally = dataset(8), [], vs.stats.tally
+  monkeypatch.setattr(vs.stats, "tally", lambda *args, **options: found.append(args[0]) or tally(*args, **options))
+  (part,), _ = results_page._parts(results, "r", "", Path("r"), None, None, "test")
+  assert "disagreement" in figures(part.counts, part.summary)
+  (predictions,) = found
+  assert np.shares_memory(predictions, results.predictions.values)
 
 
 def test_imported_runs_have_no_columns(tmp_path):
@@ -693,6 +707,11 @@ def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
   summaries, text = quietly(vs.report, [a, b, sweep], out=tmp_path / "out")
   assert len(summaries) == 5
   assert sorted(p for f in (a, b, sweep) for p in f.rglob("*")) == before
+  # One path is the end of the other.
+  inner = saved(tmp_path / "in" / "/".join(a.parts[1:]), dataset(2))
+  quietly(vs.report, [inner, a], out=tmp_path / "ends")
+  assert not (a / "report.html").exists()
+  assert (tmp_path / "ends" / "/".join(a.parts[1:]) / "report.html").exists()
   written = {str(p.relative_to(tmp_path / "out").parent) for p in (tmp_path / "out").rglob("report.html")}
   ends = ("x/a", "y/a", "/".join(sweep.parts[-2:]))
   assert written == {".", *ends, *(f"{ends[2]}/lr={value}" for value in LR[:3])}

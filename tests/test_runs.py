@@ -155,6 +155,5 @@ def test_subsets_and_label_maps_are_a_run():
   ],
 )  # fmt: skip
 def test_mistakes(make, message):
-  with pytest.raises(vs.Mistake, match=message) as raised:
+  with pytest.raises(vs.Mistake, match=message):
     make()
-  assert "\n" not in str(raised.value)

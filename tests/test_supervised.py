@@ -10,12 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import plain
 import pytest
+import xarray as xr
 from flax import nnx
 
 import vmapseeds as vs
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.preparing import prepared
 from vmapseeds.data import load
+from vmapseeds.results import opening
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training.networks import from_nnx, last_layer, linen
 
@@ -57,6 +59,8 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
       vs.open_results(out, epoch=epoch)
   with pytest.raises(vs.Mistake, match="not evaluated after epoch 2: train with evaluate_every to have any"):
     vs.open_results(tmp_path / "2", epoch=2)
+  with pytest.raises(vs.Mistake, match="not evaluated after epoch True: give one of 1, 2"):
+    opening._of_epoch(xr.Dataset(coords={"epoch": [1, 2]}), "r", True)
 
 
 @pytest.mark.optimized
@@ -290,9 +294,8 @@ def test_a_started_lane_is_the_plain_script(tmp_path):
   ],
 )  # fmt: skip
 def test_bases_that_do_not_fit(base, tmp_path, changes, runs, message):
-  with pytest.raises(vs.Mistake, match=message) as raised:
+  with pytest.raises(vs.Mistake, match=message):
     train(tmp_path / "r", BASE.replace(**{"start_from": str(base), **OTHERS, **changes}), runs)
-  assert "\n" not in str(raised.value)
   assert not (tmp_path / "r").exists()
 
 

@@ -438,9 +438,8 @@ T = tally(P, L, CLASSES)
   ],
 )
 def test_mistakes(call, text):
-  with pytest.raises(Mistake, match=text) as caught:
+  with pytest.raises(Mistake, match=text):
     call()
-  assert "\n" not in str(caught.value)
 
 
 def test_tallies_are_added_to_tallies_only():

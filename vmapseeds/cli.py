@@ -6,6 +6,7 @@ import functools
 import io
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -26,7 +27,7 @@ from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
 Folder = Annotated[str, arg(metavar="DIR")]
-Folders = Annotated[Positional[tuple[str, ...]], arg(metavar="DIR")]
+Folders = Annotated[Positional[tuple[str, ...]], arg(metavar="DIR", help_behavior_hint="(one or more)")]
 Count = Annotated[int, arg(metavar="N")]
 Name = Annotated[str, arg(metavar="NAME")]
 Recipe = Annotated[Positional[str], arg(metavar="RECIPE")]
@@ -283,7 +284,7 @@ def import_runs(
   runs, examples = results.sizes["run"], results.sizes["example"]
   print(
     f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in {out}, mean accuracy "
-    f"{results.accuracy.values.mean():.2%}; next: vmapseeds report {out}"
+    f"{results.accuracy.values.mean():.2%}; next: vmapseeds report {shlex.quote(out)}"
   )
 
 
@@ -303,7 +304,7 @@ def report(
   Args:
     folders: results folders
     by: columns of the runs table that group the runs, e.g. lr or seed_init; runs are pooled over all other columns
-    where: take only the runs with these values, e.g. lr=0.02 momentum=0.9; give a column several times for several
+    where: take only the runs with these values, e.g. lr=0.02,0.05 momentum=0.9
     test_set: which test set
     epoch: report the results after this epoch, for runs trained with evaluate_every
     out: folder for the pages
@@ -323,7 +324,7 @@ def compare(
   test_set: Name = "test",
   epoch: Epoch = None,
   paired: bool = False,
-  out: Annotated[str | None, hint("DIR", "report/against_<B> in DIR_A")] = None,
+  out: Annotated[str | None, hint("DIR", "report/<test set, epoch, where>/against_<B> in DIR_A")] = None,
 ) -> None:
   """Says whether runs A outperform runs B: P(A > B), its interval and the decision. Writes a page about it.
 
@@ -332,7 +333,7 @@ def compare(
   Args:
     a: results of A
     b: results of B
-    where: take only the runs of A with these values, e.g. lr=0.02 momentum=0.9
+    where: take only the runs of A with these values, e.g. lr=0.02,0.05 momentum=0.9
     against: take only the runs of B with these values
     gamma: P(A > B) from which a difference is meaningful
     test_set: which test set
@@ -389,10 +390,9 @@ def bench(
 
   what = vmapseeds.recipe(recipe, **overrides(set))
   if json is not None:
-    try:
-      json.open("a").close()
-    except OSError as error:
-      raise Mistake(f"--json {json} cannot be written ({error.strerror}): give another file") from None
+    folder = json.absolute().parent
+    if json.is_dir() or not folder.is_dir() or not os.access(json if json.exists() else folder, os.W_OK):
+      raise Mistake(f"--json {json} cannot be written: give another file")
   if target is not None:
     # Nothing runs, so the devices of this machine need not start.
     jax.config.update("jax_platforms", "cpu")
@@ -425,8 +425,11 @@ def held(results: Any, folder: str, left: int = 0) -> str:
   if {"accuracy", "diverged"} <= {*results.variables}:
     accuracy = results.accuracy.values[~results.diverged.values]
     said += f", mean accuracy {accuracy.mean():.2%}" if len(accuracy) else ", no accuracy"
-    following = f"next: vmapseeds report {folder}"
-  return f"{said}; {f'{left} are left: vmapseeds work {folder}' if left else following}"
+    if len(accuracy):
+      following = f"next: vmapseeds report {shlex.quote(folder)}"
+    elif results.sizes["run"]:
+      following = "next: train with a lower lr, in another folder"
+  return f"{said}; {f'{left} are left: vmapseeds work {shlex.quote(folder)}' if left else following}"
 
 
 def pairs(given: Sequence[str], flag: str, form: str, example: str) -> list[tuple[str, str]]:
@@ -453,10 +456,10 @@ def overrides(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
-  """The values of each column in `--where lr=0.02 ...`."""
+  """The values of each column in `--where lr=0.02,0.05 ...`."""
   found: dict[str, list[Any]] = {}
   for column, text in pairs(conditions, flag, "COLUMN=NUMBER", "lr=0.02; folders come first"):
-    found.setdefault(column, []).append(from_text(column, text))
+    found.setdefault(column, []).extend(from_text(column, value) for value in text.split(","))
   return found
 
 
@@ -486,7 +489,7 @@ def parse(target: Callable[..., Any], argv: Sequence[str] | None = None, **words
   repeated = {flag: times for flag, times in flags.items() if times > 1}
   fields = parsed.keywords if isinstance(parsed, functools.partial) else vars(parsed)
   for flag, times in repeated.items():
-    if not isinstance(fields.get(flag[2:].replace("-", "_")), tuple | bool):
+    if not isinstance(fields.get(flag[2:].replace("-", "_")), tuple):
       raise Mistake(f"{flag} is given {times} times: give it once")
   return _parsed(target, _collected(argv), **words) if repeated else parsed
 

@@ -65,8 +65,8 @@ def results(runs: int, examples: int) -> xr.Dataset:
   )  # fmt: skip
 
 
-def draw_all(of: xr.Dataset, numbers: dict) -> None:
-  for figure in figures(of, numbers).values():
+def draw_all(counts: summary.Counts, numbers: dict) -> None:
+  for figure in figures(counts, numbers).values():
     figure.draw(plots.figure()[1])
 
 
@@ -86,8 +86,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     size = f"{flags.runs} runs x {flags.examples} examples"
     of = timed(f"predictions of {size} made up", lambda: results(flags.runs, flags.examples))
-    numbers = timed("every statistic of the report, bootstraps too", lambda: summary.summarize(of))
-    timed("its figures", lambda: draw_all(of, numbers))
+    counts = timed("tallies, pairs of examples too", lambda: summary.counted(of))
+    numbers = timed("every statistic of the report, bootstraps too", lambda: summary.summarize(of, counts=counts))
+    timed("its figures", lambda: draw_all(counts, numbers))
     rng = np.random.default_rng(0)
     reference, candidates = rng.normal(size=(2, flags.candidates, flags.gaps))
     candidates += rng.normal(0, 0.1, (flags.candidates, 1))

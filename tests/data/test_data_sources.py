@@ -215,9 +215,8 @@ FLOAT = np.zeros((6, 2, 3, 1), np.float32)
   ],
 )
 def test_npz_mistakes(save, changes, message):
-  with pytest.raises(Mistake, match=message) as caught:
+  with pytest.raises(Mistake, match=message):
     load(save(**changes))
-  assert "\n" not in str(caught.value)
 
 
 def test_npz_that_is_missing(tmp_path):

@@ -313,9 +313,8 @@ def test_another_process_that_prepared_it_meanwhile(cifar10, monkeypatch):
 )
 def test_wrong_names(monkeypatch, tmp_path, capfd, name, message):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-  with pytest.raises(Mistake, match=message) as caught:
+  with pytest.raises(Mistake, match=message):
     load(name)
-  assert "\n" not in str(caught.value)
   out, err = capfd.readouterr()
   assert out == err == ""
 

@@ -334,9 +334,8 @@ def test_what_is_computed_in_numpy_refuses_tracers(name):
     def alone(x, place=place, rest=rest):
       return call(name, *rest[:place], x, *rest[place + 1 :])
 
-    with pytest.raises(Mistake, match="is traced: this statistic is computed in NumPy, call it outside jit") as caught:
+    with pytest.raises(Mistake, match="is traced: this statistic is computed in NumPy, call it outside jit"):
       jax.jit(alone)(x)
-    assert "\n" not in str(caught.value)
 
 
 @every

@@ -74,7 +74,13 @@ class Options(WorkOptions):
 
   lane_width: Annotated[int | None, hint("N", "the folder's, else measured")] = None
   lowering: Annotated[str | None, hint("NAME", "the folder's, else measured")] = None
-  tallies: Annotated[bool, arg(help_behavior_hint="(default: they are counted)")] = True
+  tallies: Annotated[
+    bool,
+    arg(
+      help="do not count a new folder's votes and errors on the devices: vs.tally and reports then read predictions",
+      help_behavior_hint="(default: they are counted if runs differ in nothing but seeds)",
+    ),
+  ] = True
   pairs: bool = False
   predictions: Annotated[str, arg(metavar="all|none")] = "all"
   logits: bool = False

@@ -7,16 +7,15 @@ import jax
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from vmapseeds import stats
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, number
 from vmapseeds.reports import groups, pages, plots
-from vmapseeds.reports.groups import Where
-from vmapseeds.reports.summary import p_text, run_count
+from vmapseeds.reports.groups import Where, run_count
+from vmapseeds.reports.summary import p_text, show, show_interval
 from vmapseeds.results.opening import COUNTS, loaded, open_results
 from vmapseeds.stats.intervals import sd_interval
 from vmapseeds.store.files import Folder, place
@@ -30,7 +29,8 @@ def compare(
   """Prints and returns P(A > B) of accuracies, its 95 % interval and the decision. Prints what else the runs show.
 
   Diverged runs are left out. `compare.html`, `compare.json` and a figure are written into the folder `report` of A's
-  results, in its subfolder `against_<B>`.
+  results, in its subfolder `against_<B>`. A test set other than the recipe's first, a chosen epoch and `where` add a
+  subfolder each above that, such as `report/lr=0.02/against_lr=0.05`.
 
   Args:
     a: results folder of A.
@@ -50,6 +50,9 @@ def compare(
     Mistake: a folder has no finished runs, the test examples differ, columns or values are unknown, swept values would
       be pooled, gamma is outside (1/2, 1], paired=True with unequal numbers of runs, or the page cannot be written.
   """
+  gamma = number("gamma", gamma)
+  if paired not in (None, True, False):
+    raise Mistake(f"paired is {paired!r:.100}: give True, False or None")
   if b is None and not against:
     raise Mistake("one results folder, and nothing to compare it with: give a second one, or e.g. --against lr=0.05")
   sides = ((a, where, "--where"), (a if b is None else b, against, "--against"))
@@ -66,8 +69,8 @@ def compare(
   rows = [
     ("results", *names),
     ("runs compared", *(f"{len(x)}" for x in accuracies)),
-    ("mean accuracy", *(f"{x.mean():.3%}" for x in accuracies)),
-    ("standard deviation", *(f"{x.std(ddof=1):.3%}" if len(x) > 1 else "needs two runs" for x in accuracies)),
+    ("mean accuracy", *(show(*_mean(x), "fraction") for x in accuracies)),
+    ("standard deviation", *(_sd(x) if len(x) > 1 else "needs two runs" for x in accuracies)),
   ]
   table = Table("", "A", "B")
   for row in rows:
@@ -80,12 +83,13 @@ def compare(
     console.print(sentence, soft_wrap=True, highlight=False)
   if out is None:
     of_b = ", ".join(filter(None, ["" if b is None else pages.path_parts(b)[-1], groups.named(against or {})]))
-    out = place(a).joinpath(*filter(None, ["report", after, groups.named(where or {}), f"against_{of_b}"]))
+    other_set = "" if test_set == results[0].attrs["test_sets"][0] else test_set
+    out = pages.below(place(a) / "report", other_set, after, groups.named(where or {}), f"against_{of_b}")
   page = pages.write_page(
     place(out), "compare", "compare", {"accuracies": _figure(accuracies, results[0].sizes["example"])},
     {
       "a": _record(accuracies[0], a, where), "b": _record(accuracies[1], sides[1][0], against),
-      "test_set": test_set, "epoch": epoch, "gamma": gamma, "matching": matching or None,
+      "test_set": test_set, "epoch": results[0].attrs.get("epoch"), "gamma": gamma, "matching": matching or None,
       "probability": float(decision.probability), "low": float(decision.low), "high": float(decision.high),
       "decision": decision.decision, "sentences": said,
     },
@@ -151,29 +155,40 @@ def _spread(a: np.ndarray, b: np.ndarray, paired: bool) -> Iterator[str]:
 
 
 def _deviation(accuracy: np.ndarray) -> str:
-  low, high = sd_interval(stats.variance_interval(accuracy))
-  return f"{accuracy.std(ddof=1):.3%}" + (f" (95 % interval {low:.3%} to {high:.3%})" if low < high else "")
+  low, high = map(float, sd_interval(stats.variance_interval(accuracy)))
+  return _sd(accuracy) + (f" (95 % interval {show_interval(low, high, 'fraction')})" if low < high else "")
+
+
+def _sd(accuracy: np.ndarray) -> str:
+  return show(accuracy.std(ddof=1), None, "fraction")
+
+
+def _mean(accuracy: np.ndarray) -> tuple[float, float | None]:
+  """The mean and its standard error, None for one run."""
+  return accuracy.mean(), accuracy.std(ddof=1) / len(accuracy) ** 0.5 if len(accuracy) > 1 else None
 
 
 def _warnings(a: np.ndarray, b: np.ndarray, decision: stats.Decision, gamma: float, paired: bool) -> Iterator[str]:
   runs = min(len(a), len(b))
   unit = "pairs" if paired else "runs each"
   needed = int(stats.paired_sample_size(gamma) if paired else stats.noether_sample_size(gamma))
-  power = f"; the {runs} here have {float(stats.paired_power(runs, gamma, gamma)):.0%}" if paired else ""
+  power = f"{100 * float(stats.paired_power(runs, gamma, gamma)):.0f} %" if paired and runs > 1 else ""
   if runs < needed:
-    yield f"Few runs: {needed} {unit} find P(A > B) = {gamma} with about 95 % power{power}."
+    here = f"; the {runs} here have {power}" if power else ""
+    yield f"Few runs: {needed} {unit} find P(A > B) = {gamma} with about 95 % power{here}."
   elif paired:
-    yield f"{runs} pairs find P(A > B) = {gamma} with {float(stats.paired_power(runs, gamma, gamma)):.0%} power."
+    yield f"{runs} pairs find P(A > B) = {gamma} with {power} power."
   if runs == 1:
     yield "With one run nothing is known of the variance: the interval of P(A > B) means nothing."
   elif decision.low == decision.high and np.ptp(np.r_[a, b]) > 0:
     yield "Every resample gives the same P(A > B): its interval has no width, which few runs alone can bring about."
-  ties = (a == b).sum() if paired else (a[:, None] == b).sum()
+  ends = (np.searchsorted(np.sort(b), a, side) for side in ("right", "left"))
+  ties = (a == b).sum() if paired else np.subtract(*ends).sum()
   compared = len(a) if paired else len(a) * len(b)
   if ties == compared:
     yield "All accuracies compared are equal: nothing tells A from B."
   elif ties > 0.1 * compared:
-    yield f"{ties / compared:.0%} of the comparisons are ties, which count half; power is that without ties."
+    yield f"{100 * ties / compared:.0f} % of the comparisons are ties, which count half; power is that without ties."
   for name, x in (("A", a), ("B", b)):
     if len(x) > 1 and np.ptp(x) == 0 and ties < compared:
       yield f"All runs of {name} have the same accuracy: were they given the same seeds?"
@@ -192,12 +207,11 @@ def _loaded(folder: Folder, test_set: str, epoch: int | None, where: Where, flag
 
 
 def _figure(accuracies: Sequence[np.ndarray], examples: int) -> pages.Figure:
-  def draw(ax: Axes) -> Axes:
-    for name, x in zip("AB", accuracies, strict=True):
-      plots.accuracy_histogram(x, ax, examples=examples, label=f"{name}: {run_count(len(x))}, mean {x.mean():.2%}")
-    return ax
-
-  return pages.Figure("Test accuracy over runs", "The accuracies that are compared.", draw)
+  sides = {f"{name}, {run_count(len(x))}": x for name, x in zip("AB", accuracies, strict=True)}
+  return pages.Figure(
+    "Test accuracy over runs", "The accuracies that are compared.",
+    lambda ax: plots.accuracy_histograms(sides, ax, examples=examples),
+  )  # fmt: skip
 
 
 def _record(accuracy: np.ndarray, folder: Folder, where: Where) -> dict[str, Any]:
@@ -230,10 +244,10 @@ def _accuracies(
   accuracies = [a.accuracy.values, b.accuracy.values]
   if paired is not None:
     return accuracies, "rows of the same number" if paired else ""
-  names, others = ([f"seed_{source}" for source in groups.seeds_of(r)] for r in (a, b))
+  names, others = ([*groups.drawn(r)] for r in (a, b))
   if names and names == others:
     a, b = (r[["accuracy", *names]].to_dataframe() for r in (a, b))
-    # If seeds repeat (a sweep), they do not say which runs belong together.
+    # If they repeat (a sweep), they do not say which runs belong together.
     repeated = a.duplicated(names).any() or b.duplicated(names).any()
     # With few common seeds, such as one run where each side varies another source, pairs would leave out most runs.
     if not repeated and 2 * len(both := a.merge(b, on=names)) > min(len(a), len(b)):

@@ -11,7 +11,6 @@ from vmapseeds.mistakes import Mistake, one_of
 
 Value = int | float
 Where = Mapping[str, Value | Sequence[Value]] | None  # column -> value or values; only runs that have them are taken
-MEASURED = ("accuracy", "diverged", "train_loss", "train_accuracy", "trained_epochs")
 MOST_SHOWN = 8  # values of a column, in a line
 
 
@@ -24,8 +23,7 @@ class Group(NamedTuple):
 
 def columns(results: xr.Dataset) -> list[str]:
   """The columns of the runs table with one number per run, seeds last."""
-  found = [n for n, c in results.variables.items() if c.dims == ("run",) and n not in MEASURED]
-  return sorted(map(str, found), key=_is_drawn)
+  return sorted((str(name) for name, column in results.coords.items() if column.dims == ("run",)), key=_is_drawn)
 
 
 def _is_drawn(column: str) -> bool:
@@ -33,10 +31,9 @@ def _is_drawn(column: str) -> bool:
   return column.startswith("seed_") or column == "start"
 
 
-def seeds_of(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
-  """source of randomness -> seeds of the runs."""
-  names = (name for name in map(str, results.variables) if name.startswith("seed_"))
-  return {name.removeprefix("seed_"): results[name].values for name in names}
+def drawn(results: xr.Dataset) -> dict[str, Integer[np.ndarray, " runs"]]:
+  """column -> its values, for the columns that set runs apart which repeat one another: seeds, and where runs start."""
+  return {name: results[name].values for name in columns(results) if _is_drawn(name)}
 
 
 def values_of(results: xr.Dataset, name: str) -> list[Value]:
@@ -56,21 +53,27 @@ def chosen(results: xr.Dataset, where: Where) -> xr.Dataset:
   Raises:
     Mistake: there is no such column, or no run has a value.
   """
+  if not where:
+    return results
+  if not isinstance(where, Mapping):
+    raise Mistake(f"the values wanted are {where!r:.100}: give column -> value or values, such as {{'lr': 0.02}}")
   kept = np.ones(results.sizes["run"], bool)
-  for name, wanted in (where or {}).items():
+  for name, wanted in where.items():
     _check_column(results, name)
     column = results[name].values
     try:
       # Hyperparameters are stored as float32: 0.1 means the float32 nearest to it.
       with np.errstate(over="ignore"):
         wanted = np.atleast_1d(wanted).astype(column.dtype if column.dtype.kind == "f" else np.float64)
+      if not wanted.size:
+        raise ValueError
     except (TypeError, ValueError):
-      raise Mistake(f"{name} is {wanted!r}: give a number or several") from None
+      raise Mistake(f"{name} is {where[name]!r:.100}: give a number or several") from None
     for value in wanted:
       if value not in column:
         raise Mistake(f"no run has {name}={_text(value)}: {_listed(name, values_of(results, name))}")
     kept &= np.isin(column, wanted)
-  if where and not kept.any():
+  if not kept.any():
     raise Mistake(f"no run has {' and '.join(where)} as given: each value occurs, but not together")
   return results.isel(run=np.flatnonzero(kept))
 
@@ -86,7 +89,7 @@ def grouped(results: xr.Dataset, by: str | Sequence[str] | None = None, where: W
   Raises:
     Mistake: as `chosen`; or there is no such column in `by`.
   """
-  by = [by] if isinstance(by, str) else by
+  by = by if by is None or np.ndim(by) else [str(by)]
   for name in by or ():
     _check_column(results, name)
   results = chosen(results, where)
@@ -132,6 +135,10 @@ def _number(value: np.generic) -> Value:
 
 def _text(value: Any) -> str:
   return str(value).removesuffix(".0")
+
+
+def run_count(n: int) -> str:
+  return f"{n} run{'s' * (n != 1)}"
 
 
 def _listed(name: str, values: Sequence[Value]) -> str:

@@ -1,6 +1,7 @@
 """Pages: self-contained HTML, with its figures as PNG and its numbers as JSON beside it."""
 
 import base64
+import hashlib
 import io
 import json
 import os
@@ -13,10 +14,12 @@ import jinja2
 from matplotlib.axes import Axes
 from upath import UPath
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import MOST_LETTERS, Mistake
 from vmapseeds.reports import plots
 from vmapseeds.reports.summary import GROUPS, show, show_error, show_interval
 from vmapseeds.store.files import Folder, is_remote, place, write
+
+MOST_BYTES = 255  # of a folder's name
 
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
@@ -69,6 +72,14 @@ def path_parts(folder: Folder) -> tuple[str, ...]:
   """The parts of a folder's absolute path or URL. The last is its name."""
   path = place(folder)
   return tuple((str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/"))
+
+
+def below(out: Path | UPath, *names: str) -> Path | UPath:
+  """A folder in `out`: a subfolder in a subfolder for each name. Empty names are left out, and long ones cut."""
+  for name in filter(None, names):
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    out = out / (name if len(name.encode()) <= MOST_BYTES else f"{name[:MOST_LETTERS]}... {digest}")
+  return out
 
 
 def link(page: Path | UPath, out: Path | UPath) -> str:

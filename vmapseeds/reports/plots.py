@@ -15,6 +15,8 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from vmapseeds.reports.groups import run_count
+
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
 OfPairs = Real[np.ndarray, " pairs"] | Sequence[float]
@@ -28,11 +30,12 @@ INK = "#3d3d3d"
 COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
 MOST_POINTS = 1000
+MOST_CURVES = 100
 
 
-def figure(width: float = 6.4, height: float = 4.0) -> tuple[Figure, Axes]:
-  """A figure with one set of axes, its size in inches. Without pyplot it needs no closing and no display."""
-  made = Figure(figsize=(width, height), layout="constrained")
+def figure(height: float = 4.0) -> tuple[Figure, Axes]:
+  """A figure with one set of axes, its height in inches. Without pyplot it needs no closing and no display."""
+  made = Figure(figsize=(6.4, height), layout="constrained")
   return made, made.add_subplot()
 
 
@@ -69,6 +72,11 @@ def accuracy_histogram(
   return finish(ax, "test accuracy (%)", "density (per percentage point)")
 
 
+def accuracy_histograms(groups: Mapping[str, OfRuns], ax: Axes, *, examples: int | None = None) -> Axes:
+  """Histograms of the accuracies of groups of runs, name -> (runs,), in common bins: as `disagreement_histogram`."""
+  return _histograms(groups, ax, examples, "test accuracy (%)")
+
+
 def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scalar | None = None) -> Axes:
   """Each run's accuracy on one half of the test examples against that on the other half.
 
@@ -84,7 +92,7 @@ def split_scatter(first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scala
   """
   pairs = np.stack([np.asarray(first, np.float64), np.asarray(second, np.float64)], axis=1)
   points, runs = np.unique(pairs, axis=0, return_counts=True)
-  label = f"{len(pairs)} run{'s' * (len(pairs) != 1)}"
+  label = run_count(len(pairs))
   if correlation is not None and np.isfinite(correlation):
     label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
   few_first = np.argsort(runs, kind="stable")
@@ -117,11 +125,7 @@ def disagreement_histogram(groups: Mapping[str, OfPairs], ax: Axes, *, examples:
     ax: where to draw.
     examples: test examples n; bins then hold equally many of the possible values k/n.
   """
-  fractions = {name: np.asarray(values, np.float64) for name, values in groups.items()}
-  edges = bin_edges(list(fractions.values()), examples)
-  for name, values in fractions.items():
-    _bars(ax, values, edges, _next_color(ax), f"{name}: mean {percent(values.mean())}")
-  return finish(ax, "test predictions that differ between two runs (%)", "density (per percentage point)")
+  return _histograms(groups, ax, examples, "test predictions that differ between two runs (%)")
 
 
 def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
@@ -133,7 +137,7 @@ def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
   """
   y = np.arange(len(groups))
   values = [100 * np.asarray(v, np.float64) for v in groups.values()]
-  names = [f"{name}\n{len(v)} run{'s' * (len(v) != 1)}" for name, v in zip(groups, values, strict=True)]
+  names = [f"{name}\n{run_count(len(v))}" for name, v in zip(groups, values, strict=True)]
   ax.boxplot(
     values, positions=y, orientation="horizontal", whis=(0, 100), widths=0.5, showmeans=True, patch_artist=True,
     boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE}, medianprops={"color": BLUE},
@@ -164,8 +168,10 @@ def sds_side_by_side(
     sd, low, high = 100 * np.array(rows, np.float64).reshape(-1, 3).T
     at = y + (k - (len(series) - 1) / 2) * 0.22
     color, marker = (BLUE, VERMILION, GREEN)[k % 3], "oDs"[k % 3]
+    # Where an interval has no width, its ends may be a rounding error on the wrong side.
+    bars = np.maximum(np.nan_to_num(np.stack([sd - low, high - sd])), 0)
     style: dict[str, Any] = {"color": color, "marker": marker, "linestyle": "none", "markersize": 6}
-    ax.errorbar(sd, at, xerr=np.nan_to_num(np.stack([sd - low, high - sd])), capsize=3, label=label, **style)
+    ax.errorbar(sd, at, xerr=bars, capsize=3, label=label, **style)
   if any(below):
     label, at, high = f"{label}: variance estimate below 0", at[np.array(below)], np.nan_to_num(high[np.array(below)])
     bars = np.stack([np.zeros_like(high), high])
@@ -225,42 +231,39 @@ def calibration_curve(
   return finish(ax, "confidence: runs that vote for the class (%)", "examples of which it is the class (%)")
 
 
-def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes, *, label: str | None = None) -> Axes:
+def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) -> Axes:
   """Disagreement of pairs of runs against their test error, beside the line where the two are equal.
 
-  Jiang 2022, figures 1 to 4. A second call adds other pairs.
+  Jiang 2022, figures 1 to 4.
 
   Args:
     error: (pairs,), fractions.
     disagreement: (pairs,), fractions.
     ax: where to draw.
-    label: in the legend.
   """
   x, y = (100 * np.asarray(v, np.float64) for v in (error, disagreement))
-  color = PALETTE[len(ax.collections) % len(PALETTE)]
-  label = label or f"{len(x)} pair{'s' * (len(x) != 1)} of runs"
-  ax.scatter(x, y, s=14, color=color, alpha=0.35, linewidths=0, label=label)
-  if not ax.lines and len(x):
+  label = f"{len(x)} pair{'s' * (len(x) != 1)} of runs"
+  ax.scatter(x, y, s=14, color=BLUE, alpha=0.35, linewidths=0, label=label)
+  if len(x):
     ax.axline((x.mean(), x.mean()), slope=1, color=INK, linewidth=0.9, linestyle=":", label="disagreement = error")
   return finish(ax, "test error, mean of the two runs (%)", "test predictions that differ between them (%)")
 
 
-def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float, most: int = 100) -> Axes:
+def ecdf_band(gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float) -> Axes:
   """Empirical distribution functions of the runs' logit gaps, with the pooled one and a band of ± threshold around it.
 
-  Banerjee 2024, equations 8 and 16.
+  At most 100 runs are drawn. Banerjee 2024, equations 8 and 16.
 
   Args:
     gaps: (runs, examples), logit gaps.
     ax: where to draw.
     threshold: half the height of the band, such as `stats.ks_threshold(examples)`.
-    most: how many runs are drawn, from the first.
   """
   pooled = np.sort(gaps, axis=None)
   # As many points as can be seen, whatever the number of runs.
   at = pooled[np.unique(np.linspace(0, pooled.size - 1, 1000).astype(int))]
   reference = np.searchsorted(pooled, at, side="right") / pooled.size
-  for run in np.sort(gaps[:most], axis=1):
+  for run in np.sort(gaps[:MOST_CURVES], axis=1):
     ax.plot(at, np.searchsorted(run, at, side="right") / len(run), color=SKY, linewidth=0.5, alpha=0.5)
   band = np.clip(reference - threshold, 0, 1), np.clip(reference + threshold, 0, 1)
   ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=f"± {threshold:.4f}")
@@ -305,7 +308,7 @@ def _grid(values: Real[np.ndarray, " runs"]) -> int:
 
 
 def _runs_and_sd(values: Real[np.ndarray, " runs"]) -> str:
-  return f"{len(values)} runs: sd {percent(values.std(ddof=1))}" if len(values) > 1 else "1 run"
+  return run_count(len(values)) + (f": sd {percent(values.std(ddof=1))}" if len(values) > 1 else "")
 
 
 def _normal_curve(ax: Axes, mean: float, sd: float, **line) -> None:
@@ -315,6 +318,14 @@ def _normal_curve(ax: Axes, mean: float, sd: float, **line) -> None:
 
 def _next_color(ax: Axes) -> str:
   return PALETTE[len(ax.patches) % len(PALETTE)]
+
+
+def _histograms(groups: Mapping[str, OfRuns | OfPairs], ax: Axes, examples: int | None, xlabel: str) -> Axes:
+  fractions = {name: np.asarray(values, np.float64) for name, values in groups.items()}
+  edges = bin_edges(list(fractions.values()), examples)
+  for name, values in fractions.items():
+    _bars(ax, values, edges, _next_color(ax), f"{name}: mean {percent(values.mean())}")
+  return finish(ax, xlabel, "density (per percentage point)")
 
 
 def _bars(ax: Axes, values: np.ndarray, edges: np.ndarray, color: str, label: str) -> None:

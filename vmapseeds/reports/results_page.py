@@ -1,5 +1,6 @@
 """Reports of a campaign's results: numbers with their standard errors, figures, self-contained pages."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +17,12 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
-from vmapseeds.reports.groups import Where
+from vmapseeds.reports.groups import Where, run_count
 from vmapseeds.reports.pages import Figure
-from vmapseeds.reports.summary import GROUPS, counted, gaps, run_count, show, show_interval, summarize
-from vmapseeds.results.opening import COUNTS, added_up, loaded, open_results, readable
+from vmapseeds.reports.summary import GROUPS, Counts, counted, gaps, show, show_interval, summarize
+from vmapseeds.results.opening import COUNTS, added_up, loaded, open_results
 from vmapseeds.store.files import Folder, place
+from vmapseeds.store.layout import readable
 
 # Column headings, short enough for a terminal of 80 columns.
 COMPARED = {
@@ -40,7 +42,7 @@ class Part(NamedTuple):
 
   name: str
   out: Path | UPath
-  results: xr.Dataset
+  counts: Counts  # without joint errors, which are many
   summary: dict[str, Any]
 
 
@@ -74,7 +76,7 @@ def report(
       written. Nothing is written then, unless writing itself fails.
   """
   console = console or Console()
-  folders = [folders] if isinstance(folders, Folder) else list(folders)
+  folders = [folders] if isinstance(folders, Folder) or not np.iterable(folders) else list(folders)
   if not folders:
     raise Mistake("no results folder given: give one or more that `vmapseeds train` or `import` made")
   names = _names(folders) if len(folders) > 1 else [""]
@@ -84,8 +86,8 @@ def report(
     above = place(folder) / "report" if out is None else place(out) / name
     reported.append(_parts(results, folder, name, above, by, where, test_set))
   for parts, lost in reported:
-    for _, out_of, of, summary in parts:
-      page = pages.write_page(out_of, "report", "report", figures(of, summary), summary, **context(summary))
+    for _, out_of, counts, summary in parts:
+      page = pages.write_page(out_of, "report", "report", figures(counts, summary), summary, **context(summary))
     if len(parts) > 1 or lost:
       _side_by_side(parts, lost, parts[0].out.parent, console)
     else:
@@ -101,7 +103,7 @@ def report(
 def _names(folders: Sequence[Folder]) -> list[str]:
   """The shortest path endings that tell the folders apart."""
   parts = [pages.path_parts(folder) for folder in folders]
-  ends = (["/".join(p[-n:]) for p in parts] for n in range(1, max(map(len, parts)) + 1))
+  ends = (["/".join(p[-n:]).strip("/") for p in parts] for n in range(1, max(map(len, parts)) + 1))
   return next(names for names in ends if len(set(names)) == len(set(parts)))
 
 
@@ -112,15 +114,17 @@ def _parts(
   """The groups of a folder, and a sentence for each group whose runs all diverged."""
   try:
     found = groups.grouped(results, by, where)
-    # If all runs of all groups diverged, `summarize` raises a mistake for the first group.
+    # If all runs of all groups diverged, `counted` raises a mistake for the first group.
     alive = [g for g in found if not g.results.diverged.all()] or found[:1]
     parts = []
     for values, of in alive:
-      summary = {"folder": str(folder), "values": values, **summarize(of, test_set=test_set)}
-      out = above if test_set == summary["settings"]["test_sets"][0] else above / test_set
-      out = out if summary["epoch"] is None else out / f"epoch={summary['epoch']}"
+      counts = counted(of)
+      summary = {"folder": str(folder), "values": values, **summarize(of, test_set=test_set, counts=counts)}
+      other_set = "" if test_set == summary["settings"]["test_sets"][0] else test_set
+      epoch = "" if summary["epoch"] is None else f"epoch={summary['epoch']}"
       said = ", ".join(filter(None, [name, _group_name(summary)]))
-      parts.append(Part(said, out / groups.named(values) if values else out, of, summary))
+      counts = counts._replace(tallies=dataclasses.replace(counts.tallies, joint_errors=None))
+      parts.append(Part(said, pages.below(above, other_set, epoch, groups.named(values)), counts, summary))
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
   lost = [
@@ -181,10 +185,9 @@ def side_by_side_table(parts: Sequence[Part]) -> Table:
   return table
 
 
-def figures(results: xr.Dataset, summary: dict[str, Any]) -> dict[str, Figure]:
+def figures(counts: Counts, summary: dict[str, Any]) -> dict[str, Figure]:
   """The figures of a report, by name. A single run has none."""
-  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  tallies, predictions, pooled = counted(kept, pairs=False)
+  kept, tallies, predictions, pooled = counts
   if tallies.runs < 2:
     return {}
   n = tallies.examples
@@ -266,9 +269,7 @@ def side_by_side_figures(parts: Sequence[Part]) -> dict[str, Figure]:
   names = _in_lines(parts)
   lines = 1 + max(name.count("\n") + 1 for name in names)
   height = min(30.0, 1.6 + len(parts) * max(0.45, 0.1 + 0.16 * lines))
-  accuracies = {
-    name: part.results.accuracy.values[~part.results.diverged.values] for name, part in zip(names, parts, strict=True)
-  }
+  accuracies = {name: part.counts.kept.accuracy.values for name, part in zip(names, parts, strict=True)}
   found = {
     "accuracies": Figure(
       "Test accuracy of the runs",

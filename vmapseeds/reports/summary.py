@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ from jaxtyping import Integer
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups
+from vmapseeds.reports.groups import run_count
 from vmapseeds.results.opening import check_classes, errors, stored_tallies
 from vmapseeds.stats import Interval
 from vmapseeds.stats.intervals import nonnegative_interval, sd_interval
@@ -46,7 +47,16 @@ GROUPS = {
 }
 
 
-def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
+class Counts(NamedTuple):
+  """The runs that did not diverge, and what is counted of them."""
+
+  kept: xr.Dataset
+  tallies: stats.Tallies
+  predictions: Integer[np.ndarray, "runs examples"] | None  # as they are counted; None if `tallies` were stored
+  pooled: bool  # whether votes of different runs may be pooled
+
+
+def summarize(results: xr.Dataset, *, test_set: str = "test", counts: Counts | None = None) -> dict[str, Any]:
   """All numbers of one campaign on one test set, ready for JSON.
 
   Runs that diverged are counted and kept out of everything else. Undefined numbers (one run, a negative variance under
@@ -55,28 +65,22 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
   Args:
     results: what `open_results` returns.
     test_set: name of the test set, for the record.
+    counts: what `counted` returns for the results, if it was called before.
 
   Returns:
     `recipe`, `settings`, `test_set`, `epoch` (None: the end), `device_kind`, `lane_width`, `lowering`, `versions`;
-    `varied`, the sources of randomness whose seeds differ between runs; `pooled`, what else differs between them: swept
-    columns, or "label_map"; `runs`, `diverged`, `examples`, `classes`; `summary`, a few sentences; `warnings`, a
-    sentence each; `pairs`, the pairs of examples farthest from independence; and `statistics`: name -> `label`,
-    `group`, `value`, `se` (standard error, or None), `low` and `high` (95 % interval, or None), `over` (what the
-    uncertainty is about: other "runs", or other "examples"), `unit` (fraction; variance: squared fraction; correlation;
-    number; count; p), `definition` and `reading`.
+    `varied`, the sources of randomness whose seeds differ between runs, and "start" if their starts do; `pooled`, what
+    else differs between them: swept columns, or "label_map"; `runs`, `diverged`, `examples`, `classes`; `summary`, a
+    few sentences; `warnings`, a sentence each; `pairs`, the pairs of examples farthest from independence; and
+    `statistics`: name -> `label`, `group`, `value`, `se` (standard error, or None), `low` and `high` (95 % interval, or
+    None), `over` (what the uncertainty is about: other "runs", or other "examples"), `unit` (fraction; variance:
+    squared fraction; correlation; number; count; p), `definition` and `reading`.
 
   Raises:
     Mistake: the results have no labels, no run is finished, or all diverged.
   """
-  check_classes(results)
-  finished, diverged = results.sizes["run"], int(results.diverged.sum())
-  if not finished:
-    raise Mistake("no run is finished: start `vmapseeds train` again with the same --out, and it goes on")
-  if finished == diverged:
-    raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
-  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  num_classes = int(results.attrs["num_classes"])
-  tallies, predictions, pooled = counted(kept, pairs=True)
+  kept, tallies, predictions, pooled = counts or counted(results)
+  num_classes, diverged = int(results.attrs["num_classes"]), results.sizes["run"] - tallies.runs
   numbers = error_statistics(tallies, predictions, num_classes)
   if pooled:
     numbers |= vote_statistics(tallies, predictions, num_classes)
@@ -93,7 +97,7 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
     "test_set": test_set,
     "epoch": results.attrs.get("epoch"),
     **{name: results.attrs[name] for name in ("device_kind", "lane_width", "lowering", "versions")},
-    "varied": [source for source, seeds in groups.seeds_of(kept).items() if (seeds != seeds[0]).any()],
+    "varied": [name.removeprefix("seed_") for name, of in groups.drawn(kept).items() if (of != of[0]).any()],
     "pooled": [*groups.swept(kept), *["label_map"] * (not pooled)],
     "runs": tallies.runs,
     "diverged": diverged,
@@ -106,26 +110,33 @@ def summarize(results: xr.Dataset, *, test_set: str = "test") -> dict[str, Any]:
   }
 
 
-def counted(
-  kept: xr.Dataset, *, pairs: bool
-) -> tuple[stats.Tallies, Integer[np.ndarray, "runs examples"] | None, bool]:
-  """The tallies of some runs, the predictions that they count, and whether votes of different runs may be pooled.
+def counted(results: xr.Dataset) -> Counts:
+  """Counts the runs that did not diverge, and the joint errors of all pairs of examples.
 
   Tallies are counted from predictions, if there are any. Otherwise the stored tallies are returned, and predictions are
   None. If label maps differ between runs, errors take the place of predictions: 1 is wrong, and all labels are 0.
-  `Mistake` if there are neither predictions nor stored tallies of exactly these runs.
+
+  Raises:
+    Mistake: the results have no labels, no run is finished, or all diverged; or there are neither predictions nor
+      stored tallies of exactly these runs.
   """
+  finished, diverged = check_classes(results).sizes["run"], results.diverged.values
+  if not finished:
+    raise Mistake("no run is finished: start `vmapseeds train` again with the same --out, and it goes on")
+  if diverged.all():
+    raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
+  kept = results.isel(run=np.flatnonzero(~diverged)) if diverged.any() else results  # choosing runs copies them
   labels, num_classes = kept.labels.values, int(kept.attrs["num_classes"])
   if "predictions" not in kept:
-    if (stored := stored_tallies(kept, pairs=pairs)) is None:
+    if (stored := stored_tallies(kept, pairs=True)) is None:
       several = "these runs were counted together with others, and their predictions were not kept"
       raise Mistake(f"{several}: report all runs of the folder, or train these in a folder of their own")
-    return stored, None, True
+    return Counts(kept, stored, None, True)
   predictions, pooled = kept.predictions.values, labels.ndim == 1 or not (labels != labels[0]).any()
   if not pooled:
     predictions, labels = errors(kept).astype(np.int8), np.zeros(labels.shape[1], np.int8)
   labels = labels.reshape(-1, predictions.shape[1])[0]
-  return stats.tally(predictions, labels, num_classes, pairs=pairs), predictions, pooled
+  return Counts(kept, stats.tally(predictions, labels, num_classes, pairs=True), predictions, pooled)
 
 
 def gaps(kept: xr.Dataset) -> np.ndarray:
@@ -450,8 +461,8 @@ def _warnings(kept: xr.Dataset, diverged: int, numbers: Mapping[str, Statistic],
     )
   if swept := groups.swept(kept):
     yield f"The spread between runs includes the effect of {' and '.join(swept)}, varied between them."
-  seeds = [*groups.seeds_of(kept).values()]
-  if seeds and np.unique(seeds, axis=1).shape[1] < runs:
+  drawn = [*groups.drawn(kept).values()]
+  if drawn and np.unique(drawn, axis=1).shape[1] < runs:
     yield "Some runs share all their seeds: they are not independent, and standard errors are too small."
 
 
@@ -530,7 +541,3 @@ def show_interval(low: float | None, high: float | None, unit: str) -> str:
 def _places(value: float, digits: int) -> int:
   """Decimal places that show `value` with so many significant digits, at most 8."""
   return min(8, max(0, digits - 1 - math.floor(math.log10(abs(value))))) if value else digits - 1
-
-
-def run_count(n: int) -> str:
-  return f"{n} run{'s' * (n != 1)}"

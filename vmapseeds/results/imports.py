@@ -7,12 +7,15 @@ From PyTorch, where `logits` is a list with a tensor (examples, classes) per run
   vs.import_runs("results/mine", logits="logits.npy", labels="labels.npy")
 """
 
+import contextlib
 import functools
 import importlib.metadata
 import json
 import math
 import os
 import platform
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +59,7 @@ def import_runs(
     keep_logits: whether to keep logits beside predictions.
     name: what reports call these runs; by default the name of the file of predictions or logits.
     block_runs: how many runs are read at once and stored in one block; by default as many as fill 32 MiB.
-    progress: whether to draw a progress bar on stderr.
+    progress: whether to draw a progress bar on stderr, and to note there that no run predicts the highest label.
 
   Raises:
     Mistake: the arguments do not fit each other, something cannot be read or written, a class is out of range, a logit
@@ -84,6 +87,8 @@ def import_runs(
     for rows in shown(steps, "checking"):
       block = read_classes("predictions", runs[rows], AXES["predictions"], most, -1, first_run=rows.start)
       highest.append(block.max())
+    if progress and highest[0] > max(highest[1:]):
+      print(f"note: no run predicts class {highest[0]}: do labels count from 0, as predictions do?", file=sys.stderr)
   num_classes = num_classes or int(max(highest)) + 1
   outputs = {
     "diverged": array(bool, ("run",), ()), "test/accuracy": array(np.float64, ("run",), ()),
@@ -117,7 +122,8 @@ class Source:
     self.what = what
     self.file = Path(given) if isinstance(given, str | os.PathLike) else None
     if self.file is None and not hasattr(given, "shape"):
-      given = read(what, given, AXES[what])
+      with converted(what):
+        given = read(what, given, AXES[what])
     self._open = functools.partial(mapped, self.file) if self.file else lambda: given
     array = self._open()
     self.shape = tuple(array.shape)
@@ -126,22 +132,30 @@ class Source:
       raise Mistake(f"{what} has shape {self.shape}, {layout(AXES[what])}: give at least one of each")
     self.dtype = self[:0].dtype
     if what == "logits" and self.dtype not in (np.float16, np.float32, np.float64):
-      raise Mistake(f"logits has dtype {self.dtype}: give float16, bfloat16, float32 or float64")
+      lost = "; np.save loses bfloat16, save float32" if self.dtype == "V2" else ""
+      raise Mistake(f"logits has dtype {self.dtype}: give float16, bfloat16, float32 or float64{lost}")
     if self.file and not array.flags.c_contiguous and array.nbytes > FORTRAN_BYTES:
       raise Mistake(f"{self.file} is in Fortran order, which is slow to read by runs: save np.ascontiguousarray of it")
 
   def __getitem__(self, rows: slice) -> Shaped[np.ndarray, "..."]:
-    block = self._open()[rows]
-    if np.ma.is_masked(block):
-      fill = "-1 for none" if self.what == "predictions" else "or leave their runs or examples out"
-      raise Mistake(f"{self.what} has masked entries: fill them, {fill}")
-    try:
+    with converted(self.what):
+      block = self._open()[rows]
+      if np.ma.is_masked(block):
+        fill = "-1 for none" if self.what == "predictions" else "or leave their runs or examples out"
+        raise Mistake(f"{self.what} has masked entries: fill them, {fill}")
       if str(getattr(block, "dtype", "")).endswith("bfloat16"):  # PyTorch converts with `float()`
         block = block.float() if hasattr(block, "float") else block.astype(np.float32)
       block = np.asarray(block)
-    except (TypeError, RuntimeError) as error:  # from PyTorch, for tensors with gradients or on other devices
-      raise Mistake(f"{self.what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
     return block.astype(block.dtype.newbyteorder("="), copy=False)
+
+
+@contextlib.contextmanager
+def converted(what: str) -> Iterator[None]:
+  """Turns PyTorch's errors, for tensors that are sparse, have gradients or are on other devices, into a `Mistake`."""
+  try:
+    yield
+  except (TypeError, RuntimeError) as error:
+    raise Mistake(f"{what} cannot be read as a NumPy array ({str(error).splitlines()[0]})") from None
 
 
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:

@@ -46,7 +46,7 @@ def merge(
       different results. Nothing is left on disk then.
   """
   check_empty(out)
-  if isinstance(folders, str | os.PathLike) or not len(folders):
+  if isinstance(folders, str) or not isinstance(folders, Sequence) or not folders:
     raise Mistake("no results folders to merge: give a list of some that `vmapseeds train` made")
   tables, sources = zip(*map(description.campaign_of, folders), strict=True)
   first = sources[0]

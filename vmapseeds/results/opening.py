@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int
 
 from vmapseeds import stats
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, at_least, one_of, whole_number
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
@@ -54,13 +54,13 @@ def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Datase
   if epoch is None:
     return results
   there = results.epoch.values.tolist() if "epoch" in results.variables else []
-  if epoch not in there:
+  if (whole := whole_number(epoch)) not in there:
     remedy = f"give one of {', '.join(map(str, there))}" if there else "train with evaluate_every to have any"
     raise Mistake(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
-  of_epoch = results.sel(epoch=epoch, drop=True)
+  of_epoch = results.sel(epoch=whole, drop=True)
   names = [name for name in map(str, of_epoch) if name.startswith("epoch_")]
   chosen = of_epoch.drop_vars([*names, *{"logits", *COUNTS} & {*of_epoch}])
-  return chosen.assign({name.removeprefix("epoch_"): of_epoch[name] for name in names}).assign_attrs(epoch=epoch)
+  return chosen.assign({name.removeprefix("epoch_"): of_epoch[name] for name in names}).assign_attrs(epoch=whole)
 
 
 def _mapped(results: xr.Dataset) -> xr.Dataset:
@@ -78,15 +78,15 @@ def opened(results: xr.Dataset | Folder) -> xr.Dataset:
   """Results as `open_results` gives them; a folder's path is opened. `Mistake` for others, or without predictions."""
   if isinstance(results, Folder):
     results = open_results(results)
-  if isinstance(results, xr.Dataset):
-    if "predictions" not in check_classes(results):
-      raise Mistake("predictions were not kept: take vs.tally, or train with predictions='all' in another folder")
-    return results
-  raise Mistake(f"results is {type(results).__name__}: give what vs.open_results returns, or the path of a folder")
+  if "predictions" not in check_classes(results):
+    raise Mistake("predictions were not kept: take vs.tally, or train with predictions='all' in another folder")
+  return results
 
 
 def check_classes(results: xr.Dataset) -> xr.Dataset:
-  """Returns the results. `Mistake` if they have no labels."""
+  """Returns the results. `Mistake` if they are no results, or have no labels."""
+  if not isinstance(results, xr.Dataset):
+    raise Mistake(f"results is {type(results).__name__}: give what vs.open_results returns, or the path of a folder")
   if {"labels", "diverged"} <= {*results.variables}:
     return results
   raise Mistake("these results have no labels, and so no errors: give vs.stats losses of the arrays of vs.open_results")
@@ -131,7 +131,7 @@ def tally(results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool =
   if isinstance(results, Folder):
     with readable(path := results):
       results = added_up(open_results(path, test_set), pairs=pairs)
-  found = stored_tallies(results, pairs=pairs)
+  found = stored_tallies(check_classes(results), pairs=pairs)
   if found is None or (pairs and found.joint_errors is None):
     if found is not None and "predictions" not in results:
       raise Mistake("joint error counts were not stored, nor predictions: train with pairs=True in another folder")
