@@ -184,7 +184,7 @@ def largest(logits: Float[np.ndarray, "runs examples classes"], first: int) -> I
 def classes_of(runs: Source, num_classes: int | None) -> int | None:
   """The number of classes, None if it is not known before the predictions are read."""
   if num_classes is not None:
-    at_least("the number of classes", num_classes, 1)
+    num_classes = at_least("the number of classes", num_classes, 1)
   if runs.what == "logits":
     if runs.shape[2] < 2:
       raise Mistake(f"logits has shape {runs.shape}, {layout(AXES['logits'])}: give at least two classes")
