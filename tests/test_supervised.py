@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import plain
 import pytest
 from flax import nnx
@@ -17,6 +18,7 @@ from vmapseeds.campaign import loop
 from vmapseeds.campaign.preparing import prepared
 from vmapseeds.data import load
 from vmapseeds.store.checkpoints import Checkpoints
+from vmapseeds.training import supervised
 from vmapseeds.training.networks import from_nnx, last_layer, linen
 
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", schedule="constant", lr=0.01, batch_size=10, epochs=5, augment="")
@@ -164,6 +166,34 @@ def test_runs_that_stop(tmp_path, monkeypatch):
   same(again, whole)
   np.testing.assert_array_equal(again.trained_epochs, epochs)
   assert vs.replay(tmp_path / "r", int(epochs.argmin())).same
+
+
+@pytest.mark.parametrize("field", ["optimizer", "schedule"])
+def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypatch):
+  """Also in the trial of a long campaign, which has two steps, and in a training of no epochs, for one epoch."""
+  made = []
+
+  def own(run, steps):
+    made.append(steps)
+    rate = optax.warmup_cosine_decay_schedule(0.0, 0.1, 30, steps)  # refuses fewer than 30 steps
+    return optax.adam(rate) if field == "optimizer" else rate
+
+  monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
+  for epochs, steps in ((3, 120), (0, 40)):
+    task = prepared(ADAM.replace(**{"optimizer": "adam", field: own}, batch_size=25, epochs=epochs), runs := vs.Runs.independent(1))
+    for one in (task, trial := task.trial()):
+      made.clear()
+      one.outputs(one.bound(runs))
+      assert {*made} == {steps}
+    assert (trial.rounds, trial.steps) == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["predictions", "labels", "accuracy", "example", "run", "half_errors"])
+def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
+  own = ADAM.replace(optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1})
+  with pytest.raises(vs.Mistake, match=f"a sweep of '{name}': results have something else of that name, rename the value"):
+    train(tmp_path / "r", own, vs.Runs.sweep(**{name: [0.1, 0.2]}, seeds=1))
+  assert not (tmp_path / "r").exists()
 
 
 # Stored networks.
@@ -321,6 +351,14 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
     train(tmp_path / "left", linear, 2, keep_params=True)
   with pytest.raises(vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"):
     train(tmp_path / "r", recipe.replace(start_from=tmp_path / "left"), 2)
+
+
+@pytest.mark.parametrize("name", ["a.b", "a/b"])
+def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
+  own = ADAM.replace(model=nn.Sequential([lambda x: x.reshape(len(x), -1), nn.Dense(10, name=name)]))
+  with pytest.raises(vs.Mistake, match=f"layer '{name}': parameters are kept by their layers' names, give it one without"):
+    train(tmp_path / "r", own, keep_params=True)
+  assert loop.begin(own, 2, tmp_path / "r", loop.Options(progress=False, lane_width=1, lowering="sequential"))
 
 
 @pytest.mark.parametrize("made", [lambda runs: runs.subset(300), lambda runs: runs.bootstrap(), lambda runs: runs.bootstrap(60)])

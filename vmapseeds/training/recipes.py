@@ -43,7 +43,7 @@ class Values(dict):
   """A mapping that can be hashed, as a recipe must be."""
 
   def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
-    return hash(tuple(self.items()))
+    return hash(frozenset(self.items()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,13 @@ class Recipe:
       raise Mistake(f"values is {self.values!r:.100}: give numbers by their names, such as {{'temperature': 0.1}}")
     given = dict(self.values)
     for name in [name for name in given if name in HYPERPARAMETERS]:
+      if getattr(self, name) != getattr(Recipe, name):
+        raise Mistake(f"{name} is {getattr(self, name)!r}, and {given[name]!r} in values: give one of the two")
       object.__setattr__(self, name, given.pop(name))
+    for name in given:
+      safe_name("value", name)
+      if name in RESERVED or name.startswith("seed_"):
+        raise Mistake(f"value {name!r}: results have something else of that name, rename it")
     for field in dataclasses.fields(self):
       if field.name != "values":
         object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
@@ -121,6 +127,11 @@ class Recipe:
         augmentation(value) if field == "augment" else one_of(f"{field} of recipe {self.name!r}:", value, allowed)
       elif not (callable(value) or isinstance(value, str | objects.Named)):
         raise Mistake(f"{field} is {value!r:.100}: give a name ({', '.join(allowed)}), package.module:name, or {other}")
+      try:
+        hash(value)
+      except TypeError:
+        made = f"{field} {objects.name_of(value)} cannot be hashed"
+        raise Mistake(f"{made}: give its lists as tuples, and a dataclass with frozen=True") from None
     one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
     one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)

@@ -113,7 +113,8 @@ class Runs:
       raise Mistake(f"sources that vary are {given}: choose some of {', '.join(SOURCES)}, each once")
     columns = _seeds(start, n), np.repeat(_seeds(fixed, 1), n)
     named = dict.fromkeys((*SOURCES, *varied))
-    return cls({source: columns[source not in varied] for source in named}, others=columns[1])
+    others = columns[not {*SOURCES} <= {*varied}]  # as in `independent` if all of these vary
+    return cls({source: columns[source not in varied] for source in named}, others=others)
 
   @classmethod
   def sweep(cls, *, seeds: "int | Runs | None" = None, start: int = 0, **values: float | Sequence[float]) -> "Runs":
@@ -136,10 +137,13 @@ class Runs:
       raise Mistake("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
     each = math.prod(map(len, swept.values()))
     table = seeds if isinstance(seeds, Runs) else cls.independent(at_least("seeds", seeds, 1), start=start)
+    if twice := swept.keys() & table.values.keys():
+      raise Mistake(f"{', '.join(sorted(twice))}: the table of seeds is a sweep of it already, leave it out of one")
     _checked_count(len(table) * each)
     grids = np.meshgrid(*swept.values(), indexing="ij")
     columns = {name: np.tile(grid.ravel(), len(table)) for name, grid in zip(swept, grids, strict=True)}
-    return dataclasses.replace(table[np.repeat(np.arange(len(table)), each)], values=columns)
+    rows = table[np.repeat(np.arange(len(table)), each)]
+    return dataclasses.replace(rows, values=rows.values | columns)
 
   @classmethod
   def concat(cls, tables: Sequence["Runs"]) -> "Runs":
