@@ -355,7 +355,12 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["a.b", "a/b"])
 def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
-  own = ADAM.replace(model=nn.Sequential([lambda x: x.reshape(len(x), -1), nn.Dense(10, name=name)]))
+  class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      return nn.Dense(10, name=name)(x.reshape(len(x), -1))
+
+  own = ADAM.replace(model=Net)
   with pytest.raises(vs.Mistake, match=f"layer '{name}': parameters are kept by their layers' names, give it one without"):
     train(tmp_path / "r", own, keep_params=True)
   assert loop.begin(own, 2, tmp_path / "r", loop.Options(progress=False, lane_width=1, lowering="sequential"))
