@@ -55,7 +55,8 @@ class Recipe:
 
   - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes absolute), or a `vs.Dataset`.
   - `model`: a Flax module (Linen or NNX) or its class. A class gets those of `num_classes`, `width`, `depth`, `dtype`,
-    `dropout`, `rngs` that it takes. The module is called with a batch of inputs, and with `train` if it takes that.
+    `dropout`, `rngs` that it takes; its own defaults count where `width`, `depth`, `dropout` here are not set. The
+    module is called with a batch of inputs, and with `train` if it takes that.
   - `loss(outputs, targets)`: one number per example, (batch,); training minimises their mean.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value of the run, traced.
   - `schedule(run, steps)`: the learning rate as a function of the step, for a training of `steps` steps.
@@ -74,7 +75,7 @@ class Recipe:
   momentum: float = 0.9  # of SGD; the first-moment decay of Adam
   weight_decay: float = 0.0  # of every parameter: added to the gradient, or with AdamW subtracted from the weights
   gamma: float = 0.1  # factor on the learning rate: of `step` at each milestone, of `exponential` in each epoch
-  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # further values, read as `run[name]`
+  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # others that an optimizer or schedule reads
   optimizer: Any = "sgd"
   schedule: Any = "constant"  # linear, cosine: down to 0 by the end of training
   warmup: float = 0.0  # epochs, also fractions, in which the learning rate first rises linearly to its full value

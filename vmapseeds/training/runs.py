@@ -102,6 +102,7 @@ class Runs:
   def vary(cls, sources: str | Sequence[str], n: int, *, start: int = 0, fixed: int = 0) -> "Runs":
     """`n` runs in which only `sources` vary, with seeds from `start` on; all others have the seed `fixed`.
 
+    If all sources of supervised training vary, those that a task has of its own vary with them, as in `independent`.
     `vs.train` refuses a source that the recipe's training does not read: its runs would be the same.
 
     >>> Runs.vary("order", 3, fixed=7).seeds["order"], Runs.vary("order", 3, fixed=7).seeds["init"]
@@ -122,7 +123,7 @@ class Runs:
 
     Rows go seed by seed, so that more seeds extend the table. The recipe or the task declares which values there are.
     Recipes have at least `lr`, `momentum`, `weight_decay`. `seeds` may also be a table, whose rows are repeated for
-    each combination: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`.
+    each combination: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`. What that table sweeps is kept.
 
     >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
     [0.10000000149011612, 0.20000000298023224, 0.10000000149011612, 0.20000000298023224]
