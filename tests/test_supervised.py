@@ -3,6 +3,7 @@
 import functools
 import json
 import shutil
+import tracemalloc
 
 import flax.linen as nn
 import jax
@@ -194,6 +195,23 @@ def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
   with pytest.raises(vs.Mistake, match=f"a sweep of '{name}': results have something else of that name, rename the value"):
     train(tmp_path / "r", own, vs.Runs.sweep(**{name: [0.1, 0.2]}, seeds=1))
   assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("shape", [(7000, 20, 3, 3), (5, 600, 600, 2), (3000,), (3000, 4)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_inputs_are_normalised_with_their_moments(shape, dtype, monkeypatch):
+  """To the last bit, and without an array of float64 as long as the inputs."""
+  inputs = np.random.default_rng(0).normal(100, 20, shape).astype(dtype)
+  data = vs.Dataset(train=(inputs, np.arange(len(inputs)) % 2), test=(inputs[:1], np.zeros(1, int)), num_classes=2)
+  monkeypatch.setattr(supervised, "PART", 2**17)
+  tracemalloc.start()
+  mean, std = supervised.moments_of(ADAM, data)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  axes = tuple(range(max(1, inputs.ndim - 1)))
+  np.testing.assert_array_equal(mean, np.mean(inputs, axes, np.float64).astype(np.float32))
+  np.testing.assert_array_equal(std, np.std(inputs, axes, np.float64).astype(np.float32))
+  assert peak < max(8 * inputs.size / 2, 2**20)
 
 
 # Stored networks.
