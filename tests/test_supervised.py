@@ -20,7 +20,9 @@ from vmapseeds.campaign.preparing import prepared
 from vmapseeds.data import load
 from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.training import supervised
-from vmapseeds.training.networks import from_nnx, last_layer, linen
+from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.networks import Trained, from_nnx, initialize, last_layer, linen
 
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", schedule="constant", lr=0.01, batch_size=10, epochs=5, augment="")
 EVERY = ADAM.replace(evaluate_every=2, training_metrics=True)
@@ -76,6 +78,20 @@ def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
     assert results.train_accuracy[run] == np.mean(logits.argmax(1) == labels)
   np.testing.assert_array_equal(results.epoch_train_loss[:, -1], results.train_loss)
   assert (np.diff(results.epoch_train_loss.values) < 0).all()
+
+
+@pytest.mark.optimized
+def test_outputs_that_are_not_kept_take_no_memory():
+  data = DeviceExamples(np.zeros((20_000, 4), np.float32), np.zeros(20_000, np.int32), None, None, 100)
+  recipe = ADAM.replace(model=nn.Dense(100), normalize=False)
+  run = jax.tree.map(lambda column: column[0], vs.Runs.independent(1).lanes(recipe, 20_000))
+
+  def predictions(data, run):
+    trained = Trained(initialize(recipe, data, run), jnp.array(False))
+    return evaluate(recipe, data, run, trained).predictions
+
+  memory = jax.jit(predictions).lower(data, run).compile().memory_analysis()
+  assert memory.temp_size_in_bytes < 20_000 * 100 * 4 / 8
 
 
 def test_other_epochs_evaluate_nothing():

@@ -228,8 +228,7 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
   `memory` bytes to train."""
   count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables_of(recipe, data)["params"]))
   # At least parameters, their gradient and the optimiser's moments, all in float32.
-  moments = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
-  needed = 4 * count * (2 + (moments.get(recipe.optimizer, 0) if isinstance(recipe.optimizer, str) else 0))
+  needed = 4 * count * (2 + {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}.get(recipe.optimizer, 0))
   if count >= 2**31 or needed > memory:
     model = f"{name_of(recipe.model)} of width {recipe.width:g}"
     given = f"{model} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
