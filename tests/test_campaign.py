@@ -15,7 +15,6 @@ import zarr
 
 import vmapseeds as vs
 from vmapseeds.campaign import benchmark, loop
-from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
@@ -356,9 +355,8 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   plain, all_kept = (supervised(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True))
   predictions, logits, network = 797 + 8 + 1, 4 * 10 * 797, 4 * (64 * 10 + 10)
 
-  def fitting(task, width, **options):
-    how = Choice("sequential", width)
-    return loop.fitting_seed_batch(task, task.bound(runs), how, Options(**options))
+  def fitting(task, width, a_state=0):
+    return loop.fitting_seed_batch(task, task.bound(runs), Choice("sequential", width), a_state)
 
   monkeypatch.setattr(loop.lanes, "devices", lambda: [None])
   assert fitting(plain, 2) == 256
@@ -369,7 +367,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   assert fitting(all_kept, 64) == 64
   # A checkpoint holds the network, its momentum, the step of the schedule, and whether the run diverged.
   monkeypatch.setattr(loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5)
-  assert fitting(plain, 1, checkpoint_every=1) == 5
+  assert fitting(plain, 1, loop.bytes_of_a_state(plain, plain.bound(runs))) == 5
 
 
 # The choice of lowering and lane width.

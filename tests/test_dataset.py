@@ -143,6 +143,7 @@ def test_statistics_take_a_losses_matrix(regression):
     ({"optimizer": lambda run: None}, "line fails before it trains .TypeError: .* 1 positional argument but 2 were given"),
     ({"schedule": lambda run, steps: 0.1}, "schedule .* gives float: give a function of the step"),
     ({"augment": lambda key, x: x[:2]}, "line fails before it trains"),
+    ({"dataset": "digits", "predict": "argmax"}, "loss is squared_error, the targets of digits are classes: give cross_entropy, or a vs.Dataset"),
     ({"dataset": "math:pi"}, "dataset math:pi is float: give the name of a vs.Dataset"),
   ],
 )

@@ -43,6 +43,21 @@ def test_functions_of_users_are_spread_over_all_devices():
   np.testing.assert_array_equal(np.concatenate(values), [10 * i * i for i in range(7)])
 
 
+@pytest.mark.parametrize(
+  ("width", "stacked", "message"),
+  [
+    (0, np.arange(3), "width is 0: give a whole number of at least 1"),
+    (-1, np.arange(3), "width is -1: give a whole number of at least 1"),
+    (2, {"a": np.arange(3), "b": np.ones((2, 3))}, r"lanes are arrays of shapes \[\(3,\), \(2, 3\)\]: give at least one, each with"),
+    (2, (3, np.arange(3)), r"lanes are arrays of shapes \[\(\), \(3,\)\]: give"),
+    (2, {}, r"lanes are arrays of shapes \[\]: give at least one"),
+  ],
+)
+def test_lanes_that_cannot_be_spread(width, stacked, message):
+  with pytest.raises(vs.Mistake, match=message):
+    vs.spread(lambda shared, lane: lane, width=width)(0, stacked)
+
+
 def test_any_number_of_lanes_is_one_compilation():
   traces = []
   step = lanes.spread(lambda a, lane: traces.append(1) or lane + a, width=2)

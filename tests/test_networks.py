@@ -131,6 +131,70 @@ def test_other_names_that_tell_a_module_whether_it_trains(model, on):
   assert np.abs(drawn - made.apply(variables, X)).max() > 0.1
 
 
+class Noisy(nn.Module):
+  """Noise of a stream of its own, beside dropout."""
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    x = nn.Dropout(0.5, deterministic=not train)(x)
+    x = x + jax.random.normal(self.make_rng("noise"), x.shape) if train else x
+    return nn.Dense(3)(x)
+
+
+class NoisyNNX(nnx.Module):
+  def __init__(self, num_classes, *, rngs):
+    self.out = nnx.Linear(4, num_classes, rngs=rngs)
+
+  def __call__(self, x, train, rngs):
+    return self.out(x + jax.random.normal(rngs.noise(), x.shape) if train else x)
+
+
+@pytest.mark.parametrize("model", [Noisy, NoisyNNX])
+def test_noise_of_any_stream_is_drawn_from_the_key_of_dropout(model):
+  made, key = network(recipe(model), 3), jax.random.key(7)
+  variables = made.init(key, X)
+  once, again, other = (made.train(variables, jnp.zeros_like(X), key)[0] for key in (key, key, jax.random.key(8)))
+  np.testing.assert_array_equal(once, again)
+  assert (once != other).all(), "of inputs that are 0, only noise is left"
+
+
+class Default(nn.Module):
+  """A module with defaults of its own."""
+
+  num_classes: int = 3
+  width: float = 0.5
+  dropout: float = 0.25
+  depth: int = 2
+
+  @nn.compact
+  def __call__(self, x, train=False):
+    for _ in range(self.depth):
+      x = nn.Dense(int(8 * self.width))(x)
+    return nn.Dense(self.num_classes)(nn.Dropout(self.dropout, deterministic=not train)(x))
+
+
+@pytest.mark.parametrize(
+  ("changes", "same"),
+  [
+    ({}, Default()), ({"width": 1, "dropout": 0, "depth": None}, Default()), ({"width": 2}, Default(width=2)),
+    ({"dropout": 0.5}, Default(dropout=0.5)), ({"depth": 1}, Default(depth=1)),
+    ({"model": lambda num_classes, width, dropout: Default(num_classes, width, dropout)}, Default(width=1, dropout=0)),
+    ({"model": lambda num_classes=3, width=0.25: Default(num_classes, width)}, Default(width=0.25)),
+  ],
+)  # fmt: skip
+def test_defaults_of_a_model_count_where_the_recipe_sets_nothing(changes, same):
+  made, key = network(recipe(Default).replace(**changes), 3), jax.random.key(7)
+  variables = made.init(key, X)
+  np.testing.assert_array_equal(made.apply(variables, X), same.apply(same.init(key, X), X))
+  drawn = same.apply(variables, X, train=True, rngs={"dropout": key})
+  np.testing.assert_array_equal(made.train(variables, X, key)[0], drawn)
+
+
+def test_a_model_has_as_many_outputs_as_it_says_if_there_are_no_classes():
+  made = network(recipe(Default, loss="squared_error", predict="outputs"), None)
+  assert made.apply(made.init(jax.random.key(0), X), X).shape == (12, 3)
+
+
 def test_what_a_model_has_parameters_for_it_gets():
   made = network(recipe(Moded, width=0.5, precision="bfloat16"), 3)
   variables = made.init(jax.random.key(0), X)
@@ -175,6 +239,10 @@ def smaller(num_classes):
     (Modeless, {"depth": 2}, "depth is 2: the model test_networks:Modeless takes none, give none"),
     (Modeless, {"dropout": 0.5}, "dropout is 0.5: the model test_networks:Modeless takes none, give 0"),
     (Modeless, {"precision": "bfloat16"}, "precision is bfloat16: the model test_networks:Modeless takes no dtype, give auto"),
+    (Moded(3), {"width": 2}, r"width is 2.0: the model test_networks:Moded\(\) takes none, give 1"),
+    (Moded(3), {"dropout": 0.5}, r"dropout is 0.5: the model test_networks:Moded\(\) takes none, give 0"),
+    (Default(3), {"depth": 2}, r"depth is 2: the model test_networks:Default\(\) takes none, give none"),
+    (Moded(3), {"precision": "bfloat16"}, r"precision is bfloat16: the model test_networks:Moded\(\) takes no dtype, give auto"),
     (Normed(3, rngs=nnx.Rngs(0)), {}, "model is a Normed with parameters of its own: give the class, which each run makes"),
     (smaller, {}, r"model test_networks:smaller gives outputs of shape \(2,\): give 3, one a class"),
     (Pair, {}, "model test_networks:Pair gives tuple for a batch of 3: give one array"),

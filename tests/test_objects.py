@@ -2,10 +2,12 @@
 
 import functools
 import importlib
+import inspect
 import json
 import linecache
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -28,6 +30,11 @@ class Scaled:
     self.scale = scale
   def __call__(self, outputs, targets):
     return self.scale * outputs
+  def of(self, outputs, targets):
+    return self.scale * outputs
+  @classmethod
+  def one(cls, outputs, targets):
+    return outputs
 
 def scaled(scale):
   def loss(outputs, targets):
@@ -67,10 +74,12 @@ def test_names(module):
   assert name_of(own.Scaled(2)) == "own_objects:Scaled()"
   assert name_of(own.scaled(2)) == "own_objects:scaled.<locals>.loss"
   assert name_of(own.part) == "functools:partial()"
+  assert name_of(own.Scaled(2).of) == "own_objects:Scaled().of"
+  assert name_of(own.Scaled.one) == "own_objects:Scaled.one"
   assert imported("own_objects:halved") is own.halved
   assert imported("own_objects:Scaled.__call__") is own.Scaled.__call__
-  found = [finds(v) for v in (own.halved, own.Scaled, "own_objects:halved", "sgd", 3, own.Scaled(2), own.scaled(2), own.part)]
-  assert found == [True, True, True, True, True, False, False, False]
+  found = [finds(v) for v in (own.halved, own.Scaled, "own_objects:halved", "sgd", 3, own.Scaled.one, own.Scaled(2), own.scaled(2), own.part, own.Scaled(2).of)]
+  assert found == [True, True, True, True, True, True, False, False, False, False]
 
 
 def test_an_edit_changes_the_digest_of_what_was_edited(module):
@@ -98,6 +107,32 @@ def test_what_an_object_was_made_with_is_in_its_digest(module):
   assert source(same) != source(less)
   assert source(own.Scaled(2)) == source(own.Scaled(2)), "where it lies in memory does not count"
   assert source(own.Scaled(2)) != source(own.Scaled(3))
+
+
+MANY = np.arange(2000.0)  # its `repr` leaves numbers out
+OTHER = np.where(MANY == 1000, 0, MANY)
+
+
+@pytest.mark.parametrize(
+  ("one", "other"),
+  [
+    (MANY, OTHER), (jnp.asarray(MANY), jnp.asarray(OTHER)), (MANY, MANY.reshape(2, -1)), (np.float32(1), np.float32(2)), ([1, 2], [1, 3]),
+    ({"a": MANY}, {"a": OTHER}), ((1, [MANY]), (1, [OTHER])), ([np.sum], [np.mean]),
+  ],
+)  # fmt: skip
+def test_arrays_and_containers_that_an_object_was_made_with_are_in_its_digest(module, one, other):
+  own = module()
+  for made in (own.scaled, own.Scaled, lambda value: own.Scaled(value).of, functools.partial(functools.partial, own.halved)):
+    assert source(made(one)) == source(made(one)) != source(made(other))
+
+
+def test_digests_of_plain_values_are_those_of_their_text(module):
+  """So that folders made by earlier versions go on."""
+  own = module()
+  digest = lambda *texts: objects._digest(" ".join(texts))  # noqa: E731
+  for value in (2, 0.5, np.float64(0.5), "a", True, (1, "a"), ((0.5,), ())):
+    assert source(own.scaled(value)) == digest(inspect.getsource(own.scaled(0)), "", repr(value))
+    assert source(own.Scaled(value)) == digest(inspect.getsource(own.Scaled), repr({"scale": value}))
 
 
 @pytest.mark.parametrize("name", ["__main__:loss", "own_objects:scaled.<locals>.loss", "functools:partial()"])

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,19 @@ def test_parameters_and_batch_statistics_are_float32_whatever_the_precision(mode
   logits, updates = jax.eval_shape(made.train, variables, images, jax.random.key(1))
   assert logits.dtype == jnp.bfloat16
   assert {leaf.dtype for leaf in jax.tree.leaves((variables, updates))} == {jnp.dtype("float32")}
+
+
+def test_values_in_any_order_are_the_same_recipe():
+  one, other = (vs.recipe("digits_cnn", values=values) for values in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+  assert one == other
+  assert hash(one) == hash(other)
+
+
+class MLP(nn.Module):
+  features: list
+
+  def __call__(self, x):
+    return x
 
 
 def test_recipes_are_frozen():
@@ -161,6 +175,11 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"stop_at": "all"}, "stop_at is 'all': give a number"),
     ({"depth": 0}, "depth is 0: give a whole number of at least 1"),
     ({"evaluate_every": 0}, "evaluate_every is 0: give a whole number of at least 1"),
+    ({"values": {"lr": 0.5}}, "lr is 0.05, and 0.5 in values: give one of the two"),
+    ({"values": {1: 2}}, "value is 1: give a text"),
+    ({"values": {"seed_init": 1}}, "value 'seed_init': results have something else of that name, rename it"),
+    ({"values": {"epoch": 1}}, "value 'epoch': results have something else of that name, rename it"),
+    ({"model": MLP(features=[16, 10])}, r"model test_recipe:MLP\(\) cannot be hashed: give its lists as tuples, and a dataclass with frozen=True"),
     ({"start_from": 3}, "start_from is 3: give a name"),
   ],
 )

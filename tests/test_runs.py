@@ -52,6 +52,13 @@ def test_a_sweep_crosses_values_with_seeds():
   assert rows == crossed
 
 
+def test_a_sweep_of_a_sweep_crosses_both():
+  inner = Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 2, start=5))
+  crossed = Runs.sweep(gamma=[0, 1], seeds=inner)
+  rows = list(zip(crossed.seeds["init"].tolist(), crossed.values["lr"], crossed.values["gamma"], strict=True))
+  assert rows == [(s, np.float32(lr), gamma) for s in (5, 6) for lr in (0.1, 0.2) for gamma in (0, 1)]
+
+
 def test_lanes_fill_in_the_recipe():
   run = Runs.sweep(lr=[0.1], seeds=2).lanes(vs.recipe("resnet9_cifar10"), 50)
   assert run["lr"].tolist() == [np.float32(0.1)] * 2
@@ -107,6 +114,7 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.vary([], 2), "sources that vary are none: choose some of init, order, augment, dropout, data, each once"),
     (lambda: Runs.vary("init", 0), "runs is 0"),
     (lambda: Runs.sweep(rate=[1], seeds=2).of(SOURCES, ("lr", "momentum")), "unknown value to sweep 'rate': choose one of lr, momentum"),
+    (lambda: Runs.sweep(lr=[1], gamma=[1], seeds=Runs.sweep(lr=[1], seeds=2)), "^lr: the table of seeds is a sweep of it already, leave it out of one"),
     (lambda: Runs.sweep(lr=[], seeds=2), "lr is swept over no values"),
     (lambda: Runs.sweep(lr=[-1.0], seeds=2), "lr is -1.0: give a finite number of at least 0"),
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),

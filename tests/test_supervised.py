@@ -3,11 +3,13 @@
 import functools
 import json
 import shutil
+import tracemalloc
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import plain
 import pytest
 import xarray as xr
@@ -19,7 +21,10 @@ from vmapseeds.campaign.preparing import prepared
 from vmapseeds.data import load
 from vmapseeds.results import opening
 from vmapseeds.store.checkpoints import Checkpoints
-from vmapseeds.training.networks import from_nnx, last_layer, linen
+from vmapseeds.training import supervised
+from vmapseeds.training.evaluation import evaluate
+from vmapseeds.training.inputs import DeviceExamples
+from vmapseeds.training.networks import Trained, from_nnx, initialize, last_layer, linen
 
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", schedule="constant", lr=0.01, batch_size=10, epochs=5, augment="")
 EVERY = ADAM.replace(evaluate_every=2, training_metrics=True)
@@ -77,6 +82,20 @@ def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
     assert results.train_accuracy[run] == np.mean(logits.argmax(1) == labels)
   np.testing.assert_array_equal(results.epoch_train_loss[:, -1], results.train_loss)
   assert (np.diff(results.epoch_train_loss.values) < 0).all()
+
+
+@pytest.mark.optimized
+def test_outputs_that_are_not_kept_take_no_memory():
+  data = DeviceExamples(np.zeros((20_000, 4), np.float32), np.zeros(20_000, np.int32), None, None, 100)
+  recipe = ADAM.replace(model=nn.Dense(100), normalize=False)
+  run = jax.tree.map(lambda column: column[0], vs.Runs.independent(1).lanes(recipe, 20_000))
+
+  def predictions(data, run):
+    trained = Trained(initialize(recipe, data, run), jnp.array(False))
+    return evaluate(recipe, data, run, trained).predictions
+
+  memory = jax.jit(predictions).lower(data, run).compile().memory_analysis()
+  assert memory.temp_size_in_bytes < 20_000 * 100 * 4 / 8
 
 
 def test_other_epochs_evaluate_nothing():
@@ -168,6 +187,51 @@ def test_runs_that_stop(tmp_path, monkeypatch):
   same(again, whole)
   np.testing.assert_array_equal(again.trained_epochs, epochs)
   assert vs.replay(tmp_path / "r", int(epochs.argmin())).same
+
+
+@pytest.mark.parametrize("field", ["optimizer", "schedule"])
+def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypatch):
+  """Also in the trial of a long campaign, which has two steps, and in a training of no epochs, for one epoch."""
+  made = []
+
+  def own(run, steps):
+    made.append(steps)
+    rate = optax.warmup_cosine_decay_schedule(0.0, 0.1, 30, steps)  # refuses fewer than 30 steps
+    return optax.adam(rate) if field == "optimizer" else rate
+
+  monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
+  for epochs, steps in ((3, 120), (0, 40)):
+    task = prepared(ADAM.replace(**{"optimizer": "adam", field: own}, batch_size=25, epochs=epochs), runs := vs.Runs.independent(1))
+    for one in (task, trial := task.trial()):
+      made.clear()
+      one.outputs(one.bound(runs))
+      assert {*made} == {steps}
+    assert (trial.rounds, trial.steps) == (1, 2)
+
+
+@pytest.mark.parametrize("name", ["predictions", "labels", "accuracy", "example", "run", "half_errors"])
+def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
+  own = ADAM.replace(optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1})
+  with pytest.raises(vs.Mistake, match=f"a sweep of '{name}': results have something else of that name, rename the value"):
+    train(tmp_path / "r", own, vs.Runs.sweep(**{name: [0.1, 0.2]}, seeds=1))
+  assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("shape", [(7000, 20, 3, 3), (5, 600, 600, 2), (3000,), (3000, 4)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_inputs_are_normalised_with_their_moments(shape, dtype, monkeypatch):
+  """To the last bit, and without an array of float64 as long as the inputs."""
+  inputs = np.random.default_rng(0).normal(100, 20, shape).astype(dtype)
+  data = vs.Dataset(train=(inputs, np.arange(len(inputs)) % 2), test=(inputs[:1], np.zeros(1, int)), num_classes=2)
+  monkeypatch.setattr(supervised, "PART", 2**17)
+  tracemalloc.start()
+  mean, std = supervised.moments_of(ADAM, data)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  axes = tuple(range(max(1, inputs.ndim - 1)))
+  np.testing.assert_array_equal(mean, np.mean(inputs, axes, np.float64).astype(np.float32))
+  np.testing.assert_array_equal(std, np.std(inputs, axes, np.float64).astype(np.float32))
+  assert peak < max(8 * inputs.size / 2, 2**20)
 
 
 # Stored networks.
@@ -324,6 +388,19 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
     train(tmp_path / "left", linear, 2, keep_params=True)
   with pytest.raises(vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"):
     train(tmp_path / "r", recipe.replace(start_from=tmp_path / "left"), 2)
+
+
+@pytest.mark.parametrize("name", ["a.b", "a/b"])
+def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
+  class Net(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+      return nn.Dense(10, name=name)(x.reshape(len(x), -1))
+
+  own = ADAM.replace(model=Net)
+  with pytest.raises(vs.Mistake, match=f"layer '{name}': parameters are kept by their layers' names, give it one without"):
+    train(tmp_path / "r", own, keep_params=True)
+  assert loop.begin(own, 2, tmp_path / "r", loop.Options(progress=False, lane_width=1, lowering="sequential"))
 
 
 @pytest.mark.parametrize("made", [lambda runs: runs.subset(300), lambda runs: runs.bootstrap(), lambda runs: runs.bootstrap(60)])

@@ -14,6 +14,7 @@ from vmapseeds import cli
 from vmapseeds.campaign import loop, ray_engine
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
+from vmapseeds.training.runs import SOURCES
 
 pytestmark = pytest.mark.optimized
 
@@ -164,10 +165,15 @@ def begun(changes, runs, out):
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
+    ({"name": 3}, "task name is 3: give a text"),
     ({"name": "a/b"}, "task name 'a/b' cannot be the name of a file"),
     ({"rounds": -1}, "rounds is -1: give a whole number of at least 0"),
     ({"start": 3}, "start is 3: give a pure function of one lane"),
     ({"sources": "init"}, "sources is 'init': give a list of names"),
+    ({"sources": None}, "sources is None: give a list of names"),
+    ({"sources": [1]}, "source or value is 1: give a text"),
+    ({"values": {1: 2}}, "source or value is 1: give a text"),
+    ({"dims": ["y"]}, r"dims is \['y'\]: give names of axes by array"),
     ({"values": ["size"]}, r"values is \['size'\]: give numbers by their names"),
     ({"values": {"size": "x"}}, "size is 'x': give a number"),
     ({"values": {"seed_init": 1}}, "value 'seed_init': results have something else of that name, rename it"),
@@ -218,6 +224,40 @@ def test_runs_that_a_task_does_not_know(runs, message, tmp_path):
 def test_sources_that_a_task_does_not_read(tmp_path):
   with pytest.raises(vs.Mistake, match="walk reads no seed of other: vary some of init, push"):
     begun({"sources": ("init", "push", "other")}, vs.Runs.vary("other", 2), tmp_path / "r")
+
+
+def test_a_seed_that_the_end_alone_reads_may_vary(tmp_path):
+  drawn = lambda data, run, state: {"noise": run["unread"] * jax.random.normal(run.key("push"))}  # noqa: E731
+  task = vs.Task(name="r", start=start, advance=lambda data, run, state, first, last: state, finish=drawn,
+                 sources=("init", "push"), values={"unread": 1})  # fmt: skip
+  results = quiet(task, vs.Runs.sweep(unread=[0, 1], seeds=vs.Runs.vary("push", 2)), tmp_path / "r")
+  assert len({*results.noise.values.tolist()}) == 3, "0 twice"
+
+
+def test_a_swept_value_has_no_name_of_another_array(tmp_path):
+  for name, other in (("run", {}), ("axis", {}), ("example", {"dims": {"place": ("example",)}})):
+    changes = {"values": {"size": 0.1, name: 1}, **other}
+    changes["start"] = lambda data, run, name=name: {**start(data, run), "place": run[name] * jnp.ones(2)}
+    with pytest.raises(vs.Mistake, match=f"a sweep of '{name}': results have something else of that name, rename the value"):
+      begun(changes, vs.Runs.sweep(**{name: [1, 2]}, seeds=1), tmp_path / "r")
+    assert len(begun(changes, 1, tmp_path / name).results) == 1
+
+
+def test_all_seeds_of_a_task_vary_if_all_of_supervised_training_do(tmp_path):
+  results = quiet(walk, vs.Runs.vary(SOURCES, 3, start=4), tmp_path / "r")
+  assert results.seed_push.values.tolist() == [4, 5, 6]
+  np.testing.assert_allclose(results.place[1], walked(5, 5, 0.1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"seed_batch": 1}])
+def test_keys_that_checkpoints_cannot_keep(options, tmp_path):
+  keyed = {"start": lambda data, run: {**start(data, run), "key": run.key("init")},
+           "advance": lambda data, run, state, first, last: state}  # fmt: skip
+  message = "the state of walk has keys, which checkpoints cannot keep: keep jax.random.key_data of them"
+  with pytest.raises(vs.Mistake, match=message):
+    quiet(vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", checkpoint_every=1, **options)
+  assert not (tmp_path / "r").exists()
+  assert quiet(vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", **options).sizes["run"] == 1
 
 
 def test_recipes_keep_what_a_task_says_itself(tmp_path):

@@ -34,8 +34,10 @@ def one_of(what: str, given: object, allowed: Iterable[str], error: type[Mistake
   raise error(f"unknown {what} {given!r:.200}: choose one of {', '.join(allowed)}{hint}")
 
 
-def safe_name(what: str, given: str) -> str:
+def safe_name(what: str, given: object) -> str:
   """Returns `given`. Raises `Mistake` if it cannot be the name of a file or folder, or would garble a terminal."""
+  if not isinstance(given, str):
+    raise Mistake(f"{what} is {given!r:.200}: give a text")
   if not (0 < len(given) <= MOST_LETTERS and given.isprintable()) or given.startswith(".") or set(given) & set("/\\"):
     allowed = f"1 to {MOST_LETTERS} printable characters without / or \\ and no . in front"
     raise Mistake(f"{what} {given!r} cannot be the name of a file: give {allowed}")

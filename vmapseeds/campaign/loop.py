@@ -114,12 +114,13 @@ def entered(
 
   `tallied` has, for a new folder, the labels of the test sets that are tallied.
   """
+  a_state = bytes_of_a_state(task, runs) if options.checkpoint_every else 0
   while True:
     root = attributes(out) or {}
     if root.get("data_digest") == task.data_digest:
       task = lying_elsewhere(task, root)
     how = chosen(task, runs, options, root)
-    seed_batch = options.seed_batch or fitting_seed_batch(task, runs, how, options)
+    seed_batch = options.seed_batch or fitting_seed_batch(task, runs, how, a_state)
     try:
       with writing(out):
         results = description.open_or_create(
@@ -374,13 +375,19 @@ def spread_run(start: Any, advance: Any, finish: Any, rounds: int, how: lanes.Ch
   return lanes.spread_stages(stages, width=how.width, devices=lanes.devices())
 
 
-def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, options: Options) -> int:
-  """How many runs' outputs fit easily in the host's memory: whole steps of all lanes, at most 256 runs or one step."""
+def bytes_of_a_state(task: Task, runs: Runs) -> int:
+  """How many bytes the state of one run takes. `Mistake` where checkpoints cannot keep it."""
+  state = jax.eval_shape(task.start, task.data, jax.tree.map(lambda a: a[0], task.lanes(runs[:1])))
+  if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state)):
+    raise Mistake(f"the state of {task.name} has keys, which checkpoints cannot keep: keep jax.random.key_data of them")
+  return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
+def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, a_state: int) -> int:
+  """How many runs' outputs, and states of so many bytes, fit easily in the host's memory: whole steps of all lanes, at
+  most 256 runs or one step."""
   step = how.width * len(lanes.devices())
-  a_run = task.bytes_of_a_run(runs)
-  if options.checkpoint_every:
-    state = jax.eval_shape(task.start, task.data, jax.tree.map(lambda a: a[0], task.lanes(runs[:1])))
-    a_run += sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+  a_run = task.bytes_of_a_run(runs) + a_state
   # An eighth, because there are a few copies of the outputs while they are joined and written.
   fitting = free_host_memory() / 8 // max(1, a_run)
   return int(max(1, min(SEED_BATCH, fitting) // step)) * step

@@ -90,7 +90,8 @@ def conv_general_dilated(
 
   It is fast under `jax.vmap` over kernels for channels-last arrays, which Flax uses: images (batch, *spatial, in),
   kernels (*kernel, in per group, out); with any kernel size, stride, padding, kernel dilation and groups. Calls with
-  another layout, input dilation, batch groups or explicit output sharding go to `jax.lax` unchanged.
+  another layout, input dilation, batch groups or explicit output sharding go to `jax.lax` unchanged. It can be
+  differentiated once, in reverse mode.
   """
   rank = lhs.ndim - 2
   numbers = jax.lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)

@@ -99,8 +99,11 @@ def input_gradient(window, x, w, dy):
     images, kernels, plain = found
     dx = input_gradient(plain, jax.eval_shape(images, x), kernels(w), dy)
     return jax.linear_transpose(images, x)(dx)[0]
-  if strided:
-    return _strided_input_gradient(window, x, w, dy)
+  if strided:  # each phase's gradient, at the phase's pixels
+    return sum(
+      _put(input_gradient(plain, x, w[elements], dy), (slice(None), *pixels, slice(None)), x.shape)
+      for pixels, elements, plain in _phases(window, x, w)
+    )
   extents = [(k - 1) * d for k, d in zip(w.shape, window.dilation, strict=False)]
   padding = tuple((e - low, e - high) for e, (low, high) in zip(extents, window.padding, strict=True))
   return _plain(dataclasses.replace(window, padding=padding, dtype=x.dtype), dy, _turned(w))
@@ -108,14 +111,6 @@ def input_gradient(window, x, w, dy):
 
 def _turned(w):
   return jnp.swapaxes(jnp.flip(w, range(w.ndim - 2)), -1, -2)
-
-
-def _strided_input_gradient(window, x, w, dy):
-  """The input gradient of a strided convolution: each phase's gradient, placed at the phase's pixels."""
-  return sum(
-    _put(input_gradient(plain, x, w[elements], dy), (slice(None), *pixels, slice(None)), x.shape)
-    for pixels, elements, plain in _phases(window, x, w)
-  )
 
 
 def _put(part, slices, shape):

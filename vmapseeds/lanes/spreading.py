@@ -14,6 +14,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
 
 from vmapseeds.machine import cache_folder
+from vmapseeds.mistakes import Mistake, at_least
 
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
@@ -161,14 +162,21 @@ def spread(
     `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays with a leading lane axis) step
     by step. The next step starts before a step is yielded, so that devices do not wait for the reader.
 
+  Raises:
+    Mistake: `width` is no whole number from 1, or the arrays of the lanes are not of one length.
+
   >>> squares = spread(lambda scale, lane: scale * lane**2, width=2)
   >>> [values.tolist() for _, values in squares(10, np.arange(5))][0][:2]
   [0, 10]
   """
+  at_least("width", width, 1)
   devices = start_jax() if devices is None else devices
   step = _step(function, _mesh(devices))
 
   def spread_function(shared, lanes: PyTree):
+    given = [np.shape(leaf) for leaf in jax.tree.leaves(lanes)]
+    if not all(given) or len({shape[0] for shape in given}) != 1:
+      raise Mistake(f"lanes are arrays of shapes {given}: give at least one, each with as many lanes as first axis")
     shared = replicate(shared, devices)  # copies nothing that is there already
     return _step_by_step(lambda lanes: step(shared, lanes), lanes, width, devices)
 

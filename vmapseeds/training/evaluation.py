@@ -28,32 +28,27 @@ class Evaluation(NamedTuple):
   outputs: Float[Array, "examples ..."]  # logits for a classifier
 
 
-def outputs_of(
-  recipe: Recipe, data: DeviceExamples, trained: Trained, subset: Int[Array, " examples"] | None = None
-) -> Float[Array, "examples ..."]:
-  """The network's outputs on all examples, or on `subset`, in evaluation mode and without test-time augmentation."""
-  model = network(recipe, data.num_classes)
+def evaluate(
+  recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, subset: Int[Array, " examples"] | None = None
+) -> Evaluation:
+  """One trained network's results on all examples, or on `subset`, in evaluation mode and without test-time
+  augmentation; a label map of the run is applied to the labels."""
+  model, predict = network(recipe, data.num_classes), predict_of(recipe)
 
+  # Predictions are made batch by batch, so that no memory holds all outputs unless they are kept.
   def batch(shown):
     inputs = shown if subset is None else data.inputs[shown]
-    return model.apply(trained.variables, data.seen(inputs))
+    outputs = model.apply(trained.variables, data.seen(inputs)).astype(jnp.float32)
+    return predict(outputs), outputs
 
   shown = data.inputs if subset is None else subset
   examples = len(shown)
   size = min(BATCH, examples)
   steps = -(-examples // size)
   padding = [(0, steps * size - examples), *((0, 0) for _ in shown.shape[1:])]
-  outputs = jax.lax.map(batch, jnp.pad(shown, padding).reshape(steps, size, *shown.shape[1:]))
-  return outputs.reshape(-1, *outputs.shape[2:])[:examples].astype(jnp.float32)
-
-
-def evaluate(
-  recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, subset: Int[Array, " examples"] | None = None
-) -> Evaluation:
-  """One trained network's results on all examples, or on `subset`; a label map of the run is applied to the labels."""
-  outputs, targets = outputs_of(recipe, data, trained, subset), targets_of(data, run)
-  targets = targets if subset is None else targets[subset]
-  predictions = predict_of(recipe)(outputs)
+  batches = jax.lax.map(batch, jnp.pad(shown, padding).reshape(steps, size, *shown.shape[1:]))
+  predictions, outputs = (of.reshape(-1, *of.shape[2:])[:examples] for of in batches)
+  targets = targets_of(data, run) if subset is None else targets_of(data, run)[subset]
   if data.num_classes is not None and (predictions.shape != targets.shape or predictions.dtype.kind not in "iu"):
     given = f"predict {name_of(recipe.predict)} gives {predictions.dtype} {predictions.shape}, the targets are classes"
     raise Mistake(f"{given}: give whole numbers {targets.shape}, or data with num_classes=None")

@@ -23,7 +23,8 @@ from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
 Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
-Looks = Array | jax.ShapeDtypeStruct
+# Fields of a recipe that the model may take, and the value with which each is left to the model's own default.
+NEUTRAL = {"width": 1, "dropout": 0, "depth": None}
 
 
 def path_of(leaf: tuple) -> str:
@@ -49,14 +50,15 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
   made = _network(recipe, num_classes, models.resolved(recipe.precision))
   if recipe.trainable == "all":
     return made
-  # Frozen layers run in evaluation mode, so the batch statistics stay as they are.
-  others = lambda variables: {name: of for name, of in variables.items() if name != "params"}  # noqa: E731
-  return dataclasses.replace(
-    made, train=lambda variables, inputs, key: (made.apply(variables, inputs), others(variables))
-  )
+
+  def train(variables, inputs, key):
+    # Frozen layers run in evaluation mode, so the batch statistics stay as they are.
+    return made.apply(variables, inputs), {name: of for name, of in variables.items() if name != "params"}
+
+  return dataclasses.replace(made, train=train)
 
 
-def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Looks) -> set[str]:
+def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Any) -> set[str]:
   """The paths of the last layer's parameters. The last layer is the last module to use parameters of its own.
 
   This reads the jaxpr of `apply`, where a module's operations stand where the module is called, and computes nothing.
@@ -83,33 +85,39 @@ def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
 
 @functools.cache
 def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network:
-  dtype = jnp.dtype(precision)
-  options = {"num_classes": num_classes, "width": recipe.width, "dropout": recipe.dropout, "dtype": dtype}
-  options |= {"depth": recipe.depth} if recipe.depth else {}
   model = models.load(recipe.model) if is_name(recipe.model) else resolved("model", recipe.model)
-  is_class = isinstance(model, type)
-  if isinstance(model, nn.Module):
-    return linen(model)
-  if is_class and issubclass(model, nn.Module):
-    taken = {field.name for field in dataclasses.fields(model) if field.init}
-    return linen(_made(recipe, model, taken, options))
   if isinstance(model, nnx.Module):
     raise Mistake(f"model is a {type(model).__name__} with parameters of its own: give the class, which each run makes")
-  taken = {*inspect.signature(model.__init__ if is_class else model).parameters}
-  made = functools.partial(_made, recipe, model, taken, options)
-  found = nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0))) if "rngs" in taken else made()
+  options = {"num_classes": num_classes, "dtype": jnp.dtype(precision)}
+  if isinstance(model, nn.Module):
+    return linen(_made(recipe, lambda: model, options))
+  made = functools.partial(_made, recipe, model, options)
+  found = nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0))) if "rngs" in _parameters(model) else made()
   return from_nnx(made) if isinstance(found, nnx.Module) else linen(found)
 
 
-def _made(recipe: Recipe, model: Any, taken: set[str], options: dict[str, Any], **more: Any) -> Any:
-  """The model, made with those options that it takes. `Mistake` for an option that the recipe sets and it lacks."""
-  for name, none in (("width", 1), ("dropout", 0), ("depth", None)):
-    if options.get(name) != none and name not in taken:
-      given = f"{name} is {options[name]}: the model {name_of(recipe.model)} takes none"
-      raise Mistake(f"{given}, give {str(none).lower()}")
+def _parameters(model: Any) -> Mapping[str, inspect.Parameter]:
+  is_class = isinstance(model, type)
+  return inspect.signature(model.__init__ if is_class else model).parameters
+
+
+def _made(recipe: Recipe, model: Callable[..., Any], options: dict[str, Any], **more: Any) -> Any:
+  """The model, made with those options that it takes. `Mistake` for an option that the recipe sets and it lacks.
+
+  Options that the recipe does not set keep the model's own defaults, if it has some.
+  """
+  taken, of_recipe = _parameters(model), {name: getattr(recipe, name) for name in NEUTRAL}
+  for name, value in of_recipe.items():
+    if value != NEUTRAL[name] and name not in taken:
+      given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
+      raise Mistake(f"{given}, give {str(NEUTRAL[name]).lower()}")
   if recipe.precision == "bfloat16" and "dtype" not in taken:
     raise Mistake(f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32")
-  return model(**{name: value for name, value in options.items() if name in taken}, **more)
+  given = {
+    name: value for name, value in (options | of_recipe).items()
+    if name in taken and (value != NEUTRAL.get(name) or taken[name].default is taken[name].empty)
+  }  # fmt: skip
+  return model(**given, **more)
 
 
 def linen(model: nn.Module) -> Network:
@@ -124,7 +132,9 @@ def linen(model: nn.Module) -> Network:
 
   def train(variables, inputs, key):
     mutable = [name for name in variables if name != "params"] or ["batch_stats"]
-    outputs, updates = model.apply(variables, inputs, mutable=mutable, rngs={"dropout": key}, **training)
+    # A random stream of any other name begins from that of `params`.
+    rngs = {"dropout": key, "params": jax.random.fold_in(key, 1)}
+    outputs, updates = model.apply(variables, inputs, mutable=mutable, rngs=rngs, **training)
     return outputs, dict(updates)
 
   return Network(init, apply, train)
@@ -143,7 +153,7 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
       nnx.replace_by_pure_dict(state, variables.get(kind, {}))
       nnx.update(model, state)
     model.train() if training else model.eval()
-    outputs = model(inputs, **_mode(model, training))
+    outputs = model(inputs, **_mode(model, training, rngs=nnx.Rngs(key)))
     return outputs, {"batch_stats": nnx.to_pure_dict(_states(model)[1])} if "batch_stats" in variables else {}
 
   def apply(variables, inputs):
@@ -155,11 +165,10 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
   return Network(init, apply, train)
 
 
-def _mode(model: Any, training: bool) -> dict[str, Any]:
-  """The keyword arguments that tell a module whether it trains, under the names that it takes."""
-  told = {"train": training, "training": training, "is_training": training, "deterministic": not training}
-  taken = inspect.signature(type(model).__call__).parameters
-  return {name: value for name, value in told.items() if name in taken}
+def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
+  """The keyword arguments that tell a module whether it trains, and `more`, as far as it takes them."""
+  given = {"train": training, "training": training, "is_training": training, "deterministic": not training, **more}
+  return {name: value for name, value in given.items() if name in inspect.signature(type(model).__call__).parameters}
 
 
 def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
@@ -219,10 +228,10 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
   `memory` bytes to train."""
   count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables_of(recipe, data)["params"]))
   # At least parameters, their gradient and the optimiser's moments, all in float32.
-  moments = {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}
-  needed = 4 * count * (2 + (moments.get(recipe.optimizer, 0) if isinstance(recipe.optimizer, str) else 0))
+  needed = 4 * count * (2 + {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}.get(recipe.optimizer, 0))
   if count >= 2**31 or needed > memory:
-    given = f"{recipe.model} of width {recipe.width:g} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
+    model = f"{name_of(recipe.model)} of width {recipe.width:g}"
+    given = f"{model} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
     raise Mistake(f"{given}: more than there is memory for, give a smaller width")
 
 

@@ -104,6 +104,8 @@ def name_of(value: Any) -> str:
   """The name of a function or a class; the class's name and () for an instance; a name as it is."""
   if isinstance(value, str | Named):
     return value if isinstance(value, str) else value.name
+  if _is_of_an_instance(value):
+    return f"{name_of(type(value.__self__))}().{value.__name__}"
   if hasattr(value, "__qualname__"):
     return f"{value.__module__}:{value.__qualname__}"
   return f"{type(value).__module__}:{type(value).__qualname__}()"
@@ -127,17 +129,44 @@ def _digest(text: str) -> str:
   return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
+def _is_of_an_instance(value: Any) -> bool:
+  """Whether a value is the method of an instance: of a class it would have a name."""
+  return inspect.ismethod(value) and not isinstance(value.__self__, type)
+
+
 def _source(value: Any) -> str:
   """An object's source as text, with its arguments, attributes or closure values."""
   if isinstance(value, functools.partial):
     return f"{_source(value.func)} {[*map(_source, value.args)]} { {k: _source(v) for k, v in value.keywords.items()} }"
+  if _is_of_an_instance(value):
+    return f"{_source(value.__func__)} {_attributes(value.__self__)}"
   if not callable(value):
-    return repr(value)
+    return repr(_shown(value))
   code = value if hasattr(value, "__qualname__") else type(value)
   cells = [cell.cell_contents for cell in getattr(code, "__closure__", None) or ()]
   try:
     text = inspect.getsource(code)
   except (OSError, TypeError):  # typed at a prompt
     text = repr((code.__code__.co_code, code.__code__.co_consts)) if hasattr(code, "__code__") else code.__qualname__
-  made = "" if code is value else repr(vars(value) if code.__repr__ is object.__repr__ else value)
-  return " ".join([text, made, *(repr(cell) for cell in cells if isinstance(cell, str | int | float | tuple))])
+  kept = [cell for cell in cells if isinstance(cell, str | int | float | tuple | list | dict) or _is_array(cell)]
+  return " ".join([text, "" if code is value else _attributes(value), *(repr(_shown(cell)) for cell in kept)])
+
+
+def _attributes(value: Any) -> str:
+  """What an instance was made with, as text."""
+  return repr(_shown(vars(value)) if type(value).__repr__ is object.__repr__ else value)
+
+
+def _is_array(value: Any) -> bool:
+  return hasattr(value, "tobytes") and hasattr(value, "dtype")
+
+
+def _shown(value: Any) -> Any:
+  """A value whose `repr` is all of it: digests in place of arrays, names in place of functions."""
+  if isinstance(value, list | tuple):
+    return [*map(_shown, value)] if isinstance(value, list) else tuple(map(_shown, value))
+  if isinstance(value, dict):
+    return {name: _shown(of) for name, of in value.items()}
+  if _is_array(value) and not isinstance(value, float):
+    return value.dtype, value.shape, hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()
+  return name_of(value) if hasattr(value, "__qualname__") else value

@@ -84,7 +84,8 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
 
 def optimizer_of(recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree) -> optax.GradientTransformation:
   """The run's optimizer, which changes only the parameters that are trained."""
-  optimizer = make_optimizer(recipe, run, recipe.epochs * steps_per_epoch(recipe, data, run))
+  # Optimizers of users are made for at least one epoch, as many refuse a training of no steps.
+  optimizer = make_optimizer(recipe, run, max(1, recipe.epochs) * steps_per_epoch(recipe, data, run))
   if recipe.trainable == "all":
     return optimizer
   last = last_layer(network(recipe, data.num_classes).apply, variables_of(recipe, data), batch_like(data, 1))

@@ -43,7 +43,7 @@ class Values(dict):
   """A mapping that can be hashed, as a recipe must be."""
 
   def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
-    return hash(tuple(self.items()))
+    return hash(frozenset(self.items()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,8 @@ class Recipe:
 
   - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes absolute), or a `vs.Dataset`.
   - `model`: a Flax module (Linen or NNX) or its class. A class gets those of `num_classes`, `width`, `depth`, `dtype`,
-    `dropout`, `rngs` that it takes. The module is called with a batch of inputs, and with `train` if it takes that.
+    `dropout`, `rngs` that it takes; its own defaults count where `width`, `depth`, `dropout` here are not set. The
+    module is called with a batch of inputs, and with `train` if it takes that.
   - `loss(outputs, targets)`: one number per example, (batch,); training minimises their mean.
   - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value of the run, traced.
   - `schedule(run, steps)`: the learning rate as a function of the step, for a training of `steps` steps.
@@ -74,7 +75,7 @@ class Recipe:
   momentum: float = 0.9  # of SGD; the first-moment decay of Adam
   weight_decay: float = 0.0  # of every parameter: added to the gradient, or with AdamW subtracted from the weights
   gamma: float = 0.1  # factor on the learning rate: of `step` at each milestone, of `exponential` in each epoch
-  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # further values, read as `run[name]`
+  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # others that an optimizer or schedule reads
   optimizer: Any = "sgd"
   schedule: Any = "constant"  # linear, cosine: down to 0 by the end of training
   warmup: float = 0.0  # epochs, also fractions, in which the learning rate first rises linearly to its full value
@@ -104,7 +105,13 @@ class Recipe:
       raise Mistake(f"values is {self.values!r:.100}: give numbers by their names, such as {{'temperature': 0.1}}")
     given = dict(self.values)
     for name in [name for name in given if name in HYPERPARAMETERS]:
+      if getattr(self, name) != getattr(Recipe, name):
+        raise Mistake(f"{name} is {getattr(self, name)!r}, and {given[name]!r} in values: give one of the two")
       object.__setattr__(self, name, given.pop(name))
+    for name in given:
+      safe_name("value", name)
+      if name in RESERVED or name.startswith("seed_"):
+        raise Mistake(f"value {name!r}: results have something else of that name, rename it")
     for field in dataclasses.fields(self):
       if field.name != "values":
         object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
@@ -121,6 +128,11 @@ class Recipe:
         augmentation(value) if field == "augment" else one_of(f"{field} of recipe {self.name!r}:", value, allowed)
       elif not (callable(value) or isinstance(value, str | objects.Named)):
         raise Mistake(f"{field} is {value!r:.100}: give a name ({', '.join(allowed)}), package.module:name, or {other}")
+      try:
+        hash(value)
+      except TypeError:
+        made = f"{field} {objects.name_of(value)} cannot be hashed"
+        raise Mistake(f"{made}: give its lists as tuples, and a dataclass with frozen=True") from None
     one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
     one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)

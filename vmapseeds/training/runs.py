@@ -102,6 +102,7 @@ class Runs:
   def vary(cls, sources: str | Sequence[str], n: int, *, start: int = 0, fixed: int = 0) -> "Runs":
     """`n` runs in which only `sources` vary, with seeds from `start` on; all others have the seed `fixed`.
 
+    If all sources of supervised training vary, those that a task has of its own vary with them, as in `independent`.
     `vs.train` refuses a source that the recipe's training does not read: its runs would be the same.
 
     >>> Runs.vary("order", 3, fixed=7).seeds["order"], Runs.vary("order", 3, fixed=7).seeds["init"]
@@ -113,7 +114,8 @@ class Runs:
       raise Mistake(f"sources that vary are {given}: choose some of {', '.join(SOURCES)}, each once")
     columns = _seeds(start, n), np.repeat(_seeds(fixed, 1), n)
     named = dict.fromkeys((*SOURCES, *varied))
-    return cls({source: columns[source not in varied] for source in named}, others=columns[1])
+    others = columns[not {*SOURCES} <= {*varied}]  # as in `independent` if all of these vary
+    return cls({source: columns[source not in varied] for source in named}, others=others)
 
   @classmethod
   def sweep(cls, *, seeds: "int | Runs | None" = None, start: int = 0, **values: float | Sequence[float]) -> "Runs":
@@ -121,7 +123,7 @@ class Runs:
 
     Rows go seed by seed, so that more seeds extend the table. The recipe or the task declares which values there are.
     Recipes have at least `lr`, `momentum`, `weight_decay`. `seeds` may also be a table, whose rows are repeated for
-    each combination: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`.
+    each combination: `Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 50))`. What that table sweeps is kept.
 
     >>> Runs.sweep(lr=[0.1, 0.2], seeds=2).values["lr"].tolist()
     [0.10000000149011612, 0.20000000298023224, 0.10000000149011612, 0.20000000298023224]
@@ -136,10 +138,13 @@ class Runs:
       raise Mistake("nothing to sweep: give values, e.g. lr=[0.1, 0.2]")
     each = math.prod(map(len, swept.values()))
     table = seeds if isinstance(seeds, Runs) else cls.independent(at_least("seeds", seeds, 1), start=start)
+    if twice := swept.keys() & table.values.keys():
+      raise Mistake(f"{', '.join(sorted(twice))}: the table of seeds is a sweep of it already, leave it out of one")
     _checked_count(len(table) * each)
     grids = np.meshgrid(*swept.values(), indexing="ij")
     columns = {name: np.tile(grid.ravel(), len(table)) for name, grid in zip(swept, grids, strict=True)}
-    return dataclasses.replace(table[np.repeat(np.arange(len(table)), each)], values=columns)
+    rows = table[np.repeat(np.arange(len(table)), each)]
+    return dataclasses.replace(rows, values=rows.values | columns)
 
   @classmethod
   def concat(cls, tables: Sequence["Runs"]) -> "Runs":

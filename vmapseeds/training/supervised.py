@@ -21,12 +21,13 @@ from vmapseeds.training.inputs import DeviceExamples, batch_like
 from vmapseeds.training.loop import State
 from vmapseeds.training.networks import Trained, check_size, last_layer, network, path_of, variables_of
 from vmapseeds.training.objects import Named, described, imported, is_found, is_name
-from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.recipes import MOST_EPOCHS, Recipe
 from vmapseeds.training.runs import SOURCES, Run, Runs
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
 TRIAL_STEPS = 100  # of a trial: enough that one-off costs do not count
+PART = 2**20  # numbers of inputs whose moments are summed at once
 TRIAL_PIXELS = 2**21  # most numbers in a trial's inputs; large batches get fewer steps, but at least two
 
 Sets = tuple[DeviceExamples, dict[str, DeviceExamples]]  # what all runs share: the training set, and the test sets
@@ -49,6 +50,14 @@ def of_epochs(name: str) -> str:
   """The name in a folder of the array with `name` after each evaluated epoch."""
   group, slash, array = name.rpartition("/")
   return f"{group}{slash}epoch_{array}"
+
+
+def stored_as(path: tuple) -> str:
+  """The name of a variable's array in a folder. `Mistake` where it would not lead to the layer again."""
+  for key in (jax.tree_util.keystr((key,), simple=True) for key in path):
+    if {*key} & {*"./"}:
+      raise Mistake(f"layer {key!r}: parameters are kept by their layers' names, give it one without . and /")
+  return f"{VARIABLES}/{path_of(path)}"
 
 
 def evaluated_epochs(recipe: Recipe) -> list[int]:
@@ -116,7 +125,7 @@ def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]
       out["trained_epochs"] = state.epochs
     out |= {name: of_all.at[-1].set(of_an_epoch(now)[name]) for name, of_all in seen.items()}
     if keep_params:
-      out |= {f"{VARIABLES}/{path_of(path)}": leaf for path, leaf in jax.tree.leaves_with_path(trained.variables)}
+      out |= {stored_as(path): leaf for path, leaf in jax.tree.leaves_with_path(trained.variables)}
     return out
 
   return {"start": start, "advance": advance, "finish": finish}
@@ -231,15 +240,19 @@ class Supervised(Task):
     super().check_varying(runs)
 
   def trial(self) -> Task:
-    """One epoch of a few steps on random inputs."""
+    """One epoch of a few steps on random inputs.
+
+    Its recipe has more epochs, so that a schedule of the user's own is made for as many steps as in the whole training.
+    """
     train = self.data[0]
     shape = train.inputs.shape[1:]
     steps = min(TRIAL_STEPS, max(2, TRIAL_PIXELS // (self.recipe.batch_size * math.prod(shape))))
     recipe = self.recipe.replace(
-      epochs=1, warmup=0, evaluate_every=None, training_metrics=False, start_from=None, stop_at=None
-    )
+      epochs=min(MOST_EPOCHS, -(-max(1, self.rounds) * self.steps // steps)),
+      warmup=0, evaluate_every=None, training_metrics=False, start_from=None, stop_at=None,
+    )  # fmt: skip
     task = task_of(recipe, (random_examples(train, steps * recipe.batch_size), {}), steps=steps)
-    return dataclasses.replace(task, finish=lambda sets, run, state: {"diverged": state.diverged})
+    return dataclasses.replace(task, rounds=1, finish=lambda sets, run, state: {"diverged": state.diverged})
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
@@ -352,6 +365,9 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   said = f"the targets of {data.name} are {targets.dtype} {targets.shape}, no classes, which are whole numbers (n,)"
   if num_classes is None and recipe.loss == "cross_entropy":
     raise Mistake(f"{said}: give a loss for them, such as squared_error")
+  if num_classes is not None and recipe.loss == "squared_error":
+    remedy = "give cross_entropy, or a vs.Dataset with num_classes=None"
+    raise Mistake(f"loss is squared_error, the targets of {data.name} are classes: {remedy}")
   if num_classes is None and recipe.stop_at is not None:
     raise Mistake(f"{said}: leave stop_at out, which is an accuracy")
   if num_classes is None and recipe.predict == "argmax":
@@ -364,12 +380,19 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
   return examples(data.train), {name: examples(e) for name, e in data.tests.items()}
 
 
+def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
+  """`np.std`, in parts: it would make an array of all deviations from the mean, eight times as large as bytes."""
+  mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
+  parts = np.array_split(inputs, -(-inputs.size // PART))
+  return np.sqrt(sum(((part - mean) ** 2).sum(axis) for part in parts) / (inputs.size // mean.size))
+
+
 def moments_of(recipe: Recipe, data: Dataset) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
   """Mean and standard deviation per channel (last axis): the recipe's, or those of the training set's inputs."""
   inputs = data.train.inputs
   channels = inputs.shape[-1] if inputs.ndim > 1 else 1
   moments = []
-  for name, statistic in (("mean", np.mean), ("std", np.std)):
+  for name, statistic in (("mean", np.mean), ("std", deviation)):
     given = getattr(recipe, name)
     if given is not None and len(given) != channels:
       raise Mistake(f"{name} of {len(given)} channels for {data.name} images of {channels}: give {channels} or none")

@@ -47,14 +47,15 @@ class Task:
   shown: str = ""  # the output that the progress line shows
 
   def __post_init__(self):
-    if not isinstance(self.values, Mapping):
-      raise Mistake(f"values is {self.values!r:.100}: give numbers by their names, such as {{'lr': 0.1}}")
+    for field, what in (("values", "numbers by their names, such as {'lr': 0.1}"), ("dims", "names of axes by array")):
+      if not isinstance(given := getattr(self, field), Mapping):
+        raise Mistake(f"{field} is {given!r:.100}: give {what}")
     safe_name("task name", self.name)
     at_least("rounds", self.rounds, 0)
     for part in ("start", "advance", "finish"):
       if not callable(getattr(self, part)):
         raise Mistake(f"{part} is {getattr(self, part)!r:.100}: give a pure function of one lane")
-    if isinstance(self.sources, str):
+    if isinstance(self.sources, str) or not isinstance(self.sources, Sequence):
       raise Mistake(f"sources is {self.sources!r}: give a list of names")
     for name in (*self.sources, *self.values):
       safe_name("source or value", name)
@@ -126,6 +127,9 @@ class Task:
           raise Mistake(f"{said} with {size} along {axis!r}, another array has {other}: give the axes other names")
     for name in self.dims:
       one_of("array in dims", name, found)
+    arrays = (name.rpartition("/")[2] for name in (*found, *self.examples))
+    for name in runs.values.keys() & {"run", *arrays, *(axis for _, axis in sizes)}:
+      raise Mistake(f"a sweep of {name!r}: results have something else of that name, rename the value")
 
   def tallied(self, runs: Runs) -> dict[str, Int[np.ndarray, " examples"]]:
     """The labels of the test sets that have tallies, by the sets' names. Only classifiers have tallies, and only if no
@@ -189,11 +193,12 @@ class Task:
       raise Mistake(f"{self.name} does not read {', '.join(unread)}: a sweep of it would train the same run again")
 
   def reads(self, run: Run, name: str) -> bool:
-    """Whether the trained state depends on a source or a value. This traces the training and computes nothing."""
+    """Whether a run depends on a source or a value. This traces the training and computes nothing."""
 
     def trained(data, run):
       state = self.start(data, run)
-      return self.advance(data, run, state, 0, self.rounds) if self.rounds else state
+      state = self.advance(data, run, state, 0, self.rounds) if self.rounds else state
+      return state, self.finish(data, run, state)
 
     def marked(path, leaf) -> bool:
       # Training does not read the data seed, only the subset that it drew or that was given for it.
