@@ -74,7 +74,8 @@ class Progress:
   def waits(self, others: bool) -> None:
     """Says whether this process only waits for others, who train what is left."""
     self.doing = "waiting for other processes" if others else "compiling"
-    self._print()
+    if others:
+      self._print()
 
   def _print(self) -> None:
     if self.plain and time.monotonic() - self.printed >= INTERVAL:

@@ -62,13 +62,14 @@ class _Look:
 
   def __init__(self, path: Path | UPath):
     self.path = path
-    self.problems = [_Problem(stray, "") for stray in strays(path)]
+    self.problems: list[_Problem] = []
     self.notes: list[str] = []
     self.runs = self.done = 0
     try:
       root = ours(path)
     except Damage as damage:
-      self.problems = self.problems or [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
+      found = [_Problem(stray, "") for stray in strays(path)]
+      self.problems = found or [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
       return
     if parse(read(path / ROOT)) != parse(zarr_json(root).encode()):
       self.problems.append(_Problem(ROOT, "has metadata that differ from its own description", "root"))
