@@ -108,6 +108,7 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     if max(loads, default=0) > where["cores"]
     else ""
   )
+  absent = [name for name in RECIPES if name not in found]
   dates = " and ".join(sorted({of[HERE]["date"] for of in found.values() if HERE in of}))
   return "\n".join((
     "# What campaigns cost\n",
@@ -116,7 +117,9 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     "An accelerator's column is its compiler's estimate for a program that never ran there, right within a factor of",
     "3 or so: the best of the compiled forms. The H100's compiler estimates nothing. Its column is twice the time that",
     "the bytes and products take at the hardware's peak rates, plus 2 µs a launch. The paper's column is 58.5",
-    "A100-seconds a run, as quoted. A dash means not measured, or not compiled yet.\n",
+    "A100-seconds a run, as quoted. A dash means not measured, or not compiled yet.",
+    *(f"Left out, as their programs were not compiled: {', '.join(absent)}." for _ in absent[:1]),
+    "",
     *tables,
     f"{common.conditions(where, command)}\n",
   ))  # fmt: skip
