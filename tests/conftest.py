@@ -51,14 +51,18 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-  """Switches optimization before a test's fixtures: `optimized` tests share no program with the others."""
+  """Switches optimization before a test's fixtures: `optimized` tests share no program with the others.
+
+  Which optimizations there are is not in the key under which JAX keeps a program. Another setting is, which does
+  nothing on a CPU, and is switched with it.
+  """
   import jax
 
   fast, name = not is_optimized(item), "jax_disable_most_optimizations"
   if fast != jax.config.values[name]:
     jax.config.update(name, fast)
     os.environ[FAST] = str(int(fast))  # for subprocesses
-    jax.clear_caches()
+    jax.config.update("jax_threefry_gpu_kernel_lowering", not fast)
 
 
 @pytest.fixture(scope="session")

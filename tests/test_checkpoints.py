@@ -78,6 +78,11 @@ def test_checkpoints_change_no_bit(tmp_path, saved):
     for a, b in zip(*(jax.tree.leaves(vs.load_params(f, run)) for f in (folder, tmp_path / "r")), strict=True):
       np.testing.assert_array_equal(a, b)
   assert not (tmp_path / "r" / "checkpoints").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_checkpoints_of_convolutions_change_no_bit(tmp_path):
   cnn = vs.recipe("digits_cnn", epochs=2, augment="")
   same(train(tmp_path / "a", 3, cnn, checkpoint_every=1), train(tmp_path / "b", 3, cnn))
 

@@ -271,12 +271,16 @@ def results_of(accuracy, diverged=False, **columns):
   return xr.Dataset(data, coords=columns)
 
 
-def test_what_to_do_next():
-  assert cli.held(results_of([0.5, 0.75]), "my runs").endswith("mean accuracy 62.50%; next: vmapseeds report 'my runs'")
-  assert cli.held(results_of([0.5]), "my runs", left=3).endswith("; 3 are left: vmapseeds work 'my runs'")
-  assert cli.held(results_of([]), "r") == "0 runs in r, no accuracy; next: vs.open_results('r')"
+def test_what_to_do_next(monkeypatch):
+  def said(results, folder="r", left=0):
+    monkeypatch.setattr("vmapseeds.store.results.Results", lambda _: range(results.sizes["run"] + left))
+    return cli.held(results, folder)
+
+  assert said(results_of([0.5, 0.75]), "my runs").endswith("mean accuracy 62.50%; next: vmapseeds report 'my runs'")
+  assert said(results_of([0.5]), "my runs", left=3).endswith("; 3 are left: vmapseeds work 'my runs'")
+  assert said(results_of([])) == "0 runs in r, no accuracy; next: vs.open_results('r')"
   lost = "2 runs in r, 2 diverged, no accuracy; next: train with a lower lr, in another folder"
-  assert cli.held(results_of([np.nan] * 2, diverged=True), "r") == lost
+  assert said(results_of([np.nan] * 2, diverged=True)) == lost
 
 
 def test_the_options_of_a_campaign_are_those_of_the_command_line():

@@ -93,6 +93,7 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
   equal(vs.tally(results), plain(results))
 
 
+@pytest.mark.slow
 def test_with_64_bits(tmp_path, monkeypatch):
   """64-bit types change the random draws, so going on without them is another campaign."""
   jax.config.update("jax_enable_x64", True)
@@ -116,7 +117,10 @@ def test_some_lanes_diverge(tmp_path, monkeypatch):
   equal(vs.tally(results), plain(results))
 
 
-@pytest.mark.parametrize("options", [{"checkpoint_every": 1}, {"lane_width": 2}, {"seed_batch": 4}, {"seed_batch": 13}])
+@pytest.mark.parametrize(
+  "options",
+  [pytest.param({"checkpoint_every": 1}, marks=pytest.mark.slow), {"lane_width": 2}, {"seed_batch": 4}, {"seed_batch": 13}],
+)
 def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypatch):
   """Blocks in several writes, batches over several blocks, checkpoints: the counts are those of all the runs."""
   two = LINEAR.replace(epochs=2) if "checkpoint_every" in options else LINEAR

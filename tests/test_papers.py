@@ -130,6 +130,7 @@ def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_figure_as_a_program(tmp_path):
   command = [sys.executable, "-m", "experiments.jordan2024.fig01_accuracies", "--scale", "nothing"]
   ended = subprocess.run(command, cwd=EXPERIMENTS.parent, capture_output=True, text=True)

@@ -144,6 +144,7 @@ def test_memorization(tmp_path):
   assert np.mean(wrong) > 0.8 > 0.2 > np.mean(memorized)
 
 
+@pytest.mark.slow
 def test_own_task(tmp_path):
   said = printed(tmp_path, str(PROGRAMS / "own_task.py"))
   results = vs.open_results(tmp_path / "results" / "bandit")

@@ -179,6 +179,9 @@ def test_work_trains_its_blocks_and_leaves_others(tmp_path, reference, trained, 
     patch.setattr(Results, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     train(tmp_path / "r")
   assert claimed(tmp_path / "r") == {}
+  status, out, err = run(capsys, "work", tmp_path / "r", "--blocks", "2:3", "--quiet")
+  assert out.startswith("4 runs in")
+  assert out.endswith(f"; 20 are left: vmapseeds work {tmp_path}/r\n")
   assert vs.work(tmp_path / "r", (2, 4), progress=False).sizes["run"] == 8
   assert trained == list(range(8, 16))
   with Claims(tmp_path / "r") as other:

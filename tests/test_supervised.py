@@ -404,7 +404,10 @@ def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
   assert loop.begin(own, 2, tmp_path / "r", loop.Options(progress=False, lane_width=1, lowering="sequential"))
 
 
-@pytest.mark.parametrize("made", [lambda runs: runs.subset(300), lambda runs: runs.bootstrap(), lambda runs: runs.bootstrap(60)])
+@pytest.mark.parametrize(
+  "made",
+  [lambda runs: runs.subset(300), lambda runs: runs.bootstrap(60), pytest.param(lambda runs: runs.bootstrap(), marks=pytest.mark.slow)],
+)
 def test_training_examples_named_one_by_one_give_the_same_runs(made, tmp_path):
   """Of a folder that lacks a block, too."""
   recipe, runs = ADAM.replace(epochs=1, batch_size=50), vs.Runs.vary(["data", "order"], 4)

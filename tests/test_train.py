@@ -132,7 +132,9 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
 
 
 # ResNet-9 is compiled as users compile it, because its tolerance was found that way.
-LONGER = {"resnet9_cifar10": [pytest.mark.optimized], "cnn_cifar10_binary": [], "narrow_cifar10": [], "nin_cifar10": []}
+LONGER = {
+  "resnet9_cifar10": [pytest.mark.optimized], "cnn_cifar10_binary": [], "mlp_cifar10": [], "narrow_cifar10": [], "nin_cifar10": [],
+}  # fmt: skip
 COMPILED = [pytest.param(name, marks=[pytest.mark.slow, *LONGER[name]] if name in LONGER else []) for name in CASES]
 
 
@@ -249,7 +251,7 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
   jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), ours, theirs)
 
 
-@pytest.mark.parametrize("optimizer", ["nesterov", "adamw"])
+@pytest.mark.parametrize("optimizer", ["nesterov", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
   """Accelerators join them. Pokes change the same weights either way."""
   recipe = vs.recipe("digits_cnn", model="mlp", width=1 / 32, depth=3, epochs=2, batch_size=6, optimizer=optimizer, augment="")
@@ -301,6 +303,7 @@ def test_resnet9_is_as_jordan_describes_it():
       np.testing.assert_allclose(kernel.std(), bound / np.sqrt(3), rtol=0.1)
 
 
+@pytest.mark.slow
 def test_resnet18_is_the_plain_one():
   """Equal outputs in training and evaluation, and equal batch statistics; the published number of parameters."""
   ours, inputs = network(vs.recipe("resnet18_cifar10", width=1 / 32), 10), jnp.linspace(-2, 2, 6 * 16**2 * 3).reshape(6, 16, 16, 3)
@@ -395,7 +398,7 @@ class Bright(nn.Module):
     return nn.Dense(10)(x.reshape(len(x), -1)) + x.mean((1, 2, 3))[:, None]
 
 
-@pytest.mark.parametrize(("model", "images"), [("mlp", False), (Bright(), True)])
+@pytest.mark.parametrize(("model", "images"), [pytest.param("mlp", False, marks=pytest.mark.slow), (Bright(), True)])
 def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
   """A TPU would move images pixel by pixel. The network is trained, and stops, as on a CPU."""
   changes = dict(epochs=9, batch_size=12, lr=0.1, weight_decay=0, stop_at=0.9, precision="float32")

@@ -244,11 +244,10 @@ def merge(folders: Folders, *, out: Folder, force_mixed: bool = False, quiet: bo
     quiet: no progress bar
   """
   from vmapseeds.results.merging import merge
-  from vmapseeds.store.results import Results
 
   with nothing_written():
     results = merge(folders, out, force_mixed=force_mixed, progress=not quiet)
-  print(held(results, out, len(Results(out)) - results.sizes["run"]))
+  print(held(results, out))
 
 
 def import_runs(
@@ -417,8 +416,11 @@ def nothing_written() -> Iterator[None]:
     raise KeyboardInterrupt("nothing was written") from None
 
 
-def held(results: Any, folder: str, left: int = 0) -> str:
+def held(results: Any, folder: str) -> str:
   """One line about what a folder holds and what to do next."""
+  from vmapseeds.store.results import Results
+
+  left = len(Results(folder)) - results.sizes["run"]
   said, following = f"{results.sizes['run']} runs in {folder}", f"next: vs.open_results({folder!r})"
   if "diverged" in results and results.diverged.any():
     said += f", {int(results.diverged.sum())} diverged"

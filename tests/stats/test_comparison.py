@@ -317,7 +317,7 @@ def test_variance_ratio_without_pairs_is_made_of_both_intervals():
   assert high == pytest.approx(ratio * np.exp(np.hypot(np.log(a_high / variance_a), np.log(variance_b / b_low))))
 
 
-@pytest.mark.parametrize("paired", [True, False])
+@pytest.mark.parametrize("paired", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_intervals_of_differences_and_ratios_cover(paired):
   rng = np.random.default_rng(5)
   shared = rng.normal(size=(1500, 30)) * paired
