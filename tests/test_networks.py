@@ -10,6 +10,7 @@ import pytest
 from flax import nnx
 
 import vmapseeds as vs
+from vmapseeds import models
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import network, variables_of
@@ -257,3 +258,24 @@ def smaller(num_classes):
 def test_wrong_models_are_one_line(model, changes, message):
   with pytest.raises(vs.Mistake, match=message):
     variables_of(recipe(model, **changes), DATA)
+
+
+class Embedded(nn.Module):
+  num_classes: int
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dense(self.num_classes)(nn.Embed(9, 2)(x).reshape(len(x), -1))
+
+
+def test_a_network_of_whole_numbers_needs_them_as_they_are():
+  tokens, one = jnp.arange(48).reshape(12, 4) % 9, np.ones(1, np.float32)
+  with pytest.raises(vs.Mistake, match=r"on inputs of 4 fails \(ValueError: .*\): give another, or normalize=False if it takes"):
+    variables_of(recipe(Embedded, normalize=True), DeviceExamples(tokens, jnp.asarray(Y), one, one, 3))
+  assert variables_of(recipe(Embedded), DeviceExamples(tokens, jnp.asarray(Y), None, None, 3))
+
+
+@pytest.mark.parametrize(("shape", "remedy"), [((8, 8), r"give inputs\[..., None\]"), ((5,), "give a model of your own")])
+def test_models_of_images_refuse_other_inputs(shape, remedy):
+  with pytest.raises(vs.Mistake, match=rf"model 'linear' on inputs .*: it is of images \(height, width, channels\), {remedy}$"):
+    models.check_size("linear", shape)

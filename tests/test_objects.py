@@ -1,5 +1,6 @@
 """What a recipe is made of: the names and digests of objects, and what another process is told of them."""
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -109,6 +110,33 @@ def test_what_an_object_was_made_with_is_in_its_digest(module):
   assert source(own.Scaled(2)) != source(own.Scaled(3))
 
 
+def test_where_in_memory_an_object_lies_is_not_in_its_digest(module):
+  own = module()
+
+  @dataclasses.dataclass(frozen=True)
+  class Kept:
+    value: object
+
+    def __call__(self, outputs, targets):
+      return outputs
+
+  class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+      self.value = value
+
+    __call__ = Kept.__call__
+
+  functions, parts = ([own.scaled(2), own.scaled(2)] for _ in range(2))
+  parts = [functools.partial(function, targets=1) for function in parts]
+  instances = [own.Scaled(2), own.Scaled(2)]
+  for one, other in (functions, parts, instances):
+    for made in (Kept, Slotted, own.Scaled, own.scaled):
+      assert source(made(one)) == source(made(other)) != source(made(3))
+  assert source(Slotted(3)) != source(Slotted(4))
+
+
 MANY = np.arange(2000.0)  # its `repr` leaves numbers out
 OTHER = np.where(MANY == 1000, 0, MANY)
 
@@ -117,7 +145,7 @@ OTHER = np.where(MANY == 1000, 0, MANY)
   ("one", "other"),
   [
     (MANY, OTHER), (jnp.asarray(MANY), jnp.asarray(OTHER)), (MANY, MANY.reshape(2, -1)), (np.float32(1), np.float32(2)), ([1, 2], [1, 3]),
-    ({"a": MANY}, {"a": OTHER}), ((1, [MANY]), (1, [OTHER])), ([np.sum], [np.mean]),
+    ({"a": MANY}, {"a": OTHER}), ((1, [MANY]), (1, [OTHER])), (np.sum, np.mean), ([np.sum], [np.mean]),
   ],
 )  # fmt: skip
 def test_arrays_and_containers_that_an_object_was_made_with_are_in_its_digest(module, one, other):

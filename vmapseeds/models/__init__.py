@@ -25,7 +25,8 @@ def check_size(name: str, shape: Sequence[int]) -> None:
   """`Mistake` unless inputs are images large enough for the network `name`, whose layers make them smaller."""
   least = MODELS[name][1]
   if len(shape) != 3:
-    raise Mistake(f"model {name!r} on inputs of shape {tuple(shape)}: it is of images (height, width, channels)")
+    remedy = "give inputs[..., None]" if len(shape) == 2 else "give a model of your own"
+    raise Mistake(f"model {name!r} on inputs {tuple(shape)}: it is of images (height, width, channels), {remedy}")
   height, width = shape[:2]
   if min(height, width) < least:
     given = f"model {name!r} on images of {height}×{width} pixels"

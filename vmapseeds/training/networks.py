@@ -196,7 +196,9 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
     raise
   except Exception as error:  # whatever the user's network does
     shape = "×".join(map(str, data.inputs.shape[1:]))
-    raise Mistake(f"{model} on inputs of {shape} fails ({told(error)}): give another") from error
+    tokens = recipe.normalize and data.inputs.dtype.kind == "i"
+    remedy = "give another, or normalize=False if it takes whole numbers" if tokens else "give another"
+    raise Mistake(f"{model} on inputs of {shape} fails ({told(error)}): {remedy}") from error
   if "params" not in variables:
     raise Mistake(f"{model} has no parameters to train: give another")
   if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.shape[:1] != (3,):

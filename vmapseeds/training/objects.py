@@ -126,7 +126,8 @@ def finds(value: Any) -> bool:
 
 
 def _digest(text: str) -> str:
-  return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+  placeless = re.sub(" at 0x[0-9A-Fa-f]+", "", text)  # a place in memory differs between processes
+  return hashlib.blake2b(placeless.encode(), digest_size=4).hexdigest()
 
 
 def _is_of_an_instance(value: Any) -> bool:
@@ -148,13 +149,14 @@ def _source(value: Any) -> str:
     text = inspect.getsource(code)
   except (OSError, TypeError):  # typed at a prompt
     text = repr((code.__code__.co_code, code.__code__.co_consts)) if hasattr(code, "__code__") else code.__qualname__
-  kept = [cell for cell in cells if isinstance(cell, str | int | float | tuple | list | dict) or _is_array(cell)]
+  plain = str | int | float | tuple | list | dict
+  kept = [cell for cell in cells if isinstance(cell, plain) or _is_array(cell) or hasattr(cell, "__qualname__")]
   return " ".join([text, "" if code is value else _attributes(value), *(repr(_shown(cell)) for cell in kept)])
 
 
 def _attributes(value: Any) -> str:
   """What an instance was made with, as text."""
-  return repr(_shown(vars(value)) if type(value).__repr__ is object.__repr__ else value)
+  return repr(_shown(value.__getstate__()) if type(value).__repr__ is object.__repr__ else value)
 
 
 def _is_array(value: Any) -> bool:
