@@ -128,9 +128,8 @@ def test_where_in_memory_an_object_lies_is_not_in_its_digest(module):
 
     __call__ = Kept.__call__
 
-  functions, parts = ([own.scaled(2), own.scaled(2)] for _ in range(2))
-  parts = [functools.partial(function, targets=1) for function in parts]
-  instances = [own.Scaled(2), own.Scaled(2)]
+  functions, instances = [own.scaled(2), own.scaled(2)], [own.Scaled(2), own.Scaled(2)]
+  parts = [functools.partial(function, targets=1) for function in functions]
   for one, other in (functions, parts, instances):
     for made in (Kept, Slotted, own.Scaled, own.scaled):
       assert source(made(one)) == source(made(other)) != source(made(3))
