@@ -13,7 +13,7 @@ import vmapseeds as vs
 from vmapseeds import models
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.networks import network, variables_of
+from vmapseeds.training.networks import VECTORS, network, variables_of
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 4)).astype(np.float32), (np.arange(12) % 3).astype(np.int32)
@@ -53,6 +53,17 @@ class Normed(nnx.Module):
 
   def __call__(self, x):
     return self.out(self.dropout(nnx.relu(self.norm(self.inner(x)))))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (2, 1), (6, 7, 8), (64, 10)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_vectors_draws_the_bits_of_threefry(shape, dtype):
+  key = jax.random.key(3, impl="threefry2x32")
+  ours = jax.random.wrap_key_data(jax.random.key_data(key), impl=VECTORS)
+  for begun, of_ours in ((key, ours), *((make(key, 5), make(ours, 5)) for make in (jax.random.fold_in, jax.random.split))):
+    for a, b in zip(begun.ravel(), of_ours.ravel(), strict=True):
+      expected = jax.random.bits(a, shape, dtype)
+      np.testing.assert_array_equal(jax.random.bits(b, shape, dtype), expected, strict=True)
 
 
 def recipe(model, **changes):

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import scipy.special
-import scipy.stats
+import scipy
 import xarray as xr
 from jaxtyping import Integer
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import scipy.stats
+import scipy
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
-import scipy.stats
+import scipy
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtr, ndtri
 

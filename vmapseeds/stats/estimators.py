@@ -8,7 +8,7 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
+import scipy
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, ratio, real

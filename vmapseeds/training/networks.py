@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.extend.core import ClosedJaxpr, Jaxpr
+from jax.extend.random import define_prng_impl, threefry_prng_impl
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from vmapseeds import models
@@ -25,6 +26,14 @@ from vmapseeds.training.runs import Run
 Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
 # Fields of a recipe that the model may take, and the value with which each is left to the model's own default.
 NEUTRAL = {"width": 1, "dropout": 0, "depth": None}
+
+
+def _as_vector(key: Any, bit_width: int, shape: tuple[int, ...]) -> Array:
+  return threefry_prng_impl.random_bits(key, bit_width, (math.prod(shape),)).reshape(shape)
+
+
+# The same bits as Threefry's, but drawn as one vector: XLA compiles that for CPUs in a third of the time.
+VECTORS = define_prng_impl(**threefry_prng_impl._asdict() | {"random_bits": _as_vector, "name": "vectors", "tag": "v"})
 
 
 def path_of(leaf: tuple) -> str:
@@ -239,7 +248,8 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
 
 def initialize(recipe: Recipe, data: DeviceExamples, run: Run) -> PyTree[Float[Array, "..."]]:
   """The variables before training: a function of the init seed, except those that come from a stored network."""
-  variables = network(recipe, data.num_classes).init(run.key("init"), jnp.zeros_like(batch_like(data, 1)))
+  key = jax.random.wrap_key_data(jax.random.key_data(run.key("init")), impl=VECTORS)
+  variables = network(recipe, data.num_classes).init(key, jnp.zeros_like(batch_like(data, 1)))
   stored = run.start or {}
   return jax.tree.map_with_path(lambda path, fresh: stored.get(path_of(path), fresh), variables)
 
