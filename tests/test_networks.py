@@ -55,15 +55,16 @@ class Normed(nnx.Module):
     return self.out(self.dropout(nnx.relu(self.norm(self.inner(x)))))
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (2, 1), (6, 7, 8), (64, 10)])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
-def test_vectors_draws_the_bits_of_threefry(shape, dtype):
-  key = jax.random.key(3, impl="threefry2x32")
-  ours = jax.random.wrap_key_data(jax.random.key_data(key), impl=VECTORS)
-  for begun, of_ours in ((key, ours), *((make(key, 5), make(ours, 5)) for make in (jax.random.fold_in, jax.random.split))):
-    for a, b in zip(begun.ravel(), of_ours.ravel(), strict=True):
-      expected = jax.random.bits(a, shape, dtype)
-      np.testing.assert_array_equal(jax.random.bits(b, shape, dtype), expected, strict=True)
+@pytest.mark.parametrize("shape", [(), (3, 0, 2), (1,), (2, 1), (5, 6, 7)])
+def test_vectors_draws_the_bits_of_threefry(shape):
+  def drawn(key):
+    of = jax.random.split(jax.random.fold_in(key, 5), 3)[2]
+    return [jax.random.bits(of, shape, dtype) for dtype in (np.uint8, np.uint16, np.uint32)]
+
+  plain = jax.random.key(3, impl="threefry2x32")
+  ours = jax.random.wrap_key_data(jax.random.key_data(plain), impl=VECTORS)
+  for a, b in zip(drawn(ours), drawn(plain), strict=True):
+    np.testing.assert_array_equal(a, b, strict=True)
 
 
 def recipe(model, **changes):
