@@ -126,3 +126,34 @@ def test_memory(monkeypatch):
   assert machine.free_host_memory() > 0
   monkeypatch.delattr(machine.os, "sysconf")
   assert machine.free_host_memory() == math.inf
+
+
+@pytest.mark.parametrize(
+  ("of_process", "files", "left"),
+  [
+    # A job of Slurm: the limit is that of the job, two groups above the step's.
+    ("0::/slurm/job_7/step_0", {
+      "slurm/job_7/memory.max": "8000\n", "slurm/job_7/memory.current": "5000\n",
+      "slurm/job_7/memory.stat": "anon 3500\ninactive_file 1200\nactive_file 300\n",
+      "slurm/job_7/step_0/memory.max": "max\n", "slurm/job_7/step_0/memory.current": "5000\n",
+    }, [4200]),
+    # A container that sees only its own group.
+    ("0::/", {"memory.max": "700", "memory.current": "100", "memory.stat": ""}, [600]),
+    # Version 1, in a container that does not see the groups it is named after.
+    ("3:cpuset:/\n4:memory:/docker/a1\n0::/", {
+      "memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "600",
+      "memory/memory.stat": "inactive_file 50\ntotal_inactive_file 200\n",
+    }, [500]),
+    ("", {}, []),
+  ],
+)  # fmt: skip
+def test_memory_of_control_groups(tmp_path, monkeypatch, of_process, files, left):
+  for name, text in files.items():
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text(text)
+  monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
+  read = machine.Path.read_text
+  given = {"/proc/self/cgroup": of_process, "/proc/meminfo": "MemAvailable:  3 kB\n"}
+  monkeypatch.setattr(machine.Path, "read_text", lambda path: given[str(path)] if str(path) in given else read(path))
+  assert [*machine.left_to_groups()] == left
+  assert machine.free_host_memory() == min([3072, *left])
