@@ -373,7 +373,9 @@ def test_bench(capsys, monkeypatch, tmp_path):
   (chosen,) = (row for row in rows if row["chosen"])
   assert chosen["model_steps_per_second"] == max(row["model_steps_per_second"] for row in rows)
   out, _ = capsys.readouterr()
-  assert "model-steps/s" in out
+  assert "model steps/s" in out
+  assert all(len(line) <= 80 for line in out.splitlines())
+  assert all(lowering in out for lowering in LOWERINGS)
   assert f"campaigns take {chosen['lowering']}, lane width 1" in " ".join(out.split())
 
   # Campaigns find it, and what does not fit in memory is a row too.

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from vmapseeds import lanes, models
 from vmapseeds.lanes import Choice, Estimate, choice
@@ -323,21 +323,20 @@ def _size(bytes: float) -> str:
 
 def _table(rows: list[dict], title: str, caption: str) -> Table:
   """The rows as a table, without the columns that have no value in any row."""
-  best = max((row["model_steps_per_second"] or 0.0 for row in rows), default=0.0)
   columns: list[tuple[str, str, Callable[[float], str]]] = [
     ("memory", "memory_bytes", _size),
     ("estimate µs", "estimate_us", significant),
     ("traffic µs", "traffic_us", significant),
     ("launches", "launches", lambda n: f"{n:,.0f}"),
-    ("model-steps/s", "model_steps_per_second", lambda speed: f"{speed:,.0f}"),
-    ("of best", "model_steps_per_second", lambda speed: f"{speed / best:.0%}"),
+    ("model steps/s", "model_steps_per_second", lambda speed: f"{speed:,.0f}"),
     ("compiled", "compile_seconds", lambda seconds: f"{seconds:.0f} s"),
   ]
   columns = [column for column in columns if any(row[column[1]] is not None for row in rows)]
-  head = ("lowering", "width", "fits", *(head for head, *_ in columns))
-  table = Table(*head, title=title, caption=caption, box=box.SIMPLE)
+  first, others = Column("lowering", min_width=10), (head for head, *_ in columns)
+  # No wider than 80 characters.
+  table = Table(first, "width", "fits", *others, title=title, caption=caption, box=box.SIMPLE, padding=0)
   for row in rows:
-    name, fits = row["lowering"] + " ←" * row["chosen"], "yes" if row["fits"] else "no"
     cells = ("" if row[field] is None else text(row[field]) for _, field, text in columns)
-    table.add_row(name, str(row["width"]), fits, *cells)
+    fits = "yes" if row["fits"] else "no"
+    table.add_row(row["lowering"], f"{row['width']}{' ←' * row['chosen']}", fits, *cells)
   return table
