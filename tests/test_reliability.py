@@ -13,6 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from test_cli import run
@@ -602,6 +603,15 @@ def test_signals_finish_the_write_in_hand(number, status, word, tmp_path, traine
 
 
 # Other conditions
+
+
+def test_settings_of_jax_that_change_results_are_refused(reference):
+  usual = jax.__version__
+  assert loop.versions()["jax"] == usual
+  with jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
+    changed = f"{usual} with jax_threefry_partitionable=False, jax_default_matmul_precision=highest"
+    with pytest.raises(vs.Mistake, match=re.escape(f"its version of jax is {usual!r}, not {changed!r}")):
+      train(reference, RUNS + 1)
 
 
 def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys):

@@ -9,14 +9,15 @@ from pathlib import Path
 import jax
 
 PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
+SETTINGS = {"jax_threefry_partitionable": True, "jax_default_matmul_precision": None}  # and their usual values
 
 
 def versions() -> dict[str, str]:
-  """Versions of Python and of the packages that results depend on. JAX's says whether 64-bit types are on, which change
-  random draws."""
+  """Versions of Python and of the packages that results depend on. JAX's names settings of JAX that change results."""
+  changed = ["x64"] * (jax.dtypes.result_type(float) == "float64")
+  changed += [f"{name}={value}" for name, usual in SETTINGS.items() if (value := getattr(jax.config, name)) != usual]
   installed = _installed()
-  has_64_bits = jax.dtypes.result_type(float) == "float64"
-  return installed | {"jax": installed["jax"] + " with x64" * has_64_bits}
+  return installed | {"jax": installed["jax"] + " with " * bool(changed) + ", ".join(changed)}
 
 
 @functools.cache
