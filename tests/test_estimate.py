@@ -6,6 +6,7 @@ import textwrap
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
@@ -425,6 +426,19 @@ def test_an_h100_that_is_not_here_is_compiled_for():
   said = asking(LINEAR, "h100")(Choice("grouped", 4))
   assert said.fits
   assert said.launches * TARGETS["h100"].launch <= 4 * said.seconds < 1e-2
+
+
+@pytest.mark.slow
+def test_sums_at_equal_places_have_an_order_on_an_h100():
+  """Atomic additions would come in another order each time."""
+  pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
+  if jax.config.jax_platforms != "cpu":
+    pytest.skip("JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu")
+  devices = [lanes.absent("h100")]
+  step = spreading._step(lambda places, lane: jnp.zeros((50, 7)).at[places].add(lane), spreading._mesh(devices))
+  places = spreading.shapes(np.zeros(1000, np.int32), devices, of_lanes=False)
+  rows = spreading.shapes(np.zeros((64, 1000, 7), np.float32), devices, of_lanes=True)
+  assert " sort(" in step.lower(places, rows).compile().as_text()
 
 
 @pytest.mark.slow

@@ -30,13 +30,16 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
   monkeypatch.setattr(benchmark, "REPETITIONS", 1)
   monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   monkeypatch.setattr(on_device, "elsewhere", lambda function, *args: function(*args))
+  monkeypatch.setattr(on_device.spreading, "OPTIONS", {**on_device.spreading.OPTIONS})
   chosen = []
   monkeypatch.setattr(benchmark, "choose", lambda *args, **options: chosen.append(options) or Choice("sequential", 2))
   small = ["--out", str(tmp_path / "out"), "--data", str(data), "--most", "1", "--runs", "3", "--examples", "20"]
   what = ["--recipes", "digits_cnn", "--epochs", "1", "--set", '{"model": "linear", "batch_size": 4, "augment": ""}']
-  on_device.main([*small, *what, "--parts", "estimates", "training", "tallies"])
-  said = capsys.readouterr().out
-  assert [line.partition(":")[0] for line in said.splitlines()] == ["estimates digits_cnn", "training 1", "tallies errors", "tallies pairs"]
+  on_device.main([*small, *what, "--parts", "estimates", "training", "tallies", "repeats"])
+  said = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+  assert said == ["estimates digits_cnn", "training 1", "tallies errors", "tallies pairs", "repeats digits_cnn"]
+  rows = json.loads((tmp_path / "out" / "repeats-digits_cnn.json").read_text())["rows"]
+  assert [(row["operations"], row["equal"], row["runs"]) for row in rows] == [("deterministic", 1, 1), ("XLA's choice", 1, 1)]
   rows = json.loads((tmp_path / "out" / "estimates-digits_cnn.json").read_text())["rows"]
   assert {(row["lowering"], row["width"]) for row in rows} == {("sequential", 1), ("im2col", 1)}
   assert all(row["measured_us"] > 0 and row["memory_bytes"] > 0 and row["estimate_us"] is None for row in rows)
@@ -59,7 +62,7 @@ def test_parts_are_written_as_they_end_and_not_run_again(tmp_path, data, monkeyp
     on_device.main([*small, "--write", str(document)])
   text = document.read_text()
   assert text.startswith("# Results\n\nMeasured.\n\n<!-- on_device -->\n### On a device: estimates\n")
-  assert text.count("### On a device: ") == 3
+  assert text.count("### On a device: ") == 4
   assert text.count("| sequential 2 |") == 1
 
 

@@ -8,6 +8,7 @@
     training   ResNet-9 on CIFAR-10, 4 and 16 epochs × 100 runs: accuracy and standard deviations beside the paper's
     race       training steps: ours, plain jax.vmap, PyTorch one at a time (channels_last, compiled), torch.func.vmap
     tallies    joint errors of all pairs of 10,000 examples, counted on the device
+    repeats    the same runs in two processes: equal bit for bit, and what deterministic operations cost on a GPU
 
 Each item of a part is written as soon as it is done and is not run again, so the command can be stopped anywhere. Lanes
 are driven directly, without results folders. The data are an .npz with x_train, y_train, x_test, y_test.
@@ -15,6 +16,7 @@ are driven directly, without results folders. The data are an .npz with x_train,
 
 import argparse
 import datetime
+import hashlib
 import itertools
 import json
 import math
@@ -34,7 +36,8 @@ from experiments.benchmarks.contenders import WORKLOADS, Way, Workload, our_way,
 from vmapseeds import lanes, stats
 from vmapseeds.campaign import benchmark
 from vmapseeds.campaign.benchmark import significant
-from vmapseeds.lanes import Choice, choice
+from vmapseeds.lanes import Choice, choice, spreading
+from vmapseeds.training import loop
 from vmapseeds.training.supervised import supervised, without_data
 from vmapseeds.training.task import Task
 
@@ -131,6 +134,38 @@ def tallies(flags: argparse.Namespace, pairs: str) -> list[dict]:
   return [{"runs": flags.runs, "examples": flags.examples, "of": pairs, "seconds": time.perf_counter() - began}]
 
 
+def repeats(flags: argparse.Namespace, name: str) -> list[dict]:
+  """Trains the same runs in two processes, with deterministic operations and with those that XLA would choose."""
+  rows = []
+  for operations in ("deterministic", "XLA's choice"):
+    (how, first, _), (_, again, seconds) = (elsewhere(repeated, flags, name, operations) for _ in range(2))
+    equal = sum(a == b for a, b in zip(first, again, strict=True))
+    rows.append({
+      "recipe": name, "operations": operations, "lowering": how.lowering, "width": how.width, "runs": len(first),
+      "equal": equal, "seconds": seconds,
+    })  # fmt: skip
+  return rows
+
+
+def repeated(flags: argparse.Namespace, name: str, operations: str) -> tuple[Choice, list[str], float]:
+  """Trains a step of lanes twice: a digest of each network, and the seconds of the second time."""
+  if operations != "deterministic":
+    spreading.OPTIONS.pop("gpu", None)
+  task = without_data(vs.recipe(name, **flags.set)).trial()
+  how = candidates(flags, task)[0]
+
+  def one_run(data, run):
+    return loop.finish(task.advance(data, run, task.start(data, run), 0, task.rounds)).variables
+
+  step = lanes.spread(lanes.lowering(how.lowering)(one_run), width=how.width, devices=lanes.start_jax()[:1])
+  for _ in range(2):
+    began = time.perf_counter()
+    ((_, networks),) = step(task.data, task.lanes(task.bound(vs.Runs.independent(how.width))))
+  seconds = time.perf_counter() - began
+  each = zip(*jax.tree.leaves(networks), strict=True)
+  return how, [hashlib.sha256(b"".join(leaf.tobytes() for leaf in network)).hexdigest() for network in each], seconds
+
+
 def elsewhere(function: Callable, *args: Any) -> Any:
   """`function(*args)` in a process of its own: this one never starts JAX, which would hold the device's memory."""
   with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -144,8 +179,9 @@ def device_kind() -> str:
 # The function of each part, and the flag that lists the part's items.
 PARTS: dict[str, tuple[Callable, str]] = {
   "estimates": (estimates, "recipes"), "training": (training, "epochs"), "race": (run_race, "workloads"),
-  "tallies": (tallies, "counts"),
+  "tallies": (tallies, "counts"), "repeats": (repeats, "recipes"),
 }  # fmt: skip
+STARTS_OTHERS = ("race", "repeats")  # parts that do not start JAX themselves
 
 
 # Tables.
@@ -182,6 +218,11 @@ def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
       "model-steps/s": significant(shown) if shown else row["error"],
       "ours ÷ it": f"{ours / shown:.2f}" if shown and ours else "—",
       "memory, MB": f"{row['device_bytes'] / 1e6:,.0f}" if row["device_bytes"] else "—",
+    }  # fmt: skip
+  if part == "repeats":
+    return {
+      "recipe": row["recipe"], "operations": row["operations"], "lowering, width": f"{row['lowering']} {row['width']}",
+      "equal networks": f"{row['equal']} of {row['runs']}", "seconds": significant(row["seconds"]),
     }  # fmt: skip
   return {
     "runs": f"{row['runs']:,}", "examples": f"{row['examples']:,}", "of": row["of"],
@@ -220,7 +261,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
   parser.add_argument("--data", type=Path, help="an .npz of CIFAR-10")
   parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to run, in this order")
   parser.add_argument("--write", type=Path, metavar="FILE", help="run nothing; put the tables into a Markdown file")
-  parser.add_argument("--recipes", nargs="+", default=list(RECIPES), help="of the estimates")
+  parser.add_argument("--recipes", nargs="+", default=list(RECIPES), help="of the estimates and repeats")
   parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["digits", "binary", "resnet"], help="races")
   parser.add_argument("--epochs", nargs="+", type=int, default=[4, 16], help="of the training")
   parser.add_argument("--counts", nargs="+", choices=("errors", "pairs"), default=["errors", "pairs"], help="tallies")
@@ -245,7 +286,7 @@ def main(argv: list[str] | None = None) -> None:
       if file.exists():
         continue
       try:
-        rows = run_race(flags, item) if part == "race" else elsewhere(function, flags, item)
+        rows = function(flags, item) if part in STARTS_OTHERS else elsewhere(function, flags, item)
       except Exception as error:  # A failure must not cost the other items their run.
         print(f"{part} {item}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
         continue

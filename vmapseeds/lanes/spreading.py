@@ -22,8 +22,13 @@ Out = TypeVar("Out")
 Seen = Callable[[Int[np.ndarray, " lanes"], Any], Any]
 
 # On a CPU, vectors of the full width, as LLVM alone would take half. On a TPU, the fast memory that one operation may
-# use: with the default of 16 MiB a convolution gets smaller windows.
-OPTIONS = {"cpu": {"xla_cpu_prefer_vector_width": "512"}, "tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"}}
+# use: with the default of 16 MiB a convolution gets smaller windows. On a GPU, operations that repeat bit for bit, and
+# none chosen by time, which another process would choose otherwise.
+OPTIONS: dict[str, dict[str, str | bool]] = {
+  "cpu": {"xla_cpu_prefer_vector_width": "512"},
+  "tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"},
+  "gpu": {"xla_gpu_deterministic_ops": True},
+}
 
 MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
 
