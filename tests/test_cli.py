@@ -364,6 +364,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
   from vmapseeds.training import supervised
 
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+  monkeypatch.setenv("COLUMNS", "80")
   monkeypatch.setattr(benchmark, "REPETITIONS", 1)
   monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
