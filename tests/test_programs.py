@@ -70,7 +70,7 @@ def test_own_model(tmp_path):
     expected = f"lr {lr:.3g}: 32 runs, accuracy {100 * accuracies.mean():.2f} %, distribution-wise sd {sd:.2f} %"
     assert line == expected
   for again in (vs.work, lambda folder: vs.replay(folder, 0)):
-    with pytest.raises(vs.Mistake, match="tiny were arrays in memory, which only its own program has: start that again"):
+    with pytest.raises(vs.Mistake, match=r"tiny were arrays in memory: only vs\.train in their own program goes on"):
       again(out)
   before = written(out)
   assert printed(tmp_path, program, str(out)) == said

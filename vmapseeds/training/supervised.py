@@ -348,7 +348,7 @@ def dataset_of(recipe: Recipe) -> Dataset:
   """Loads the recipe's data into memory."""
   given = recipe.dataset
   if isinstance(given, Named):
-    raise Mistake(f"the data of {recipe.name} were arrays in memory, which only its own program has: start that again")
+    raise Mistake(f"the data of {recipe.name} were arrays in memory: only vs.train in their own program goes on")
   if isinstance(given, str) and is_found(given) and not isinstance(given := imported(given), Dataset):
     raise Mistake(f"dataset {recipe.dataset} is {type(given).__name__}: give the name of a vs.Dataset")
   if isinstance(given, Dataset):
