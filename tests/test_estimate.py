@@ -418,22 +418,23 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
   assert f"lanes: grouped, width {how.width} (it fits in memory;" in capsys.readouterr().err
 
 
-@pytest.mark.optimized
-def test_an_h100_that_is_not_here_is_compiled_for():
+@pytest.fixture
+def h100():
   pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
   if jax.config.jax_platforms != "cpu":
     pytest.skip("JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu")
+
+
+@pytest.mark.optimized
+def test_an_h100_that_is_not_here_is_compiled_for(h100):
   said = asking(LINEAR, "h100")(Choice("grouped", 4))
   assert said.fits
   assert said.launches * TARGETS["h100"].launch <= 4 * said.seconds < 1e-2
 
 
 @pytest.mark.slow
-def test_sums_at_equal_places_have_an_order_on_an_h100():
+def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
   """Atomic additions would come in another order each time."""
-  pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
-  if jax.config.jax_platforms != "cpu":
-    pytest.skip("JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu")
   devices = [lanes.absent("h100")]
   step = spreading._step(lambda places, lane: jnp.zeros((50, 7)).at[places].add(lane), spreading._mesh(devices))
   places = spreading.shapes(np.zeros(1000, np.int32), devices, of_lanes=False)
@@ -443,10 +444,7 @@ def test_sums_at_equal_places_have_an_order_on_an_h100():
 
 @pytest.mark.slow
 @pytest.mark.optimized
-def test_a_step_of_small_networks_is_few_kernels_on_an_h100():
-  pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
-  if jax.config.jax_platforms != "cpu":
-    pytest.skip("JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu")
+def test_a_step_of_small_networks_is_few_kernels_on_an_h100(h100):
   said = asking(vs.recipe("cnn_cifar10_binary"), "h100")(Choice("grouped", 64))
   assert 11 < said.launches < 40.5, "its five convolutions and six products among them"
   assert said.traffic_bytes / TARGETS["h100"].bandwidth < 7e-6
