@@ -446,7 +446,8 @@ def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
 @pytest.mark.optimized
 def test_a_step_of_small_networks_is_few_kernels_on_an_h100(h100):
   said = asking(vs.recipe("cnn_cifar10_binary"), "h100")(Choice("grouped", 64))
-  assert 11 < said.launches < 40.5, "its five convolutions and six products among them"
+  most = 41 if jax.__version_info__ >= (0, 11) else 40  # cuBLAS's products come with a copy
+  assert 11 < said.launches < most + 0.5, "its five convolutions and six products among them"
   assert said.traffic_bytes / TARGETS["h100"].bandwidth < 7e-6
 
 
