@@ -83,12 +83,35 @@ def test_blocks_of_images_equal_one_block(monkeypatch):
 def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch):
   """52 images are 13 fours: without a divisor for the usual 32 images, they are one block."""
   monkeypatch.setattr(forward, "GRADIENT_BYTES", 0)
+  monkeypatch.setattr(forward, "TOGETHER", 4)
   taken, blocks = [], im2col.blocks
   monkeypatch.setattr(im2col, "blocks", lambda *given: taken.append(blocks(*given)) or taken[-1])
   for images, expected in ((50, 1), (52, 1), (64, 2), (93, 3), (100, 5), (124, 31)):
     x, w = random(0, 1, images, 6, 5, 3), random(1, 1, 3, 3, 3, 2)
     check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
     assert taken[-1] == expected
+
+
+@pytest.mark.parametrize("images", [0, 1, 5])
+@pytest.mark.parametrize("channels", [3, 16])  # pairs of pixels, and pixels
+def test_joined_rows_equal_xla(monkeypatch, images, channels):
+  monkeypatch.setattr(forward, "JOINED_BYTES", 2**22)
+  x, w = random(0, images, 7, 6, channels), random(1, 3, 2, channels, 16)
+  options = dict(window_strides=(2, 1), padding=((0, 2), (3, 1)), dimension_numbers=NHWC)
+  convolve = functools.partial(conv_general_dilated, **options)
+  theirs = jax.jit(outputs(jax.lax.conv_general_dilated, **options))(x, w)
+  np.testing.assert_allclose(jax.jit(convolve)(x, w), theirs[0], atol=1e-4)
+  assert (f"rhs_dilation=(1, {images})" in str(jax.make_jaxpr(convolve)(x, w))) == (images > 0)
+  if images:
+    equal(jax.jit(outputs(convolve))(x, w), map(np.asarray, theirs))
+
+
+def test_joined_rows_of_one_and_three_dimensions_equal_xla(monkeypatch):
+  monkeypatch.setattr(forward, "JOINED_BYTES", 2**22)
+  for spatial, names in (((9,), "H"), ((4, 5, 6), "DHW")):
+    x, w = random(0, 2, 3, *spatial, 16), random(1, 2, *(3,) * len(spatial), 16, 16)
+    check(x, w, window_strides=(1,) * len(spatial), padding=[(2, 1)] * len(spatial), rhs_dilation=(2,) * len(spatial),
+          dimension_numbers=(f"N{names}C", f"{names}IO", f"N{names}C"))  # fmt: skip
 
 
 @pytest.mark.parametrize("lanes", [None, 1])

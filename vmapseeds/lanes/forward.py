@@ -20,8 +20,12 @@ FEW_PRODUCTS = 256
 # With at least this many channels × features, Winograd's form saves more in products than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
 # Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay in cache. Yet a block may have
-# GRADIENT_IMAGES images in any case, and eight times as many with fewer than MANY_FEATURES features.
-GRADIENT_BYTES, GRADIENT_IMAGES, MANY_FEATURES = 256 * 1024, 4, 32
+# MANY_IMAGES images in any case, or FEW_IMAGES with at least MANY_FEATURES features. Numbers of images that are no
+# multiple of TOGETHER may take three times as long.
+GRADIENT_BYTES, MANY_IMAGES, MANY_FEATURES = 256 * 1024, 32, 32
+# In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined, but not those of arrays of more
+# bytes than this, as joining them costs more than it saves.
+JOINED_BYTES, FEW_IMAGES, TOGETHER = (2**22, 10, 2) if jax.__version_info__ >= (0, 11) else (0, 4, 4)
 
 
 def forward(window, x, w):
@@ -68,7 +72,21 @@ def _tiled(a, sizes, first):
 
 def _plain(window, x, w):
   many = MANY_PRODUCTS["images"]
-  return winograd.forward(window, x, w) if winograd.fits(window, x, w, many) else window.lax(x, w)
+  return winograd.forward(window, x, w) if winograd.fits(window, x, w, many) else _joined(window, x, w)
+
+
+def _joined(window, x, w):
+  """XLA's own convolution. Small images are joined to one, in whose rows every image's first pixel comes before every
+  image's second. So neighbours in an image are as many pixels apart as there are images, and the kernel is dilated."""
+  n, out = len(x), window.out_spatial(x, w)
+  bytes = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
+  if window.strides[-1] > 1 or window.groups > 1 or not 0 < bytes <= JOINED_BYTES:
+    return window.lax(x, w)
+  *padding, (low, high) = window.padding
+  *dilation, apart = window.dilation
+  wide = dataclasses.replace(window, padding=(*padding, (n * low, n * high)), dilation=(*dilation, n * apart))
+  one = jax.lax.collapse(jnp.moveaxis(x, 0, -2), x.ndim - 3, x.ndim - 1)[None]
+  return jnp.moveaxis(wide.lax(one, w).reshape(*out, n, -1), -2, 0)
 
 
 def _pairs(window, x, w):
@@ -86,7 +104,7 @@ def _pairs(window, x, w):
   ends = [(begin, taps * size - width - begin) for begin in (0, stride)]
   w = jnp.concatenate([jnp.pad(w, (*[(0, 0)] * len(kernel), end, (0, 0), (0, 0))) for end in ends], -1)
   w = w.reshape(*kernel, taps, size * channels, 2 * features)
-  y = dataclasses.replace(window, strides=(*strides, 1), padding=(*rows, (0, 0))).lax(x, w)
+  y = _joined(dataclasses.replace(window, strides=(*strides, 1), padding=(*rows, (0, 0))), x, w)
   return y.reshape(len(x), *out[:-1], 2 * pairs, features)[..., : out[-1], :]
 
 
@@ -168,10 +186,9 @@ def kernel_gradient(window, x, w, dy):
     images = jnp.moveaxis(jax.lax.collapse(x, x.ndim - 2), 0, -1)[None]
     return swapped.lax(images, jnp.moveaxis(dy, 0, -2))
 
-  least = GRADIENT_IMAGES if features >= MANY_FEATURES else 8 * GRADIENT_IMAGES
+  least = FEW_IMAGES if features >= MANY_FEATURES else MANY_IMAGES
   most = max(least, GRADIENT_BYTES * len(dy) // max(1, dy.size * dy.dtype.itemsize))
-  # A number of images that is no multiple of four may take three times as long.
-  together = math.gcd(len(x), 4)
+  together = math.gcd(len(x), TOGETHER)
   whole, most = len(x) // together, most // together
   blocks = im2col.blocks(whole, most)
   if 2 * (whole // blocks) < most:

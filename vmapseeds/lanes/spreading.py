@@ -29,9 +29,6 @@ OPTIONS: dict[str, dict[str, str | bool]] = {
   "tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"},
   "gpu": {"xla_gpu_deterministic_ops": True},
 }
-if (0, 11) <= jax.__version_info__ < (0, 13):  # of later versions it is unknown whether they have this option
-  # Convolutions by Eigen, as YNNPACK's have become slow for small images.
-  OPTIONS["cpu"]["xla_cpu_experimental_ynn_fusion_type"] = "LIBRARY_FUSION_TYPE_DOT,LIBRARY_FUSION_TYPE_REDUCE"
 if jax.__version_info__ >= (0, 11):
   # Products by cuBLAS. XLA takes it anyway for deterministic ones, but fails without this if the GPU is not here.
   OPTIONS["gpu"]["xla_gpu_enable_triton_gemm"] = False
