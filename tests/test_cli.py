@@ -178,7 +178,9 @@ def test_version_and_module(capsys):
 def test_a_reader_that_has_gone_is_no_error(argv):
   reader, writer = os.pipe()
   os.close(reader)
-  ended = subprocess.run([sys.executable, "-m", "vmapseeds", argv], stdout=writer, stderr=subprocess.PIPE)
+  buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+  command = [sys.executable, "-m", "vmapseeds", argv]
+  ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=buffered)
   os.close(writer)
   assert (ended.returncode, ended.stderr) == (141, b"")
 

@@ -549,8 +549,10 @@ def _terminate(*_) -> None:
 def mistakes() -> Iterator[None]:
   """Prints a user's mistake as one line on stderr and exits with status 2. Other expected ends print no traceback."""
   try:
-    yield
-    sys.stdout.flush()
+    try:
+      yield
+    finally:  # also when help ends with an exit
+      sys.stdout.flush()
   except BrokenPipeError:  # `vmapseeds recipes | head -1`
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of the pipe at its end
     sys.exit(141)
