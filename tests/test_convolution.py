@@ -104,6 +104,7 @@ def test_joined_rows_equal_xla(monkeypatch, images, channels):
   assert (f"rhs_dilation=(1, {images})" in str(jax.make_jaxpr(convolve)(x, w))) == (images > 0)
   if images:
     equal(jax.jit(outputs(convolve))(x, w), map(np.asarray, theirs))
+    assert jax.jit(functools.partial(convolve, padding="VALID"))(x[:, :, :1], w).shape == (images, 3, 0, 16)
 
 
 def test_joined_rows_of_one_and_three_dimensions_equal_xla(monkeypatch):

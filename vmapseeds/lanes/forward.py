@@ -79,14 +79,14 @@ def _joined(window, x, w):
   """XLA's own convolution. Small images are joined to one, in whose rows every image's first pixel comes before every
   image's second. So neighbours in an image are as many pixels apart as there are images, and the kernel is dilated."""
   n, out = len(x), window.out_spatial(x, w)
-  bytes = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
-  if window.strides[-1] > 1 or window.groups > 1 or not 0 < bytes <= JOINED_BYTES:
+  largest = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
+  if window.strides[-1] > 1 or window.groups > 1 or not 0 < largest <= JOINED_BYTES:
     return window.lax(x, w)
   *padding, (low, high) = window.padding
   *dilation, apart = window.dilation
   wide = dataclasses.replace(window, padding=(*padding, (n * low, n * high)), dilation=(*dilation, n * apart))
   one = jax.lax.collapse(jnp.moveaxis(x, 0, -2), x.ndim - 3, x.ndim - 1)[None]
-  return jnp.moveaxis(wide.lax(one, w).reshape(*out, n, -1), -2, 0)
+  return jnp.moveaxis(wide.lax(one, w).reshape(*out, n, w.shape[-1]), -2, 0)
 
 
 def _pairs(window, x, w):
