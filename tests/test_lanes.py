@@ -43,6 +43,27 @@ def test_functions_of_users_are_spread_over_all_devices():
   np.testing.assert_array_equal(np.concatenate(values), [10 * i * i for i in range(7)])
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+  ("lowering", "convolve"),
+  [*((name, vs.conv_general_dilated) for name in lanes.LOWERINGS), ("grouped", jax.lax.conv_general_dilated)],
+)
+def test_convolutions_are_spread_with_their_gradients(lowering, convolve, groups):
+  rng = np.random.default_rng(0)
+  images, kernels = (rng.normal(size=shape).astype(np.float32) for shape in [(3, 2, 5, 5, 2), (3, 3, 3, 2 // groups, 4)])
+
+  def gradients(convolve):
+    options = {"dimension_numbers": ("NHWC", "HWIO", "NHWC"), "feature_group_count": groups}
+    return jax.grad(lambda lane: (convolve(*lane, (1, 1), "SAME", **options) ** 2).sum())
+
+  with lanes.lowering(lowering):
+    _, ours = collected(lambda _, lane: gradients(convolve)(lane), 0, (images, kernels), width=2)
+  alone = jax.jit(gradients(jax.lax.conv_general_dilated))
+  for i in range(3):
+    for a, b in zip(ours, alone((images[i], kernels[i])), strict=True):
+      np.testing.assert_allclose(a[i], b, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize(
   ("width", "stacked", "message"),
   [

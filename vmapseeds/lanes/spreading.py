@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import batching
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PyTree
@@ -32,6 +33,14 @@ OPTIONS: dict[str, dict[str, str | bool]] = {
 if jax.__version_info__ >= (0, 11):
   # Products by cuBLAS. XLA takes it anyway for deterministic ones, but fails without this if the GPU is not here.
   OPTIONS["gpu"]["xla_gpu_enable_triton_gemm"] = False
+
+if jax.__version_info__ < (0, 8):
+  # There the gradient of a convolution in `shard_map` asks for a sharding, and `vmap` of it fails if it asks for any.
+  _rules: Any = batching.primitive_batchers
+  _of_convolution = _rules[jax.lax.conv_general_dilated_p]
+  _rules[jax.lax.conv_general_dilated_p] = lambda args, dims, **options: _of_convolution(
+    args, dims, **{**options, "out_sharding": None}
+  )
 
 MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
 
