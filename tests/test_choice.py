@@ -54,6 +54,15 @@ def test_candidates():
   assert choice.candidates("gpu", most=40)[:2] == [("im2col", 40), ("grouped", 40)]
 
 
+def test_large_networks_are_tried_alone_first():
+  tried = choice.candidates("tpu", filling=2)
+  assert tried == [("sequential", 1), ("grouped", 2), ("sequential", 2), ("im2col", 2)]
+  assert choice.candidates("tpu", most=1, filling=2) == [("sequential", 1), ("grouped", 1), ("im2col", 1)]
+  assert choice.candidates("tpu", filling=64)[0] == ("grouped", 64), "64 lanes are no more than fill the device"
+  assert choice.candidates("tpu", most=2)[0] == ("grouped", 2), "few runs of a small network"
+  assert choice.candidates("tpu", lowering="grouped", filling=2) == [("grouped", 1), ("grouped", 2)]
+
+
 def test_all_are_tried_and_the_fastest_is_taken():
   tried, timings = measured({FIRST: 3.0, SECOND: 1.0, THIRD: 2.0})
   assert tried == WANTED

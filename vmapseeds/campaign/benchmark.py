@@ -136,8 +136,9 @@ def choose(
     shown: whether to say on stderr what was chosen.
   """
   platform = platform or lanes.devices()[0].platform
-  most = width or min(most, filling(task, platform))
-  wanted = choice.candidates(platform, lowering=lowering, width=width, most=most)
+  fills = width or filling(task, platform)
+  most = width or min(most, fills)
+  wanted = choice.candidates(platform, lowering=lowering, width=width, most=most, filling=fills)
   conditions = _conditions(task)
   known = {
     how: seconds
@@ -223,7 +224,7 @@ def bench(
   runs = Runs.independent(1)
   runs.check(recipe, len(task.data[0]), task.num_classes)
   check_size(recipe, task.data[0], math.inf)  # no limit here: what does not fit in memory is a row of the table
-  wanted = tried = choice.candidates(platform, most=filling(task, platform))
+  wanted = tried = choice.candidates(platform, filling=filling(task, platform))
   if lowerings or widths or not target:
     pairs = itertools.product(lowerings or lanes.LOWERINGS, widths or sorted({how.width for how in tried}))
     wanted = [Choice(*pair) for pair in pairs]

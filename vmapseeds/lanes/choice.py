@@ -43,8 +43,9 @@ SHARE = 0.01  # or this share of the campaign's seconds, if that is more
 
 
 def candidates(
-  platform: str, *, lowering: str | None = None, width: int | None = None, most: int | None = None
-) -> list[Choice]:
+  platform: str, *, lowering: str | None = None, width: int | None = None, most: int | None = None,
+  filling: int | None = None,
+) -> list[Choice]:  # fmt: skip
   """The choices worth trying on a platform, the most promising first.
 
   Args:
@@ -52,12 +53,15 @@ def candidates(
     lowering: if given, the only one, with the platform's widths.
     width: if given, the only one, with the platform's lowerings.
     most: the largest width; wider candidates are cut to it.
+    filling: the width that fills the device. Wider candidates are cut to it, and come last: of networks that large,
+      one at a time is often the fastest.
   """
   pairs = CANDIDATES[platform]
   if lowering or width:
     lowerings, widths = zip(*pairs, strict=True)
     pairs = [(one, w) for w in ([width] if width else widths) for one in ([lowering] if lowering else lowerings)]
-  return list(dict.fromkeys(Choice(one, min(w, most or w)) for one, w in pairs))
+  pairs = sorted(pairs, key=lambda pair: filling is not None and pair[1] > filling)
+  return list(dict.fromkeys(Choice(one, min(w, most or w, filling or w)) for one, w in pairs))
 
 
 def time_candidates(
