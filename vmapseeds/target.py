@@ -88,7 +88,8 @@ def absent(name: str) -> jax.Device:
     return topologies.get_topology_desc(target.topology, "tpu", chips_per_host_bounds=(1, 1, 1)).devices[0]
   except (RuntimeError, KeyError, ValueError, AssertionError, NotImplementedError) as error:
     said = " ".join(str(error).split())[:120]
-    do = "pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu"
+    newer = " 'jax>=0.10'" * (target.platform == "gpu")
+    do = f"pip install 'vmapseeds[aot]'{newer}, and start with JAX_PLATFORMS=cpu"
     raise Mistake(f"target {name}: its compiler did not start ({said}): {do}") from error
 
 
