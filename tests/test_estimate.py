@@ -355,6 +355,9 @@ def test_large_networks_need_few_lanes():
   assert benchmark.filling(flagship, "tpu") == 2
   assert benchmark.filling(without_data(vs.recipe("cnn_cifar10_binary")), "gpu") > 256
   assert benchmark.filling(flagship, "cpu") > 10**6
+  asked, ask = speaking(1.0, SECONDS)
+  assert benchmark.choose(flagship, model_steps=1, most=100, ask=ask, platform="tpu") == Choice("sequential", 1)
+  assert asked == [Choice("sequential", 1)], "a short campaign compiles one form"
 
 
 LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)

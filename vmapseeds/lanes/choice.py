@@ -60,7 +60,7 @@ def candidates(
   if lowering or width:
     lowerings, widths = zip(*pairs, strict=True)
     pairs = [(one, w) for w in ([width] if width else widths) for one in ([lowering] if lowering else lowerings)]
-  pairs = sorted(pairs, key=lambda pair: filling is not None and pair[1] > filling)
+  pairs = sorted(pairs, key=lambda pair: pair[1] > (filling or pair[1]))
   return list(dict.fromkeys(Choice(one, min(w, most or w, filling or w)) for one, w in pairs))
 
 
