@@ -1,1 +1,3 @@
-"""Experiments: one folder a paper, one module a figure or table, each runnable with `python -m`."""
+"""Experiments: one folder a paper, one module a figure or table, each runnable with
+`python -m`.
+"""

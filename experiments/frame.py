@@ -1,13 +1,17 @@
-"""What the papers' experiments share: campaigns by name and scale, one command a paper, rows, pictures and the gallery.
+"""What the papers' experiments share: campaigns by name and scale, one command a paper,
+rows, pictures and the gallery.
 
 A paper is a package beside this file:
 
-- `campaigns.py`: `campaigns(scale)` returns each `Campaign` by name. Figures share campaigns; each is trained once.
+- `campaigns.py`: `campaigns(scale)` returns each `Campaign` by name. Figures share
+  campaigns; each is trained once.
 - `paper.py`: the printed values.
-- one module for each figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with a `TITLE`: `compute(trained)` turns
-  campaigns into numbers, `rows(numbers)` puts the paper's beside ours, `plot(numbers, axes)` draws on `PANELS` axes.
+- one module for each figure, `fig05_….py`, `table1_….py` or `theorem2_….py`, with a
+  `TITLE`: `compute(trained)` turns campaigns into numbers, `rows(numbers)` puts the
+  paper's beside ours, `plot(numbers, axes)` draws on `PANELS` axes.
 
-`python -m experiments.<paper>` makes all figures, or those that are named, and a gallery of all figures made so far.
+`python -m experiments.<paper>` makes all figures, or those that are named, and a
+gallery of all figures made so far.
 """
 
 import contextlib
@@ -47,12 +51,18 @@ from vmapseeds.store.folders import check_writable
 from vmapseeds.training.supervised import dataset_of
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
-PLAIN = vs.Recipe(name="plain", dataset="digits", model="linear", epochs=0, batch_size=1, lr=0.0)
+PLAIN = vs.Recipe(
+  name="plain", dataset="digits", model="linear", epochs=0, batch_size=1, lr=0.0
+)
 # Looks like the figures that `vmapseeds.reports` makes itself.
 STYLE = {
-  "axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.25, "grid.linewidth": 0.7,
-  "legend.frameon": False, "legend.fontsize": "small",
-}  # fmt: skip
+  "axes.spines.top": False,
+  "axes.spines.right": False,
+  "grid.alpha": 0.25,
+  "grid.linewidth": 0.7,
+  "legend.frameon": False,
+  "legend.fontsize": "small",
+}
 CONDITIONS = ("device_kind", "lane_width", "lowering", "precision", "versions")
 
 
@@ -65,23 +75,33 @@ class Campaign(NamedTuple):
   recipe: vs.Recipe
   runs: vs.Runs | int
   keep: tuple[str, ...] = ()  # options to switch on: `logits`, `keep_params`
-  start_from: str | None = None  # the campaign whose trained networks these runs start from
+  start_from: str | None = (
+    None  # the campaign whose trained networks these runs start from
+  )
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-  """The campaigns of a paper at a scale, each trained when it is first asked for by its name."""
+  """The campaigns of a paper at a scale, each trained when it is first asked for by its
+  name.
+  """
 
   paper: str
   scale: str
   campaigns: Mapping[str, Campaign]
   folder: Path
   options: vs.Options
-  trained: dict[str, dict[str, Any]]  # records of the campaigns that any figure asked for
-  used: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # those that this figure asked for
+  trained: dict[
+    str, dict[str, Any]
+  ]  # records of the campaigns that any figure asked for
+  used: dict[str, dict[str, Any]] = dataclasses.field(
+    default_factory=dict
+  )  # those that this figure asked for
 
   def __call__(self, name: str, test_set: str | None = None) -> xr.Dataset:
-    """A campaign's results on its first test set, or on `test_set`. Trains the runs that are missing."""
+    """A campaign's results on its first test set, or on `test_set`. Trains the runs
+    that are missing.
+    """
     campaign = self.campaigns[name]
     recipe, place = campaign.recipe, self.place(name)
     if campaign.start_from:
@@ -89,26 +109,48 @@ class Trained:
       recipe = recipe.replace(start_from=str(self.place(campaign.start_from)))
     if name not in self.trained:
       print(f"{place.name}: {_count(campaign.runs)} runs", file=sys.stderr)
-      there = vs.open_results(place, recipe.test_sets[0]).sizes["run"] if (place / "zarr.json").exists() else 0
-      with _timed(place.with_name(f"{place.name}.json"), there < _count(campaign.runs)) as spent:
-        results = vs.train(recipe, campaign.runs, place, **vars(self.options) | dict.fromkeys(campaign.keep, True))
+      there = (
+        vs.open_results(place, recipe.test_sets[0]).sizes["run"]
+        if (place / "zarr.json").exists()
+        else 0
+      )
+      with _timed(
+        place.with_name(f"{place.name}.json"), there < _count(campaign.runs)
+      ) as spent:
+        results = vs.train(
+          recipe,
+          campaign.runs,
+          place,
+          **vars(self.options) | dict.fromkeys(campaign.keep, True),
+        )
       diverged = int(results.diverged.sum())
       if diverged:
         print(f"{diverged} runs diverged and are left out", file=sys.stderr)
       self.trained[name] = {
-        "recipe": json.loads(campaign.recipe.to_json()), "runs": results.sizes["run"], "diverged": diverged, **spent,
+        "recipe": json.loads(campaign.recipe.to_json()),
+        "runs": results.sizes["run"],
+        "diverged": diverged,
+        **spent,
         **{condition: results.attrs[condition] for condition in CONDITIONS},
-      }  # fmt: skip
+      }
     self.used[name] = self.trained[name]
     results = vs.open_results(place, test_set or recipe.test_sets[0])
     return results.isel(run=slice(_count(campaign.runs)))
 
-  def errors(self, name: str, test_set: str | None = None) -> Bool[np.ndarray, "runs examples"]:
-    """Which test examples each run of a campaign gets wrong; without runs that diverged."""
+  def errors(
+    self, name: str, test_set: str | None = None
+  ) -> Bool[np.ndarray, "runs examples"]:
+    """Which test examples each run of a campaign gets wrong; without runs that
+    diverged.
+    """
     return vs.errors(self(name, test_set))
 
-  def tallies(self, name: str, test_set: str | None = None, *, pairs: bool = False) -> stats.Tallies:
-    """The tallies of a campaign's runs that did not diverge; with `pairs` they include joint errors."""
+  def tallies(
+    self, name: str, test_set: str | None = None, *, pairs: bool = False
+  ) -> stats.Tallies:
+    """The tallies of a campaign's runs that did not diverge; with `pairs` they include
+    joint errors.
+    """
     return vs.tally(self(name, test_set), pairs=pairs)
 
   def epochs(self, name: str) -> int:
@@ -121,13 +163,20 @@ class Trained:
     return dataset_of(recipe).tests[recipe.test_sets[0]].inputs
 
   def place(self, name: str) -> Path:
-    """A campaign's folder. Every recipe has its own; a campaign with more runs extends the same folder."""
+    """A campaign's folder. Every recipe has its own; a campaign with more runs extends
+    the same folder.
+    """
     recipe = self.campaigns[name].recipe
     lanes.start_jax()  # on all cores, before anything asks what the device is
-    meant = json.loads(recipe.replace(precision=models.resolved(recipe.precision)).to_json())
+    meant = json.loads(
+      recipe.replace(precision=models.resolved(recipe.precision)).to_json()
+    )
     plain = json.loads(PLAIN.to_json())
-    # Only fields that differ from the default count, so that a field added to recipes later renames no folder.
-    told = {field: value for field, value in sorted(meant.items()) if value != plain[field]}
+    # Only fields that differ from the default count, so that a field added to recipes
+    # later renames no folder.
+    told = {
+      field: value for field, value in sorted(meant.items()) if value != plain[field]
+    }
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:8]
     return self.folder / f"{self.paper}-{self.scale}-{name}-{digest}"
 
@@ -138,8 +187,14 @@ def _count(runs: vs.Runs | int) -> int:
 
 @contextlib.contextmanager
 def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
-  """Yields the seconds stored in a file; if `trains`, adds the block's wall-clock and processor seconds to the file."""
-  spent = json.loads(path.read_text()) if path.exists() else {"seconds": 0.0, "processor_seconds": 0.0}
+  """Yields the seconds stored in a file; if `trains`, adds the block's wall-clock and
+  processor seconds to the file.
+  """
+  spent = (
+    json.loads(path.read_text())
+    if path.exists()
+    else {"seconds": 0.0, "processor_seconds": 0.0}
+  )
   begun = time.perf_counter(), time.process_time()
   try:
     yield spent
@@ -154,14 +209,18 @@ def _timed(path: Path, trains: bool) -> Iterator[dict[str, float]]:
 
 
 class Printed(NamedTuple):
-  """A value that a paper prints, a fraction or words, and its place, with the version if versions differ."""
+  """A value that a paper prints, a fraction or words, and its place, with the version
+  if versions differ.
+  """
 
   value: float | str
   where: str
 
 
 class Row(NamedTuple):
-  """One quantity. `holds` says whether the paper's pattern is seen here; None if that cannot be judged."""
+  """One quantity. `holds` says whether the paper's pattern is seen here; None if that
+  cannot be judged.
+  """
 
   quantity: str
   paper: str
@@ -172,11 +231,24 @@ class Row(NamedTuple):
   why: str = ""  # which pattern it is; if it does not hold, the reason
 
   @classmethod
-  def of(cls, quantity: str, printed: Printed | None, ours: str, runs: int | str, holds: bool | None = None,
-         why: str = "") -> "Row":  # fmt: skip
+  def of(
+    cls,
+    quantity: str,
+    printed: Printed | None,
+    ours: str,
+    runs: int | str,
+    holds: bool | None = None,
+    why: str = "",
+  ) -> "Row":
     """A row from a printed value; `printed` is None if the paper gives none."""
-    paper, where = ("not given", "—") if printed is None else (published(printed.value), printed.where)
-    return cls(quantity, paper, where, ours, runs, None if holds is None else bool(holds), why)
+    paper, where = (
+      ("not given", "—")
+      if printed is None
+      else (published(printed.value), printed.where)
+    )
+    return cls(
+      quantity, paper, where, ours, runs, None if holds is None else bool(holds), why
+    )
 
 
 HEAD = ("quantity", "paper", "where", "ours", "runs", "holds here")
@@ -200,17 +272,24 @@ def number(value: float, se: float) -> str:
   return f"{value:z.{digits}f} ± {se:.{digits}f}"
 
 
-def between(value: float, low: float, high: float, scale: float = 1.0, unit: str = "") -> str:
+def between(
+  value: float, low: float, high: float, scale: float = 1.0, unit: str = ""
+) -> str:
   """A value and its interval, rounded to two digits of half the interval's width."""
   if not math.isfinite(value):
     return "—"
   half = scale * (high - low) / 2
-  digits = min(9, max(0, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 2
+  digits = (
+    min(9, max(0, 1 - math.floor(math.log10(half)))) if 0 < half < math.inf else 2
+  )
   return f"{scale * value:z.{digits}f} [{scale * low:z.{digits}f}, {scale * high:z.{digits}f}]{unit}"
 
 
-def below(a: tuple[float, float], b: tuple[float, float], said: str = "") -> tuple[bool | None, str]:
-  """A row's `holds` and `why`: whether the first interval lies below the second. None if they overlap.
+def below(
+  a: tuple[float, float], b: tuple[float, float], said: str = ""
+) -> tuple[bool | None, str]:
+  """A row's `holds` and `why`: whether the first interval lies below the second. None
+  if they overlap.
 
   Args:
     a: the first interval.
@@ -235,7 +314,9 @@ def duration(epochs: int) -> str:
 
 
 class Spread(NamedTuple):
-  """The accuracies of some runs: mean and standard deviation (ddof = 1) with their standard errors."""
+  """The accuracies of some runs: mean and standard deviation (ddof = 1) with their
+  standard errors.
+  """
 
   runs: int
   examples: int
@@ -253,25 +334,41 @@ def spread(errors: Bool[np.ndarray, "runs examples"]) -> Spread:
 
 
 def spread_of_tallies(tallies: stats.Tallies) -> Spread:
-  """`spread` from tallies. The accuracies are not in the order of the runs, which tallies do not keep."""
+  """`spread` from tallies. The accuracies are not in the order of the runs, which
+  tallies do not keep.
+  """
   moments = tallies.test_set_variance(), tallies.distribution_variance_se()
   return _spread(1 - tallies.error_rates(), tallies.examples, *map(float, moments))
 
 
-def _spread(accuracies: Float[np.ndarray, " runs"], examples: int, variance: float, se: float) -> Spread:
+def _spread(
+  accuracies: Float[np.ndarray, " runs"], examples: int, variance: float, se: float
+) -> Spread:
   runs, sd = len(accuracies), math.sqrt(variance)
   sd_se = (1 - 1 / examples) * se / (2 * sd) if sd else math.nan
-  return Spread(runs, examples, float(accuracies.mean()), sd / math.sqrt(runs), sd, sd_se, accuracies)
+  return Spread(
+    runs,
+    examples,
+    float(accuracies.mean()),
+    sd / math.sqrt(runs),
+    sd,
+    sd_se,
+    accuracies,
+  )
 
 
 def root(variance: float, se: float) -> tuple[float, float]:
-  """The root of a variance, and its standard error from the variance's; both NaN if the variance is not positive."""
+  """The root of a variance, and its standard error from the variance's; both NaN if the
+  variance is not positive.
+  """
   sd = math.sqrt(variance) if variance > 0 else math.nan
   return sd, se / (2 * sd)
 
 
 def show_image(image: np.ndarray, ax: Axes) -> None:
-  """Draws an image, (height, width, channels), its values scaled to the whole range of colours."""
+  """Draws an image, (height, width, channels), its values scaled to the whole range of
+  colours.
+  """
   low, high = image.min(), image.max()
   shown = (image - low) / max(high - low, 1e-9)
   ax.imshow(shown[..., 0] if image.shape[-1] == 1 else shown, cmap="gray")
@@ -299,7 +396,9 @@ class Flags:
   figures: Positional[Annotated[tuple[str, ...], hint("[FIGURE ...]", "all")]] = ()
   """which figures, by number or by the beginning of the module's name: 5, fig05, table1, c1; all if none is named"""
 
-  scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], arg(metavar="SCALE")] = "smoke"
+  scale: Annotated[Literal["smoke", "laptop", "gpu", "paper"], arg(metavar="SCALE")] = (
+    "smoke"
+  )
   """smoke: in a minute or two, numbers mean little; laptop: real data, hours on two CPU cores; gpu: a day on one
   accelerator; paper: what the paper trained"""
 
@@ -333,7 +432,11 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
   paper, one = path.parent.name, path.stem if path.stem.startswith(KINDS) else None
   with mistakes():
     package = importlib.import_module(f"experiments.{paper}")
-    doc = importlib.import_module(f"experiments.{paper}.{one}").__doc__ if one else package.__doc__
+    doc = (
+      importlib.import_module(f"experiments.{paper}.{one}").__doc__
+      if one
+      else package.__doc__
+    )
     program = f"experiments.{paper}" + (f".{one}" if one else "")
     flags = parse(Flags, argv, prog=f"python -m {program}", description=doc)
     make(path.parent, chosen(path.parent, (one,) if one else flags.figures), flags)
@@ -341,29 +444,46 @@ def main(file: str, argv: Sequence[str] | None = None) -> None:
 
 def figures(folder: Path) -> list[str]:
   """The modules of a paper's figures, in order."""
-  return sorted(path.stem for path in folder.glob("*.py") if path.stem.startswith(KINDS))
+  return sorted(
+    path.stem for path in folder.glob("*.py") if path.stem.startswith(KINDS)
+  )
 
 
 def chosen(folder: Path, named: Sequence[str]) -> list[str]:
-  """The modules that some numbers or beginnings of names select; all modules if there are none."""
+  """The modules that some numbers or beginnings of names select; all modules if there
+  are none.
+  """
   every = figures(folder)
   found = []
   for name in named:
     number = f"{int(name):02d}" if name.isdecimal() else name
-    ours = [figure for figure in every if figure == name or figure.startswith((f"{name}_", f"fig{number}_"))]
+    ours = [
+      figure
+      for figure in every
+      if figure == name or figure.startswith((f"{name}_", f"fig{number}_"))
+    ]
     found += ours or [one_of("figure", name, every)]
   return found or every
 
 
 def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
-  """Makes some figures of the paper in `folder`: trains what they need, writes them and the gallery."""
+  """Makes some figures of the paper in `folder`: trains what they need, writes them and
+  the gallery.
+  """
   paper, every = folder.name, figures(folder)
-  out, trained_runs = files.place(flags.out or Path("results", paper, flags.scale)), files.place(flags.campaigns)
-  options = vs.Options(seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering)
+  out, trained_runs = (
+    files.place(flags.out or Path("results", paper, flags.scale)),
+    files.place(flags.campaigns),
+  )
+  options = vs.Options(
+    seed_batch=flags.seed_batch, lane_width=flags.lane_width, lowering=flags.lowering
+  )
   for place in (out, trained_runs):
     check_writable(place)
   gallery.check_same(out, paper, flags.scale)
-  campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(flags.scale)
+  campaigns = importlib.import_module(f"experiments.{paper}.campaigns").campaigns(
+    flags.scale
+  )
   if len(modules) == len(every):
     check_data(campaigns)
   made: dict[str, dict[str, Any]] = {}
@@ -377,8 +497,12 @@ def make(folder: Path, modules: Sequence[str], flags: Flags) -> None:
 
 
 def check_data(campaigns: Mapping[str, Campaign]) -> None:
-  """Raises `Mistake` if a data set is not available, before hours go into training on the others."""
-  recipes = {str(campaign.recipe.dataset): campaign.recipe for campaign in campaigns.values()}
+  """Raises `Mistake` if a data set is not available, before hours go into training on
+  the others.
+  """
+  recipes = {
+    str(campaign.recipe.dataset): campaign.recipe for campaign in campaigns.values()
+  }
   for recipe in recipes.values():
     try:
       dataset_of(recipe)
@@ -386,7 +510,9 @@ def check_data(campaigns: Mapping[str, Campaign]) -> None:
       raise Mistake(f"{mistake}; or name the figures that do without it") from None
 
 
-def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = "") -> None:
+def write(
+  out: Path, trained: Trained, module: ModuleType, numbers: Any, note: str = ""
+) -> None:
   """Saves a figure's picture and then its numbers, and prints its rows."""
   name = module.__name__.rpartition(".")[2]
   rows = module.rows(numbers)
@@ -403,13 +529,20 @@ def write(out: Path, trained: Trained, module: ModuleType, numbers: Any, note: s
     "campaigns": trained.used,
     "numbers": numbers,
   }
-  files.write(out / f"{name}.json", (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode())
+  files.write(
+    out / f"{name}.json",
+    (json.dumps(plain(record), indent=1, allow_nan=False) + "\n").encode(),
+  )
   shown = Table(title=module.TITLE)
   for head in HEAD:
     shown.add_column(head)
   for quantity, group in itertools.groupby(rows, lambda row: row.quantity):
     for i, row in enumerate(group):
-      shown.add_row("" if i else quantity, *(str(cell) for cell in row[1:5]), gallery.verdict(row._asdict()))
+      shown.add_row(
+        "" if i else quantity,
+        *(str(cell) for cell in row[1:5]),
+        gallery.verdict(row._asdict()),
+      )
     shown.add_section()
   show(shown)
 
@@ -432,16 +565,24 @@ def drawn(module: ModuleType, numbers: Any) -> bytes:
 
 
 def show(table: Table) -> None:
-  """Prints a table whose words and numbers stay whole: wider than a narrow terminal if it must be."""
+  """Prints a table whose words and numbers stay whole: wider than a narrow terminal if
+  it must be.
+  """
   for column in table.columns:
     cells = (str(cell) for cell in (column.header, *column.cells))
-    column.min_width = max((len(word) for cell in cells for word in cell.split()), default=1)
+    column.min_width = max(
+      (len(word) for cell in cells for word in cell.split()), default=1
+    )
   words = sum(column.min_width + 3 for column in table.columns) + 1
-  Console(width=max(words, Console().width if sys.stdout.isatty() else 160)).print(table)
+  Console(width=max(words, Console().width if sys.stdout.isatty() else 160)).print(
+    table
+  )
 
 
 def plain(value: Any) -> Any:
-  """`value` in JSON's types: NaN and infinity become null, and arrays of three or more axes become their shape."""
+  """`value` in JSON's types: NaN and infinity become null, and arrays of three or more
+  axes become their shape.
+  """
   if dataclasses.is_dataclass(value):
     value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
   elif hasattr(value, "_asdict"):

@@ -1,5 +1,7 @@
-"""Settings made before JAX starts: two XLA devices on any machine's CPU, fast compilation, and for each worker and its
-subprocesses a cache of programs and one of timings. Annotated shapes are checked at run time."""
+"""Settings made before JAX starts: two XLA devices on any machine's CPU, fast
+compilation, and for each worker and its subprocesses a cache of programs and one of
+timings. Annotated shapes are checked at run time.
+"""
 
 import atexit
 import gc
@@ -14,7 +16,9 @@ os.environ["JAX_NUM_CPU_DEVICES"] = "2"
 os.environ["MPLBACKEND"] = "Agg"
 FAST = "JAX_DISABLE_MOST_OPTIMIZATIONS"  # compiles in a quarter of the time
 os.environ.setdefault(FAST, "1")
-OPTIMIZED = os.environ[FAST] != "1"  # all tests with full optimization, as users compile
+OPTIMIZED = (
+  os.environ[FAST] != "1"
+)  # all tests with full optimization, as users compile
 
 worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 if not worker:
@@ -23,17 +27,30 @@ if not worker:
 # Each worker has its own cache, because JAX does not write caches atomically.
 for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
   os.environ[name] = os.path.join(os.environ["VMAPSEEDS_TESTS"], worker, name)
-gc.set_threshold(100_000, 50, 50)  # traced programs are many objects that stay: frequent collections cost a tenth of the time
+gc.set_threshold(
+  100_000, 50, 50
+)  # traced programs are many objects that stay: frequent collections cost a tenth of the time
 
-SHAPES = (*(f"training.{name}" for name in ("augment", "evaluation", "inputs", "loop")), "lanes", "models")
-jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in SHAPES], "beartype.beartype")
-# In these only arrays are checked: other wrong types must reach the package's own one-line messages.
+SHAPES = (
+  *(f"training.{name}" for name in ("augment", "evaluation", "inputs", "loop")),
+  "lanes",
+  "models",
+)
+jaxtyping.install_import_hook(
+  [f"vmapseeds.{name}" for name in SHAPES], "beartype.beartype"
+)
+# In these only arrays are checked: other wrong types must reach the package's own
+# one-line messages.
 ARRAYS = ("results.imports", "reports.plots", "training.runs", "stats")
-jaxtyping.install_import_hook([f"vmapseeds.{name}" for name in ARRAYS], "shapes.checked")
+jaxtyping.install_import_hook(
+  [f"vmapseeds.{name}" for name in ARRAYS], "shapes.checked"
+)
 
 
 def pytest_configure():
-  """Caches quickly compiled programs too, but only in the tests' own process, which is not killed while it writes."""
+  """Caches quickly compiled programs too, but only in the tests' own process, which is
+  not killed while it writes.
+  """
   import jax
 
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
@@ -45,16 +62,19 @@ def is_optimized(item):
 
 def pytest_collection_modifyitems(items):
   """A file's `optimized` tests come last."""
-  files = {path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))}
+  files = {
+    path: place for place, path in enumerate(dict.fromkeys(item.path for item in items))
+  }
   items.sort(key=lambda item: (files[item.path], is_optimized(item)))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-  """Switches optimization before a test's fixtures: `optimized` tests share no program with the others.
+  """Switches optimization before a test's fixtures: `optimized` tests share no program
+  with the others.
 
-  Which optimizations there are is not in the key under which JAX keeps a program. Another setting is, which does
-  nothing on a CPU, and is switched with it.
+  Which optimizations there are is not in the key under which JAX keeps a program.
+  Another setting is, which does nothing on a CPU, and is switched with it.
   """
   import jax
 

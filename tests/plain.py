@@ -1,4 +1,6 @@
-"""A plain training of one network with Flax and optax, as a single-run script has it: no code of vmapseeds."""
+"""A plain training of one network with Flax and optax, as a single-run script has it:
+no code of vmapseeds.
+"""
 
 import functools
 
@@ -72,7 +74,13 @@ class ConvBlock(nn.Module):
 
   @nn.compact
   def __call__(self, x, train):
-    x = nn.Conv(self.features, (self.kernel, self.kernel), self.stride, self.padding, use_bias=False)(x)
+    x = nn.Conv(
+      self.features,
+      (self.kernel, self.kernel),
+      self.stride,
+      self.padding,
+      use_bias=False,
+    )(x)
     x = nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5)(x)
     return nn.relu(x) if self.relu else x
 
@@ -104,7 +112,12 @@ class BasicBlock(nn.Module):
     y = ConvBlock(self.features, 3, self.stride)(x, train)
     y = ConvBlock(self.features, relu=False)(y, train)
     same = self.stride == 1
-    return nn.relu(y + (x if same else ConvBlock(self.features, 1, self.stride, 0, relu=False)(x, train)))
+    return nn.relu(
+      y
+      + (
+        x if same else ConvBlock(self.features, 1, self.stride, 0, relu=False)(x, train)
+      )
+    )
 
 
 class ResNet18(nn.Module):
@@ -143,7 +156,9 @@ def augmented(image, steps, image_key, fill):
     if name in ("translate", "reflect"):
       top, left = (int(word) % (2 * size + 1) for word in two)
       mode = {"translate": "constant", "reflect": "reflect"}[name]
-      image = np.pad(image, [(size, size), (size, size), (0, 0)], mode)[top : top + height, left : left + width]
+      image = np.pad(image, [(size, size), (size, size), (0, 0)], mode)[
+        top : top + height, left : left + width
+      ]
     if name == "cutout":
       top, left = int(two[0]) % (height - size + 1), int(two[1]) % (width - size + 1)
       image = image.copy()
@@ -158,35 +173,71 @@ def cross_entropy(logits, labels):
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def gradient(model, loss, params, stats, x, y):
   def value(params):
-    outputs, new = model.apply({"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"])
+    outputs, new = model.apply(
+      {"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"]
+    )
     return loss(outputs, y), new.get("batch_stats", {})
 
   return jax.grad(value, has_aux=True)(params)
 
 
-def train(model, images, labels, *, seed, steps, epochs, batch, lr, momentum, weight_decay, mean, std,
-          augmentation=(), kind="sgd", linear=True, variables=None, optimizer=None, loss=cross_entropy):  # fmt: skip
-  """The variables after `steps` steps of a Python loop. `optimizer` replaces the one that `kind` and the numbers describe."""
+def train(
+  model,
+  images,
+  labels,
+  *,
+  seed,
+  steps,
+  epochs,
+  batch,
+  lr,
+  momentum,
+  weight_decay,
+  mean,
+  std,
+  augmentation=(),
+  kind="sgd",
+  linear=True,
+  variables=None,
+  optimizer=None,
+  loss=cross_entropy,
+):
+  """The variables after `steps` steps of a Python loop. `optimizer` replaces the one
+  that `kind` and the numbers describe.
+  """
   images, labels = np.asarray(images), np.asarray(labels)
   fill = np.floor(np.array(mean, np.float32))
   if variables is None:
-    variables = jax.jit(functools.partial(model.init, train=False))(key("init", seed), jnp.zeros((1, *images.shape[1:])))
+    variables = jax.jit(functools.partial(model.init, train=False))(
+      key("init", seed), jnp.zeros((1, *images.shape[1:]))
+    )
   params, stats = variables["params"], variables.get("batch_stats", {})
   epoch_steps = len(images) // batch
   schedule = optax.linear_schedule(lr, 0.0, epochs * epoch_steps) if linear else lr
   adam, nesterov = kind == "adam", kind == "nesterov"
-  inner = optax.adam(schedule, b1=momentum) if adam else optax.sgd(schedule, momentum, nesterov)
+  inner = (
+    optax.adam(schedule, b1=momentum)
+    if adam
+    else optax.sgd(schedule, momentum, nesterov)
+  )
   optimizer = optimizer or optax.chain(optax.add_decayed_weights(weight_decay), inner)
   state = optimizer.init(params)
 
   for step in range(steps):
     epoch, position = divmod(step, epoch_steps)
-    order = jax.random.permutation(jax.random.fold_in(key("order", seed), epoch), len(images))
+    order = jax.random.permutation(
+      jax.random.fold_in(key("order", seed), epoch), len(images)
+    )
     chosen = np.asarray(order)[position * batch : (position + 1) * batch]
     epoch_key = jax.random.fold_in(key("augment", seed), epoch)
-    x = [augmented(images[i], augmentation, jax.random.fold_in(epoch_key, i), fill) for i in chosen]
+    x = [
+      augmented(images[i], augmentation, jax.random.fold_in(epoch_key, i), fill)
+      for i in chosen
+    ]
     x = (np.stack(x) - np.array(mean, np.float32)) / np.array(std, np.float32)
-    grads, stats = gradient(model, loss, params, stats, jnp.asarray(x), jnp.asarray(labels[chosen]))
+    grads, stats = gradient(
+      model, loss, params, stats, jnp.asarray(x), jnp.asarray(labels[chosen])
+    )
     updates, state = optimizer.update(grads, state, params)
     params = optax.apply_updates(params, updates)
   return {"params": params, **({"batch_stats": stats} if stats else {})}

@@ -14,7 +14,9 @@ FILL = jnp.array([-1.0, -2.0])
 
 def many(text, n=2000):
   keys = jax.random.split(jax.random.key(0), n)
-  return np.asarray(jax.vmap(lambda k: apply(text, IMAGE, draws(text, k, IMAGE.shape), FILL))(keys))
+  return np.asarray(
+    jax.vmap(lambda k: apply(text, IMAGE, draws(text, k, IMAGE.shape), FILL))(keys)
+  )
 
 
 def counts(images, candidates):
@@ -30,7 +32,9 @@ def test_flip_mirrors_half_of_the_images():
   assert flipped + straight == 2000
 
 
-@pytest.mark.parametrize(("name", "mode"), [("translate", "constant"), ("reflect", "reflect")])
+@pytest.mark.parametrize(
+  ("name", "mode"), [("translate", "constant"), ("reflect", "reflect")]
+)
 def test_translations_are_uniform(name, mode):
   padded = np.pad(np.asarray(IMAGE), [(2, 2), (2, 2), (0, 0)], mode)
   shifts = [padded[i : i + 5, j : j + 6] for i in range(5) for j in range(5)]
@@ -50,7 +54,8 @@ def test_cutout_lies_wholly_inside_the_image():
 
 
 def test_order_of_steps_counts():
-  # A square that is cut out first is shifted too. A shift after it can bring the black border next to it.
+  # A square that is cut out first is shifted too. A shift after it can bring the black
+  # border next to it.
   before, after = many("cutout=5 translate=2"), many("translate=2 cutout=5")
   assert (after == FILL).all(-1).sum((1, 2)).min() == 25
   assert (before == FILL).all(-1).sum((1, 2)).min() < 25
@@ -58,7 +63,9 @@ def test_order_of_steps_counts():
 
 def test_steps_have_keys_of_their_own():
   both = many("translate=2 reflect=2")
-  assert len({image.tobytes() for image in both}) > 25, "equal keys would give equal shifts"
+  assert len({image.tobytes() for image in both}) > 25, (
+    "equal keys would give equal shifts"
+  )
 
 
 def test_no_step_leaves_the_image():
@@ -68,7 +75,10 @@ def test_no_step_leaves_the_image():
 
 def test_sizes_are_checked_against_the_images():
   check_size("flip translate=5 cutout=5", (5, 6, 3))
-  with pytest.raises(vs.Mistake, match="augmentation 'cutout=6' on images of 5×6 pixels: at most cutout=5"):
+  with pytest.raises(
+    vs.Mistake,
+    match="augmentation 'cutout=6' on images of 5×6 pixels: at most cutout=5",
+  ):
     check_size("flip cutout=6", (5, 6, 3))
   with pytest.raises(vs.Mistake, match="at most reflect=4"):
     check_size("reflect=5", (5, 6, 3))

@@ -1,4 +1,6 @@
-"""Banerjee 2024 at the smallest scale: its numbers against NumPy on the stored runs, and its pieces on made-up gaps."""
+"""Banerjee 2024 at the smallest scale: its numbers against NumPy on the stored runs,
+and its pieces on made-up gaps.
+"""
 
 import json
 from pathlib import Path
@@ -10,28 +12,51 @@ import scipy.stats
 
 import vmapseeds as vs
 from experiments import banerjee2024, frame
-from experiments.banerjee2024 import candidates, fig09_metrics, table1_ensembles, table2_accuracies, table3_churn
+from experiments.banerjee2024 import (
+  candidates,
+  fig09_metrics,
+  table1_ensembles,
+  table2_accuracies,
+  table3_churn,
+)
 from experiments.banerjee2024.campaigns import SCALES
 from vmapseeds import stats
 
 HALF, EXAMPLES = SCALES["smoke"].runs // 2, 797
-SOURCES = {"S_init": {"init"}, "S_batch": {"order"}, "S_all": {"init", "order", "augment"}}
+SOURCES = {
+  "S_init": {"init"},
+  "S_batch": {"order"},
+  "S_all": {"init", "order", "augment"},
+}
 
 
 @pytest.fixture(scope="module")
 def numbers(made) -> dict:
   """Each figure's numbers, by the beginning of its name."""
-  folders = ["--out", str(made / "banerjee2024"), "--campaigns", str(made / "campaigns")]
+  folders = [
+    "--out",
+    str(made / "banerjee2024"),
+    "--campaigns",
+    str(made / "campaigns"),
+  ]
   frame.main(str(Path(banerjee2024.__file__).with_name("__main__.py")), folders)
-  records = (json.loads(path.read_text()) for path in (made / "banerjee2024").glob("*_*.json"))
+  records = (
+    json.loads(path.read_text()) for path in (made / "banerjee2024").glob("*_*.json")
+  )
   return {record["figure"].partition("_")[0]: record["numbers"] for record in records}
 
 
 def stored(made: Path, source: str) -> tuple[np.ndarray, np.ndarray]:
   """Logit gaps and labels of one source's runs."""
-  (folder,) = (path for path in (made / "campaigns").glob(f"banerjee2024-smoke-{source}-????????") if path.is_dir())
+  (folder,) = (
+    path
+    for path in (made / "campaigns").glob(f"banerjee2024-smoke-{source}-????????")
+    if path.is_dir()
+  )
   results = vs.open_results(folder)
-  varied = {s for s in ("init", "order", "augment") if len(set(results[f"seed_{s}"].values)) > 1}
+  varied = {
+    s for s in ("init", "order", "augment") if len(set(results[f"seed_{s}"].values)) > 1
+  }
   assert varied == SOURCES[source]
   logits = results.logits.values.astype(float)
   return logits[..., 1] - logits[..., 0], results.labels.values
@@ -41,10 +66,15 @@ def stored(made: Path, source: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 def test_candidates_are_compared_with_the_other_half(made, numbers, source):
   gaps, labels = stored(made, source)
-  assert all(numbers[figure][source] == numbers["fig09"][source] for figure in ("table2", "table3"))
+  assert all(
+    numbers[figure][source] == numbers["fig09"][source]
+    for figure in ("table2", "table3")
+  )
   n = numbers["fig09"][source]
   reference, runs = gaps[:HALF], gaps[HALF:]
-  level = stats.trimming_level(reference, runs, key=jax.random.key(0), replicates=100).level
+  level = stats.trimming_level(
+    reference, runs, key=jax.random.key(0), replicates=100
+  ).level
   np.testing.assert_allclose(np.array(n["level"], float), level)
   np.testing.assert_array_equal(n["small"], level <= 0.05)
   predictions = (runs >= 0).astype(int)
@@ -53,8 +83,14 @@ def test_candidates_are_compared_with_the_other_half(made, numbers, source):
   together = runs.mean(0) >= 0
   assert n["ensemble_accuracy"] == pytest.approx((together == labels).mean())
   np.testing.assert_allclose(n["churn"], (predictions != together).mean(1))
-  pairs = {(i, j): (predictions[i] != predictions[j]).sum() for i in range(HALF) for j in range(i)}
-  both = [churn for (i, j), churn in pairs.items() if level[i] <= 0.05 and level[j] <= 0.05]
+  pairs = {
+    (i, j): (predictions[i] != predictions[j]).sum()
+    for i in range(HALF)
+    for j in range(i)
+  }
+  both = [
+    churn for (i, j), churn in pairs.items() if level[i] <= 0.05 and level[j] <= 0.05
+  ]
   for counts, expected in zip(n["pairs"], (list(pairs.values()), both), strict=True):
     assert sorted(np.repeat(np.arange(len(counts)), counts)) == sorted(expected)
   of_first = [churn for pair, churn in pairs.items() if 0 in pair]
@@ -74,26 +110,48 @@ def test_ensembles_are_as_large_as_the_candidates_allow(numbers):
 def test_ensembles_are_drawn_without_replacement():
   """Each ensemble leaves out one of the four candidates, all of them equally often."""
   rng = np.random.default_rng(0)
-  reference, runs, labels = rng.normal(size=(2, 40)), rng.normal(size=(4, 40)), rng.integers(0, 2, 40)
+  reference, runs, labels = (
+    rng.normal(size=(2, 40)),
+    rng.normal(size=(4, 40)),
+    rng.integers(0, 2, 40),
+  )
   n = table1_ensembles.of_size(reference, runs, labels, members=3)
   without = np.array([(runs.sum(0) - run) / 3 for run in runs])
   accuracies = ((without >= 0) == labels).mean(1)
-  assert n.accuracy.mean == pytest.approx(accuracies.mean(), abs=4 * accuracies.std() / 500**0.5)
+  assert n.accuracy.mean == pytest.approx(
+    accuracies.mean(), abs=4 * accuracies.std() / 500**0.5
+  )
   confidence = np.maximum(1 / (1 + np.exp(without)), 1 / (1 + np.exp(-without))).mean()
-  assert n.overconfidence.mean == pytest.approx(confidence - accuracies.mean(), abs=0.02)
+  assert n.overconfidence.mean == pytest.approx(
+    confidence - accuracies.mean(), abs=0.02
+  )
   whole = table1_ensembles.of_size(reference, runs, labels, members=4)
   assert (whole.churn.mean, whole.accuracy.sd) == (0, pytest.approx(0))
 
 
 def ensembles(small, sd, ece) -> dict:
   steady = table1_ensembles.Varied(0.9, sd)
-  return table1_ensembles.Ensembles(200, 0, small, small, steady, steady, table1_ensembles.Varied(ece, sd), steady, steady)
+  return table1_ensembles.Ensembles(
+    200,
+    0,
+    small,
+    small,
+    steady,
+    steady,
+    table1_ensembles.Varied(ece, sd),
+    steady,
+    steady,
+  )
 
 
 def test_the_pattern_of_ensembles_is_judged():
   def judged(*sizes):
     numbers = {size: n._replace(members=size) for size, n in sizes}
-    return {row.quantity: row.holds for row in table1_ensembles.rows(numbers) if row.holds is not None}
+    return {
+      row.quantity: row.holds
+      for row in table1_ensembles.rows(numbers)
+      if row.holds is not None
+    }
 
   as_printed = judged((3, ensembles(0.8, 0.02, 0.03)), (30, ensembles(1.0, 0.01, 0.02)))
   assert len(as_printed) == 6
@@ -102,7 +160,9 @@ def test_the_pattern_of_ensembles_is_judged():
   assert len(otherwise) == 6
   assert not any(otherwise.values())
   # Too few members to judge the trimming; deviations and errors differ only by chance.
-  assert not judged((3, ensembles(0.8, 0.02, 0.03)), (5, ensembles(0.9, 0.0195, 0.0299)))
+  assert not judged(
+    (3, ensembles(0.8, 0.02, 0.03)), (5, ensembles(0.9, 0.0195, 0.0299))
+  )
 
 
 def test_no_small_level_is_shown_as_none():
@@ -114,8 +174,13 @@ def test_no_small_level_is_shown_as_none():
   for figure in (table2_accuracies, table3_churn, fig09_metrics):
     assert all(row.ours for row in figure.rows(numbers))
     figure.plot(numbers, frame.Figure().subplots(1, figure.PANELS))
-  shown = {row.quantity: (row.ours, row.holds) for row in table2_accuracies.rows(numbers)}
-  assert shown["S_all: accuracies where α̂ is small"] == ("none; 2 are worse (p = 1)", None)
+  shown = {
+    row.quantity: (row.ours, row.holds) for row in table2_accuracies.rows(numbers)
+  }
+  assert shown["S_all: accuracies where α̂ is small"] == (
+    "none; 2 are worse (p = 1)",
+    None,
+  )
   assert candidates.span(np.array([283, 462]) / 8018) == "3.53 to 5.76 %"
 
 
@@ -127,14 +192,19 @@ def test_the_worst_runs_are_left_out_by_more_than_chance():
   assert out == (8, pytest.approx(scipy.stats.fisher_exact(table, "less").pvalue))
   assert candidates.leaves_out(out) == (True, "")
   assert candidates.leaves_out(candidates.excluded(worse, worse < 19)) == (None, "")
-  assert candidates.leaves_out(candidates.excluded(worse, worse > 3)) == (False, "the worst run has a small α̂")
+  assert candidates.leaves_out(candidates.excluded(worse, worse > 3)) == (
+    False,
+    "the worst run has a small α̂",
+  )
 
 
 def test_the_error_of_tau_is_that_of_samples():
   rng = np.random.default_rng(0)
   x = rng.normal(size=(300, 40))
   y = x + rng.normal(size=x.shape)
-  of_samples = [scipy.stats.kendalltau(*sample).statistic for sample in zip(x, y, strict=True)]
+  of_samples = [
+    scipy.stats.kendalltau(*sample).statistic for sample in zip(x, y, strict=True)
+  ]
   tau, _ = candidates.tau(x[0], y[0])
   assert tau == pytest.approx(of_samples[0])
   errors = [candidates.tau(*sample)[1] for sample in zip(x[:50], y[:50], strict=True)]
@@ -146,5 +216,10 @@ def test_tables_have_the_papers_values(made, numbers):
   table = (made / "banerjee2024" / "index.md").read_text()
   assert "| 3 members: α̂ ≤ 0.05 | 77.2 % | table 1 |" in table
   assert "| S_all: accuracy of the ensemble | 92.36 % | table 2 |" in table
-  assert "| S_all: churn of pairs where both α̂ are small | 3.53 to 5.76 % | table 3 |" in table
-  assert "values are not expected to agree, only the pattern" in table.replace("\n", " ")
+  assert (
+    "| S_all: churn of pairs where both α̂ are small | 3.53 to 5.76 % | table 3 |"
+    in table
+  )
+  assert "values are not expected to agree, only the pattern" in table.replace(
+    "\n", " "
+  )

@@ -1,4 +1,6 @@
-"""The race is fair, because all contenders take the same steps, and it reports what happened to each of them."""
+"""The race is fair, because all contenders take the same steps, and it reports what
+happened to each of them.
+"""
 
 import dataclasses
 import functools
@@ -18,7 +20,15 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from test_train import examples
 
 import vmapseeds as vs
-from experiments.benchmarks import common, contenders, opening, overheads, precision, throughput, training_step
+from experiments.benchmarks import (
+  common,
+  contenders,
+  opening,
+  overheads,
+  precision,
+  throughput,
+  training_step,
+)
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
@@ -28,19 +38,26 @@ from vmapseeds.training.loop import train
 from vmapseeds.training.networks import initialize, network
 from vmapseeds.training.supervised import supervised
 
-# A recipe of each network and optimizer, in the precision that is compared, and its images.
+# A recipe of each network and optimizer, in the precision that is compared, and its
+# images.
 RECIPES = {
-  "digits": (vs.recipe("digits_cnn", precision="float32", schedule="constant"), dict(height=8)),
-  # Adam's first step divides a gradient by its own size; decay keeps tiny ones, which are rounding, from mattering.
+  "digits": (
+    vs.recipe("digits_cnn", precision="float32", schedule="constant"),
+    dict(height=8),
+  ),
+  # Adam's first step divides a gradient by its own size; decay keeps tiny ones, which
+  # are rounding, from mattering.
   "binary": (
     vs.recipe("cnn_cifar10_binary", precision="float32", width=0.25, weight_decay=0.1),
     dict(height=16, channels=3, classes=2),
   ),
   "resnet": (
-    vs.recipe("resnet9_cifar10", precision="float32", schedule="constant", width=1 / 16, lr=0.05),
+    vs.recipe(
+      "resnet9_cifar10", precision="float32", schedule="constant", width=1 / 16, lr=0.05
+    ),
     dict(height=16, channels=3),
   ),
-}  # fmt: skip
+}
 
 
 def setting(name, **changes):
@@ -59,7 +76,13 @@ def by_kind(params):
 def renamed(params, like):
   """`params` by the names that `like` has for the same layers."""
   mine, theirs = by_kind(params), by_kind(like)
-  return unflatten_dict({p: leaf for k in theirs for (p, _), (_, leaf) in zip(theirs[k], mine[k], strict=True)})
+  return unflatten_dict(
+    {
+      p: leaf
+      for k in theirs
+      for (p, _), (_, leaf) in zip(theirs[k], mine[k], strict=True)
+    }
+  )
 
 
 def close(got, wanted):
@@ -71,9 +94,13 @@ def trained_digits():
   """Two runs' parameters before and after six steps by vmapseeds."""
   recipe, data = setting("digits", batch_size=4, epochs=2)
   spread = lanes.spread(
-    lambda data, run: (initialize(recipe, data, run), train(recipe, data, run).variables),
-    width=2, devices=jax.devices()[:1],
-  )  # fmt: skip
+    lambda data, run: (
+      initialize(recipe, data, run),
+      train(recipe, data, run).variables,
+    ),
+    width=2,
+    devices=jax.devices()[:1],
+  )
   ((_, variables),) = spread(data, vs.Runs.independent(2).lanes(recipe, len(data)))
   return [v["params"] for v in variables]
 
@@ -88,23 +115,38 @@ def test_plain_jax_takes_the_steps_of_vmapseeds(count, scan):
   if count == 1:
     begin, expected = (jax.tree.map(lambda a: a[0], tree) for tree in (begin, expected))
   trainer = Trainer(recipe, data, lanes=count, scan=scan)
-  trainer.state = trainer.state._replace(params=renamed(jax.tree.map(jnp.asarray, begin), trainer.state.params))
+  trainer.state = trainer.state._replace(
+    params=renamed(jax.tree.map(jnp.asarray, begin), trainer.state.params)
+  )
   for _ in range(recipe.epochs):
     trainer()
   close(trainer.state.params, renamed(expected, trainer.state.params))
 
 
 def some_state(recipe, data):
-  """Random parameters of the plain network, its statistics and its optimizer's state before training."""
+  """Random parameters of the plain network, its statistics and its optimizer's state
+  before training.
+  """
   from experiments.benchmarks.plain_jax import training
 
   plain = training(recipe, data)
-  run = jax.tree.map(lambda a: jnp.asarray(a[0]), vs.Runs.independent(1).lanes(recipe, len(data)))
+  run = jax.tree.map(
+    lambda a: jnp.asarray(a[0]), vs.Runs.independent(1).lanes(recipe, len(data))
+  )
   rng = np.random.default_rng(0)
   shapes = jax.eval_shape(plain.init, run)
-  params = jax.tree.map(lambda p: (rng.standard_normal(p.shape) * p.size**-0.25).astype(p.dtype), shapes.params)
-  stats, optimizer = (jax.tree.map(lambda p: np.zeros(p.shape, p.dtype), tree) for tree in shapes[1:])
-  return plain, run, shapes._replace(params=params, batch_stats=stats, optimizer=optimizer)
+  params = jax.tree.map(
+    lambda p: (rng.standard_normal(p.shape) * p.size**-0.25).astype(p.dtype),
+    shapes.params,
+  )
+  stats, optimizer = (
+    jax.tree.map(lambda p: np.zeros(p.shape, p.dtype), tree) for tree in shapes[1:]
+  )
+  return (
+    plain,
+    run,
+    shapes._replace(params=params, batch_stats=stats, optimizer=optimizer),
+  )
 
 
 @pytest.mark.parametrize("name", ["binary", "resnet"])
@@ -121,7 +163,9 @@ def test_plain_jax_has_the_networks_of_vmapseeds(name):
     mine["batch_stats"] = renamed(stats, shapes["batch_stats"])
   images = normalize(data.inputs, data.mean, data.std)
   mutable = ["batch_stats"]
-  logits, new = jax.jit(lambda v: plain.apply(v, images, mutable=mutable))({"params": state.params, **state.batch_stats})
+  logits, new = jax.jit(lambda v: plain.apply(v, images, mutable=mutable))(
+    {"params": state.params, **state.batch_stats}
+  )
   expected, wanted = jax.jit(lambda v: ours.train(v, images, jax.random.key(0)))(mine)
   close(logits, expected)
   if state.batch_stats:
@@ -129,13 +173,17 @@ def test_plain_jax_has_the_networks_of_vmapseeds(name):
 
 
 def torch_layers(params, image, model):
-  """Flax parameters as the tensors of a PyTorch model, by name: other axes, and images flattened channels first."""
+  """Flax parameters as the tensors of a PyTorch model, by name: other axes, and images
+  flattened channels first.
+  """
   import torch
   from torch import nn
 
   names = {"kernel": "weight", "scale": "weight", "bias": "bias"}
   kinds = {nn.Conv2d: "Conv", nn.Linear: "Dense", nn.BatchNorm2d: "BatchNorm"}
-  leaves = {kind: [leaf for _, leaf in found] for kind, found in by_kind(params).items()}
+  leaves = {
+    kind: [leaf for _, leaf in found] for kind, found in by_kind(params).items()
+  }
   tensors = {}
   channels, flat = None, True
   for path, module in model.named_modules():
@@ -147,7 +195,12 @@ def torch_layers(params, image, model):
         array, channels = array.transpose(3, 2, 0, 1), array.shape[-1]
       elif array.ndim == 2 and flat:
         side = round((len(array) / channels) ** 0.5)
-        array, flat = array.reshape(side, side, channels, -1).transpose(3, 2, 0, 1).reshape(array.shape[1], -1), False
+        array, flat = (
+          array.reshape(side, side, channels, -1)
+          .transpose(3, 2, 0, 1)
+          .reshape(array.shape[1], -1),
+          False,
+        )
       elif array.ndim == 2:
         array = array.T
       tensors[f"{path}.{names[leaf]}"] = torch.from_numpy(array.copy())
@@ -167,7 +220,9 @@ def test_plain_torch_takes_the_step_of_plain_jax(name):
 
   def build():
     model = MODELS[recipe.model](data.inputs.shape[1:], data.num_classes, recipe.width)
-    assert not model.load_state_dict(torch_layers(begin, data.inputs.shape, model), strict=False).unexpected_keys
+    assert not model.load_state_dict(
+      torch_layers(begin, data.inputs.shape, model), strict=False
+    ).unexpected_keys
     return model
 
   x = np.asarray(normalize(data.inputs, data.mean, data.std)).transpose(0, 3, 1, 2)
@@ -182,7 +237,9 @@ def test_plain_torch_takes_the_step_of_plain_jax(name):
   params, step = stacked(recipe, [build(), build()])
   step(torch.stack([x, x]), torch.stack([y, y]))
   for name, parameter in params.items():
-    torch.testing.assert_close(parameter, torch.stack([wanted[name]] * 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+      parameter, torch.stack([wanted[name]] * 2), atol=1e-5, rtol=0
+    )
 
 
 def test_stacked_torch_goes_on_as_its_optimizers_do():
@@ -213,25 +270,36 @@ def test_torch_augmentation():
   cut = inputs.cutout(x, 2)
   changed = cut != x
   assert (cut[changed] == 7).all()
-  # Four pixels, in two neighbouring rows and columns, in every channel; every corner comes up.
+  # Four pixels, in two neighbouring rows and columns, in every channel; every corner
+  # comes up.
   assert (changed.sum((2, 3)) == 4).all()
   places = {tuple(image[0].nonzero()[0].tolist()) for image in changed}
   assert places == {(i, j) for i in range(5) for j in range(5)}
-  assert all(image[:, i : i + 2, j : j + 2].all() for image in changed for i, j in [image[0].nonzero()[0]])
+  assert all(
+    image[:, i : i + 2, j : j + 2].all()
+    for image in changed
+    for i, j in [image[0].nonzero()[0]]
+  )
 
   for mode, padded in (("translate", {}), ("reflect", {"mode": "reflect"})):
     wide = torch.nn.functional.pad(x, (1,) * 4, **padded)
-    windows = {(i, j): wide[:, :, i : i + 6, j : j + 6] for i in range(3) for j in range(3)}
+    windows = {
+      (i, j): wide[:, :, i : i + 6, j : j + 6] for i in range(3) for j in range(3)
+    }
     moved = getattr(inputs, mode)(x, 1)
     assert moved.shape == x.shape
-    shifts = [{s for s, w in windows.items() if torch.equal(w[n], moved[n])} for n in range(200)]
+    shifts = [
+      {s for s, w in windows.items() if torch.equal(w[n], moved[n])} for n in range(200)
+    ]
     assert all(len(s) == 1 for s in shifts)
     assert set().union(*shifts) == set(windows)
 
   mirrored = inputs.flip(x, 0)
   flips = [torch.equal(m, o.flip(-1)) for m, o in zip(mirrored, x, strict=True)]
   assert 50 < sum(flips) < 150
-  assert all(torch.equal(m, o) for m, o, f in zip(mirrored, x, flips, strict=True) if not f)
+  assert all(
+    torch.equal(m, o) for m, o, f in zip(mirrored, x, flips, strict=True) if not f
+  )
 
   inputs.mean = mean
   batch, labels = inputs.batch(inputs.order()[0])
@@ -268,7 +336,10 @@ def killed(way, workload, data):
 @pytest.mark.slow
 def test_a_race_times_in_turn_skips_slow_ones_and_reports_failures():
   starts = (quick, slow, failing, without_torch, killed)
-  ways = [Way("b", start.__name__, start, lanes=3, processes=1 + (start is quick)) for start in starts]
+  ways = [
+    Way("b", start.__name__, start, lanes=3, processes=1 + (start is quick))
+    for start in starts
+  ]
   two, late, error, absent, gone = race(ways, WORKLOADS["digits"], 2)
   # Two processes, each 3 lanes of 15 steps in a tenth of a second.
   assert two.speed == pytest.approx(2 * 3 * 15 / 0.1, rel=0.1)
@@ -281,7 +352,9 @@ def test_a_race_times_in_turn_skips_slow_ones_and_reports_failures():
   assert absent.error == "torch is not installed: pip install -e '.[bench]'"
   assert gone.error == "killed: out of memory?"
   assert not any(c.running for c in (two, late, error, absent, gone))
-  table = training_step.table("digits", WORKLOADS["digits"], [two, late, error, absent, gone], 10**6, 10**9)
+  table = training_step.table(
+    "digits", WORKLOADS["digits"], [two, late, error, absent, gone], 10**6, 10**9
+  )
   assert "(b) slow, timed once" in [row[0] for row in table.rows]
   assert common.markdown(table).count("\n|") == 2 + 5
 
@@ -295,16 +368,41 @@ def test_a_contender_that_does_not_answer_is_given_up():
 def test_flops_of_a_step_by_hand():
   first, second, dense = 64 * 9 * 1 * 16 * 64, 16 * 9 * 16 * 32 * 64, 128 * 10 * 64
   assert flops(WORKLOADS["digits"]) == 2 * (2 * first + 3 * second + 3 * dense)
-  convolutions = 256 * 25 * 16 * 32 + 2 * 256 * 9 * 32 * 32 + 256 * 9 * 32 * 64 + 2 * 64 * 9 * 64 * 64 + 36 * 9 * 64 * 32
+  convolutions = (
+    256 * 25 * 16 * 32
+    + 2 * 256 * 9 * 32 * 32
+    + 256 * 9 * 32 * 64
+    + 2 * 64 * 9 * 64 * 64
+    + 36 * 9 * 64 * 32
+  )
   image = 2 * (2 * 1024 * 9 * 3 * 16 + 3 * convolutions + 3 * 32 * 10)
   assert flops(WORKLOADS["resnet_quarter"]) == 100 * image
 
 
 @pytest.mark.slow
 def test_the_race_as_a_command(tmp_path):
-  command = [sys.executable, "-m", "experiments.benchmarks.training_step", "--workloads", "digits", "--steps", "1"]
-  command += ["--rounds", "1", "--only", "ours", "--lowerings", "sequential", "--out", str(tmp_path)]
-  ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True)
+  command = [
+    sys.executable,
+    "-m",
+    "experiments.benchmarks.training_step",
+    "--workloads",
+    "digits",
+    "--steps",
+    "1",
+  ]
+  command += [
+    "--rounds",
+    "1",
+    "--only",
+    "ours",
+    "--lowerings",
+    "sequential",
+    "--out",
+    str(tmp_path),
+  ]
+  ended = subprocess.run(
+    command, cwd=Path(__file__).parents[1], capture_output=True, text=True
+  )
   assert ended.returncode == 0, ended.stderr
   record = json.loads((tmp_path / "training_step.json").read_text())
   (mine,) = record["numbers"]["digits"]["contenders"]
@@ -320,13 +418,19 @@ def test_the_race_as_a_command(tmp_path):
 @pytest.mark.parametrize(
   ("argv", "said"),
   [
-    (["--workloads", "digit"], "invalid choice 'digit' for argument '--workloads'. Expected one of .'digits', 'binary'"),
+    (
+      ["--workloads", "digit"],
+      "invalid choice 'digit' for argument '--workloads'. Expected one of .'digits', 'binary'",
+    ),
     (["--rounds", "0"], "--rounds is 0"),
     (["--steps", "0"], "--steps is 0"),
     (["--widths", "0"], "lane width is 0"),
     (["--limit", "0"], "--limit is 0"),
     (["--lowerings", "fast"], "invalid choice 'fast' for argument '--lowerings'"),
-    (["--skip", "f"], "invalid choice 'f' for argument '--skip'. Expected one of .'ours', 'a', 'b', 'c', 'd', 'e'"),
+    (
+      ["--skip", "f"],
+      "invalid choice 'f' for argument '--skip'. Expected one of .'ours', 'a', 'b', 'c', 'd', 'e'",
+    ),
     (["--only", "a", "--skip", "a"], "leave no contender"),
     (["--round", "1"], "--rounds"),
   ],
@@ -342,36 +446,69 @@ def test_every_kind_of_contender_on_each_platform():
   cpu = {"platform": "cpu", "cores": 2, "devices": 2}
   ways = training_step.ways(WORKLOADS["digits"], cpu, flags)
   assert {way.kind for way in ways} == set(training_step.KINDS)
-  assert all(way.options["width"] == 1 and way.devices == 2 for way in ways if way.kind == "ours")
-  gpu = training_step.ways(WORKLOADS["digits"], {"platform": "gpu", "cores": 16, "devices": 1}, flags)
+  assert all(
+    way.options["width"] == 1 and way.devices == 2 for way in ways if way.kind == "ours"
+  )
+  gpu = training_step.ways(
+    WORKLOADS["digits"], {"platform": "gpu", "cores": 16, "devices": 1}, flags
+  )
   assert {way.lanes for way in gpu if way.kind == "a"} == {16, 64, 256}
-  assert {way.options["mode"] for way in gpu if way.kind == "c"} == {None, "default", "reduce-overhead"}
+  assert {way.options["mode"] for way in gpu if way.kind == "c"} == {
+    None,
+    "default",
+    "reduce-overhead",
+  }
   assert contenders.placed("digits", "gpu").recipe.precision == "bfloat16"
 
 
 def test_the_parts_of_a_campaign_add_up():
-  seconds = {"frozen": [4, 5, 9], "trained": [6], "evaluated": [7], "campaign": [10], "writing": [1], "statistics": [2]}
+  seconds = {
+    "frozen": [4, 5, 9],
+    "trained": [6],
+    "evaluated": [7],
+    "campaign": [10],
+    "writing": [1],
+    "statistics": [2],
+  }
   parts = overheads.shares(seconds)
-  assert parts == {"training": 5, "input": 1, "evaluation": 1, "writing": 1, "statistics": 2, "start": 2}
+  assert parts == {
+    "training": 5,
+    "input": 1,
+    "evaluation": 1,
+    "writing": 1,
+    "statistics": 2,
+    "start": 2,
+  }
   assert sum(parts.values()) == 10 + 2
 
 
 @pytest.mark.slow
 def test_frozen_training_uses_no_order_and_no_augmentation():
   recipe, data = setting("digits", batch_size=4, epochs=2)
-  runs = vs.Runs.concat([vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)])
+  runs = vs.Runs.concat(
+    [vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)]
+  )
   arrays = data.inputs, data.targets
-  task = supervised(recipe.replace(dataset=vs.Dataset(train=arrays, test=arrays, num_classes=10)), runs, keep_params=True)
+  task = supervised(
+    recipe.replace(dataset=vs.Dataset(train=arrays, test=arrays, num_classes=10)),
+    runs,
+    keep_params=True,
+  )
   frozen = overheads.frozen(task)
-  ((_, trained),) = loop.spread_task(frozen, lanes.Choice("sequential", 3))(frozen.data, frozen.lanes(runs))
+  ((_, trained),) = loop.spread_task(frozen, lanes.Choice("sequential", 3))(
+    frozen.data, frozen.lanes(runs)
+  )
   kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()
   assert (kernels[4] == kernels[0]).all()
   assert (kernels[5] != kernels[0]).any()
-  # It takes as many steps, all on the first batch, as if the training set held nothing else.
+  # It takes as many steps, all on the first batch, as if the training set held nothing
+  # else.
   recipe = recipe.replace(augment="", schedule="constant", epochs=6, batch_size=4)
   first = dataclasses.replace(data, inputs=data.inputs[:4], targets=data.targets[:4])
-  ((_, alone),) = lanes.spread(lambda data, run: train(recipe, data, run).variables, width=1)(first, task.lanes(runs[:1]))
+  ((_, alone),) = lanes.spread(
+    lambda data, run: train(recipe, data, run).variables, width=1
+  )(first, task.lanes(runs[:1]))
   close(alone["params"]["Dense_0"]["kernel"][0], kernels[0])
 
 
@@ -383,7 +520,13 @@ def test_the_paired_difference_of_precisions():
 
 
 def test_numbers_in_tables():
-  assert [common.significant(x) for x in (0, 0.012345, 1.5, 12345.6, float("nan"))] == ["0", "0.0123", "1.50", "12,346", "—"]
+  assert [common.significant(x) for x in (0, 0.012345, 1.5, 12345.6, float("nan"))] == [
+    "0",
+    "0.0123",
+    "1.50",
+    "12,346",
+    "—",
+  ]
   text = common.markdown(common.Table("t", ("a", "b"), [("x|y", "1")], ["note"]))
   assert text == "### t\n\n| a | b |\n| --- | --- |\n| x\\|y | 1 |\n\nnote\n"
 
@@ -392,21 +535,40 @@ def test_numbers_in_tables():
 def test_convolutions_are_timed_in_every_form(tmp_path, monkeypatch, capsys):
   from experiments.benchmarks import convolutions
 
-  layers = (convolutions.Layer("small", 2, 6, 8, 2), convolutions.Layer("strided", 2, 6, 1, 2, kernel=5, stride=2))
+  layers = (
+    convolutions.Layer("small", 2, 6, 8, 2),
+    convolutions.Layer("strided", 2, 6, 1, 2, kernel=5, stride=2),
+  )
   monkeypatch.setattr(convolutions, "LAYERS", layers)
   convolutions.main(["--rounds", "1", "--out", str(tmp_path)])
   timed = json.loads((tmp_path / "convolutions.json").read_text())["numbers"]
-  assert [(t["network"], t["part"]) for t in timed] == [(layer.network, p) for layer in layers for p in convolutions.PARTS]
-  assert all(set(t["seconds"]) == set(convolutions.FORMS) and min(t["seconds"].values()) > 0 for t in timed)
+  assert [(t["network"], t["part"]) for t in timed] == [
+    (layer.network, p) for layer in layers for p in convolutions.PARTS
+  ]
+  assert all(
+    set(t["seconds"]) == set(convolutions.FORMS) and min(t["seconds"].values()) > 0
+    for t in timed
+  )
   assert "microseconds" in capsys.readouterr().out
 
 
 def test_opening_reads_no_run_that_is_not_asked_for(tmp_path, capsys):
-  argv = ["--runs", "20", "--examples", "30", "--seed-batch", "8", "--keep", str(tmp_path / "r")]
+  argv = [
+    "--runs",
+    "20",
+    "--examples",
+    "30",
+    "--seed-batch",
+    "8",
+    "--keep",
+    str(tmp_path / "r"),
+  ]
   opening.main(argv)
   assert "20 runs × 30 examples" in capsys.readouterr().out
   assert vs.verify(tmp_path / "r").problems == []
-  (tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0").write_bytes(b"no predictions")
+  (tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0").write_bytes(
+    b"no predictions"
+  )
   results = vs.open_results(tmp_path / "r")
   whole = results.predictions[[0, 7, 16, 19]].values
   assert (whole == results.labels.values).mean() > 0.5
@@ -417,7 +579,17 @@ def test_opening_reads_no_run_that_is_not_asked_for(tmp_path, capsys):
 @pytest.mark.slow
 def test_throughput_of_all_ways(tmp_path, capfd, monkeypatch):
   monkeypatch.setattr(common, "elsewhere", lambda function: function())
-  small = ["--set", "model=linear", "epochs=2", "--runs", "6", "--seed-batch", "4", "--checkpoint-every", "1"]
+  small = [
+    "--set",
+    "model=linear",
+    "epochs=2",
+    "--runs",
+    "6",
+    "--seed-batch",
+    "4",
+    "--checkpoint-every",
+    "1",
+  ]
   throughput.main([*small, "--rounds", "1", "--out", str(tmp_path)])
   table = json.loads((tmp_path / "throughput.json").read_text())["numbers"]["seconds"]
   assert list(table) == ["bare", "campaign", "parameters", "checkpoints"]

@@ -1,4 +1,6 @@
-"""Bouthillier 2021 at the smallest scale: its numbers against NumPy on the stored runs, and its pieces on made-up ones."""
+"""Bouthillier 2021 at the smallest scale: its numbers against NumPy on the stored runs,
+and its pieces on made-up ones.
+"""
 
 import json
 from pathlib import Path
@@ -33,21 +35,34 @@ SMOKE = campaigns.SCALES["smoke"]
 @pytest.fixture(scope="module")
 def numbers(made) -> dict:
   """Each figure's numbers, by the beginning of its name."""
-  folders = ["--out", str(made / "bouthillier2021"), "--campaigns", str(made / "campaigns")]
+  folders = [
+    "--out",
+    str(made / "bouthillier2021"),
+    "--campaigns",
+    str(made / "campaigns"),
+  ]
   frame.main(str(Path(bouthillier2021.__file__).with_name("__main__.py")), folders)
-  records = (json.loads(path.read_text()) for path in (made / "bouthillier2021").glob("*_*.json"))
+  records = (
+    json.loads(path.read_text()) for path in (made / "bouthillier2021").glob("*_*.json")
+  )
   return {record["figure"].partition("_")[0]: record["numbers"] for record in records}
 
 
 def stored(made: Path, name: str):
-  (folder,) = (p for p in (made / "campaigns").glob(f"bouthillier2021-smoke-{name}-????????") if p.is_dir())
+  (folder,) = (
+    p
+    for p in (made / "campaigns").glob(f"bouthillier2021-smoke-{name}-????????")
+    if p.is_dir()
+  )
   return vs.open_results(folder)
 
 
 def outside(results, train: int) -> np.ndarray:
   """Each run's accuracy on the examples that its data seed does not draw."""
   labels, accuracies = results.labels.values, []
-  for seed, predictions in zip(results.seed_data.values, results.predictions.values, strict=True):
+  for seed, predictions in zip(
+    results.seed_data.values, results.predictions.values, strict=True
+  ):
     drawn = {*splits.bootstrap(source_key("data", seed), len(labels), train).tolist()}
     right = [predictions[i] == labels[i] for i in range(len(labels)) if i not in drawn]
     accuracies.append(sum(right) / len(right))
@@ -57,19 +72,28 @@ def outside(results, train: int) -> np.ndarray:
 def test_a_run_is_tested_on_what_its_bootstrap_left_out():
   rng = np.random.default_rng(0)
   runs = vs.Runs.independent(5)[[3, 1, 3]].bootstrap(20)
-  results = xr.Dataset({
-    "predictions": (("run", "example"), rng.integers(0, 2, (3, 30))), "labels": ("example", rng.integers(0, 2, 30)),
-    "diverged": ("run", [False, True, False]), "seed_data": ("run", np.array([3, 1, 3], np.uint32)),
-  })  # fmt: skip
+  results = xr.Dataset(
+    {
+      "predictions": (("run", "example"), rng.integers(0, 2, (3, 30))),
+      "labels": ("example", rng.integers(0, 2, 30)),
+      "diverged": ("run", [False, True, False]),
+      "seed_data": ("run", np.array([3, 1, 3], np.uint32)),
+    }
+  )
 
   class Made(SimpleNamespace):
     def __call__(self, name):
       return results
 
-  found = measures.tested(Made(campaigns={"A": frame.Campaign(SMOKE.recipe, runs)}), "A")
+  found = measures.tested(
+    Made(campaigns={"A": frame.Campaign(SMOKE.recipe, runs)}), "A"
+  )
   np.testing.assert_allclose(found.accuracies, outside(results, 20))
   np.testing.assert_array_equal(found.diverged, results.diverged)
-  sizes = [30 - len({*splits.bootstrap(source_key("data", np.uint32(seed)), 30, 20).tolist()}) for seed in (3, 1, 3)]
+  sizes = [
+    30 - len({*splits.bootstrap(source_key("data", np.uint32(seed)), 30, 20).tolist()})
+    for seed in (3, 1, 3)
+  ]
   assert found.examples == round(np.mean(sizes))
 
 
@@ -96,10 +120,14 @@ def test_pairs_are_those_of_the_stored_runs(made, numbers):
   assert n["decision"] == "significant and meaningful"  # a learning rate far too small
   np.testing.assert_allclose(n["sd"], [a.std(ddof=1), b.std(ddof=1)])
   assert n["correlation"] == pytest.approx(np.corrcoef(a, b)[0, 1])
-  assert numbers["figg3"]["everything"]["p_value"] == pytest.approx(scipy.stats.shapiro(a).pvalue)
+  assert numbers["figg3"]["everything"]["p_value"] == pytest.approx(
+    scipy.stats.shapiro(a).pvalue
+  )
   assert numbers["fig05"]["variance"] == pytest.approx(a.var(ddof=1))
   groups = [np.var(a[4 * i : 4 * i + 4], ddof=1) for i in range(4)]
-  assert numbers["fig01"]["of"]["everything"]["variance"] == pytest.approx(np.mean(groups))
+  assert numbers["fig01"]["of"]["everything"]["variance"] == pytest.approx(
+    np.mean(groups)
+  )
 
 
 @pytest.mark.slow
@@ -114,34 +142,53 @@ def test_the_same_seeds_give_the_same_run(made, numbers):
 def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied):
   results, shared = stored(made, f"A_{varied}"), "data" if varied == "init" else "init"
   assert len(set(results[f"seed_{varied}"].values)) == 16
-  # The first run of each repetition has the same row as a run in which everything varies.
-  np.testing.assert_array_equal(results.predictions[:4], stored(made, "A").predictions[:4])
+  # The first run of each repetition has the same row as a run in which everything
+  # varies.
+  np.testing.assert_array_equal(
+    results.predictions[:4], stored(made, "A").predictions[:4]
+  )
   accuracies = outside(results, 1198)
   x = np.array([accuracies[results[f"seed_{shared}"].values == r] for r in range(4)])
   assert x.shape == (4, 4)
-  assert numbers["fig01"]["of"][varied]["variance"] == pytest.approx(x.var(1, ddof=1).mean())
+  assert numbers["fig01"]["of"][varied]["variance"] == pytest.approx(
+    x.var(1, ddof=1).mean()
+  )
   if varied not in measures.HELD:
     return
   n = numbers["fig05"]["biased"][varied]
   assert n["correlation"] == pytest.approx(stats.average_correlation(x))
-  np.testing.assert_allclose(n["sd_of_means"], [x[:, :k].mean(1).std(ddof=1) for k in range(1, 5)])
-  assert numbers["fig06"]["rho"][varied] == pytest.approx(np.clip(n["correlation"], 0, 0.99))
+  np.testing.assert_allclose(
+    n["sd_of_means"], [x[:, :k].mean(1).std(ddof=1) for k in range(1, 5)]
+  )
+  assert numbers["fig06"]["rho"][varied] == pytest.approx(
+    np.clip(n["correlation"], 0, 0.99)
+  )
 
 
 @pytest.mark.slow
 def test_tables_have_the_papers_values(made, numbers):
   table = (made / "bouthillier2021" / "index.md").read_text()
-  assert "| power of 29 pairs, γ = 0.75 | 95 % | appendix C.3 | 0.834 | exact | no:" in table
+  assert (
+    "| power of 29 pairs, γ = 0.75 | 95 % | appendix C.3 | 0.834 | exact | no:" in table
+  )
   assert "false negatives at P = 0.75, P(A > B) of 50 | 30 % | figure 6" in table
   assert "nan" not in table
-  assert "numerical noise over that of data | 0 but for segmentation | appendix A | 0 | 4 × 2 | — |" in table
+  assert (
+    "numerical noise over that of data | 0 but for segmentation | appendix A | 0 | 4 × 2 | — |"
+    in table
+  )
 
 
 def made_up(runs=30, repetitions=5):
   rng = np.random.default_rng(0)
   shared = rng.normal(0.9, 0.01, runs)
-  repeated = rng.normal(0.9, 0.01, (repetitions, 1)) + rng.normal(0, 0.01, (repetitions, 6))
-  biased = {"init": measures.biased(repeated), "data": measures.biased(repeated - repeated.mean(1)[:, None])}
+  repeated = rng.normal(0.9, 0.01, (repetitions, 1)) + rng.normal(
+    0, 0.01, (repetitions, 6)
+  )
+  biased = {
+    "init": measures.biased(repeated),
+    "data": measures.biased(repeated - repeated.mean(1)[:, None]),
+  }
   return shared, shared - rng.normal(0.005, 0.01, runs), repeated, biased
 
 
@@ -156,7 +203,10 @@ def test_what_repetitions_share_costs_measures():
   assert data.correlation < 0 == data.simulated
   assert data.worth == np.inf
   few, many = (
-    {row.quantity: row for row in fig05_estimators.rows(fig05_estimators.Estimators(30, 1e-4, of))}
+    {
+      row.quantity: row
+      for row in fig05_estimators.rows(fig05_estimators.Estimators(30, 1e-4, of))
+    }
     for of in (biased, made_up(repetitions=40)[-1])
   )
   assert few["independent measures it is worth, fixing all but the data"].ours == "—"
@@ -169,27 +219,37 @@ def test_rates_are_simulated_with_the_correlations_found():
   rho = {varied: x.simulated for varied, x in biased.items()}
   n = fig06_detection.compared(a, b, 1000, rho, jax.random.key(1))
   np.testing.assert_allclose(n.exact["data"], n.exact["ideal"])
-  np.testing.assert_allclose(n.exact["init"], stats.operating_characteristics(fig06_detection.GRID, rho["init"]))
+  np.testing.assert_allclose(
+    n.exact["init"], stats.operating_characteristics(fig06_detection.GRID, rho["init"])
+  )
   for name, exact in n.exact.items():
-    np.testing.assert_allclose(n.rates[name].outperforming, exact.outperforming, atol=0.025)
+    np.testing.assert_allclose(
+      n.rates[name].outperforming, exact.outperforming, atol=0.025
+    )
   axes = frame.Figure().subplots(1, 2)
   fig06_detection.plot(n, axes)
   drawn = [line.get_ydata() for line in axes[0].lines if len(line.get_ydata()) == 60]
   assert len(drawn) == 5
   np.testing.assert_allclose(drawn[0], n.exact["ideal"].single_point)
-  assert not any(np.allclose(x, y) for i, x in enumerate(drawn) for y in drawn[:i])  # no two curves lie on each other
+  assert not any(
+    np.allclose(x, y) for i, x in enumerate(drawn) for y in drawn[:i]
+  )  # no two curves lie on each other
   of_paper = {x: set() for x in (0.5, 0.75)}
   for line in axes[0].lines:
     if line.get_marker() == "D":
       for x, y in line.get_xydata():
         of_paper[x].add(round(y, 9))
   assert of_paper == {0.5: {0.1, 0.05}, 0.75: {0.25, 0.1, 0.7}}
-  assert f"init varies: ρ = {rho['init']:.2f}" in [text.get_text() for text in axes[0].get_legend().texts]
+  assert f"init varies: ρ = {rho['init']:.2f}" in [
+    text.get_text() for text in axes[0].get_legend().texts
+  ]
   assert sum(p.get_height() for p in axes[1].patches[:-1]) == 30
   # The rule keeps its 5 % of false positives only with independent runs.
   holds = {row.quantity: row.holds for row in fig06_detection.rows(n)}
   assert holds["false positives at P = 0.5, P(A > B) of 50"] is True
-  assert holds["false positives at P = 0.5, P(A > B) of 50, init alone varying"] is False
+  assert (
+    holds["false positives at P = 0.5, P(A > B) of 50, init alone varying"] is False
+  )
   assert holds["false negatives at P = 0.75, averages of 50"] is True
 
 
@@ -202,14 +262,20 @@ def test_ratio_of_variances_by_a_slow_loop():
     return np.log(of / to)
 
   left_out = [log_ratio([r for r in range(6) if r != out]) for out in range(6)]
-  reach = scipy.stats.t.ppf(0.975, 5) * np.sqrt(5 / 6 * sum((x - np.mean(left_out)) ** 2 for x in left_out))
+  reach = scipy.stats.t.ppf(0.975, 5) * np.sqrt(
+    5 / 6 * sum((x - np.mean(left_out)) ** 2 for x in left_out)
+  )
   found = measures.ratio(a, b)
-  np.testing.assert_allclose(np.log(found), log_ratio(range(6)) + reach * np.array([0, -1, 1]))
+  np.testing.assert_allclose(
+    np.log(found), log_ratio(range(6)) + reach * np.array([0, -1, 1])
+  )
   assert np.isnan(measures.ratio(np.ones((6, 5)), b)).all()
 
 
 def test_the_ratios_interval_covers():
-  """Even if repetitions have different variances, which an interval from pooled measures would miss."""
+  """Even if repetitions have different variances, which an interval from pooled
+  measures would miss.
+  """
   rng = np.random.default_rng(0)
   sd = np.exp(rng.normal(0, 0.3, (2, 300, 20, 1)))
   accuracies = sd * rng.normal(size=(2, 300, 20, 10))
@@ -219,8 +285,14 @@ def test_the_ratios_interval_covers():
 
 def test_sources_beside_the_data():
   rng = np.random.default_rng(0)
-  sd = dict.fromkeys(fig01_sources.NAMES, 1.0) | {"data": 2.0, "everything": 2.5, "augment": 3.0}
-  accuracies = {name: 0.9 + x * rng.normal(size=(20, 20)) / 100 for name, x in sd.items()}
+  sd = dict.fromkeys(fig01_sources.NAMES, 1.0) | {
+    "data": 2.0,
+    "everything": 2.5,
+    "augment": 3.0,
+  }
+  accuracies = {
+    name: 0.9 + x * rng.normal(size=(20, 20)) / 100 for name, x in sd.items()
+  }
   numbers = fig01_sources.sources(accuracies | {campaigns.NOISE: np.full((20, 2), 0.9)})
   assert numbers.of["init"].relative.value == pytest.approx(0.25, rel=0.3)
   assert numbers.of["init"].sd_se == pytest.approx(0.01 / np.sqrt(2 * 20 * 19), rel=0.4)
@@ -230,7 +302,10 @@ def test_sources_beside_the_data():
   assert rows["variance of data order over that of weights init"].holds is True
   assert rows["variance of numerical noise over that of data"].ours == "0"
   assert rows["variance of everything over that of data"].holds is True
-  assert fig01_sources.less(measures.Ratio(0.5, 0.4, 0.6), 0.5) == (None, "the interval has 0.5 in it")
+  assert fig01_sources.less(measures.Ratio(0.5, 0.4, 0.6), 0.5) == (
+    None,
+    "the interval has 0.5 in it",
+  )
   assert fig01_sources.on_par(measures.Ratio(0.3, 0.2, 0.4))[0] is False
   assert fig01_sources.on_par(measures.Ratio(0.6, 0.4, 0.8))[0] is None
 
@@ -238,11 +313,17 @@ def test_sources_beside_the_data():
 def test_binomial_of_answers_that_are_independent():
   """Answers that go wrong together do not fit a binomial."""
   right = np.random.default_rng(0).random((20, 40, 500)) > 0.1
-  found, together = (fig02_binomial.binomial(x.mean(2), 500) for x in (right, right[..., :100]))
+  found, together = (
+    fig02_binomial.binomial(x.mean(2), 500) for x in (right, right[..., :100])
+  )
   assert found.binomial == pytest.approx(0.0134, rel=0.02)
-  within = [np.var([np.mean(run) for run in repetition], ddof=1) for repetition in right]
+  within = [
+    np.var([np.mean(run) for run in repetition], ddof=1) for repetition in right
+  ]
   se = scipy.stats.sem(within) * scipy.stats.t.ppf(0.975, 19)
-  np.testing.assert_allclose(np.square(found.observed), np.mean(within) + se * np.array([0, -1, 1]))
+  np.testing.assert_allclose(
+    np.square(found.observed), np.mean(within) + se * np.array([0, -1, 1])
+  )
   assert fig02_binomial.rows(found)[-1].holds is True
   assert fig02_binomial.rows(together)[-1].holds is False
 
@@ -255,14 +336,19 @@ def test_repetitions_are_tested_for_normality_one_by_one():
   found = figg3_distributions.normality(x, 10)
   assert found.p_value == pytest.approx(scipy.stats.chi2.sf(-2 * log_p, 6))
   np.testing.assert_allclose(found.deviations[1], x[1] - np.mean(x[1]))
-  assert figg3_distributions.normality(rng.exponential(size=(20, 20)), 10).p_within_steps < 1e-6
+  assert (
+    figg3_distributions.normality(rng.exponential(size=(20, 20)), 10).p_within_steps
+    < 1e-6
+  )
   rounded = figg3_distributions.normality(rng.normal(0.9, 0.01, (20, 40)).round(2), 100)
   assert rounded.p_value < 0.001 < 0.05 < rounded.p_within_steps
 
 
 @pytest.mark.slow
 def test_sizes_are_the_least_with_that_power(numbers):
-  n = figc1_sample_size.Sizes(**{name: np.array(x, float) for name, x in numbers["figc1"].items()})
+  n = figc1_sample_size.Sizes(
+    **{name: np.array(x, float) for name, x in numbers["figc1"].items()}
+  )
   place = np.flatnonzero(n.gamma == 0.75)[0]
   assert (n.noether[place], n.needed[place]) == (29, 51)
   assert stats.paired_power(51, 0.75) >= 0.95 > stats.paired_power(50, 0.75)
@@ -285,4 +371,6 @@ def test_error_of_a_deviation_is_that_of_the_tensor(runs):
   errors = np.random.default_rng(runs).random((runs, 50)) < 0.3
   errors[0] = False  # a run far from the others
   of_tensor = frame.spread(errors).sd_se
-  np.testing.assert_allclose(fig06_detection.sd_se(1 - stats.error_rates(errors)), of_tensor, rtol=1e-9)
+  np.testing.assert_allclose(
+    fig06_detection.sd_se(1 - stats.error_rates(errors)), of_tensor, rtol=1e-9
+  )

@@ -29,7 +29,9 @@ LINEAR = RECIPE.replace(model="linear")  # compiles soon
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
-  return vs.train(recipe, runs or vs.Runs.independent(n), out, progress=False, **options)
+  return vs.train(
+    recipe, runs or vs.Runs.independent(n), out, progress=False, **options
+  )
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +42,30 @@ def reference(tmp_path_factory):
 
 def same(results, reference):
   for name in ("predictions", "accuracy", "diverged"):
-    np.testing.assert_array_equal(results[name], reference[name][: results.sizes["run"]])
+    np.testing.assert_array_equal(
+      results[name], reference[name][: results.sizes["run"]]
+    )
 
 
 @pytest.mark.optimized
 def test_schema(tmp_path):
   results = train(tmp_path / "r", 3, LINEAR, logits=True)
-  assert dict(results.sizes) == {"run": 3, "example": 797, "class": 10, "half": 2, "write": 1}
-  names = {"predictions", "labels", "accuracy", "diverged", "logits", "half_errors", "votes"}
+  assert dict(results.sizes) == {
+    "run": 3,
+    "example": 797,
+    "class": 10,
+    "half": 2,
+    "write": 1,
+  }
+  names = {
+    "predictions",
+    "labels",
+    "accuracy",
+    "diverged",
+    "logits",
+    "half_errors",
+    "votes",
+  }
   assert set(results.variables) == names | {
     f"seed_{s}" for s in ("init", "order", "augment", "dropout", "data")
   }
@@ -55,11 +73,19 @@ def test_schema(tmp_path):
   assert results.logits.dims == ("run", "example", "class")
   np.testing.assert_array_equal(results.predictions, results.logits.argmax("class"))
   np.testing.assert_array_equal(results.labels, load("digits").tests["test"].targets)
-  np.testing.assert_array_equal(results.accuracy, (results.predictions == results.labels).mean("example"))
+  np.testing.assert_array_equal(
+    results.accuracy, (results.predictions == results.labels).mean("example")
+  )
   assert vs.Recipe.from_json(results.attrs["recipe"]) == LINEAR
-  assert (results.attrs["lane_width"], results.attrs["lowering"], results.attrs["device_kind"]) == (1, "sequential", "cpu")
+  assert (
+    results.attrs["lane_width"],
+    results.attrs["lowering"],
+    results.attrs["device_kind"],
+  ) == (1, "sequential", "cpu")
   assert results.attrs["precision"] == "float32"
-  assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(results.attrs["versions"])
+  assert {"jax", "flax", "numpy", "vmapseeds", "python"} <= set(
+    results.attrs["versions"]
+  )
   assert results.predictions.std("run").max() > 0, "the runs differ"
   same(results, train(tmp_path / "without logits", 3, LINEAR))
 
@@ -70,28 +96,62 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
   assert results.sizes["run"] == 2
   same(results, reference)
   for folder in (tmp_path / "r", str(tmp_path / "r")):
-    np.testing.assert_array_equal(vs.errors(folder), results.predictions.values != results.labels.values)
-    np.testing.assert_array_equal(next(vs.prediction_blocks(folder)), results.predictions)
+    np.testing.assert_array_equal(
+      vs.errors(folder), results.predictions.values != results.labels.values
+    )
+    np.testing.assert_array_equal(
+      next(vs.prediction_blocks(folder)), results.predictions
+    )
 
 
 @pytest.mark.parametrize(
   ("call", "message"),
   [
-    (lambda out: vs.train("digits_cnn"), "out is not given: say which folder shall hold the results"),
+    (
+      lambda out: vs.train("digits_cnn"),
+      "out is not given: say which folder shall hold the results",
+    ),
     (lambda out: vs.train(RECIPE, 3, 4), "4 is no folder: give its path or its URL"),
-    (lambda out: vs.train(RECIPE, 3, out.encode()), "is no folder: give its path or its URL"),
+    (
+      lambda out: vs.train(RECIPE, 3, out.encode()),
+      "is no folder: give its path or its URL",
+    ),
     (lambda out: vs.train("digit_cnn", 3, out), "unknown recipe 'digit_cnn'"),
     (lambda out: vs.train(vs.Runs.independent(2), RECIPE, out), "unknown recipe Runs"),
-    (lambda out: vs.train({"model": "linear"}, 3, out), "unknown recipe {'model': 'linear'}"),
-    (lambda out: vs.train(RECIPE, None, out), "runs is None: give how many, or a table as vs.Runs.independent makes it"),
+    (
+      lambda out: vs.train({"model": "linear"}, 3, out),
+      "unknown recipe {'model': 'linear'}",
+    ),
+    (
+      lambda out: vs.train(RECIPE, None, out),
+      "runs is None: give how many, or a table as vs.Runs.independent makes it",
+    ),
     (lambda out: vs.train(RECIPE, [1, 2], out), r"runs is \[1, 2\]: give how many"),
-    (lambda out: vs.train(RECIPE, 0, out), "runs is 0: give a whole number of at least 1"),
-    (lambda out: vs.train(RECIPE, vs.Runs.independent(2)[:0], out), "runs is 0: give a whole number of at least 1"),
-    (lambda out: vs.train(RECIPE, 2, out, logits="no"), "logits is 'no': give True or False"),
-    (lambda out: vs.train(RECIPE, 2, out, tallies="no"), "tallies is 'no': give True or False"),
-    (lambda out: vs.train(RECIPE.replace(width=1000), 2, out), "has 4,609,472,010 parameters, in training 55.3 GB: more"),
+    (
+      lambda out: vs.train(RECIPE, 0, out),
+      "runs is 0: give a whole number of at least 1",
+    ),
+    (
+      lambda out: vs.train(RECIPE, vs.Runs.independent(2)[:0], out),
+      "runs is 0: give a whole number of at least 1",
+    ),
+    (
+      lambda out: vs.train(RECIPE, 2, out, logits="no"),
+      "logits is 'no': give True or False",
+    ),
+    (
+      lambda out: vs.train(RECIPE, 2, out, tallies="no"),
+      "tallies is 'no': give True or False",
+    ),
+    (
+      lambda out: vs.train(RECIPE.replace(width=1000), 2, out),
+      "has 4,609,472,010 parameters, in training 55.3 GB: more",
+    ),
     (lambda out: vs.work(None), "None is no folder"),
-    (lambda out: vs.work(out, 3), r"blocks is 3: give \(first, one past the last\), e.g. \(0, 10\)"),
+    (
+      lambda out: vs.work(out, 3),
+      r"blocks is 3: give \(first, one past the last\), e.g. \(0, 10\)",
+    ),
     (lambda out: vs.work(out, "0:1"), "blocks is '0:1': give"),
     (lambda out: vs.work(out, (0, 1.5)), r"blocks is \(0, 1.5\): give"),
     (lambda out: vs.work(out, (0, 1)), "is no results folder"),
@@ -99,15 +159,24 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
     (lambda out: vs.verify(3), "3 is no folder"),
     (lambda out: vs.open_results(123), "123 is no folder"),
     (lambda out: vs.load_networks(123), "123 is no folder"),
-    (lambda out: vs.import_runs(None, labels=[0], predictions=[[0]]), "None is no folder"),
+    (
+      lambda out: vs.import_runs(None, labels=[0], predictions=[[0]]),
+      "None is no folder",
+    ),
     (lambda out: vs.errors(out), "is no results folder"),
-    (lambda out: vs.errors(np.zeros((2, 3))), "results is ndarray: give what vs.open_results returns, or the path"),
+    (
+      lambda out: vs.errors(np.zeros((2, 3))),
+      "results is ndarray: give what vs.open_results returns, or the path",
+    ),
     (lambda out: next(vs.prediction_blocks(None)), "results is NoneType: give"),
-    (lambda out: vs.tally(5), "results is int: give what vs.open_results returns, or the path"),
+    (
+      lambda out: vs.tally(5),
+      "results is int: give what vs.open_results returns, or the path",
+    ),
     (lambda out: vs.merge(5, out), "no results folders to merge: give a list"),
     (lambda out: vs.report(5), "5 is no folder: give its path or its URL"),
   ],
-)  # fmt: skip
+)
 def test_wrong_kinds_of_things(call, message, tmp_path):
   with pytest.raises(vs.Mistake, match=message):
     call(str(tmp_path / "r"))
@@ -137,10 +206,16 @@ def test_results_do_not_depend_on_the_seed_batch(reference, tmp_path):
   same(train(tmp_path / "b", 12, seed_batch=3), reference)
 
 
-def test_more_runs_extend_and_nothing_is_trained_twice(reference, tmp_path, monkeypatch):
+def test_more_runs_extend_and_nothing_is_trained_twice(
+  reference, tmp_path, monkeypatch
+):
   trained = []
   write = Results.write
-  monkeypatch.setattr(Results, "write", lambda self, rows, *rest: (trained.extend(rows), write(self, rows, *rest)))
+  monkeypatch.setattr(
+    Results,
+    "write",
+    lambda self, rows, *rest: (trained.extend(rows), write(self, rows, *rest)),
+  )
   train(tmp_path / "r", 5, seed_batch=2)
   assert trained == [0, 1, 2, 3, 4]
   results = train(tmp_path / "r", 12, seed_batch=4)
@@ -173,11 +248,27 @@ def test_an_interrupted_campaign_goes_on(reference, tmp_path, monkeypatch):
 
 def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
   out = tmp_path / "r"
-  command = [sys.executable, "-m", "vmapseeds.cli", "train", "digits_cnn", "--set", "epochs=1", "--out", str(out),
-             "--runs", "400", "--seed-batch", "4", "--quiet"]  # fmt: skip
+  command = [
+    sys.executable,
+    "-m",
+    "vmapseeds.cli",
+    "train",
+    "digits_cnn",
+    "--set",
+    "epochs=1",
+    "--out",
+    str(out),
+    "--runs",
+    "400",
+    "--seed-batch",
+    "4",
+    "--quiet",
+  ]
   process = subprocess.Popen(command, env=os.environ)
   deadline = time.time() + 120
-  while time.time() < deadline and not (attributes(out) and Results(out).done.sum() >= 8):
+  while time.time() < deadline and not (
+    attributes(out) and Results(out).done.sum() >= 8
+  ):
     time.sleep(0.05)
   os.kill(process.pid, signal.SIGKILL)
   assert process.wait() == -signal.SIGKILL
@@ -188,34 +279,52 @@ def test_sigkill_loses_nothing_that_was_written(reference, tmp_path):
   results = train(out, 400, runs=vs.Runs.independent(400)[:n])
   assert results.sizes["run"] == n
   same(results.isel(run=slice(12)), reference)
-  np.testing.assert_array_equal(results.predictions[: killed.sizes["run"]], killed.predictions)
+  np.testing.assert_array_equal(
+    results.predictions[: killed.sizes["run"]], killed.predictions
+  )
 
 
 def test_sweeps_pokes_and_maps_are_stored(tmp_path):
-  runs = vs.Runs.concat([vs.Runs.sweep(lr=[0.01, 0.05], seeds=2).poke(s) for s in (-1, 0)])
+  runs = vs.Runs.concat(
+    [vs.Runs.sweep(lr=[0.01, 0.05], seeds=2).poke(s) for s in (-1, 0)]
+  )
   results = train(tmp_path / "sweep", 8, LINEAR, runs=runs)
   assert results.lr.values.tolist() == pytest.approx([0.01, 0.05] * 4)
   assert results.poke_step.values.tolist() == [-1] * 4 + [0] * 4
   assert results.seed_init.values.tolist() == [0, 0, 1, 1] * 2
 
   maps = np.array([[0] * 5 + [1] * 5, [0, 1] * 5])
-  results = train(tmp_path / "map", 2, LINEAR, runs=vs.Runs.independent(2).with_label_map(maps), logits=True)
+  results = train(
+    tmp_path / "map",
+    2,
+    LINEAR,
+    runs=vs.Runs.independent(2).with_label_map(maps),
+    logits=True,
+  )
   assert results.sizes["class"] == 2
   labels = load("digits").tests["test"].targets
   np.testing.assert_array_equal(results.original_labels, labels)
   np.testing.assert_array_equal(results.labels, maps[:, labels])
-  np.testing.assert_allclose(results.accuracy, (results.predictions == results.labels).mean("example"))
-  np.testing.assert_array_equal(vs.errors(results), results.predictions.values != maps[:, labels])
+  np.testing.assert_allclose(
+    results.accuracy, (results.predictions == results.labels).mean("example")
+  )
+  np.testing.assert_array_equal(
+    vs.errors(results), results.predictions.values != maps[:, labels]
+  )
   assert 0.6 < results.accuracy.mean() < 1, "two classes are learned, not ten"
   with pytest.raises(vs.Mistake, match="label map each"):
     next(vs.prediction_blocks(results))
 
-  results = train(tmp_path / "one map", 2, LINEAR, runs=vs.Runs.independent(2).with_label_map(maps[0]))
+  results = train(
+    tmp_path / "one map", 2, LINEAR, runs=vs.Runs.independent(2).with_label_map(maps[0])
+  )
   predictions, mapped = results.predictions.values, results.labels.values
   np.testing.assert_array_equal(mapped, maps[0][labels])
   np.testing.assert_allclose(results.accuracy, (predictions == mapped).mean(1))
   # With two voters the lower class wins a tie, so one vote for class 0 is enough.
-  assert vs.stats.ensemble_accuracy(predictions, mapped, 2) == pytest.approx((predictions.min(0) == mapped).mean())
+  assert vs.stats.ensemble_accuracy(predictions, mapped, 2) == pytest.approx(
+    (predictions.min(0) == mapped).mean()
+  )
   np.testing.assert_array_equal(next(vs.prediction_blocks(results)), predictions)
 
 
@@ -226,9 +335,13 @@ def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
   assert (results.predictions[1] == -1).all()
   assert vs.errors(results).shape == (2, 797)
   for runs in (1, 2, 5):
-    tallies = vs.stats.tally_blocks(vs.prediction_blocks(results, runs), results.labels.values, 10, pairs=True)
+    tallies = vs.stats.tally_blocks(
+      vs.prediction_blocks(results, runs), results.labels.values, 10, pairs=True
+    )
     assert tallies.runs == 2
-    np.testing.assert_array_equal(np.diag(tallies.joint_errors), vs.errors(results).sum(0))
+    np.testing.assert_array_equal(
+      np.diag(tallies.joint_errors), vs.errors(results).sum(0)
+    )
   calm = train(tmp_path / "calm", 2, runs=vs.Runs.sweep(lr=[0.05], seeds=2))
   np.testing.assert_array_equal(results.predictions[::2], calm.predictions)
 
@@ -237,18 +350,25 @@ def test_a_diverged_run_is_marked_and_kept_out_of_the_errors(tmp_path):
 def test_several_test_sets_from_an_npz(tmp_path):
   digits = load("digits")
   np.savez(
-    tmp_path / "d.npz", x_train=digits.train.inputs, y_train=digits.train.targets,
-    x_test=digits.tests["test"].inputs[:501], y_test=digits.tests["test"].targets[:501],
-    x_small=digits.tests["test"].inputs[:1], y_small=digits.tests["test"].targets[:1],
-  )  # fmt: skip
+    tmp_path / "d.npz",
+    x_train=digits.train.inputs,
+    y_train=digits.train.targets,
+    x_test=digits.tests["test"].inputs[:501],
+    y_test=digits.tests["test"].targets[:501],
+    x_small=digits.tests["test"].inputs[:1],
+    y_small=digits.tests["test"].targets[:1],
+  )
   recipe = LINEAR.replace(dataset=str(tmp_path / "d.npz"), test_sets=("test", "small"))
   results = train(tmp_path / "r", 2, recipe)
   digits_alone = train(tmp_path / "d", 2, LINEAR)
-  # 501 examples are one full step and one with a single image: the padding must not count.
+  # 501 examples are one full step and one with a single image: the padding must not
+  # count.
   np.testing.assert_array_equal(results.predictions, digits_alone.predictions[:, :501])
   small = vs.open_results(tmp_path / "r", "small")
   np.testing.assert_array_equal(small.predictions, digits_alone.predictions[:, :1])
-  with pytest.raises(vs.Mistake, match="unknown test set 'large': choose one of test, small"):
+  with pytest.raises(
+    vs.Mistake, match="unknown test set 'large': choose one of test, small"
+  ):
     vs.open_results(tmp_path / "r", "large")
 
 
@@ -264,34 +384,72 @@ def two_runs(tmp_path_factory):
 
 
 def snapshot(folder):
-  return {p: (p.read_bytes() if p.is_file() else None) for p in sorted(folder.rglob("*"))}
+  return {
+    p: (p.read_bytes() if p.is_file() else None) for p in sorted(folder.rglob("*"))
+  }
 
 
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"recipe": RECIPE.replace(lr=0.1)}, "belongs to another campaign: its recipe and this one differ in lr: 0.05, 0.1"),
+    (
+      {"recipe": RECIPE.replace(lr=0.1)},
+      "belongs to another campaign: its recipe and this one differ in lr: 0.05, 0.1",
+    ),
     ({"lane_width": 2}, "its lane width is 1, not 2"),
     ({"lowering": "grouped"}, "its lowering is 'sequential', not 'grouped'"),
-    ({"recipe": RECIPE.replace(precision="bfloat16")}, "its precision is 'float32', not 'bfloat16'"),
+    (
+      {"recipe": RECIPE.replace(precision="bfloat16")},
+      "its precision is 'float32', not 'bfloat16'",
+    ),
     ({"logits": True}, "logits are not kept there"),
     ({"runs": vs.Runs.vary("init", 4)}, "its runs differ from these in seed_order"),
-    ({"runs": vs.Runs.sweep(lr=[0.1], seeds=2)}, "its runs have seed_init, .* these .* lr"),
+    (
+      {"runs": vs.Runs.sweep(lr=[0.1], seeds=2)},
+      "its runs have seed_init, .* these .* lr",
+    ),
     ({"runs": vs.Runs.independent(4).bootstrap()}, "sampling None, these .*bootstrap"),
-    ({"runs": vs.Runs.vary("dropout", 4)}, "^digits_cnn reads no seed of dropout: vary some of init, order, augment$"),
-    ({"runs": vs.Runs.vary(["init", "data"], 4)}, r"no seed of data: .* augment \(data only after Runs.subset or Runs.boot"),
-    ({"runs": vs.Runs.vary("augment", 4), "recipe": RECIPE.replace(augment="")}, "no seed of augment: vary some of init, order"),
-    ({"runs": vs.Runs.independent(4).poke(31)}, "poke step 31 in trainings of 31 steps, counted from 0: give an earlier one"),
+    (
+      {"runs": vs.Runs.vary("dropout", 4)},
+      "^digits_cnn reads no seed of dropout: vary some of init, order, augment$",
+    ),
+    (
+      {"runs": vs.Runs.vary(["init", "data"], 4)},
+      r"no seed of data: .* augment \(data only after Runs.subset or Runs.boot",
+    ),
+    (
+      {"runs": vs.Runs.vary("augment", 4), "recipe": RECIPE.replace(augment="")},
+      "no seed of augment: vary some of init, order",
+    ),
+    (
+      {"runs": vs.Runs.independent(4).poke(31)},
+      "poke step 31 in trainings of 31 steps, counted from 0: give an earlier one",
+    ),
     ({"seed_batch": 0}, "seed batch is 0: give a whole number of at least 1"),
     ({"lane_width": 0}, "lane width is 0: give a whole number of at least 1"),
-    ({"lane_width": 5, "seed_batch": 4}, "lane width 5 with seed batch 4: give at most as many"),
+    (
+      {"lane_width": 5, "seed_batch": 4},
+      "lane width 5 with seed batch 4: give at most as many",
+    ),
     ({"lane_width": 5}, "lane width 5 with 4 runs: give at most as many"),
-    ({"lowering": "fast"}, "unknown lowering 'fast': choose one of im2col, grouped, sequential"),
-    ({"recipe": RECIPE.replace(mean=(1, 2, 3), std=(1, 1, 1))}, "mean of 3 channels for digits images of 1"),
-    ({"recipe": RECIPE.replace(augment="reflect=8")}, "augmentation 'reflect=8' on images of 8×8 pixels: at most reflect=7"),
-    ({"recipe": RECIPE.replace(batch_size=1001)}, "batch_size 1001 with 1000 training examples"),
+    (
+      {"lowering": "fast"},
+      "unknown lowering 'fast': choose one of im2col, grouped, sequential",
+    ),
+    (
+      {"recipe": RECIPE.replace(mean=(1, 2, 3), std=(1, 1, 1))},
+      "mean of 3 channels for digits images of 1",
+    ),
+    (
+      {"recipe": RECIPE.replace(augment="reflect=8")},
+      "augmentation 'reflect=8' on images of 8×8 pixels: at most reflect=7",
+    ),
+    (
+      {"recipe": RECIPE.replace(batch_size=1001)},
+      "batch_size 1001 with 1000 training examples",
+    ),
   ],
-)  # fmt: skip
+)
 def test_refused_with_nothing_changed(two_runs, options, message):
   before = snapshot(two_runs.parent)
   with pytest.raises(vs.Mistake, match=message):
@@ -301,20 +459,33 @@ def test_refused_with_nothing_changed(two_runs, options, message):
 
 @pytest.fixture
 def small_memory(monkeypatch):
-  """Sets how wide lanes may be; returns the widths that were tried and how often data were loaded."""
-  spread, tried, loaded, module = loop.lanes.spread_stages, [], [], sys.modules[supervised.__module__]
+  """Sets how wide lanes may be; returns the widths that were tried and how often data
+  were loaded.
+  """
+  spread, tried, loaded, module = (
+    loop.lanes.spread_stages,
+    [],
+    [],
+    sys.modules[supervised.__module__],
+  )
 
   def limited(most):
     def spread_limited(function, *, width, devices):
       def full(*_):
-        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.\nmore")
+        raise jax.errors.JaxRuntimeError(
+          "RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.\nmore"
+        )
 
       tried.append(width)
       return spread(function, width=width, devices=devices) if width <= most else full
 
     loop.spread_run.cache_clear()
     monkeypatch.setattr(loop.lanes, "spread_stages", spread_limited)
-    monkeypatch.setattr(module, "load", lambda *args, **options: loaded.append(1) or load(*args, **options))
+    monkeypatch.setattr(
+      module,
+      "load",
+      lambda *args, **options: loaded.append(1) or load(*args, **options),
+    )
     return tried, loaded
 
   yield limited
@@ -326,16 +497,28 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
   results = vs.train(LINEAR, 8, tmp_path / "r", lane_width=8)
   assert (tried, loaded) == ([8, 4, 2], [1])
   assert (results.sizes["run"], results.attrs["lane_width"]) == (8, 2)
-  first, second = (line for line in capsys.readouterr().err.splitlines() if line.startswith("lane width"))
-  assert first == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): going on with 4"
-  np.testing.assert_array_equal(results.predictions, train(tmp_path / "two", 8, LINEAR, lane_width=2).predictions)
+  first, second = (
+    line
+    for line in capsys.readouterr().err.splitlines()
+    if line.startswith("lane width")
+  )
+  assert (
+    first
+    == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): going on with 4"
+  )
+  np.testing.assert_array_equal(
+    results.predictions, train(tmp_path / "two", 8, LINEAR, lane_width=2).predictions
+  )
   # The folder keeps the width that fitted.
   assert train(tmp_path / "r", 9, LINEAR).attrs["lane_width"] == 2
 
 
 def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_memory):
   small_memory(0)
-  with pytest.raises(vs.Mistake, match=r"lane width 1 does not fit .*99 bytes.*: give a smaller width or batch_size"):
+  with pytest.raises(
+    vs.Mistake,
+    match=r"lane width 1 does not fit .*99 bytes.*: give a smaller width or batch_size",
+  ):
     train(tmp_path / "new" / "none", 4, LINEAR, lane_width=2)
   assert list(tmp_path.iterdir()) == [], "nothing was trained"
   (tmp_path / "none").mkdir()
@@ -345,28 +528,40 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
   small_memory(2)
   assert train(tmp_path / "none", 4, LINEAR, lane_width=2).attrs["lane_width"] == 2
   small_memory(1)
-  with pytest.raises(vs.Mistake, match=r"the finished runs of .*none keep it: free memory, or .* --lane-width 1"):
+  with pytest.raises(
+    vs.Mistake,
+    match=r"the finished runs of .*none keep it: free memory, or .* --lane-width 1",
+  ):
     train(tmp_path / "none", 6, LINEAR)
   assert vs.open_results(tmp_path / "none").attrs["lane_width"] == 2
 
 
 def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   runs = vs.Runs.independent(4)
-  plain, all_kept = (supervised(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True))
+  plain, all_kept = (
+    supervised(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True)
+  )
   predictions, logits, network = 797 + 8 + 1, 4 * 10 * 797, 4 * (64 * 10 + 10)
 
   def fitting(task, width, a_state=0):
-    return loop.fitting_seed_batch(task, task.bound(runs), Choice("sequential", width), a_state)
+    return loop.fitting_seed_batch(
+      task, task.bound(runs), Choice("sequential", width), a_state
+    )
 
   monkeypatch.setattr(loop.lanes, "devices", lambda: [None])
   assert fitting(plain, 2) == 256
   assert fitting(plain, 100) == 200
   assert fitting(plain, 1000) == 1000, "one step at least"
-  monkeypatch.setattr(loop, "free_host_memory", lambda: 8 * (predictions + logits + network) * 11.5)
+  monkeypatch.setattr(
+    loop, "free_host_memory", lambda: 8 * (predictions + logits + network) * 11.5
+  )
   assert fitting(all_kept, 2) == 10
   assert fitting(all_kept, 64) == 64
-  # A checkpoint holds the network, its momentum, the step of the schedule, and whether the run diverged.
-  monkeypatch.setattr(loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5)
+  # A checkpoint holds the network, its momentum, the step of the schedule, and whether
+  # the run diverged.
+  monkeypatch.setattr(
+    loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5
+  )
   assert fitting(plain, 1, loop.bytes_of_a_state(plain, plain.bound(runs))) == 5
 
 
@@ -376,13 +571,24 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   conditions = benchmark._conditions(supervised(LINEAR, vs.Runs.independent(4)))
-  choice.write_timings(conditions, {
-    Choice("sequential", 1): 2.0, Choice("grouped", 1): 1.0, Choice("im2col", 2): 0.5, Choice("im2col", 64): 0.1,
-  })  # fmt: skip
+  choice.write_timings(
+    conditions,
+    {
+      Choice("sequential", 1): 2.0,
+      Choice("grouped", 1): 1.0,
+      Choice("im2col", 2): 0.5,
+      Choice("im2col", 64): 0.1,
+    },
+  )
   results = vs.train(LINEAR, vs.Runs.independent(4), tmp_path / "r")
-  assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("im2col", 2), "four runs have no use for more"
+  assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("im2col", 2), (
+    "four runs have no use for more"
+  )
   said = capsys.readouterr().err.splitlines()[0]
-  assert said == "lanes: im2col, width 2 (the fastest of 3 measured; --lowering, --lane-width override)"
+  assert (
+    said
+    == "lanes: im2col, width 2 (the fastest of 3 measured; --lowering, --lane-width override)"
+  )
   results = train(tmp_path / "given", 4, LINEAR, lowering="grouped")
   assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("grouped", 1)
   # A folder keeps its lowering.
@@ -397,11 +603,19 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
   monkeypatch.setattr(choice, "FEW_MODEL_STEPS", 1)
   asked = []
-  speeds = {Choice("sequential", 1): 9.0, Choice("im2col", 1): 3.0, Choice("sequential", 2): 5.0}
+  speeds = {
+    Choice("sequential", 1): 9.0,
+    Choice("im2col", 1): 3.0,
+    Choice("sequential", 2): 5.0,
+  }
   monkeypatch.setattr(
-    benchmark, "measure",
-    lambda task, how: asked.append(how) or (benchmark.Speed(speeds[how], 0.0) if how in speeds else None),
-  )  # fmt: skip
+    benchmark,
+    "measure",
+    lambda task, how: (
+      asked.append(how)
+      or (benchmark.Speed(speeds[how], 0.0) if how in speeds else None)
+    ),
+  )
   for name in ("a", "b"):
     assert train(tmp_path / name, 8, LINEAR).attrs["lowering"] == "im2col"
     assert asked == [*speeds, Choice("sequential", 4)]
@@ -409,19 +623,27 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
 
 def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
   loop.spread_run.cache_clear()
-  tables = [vs.Runs.independent(2, start=50), vs.Runs.vary("init", 2).poke(3), vs.Runs.sweep(lr=[0.1, 1.0], seeds=1)]
+  tables = [
+    vs.Runs.independent(2, start=50),
+    vs.Runs.vary("init", 2).poke(3),
+    vs.Runs.sweep(lr=[0.1, 1.0], seeds=1),
+  ]
   compiled = []
   for i, table in enumerate(tables):
     with jax.log_compiles(), caplog.at_level("WARNING"):
       caplog.clear()
       train(tmp_path / str(i), 2, runs=table)
-      compiled.append(sum("Finished XLA compilation" in message for message in caplog.messages))
+      compiled.append(
+        sum("Finished XLA compilation" in message for message in caplog.messages)
+      )
   assert compiled == [3, 0, 0], "to begin, to go on and to evaluate"
 
 
 def test_other_data_under_the_same_name_is_refused(tmp_path):
   rng = np.random.default_rng(0)
-  arrays = {f"x_{s}": rng.integers(0, 256, (40, 8, 8), np.uint8) for s in ("train", "test")}
+  arrays = {
+    f"x_{s}": rng.integers(0, 256, (40, 8, 8), np.uint8) for s in ("train", "test")
+  }
   arrays |= {f"y_{s}": np.arange(40) % 10 for s in ("train", "test")}
   recipe = LINEAR.replace(dataset=str(tmp_path / "d.npz"))
   np.savez(tmp_path / "d.npz", **arrays)
@@ -438,7 +660,11 @@ def test_folders_that_hold_something_else(tmp_path):
   (tmp_path / "full" / "mine").write_text("mine")
   zarr.create_group(tmp_path / "zarr")
   before = snapshot(tmp_path)
-  for name, message in (("file", "is a file: give a folder"), ("full", "holds something else"), ("zarr", "holds something else")):
+  for name, message in (
+    ("file", "is a file: give a folder"),
+    ("full", "holds something else"),
+    ("zarr", "holds something else"),
+  ):
     with pytest.raises(vs.Mistake, match=message):
       train(tmp_path / name, 2)
     with pytest.raises(vs.Mistake, match="is no results folder"):
@@ -469,7 +695,9 @@ def test_half_a_folder_that_was_left_behind_does_not_matter(tmp_path):
   assert vs.verify(tmp_path / "r") == (1, 1, [], [], [])
 
 
-def test_a_folder_that_another_process_finishes_while_it_is_looked_at(tmp_path, monkeypatch):
+def test_a_folder_that_another_process_finishes_while_it_is_looked_at(
+  tmp_path, monkeypatch
+):
   def made_meanwhile(path):
     monkeypatch.undo()
     train(path, 1, LINEAR)
@@ -499,5 +727,7 @@ def test_a_process_that_only_waits_says_so():
 
 
 def test_options_take_numbers_of_numpy(tmp_path):
-  given = dict(seed_batch=np.int64(2), lane_width=np.int32(1), checkpoint_every=np.uint8(1))
+  given = dict(
+    seed_batch=np.int64(2), lane_width=np.int32(1), checkpoint_every=np.uint8(1)
+  )
   assert train(tmp_path / "r", 2, LINEAR, **given).attrs["lane_width"] == 1

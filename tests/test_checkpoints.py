@@ -22,7 +22,8 @@ from vmapseeds.store.checkpoints import Checkpoints
 from vmapseeds.store.layout import attributes
 from vmapseeds.training.networks import network
 
-# Adam rounds differently in one program for all epochs than in programs that stop in between.
+# Adam rounds differently in one program for all epochs than in programs that stop in
+# between.
 ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", lr=1e-3, epochs=6)
 
 
@@ -33,7 +34,9 @@ def train(out, n=6, recipe=ADAM, runs=None, **options):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-  """Six runs on two devices, two lanes each: a full step and half a step, without checkpoints."""
+  """Six runs on two devices, two lanes each: a full step and half a step, without
+  checkpoints.
+  """
   out = tmp_path_factory.mktemp("undisturbed") / "r"
   return out, train(out, logits=True, keep_params=True).load()
 
@@ -63,19 +66,29 @@ def saved(monkeypatch):
   """(first row, epochs) of every checkpoint that is saved."""
   save, saved = Checkpoints.save, []
   monkeypatch.setattr(
-    Checkpoints, "save", lambda self, rounds, state: saved.append((self.rows[0], rounds)) or save(self, rounds, state)
+    Checkpoints,
+    "save",
+    lambda self, rounds, state: (
+      saved.append((self.rows[0], rounds)) or save(self, rounds, state)
+    ),
   )
   return saved
 
 
 @pytest.mark.optimized
 def test_checkpoints_change_no_bit(tmp_path, saved):
-  folder, reference = tmp_path / "undisturbed", train(tmp_path / "undisturbed", logits=True, keep_params=True)
+  folder, reference = (
+    tmp_path / "undisturbed",
+    train(tmp_path / "undisturbed", logits=True, keep_params=True),
+  )
   results = train(tmp_path / "r", checkpoint_every=4, logits=True, keep_params=True)
   assert saved == [(0, 4)], "not at the end, where the results are written"
   same(results, reference, ("predictions", "accuracy", "diverged", "logits"))
   for run in (0, 5):
-    for a, b in zip(*(jax.tree.leaves(vs.load_params(f, run)) for f in (folder, tmp_path / "r")), strict=True):
+    for a, b in zip(
+      *(jax.tree.leaves(vs.load_params(f, run)) for f in (folder, tmp_path / "r")),
+      strict=True,
+    ):
       np.testing.assert_array_equal(a, b)
   assert not (tmp_path / "r" / "checkpoints").exists()
 
@@ -88,15 +101,23 @@ def test_checkpoints_of_convolutions_change_no_bit(tmp_path):
 
 
 @pytest.mark.parametrize("after", [1, 2, 4])
-def test_an_interrupted_training_goes_on_in_the_middle(tmp_path, undisturbed, monkeypatch, saved, after):
-  interrupt(tmp_path / "r", monkeypatch, after, logits=True, keep_params=True, seed_batch=4)
+def test_an_interrupted_training_goes_on_in_the_middle(
+  tmp_path, undisturbed, monkeypatch, saved, after
+):
+  interrupt(
+    tmp_path / "r", monkeypatch, after, logits=True, keep_params=True, seed_batch=4
+  )
   interrupted_at = saved[-1]
   assert vs.open_results(tmp_path / "r").sizes["run"] == interrupted_at[0]
   del saved[:]
   # The interval may change: checkpoints of another one are used.
-  results = train(tmp_path / "r", checkpoint_every=1, logits=True, keep_params=True, seed_batch=4)
+  results = train(
+    tmp_path / "r", checkpoint_every=1, logits=True, keep_params=True, seed_batch=4
+  )
   whole = [(0, epoch) for epoch in range(1, 6)] + [(4, epoch) for epoch in range(1, 6)]
-  assert saved == whole[whole.index(interrupted_at) + 1 :], "nothing that was saved is trained again"
+  assert saved == whole[whole.index(interrupted_at) + 1 :], (
+    "nothing that was saved is trained again"
+  )
   same(results, undisturbed[1], ("predictions", "accuracy", "diverged", "logits"))
   assert not (tmp_path / "r" / "checkpoints").exists()
 
@@ -104,7 +125,9 @@ def test_an_interrupted_training_goes_on_in_the_middle(tmp_path, undisturbed, mo
 def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(progress, "INTERVAL", 0)
   interrupt(tmp_path / "r", monkeypatch, 1, progress=True)
-  assert capsys.readouterr().err.splitlines()[-2:] == ["0/6 runs, 6 at epoch 2"] * 2, "when it is saved, and at the end"
+  assert capsys.readouterr().err.splitlines()[-2:] == ["0/6 runs, 6 at epoch 2"] * 2, (
+    "when it is saved, and at the end"
+  )
   train(tmp_path / "r", checkpoint_every=2, progress=True)
   said = capsys.readouterr().err.splitlines()
   assert said[0] == "6 runs go on after epoch 2"
@@ -115,11 +138,30 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
 
 def test_sigkill_amid_checkpoints(tmp_path, capsys):
   recipe, out = ADAM.replace(epochs=150), tmp_path / "r"
-  command = [sys.executable, "-m", "vmapseeds.cli", "train", "digits_cnn", "--out", str(out), "--runs", "4", "--quiet",
-             "--set", "model=linear", "optimizer=adam", "lr=0.001", "epochs=150", "--checkpoint-every", "1"]  # fmt: skip
+  command = [
+    sys.executable,
+    "-m",
+    "vmapseeds.cli",
+    "train",
+    "digits_cnn",
+    "--out",
+    str(out),
+    "--runs",
+    "4",
+    "--quiet",
+    "--set",
+    "model=linear",
+    "optimizer=adam",
+    "lr=0.001",
+    "epochs=150",
+    "--checkpoint-every",
+    "1",
+  ]
   process = subprocess.Popen(command, env=os.environ)
   deadline = time.time() + 60
-  while time.time() < deadline and not any(f.name.isdigit() and int(f.name) > 9 for f in out.glob("checkpoints/*/*")):
+  while time.time() < deadline and not any(
+    f.name.isdigit() and int(f.name) > 9 for f in out.glob("checkpoints/*/*")
+  ):
     time.sleep(0.01)
   os.kill(process.pid, signal.SIGKILL)
   assert process.wait() == -signal.SIGKILL
@@ -131,7 +173,10 @@ def test_sigkill_amid_checkpoints(tmp_path, capsys):
 
 
 def largest(folder):
-  return max((f for f in (folder, *folder.rglob("*")) if f.is_file()), key=lambda f: f.stat().st_size)
+  return max(
+    (f for f in (folder, *folder.rglob("*")) if f.is_file()),
+    key=lambda f: f.stat().st_size,
+  )
 
 
 def torn(folder):
@@ -164,12 +209,17 @@ def says(**other):
     (says(runs="0"), "it is of other runs"),
     (says(digest="0"), "it is not as it was written"),
     (says(epochs=3), "it is not as it was written"),
-    (lambda file: file.write_bytes(file.read_bytes().partition(b"\n")[0]), "it cannot be read"),
+    (
+      lambda file: file.write_bytes(file.read_bytes().partition(b"\n")[0]),
+      "it cannot be read",
+    ),
     (lambda file: file.write_text("[" * 9999 + "\n"), "it cannot be read"),
     (lambda file: file.rename(file.with_name("4")), "it is not as it was written"),
   ],
 )
-def test_a_checkpoint_that_does_not_fit_is_ignored(tmp_path, undisturbed, monkeypatch, capfd, harm, message):
+def test_a_checkpoint_that_does_not_fit_is_ignored(
+  tmp_path, undisturbed, monkeypatch, capfd, harm, message
+):
   interrupt(tmp_path / "r", monkeypatch, 1, logits=True, keep_params=True)
   harm(tmp_path / "r" / "checkpoints" / "0-5" / "2")
   results = train(tmp_path / "r", checkpoint_every=2, logits=True, keep_params=True)
@@ -179,24 +229,36 @@ def test_a_checkpoint_that_does_not_fit_is_ignored(tmp_path, undisturbed, monkey
   same(results, undisturbed[1], ("predictions", "accuracy", "diverged", "logits"))
 
 
-def test_other_seed_batches_and_the_flag_left_out(tmp_path, undisturbed, monkeypatch, capsys):
+def test_other_seed_batches_and_the_flag_left_out(
+  tmp_path, undisturbed, monkeypatch, capsys
+):
   interrupt(tmp_path / "r", monkeypatch, 1, logits=True, keep_params=True)
-  results = train(tmp_path / "r", checkpoint_every=2, seed_batch=2, logits=True, keep_params=True)
-  assert capsys.readouterr().err == "the checkpoint 0-5/2 is ignored: it is of other runs than runs 0 to 1 together\n"
+  results = train(
+    tmp_path / "r", checkpoint_every=2, seed_batch=2, logits=True, keep_params=True
+  )
+  assert (
+    capsys.readouterr().err
+    == "the checkpoint 0-5/2 is ignored: it is of other runs than runs 0 to 1 together\n"
+  )
   same(results, undisturbed[1])
   interrupt(tmp_path / "s", monkeypatch, 1, logits=True, keep_params=True)
   same(train(tmp_path / "s", logits=True, keep_params=True), undisturbed[1])
   assert not (tmp_path / "s" / "checkpoints").exists()
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_nothing(tmp_path, undisturbed, monkeypatch, capsys):
+def test_a_checkpoint_that_cannot_be_written_stops_nothing(
+  tmp_path, undisturbed, monkeypatch, capsys
+):
   def full(*args, **options):
     raise OSError(28, "No space left on device")
 
   monkeypatch.setattr(checkpoints, "replace", full)
   same(train(tmp_path / "r", checkpoint_every=4), undisturbed[1])
   first, *_ = capsys.readouterr().err.splitlines()
-  assert first == "no checkpoint of runs 0 to 5 after epoch 4: [Errno 28] No space left on device"
+  assert (
+    first
+    == "no checkpoint of runs 0 to 5 after epoch 4: [Errno 28] No space left on device"
+  )
 
 
 # Trained parameters.
@@ -206,38 +268,71 @@ def test_kept_parameters_give_the_stored_predictions(tmp_path):
   """Extended twice, with label maps, and with a network that has batch statistics."""
   rng, images = np.random.default_rng(0), load("digits").train.inputs
   np.savez(
-    tmp_path / "d.npz", x_train=images[:40], y_train=np.arange(40) % 10, x_test=images[40:60], y_test=np.arange(20) % 10
-  )  # fmt: skip
-  recipe = ADAM.replace(model="test_supervised:Net", dataset=str(tmp_path / "d.npz"), batch_size=20, lr=0.1, epochs=1,
-                        mean=None, std=None, augment="flip")  # fmt: skip
+    tmp_path / "d.npz",
+    x_train=images[:40],
+    y_train=np.arange(40) % 10,
+    x_test=images[40:60],
+    y_test=np.arange(20) % 10,
+  )
+  recipe = ADAM.replace(
+    model="test_supervised:Net",
+    dataset=str(tmp_path / "d.npz"),
+    batch_size=20,
+    lr=0.1,
+    epochs=1,
+    mean=None,
+    std=None,
+    augment="flip",
+  )
   runs = vs.Runs.independent(5).with_label_map(rng.integers(0, 3, (5, 10)))
   for n in (2, 5):
     results = train(
-      tmp_path / "r", recipe=recipe, runs=runs[slice(n)], seed_batch=2, lane_width=1, keep_params=True, logits=True
+      tmp_path / "r",
+      recipe=recipe,
+      runs=runs[slice(n)],
+      seed_batch=2,
+      lane_width=1,
+      keep_params=True,
+      logits=True,
     )
   shown, networks = images[40:60], vs.load_networks(tmp_path / "r")
   (tmp_path / "d.npz").unlink()  # the folder holds what normalisation needs
   assert set(networks.variables) == {"params", "batch_stats"}
-  assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(networks.variables))
+  assert all(
+    isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(networks.variables)
+  )
   logits = jax.jit(jax.vmap(networks.apply, (0, None)))(networks.variables, shown)
   np.testing.assert_array_equal(logits.argmax(-1), results.predictions)
   np.testing.assert_allclose(logits, results.logits, rtol=1e-4, atol=1e-5)
   assert len(np.unique(logits, axis=0)) == 5, "the runs differ"
   # The network by itself, normalised by hand.
-  normalised = jax.numpy.asarray((shown - images[:40].mean()) / images[:40].std(), "float32")
-  plain = jax.jit(network(recipe, 3).apply)(vs.load_networks(tmp_path / "r", 4).variables, normalised)
+  normalised = jax.numpy.asarray(
+    (shown - images[:40].mean()) / images[:40].std(), "float32"
+  )
+  plain = jax.jit(network(recipe, 3).apply)(
+    vs.load_networks(tmp_path / "r", 4).variables, normalised
+  )
   np.testing.assert_allclose(plain, results.logits[4], rtol=1e-4, atol=1e-4)
   some = vs.load_networks(tmp_path / "r", [4, 1])
-  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[4, 1]]), some.variables, networks.variables)
+  jax.tree.map(
+    lambda a, b: np.testing.assert_array_equal(a, b[[4, 1]]),
+    some.variables,
+    networks.variables,
+  )
 
 
 @pytest.mark.parametrize(
   ("run", "message"),
   [
-    (6, "run 6 of a folder with 6: the last is 5"), ([0, 7], "run 7 of a folder"), (-1, "runs is -1: give the number of"),
-    ("x", "runs is 'x'"), ([], r"runs is \[\]: give"), (1.0, "runs is 1.0"), (slice(2), "runs is slice"),
+    (6, "run 6 of a folder with 6: the last is 5"),
+    ([0, 7], "run 7 of a folder"),
+    (-1, "runs is -1: give the number of"),
+    ("x", "runs is 'x'"),
+    ([], r"runs is \[\]: give"),
+    (1.0, "runs is 1.0"),
+    (slice(2), "runs is slice"),
   ],
-)  # fmt: skip
+)
 def test_runs_that_are_not_there(undisturbed, run, message):
   with pytest.raises(vs.Mistake, match=message):
     vs.load_networks(undisturbed[0], run)
@@ -246,25 +341,40 @@ def test_runs_that_are_not_there(undisturbed, run, message):
 def test_images_that_networks_cannot_take(undisturbed):
   networks = vs.load_networks(undisturbed[0], 0)
   for shape in ((8, 8, 1), (2, 8, 8, 2), (2, 9, 12, 1)):
-    with pytest.raises(vs.Mistake, match=r"inputs have shape .*: give \(examples, \.\.\., 1\), as in digits"):
+    with pytest.raises(
+      vs.Mistake,
+      match=r"inputs have shape .*: give \(examples, \.\.\., 1\), as in digits",
+    ):
       networks.apply(networks.variables, np.zeros(shape, np.uint8))
 
 
 def test_parameters_that_were_not_kept(tmp_path, undisturbed):
   train(tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1)
-  vs.import_runs(tmp_path / "i", predictions=np.zeros((2, 3), int), labels=np.zeros(3, int), progress=False)
+  vs.import_runs(
+    tmp_path / "i",
+    predictions=np.zeros((2, 3), int),
+    labels=np.zeros(3, int),
+    progress=False,
+  )
   for folder in ("r", "i"):
-    with pytest.raises(vs.Mistake, match=f"{folder} holds no trained parameters: `vmapseeds train --keep-params`"):
+    with pytest.raises(
+      vs.Mistake,
+      match=f"{folder} holds no trained parameters: `vmapseeds train --keep-params`",
+    ):
       vs.load_networks(tmp_path / folder, 0)
   with pytest.raises(vs.Mistake, match="is no results folder"):
     vs.load_networks(tmp_path / "none", 0)
   with pytest.raises(vs.Mistake, match="trained parameters are not kept there"):
-    train(tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1, keep_params=True)
+    train(
+      tmp_path / "r", 2, recipe=ADAM.replace(epochs=1), lane_width=1, keep_params=True
+    )
   with pytest.raises(vs.Mistake, match="trained parameters are kept there"):
     train(undisturbed[0], logits=True)
   with pytest.raises(vs.Mistake, match="imported runs, which cannot be extended"):
     train(tmp_path / "i", keep_params=True)
-  with pytest.raises(vs.Mistake, match="checkpoint_every is 0: give a whole number of at least 1"):
+  with pytest.raises(
+    vs.Mistake, match="checkpoint_every is 0: give a whole number of at least 1"
+  ):
     train(tmp_path / "n", checkpoint_every=0)
   assert not (tmp_path / "n").exists()
 
@@ -279,10 +389,15 @@ def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   folder, reference = tmp_path / "r", undisturbed[0]
   shutil.copytree(reference, folder)
   name = sorted(variables_of(attributes(folder)))[0]
-  objects = sorted((folder / "variables" / name / "c").rglob("*"), key=lambda f: len(f.parts))
+  objects = sorted(
+    (folder / "variables" / name / "c").rglob("*"), key=lambda f: len(f.parts)
+  )
   whole = objects[-1].read_bytes()
   flipped(folder / "variables" / name)
-  with pytest.raises(vs.Mistake, match=r"r is damaged: an object cannot be read .*checksum.*`vmapseeds verify"):
+  with pytest.raises(
+    vs.Mistake,
+    match=r"r is damaged: an object cannot be read .*checksum.*`vmapseeds verify",
+  ):
     vs.load_networks(folder, 0)
   assert len(vs.verify(folder).problems) == 1
   objects[-1].unlink()
@@ -295,10 +410,27 @@ def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   assert vs.verify(folder).problems == []
 
 
-@pytest.mark.parametrize("name", ["variables", "blocks", "checkpoints", "seed_init", "diverged"])
+@pytest.mark.parametrize(
+  "name", ["variables", "blocks", "checkpoints", "seed_init", "diverged"]
+)
 def test_test_sets_named_as_something_else(tmp_path, name):
-  images, labels = np.random.default_rng(0).integers(0, 255, (8, 8, 8, 1), np.uint8), np.arange(8) % 2
-  np.savez(tmp_path / "d.npz", x_train=images, y_train=labels, **{f"x_{name}": images, f"y_{name}": labels})
-  with pytest.raises(vs.Mistake, match=f"test set '{name}': results have something else of that name"):
-    train(tmp_path / "r", recipe=ADAM.replace(dataset=str(tmp_path / "d.npz"), test_sets=(name,), batch_size=4))
+  images, labels = (
+    np.random.default_rng(0).integers(0, 255, (8, 8, 8, 1), np.uint8),
+    np.arange(8) % 2,
+  )
+  np.savez(
+    tmp_path / "d.npz",
+    x_train=images,
+    y_train=labels,
+    **{f"x_{name}": images, f"y_{name}": labels},
+  )
+  with pytest.raises(
+    vs.Mistake, match=f"test set '{name}': results have something else of that name"
+  ):
+    train(
+      tmp_path / "r",
+      recipe=ADAM.replace(
+        dataset=str(tmp_path / "d.npz"), test_sets=(name,), batch_size=4
+      ),
+    )
   assert not (tmp_path / "r").exists()

@@ -8,7 +8,11 @@ import pytest
 from vmapseeds import machine
 from vmapseeds.lanes import LOWERINGS, Choice, choice
 
-FIRST, SECOND, THIRD = WANTED = [Choice("sequential", 1), Choice("im2col", 1), Choice("sequential", 2)]
+FIRST, SECOND, THIRD = WANTED = [
+  Choice("sequential", 1),
+  Choice("im2col", 1),
+  Choice("sequential", 2),
+]
 LONG = 10**9
 
 
@@ -47,20 +51,35 @@ def test_candidates():
     tried = choice.candidates(platform)
     assert {how.lowering for how in tried} <= set(LOWERINGS)
     widths = list(dict.fromkeys(how.width for how in tried))
-    assert choice.candidates(platform, lowering="grouped") == [("grouped", w) for w in widths]
+    assert choice.candidates(platform, lowering="grouped") == [
+      ("grouped", w) for w in widths
+    ]
     assert {how.width for how in choice.candidates(platform, width=7)} == {7}
     assert choice.candidates(platform, lowering="im2col", width=3) == [("im2col", 3)]
-    assert choice.candidates(platform, most=1) == list(dict.fromkeys((how.lowering, 1) for how in tried))
+    assert choice.candidates(platform, most=1) == list(
+      dict.fromkeys((how.lowering, 1) for how in tried)
+    )
   assert choice.candidates("gpu", most=40)[:2] == [("im2col", 40), ("grouped", 40)]
 
 
 def test_large_networks_are_tried_alone_first():
   tried = choice.candidates("tpu", filling=2)
   assert tried == [("sequential", 1), ("grouped", 2), ("sequential", 2), ("im2col", 2)]
-  assert choice.candidates("tpu", most=1, filling=2) == [("sequential", 1), ("grouped", 1), ("im2col", 1)]
-  assert choice.candidates("tpu", filling=64)[0] == ("grouped", 64), "64 lanes are no more than fill the device"
-  assert choice.candidates("tpu", most=2)[0] == ("grouped", 2), "few runs of a small network"
-  assert choice.candidates("tpu", lowering="grouped", filling=2) == [("grouped", 1), ("grouped", 2)]
+  assert choice.candidates("tpu", most=1, filling=2) == [
+    ("sequential", 1),
+    ("grouped", 1),
+    ("im2col", 1),
+  ]
+  assert choice.candidates("tpu", filling=64)[0] == ("grouped", 64), (
+    "64 lanes are no more than fill the device"
+  )
+  assert choice.candidates("tpu", most=2)[0] == ("grouped", 2), (
+    "few runs of a small network"
+  )
+  assert choice.candidates("tpu", lowering="grouped", filling=2) == [
+    ("grouped", 1),
+    ("grouped", 2),
+  ]
 
 
 def test_all_are_tried_and_the_fastest_is_taken():
@@ -76,26 +95,45 @@ def test_all_are_tried_and_the_fastest_is_taken():
 def test_short_campaigns_do_not_pay():
   tried, timings = measured({}, model_steps=choice.FEW_MODEL_STEPS - 1)
   assert (tried, choice.best(WANTED, timings)) == ([], FIRST)
-  # The first choice takes less than a minute here. Only a longer campaign measures the others.
+  # The first choice takes less than a minute here. Only a longer campaign measures the
+  # others.
   tried, timings = measured({FIRST: 0.001}, model_steps=50_000)
-  assert (tried, timings, choice.best(WANTED, timings)) == ([FIRST], {FIRST: 0.001}, FIRST)
+  assert (tried, timings, choice.best(WANTED, timings)) == (
+    [FIRST],
+    {FIRST: 0.001},
+    FIRST,
+  )
   assert measured({}, known=timings, model_steps=50_000)[0] == []
-  assert measured(dict.fromkeys(WANTED, 1.0), known=timings, model_steps=70_000)[0] == [SECOND, THIRD]
+  assert measured(dict.fromkeys(WANTED, 1.0), known=timings, model_steps=70_000)[0] == [
+    SECOND,
+    THIRD,
+  ]
   # A known timing costs nothing, but counts only if the first choice was timed too.
-  assert choice.best(WANTED, measured({}, known={THIRD: 1.0}, model_steps=1)[1]) == FIRST
-  assert choice.best(WANTED, measured({}, known={FIRST: 2.0, THIRD: 1.0}, model_steps=1)[1]) == THIRD
+  assert (
+    choice.best(WANTED, measured({}, known={THIRD: 1.0}, model_steps=1)[1]) == FIRST
+  )
+  assert (
+    choice.best(WANTED, measured({}, known={FIRST: 2.0, THIRD: 1.0}, model_steps=1)[1])
+    == THIRD
+  )
 
 
 def test_measuring_ends_with_the_budget(clock):
   timings = {FIRST: 0.001, SECOND: 0.0005, THIRD: 0.0001}
-  for takes, tried in ((choice.BUDGET / 1.5, [FIRST, SECOND]), (choice.BUDGET + 1, [FIRST]), (1, WANTED)):
+  for takes, tried in (
+    (choice.BUDGET / 1.5, [FIRST, SECOND]),
+    (choice.BUDGET + 1, [FIRST]),
+    (1, WANTED),
+  ):
     assert measured(timings, model_steps=100_000, clock=clock, takes=takes)[0] == tried
   # For a campaign of a day, measuring may take a hundredth of the time.
   assert measured(timings, model_steps=86_400_000, clock=clock, takes=100)[0] == WANTED
 
 
 def test_what_does_not_fit_is_not_taken():
-  tried, timings = measured({FIRST: None, SECOND: 4.0, THIRD: None}, model_steps=choice.FEW_MODEL_STEPS)
+  tried, timings = measured(
+    {FIRST: None, SECOND: 4.0, THIRD: None}, model_steps=choice.FEW_MODEL_STEPS
+  )
   assert tried == WANTED
   assert choice.best(WANTED, timings) == SECOND
   assert choice.best(WANTED, {FIRST: None}) == SECOND, "not known to be too large"
@@ -108,12 +146,27 @@ def test_timings_are_kept_by_their_conditions(cache):
   choice.write_timings(conditions, {FIRST: 1.5, SECOND: None})
   choice.write_timings(conditions, {SECOND: 0.5, Choice("grouped", 64): None})
   choice.write_timings({"device_kind": "gpu"}, {THIRD: 2.0})
-  assert choice.read_timings(conditions) == {FIRST: 1.5, SECOND: 0.5, Choice("grouped", 64): None}
+  assert choice.read_timings(conditions) == {
+    FIRST: 1.5,
+    SECOND: 0.5,
+    Choice("grouped", 64): None,
+  }
   assert choice.read_timings({"device_kind": "gpu"}) == {THIRD: 2.0}
   assert [path.name for path in cache.parent.iterdir()] == [cache.name]
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", "7", '{"{}": 3}', '{"{}": {"im2col": 1}}', '{"{}": {"im2col 1": "x"}}'])
+@pytest.mark.parametrize(
+  "content",
+  [
+    "",
+    "{",
+    "[1]",
+    "7",
+    '{"{}": 3}',
+    '{"{}": {"im2col": 1}}',
+    '{"{}": {"im2col 1": "x"}}',
+  ],
+)
 def test_a_damaged_file_is_written_anew(cache, content):
   cache.parent.mkdir()
   cache.write_text(content)
@@ -130,7 +183,9 @@ def test_a_file_that_cannot_be_written_does_not_matter(cache):
 
 def test_memory(monkeypatch):
   assert 0 < machine.free_host_memory() < math.inf
-  assert choice.free_memory(jax.devices()[0]) == pytest.approx(machine.free_host_memory() / 2, rel=0.2)
+  assert choice.free_memory(jax.devices()[0]) == pytest.approx(
+    machine.free_host_memory() / 2, rel=0.2
+  )
   monkeypatch.setattr(machine.Path, "read_text", lambda path: "")
   assert machine.free_host_memory() > 0
   monkeypatch.delattr(machine.os, "sysconf")
@@ -141,21 +196,32 @@ def test_memory(monkeypatch):
   ("of_process", "files", "left"),
   [
     # A job of Slurm: the limit is that of the job, two groups above the step's.
-    ("0::/slurm/job_7/step_0", {
-      "slurm/job_7/memory.max": "8000\n", "slurm/job_7/memory.current": "5000\n",
-      "slurm/job_7/memory.stat": "anon 3500\ninactive_file 1200\nactive_file 300\n",
-      "slurm/job_7/step_0/memory.max": "max\n", "slurm/job_7/step_0/memory.current": "5000\n",
-    }, [4200]),
+    (
+      "0::/slurm/job_7/step_0",
+      {
+        "slurm/job_7/memory.max": "8000\n",
+        "slurm/job_7/memory.current": "5000\n",
+        "slurm/job_7/memory.stat": "anon 3500\ninactive_file 1200\nactive_file 300\n",
+        "slurm/job_7/step_0/memory.max": "max\n",
+        "slurm/job_7/step_0/memory.current": "5000\n",
+      },
+      [4200],
+    ),
     # A container that sees only its own group.
     ("0::/", {"memory.max": "700", "memory.current": "100", "memory.stat": ""}, [600]),
     # Version 1, in a container that does not see the groups it is named after.
-    ("3:cpuset:/\n4:memory:/docker/a1\n0::/", {
-      "memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "600",
-      "memory/memory.stat": "inactive_file 50\ntotal_inactive_file 200\n",
-    }, [500]),
+    (
+      "3:cpuset:/\n4:memory:/docker/a1\n0::/",
+      {
+        "memory/memory.limit_in_bytes": "900",
+        "memory/memory.usage_in_bytes": "600",
+        "memory/memory.stat": "inactive_file 50\ntotal_inactive_file 200\n",
+      },
+      [500],
+    ),
     ("", {}, []),
   ],
-)  # fmt: skip
+)
 def test_memory_of_control_groups(tmp_path, monkeypatch, of_process, files, left):
   for name, text in files.items():
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -163,6 +229,10 @@ def test_memory_of_control_groups(tmp_path, monkeypatch, of_process, files, left
   monkeypatch.setattr(machine, "CONTROL_GROUPS", tmp_path)
   read = machine.Path.read_text
   given = {"/proc/self/cgroup": of_process, "/proc/meminfo": "MemAvailable:  3 kB\n"}
-  monkeypatch.setattr(machine.Path, "read_text", lambda path: given[str(path)] if str(path) in given else read(path))
+  monkeypatch.setattr(
+    machine.Path,
+    "read_text",
+    lambda path: given[str(path)] if str(path) in given else read(path),
+  )
   assert [*machine.left_to_groups()] == left
   assert machine.free_host_memory() == min([3072, *left])

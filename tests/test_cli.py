@@ -43,66 +43,210 @@ def given(*argv):
 @pytest.mark.parametrize(
   ("argv", "message"),
   [
-    ([], "unknown command '': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench"),
-    (["trian"], "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench; did you mean 'train'?"),
+    (
+      [],
+      "unknown command '': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench",
+    ),
+    (
+      ["trian"],
+      "unknown command 'trian': choose one of demo, train, work, verify, replay, merge, import, report, compare, recipes, bench; did you mean 'train'?",
+    ),
     (["train"], "error: Missing from vmapseeds train: RECIPE"),
     (["train", "digits_cnn"], "--out DIR"),
     (["train", "digit_cnn", "--out", "{}"], "unknown recipe 'digit_cnn'"),
-    (["train", "digits_cnn", "--out", "{}", "--runs", "0"], "runs is 0: give a whole number of at least 1"),
-    (["train", "digits_cnn", "--out", "{}", "--runs", "many"], "--runs is 'many': give a whole number"),
-    (["train", "digits_cnn", "--out", "{}", "--seed-batch", "1.5"], "error: --seed-batch is '1.5': give a whole number"),
-    (["bench", "digits_cnn", "--widths", "1", "wide"], "error: --widths is '1', 'wide': give a whole number"),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--runs", "0"],
+      "runs is 0: give a whole number of at least 1",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--runs", "many"],
+      "--runs is 'many': give a whole number",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--seed-batch", "1.5"],
+      "error: --seed-batch is '1.5': give a whole number",
+    ),
+    (
+      ["bench", "digits_cnn", "--widths", "1", "wide"],
+      "error: --widths is '1', 'wide': give a whole number",
+    ),
     (["compare", "{}", "{}", "--gamma", "x"], "error: --gamma is 'x': give a number"),
-    (["bench", "digits_cnn", "--set", "batch_size=100000000"], "batch_size 100000000 with 1000 training examples"),
-    (["train", "digits_cnn", "--out", "{}", "--rums", "3"], "error: Unrecognized options: --rums, 3; Perhaps you meant: --runs N number of runs"),
+    (
+      ["bench", "digits_cnn", "--set", "batch_size=100000000"],
+      "batch_size 100000000 with 1000 training examples",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--rums", "3"],
+      "error: Unrecognized options: --rums, 3; Perhaps you meant: --runs N number of runs",
+    ),
     # `replay` has a flag --run, but the answer must be about `train`.
-    (["train", "digits_cnn", "--out", "{}", "--run", "3"], "Unrecognized options: --run, 3; Perhaps you meant: --most-runs N with --until, the most runs to train (default: 100000) --runs N"),
-    (["train", "digits_cnn", "--out", "{}", "--vary", "ordr"], "unknown source of randomness 'ordr'"),
-    (["train", "digits_cnn", "--out", "{}", "--set", "epochs"], "--set epochs: write FIELD=VALUE"),
-    (["train", "digits_cnn", "--out", "{}", "--set", "epoch=1"], "did you mean 'epochs'?"),
-    (["train", "digits_cnn", "--out", "{}", "--set", "epochs=x"], "epochs is 'x': give a whole number"),
-    (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no_such_set"], "no_such_set"),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--run", "3"],
+      "Unrecognized options: --run, 3; Perhaps you meant: --most-runs N with --until, the most runs to train (default: 100000) --runs N",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--vary", "ordr"],
+      "unknown source of randomness 'ordr'",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--set", "epochs"],
+      "--set epochs: write FIELD=VALUE",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--set", "epoch=1"],
+      "did you mean 'epochs'?",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--set", "epochs=x"],
+      "epochs is 'x': give a whole number",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--set", "dataset=no_such_set"],
+      "no_such_set",
+    ),
     (["train", "digits_cnn", "--out", "{}", "--set", "dataset=no.npz"], "no.npz"),
-    (["train", "digits_cnn", "--out", "{}", "--set", "test_sets=exam"], "unknown test set 'exam'"),
-    (["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"], "error: seed batch is 0: give a whole number of at least 1\n"),
-    (["train", "digits_cnn", "--out", "{}", "--checkpoint-every", "0"], "checkpoint_every is 0: give a whole number"),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--set", "test_sets=exam"],
+      "unknown test set 'exam'",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--seed-batch", "0"],
+      "error: seed batch is 0: give a whole number of at least 1\n",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--checkpoint-every", "0"],
+      "checkpoint_every is 0: give a whole number",
+    ),
     (["train", "digits_cnn", "--out", "{}", "--lane-width", "0"], "lane width is 0"),
-    (["train", "digits_cnn", "--out", "{}", "--lane-width", "300"], "lane width 300 with 256 runs"),
-    (["train", "digits_cnn", "--out", "{}", "--lane-width", "9", "--seed-batch", "8"], "lane width 9 with seed batch 8"),
-    (["train", "digits_cnn", "--out", "{}", "--lowering", "im2row"], "unknown lowering 'im2row'"),
-    (["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "--set", "lr=2"], "--set gives lr twice, 1 and 2: give it once"),
-    (["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "lr=2"], "--set gives lr twice, 1 and 2: give it once"),
-    (["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"], "--runs is given 2 times: give it once"),
-    (["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"], "--lane-width is given 2 times"),
-    (["train", "digits_cnn", "--out", "{}", "--quiet", "--quiet"], "--quiet is given 2 times: give it once"),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--lane-width", "300"],
+      "lane width 300 with 256 runs",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--lane-width", "9", "--seed-batch", "8"],
+      "lane width 9 with seed batch 8",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--lowering", "im2row"],
+      "unknown lowering 'im2row'",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "--set", "lr=2"],
+      "--set gives lr twice, 1 and 2: give it once",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--set", "lr=1", "lr=2"],
+      "--set gives lr twice, 1 and 2: give it once",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--runs", "3", "--runs=4"],
+      "--runs is given 2 times: give it once",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--lane-width", "1", "--lane_width", "1"],
+      "--lane-width is given 2 times",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--quiet", "--quiet"],
+      "--quiet is given 2 times: give it once",
+    ),
     (["bench", "digits_cnn", "--json", "{}", "--widths", "0"], "lane width is 0"),
-    (["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"], "seed is -1: give a whole number of at least 0"),
-    (["train", "digits_cnn", "--out", "{}/a/b", "--set", "width=1000"], "small_cnn of width 1000 has 4,609,"),
-    (["bench", "digits_cnn", "--set", "width=1000"], "more than there is memory for, give a smaller width"),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--first-seed", "-1"],
+      "seed is -1: give a whole number of at least 0",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}/a/b", "--set", "width=1000"],
+      "small_cnn of width 1000 has 4,609,",
+    ),
+    (
+      ["bench", "digits_cnn", "--set", "width=1000"],
+      "more than there is memory for, give a smaller width",
+    ),
     (["report"], "no results folder given: give one or more"),
     (["report", "{}"], "is no results folder"),
     (["compare", "{}", "{}"], "is no results folder"),
     (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
     (["bench", "digits_cnn", "--lowerings", "fast"], "unknown lowering 'fast'"),
-    (["bench", "digits_cnn", "--target", "v9"], "unknown target 'v9': choose one of v5e, v6e, v4, v3, v2, h100"),
-    (["bench", "digits_cnn", "--json", "no/such/folder/t.json"], "--json no/such/folder/t.json cannot be written: give another file"),
+    (
+      ["bench", "digits_cnn", "--target", "v9"],
+      "unknown target 'v9': choose one of v5e, v6e, v4, v3, v2, h100",
+    ),
+    (
+      ["bench", "digits_cnn", "--json", "no/such/folder/t.json"],
+      "--json no/such/folder/t.json cannot be written: give another file",
+    ),
     (["demo", "--runs", "0"], "runs is 0"),
-    (["train", "no_such_module:mine", "--out", "{}"], "'no_such_module:mine' cannot be imported (ModuleNotFoundError: No"),
+    (
+      ["train", "no_such_module:mine", "--out", "{}"],
+      "'no_such_module:mine' cannot be imported (ModuleNotFoundError: No",
+    ),
     (["train", "math:pi", "--out", "{}"], "math:pi is float: give a vs.Recipe"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr"], "--sweep lr: write NAME=X,Y, e.g. --sweep lr=0.01,0.05"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "rate=1,2"], "unknown value to sweep 'rate': choose one of lr, momentum, weight_decay"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "seeds=1,2"], "unknown value to sweep 'seeds'"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,fast"], "lr is 'fast': give a number"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,0.1"], "lr is swept over 0.1, 0.1: give at least one value, each once"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "gamma=0.1,0.2"], "digits_cnn does not read gamma: a sweep of it would train the same run"),
-    (["train", "digits_cnn", "--out", "{}", "--sweep", "lr=1,2", "--until", "mean_accuracy abs 1%"], "--until with --sweep"),
-    (["train", "digits_cnn", "--out", "{}", "--subset", "2000"], "training subset of 2000 of 1000 examples: give at most 1000"),
-    (["train", "digits_cnn", "--out", "{}", "--subset", "0"], "training subset is 0: give a whole number of at least 1"),
-    (["train", "digits_cnn", "--out", "{}", "--bootstrap", "--subset", "9"], "--subset with --bootstrap: give one of them"),
-    (["train", "digits_cnn", "--out", "{}", "--bootstrap", "8", "9"], "--bootstrap 8 9: give at most one number"),
-    (["train", "digits_cnn", "--out", "{}", "--poke", "soon"], "--poke soon: write STEP or STEP:FACTOR, e.g. --poke 0:1.001"),
-    (["train", "digits_cnn", "--out", "{}", "--poke", "0:x"], "poke factor is 'x': give a number"),
-    (["train", "digits_cnn", "--out", "{}", "--poke", "100000"], "poke step 100000 in trainings of 496 steps"),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--sweep", "lr"],
+      "--sweep lr: write NAME=X,Y, e.g. --sweep lr=0.01,0.05",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--sweep", "rate=1,2"],
+      "unknown value to sweep 'rate': choose one of lr, momentum, weight_decay",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--sweep", "seeds=1,2"],
+      "unknown value to sweep 'seeds'",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,fast"],
+      "lr is 'fast': give a number",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--sweep", "lr=0.1,0.1"],
+      "lr is swept over 0.1, 0.1: give at least one value, each once",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--sweep", "gamma=0.1,0.2"],
+      "digits_cnn does not read gamma: a sweep of it would train the same run",
+    ),
+    (
+      [
+        "train",
+        "digits_cnn",
+        "--out",
+        "{}",
+        "--sweep",
+        "lr=1,2",
+        "--until",
+        "mean_accuracy abs 1%",
+      ],
+      "--until with --sweep",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--subset", "2000"],
+      "training subset of 2000 of 1000 examples: give at most 1000",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--subset", "0"],
+      "training subset is 0: give a whole number of at least 1",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--bootstrap", "--subset", "9"],
+      "--subset with --bootstrap: give one of them",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--bootstrap", "8", "9"],
+      "--bootstrap 8 9: give at most one number",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--poke", "soon"],
+      "--poke soon: write STEP or STEP:FACTOR, e.g. --poke 0:1.001",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--poke", "0:x"],
+      "poke factor is 'x': give a number",
+    ),
+    (
+      ["train", "digits_cnn", "--out", "{}", "--poke", "100000"],
+      "poke step 100000 in trainings of 496 steps",
+    ),
   ],
 )
 def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
@@ -113,7 +257,9 @@ def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
   assert status == 2
   assert message in err
   assert out == ""
-  assert [line for line in err.splitlines() if "epoch, 0 runs" not in line] == [err.splitlines()[-1]]
+  assert [line for line in err.splitlines() if "epoch, 0 runs" not in line] == [
+    err.splitlines()[-1]
+  ]
   assert not (tmp_path / "r").exists()
 
 
@@ -121,10 +267,16 @@ def test_a_mistake_is_one_line_and_status_2(argv, message, tmp_path, capsys):
   ("argv", "once"),
   [
     (["--set", "lr=0.1", "--set", "epochs=2"], ["--set", "lr=0.1", "epochs=2"]),
-    (["--set=lr=0.1", "--runs", "3", "--set", "epochs=2", "lr=0.1", "--quiet"], ["--set", "lr=0.1", "epochs=2", "lr=0.1", "--runs", "3", "--quiet"]),
-    (["--vary", "init", "--quiet", "--vary=order", "--vary", "data"], ["--vary", "init", "order", "data", "--quiet"]),
+    (
+      ["--set=lr=0.1", "--runs", "3", "--set", "epochs=2", "lr=0.1", "--quiet"],
+      ["--set", "lr=0.1", "epochs=2", "lr=0.1", "--runs", "3", "--quiet"],
+    ),
+    (
+      ["--vary", "init", "--quiet", "--vary=order", "--vary", "data"],
+      ["--vary", "init", "order", "data", "--quiet"],
+    ),
   ],
-)  # fmt: skip
+)
 def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
   train = ["digits_cnn", "--out", "r"]
   assert given("train", *train, *argv) == given("train", *train, *once)
@@ -133,7 +285,19 @@ def test_a_flag_of_several_values_given_again_adds_to_them(argv, once):
 
 def test_help_says_what_every_flag_does(capsys, monkeypatch):
   monkeypatch.setenv("COLUMNS", "400")  # each flag in a line
-  for command in ("demo", "train", "work", "verify", "replay", "merge", "import", "report", "compare", "recipes", "bench"):
+  for command in (
+    "demo",
+    "train",
+    "work",
+    "verify",
+    "replay",
+    "merge",
+    "import",
+    "report",
+    "compare",
+    "recipes",
+    "bench",
+  ):
     status, out, err = run(capsys, command, "--help")
     assert status == 0
     assert f"vmapseeds {command}" in out
@@ -143,7 +307,23 @@ def test_help_says_what_every_flag_does(capsys, monkeypatch):
     assert [flag for flag, text in told if not re.match(r"\w", text)] == []
     assert len(told) == len(re.findall(r"^│ --", out, re.M))
   status, out, err = run(capsys, "train", "--help")
-  for flag in ("--sweep", "--subset", "--bootstrap", "--poke", "--runs", "--seed-batch", "--out", "--vary", "--set", "--lane-width", "--lowering", "--logits", "--checkpoint-every", "--keep-params", "--quiet"):
+  for flag in (
+    "--sweep",
+    "--subset",
+    "--bootstrap",
+    "--poke",
+    "--runs",
+    "--seed-batch",
+    "--out",
+    "--vary",
+    "--set",
+    "--lane-width",
+    "--lowering",
+    "--logits",
+    "--checkpoint-every",
+    "--keep-params",
+    "--quiet",
+  ):
     assert flag in out
 
 
@@ -158,7 +338,9 @@ def test_recipes_are_never_cut(columns, monkeypatch):
   lines = said.getvalue().splitlines()
   words = " ".join(lines).split()
   for name, (recipe, summary) in RECIPES.items():
-    assert {name, recipe.dataset + ",", recipe.model + ",", *summary.split()} <= {*words}
+    assert {name, recipe.dataset + ",", recipe.model + ",", *summary.split()} <= {
+      *words
+    }
   if columns is None:
     assert [line.split()[0] for line in lines] == list(RECIPES)
   else:
@@ -170,7 +352,12 @@ def test_version_and_module(capsys):
   version = importlib.metadata.version("vmapseeds")
   assert run(capsys, "--version") == (0, f"vmapseeds {version}\n", "")
   assert vs.__version__ == version
-  out = subprocess.run([sys.executable, "-m", "vmapseeds", "--version"], capture_output=True, text=True, check=True)
+  out = subprocess.run(
+    [sys.executable, "-m", "vmapseeds", "--version"],
+    capture_output=True,
+    text=True,
+    check=True,
+  )
   assert out.stdout == f"vmapseeds {version}\n"
 
 
@@ -178,7 +365,9 @@ def test_version_and_module(capsys):
 def test_a_reader_that_has_gone_is_no_error(argv):
   reader, writer = os.pipe()
   os.close(reader)
-  buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+  buffered = {
+    name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"
+  }
   command = [sys.executable, "-m", "vmapseeds", argv]
   ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, env=buffered)
   os.close(writer)
@@ -197,8 +386,20 @@ with contextlib.redirect_stdout(io.StringIO()):
 assert type(vmapseeds.recipe) is type(vmapseeds.Recipe.replace), "the module hides the function"
 print(*sys.modules)
 """
-  out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-  large = {"jax", "flax", "numpy", "scipy", "xarray", "zarr", "fsspec", "matplotlib", "rich.console"}
+  out = subprocess.run(
+    [sys.executable, "-c", program], capture_output=True, text=True, check=True
+  ).stdout
+  large = {
+    "jax",
+    "flax",
+    "numpy",
+    "scipy",
+    "xarray",
+    "zarr",
+    "fsspec",
+    "matplotlib",
+    "rich.console",
+  }
   assert large & {*out.split()} == set()
 
 
@@ -206,40 +407,69 @@ def test_every_public_name_is_there():
   stub = ast.parse(Path(vs.__file__).with_suffix(".pyi").read_text())
   for node in stub.body:
     if isinstance(node, ast.ImportFrom):
-      home = importlib.import_module(f"vmapseeds.{node.module}" if node.module else "vmapseeds")
+      home = importlib.import_module(
+        f"vmapseeds.{node.module}" if node.module else "vmapseeds"
+      )
       for name in node.names:
         assert name.name == name.asname
         assert getattr(vs, name.name) is getattr(home, name.name)
-  assert {"recipe", "train", "open_results", "stats", "Task"} <= {*vs.__all__} <= {*dir(vs)}
+  assert (
+    {"recipe", "train", "open_results", "stats", "Task"} <= {*vs.__all__} <= {*dir(vs)}
+  )
 
 
 def test_train_report_compare(tmp_path, capsys):
   for name, lr in (("a", 0.05), ("b", 0.001)):
     status, out, err = run(
-      capsys, "train", "digits_cnn", "--runs", 12, "--set", "epochs=1", f"lr={lr}", "--out", tmp_path / name, "--quiet"
+      capsys,
+      "train",
+      "digits_cnn",
+      "--runs",
+      12,
+      "--set",
+      "epochs=1",
+      f"lr={lr}",
+      "--out",
+      tmp_path / name,
+      "--quiet",
     )
     assert (status, err) == (0, "")
     results = vs.open_results(tmp_path / name)
     assert results.sizes["run"] == 12
-    assert f"12 runs in {tmp_path / name}, mean accuracy {results.accuracy.values.mean():.2%}" in out
+    assert (
+      f"12 runs in {tmp_path / name}, mean accuracy {results.accuracy.values.mean():.2%}"
+      in out
+    )
   status, out, err = run(capsys, "report", tmp_path / "a")
   assert status == 0
   assert (tmp_path / "a" / "report" / "report.html").stat().st_size > 10_000
   status, out, err = run(capsys, "compare", tmp_path / "a", tmp_path / "b")
   assert status == 0
-  assert "P(A > B) = 1.000, 95 % interval 1.000 to 1.000, over pairs of runs with the same seeds" in out
+  assert (
+    "P(A > B) = 1.000, 95 % interval 1.000 to 1.000, over pairs of runs with the same seeds"
+    in out
+  )
   assert "significant and meaningful" in out
   assert "Few runs: 44 pairs" in out
-  status, out, err = run(capsys, "compare", tmp_path / "a", tmp_path / "b", "--gamma", "0.4")
-  assert (status, err) == (2, "error: gamma is 0.4: give a number above 0.5 and at most 1\n")
+  status, out, err = run(
+    capsys, "compare", tmp_path / "a", tmp_path / "b", "--gamma", "0.4"
+  )
+  assert (status, err) == (
+    2,
+    "error: gamma is 0.4: give a number above 0.5 and at most 1\n",
+  )
 
 
 def table(*argv, recipe=None):
   """The columns of the runs table that `vmapseeds train digits_cnn argv` trains."""
   flags = given("train", "digits_cnn", "--out", "r", "--runs", "2", *argv)
   names = inspect.signature(cli.table).parameters.keys() - {"task"}
-  made = cli.table(recipe or vs.recipe("digits_cnn"), **{name: flags[name] for name in names})
-  return made.sampling, {name: column.tolist() for name, column in made.columns().items()}
+  made = cli.table(
+    recipe or vs.recipe("digits_cnn"), **{name: flags[name] for name in names}
+  )
+  return made.sampling, {
+    name: column.tolist() for name, column in made.columns().items()
+  }
 
 
 def test_runs_from_the_command_line():
@@ -248,13 +478,22 @@ def test_runs_from_the_command_line():
   assert table("--subset", "100") == (("subset", 100), seeds)
   assert table("--bootstrap") == (("bootstrap", None), seeds)
   assert table("--bootstrap", "50") == (("bootstrap", 50), seeds)
-  assert table("--poke", "3")[1] == seeds | {"poke_step": [3, 3], "poke_factor": [np.float32(1.001)] * 2}
+  assert table("--poke", "3")[1] == seeds | {
+    "poke_step": [3, 3],
+    "poke_factor": [np.float32(1.001)] * 2,
+  }
   assert table("--poke", "3:2")[1]["poke_factor"] == [2, 2]
   swept = table("--sweep", "lr=0.5,0.25", "momentum=0,0.5")[1]
   assert swept["seed_init"] == [0] * 4 + [1] * 4
-  assert list(zip(swept["lr"], swept["momentum"], strict=True)) == [(0.5, 0), (0.5, 0.5), (0.25, 0), (0.25, 0.5)] * 2
+  assert (
+    list(zip(swept["lr"], swept["momentum"], strict=True))
+    == [(0.5, 0), (0.5, 0.5), (0.25, 0), (0.25, 0.5)] * 2
+  )
   swept = table("--sweep", "lr=0.5,0.25", "--vary", "order", "--first-seed", "7")[1]
-  assert swept == seeds | {f"seed_{s}": [0] * 4 for s in SOURCES} | {"seed_order": [7, 7, 8, 8], "lr": [0.5, 0.25] * 2}
+  assert swept == seeds | {f"seed_{s}": [0] * 4 for s in SOURCES} | {
+    "seed_order": [7, 7, 8, 8],
+    "lr": [0.5, 0.25] * 2,
+  }
   own = vs.recipe("digits_cnn", values={"temperature": 1})
   assert table("--sweep", "temperature=2,4", recipe=own)[1]["temperature"] == [2, 4] * 2
   assert cli.overrides(["temperature=3"]) == {"temperature": 3}
@@ -262,45 +501,86 @@ def test_runs_from_the_command_line():
 
 
 def test_several_values_of_a_column():
-  assert cli.values(["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where") == {"lr": [0.01, 0.05, 1], "momentum": [0.9]}
+  assert cli.values(["lr=0.01,0.05", "momentum=0.9", "lr=1"], "--where") == {
+    "lr": [0.01, 0.05, 1],
+    "momentum": [0.9],
+  }
   with pytest.raises(vs.Mistake, match=r"lr is \[0.1, 'fast'\]: give a number"):
-    groups.chosen(results_of([0.5], lr=("run", [0.1])), cli.values(["lr=0.1,fast"], "--where"))
+    groups.chosen(
+      results_of([0.5], lr=("run", [0.1])), cli.values(["lr=0.1,fast"], "--where")
+    )
 
 
 def results_of(accuracy, diverged=False, **columns):
   """What `held` and `chosen` read of results."""
-  data = {"accuracy": ("run", accuracy), "diverged": ("run", np.full(len(accuracy), diverged))}
+  data = {
+    "accuracy": ("run", accuracy),
+    "diverged": ("run", np.full(len(accuracy), diverged)),
+  }
   return xr.Dataset(data, coords=columns)
 
 
 def test_what_to_do_next(monkeypatch):
   def said(results, folder="r", left=0):
-    monkeypatch.setattr("vmapseeds.store.results.Results", lambda _: range(results.sizes["run"] + left))
+    monkeypatch.setattr(
+      "vmapseeds.store.results.Results", lambda _: range(results.sizes["run"] + left)
+    )
     return cli.held(results, folder)
 
-  assert said(results_of([0.5, 0.75]), "my runs").endswith("mean accuracy 62.50%; next: vmapseeds report 'my runs'")
-  assert said(results_of([0.5]), "my runs", left=3).endswith("; 3 are left: vmapseeds work 'my runs'")
+  assert said(results_of([0.5, 0.75]), "my runs").endswith(
+    "mean accuracy 62.50%; next: vmapseeds report 'my runs'"
+  )
+  assert said(results_of([0.5]), "my runs", left=3).endswith(
+    "; 3 are left: vmapseeds work 'my runs'"
+  )
   assert said(results_of([])) == "0 runs in r, no accuracy; next: vs.open_results('r')"
   lost = "2 runs in r, 2 diverged, no accuracy; next: train with a lower lr, in another folder"
   assert said(results_of([np.nan] * 2, diverged=True)) == lost
 
 
 def test_the_options_of_a_campaign_are_those_of_the_command_line():
-  flags = given("train", "digits_cnn", "--out", "r", "--seed-batch", "4", "--lowering", "im2col", "--logits", "--quiet")
-  assert (flags["campaign"], flags["quiet"]) == (vs.Options(seed_batch=4, lowering="im2col", logits=True), True)
+  flags = given(
+    "train",
+    "digits_cnn",
+    "--out",
+    "r",
+    "--seed-batch",
+    "4",
+    "--lowering",
+    "im2col",
+    "--logits",
+    "--quiet",
+  )
+  assert (flags["campaign"], flags["quiet"]) == (
+    vs.Options(seed_batch=4, lowering="im2col", logits=True),
+    True,
+  )
   flags = given("work", "r", "--checkpoint-every", "3")
   assert (flags["campaign"], flags["quiet"]) == (WorkOptions(checkpoint_every=3), False)
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-  """An installed package that names recipes: one that exists, two that are broken, and one with a name of ours."""
+  """An installed package that names recipes: one that exists, two that are broken, and
+  one with a name of ours.
+  """
   info = tmp_path / "own_package-1.0.dist-info"
   info.mkdir()
-  (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own_package\nVersion: 1.0\n")
-  points = ("mine = own_package:fast", "lost = own_package:slow", "odd = own_package", "digits_cnn = own_package:fast")
-  (info / "entry_points.txt").write_text("\n".join(["[vmapseeds.recipes]", *points, ""]))
-  (tmp_path / "own_package.py").write_text("import vmapseeds as vs\nfast = vs.recipe('digits_cnn', epochs=1)\n")
+  (info / "METADATA").write_text(
+    "Metadata-Version: 2.1\nName: own_package\nVersion: 1.0\n"
+  )
+  points = (
+    "mine = own_package:fast",
+    "lost = own_package:slow",
+    "odd = own_package",
+    "digits_cnn = own_package:fast",
+  )
+  (info / "entry_points.txt").write_text(
+    "\n".join(["[vmapseeds.recipes]", *points, ""])
+  )
+  (tmp_path / "own_package.py").write_text(
+    "import vmapseeds as vs\nfast = vs.recipe('digits_cnn', epochs=1)\n"
+  )
   monkeypatch.syspath_prepend(tmp_path)
   yield
   sys.modules.pop("own_package", None)
@@ -309,31 +589,63 @@ def package(tmp_path, monkeypatch):
 def test_recipes_of_installed_packages(package, capsys):
   status, out, err = run(capsys, "recipes")
   assert (status, err) == (0, "")
-  assert [line.split()[0] for line in out.splitlines()] == [*RECIPES, "mine", "lost", "odd"]
+  assert [line.split()[0] for line in out.splitlines()] == [
+    *RECIPES,
+    "mine",
+    "lost",
+    "odd",
+  ]
   assert "own_package:fast, of an installed package" in out
   assert "own_package" not in sys.modules, "listing them imports nothing"
   found = vs.recipe("mine", lr=1)
   assert (found.epochs, found.lr, found.origin) == (1, 1, "own_package:fast")
-  assert vs.recipe("digits_cnn") == RECIPES["digits_cnn"][0], "a name of ours stays ours"
-  with pytest.raises(vs.Mistake, match=r"unknown recipe 'mime': .*, mine, lost, odd, package.module:name; did you mean 'mine'"):
+  assert vs.recipe("digits_cnn") == RECIPES["digits_cnn"][0], (
+    "a name of ours stays ours"
+  )
+  with pytest.raises(
+    vs.Mistake,
+    match=r"unknown recipe 'mime': .*, mine, lost, odd, package.module:name; did you mean 'mine'",
+  ):
     vs.recipe("mime")
-  for name, why in (("lost", "has no attribute 'slow'"), ("odd", "give package.module:attribute")):
+  for name, why in (
+    ("lost", "has no attribute 'slow'"),
+    ("odd", "give package.module:attribute"),
+  ):
     status, out, err = run(capsys, "train", name, "--out", "r")
     assert (status, out, len(err.splitlines())) == (2, "", 1)
     assert why in err
 
 
 def test_the_folder_one_is_in_is_importable(tmp_path, monkeypatch, capsys):
-  (tmp_path / "own_recipes.py").write_text("import vmapseeds as vs\nslow = vs.recipe('digits_cnn', epochs=-1)\n")
+  (tmp_path / "own_recipes.py").write_text(
+    "import vmapseeds as vs\nslow = vs.recipe('digits_cnn', epochs=-1)\n"
+  )
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, "path", [*sys.path])
   status, out, err = run(capsys, "train", "own_recipes:slow", "--out", "r")
-  assert (status, err) == (2, "error: epochs is -1: give a whole number of at least 0\n")
+  assert (status, err) == (
+    2,
+    "error: epochs is -1: give a whole number of at least 0\n",
+  )
 
 
 def test_vary_from_the_command_line(tmp_path, capsys):
-  run(capsys, "train", "digits_cnn", "--runs", 2, "--set", "epochs=1", "--vary", "init", "order", "--first-seed", 4,
-      "--out", tmp_path / "r")  # fmt: skip
+  run(
+    capsys,
+    "train",
+    "digits_cnn",
+    "--runs",
+    2,
+    "--set",
+    "epochs=1",
+    "--vary",
+    "init",
+    "order",
+    "--first-seed",
+    4,
+    "--out",
+    tmp_path / "r",
+  )
   results = vs.open_results(tmp_path / "r")
   assert results.seed_order.values.tolist() == [4, 5]
   assert results.seed_augment.values.tolist() == [0, 0]
@@ -343,7 +655,10 @@ def test_demo_trains_and_reports(tmp_path, capsys):
   status, out, err = run(capsys, "demo", "--runs", 3, "--out", tmp_path / "demo")
   assert status == 0
   assert "3/3" in err
-  assert vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"]) == test_campaign.RECIPE
+  assert (
+    vs.Recipe.from_json(vs.open_results(tmp_path / "demo" / "1_epochs").attrs["recipe"])
+    == test_campaign.RECIPE
+  )
   for page in ("", "1_epochs", "16_epochs"):
     assert (tmp_path / "demo" / "report" / page / "report.html").exists()
   assert "distribution" in out.lower()
@@ -356,7 +671,9 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   monkeypatch.setattr(loop, "train", interrupt)
   status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
   assert status == 130
-  assert err == "interrupted: what was written stays; the same command goes on from there\n"
+  assert (
+    err == "interrupted: what was written stays; the same command goes on from there\n"
+  )
 
 
 @pytest.mark.slow
@@ -372,9 +689,13 @@ def test_bench(capsys, monkeypatch, tmp_path):
   recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
   rows = benchmark.bench(recipe, [1])
   assert [row["lowering"] for row in rows] == list(LOWERINGS)
-  assert all(row["model_steps_per_second"] > 0 and row["compile_seconds"] > 0 for row in rows)
+  assert all(
+    row["model_steps_per_second"] > 0 and row["compile_seconds"] > 0 for row in rows
+  )
   (chosen,) = (row for row in rows if row["chosen"])
-  assert chosen["model_steps_per_second"] == max(row["model_steps_per_second"] for row in rows)
+  assert chosen["model_steps_per_second"] == max(
+    row["model_steps_per_second"] for row in rows
+  )
   out, _ = capsys.readouterr()
   assert "model steps/s" in out
   assert all(len(line) <= 80 for line in out.splitlines())
@@ -387,6 +708,16 @@ def test_bench(capsys, monkeypatch, tmp_path):
   assert how == (chosen["lowering"], 1)
   monkeypatch.setattr(choice, "free_memory", lambda device: 1e4)
   status, out, err = run(
-    capsys, "bench", "digits_cnn", "--lowerings", "grouped", "--widths", 1, 2, "--set", "model=linear", "batch_size=4"
+    capsys,
+    "bench",
+    "digits_cnn",
+    "--lowerings",
+    "grouped",
+    "--widths",
+    1,
+    2,
+    "--set",
+    "model=linear",
+    "batch_size=4",
   )
   assert (status, out.split().count("no"), err) == (0, 2, "")

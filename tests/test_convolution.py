@@ -11,7 +11,14 @@ from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vmapseeds.lanes import LOWERINGS, compiling_for, conv_general_dilated, forward, im2col, lowering
+from vmapseeds.lanes import (
+  LOWERINGS,
+  compiling_for,
+  conv_general_dilated,
+  forward,
+  im2col,
+  lowering,
+)
 from vmapseeds.mistakes import Mistake
 
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -33,7 +40,9 @@ def outputs(convolve, **options):
 
 
 def equal(ours, theirs):
-  """Compares outputs. `theirs` are NumPy arrays, so that nothing is compiled for the comparison."""
+  """Compares outputs. `theirs` are NumPy arrays, so that nothing is compiled for the
+  comparison.
+  """
   for a, b in zip(ours, theirs, strict=True):
     np.testing.assert_allclose(a, b, atol=2e-6 * max(1.0, np.abs(b).max()))
 
@@ -57,35 +66,58 @@ def check(x, w, **options):
   padding=st.sampled_from(["SAME", "VALID", ((0, 2), (1, 0)), ((1, 1), (2, 2))]),
   groups=st.sampled_from([1, 2]),
 )
-def test_convolution_equals_xla(name, lanes, batch, spatial, kernel, strides, dilation, padding, groups):
+def test_convolution_equals_xla(
+  name, lanes, batch, spatial, kernel, strides, dilation, padding, groups
+):
   x = random(0, lanes, batch, *spatial, 2 * groups)
   w = random(1, lanes, *kernel, 2, 3 * groups)
   with lowering(name):
-    check(x, w, window_strides=strides, padding=padding, rhs_dilation=dilation,
-          dimension_numbers=NHWC, feature_group_count=groups)  # fmt: skip
+    check(
+      x,
+      w,
+      window_strides=strides,
+      padding=padding,
+      rhs_dilation=dilation,
+      dimension_numbers=NHWC,
+      feature_group_count=groups,
+    )
 
 
 @pytest.mark.parametrize("name", LOWERINGS)
 def test_one_dimension_equals_xla(name):
   with lowering(name):
-    check(random(0, 2, 3, 11, 4), random(1, 2, 5, 2, 6), window_strides=(2,), padding=[(3, 1)],
-          dimension_numbers=("NHC", "HIO", "NHC"), feature_group_count=2)  # fmt: skip
+    check(
+      random(0, 2, 3, 11, 4),
+      random(1, 2, 5, 2, 6),
+      window_strides=(2,),
+      padding=[(3, 1)],
+      dimension_numbers=("NHC", "HIO", "NHC"),
+      feature_group_count=2,
+    )
 
 
 def test_blocks_of_images_equal_one_block(monkeypatch):
   x, w = random(0, 2, 6, 9, 9, 3), random(1, 2, 3, 3, 3, 4)
-  for images in (1, 2, 4):  # 4 does not divide 6: the next smaller divisor must be taken
+  for images in (
+    1,
+    2,
+    4,
+  ):  # 4 does not divide 6: the next smaller divisor must be taken
     monkeypatch.setattr(im2col, "BLOCK_BYTES", {"cpu": images * 9 * 9 * 27 * 4})
     with lowering("im2col"):
       check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
 
 
 def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch):
-  """52 images are 13 fours: without a divisor for the usual 32 images, they are one block."""
+  """52 images are 13 fours: without a divisor for the usual 32 images, they are one
+  block.
+  """
   monkeypatch.setattr(forward, "GRADIENT_BYTES", 0)
   monkeypatch.setattr(forward, "TOGETHER", 4)
   taken, blocks = [], im2col.blocks
-  monkeypatch.setattr(im2col, "blocks", lambda *given: taken.append(blocks(*given)) or taken[-1])
+  monkeypatch.setattr(
+    im2col, "blocks", lambda *given: taken.append(blocks(*given)) or taken[-1]
+  )
   for images, expected in ((50, 1), (52, 1), (64, 2), (93, 3), (100, 5), (124, 31)):
     x, w = random(0, 1, images, 6, 5, 3), random(1, 1, 3, 3, 3, 2)
     check(x, w, window_strides=(1, 1), padding="SAME", dimension_numbers=NHWC)
@@ -97,22 +129,34 @@ def test_a_kernel_gradient_takes_many_images_at_a_time_where_it_can(monkeypatch)
 def test_joined_rows_equal_xla(monkeypatch, images, channels):
   monkeypatch.setattr(forward, "JOINED_BYTES", 2**22)
   x, w = random(0, images, 7, 6, channels), random(1, 3, 2, channels, 16)
-  options = dict(window_strides=(2, 1), padding=((0, 2), (3, 1)), dimension_numbers=NHWC)
+  options = dict(
+    window_strides=(2, 1), padding=((0, 2), (3, 1)), dimension_numbers=NHWC
+  )
   convolve = functools.partial(conv_general_dilated, **options)
   theirs = jax.jit(outputs(jax.lax.conv_general_dilated, **options))(x, w)
   np.testing.assert_allclose(jax.jit(convolve)(x, w), theirs[0], atol=1e-4)
-  assert (f"rhs_dilation=(1, {images})" in str(jax.make_jaxpr(convolve)(x, w))) == (images > 0)
+  assert (f"rhs_dilation=(1, {images})" in str(jax.make_jaxpr(convolve)(x, w))) == (
+    images > 0
+  )
   if images:
     equal(jax.jit(outputs(convolve))(x, w), map(np.asarray, theirs))
-    assert jax.jit(functools.partial(convolve, padding="VALID"))(x[:, :, :1], w).shape == (images, 3, 0, 16)
+    assert jax.jit(functools.partial(convolve, padding="VALID"))(
+      x[:, :, :1], w
+    ).shape == (images, 3, 0, 16)
 
 
 def test_joined_rows_of_one_and_three_dimensions_equal_xla(monkeypatch):
   monkeypatch.setattr(forward, "JOINED_BYTES", 2**22)
   for spatial, names in (((9,), "H"), ((4, 5, 6), "DHW")):
     x, w = random(0, 2, 3, *spatial, 16), random(1, 2, *(3,) * len(spatial), 16, 16)
-    check(x, w, window_strides=(1,) * len(spatial), padding=[(2, 1)] * len(spatial), rhs_dilation=(2,) * len(spatial),
-          dimension_numbers=(f"N{names}C", f"{names}IO", f"N{names}C"))  # fmt: skip
+    check(
+      x,
+      w,
+      window_strides=(1,) * len(spatial),
+      padding=[(2, 1)] * len(spatial),
+      rhs_dilation=(2,) * len(spatial),
+      dimension_numbers=(f"N{names}C", f"{names}IO", f"N{names}C"),
+    )
 
 
 @pytest.mark.parametrize("lanes", [None, 1])
@@ -120,18 +164,30 @@ def test_joined_rows_of_one_and_three_dimensions_equal_xla(monkeypatch):
 @pytest.mark.parametrize(
   ("kernel", "strides", "dilation", "padding"),
   [
-    *((*how, ((2, 1), (0, 3))) for how in [(3, 1, 1), (5, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 2), (3, 1, 2)]),
+    *(
+      (*how, ((2, 1), (0, 3)))
+      for how in [(3, 1, 1), (5, 2, 1), (1, 2, 1), (2, 3, 1), (3, 2, 2), (3, 1, 2)]
+    ),
     (3, 1, 1, ((1, 1), (1, 1))),
   ],
-)  # fmt: skip
+)
 def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padding):
-  """Each way of `lanes.forward`: few channels, strides by phases (some without a kernel element), dilation, kernel
-  gradients with swapped arrays. There are more images than a block of these holds, and a number that no block divides."""
+  """Each way of `lanes.forward`: few channels, strides by phases (some without a kernel
+  element), dilation, kernel gradients with swapped arrays. There are more images than a
+  block of these holds, and a number that no block divides.
+  """
   for images in (17, 32) if lanes == 1 else (5,):
     batch = (lanes or 1, images)
-    x, w = random(0, *batch, 7, 6, channels), random(1, lanes or 1, kernel, kernel, channels, 2)
-    options = dict(window_strides=(strides,) * 2, padding=padding, rhs_dilation=(dilation,) * 2,
-                   dimension_numbers=NHWC)  # fmt: skip
+    x, w = (
+      random(0, *batch, 7, 6, channels),
+      random(1, lanes or 1, kernel, kernel, channels, 2),
+    )
+    options = dict(
+      window_strides=(strides,) * 2,
+      padding=padding,
+      rhs_dilation=(dilation,) * 2,
+      dimension_numbers=NHWC,
+    )
     if lanes:
       check(x, w, **options)
       continue
@@ -147,17 +203,31 @@ def test_one_network_equals_xla(lanes, channels, kernel, strides, dilation, padd
     (11, (9, 7), (96, 96), 3, 1, ((0, 2), (1, 1))),  # outputs of odd sizes
     (16, (8, 8), (128, 64), 3, 1, "VALID"),
     (8, (17, 16), (64, 64), 5, 2, ((2, 2), (2, 2))),
-    (16, (13, 15), (64, 64), 5, 2, ((1, 0), (3, 2))),  # a padding that is not a whole tile
+    (
+      16,
+      (13, 15),
+      (64, 64),
+      5,
+      2,
+      ((1, 0), (3, 2)),
+    ),  # a padding that is not a whole tile
   ],
 )
-def test_many_channels_equal_xla(monkeypatch, images, spatial, channels, kernel, stride, padding):
+def test_many_channels_equal_xla(
+  monkeypatch, images, spatial, channels, kernel, stride, padding
+):
   """All use Winograd's transforms, except the kernel gradient of a strided convolution."""
   monkeypatch.setitem(forward.MANY_PRODUCTS, "kernel", 64 * 128)
   options = dict(window_strides=(stride,) * 2, padding=padding, dimension_numbers=NHWC)
-  x, w = random(0, 1, images, *spatial, channels[0]), random(1, 1, kernel, kernel, *channels) / 30
+  x, w = (
+    random(0, 1, images, *spatial, channels[0]),
+    random(1, 1, kernel, kernel, *channels) / 30,
+  )
   check(x, w, **options)
   convolve = jax.vmap(lambda x, w: conv_general_dilated(x, w, **options))
-  program = str(jax.make_jaxpr(lambda x, w: jax.vjp(convolve, x, w)[1](convolve(x, w)))(x, w))
+  program = str(
+    jax.make_jaxpr(lambda x, w: jax.vjp(convolve, x, w)[1](convolve(x, w)))(x, w)
+  )
   assert program.count("conv_general_dilated[") == (stride > 1)
 
 
@@ -166,7 +236,13 @@ def test_many_channels_equal_xla(monkeypatch, images, spatial, channels, kernel,
 def test_a_batch_of_no_images(name, channels):
   x, w = random(0, 1, 0, 6, 6, channels), random(1, 1, 3, 3, channels, 4)
   with lowering(name):
-    gradient = jax.vmap(jax.grad(lambda w, x: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC).sum()))
+    gradient = jax.vmap(
+      jax.grad(
+        lambda w, x: conv_general_dilated(
+          x, w, (1, 1), "SAME", dimension_numbers=NHWC
+        ).sum()
+      )
+    )
     np.testing.assert_array_equal(jax.jit(gradient)(w, x), np.zeros_like(w))
 
 
@@ -180,21 +256,37 @@ def test_what_lanes_share_needs_no_copy(shared):
     return (convolve(x, w, (1, 1), "SAME", dimension_numbers=NHWC) ** 2).sum()
 
   for argument in (0, 1):
-    gradient = lambda c, a=argument: jax.jit(jax.vmap(jax.grad(functools.partial(loss, convolve=c), a), in_axes=axes))  # noqa: E731
-    ours, theirs = (gradient(c)(x, w) for c in (conv_general_dilated, jax.lax.conv_general_dilated))
+
+    def gradient(c, a=argument):
+      return jax.jit(
+        jax.vmap(jax.grad(functools.partial(loss, convolve=c), a), in_axes=axes)
+      )
+
+    ours, theirs = (
+      gradient(c)(x, w) for c in (conv_general_dilated, jax.lax.conv_general_dilated)
+    )
     np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-4)
 
 
 def test_unbatched_convolution_is_xla_itself():
   x, w = random(0, 2, 6, 6, 8), random(1, 3, 3, 8, 4)
-  ours = jax.make_jaxpr(lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC))(x, w)
+  ours = jax.make_jaxpr(
+    lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC)
+  )(x, w)
   assert "conv_general_dilated" in str(ours)
   assert "dot_general" not in str(ours)
 
 
 def test_im2col_has_no_grouped_convolution():
   x, w = random(0, 3, 2, 6, 6, 2), random(1, 3, 3, 3, 2, 4)
-  lanes = jax.vmap(jax.grad(lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC).sum(), 1))
+  lanes = jax.vmap(
+    jax.grad(
+      lambda x, w: conv_general_dilated(
+        x, w, (1, 1), "SAME", dimension_numbers=NHWC
+      ).sum(),
+      1,
+    )
+  )
   with lowering("im2col"):
     assert "convolution" not in jax.jit(lambda x, w: lanes(x, w)).lower(x, w).as_text()
   with lowering("grouped"):
@@ -206,25 +298,36 @@ def test_vmap_of_vmap(name):
   x, w = random(0, 2, 3, 1, 5, 5, 2), random(1, 2, 3, 3, 3, 2, 4)
 
   def gradient(convolve):
-    one = jax.grad(lambda x, w: (convolve(x, w, (1, 1), "SAME", dimension_numbers=NHWC) ** 2).sum(), 1)
+    one = jax.grad(
+      lambda x, w: (convolve(x, w, (1, 1), "SAME", dimension_numbers=NHWC) ** 2).sum(),
+      1,
+    )
     return jax.jit(jax.vmap(jax.vmap(one)))(x, w)
 
   with lowering(name):
     ours = gradient(conv_general_dilated)
-  np.testing.assert_allclose(ours, gradient(jax.lax.conv_general_dilated), rtol=2e-5, atol=2e-4)
+  np.testing.assert_allclose(
+    ours, gradient(jax.lax.conv_general_dilated), rtol=2e-5, atol=2e-4
+  )
 
 
 def test_other_layouts_go_to_xla():
   x, w = jnp.asarray(random(0, 2, 3, 6, 6)), jnp.asarray(random(1, 4, 3, 3, 3))
   np.testing.assert_array_equal(
-    conv_general_dilated(x, w, (1, 1), "SAME"), jax.lax.conv_general_dilated(x, w, (1, 1), "SAME")
+    conv_general_dilated(x, w, (1, 1), "SAME"),
+    jax.lax.conv_general_dilated(x, w, (1, 1), "SAME"),
   )
 
 
 def test_bfloat16_accumulates_in_float32():
   # A sum of 4,096 ones is 4,096 in float32; bfloat16 sums stop growing at 256.
-  x, w = jnp.ones((1, 1, 1, 1, 4096), jnp.bfloat16), jnp.ones((1, 1, 1, 4096, 1), jnp.bfloat16)
-  y = jax.vmap(lambda x, w: conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=NHWC))(x, w)
+  x, w = (
+    jnp.ones((1, 1, 1, 1, 4096), jnp.bfloat16),
+    jnp.ones((1, 1, 1, 4096, 1), jnp.bfloat16),
+  )
+  y = jax.vmap(
+    lambda x, w: conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=NHWC)
+  )(x, w)
   assert y.dtype == jnp.bfloat16
   assert float(y.squeeze()) == 4096
 
@@ -234,10 +337,14 @@ def test_flax_layers_take_it():
   linen = nn.Conv(4, (3, 3), strides=2, conv_general_dilated=conv_general_dilated)
   plain = nn.Conv(4, (3, 3), strides=2)
   keys = jax.random.split(jax.random.key(0), 3)
-  variables = jax.tree.map(np.asarray, jax.jit(jax.vmap(lambda k: plain.init(k, x)))(keys))
+  variables = jax.tree.map(
+    np.asarray, jax.jit(jax.vmap(lambda k: plain.init(k, x)))(keys)
+  )
   ours = jax.jit(jax.vmap(lambda v: linen.apply(v, x)))(variables)
   apply = jax.jit(plain.apply)
-  theirs = np.stack([apply(jax.tree.map(lambda a, i=i: a[i], variables), x) for i in range(3)])
+  theirs = np.stack(
+    [apply(jax.tree.map(lambda a, i=i: a[i], variables), x) for i in range(3)]
+  )
   np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
   @nnx.vmap(in_axes=(0, None))
@@ -253,15 +360,26 @@ def test_flax_layers_take_it():
   one = [nnx.Conv(3, 4, (3, 3), rngs=nnx.Rngs(0)) for _ in range(3)]
   for i, layer in enumerate(one):
     layer.kernel[...], layer.bias[...] = stacked.kernel[i], stacked.bias[i]
-  np.testing.assert_allclose(outputs(stacked, x), jnp.stack([layer(x) for layer in one]), atol=1e-5)
+  np.testing.assert_allclose(
+    outputs(stacked, x), jnp.stack([layer(x) for layer in one]), atol=1e-5
+  )
 
 
 @pytest.mark.parametrize("spatial", [(7,), (5, 6)])
 def test_the_grouped_kernel_gradient_of_a_gpu_is_that_of_each_lane(spatial):
-  """On a GPU its arrays have a layout of their own. One lane, and images that all lanes share, are tested too."""
-  x, w, weigh = (random(i, *shape) for i, shape in enumerate([
-    (3, 2, *spatial, 4), (3, *[3] * len(spatial), 4, 5), (3, 2, *spatial, 5),
-  ]))  # fmt: skip
+  """On a GPU its arrays have a layout of their own. One lane, and images that all lanes
+  share, are tested too.
+  """
+  x, w, weigh = (
+    random(i, *shape)
+    for i, shape in enumerate(
+      [
+        (3, 2, *spatial, 4),
+        (3, *[3] * len(spatial), 4, 5),
+        (3, 2, *spatial, 5),
+      ]
+    )
+  )
   names = "DHW"[-len(spatial) :]
   numbers = (f"N{names}C", f"{names}IO", f"N{names}C")
 
@@ -269,8 +387,13 @@ def test_the_grouped_kernel_gradient_of_a_gpu_is_that_of_each_lane(spatial):
     y = lambda w: convolve(x, w, [1] * len(spatial), "SAME", dimension_numbers=numbers)  # noqa: E731
     return jax.grad(lambda w: (weigh * y(w)).sum())(w)
 
-  each = [jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(x[0], *one) for one in zip(w, weigh, strict=True)]
-  own = jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(x[1], w[1], weigh[1])
+  each = [
+    jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(x[0], *one)
+    for one in zip(w, weigh, strict=True)
+  ]
+  own = jax.jit(functools.partial(gradient, jax.lax.conv_general_dilated))(
+    x[1], w[1], weigh[1]
+  )
   ours = functools.partial(gradient, conv_general_dilated)
   with compiling_for("gpu"), lowering("grouped"):
     shared = jax.jit(jax.vmap(ours, (None, 0, 0)))(x[0], w, weigh)
@@ -282,7 +405,13 @@ def test_the_grouped_kernel_gradient_of_a_gpu_is_that_of_each_lane(spatial):
 
 
 def test_unknown_lowering():
-  with pytest.raises(Mistake, match="unknown lowering 'im2row': choose one of im2col, grouped, sequential"), lowering("im2row"):
+  with (
+    pytest.raises(
+      Mistake,
+      match="unknown lowering 'im2row': choose one of im2col, grouped, sequential",
+    ),
+    lowering("im2row"),
+  ):
     pass
 
 
@@ -291,11 +420,16 @@ def test_what_is_traced_is_made_for_the_platform_that_is_said():
 
   def loops(platform):
     # A new function each time, because JAX does not trace the same one again.
-    convolve = jax.vmap(lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC))
+    convolve = jax.vmap(
+      lambda x, w: conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC)
+    )
     with compiling_for(platform):
       return "scan[" in str(jax.make_jaxpr(convolve)(x, w))
 
   assert loops("cpu"), "one lane after another"
   assert not loops("tpu")
-  with pytest.raises(Mistake, match="unknown platform 'gpus': choose one of cpu, gpu, tpu; did you mean 'gpu'"):
+  with pytest.raises(
+    Mistake,
+    match="unknown platform 'gpus': choose one of cpu, gpu, tpu; did you mean 'gpu'",
+  ):
     compiling_for("gpus").__enter__()

@@ -1,4 +1,6 @@
-"""Runs counted on the devices that train them: which counts campaigns store, and how they are read."""
+"""Runs counted on the devices that train them: which counts campaigns store, and how
+they are read.
+"""
 
 import contextlib
 import json
@@ -21,7 +23,8 @@ LINEAR = vs.recipe("digits_cnn", epochs=1, model="linear")
 
 
 def train(out, n, runs=None, recipe=LINEAR, **options):
-  # Five runs a block on two devices: steps end inside blocks, and the last step of a batch is padded.
+  # Five runs a block on two devices: steps end inside blocks, and the last step of a
+  # batch is padded.
   how = {"seed_batch": 5, "lane_width": 1, "lowering": "sequential", "progress": False}
   return vs.train(recipe, runs or vs.Runs.independent(n), out, **{**how, **options})
 
@@ -37,7 +40,12 @@ def reference(tmp_path_factory):
 def plain(results, pairs=False):
   """What `stats` counts of the stored predictions."""
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
-  return stats.tally(kept.predictions.values, kept.labels.values, int(results.attrs["num_classes"]), pairs=pairs)
+  return stats.tally(
+    kept.predictions.values,
+    kept.labels.values,
+    int(results.attrs["num_classes"]),
+    pairs=pairs,
+  )
 
 
 def equal(given, expected):
@@ -63,9 +71,14 @@ def nothing_counted(monkeypatch):
 def test_what_is_stored_is_what_is_counted(reference, monkeypatch):
   results = vs.open_results(reference)
   errors = results.predictions.values != results.labels.values
-  np.testing.assert_array_equal(results.half_errors, np.stack([errors[:, 0::2].sum(1), errors[:, 1::2].sum(1)], axis=1))
+  np.testing.assert_array_equal(
+    results.half_errors,
+    np.stack([errors[:, 0::2].sum(1), errors[:, 1::2].sum(1)], axis=1),
+  )
   assert (results.votes.dtype, results.sizes["write"]) == (np.uint8, 3)
-  votes = [np.bincount(column, minlength=10) for column in results.predictions.values[5:10].T]
+  votes = [
+    np.bincount(column, minlength=10) for column in results.predictions.values[5:10].T
+  ]
   np.testing.assert_array_equal(results.votes[1], votes)
   with nothing_counted(monkeypatch):
     found = vs.tally(reference)
@@ -104,13 +117,21 @@ def test_with_64_bits(tmp_path, monkeypatch):
     equal(found, plain(results, pairs=True))
   finally:
     jax.config.update("jax_enable_x64", False)
-  with pytest.raises(vs.Mistake, match=f"its version of jax is '{jax.__version__} with x64', not '{jax.__version__}'"):
+  with pytest.raises(
+    vs.Mistake,
+    match=f"its version of jax is '{jax.__version__} with x64', not '{jax.__version__}'",
+  ):
     train(tmp_path / "r", 4, pairs=True)
 
 
 def test_some_lanes_diverge(tmp_path, monkeypatch):
   """A poke by a huge factor makes some runs diverge, whatever their neighbours do."""
-  runs = vs.Runs.concat([vs.Runs.independent(3).poke(0), vs.Runs.independent(4, start=3).poke(0, factor=3e38)])
+  runs = vs.Runs.concat(
+    [
+      vs.Runs.independent(3).poke(0),
+      vs.Runs.independent(4, start=3).poke(0, factor=3e38),
+    ]
+  )
   results = train(tmp_path / "r", 7, runs=runs)
   assert 0 < results.diverged.sum() < 7
   assert "votes" not in results
@@ -119,10 +140,17 @@ def test_some_lanes_diverge(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
   "options",
-  [pytest.param({"checkpoint_every": 1}, marks=pytest.mark.slow), {"lane_width": 2}, {"seed_batch": 4}, {"seed_batch": 13}],
+  [
+    pytest.param({"checkpoint_every": 1}, marks=pytest.mark.slow),
+    {"lane_width": 2},
+    {"seed_batch": 4},
+    {"seed_batch": 13},
+  ],
 )
 def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypatch):
-  """Blocks in several writes, batches over several blocks, checkpoints: the counts are those of all the runs."""
+  """Blocks in several writes, batches over several blocks, checkpoints: the counts are
+  those of all the runs.
+  """
   two = LINEAR.replace(epochs=2) if "checkpoint_every" in options else LINEAR
   width = {"lane_width": options.get("lane_width", 1)}  # one folder has one lane width
   train(tmp_path / "r", 3, recipe=two, **width)
@@ -130,8 +158,13 @@ def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypat
   def full(*_):
     raise OSError(28, "No space left on device")
 
-  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
-    patch.setattr("vmapseeds.store.layout.write_record", full)  # the objects are there, and the record is not
+  with (
+    monkeypatch.context() as patch,
+    pytest.raises(vs.Failure, match="cannot be written"),
+  ):
+    patch.setattr(
+      "vmapseeds.store.layout.write_record", full
+    )  # the objects are there, and the record is not
     train(tmp_path / "r", 9, recipe=two, **width)
   assert vs.tally(tmp_path / "r").runs == 3
   results = train(tmp_path / "r", 13, recipe=two, **options)
@@ -198,18 +231,44 @@ def none_kept(tmp_path_factory):
   ("call", "message"),
   [
     (lambda out, new: vs.errors(out), "predictions were not kept: take vs.tally"),
-    (lambda out, new: next(vs.prediction_blocks(out)), "predictions were not kept: take vs.tally"),
-    (lambda out, new: vs.tally(out, pairs=True), "joint error counts were not stored, nor predictions"),
-    (lambda out, new: vs.merge([out], new), "keeps no predictions to merge: add what is counted"),
-    (lambda out, new: vs.report(out, where={"seed_init": 1}), "counted together with others, and their predictions were"),
-    (lambda out, new: vs.tally(vs.open_results(out).isel(run=[0])), "predictions were not kept"),
+    (
+      lambda out, new: next(vs.prediction_blocks(out)),
+      "predictions were not kept: take vs.tally",
+    ),
+    (
+      lambda out, new: vs.tally(out, pairs=True),
+      "joint error counts were not stored, nor predictions",
+    ),
+    (
+      lambda out, new: vs.merge([out], new),
+      "keeps no predictions to merge: add what is counted",
+    ),
+    (
+      lambda out, new: vs.report(out, where={"seed_init": 1}),
+      "counted together with others, and their predictions were",
+    ),
+    (
+      lambda out, new: vs.tally(vs.open_results(out).isel(run=[0])),
+      "predictions were not kept",
+    ),
     (lambda out, new: train(out, 13), "predictions are not kept there"),
     (lambda out, new: train(new, 3, predictions="some"), "predictions 'some'"),
-    (lambda out, new: train(new, 3, predictions="none", tallies=False), "predictions='none' keeps tallies alone"),
-    (lambda out, new: train(new, 2, runs=vs.Runs.sweep(lr=[0.1, 0.2], seeds=1), predictions="none"), "seeds alone"),
-    (lambda out, new: until.train(LINEAR, 3, new, WIDTH, first=3, predictions="none"), "leave --predictions none out"),
+    (
+      lambda out, new: train(new, 3, predictions="none", tallies=False),
+      "predictions='none' keeps tallies alone",
+    ),
+    (
+      lambda out, new: train(
+        new, 2, runs=vs.Runs.sweep(lr=[0.1, 0.2], seeds=1), predictions="none"
+      ),
+      "seeds alone",
+    ),
+    (
+      lambda out, new: until.train(LINEAR, 3, new, WIDTH, first=3, predictions="none"),
+      "leave --predictions none out",
+    ),
   ],
-)  # fmt: skip
+)
 def test_what_needs_predictions_says_so(call, message, none_kept, tmp_path):
   with pytest.raises(vs.Mistake, match=message):
     call(none_kept, tmp_path / "new")
@@ -221,25 +280,38 @@ def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   shutil.copytree(reference, tmp_path / "r")
   file = tmp_path / "r/test/votes/c/5/0/0"
   whole = file.read_bytes()
-  file.unlink() if harm == "removed" else file.write_bytes(whole[:9] + bytes([whole[9] ^ 1]) + whole[10:])
+  file.unlink() if harm == "removed" else file.write_bytes(
+    whole[:9] + bytes([whole[9] ^ 1]) + whole[10:]
+  )
   with pytest.raises(vs.Mistake, match="is damaged"):
     vs.tally(tmp_path / "r")
   (problem,) = vs.verify(tmp_path / "r").problems
   assert problem.startswith("test/votes/c/5/0/0 ")
-  assert vs.verify(tmp_path / "r", repair=True).repairs[0].startswith("block 1: blocks/1.json was removed")
+  assert (
+    vs.verify(tmp_path / "r", repair=True)
+    .repairs[0]
+    .startswith("block 1: blocks/1.json was removed")
+  )
   train(tmp_path / "r", 13)
   assert vs.verify(tmp_path / "r") == (13, 13, [], [], [])
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
 
 
 def test_counts_of_rows_that_others_have_written_are_not_stored(reference, tmp_path):
-  """Another process has written some of these rows meanwhile; the other rows are trained again."""
+  """Another process has written some of these rows meanwhile; the other rows are
+  trained again.
+  """
   shutil.copytree(reference, tmp_path / "r")
   results = Results(tmp_path / "r")
   writes = json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"]
   counts = {2: {"test/votes": np.ones((797, 10), np.uint8)}}
   outputs = {name: results.array(name)[8:13] for name in results.outputs}
-  results.write(np.arange(11, 14), {name: values[:3] for name, values in outputs.items()}, {}, counts)
+  results.write(
+    np.arange(11, 14),
+    {name: values[:3] for name, values in outputs.items()},
+    {},
+    counts,
+  )
   assert json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"] == writes
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
 
@@ -248,7 +320,9 @@ def test_counts_of_rows_that_others_have_written_are_not_stored(reference, tmp_p
 
 
 def test_a_report_opens_no_predictions(reference, none_kept, tmp_path, monkeypatch):
-  """If predictions are many, a report uses tallies; its statistics equal those of a report that reads predictions."""
+  """If predictions are many, a report uses tallies; its statistics equal those of a
+  report that reads predictions.
+  """
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   shutil.rmtree(folder / "test/predictions")
@@ -282,7 +356,9 @@ def test_a_report_of_stored_pairs(tmp_path, monkeypatch):
   (given,) = vs.report(tmp_path / "r")
   assert given["pairs"] == whole["pairs"]
   assert len(given["pairs"]) == 10
-  assert given["statistics"]["dependent_pairs"] == whole["statistics"]["dependent_pairs"]
+  assert (
+    given["statistics"]["dependent_pairs"] == whole["statistics"]["dependent_pairs"]
+  )
 
 
 def test_a_comparison_reads_accuracies_alone(reference, none_kept):

@@ -1,4 +1,6 @@
-"""Data of a user's own as arrays, and a regression on them: what is stored, and what needs classes says so."""
+"""Data of a user's own as arrays, and a regression on them: what is stored, and what
+needs classes says so.
+"""
 
 import flax.linen as nn
 import numpy as np
@@ -12,7 +14,9 @@ X, Y = RNG.normal(size=(24, 3)), np.arange(24) % 4
 
 
 def test_arrays_become_what_jax_has_and_stay_what_they_are():
-  data = vs.Dataset(train=(X, Y), tests={"a": (X[:5], Y[:5]), "b": (X.tolist(), Y.tolist())})
+  data = vs.Dataset(
+    train=(X, Y), tests={"a": (X[:5], Y[:5]), "b": (X.tolist(), Y.tolist())}
+  )
   assert (data.train.inputs.dtype, data.train.targets.dtype) == (np.float32, np.int32)
   np.testing.assert_array_equal(data.train.inputs, X.astype(np.float32))
   np.testing.assert_array_equal(data.tests["b"].targets, Y)
@@ -23,15 +27,25 @@ def test_arrays_become_what_jax_has_and_stay_what_they_are():
 
 @pytest.mark.parametrize(
   ("targets", "given", "classes"),
-  [(Y, {}, 4), (Y, {"num_classes": 7}, 7), (Y, {"num_classes": None}, None), (Y / 2, {}, None), (np.eye(4)[Y], {}, None)],
+  [
+    (Y, {}, 4),
+    (Y, {"num_classes": 7}, 7),
+    (Y, {"num_classes": None}, None),
+    (Y / 2, {}, None),
+    (np.eye(4)[Y], {}, None),
+  ],
 )
 def test_whole_numbers_are_classes(targets, given, classes):
-  assert vs.Dataset(train=(X, targets), test=(X, targets), **given).num_classes == classes
+  assert (
+    vs.Dataset(train=(X, targets), test=(X, targets), **given).num_classes == classes
+  )
 
 
 def test_the_digest_is_of_every_number():
   data = vs.Dataset(train=(X, Y), test=(X, Y))
-  assert data.digest == vs.Dataset(train=(X.copy(), Y), test=(X, Y), name="other").digest
+  assert (
+    data.digest == vs.Dataset(train=(X.copy(), Y), test=(X, Y), name="other").digest
+  )
   changed = X.copy()
   changed[-1, -1] += 1
   assert data.digest != vs.Dataset(train=(X, Y), test=(changed, Y)).digest
@@ -40,26 +54,83 @@ def test_the_digest_is_of_every_number():
 @pytest.mark.parametrize(
   ("given", "message"),
   [
-    ({"train": (X, Y[:5]), "test": (X, Y)}, r"'train' of 'arrays' has inputs \(24, 3\) and targets \(5,\): give as many of each"),
-    ({"train": (X[:0], Y[:0]), "test": (X, Y)}, r"has inputs \(0, 3\) and targets \(0,\): give as many of each, at least one"),
+    (
+      {"train": (X, Y[:5]), "test": (X, Y)},
+      r"'train' of 'arrays' has inputs \(24, 3\) and targets \(5,\): give as many of each",
+    ),
+    (
+      {"train": (X[:0], Y[:0]), "test": (X, Y)},
+      r"has inputs \(0, 3\) and targets \(0,\): give as many of each, at least one",
+    ),
     ({"train": (X, Y)}, "the data set has no test set: give test="),
-    ({"train": X, "test": (X, Y)}, r"'train' of 'arrays' is array.*: give \(inputs, targets\), two arrays"),
-    ({"train": ([[1, 2], [3]], [0, 1]), "test": (X, Y)}, r"give \(inputs, targets\), two arrays"),
-    ({"train": (X * 1j, Y), "test": (X, Y)}, "'train' of 'arrays' has complex128 inputs and int64 targets: give arrays of numbers"),
-    ({"train": (np.array(["a", "b"]), [0, 1]), "test": (X, Y)}, "'train' of 'arrays' has <U1 inputs .* give arrays of numbers"),
-    ({"train": (X, Y), "test": (X[:, :2], Y)}, r"inputs of 'test' of 'arrays' are float32 \(2,\), those of 'train' are float32 \(3,\): give the same"),
-    ({"train": (X, Y), "test": (X, Y / 2)}, r"targets of 'test' of 'arrays' are float32 \(\), those of 'train' are int32 \(\)"),
-    ({"train": (X, Y - 1), "test": (X, Y)}, "targets of 'train' of 'arrays' take 4 values from -1 to 2: number the classes 0 to 3 without gaps, or"),
-    ({"train": (X, Y + 1), "test": (X, Y + 1)}, "take 4 values from 1 to 4: number the classes 0 to 3 without gaps"),
-    ({"train": (X, Y % 2), "test": (X, Y)}, "targets of 'test' of 'arrays' go from 0 to 3: classes lie in 0 to 1"),
-    ({"train": (X, Y), "test": (X, Y), "num_classes": 2**15 + 1}, "'arrays' has 32769 classes: give at most 32768"),
-    ({"train": (X, Y), "test": (X, Y), "num_classes": "none"}, "num_classes is 'none': give a whole number of at least 1"),
-    ({"train": (X, Y), "test": (X, Y), "num_classes": True}, "num_classes is True: give a whole number"),
-    ({"train": (X, Y), "test": (X, Y), "num_classes": [4]}, r"num_classes is \[4\]: give a whole number"),
-    ({"train": (X, Y), "tests": [(X, Y)]}, r"tests is \[.*: give a dict, name -> \(inputs, targets\)"),
-    ({"train": (np.ma.masked_greater(X, 0.5), Y), "test": (X, Y)}, "'train' of 'arrays' has masked entries: fill them, or"),
-    ({"train": (X, Y), "test": (X * np.nan, Y)}, "'test' of 'arrays' holds NaN or infinite values: give finite ones"),
-    ({"train": (X, Y / 0.5), "test": (X, np.full(24, np.inf))}, "'test' of 'arrays' holds NaN or infinite values"),
+    (
+      {"train": X, "test": (X, Y)},
+      r"'train' of 'arrays' is array.*: give \(inputs, targets\), two arrays",
+    ),
+    (
+      {"train": ([[1, 2], [3]], [0, 1]), "test": (X, Y)},
+      r"give \(inputs, targets\), two arrays",
+    ),
+    (
+      {"train": (X * 1j, Y), "test": (X, Y)},
+      "'train' of 'arrays' has complex128 inputs and int64 targets: give arrays of numbers",
+    ),
+    (
+      {"train": (np.array(["a", "b"]), [0, 1]), "test": (X, Y)},
+      "'train' of 'arrays' has <U1 inputs .* give arrays of numbers",
+    ),
+    (
+      {"train": (X, Y), "test": (X[:, :2], Y)},
+      r"inputs of 'test' of 'arrays' are float32 \(2,\), those of 'train' are float32 \(3,\): give the same",
+    ),
+    (
+      {"train": (X, Y), "test": (X, Y / 2)},
+      r"targets of 'test' of 'arrays' are float32 \(\), those of 'train' are int32 \(\)",
+    ),
+    (
+      {"train": (X, Y - 1), "test": (X, Y)},
+      "targets of 'train' of 'arrays' take 4 values from -1 to 2: number the classes 0 to 3 without gaps, or",
+    ),
+    (
+      {"train": (X, Y + 1), "test": (X, Y + 1)},
+      "take 4 values from 1 to 4: number the classes 0 to 3 without gaps",
+    ),
+    (
+      {"train": (X, Y % 2), "test": (X, Y)},
+      "targets of 'test' of 'arrays' go from 0 to 3: classes lie in 0 to 1",
+    ),
+    (
+      {"train": (X, Y), "test": (X, Y), "num_classes": 2**15 + 1},
+      "'arrays' has 32769 classes: give at most 32768",
+    ),
+    (
+      {"train": (X, Y), "test": (X, Y), "num_classes": "none"},
+      "num_classes is 'none': give a whole number of at least 1",
+    ),
+    (
+      {"train": (X, Y), "test": (X, Y), "num_classes": True},
+      "num_classes is True: give a whole number",
+    ),
+    (
+      {"train": (X, Y), "test": (X, Y), "num_classes": [4]},
+      r"num_classes is \[4\]: give a whole number",
+    ),
+    (
+      {"train": (X, Y), "tests": [(X, Y)]},
+      r"tests is \[.*: give a dict, name -> \(inputs, targets\)",
+    ),
+    (
+      {"train": (np.ma.masked_greater(X, 0.5), Y), "test": (X, Y)},
+      "'train' of 'arrays' has masked entries: fill them, or",
+    ),
+    (
+      {"train": (X, Y), "test": (X * np.nan, Y)},
+      "'test' of 'arrays' holds NaN or infinite values: give finite ones",
+    ),
+    (
+      {"train": (X, Y / 0.5), "test": (X, np.full(24, np.inf))},
+      "'test' of 'arrays' holds NaN or infinite values",
+    ),
   ],
 )
 def test_arrays_that_do_not_fit_are_one_line(given, message):
@@ -75,15 +146,25 @@ class Line(nn.Module):
 
 TARGETS = (X @ RNG.normal(size=(3, 2))).astype(np.float32)
 REGRESSION = dict(
-  name="line", dataset=vs.Dataset(train=(X[:16], TARGETS[:16]), test=(X[16:], TARGETS[16:])), model=Line,
-  loss="squared_error", predict="outputs", normalize=False, lr=0.1, epochs=40, batch_size=16, momentum=0,
-)  # fmt: skip
+  name="line",
+  dataset=vs.Dataset(train=(X[:16], TARGETS[:16]), test=(X[16:], TARGETS[16:])),
+  model=Line,
+  loss="squared_error",
+  predict="outputs",
+  normalize=False,
+  lr=0.1,
+  epochs=40,
+  batch_size=16,
+  momentum=0,
+)
 
 
 @pytest.fixture(scope="module")
 def regression(tmp_path_factory):
   out = tmp_path_factory.mktemp("regression") / "r"
-  return out, vs.train(vs.Recipe(**REGRESSION), 3, out, keep_params=True, progress=False)
+  return out, vs.train(
+    vs.Recipe(**REGRESSION), 3, out, keep_params=True, progress=False
+  )
 
 
 def test_a_regression_is_gradient_descent(regression):
@@ -91,7 +172,9 @@ def test_a_regression_is_gradient_descent(regression):
   out, results = regression
   assert results.predictions.dims == ("run", "example", "target")
   # Subtracted by name: each entry of a prediction from its own target.
-  np.testing.assert_array_equal(results.predictions - results.targets, results.predictions.values - TARGETS[16:])
+  np.testing.assert_array_equal(
+    results.predictions - results.targets, results.predictions.values - TARGETS[16:]
+  )
   np.testing.assert_array_equal(results.targets, TARGETS[16:])
   assert {"labels", "accuracy"} & {*results} == set()
   x, y = np.c_[X[:16], np.ones(16)], TARGETS[:16].astype(float)
@@ -99,16 +182,33 @@ def test_a_regression_is_gradient_descent(regression):
   start = vs.Recipe(**REGRESSION).replace(epochs=0)
   begun = vs.train(start, 3, out.parent / "start", keep_params=True, progress=False)
   assert begun.sizes["run"] == 3
-  # The error of the weights shrinks by the same matrix in each step: the mean over examples and the two outputs.
+  # The error of the weights shrinks by the same matrix in each step: the mean over
+  # examples and the two outputs.
   shrinks = np.linalg.matrix_power(np.eye(4) - 0.1 * x.T @ x / 16, 40)
   for run in range(3):
-    before, after = (vs.load_params(folder, run)["params"]["Dense_0"] for folder in (out.parent / "start", out))
+    before, after = (
+      vs.load_params(folder, run)["params"]["Dense_0"]
+      for folder in (out.parent / "start", out)
+    )
     first, last = (np.r_[p["kernel"], p["bias"][None]] for p in (before, after))
-    np.testing.assert_allclose(last, best + shrinks @ (first - best), rtol=2e-3, atol=2e-5)
-    np.testing.assert_allclose(results.predictions[run], np.c_[X[16:], np.ones(8)] @ last, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+      last, best + shrinks @ (first - best), rtol=2e-3, atol=2e-5
+    )
+    np.testing.assert_allclose(
+      results.predictions[run], np.c_[X[16:], np.ones(8)] @ last, rtol=1e-3, atol=1e-4
+    )
 
 
-@pytest.mark.parametrize("call", [vs.report, vs.errors, vs.tally, lambda out: vs.compare(out, out), lambda out: next(vs.prediction_blocks(out))])
+@pytest.mark.parametrize(
+  "call",
+  [
+    vs.report,
+    vs.errors,
+    vs.tally,
+    lambda out: vs.compare(out, out),
+    lambda out: next(vs.prediction_blocks(out)),
+  ],
+)
 def test_what_needs_classes_says_so(regression, call):
   with pytest.raises(vs.Mistake, match="no labels, and so no errors"):
     call(regression[0])
@@ -125,25 +225,60 @@ def test_the_command_line_says_so_too(regression, argv, capsys):
 def test_statistics_take_a_losses_matrix(regression):
   _, results = regression
   losses = ((results.predictions.values - results.targets.values) ** 2).mean(-1)
-  assert vs.stats.loss_variance(losses).test_set == pytest.approx(losses.mean(1).var(ddof=1), rel=1e-4)
+  assert vs.stats.loss_variance(losses).test_set == pytest.approx(
+    losses.mean(1).var(ddof=1), rel=1e-4
+  )
 
 
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
-    ({"loss": "cross_entropy"}, r"the targets of arrays are float32 \(16, 2\), no classes, .* give a loss for them, such as squared_error"),
-    ({"stop_at": 1}, "no classes, which are whole numbers .n,.: leave stop_at out, which is an accuracy"),
+    (
+      {"loss": "cross_entropy"},
+      r"the targets of arrays are float32 \(16, 2\), no classes, .* give a loss for them, such as squared_error",
+    ),
+    (
+      {"stop_at": 1},
+      "no classes, which are whole numbers .n,.: leave stop_at out, which is an accuracy",
+    ),
     ({"predict": "argmax"}, "no classes, .* give predict, such as 'outputs'"),
-    ({"loss": lambda outputs, targets: ((outputs - targets) ** 2).mean()}, r"loss .* gives shape \(\) for a batch of 16: give one number an example"),
-    ({"loss": lambda outputs, targets: (outputs - targets) ** 2}, r"loss .* gives shape \(16, 2\) for a batch of 16"),
-    ({"predict": lambda outputs: outputs.mean()}, r"predict .* gives shape \(\) for 8 examples: give \(8, ...\)"),
-    ({"predict": lambda outputs: outputs.no}, "line fails before it trains .AttributeError: .* test_dataset.py line"),
-    ({"optimizer": lambda run, steps: None}, "optimizer .* gives NoneType: give an optax.GradientTransformation"),
-    ({"optimizer": lambda run, steps: run["lr_"]}, "unknown value of a run 'lr_': choose one of .* did you mean 'lr'"),
-    ({"optimizer": lambda run: None}, "line fails before it trains .TypeError: .* 1 positional argument but 2 were given"),
-    ({"schedule": lambda run, steps: 0.1}, "schedule .* gives float: give a function of the step"),
+    (
+      {"loss": lambda outputs, targets: ((outputs - targets) ** 2).mean()},
+      r"loss .* gives shape \(\) for a batch of 16: give one number an example",
+    ),
+    (
+      {"loss": lambda outputs, targets: (outputs - targets) ** 2},
+      r"loss .* gives shape \(16, 2\) for a batch of 16",
+    ),
+    (
+      {"predict": lambda outputs: outputs.mean()},
+      r"predict .* gives shape \(\) for 8 examples: give \(8, ...\)",
+    ),
+    (
+      {"predict": lambda outputs: outputs.no},
+      "line fails before it trains .AttributeError: .* test_dataset.py line",
+    ),
+    (
+      {"optimizer": lambda run, steps: None},
+      "optimizer .* gives NoneType: give an optax.GradientTransformation",
+    ),
+    (
+      {"optimizer": lambda run, steps: run["lr_"]},
+      "unknown value of a run 'lr_': choose one of .* did you mean 'lr'",
+    ),
+    (
+      {"optimizer": lambda run: None},
+      "line fails before it trains .TypeError: .* 1 positional argument but 2 were given",
+    ),
+    (
+      {"schedule": lambda run, steps: 0.1},
+      "schedule .* gives float: give a function of the step",
+    ),
     ({"augment": lambda key, x: x[:2]}, "line fails before it trains"),
-    ({"dataset": "digits", "predict": "argmax"}, "loss is squared_error, the targets of digits are classes: give cross_entropy, or a vs.Dataset"),
+    (
+      {"dataset": "digits", "predict": "argmax"},
+      "loss is squared_error, the targets of digits are classes: give cross_entropy, or a vs.Dataset",
+    ),
     ({"dataset": "math:pi"}, "dataset math:pi is float: give the name of a vs.Dataset"),
   ],
 )
@@ -155,6 +290,17 @@ def test_wrong_parts_of_a_recipe_are_one_line(changes, message, tmp_path):
 
 def test_predictions_of_classes_are_classes(tmp_path):
   data = vs.Dataset(train=(X, Y), test=(X, Y))
-  recipe = vs.Recipe(name="c", dataset=data, model=lambda: nn.Dense(4), lr=0.1, epochs=1, batch_size=8, predict="outputs")
-  with pytest.raises(vs.Mistake, match=r"predict outputs gives float32 \(24, 4\), the targets are classes: give whole numbers \(24,\)"):
+  recipe = vs.Recipe(
+    name="c",
+    dataset=data,
+    model=lambda: nn.Dense(4),
+    lr=0.1,
+    epochs=1,
+    batch_size=8,
+    predict="outputs",
+  )
+  with pytest.raises(
+    vs.Mistake,
+    match=r"predict outputs gives float32 \(24, 4\), the targets are classes: give whole numbers \(24,\)",
+  ):
     vs.train(recipe, 2, tmp_path / "r", progress=False)

@@ -1,4 +1,6 @@
-"""Documentation: examples run and say what stands there, no statistic and no parameter is missing."""
+"""Documentation: examples run and say what stands there, no statistic and no parameter
+is missing.
+"""
 
 import ast
 import doctest
@@ -26,22 +28,35 @@ EXAMPLE = re.compile(r"^ *>>> (?!.*\+SKIP)", re.MULTILINE)
 @pytest.mark.optimized
 def test_the_examples_of_the_pages_run(name):
   # A fence would be taken for output.
-  text = re.sub(r"^```.*$", "", (ROOT / "docs" / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
+  text = re.sub(
+    r"^```.*$",
+    "",
+    (ROOT / "docs" / name).read_text(encoding="utf-8"),
+    flags=re.MULTILINE,
+  )
   page = doctest.DocTestParser().get_doctest(text, {}, name, name, 0)
   assert len(page.examples) >= PAGES[name]
   differences = []
-  doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(page, out=differences.append)
+  doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(
+    page, out=differences.append
+  )
   assert not differences, "".join(differences)
 
 
 def test_every_public_statistic_is_on_the_page():
   named = set(re.findall(r"\w+", PAGE.read_text(encoding="utf-8")))
-  public = {name for name, x in vars(stats).items() if not (name.startswith("_") or inspect.ismodule(x))}
+  public = {
+    name
+    for name, x in vars(stats).items()
+    if not (name.startswith("_") or inspect.ismodule(x))
+  }
   assert not public - named
 
 
 # Those of the statistics: tests/stats/test_contract.py and test_tallies.py.
-@pytest.mark.parametrize("source", [s for s in SOURCES if EXAMPLE.search(SOURCES[s]) and "/stats/" not in s])
+@pytest.mark.parametrize(
+  "source", [s for s in SOURCES if EXAMPLE.search(SOURCES[s]) and "/stats/" not in s]
+)
 @pytest.mark.optimized
 def test_examples_in_docstrings_run(source):
   module = importlib.import_module(source.removesuffix(".py").replace("/", "."))
@@ -63,7 +78,10 @@ def test_sections_of_parameters_name_them_all():
       if docstring and "Args:" in docstring:
         given = function.args
         star, stars = ([a] if a else [] for a in (given.vararg, given.kwarg))
-        parameters = [a.arg for a in (*given.posonlyargs, *given.args, *star, *given.kwonlyargs, *stars)]
+        parameters = [
+          a.arg
+          for a in (*given.posonlyargs, *given.args, *star, *given.kwonlyargs, *stars)
+        ]
         expected = [p for p in parameters if p not in ("self", "cls")]
         assert documented(docstring) == expected, f"{source}: {function.name}"
         sections += 1

@@ -1,4 +1,6 @@
-"""Campaigns by several processes: under `jax.distributed`, and by a Ray cluster whose worker is killed."""
+"""Campaigns by several processes: under `jax.distributed`, and by a Ray cluster whose
+worker is killed.
+"""
 
 import json
 import os
@@ -26,14 +28,29 @@ TRAIN = (
 @pytest.mark.parametrize(
   ("flags", "said"),
   [
-    ("--engine rai", "unknown engine 'rai': choose one of local, ray; did you mean 'ray'"),
+    (
+      "--engine rai",
+      "unknown engine 'rai': choose one of local, ray; did you mean 'ray'",
+    ),
     ("--workers 2", "--workers 2 without --engine ray"),
     ("--engine ray --workers 0", "workers is 0: give a whole number of at least 1"),
     ("--engine ray --coordinator a:1", "give one of them"),
-    ("--coordinator a:1 --until sd_accuracy", "--until 'sd_accuracy': write STATISTIC rel X%"),
-    ("--processes 2", "--process I, the number of this one from 0: give all of them, or none"),
-    ("--coordinator here --processes 1 --process 0", "--coordinator 'here': give HOST:PORT"),
-    ("--coordinator a:1 --processes 2", "--coordinator HOST:PORT, --processes N and --process I, the number"),
+    (
+      "--coordinator a:1 --until sd_accuracy",
+      "--until 'sd_accuracy': write STATISTIC rel X%",
+    ),
+    (
+      "--processes 2",
+      "--process I, the number of this one from 0: give all of them, or none",
+    ),
+    (
+      "--coordinator here --processes 1 --process 0",
+      "--coordinator 'here': give HOST:PORT",
+    ),
+    (
+      "--coordinator a:1 --processes 2",
+      "--coordinator HOST:PORT, --processes N and --process I, the number",
+    ),
     ("--coordinator a:1 --processes 2 --process 2", "--process 2 of 2: give 0 to 1"),
     ("--coordinator a:1 --processes 0 --process 0", "processes is 0"),
   ],
@@ -47,12 +64,32 @@ def test_mistakes(flags, said, tmp_path, capsys):
 
 
 def start(out, *flags, recipe=TRAIN[1], modules=""):
-  environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+  environment = os.environ | {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_NUM_CPU_DEVICES": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+  }
   environment["PYTHONPATH"] = os.pathsep.join([str(modules), *sys.path])
   runs = () if "--runs" in flags else ("--runs", str(RUNS))
-  command = [sys.executable, "-m", "vmapseeds.cli", "train", recipe, *TRAIN[2:], "--out", str(out), *runs, *flags]
+  command = [
+    sys.executable,
+    "-m",
+    "vmapseeds.cli",
+    "train",
+    recipe,
+    *TRAIN[2:],
+    "--out",
+    str(out),
+    *runs,
+    *flags,
+  ]
   return subprocess.Popen(
-    command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    command,
+    env=environment,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+    start_new_session=True,
   )
 
 
@@ -89,8 +126,12 @@ def alone(tmp_path_factory):
 
 def check(out, alone):
   np.testing.assert_array_equal(vs.open_results(out).predictions.values, alone)
-  trained = [row for record in Path(out, "blocks").glob("[0-9]*.json") for write in json.loads(record.read_text())["writes"]
-             for row in range(*write["rows"])]  # fmt: skip
+  trained = [
+    row
+    for record in Path(out, "blocks").glob("[0-9]*.json")
+    for write in json.loads(record.read_text())["writes"]
+    for row in range(*write["rows"])
+  ]
   assert sorted(trained) == list(range(RUNS))
 
 
@@ -147,7 +188,8 @@ def test_a_host_is_killed(tmp_path, alone, killed):
   if killed == 1:
     assert processes[0].returncode == 0, said
   else:
-    # Without the coordinator the other process stops and says so; a new process goes on with the folder.
+    # Without the coordinator the other process stops and says so; a new process goes on
+    # with the folder.
     assert processes[1].returncode == 1, said
     assert "is gone, or it was killed; what was written stays" in said.splitlines()[-1]
     again = start(out)
@@ -194,7 +236,9 @@ def test_a_worker_of_a_ray_cluster_is_killed_while_it_makes_the_folder(tmp_path,
   pytest.importorskip("ray")
   out, module = tmp_path / "out", tmp_path / "dying.py"
   module.write_text(DYING)
-  driver = start(out, "--engine", "ray", "--workers", "2", recipe="dying:recipe", modules=tmp_path)
+  driver = start(
+    out, "--engine", "ray", "--workers", "2", recipe="dying:recipe", modules=tmp_path
+  )
   said = driver.communicate(timeout=LIMIT)[0]
   assert driver.returncode == 0, said
   assert f"a worker died while it began {out}" in said

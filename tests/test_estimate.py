@@ -1,4 +1,6 @@
-"""Compilers' estimates of lanes: read correctly, made for absent devices too, and used by campaigns."""
+"""Compilers' estimates of lanes: read correctly, made for absent devices too, and used
+by campaigns.
+"""
 
 import math
 import re
@@ -52,7 +54,10 @@ def test_arrays_take_the_bytes_of_their_tiles(shape, bytes, main):
 
 def program(body, others="", chip=CHIP, rounds=1):
   """The cost of an entry computation of these lines, and of others that they call."""
-  entry = "ENTRY %main (a: f32[1000]) -> f32[1000] {\n  %a = f32[1000]{0} parameter(0)\n" + textwrap.indent(body, "  ")
+  entry = (
+    "ENTRY %main (a: f32[1000]) -> f32[1000] {\n  %a = f32[1000]{0} parameter(0)\n"
+    + textwrap.indent(body, "  ")
+  )
   return Program(f"HloModule m\n\n{others}\n{entry}\n}}\n", chip, rounds).total()
 
 
@@ -87,7 +92,9 @@ def test_estimated_operations_take_their_cycles_and_others_are_charged():
   # Twice the larger time of bytes and products, and at least a launch.
   product = "%b = f32[1000,1000]{1,0} parameter(1)\n%c = f32[1000,1000]{1,0} dot(%b, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
   assert program(product).seconds == pytest.approx(2 * 12e6 / 1e9)
-  assert program(product, chip=CHIP._replace(flops=1e9)).seconds == pytest.approx(2 * 2e9 / 1e9)
+  assert program(product, chip=CHIP._replace(flops=1e9)).seconds == pytest.approx(
+    2 * 2e9 / 1e9
+  )
   assert program(product, chip=CHIP._replace(launch=9.0)).seconds == 9.0
   assert program("%g = (f32[1000]{0}) tuple(%a)") == (0, 0, 0)
 
@@ -96,16 +103,24 @@ def test_estimated_operations_take_their_cycles_and_others_are_charged():
 def test_what_the_compiler_does_not_know_is_never_free(target):
   cost = program(f'%c = f32[10]{{0}} custom-call(%a), custom_call_target="{target}"')
   assert cost == (pytest.approx(2 * 4040 / 1e9), 4040, 1)
-  assert program('%c = f32[10]{0} custom-call(%a), custom_call_target="ConcatBitcast"') == (0, 0, 0), "but this is a bitcast"
+  assert program(
+    '%c = f32[10]{0} custom-call(%a), custom_call_target="ConcatBitcast"'
+  ) == (0, 0, 0), "but this is a bitcast"
   sort = program("%s = f32[1000]{0} sort(%a), dimensions={0}, to_apply=%less")
   assert sort.seconds == pytest.approx(2 * 8000 / 1e9)
 
 
 def test_slices_gathers_and_updates_move_what_they_take():
   many = "%m = f32[100,1000]{1,0} parameter(1)\n%i = s32[] parameter(2)\n"
-  row = program(many + "%r = f32[1,1000]{1,0} fusion(%m, %i), kind=kLoop, calls=%row", FUSED)
+  row = program(
+    many + "%r = f32[1,1000]{1,0} fusion(%m, %i), kind=kLoop, calls=%row", FUSED
+  )
   assert row.traffic == 4000 + 4000 + 4
-  put = program(many + "%n = f32[1,1000]{1,0} parameter(3)\n%u = f32[100,1000]{1,0} fusion(%m, %n, %i), kind=kLoop, calls=%put", FUSED)
+  put = program(
+    many
+    + "%n = f32[1,1000]{1,0} parameter(3)\n%u = f32[100,1000]{1,0} fusion(%m, %n, %i), kind=kLoop, calls=%put",
+    FUSED,
+  )
   assert put.traffic == 4000 + 4000 + 4
   gather = program(many + "%g = f32[7,1000]{1,0} gather(%m, %i), slice_sizes={1,1000}")
   assert gather.traffic == 2 * 28000
@@ -141,8 +156,12 @@ LOOP = """
 )
 def test_loops_count_as_often_as_they_run(limit, known, times):
   others = FUSED + LOOP.format(limit=limit, estimated=ESTIMATED)
-  loop = f"%w = (s32[], f32[1000]{{0}}) while(%a), condition=%condition, body=%body{known}"
-  assert program(loop, others, FAST, rounds=3) == pytest.approx((times * 500 / 1e9, times * 8000, times))
+  loop = (
+    f"%w = (s32[], f32[1000]{{0}}) while(%a), condition=%condition, body=%body{known}"
+  )
+  assert program(loop, others, FAST, rounds=3) == pytest.approx(
+    (times * 500 / 1e9, times * 8000, times)
+  )
 
 
 @pytest.mark.parametrize(
@@ -155,10 +174,16 @@ def test_loops_count_as_often_as_they_run(limit, known, times):
   ],
 )
 def test_convolutions_cost_their_products_in_each_direction(kind, operands, output):
-  shapes = {"x": "bf16[5,8,8,16]{3,2,1,0}", "w": "bf16[3,3,16,32]{3,2,1,0}", "y": "bf16[5,8,8,32]{3,2,1,0}"}
-  given = "\n".join(f"%{o} = {shapes[o]} parameter({i})" for i, o in enumerate(operands, 1))
+  shapes = {
+    "x": "bf16[5,8,8,16]{3,2,1,0}",
+    "w": "bf16[3,3,16,32]{3,2,1,0}",
+    "y": "bf16[5,8,8,32]{3,2,1,0}",
+  }
+  given = "\n".join(
+    f"%{o} = {shapes[o]} parameter({i})" for i, o in enumerate(operands, 1)
+  )
   call = "convolution" if kind == "convolution" else "custom-call"
-  line = f"%c = {shapes[output]} {call}(%{operands[0]}, %{operands[1]}), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f, custom_call_target=\"{kind}\""
+  line = f'%c = {shapes[output]} {call}(%{operands[0]}, %{operands[1]}), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f, custom_call_target="{kind}"'
   cost = program(f"{given}\n{line}", chip=FAST)
   assert cost.seconds == pytest.approx(2 * (2 * 5 * 8 * 8 * 32 * 3 * 3 * 16) / 1e12)
 
@@ -171,7 +196,10 @@ def test_the_compiler_says_how_much_it_needs():
   assert said(ValueError(used)) == (74.21 * 2**30, 15.75 * 2**30)
   total = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (64.00G) exceeds available HBM (512.5M)."
   assert said(ValueError(total)) == (64 * 2**30, 512.5 * 2**20)
-  assert said(ValueError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")) == (None, None)
+  assert said(ValueError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")) == (
+    None,
+    None,
+  )
 
 
 def test_the_next_width_ought_to_fit():
@@ -182,13 +210,23 @@ def test_the_next_width_ought_to_fit():
 
 
 def speaking(bytes_a_lane, seconds, available=100.0):
-  """A fake compiler that estimates memory and time, and the list of the choices it was asked about."""
+  """A fake compiler that estimates memory and time, and the list of the choices it was
+  asked about.
+  """
   asked = []
 
   def ask(how):
     asked.append(how)
     needed = bytes_a_lane * how.width
-    return Estimate(needed <= available, needed, available, seconds[how.lowering] if needed <= available else None, None, None, 0.0)
+    return Estimate(
+      needed <= available,
+      needed,
+      available,
+      seconds[how.lowering] if needed <= available else None,
+      None,
+      None,
+      0.0,
+    )
 
   return asked, ask
 
@@ -202,7 +240,9 @@ def test_a_short_campaign_asks_until_something_fits():
   assert list(lanes.asked(WANTED, ask, 1)) == asked == WANTED[:1]
   asked, ask = speaking(10.0, SECONDS)
   assert lanes.ranked(lanes.asked(WANTED, ask, 1)) == [Choice("grouped", 8)]
-  assert asked == [Choice("grouped", 64), Choice("grouped", 8)], "no width between them was compiled"
+  assert asked == [Choice("grouped", 64), Choice("grouped", 8)], (
+    "no width between them was compiled"
+  )
 
 
 def test_a_long_campaign_asks_about_all_and_about_none_twice():
@@ -218,7 +258,10 @@ def test_a_long_campaign_asks_about_all_and_about_none_twice():
   assert lanes.asked(WANTED[:1], ask, 10**9, narrow=False).keys() == {WANTED[0]}
 
 
-@pytest.mark.parametrize(("speed", "model_steps", "asks"), [(1e-3, 10**6, 1), (1.0, 10**6, 3), (None, 10**9, 1), (None, math.inf, 3)])
+@pytest.mark.parametrize(
+  ("speed", "model_steps", "asks"),
+  [(1e-3, 10**6, 1), (1.0, 10**6, 3), (None, 10**9, 1), (None, math.inf, 3)],
+)
 def test_asking_ends_with_the_budget(monkeypatch, speed, model_steps, asks):
   monkeypatch.setattr(choice, "SHORT_CAMPAIGN", 0.0)
   now = [0.0]
@@ -237,20 +280,31 @@ def test_asking_ends_with_the_budget(monkeypatch, speed, model_steps, asks):
 def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
   monkeypatch.setattr(benchmark, "MEASURED", 2)
   measured, speeds = [], {Choice("sequential", 1): 4.0, Choice("im2col", 8): 3.0}
-  monkeypatch.setattr(benchmark, "measure", lambda task, how: measured.append(how) or benchmark.Speed(speeds[how], 0.0))
+  monkeypatch.setattr(
+    benchmark,
+    "measure",
+    lambda task, how: measured.append(how) or benchmark.Speed(speeds[how], 0.0),
+  )
   monkeypatch.setitem(choice.CANDIDATES, "tpu", tuple(WANTED))
   asked, ask = speaking(10.0, SECONDS)
   task, how = without_data(vs.recipe("digits_cnn")), dict(ask=ask, platform="tpu")
   assert benchmark.choose(task, model_steps=10**9, most=64, **how) == ("im2col", 8)
   assert measured == list(speeds)
   assert "lanes: im2col, width 8 (the fastest of 2 measured" in capsys.readouterr().err
-  # The choice known to be fastest is taken again if it fits; a short campaign asks about no other.
+  # The choice known to be fastest is taken again if it fits; a short campaign asks
+  # about no other.
   asked.clear()
   assert benchmark.choose(task, model_steps=1, most=64, **how) == ("im2col", 8)
   assert asked == [Choice("im2col", 8)]
   # A given width is kept, or refused as too large.
-  assert benchmark.choose(task, model_steps=1, most=64, width=10, **how, shown=False).width == 10
-  with pytest.raises(vs.Mistake, match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch"):
+  assert (
+    benchmark.choose(task, model_steps=1, most=64, width=10, **how, shown=False).width
+    == 10
+  )
+  with pytest.raises(
+    vs.Mistake,
+    match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch",
+  ):
     benchmark.choose(task, model_steps=1, most=64, width=11, **how)
 
 
@@ -258,46 +312,95 @@ def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
 
 
 def test_a_target_that_cannot_be_compiled_for_is_a_mistake(monkeypatch):
-  with pytest.raises(vs.Mistake, match="unknown target 'v7': choose one of v5e, v6e, v4, v3, v2, h100"):
+  with pytest.raises(
+    vs.Mistake, match="unknown target 'v7': choose one of v5e, v6e, v4, v3, v2, h100"
+  ):
     lanes.absent("v7")
 
   def missing(*_, **__):
     raise RuntimeError("JAX TPU support not installed;\ncannot generate TPU topology.")
 
   monkeypatch.setattr(target.topologies, "get_topology_desc", missing)
-  with pytest.raises(vs.Mistake, match=re.escape("topology.): pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu")):
+  with pytest.raises(
+    vs.Mistake,
+    match=re.escape(
+      "topology.): pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu"
+    ),
+  ):
     lanes.absent("v5e")
-  with pytest.raises(vs.Mistake, match=re.escape("pip install 'vmapseeds[aot]' 'jax>=0.10', and")):
+  with pytest.raises(
+    vs.Mistake, match=re.escape("pip install 'vmapseeds[aot]' 'jax>=0.10', and")
+  ):
     lanes.absent("h100")
 
 
 def test_devices_are_known_by_their_kind():
-  kinds = {"TPU v5 lite": "v5e", "TPU v6 lite": "v6e", "NVIDIA H100 80GB HBM3": "h100", "TPU v2": "v2"}
-  assert {kind: lanes.target_of(kind) for kind in kinds} == {kind: TARGETS[name] for kind, name in kinds.items()}
+  kinds = {
+    "TPU v5 lite": "v5e",
+    "TPU v6 lite": "v6e",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "TPU v2": "v2",
+  }
+  assert {kind: lanes.target_of(kind) for kind in kinds} == {
+    kind: TARGETS[name] for kind, name in kinds.items()
+  }
   assert lanes.target_of(jax.devices("cpu")[0].device_kind) is None
 
 
 def test_what_examples_look_like_is_known_without_the_data():
   task = without_data(vs.recipe("cnn_cifar10_binary"))
   train, tests = task.data
-  assert (train.inputs.shape, train.inputs.dtype, tests["test"].targets.shape) == ((40_000, 32, 32, 3), "uint8", (8_000,))
-  assert (train.num_classes, tests["test"].num_classes, task.num_classes, task.steps) == (2, 2, 2, 1250)
+  assert (train.inputs.shape, train.inputs.dtype, tests["test"].targets.shape) == (
+    (40_000, 32, 32, 3),
+    "uint8",
+    (8_000,),
+  )
+  assert (
+    train.num_classes,
+    tests["test"].num_classes,
+    task.num_classes,
+    task.steps,
+  ) == (2, 2, 2, 1250)
   train, tests = without_data(vs.recipe("digits_cnn", test_sets=("train", "test"))).data
-  assert (train.inputs.shape, tests["test"].inputs.shape, tests["train"].targets.shape) == ((1000, 8, 8, 1), (797, 8, 8, 1), (1000,))
+  assert (
+    train.inputs.shape,
+    tests["test"].inputs.shape,
+    tests["train"].targets.shape,
+  ) == ((1000, 8, 8, 1), (797, 8, 8, 1), (1000,))
   assert train.num_classes == 10
-  assert {type(leaf) for leaf in jax.tree.leaves((train, tests))} == {jax.ShapeDtypeStruct}
+  assert {type(leaf) for leaf in jax.tree.leaves((train, tests))} == {
+    jax.ShapeDtypeStruct
+  }
 
 
 @pytest.mark.parametrize(
   ("inputs", "dtype", "targets", "classes"),
-  [((4, 4, 3), "uint8", (), 5), ((4, 4, 3), "float32", (2,), None), ((7,), "int32", (7,), 5), ((), "float32", (), None)],
+  [
+    ((4, 4, 3), "uint8", (), 5),
+    ((4, 4, 3), "float32", (2,), None),
+    ((7,), "int32", (7,), 5),
+    ((), "float32", (), None),
+  ],
 )
-def test_trials_are_on_examples_that_look_like_the_data(inputs, dtype, targets, classes):
+def test_trials_are_on_examples_that_look_like_the_data(
+  inputs, dtype, targets, classes
+):
   moment = None if dtype == "int32" else np.zeros(3, np.float32)
   kind = "float32" if classes is None else "int32"
-  like = DeviceExamples(jax.ShapeDtypeStruct((1, *inputs), dtype), jax.ShapeDtypeStruct((1, *targets), kind), moment, moment, classes)
+  like = DeviceExamples(
+    jax.ShapeDtypeStruct((1, *inputs), dtype),
+    jax.ShapeDtypeStruct((1, *targets), kind),
+    moment,
+    moment,
+    classes,
+  )
   drawn = random_examples(like, 6)
-  assert (drawn.inputs.shape, drawn.inputs.dtype, drawn.targets.shape, drawn.targets.dtype) == ((6, *inputs), dtype, (6, *targets), kind)
+  assert (
+    drawn.inputs.shape,
+    drawn.inputs.dtype,
+    drawn.targets.shape,
+    drawn.targets.dtype,
+  ) == ((6, *inputs), dtype, (6, *targets), kind)
   assert len(np.unique(drawn.inputs)) > 1
   assert classes is None or (drawn.targets.min() >= 0 and drawn.targets.max() < classes)
   assert (drawn.mean is None, drawn.num_classes) == (moment is None, classes)
@@ -309,17 +412,29 @@ class Words(nn.Module):
     return nn.Dense(2)(nn.Embed(9, 3)(x).mean(1))
 
 
-@pytest.mark.parametrize(("model", "inputs"), [(Words(), np.ones((4, 5), np.int32)), ("small_cnn", np.ones((4, 8, 8, 1), np.uint8))])
+@pytest.mark.parametrize(
+  ("model", "inputs"),
+  [
+    (Words(), np.ones((4, 5), np.int32)),
+    ("small_cnn", np.ones((4, 8, 8, 1), np.uint8)),
+  ],
+)
 def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inputs):
-  """This holds where shapes are checked, products are counted, and the network is tried."""
+  """This holds where shapes are checked, products are counted, and the network is
+  tried.
+  """
   given, runs = (inputs, np.array([0, 1, 0, 1])), Runs.independent(1)
   data = vs.Dataset(train=given, test=given)
-  recipe = vs.recipe("digits_cnn", model=model, dataset=data, batch_size=2, normalize=False, augment="")
+  recipe = vs.recipe(
+    "digits_cnn", model=model, dataset=data, batch_size=2, normalize=False, augment=""
+  )
   task = supervised(recipe, runs)
   assert task.outputs(runs)["test/predictions"].shape == (4,)
   assert task.trial().outputs(runs).keys() == {"diverged"}
   if isinstance(model, Words):
-    assert benchmark.product_flops(recipe, task.data[0]) == 2 * 2 * (2 * 3 * 2), "the first layer has no input gradient"
+    assert benchmark.product_flops(recipe, task.data[0]) == 2 * 2 * (2 * 3 * 2), (
+      "the first layer has no input gradient"
+    )
 
 
 def flops(recipe):
@@ -327,36 +442,51 @@ def flops(recipe):
 
 
 def test_products_of_small_networks():
-  # Two convolutions of 3×3 and a dense layer; the first convolution has no input gradient.
+  # Two convolutions of 3×3 and a dense layer; the first convolution has no input
+  # gradient.
   first, second, dense = 2 * 64 * 9 * 16, 2 * 16 * 9 * 16 * 32, 2 * 128 * 10
-  assert flops(vs.recipe("digits_cnn", batch_size=10)) == 10 * (2 * first + 3 * second + 3 * dense)
+  assert flops(vs.recipe("digits_cnn", batch_size=10)) == 10 * (
+    2 * first + 3 * second + 3 * dense
+  )
   first, second = 2 * 32**2 * 27 * 32, 2 * 16**2 * 9 * 32 * 16
   dense = 2 * (8 * 8 * 16 * 64 + 64 * 2)
-  assert flops(vs.recipe("cnn_cifar10_binary", batch_size=10)) == 10 * (2 * first + 3 * second + 3 * dense)
+  assert flops(vs.recipe("cnn_cifar10_binary", batch_size=10)) == 10 * (
+    2 * first + 3 * second + 3 * dense
+  )
 
 
 def test_products_of_the_flagship():
-  assert flops(vs.recipe("resnet9_cifar10")) == pytest.approx(796e9, rel=0.1), "XLA leaves out padding"
+  assert flops(vs.recipe("resnet9_cifar10")) == pytest.approx(796e9, rel=0.1), (
+    "XLA leaves out padding"
+  )
 
 
 def test_products_count_as_often_as_they_run():
   x, w = np.zeros((3, 5), np.float32), np.zeros((5, 5), np.float32)
 
   def recurrent(x, w):
-    x = jax.lax.scan(lambda x, _: (jax.jit(jax.checkpoint(jax.nn.relu))(x @ w), None), x, length=7)[0]
+    x = jax.lax.scan(
+      lambda x, _: (jax.jit(jax.checkpoint(jax.nn.relu))(x @ w), None), x, length=7
+    )[0]
     return jax.lax.map(lambda row: row @ w[:, :2], x)
 
-  assert sum(benchmark.products(jax.make_jaxpr(recurrent)(x, w).jaxpr)) == 7 * 2 * 3 * 5 * 5 + 3 * 2 * 5 * 2
+  assert (
+    sum(benchmark.products(jax.make_jaxpr(recurrent)(x, w).jaxpr))
+    == 7 * 2 * 3 * 5 * 5 + 3 * 2 * 5 * 2
+  )
 
 
 def test_large_networks_need_few_lanes():
-  # These widths let the flagship fit into 16 GB by default, and save compiling what does not fit.
+  # These widths let the flagship fit into 16 GB by default, and save compiling what
+  # does not fit.
   flagship = without_data(vs.recipe("resnet9_cifar10"))
   assert benchmark.filling(flagship, "tpu") == 2
   assert benchmark.filling(without_data(vs.recipe("cnn_cifar10_binary")), "gpu") > 256
   assert benchmark.filling(flagship, "cpu") > 10**6
   asked, ask = speaking(1.0, SECONDS)
-  assert benchmark.choose(flagship, model_steps=1, most=100, ask=ask, platform="tpu") == Choice("sequential", 1)
+  assert benchmark.choose(
+    flagship, model_steps=1, most=100, ask=ask, platform="tpu"
+  ) == Choice("sequential", 1)
   assert asked == [Choice("sequential", 1)], "a short campaign compiles one form"
 
 
@@ -376,7 +506,13 @@ def tpu():
 @pytest.fixture
 def compiled_programs(tmp_path):
   """JAX's cache of compiled programs, in a folder of its own."""
-  before = {name: getattr(jax.config, name) for name in ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")}
+  before = {
+    name: getattr(jax.config, name)
+    for name in (
+      "jax_compilation_cache_dir",
+      "jax_persistent_cache_min_compile_time_secs",
+    )
+  }
   jax.config.update("jax_compilation_cache_dir", str(tmp_path / "xla"))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
   compilation_cache.reset_cache()
@@ -392,7 +528,9 @@ def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   kept = len(list(compiled_programs.iterdir()))
   few = asking(LINEAR, "v5e")(Choice("grouped", 4))
   assert few.fits
-  assert len(list(compiled_programs.iterdir())) == kept > 0, "what cannot be read again is not kept"
+  assert len(list(compiled_programs.iterdir())) == kept > 0, (
+    "what cannot be read again is not kept"
+  )
   # Images, whose rows of 8 pixels take tiles of 128, and parameters and momentum.
   assert 2e5 < few.memory_bytes < 5e6
   assert 0 < few.traffic_bytes / TARGETS["v5e"].bandwidth < few.seconds < 1e-3
@@ -403,7 +541,9 @@ def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, capsys):
-  monkeypatch.setitem(choice.CANDIDATES, "tpu", (("grouped", 65536), ("sequential", 65536)))
+  monkeypatch.setitem(
+    choice.CANDIDATES, "tpu", (("grouped", 65536), ("sequential", 65536))
+  )
   recipe = LINEAR.replace(batch_size=1000)
   asked, compiler = [], asking(recipe, "v2")
 
@@ -411,16 +551,21 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
     asked.append((how, compiler(how)))
     return asked[-1][1]
 
-  how = benchmark.choose(without_data(recipe), model_steps=1, most=10**5, ask=ask, platform="tpu")
+  how = benchmark.choose(
+    without_data(recipe), model_steps=1, most=10**5, ask=ask, platform="tpu"
+  )
   (first, large), (second, fitting) = asked
   assert (first.width, how) == (65536, second)
   assert 7.48 * 2**30 < large.memory_bytes < 1e12
   assert not large.fits
   assert fitting.fits
   assert fitting.memory_bytes < 7.48 * 2**30
-  # As wide as memory allows, up to the factor of two that rounding to powers of two may cost.
+  # As wide as memory allows, up to the factor of two that rounding to powers of two may
+  # cost.
   assert how.width > 0.95 * 65536 * 7.48 * 2**30 / large.memory_bytes / 2
-  assert f"lanes: grouped, width {how.width} (it fits in memory;" in capsys.readouterr().err
+  assert (
+    f"lanes: grouped, width {how.width} (it fits in memory;" in capsys.readouterr().err
+  )
 
 
 @pytest.fixture
@@ -429,7 +574,9 @@ def h100():
   if jax.__version_info__ < (0, 10):
     pytest.skip("JAX compiles for a GPU that is not there from 0.10 on")
   if jax.config.jax_platforms != "cpu":
-    pytest.skip("JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu")
+    pytest.skip(
+      "JAX leaves the compiler out where there is no GPU, unless JAX_PLATFORMS=cpu"
+    )
 
 
 @pytest.mark.optimized
@@ -443,7 +590,10 @@ def test_an_h100_that_is_not_here_is_compiled_for(h100):
 def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
   """Atomic additions would come in another order each time."""
   devices = [lanes.absent("h100")]
-  step = spreading._step(lambda places, lane: jnp.zeros((50, 7)).at[places].add(lane), spreading._mesh(devices))
+  step = spreading._step(
+    lambda places, lane: jnp.zeros((50, 7)).at[places].add(lane),
+    spreading._mesh(devices),
+  )
   places = spreading.shapes(np.zeros(1000, np.int32), devices, of_lanes=False)
   rows = spreading.shapes(np.zeros((64, 1000, 7), np.float32), devices, of_lanes=True)
   assert " sort(" in step.lower(places, rows).compile().as_text()
@@ -453,8 +603,12 @@ def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
 @pytest.mark.optimized
 def test_a_step_of_small_networks_is_few_kernels_on_an_h100(h100):
   said = asking(vs.recipe("cnn_cifar10_binary"), "h100")(Choice("grouped", 64))
-  most = 41 if jax.__version_info__ >= (0, 11) else 40  # cuBLAS's products come with a copy
-  assert 11 < said.launches < most + 0.5, "its five convolutions and six products among them"
+  most = (
+    41 if jax.__version_info__ >= (0, 11) else 40
+  )  # cuBLAS's products come with a copy
+  assert 11 < said.launches < most + 0.5, (
+    "its five convolutions and six products among them"
+  )
   assert said.traffic_bytes / TARGETS["h100"].bandwidth < 7e-6
 
 
@@ -464,5 +618,9 @@ def test_one_lane_keeps_its_axis_on_a_tpu_alone(tpu):
     step = spreading._step(lambda shared, lane: shared @ lane, spreading._mesh(devices))
     shared = spreading.shapes(np.zeros((5, 7), np.float32), devices, of_lanes=False)
     lane = spreading.shapes(np.zeros((1, 7, 3), np.float32), devices, of_lanes=True)
-    (product,) = (line for line in step.lower(shared, lane).as_text().splitlines() if "dot_general" in line)
+    (product,) = (
+      line
+      for line in step.lower(shared, lane).as_text().splitlines()
+      if "dot_general" in line
+    )
     assert ("tensor<1x7x3xf32>" in product) is kept, product

@@ -1,4 +1,6 @@
-"""Hostile input through the command line: one line, exit status 2, nothing run, nothing changed on disk."""
+"""Hostile input through the command line: one line, exit status 2, nothing run, nothing
+changed on disk.
+"""
 
 import contextlib
 import functools
@@ -31,15 +33,29 @@ from vmapseeds.training.networks import network
 
 
 def tiny(*argv):
-  """The command that trains on the small file; settings at the beginning of `argv` replace its own."""
+  """The command that trains on the small file; settings at the beginning of `argv`
+  replace its own.
+  """
   own = ("dataset=tiny.npz", "model=linear", "batch_size=4", "epochs=1", "augment=")
-  given = {word.partition("=")[0] for word in itertools.takewhile(lambda word: not word.startswith("--"), argv)}
-  return ["train", "digits_cnn", "--set", *(one for one in own if one.partition("=")[0] not in given), *argv]
+  given = {
+    word.partition("=")[0]
+    for word in itertools.takewhile(lambda word: not word.startswith("--"), argv)
+  }
+  return [
+    "train",
+    "digits_cnn",
+    "--set",
+    *(one for one in own if one.partition("=")[0] not in given),
+    *argv,
+  ]
 
 
 def thinned(cases):
   """Every other case by default, the others with `-m slow`."""
-  return [pytest.param(case, marks=[pytest.mark.slow] * (i % 2)) for i, case in enumerate(cases)]
+  return [
+    pytest.param(case, marks=[pytest.mark.slow] * (i % 2))
+    for i, case in enumerate(cases)
+  ]
 
 
 class Accepted(BaseException):
@@ -47,19 +63,32 @@ class Accepted(BaseException):
 
 
 def snapshot(folder, times_of_folders=True):
-  """What lies in a folder: kind, permissions, size, time of change and content of everything."""
+  """What lies in a folder: kind, permissions, size, time of change and content of
+  everything.
+  """
 
   def of(path):
     status = path.lstat()
-    content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() and not path.is_symlink() else None
+    content = (
+      hashlib.sha256(path.read_bytes()).hexdigest()
+      if path.is_file() and not path.is_symlink()
+      else None
+    )
     time = status.st_mtime_ns if times_of_folders or not path.is_dir() else None
-    return status.st_mode, status.st_size, time, os.readlink(path) if path.is_symlink() else content
+    return (
+      status.st_mode,
+      status.st_size,
+      time,
+      os.readlink(path) if path.is_symlink() else content,
+    )
 
   return {str(path): of(path) for path in sorted(folder.rglob("*"))}
 
 
 def arrays(**changes):
-  """What `tiny.npz` holds: twelve training and six test images of three classes, and a second test set."""
+  """What `tiny.npz` holds: twelve training and six test images of three classes, and a
+  second test set.
+  """
   rng = np.random.default_rng(0)
   good = {}
   for split, n in (("train", 12), ("test", 6), ("extra", 3)):
@@ -70,7 +99,9 @@ def arrays(**changes):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-  """A data set, files to import, a campaign of four runs with logits (`r`) and imported runs (`i`): made once."""
+  """A data set, files to import, a campaign of four runs with logits (`r`) and imported
+  runs (`i`): made once.
+  """
   with pytest.MonkeyPatch.context() as patch:
     patch.chdir(tmp_path_factory.mktemp("made"))
     np.savez("tiny.npz", **arrays())
@@ -78,14 +109,30 @@ def made(tmp_path_factory):
     np.save("y.npy", np.arange(6) % 3)
     np.save("p.npy", rng.integers(0, 3, (4, 6)))
     np.save("l.npy", rng.normal(size=(4, 6, 3)).astype(np.float32))
-    cli.main(tiny("test_sets=test,extra", "--runs", "4", "--seed-batch", "2", "--logits", "--quiet", "--out", "r"))
-    cli.main(["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "i", "--quiet"])
+    cli.main(
+      tiny(
+        "test_sets=test,extra",
+        "--runs",
+        "4",
+        "--seed-batch",
+        "2",
+        "--logits",
+        "--quiet",
+        "--out",
+        "r",
+      )
+    )
+    cli.main(
+      ["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "i", "--quiet"]
+    )
     return Path.cwd()
 
 
 @pytest.fixture
 def files(made, tmp_path, monkeypatch):
-  """Copies of the files in a working folder some levels deep; trainings and measurements raise `Accepted`."""
+  """Copies of the files in a working folder some levels deep; trainings and
+  measurements raise `Accepted`.
+  """
   work = tmp_path / "a" / "b" / "work"
   work.mkdir(parents=True)
   for file in made.glob("*.np?"):
@@ -113,7 +160,9 @@ def work(made, files):
 
 @pytest.fixture
 def refused(files, tmp_path, capsys):
-  """refused(argv, message): that the command line says so in one line, ends with 2 and leaves the disk as it was."""
+  """refused(argv, message): that the command line says so in one line, ends with 2 and
+  leaves the disk as it was.
+  """
 
   def check(argv, message, main=cli.main, times_of_folders=True):
     before = snapshot(tmp_path, times_of_folders)
@@ -157,7 +206,10 @@ def refused(files, tmp_path, capsys):
     ("epochs=none", "epochs is None: give a whole number"),
     ("epochs=4;rm -rf /", "epochs is '4;rm -rf /': give a whole number"),
     ("epochs=0x10", "epochs is '0x10': give a whole number"),
-    ('epochs={"__import__": "os"}', "epochs is {'__import__': 'os'}: give a whole number"),
+    (
+      'epochs={"__import__": "os"}',
+      "epochs is {'__import__': 'os'}: give a whole number",
+    ),
     ("epochs=[4]", "epochs is [4]: give a whole number"),
     ("epochs=" + "9" * 30, "epochs is 9999"),
     ("epochs=" + "9" * 10_000, "epochs is '9999"),
@@ -187,7 +239,10 @@ def refused(files, tmp_path, capsys):
     ("model=", "unknown model of recipe 'digits_cnn': ''"),
     ("model=../linear", "unknown model of recipe"),
     ("model=Linear", "did you mean 'linear'?"),
-    ("model=resnet9", "model 'resnet9' on images of 4×4 pixels: give at least 11×11, or another model"),
+    (
+      "model=resnet9",
+      "model 'resnet9' on images of 4×4 pixels: give at least 11×11, or another model",
+    ),
     ("optimizer=lion", "unknown optimizer"),
     ("schedule=cosines", "unknown schedule"),
     ("precision=float16", "unknown precision"),
@@ -229,8 +284,14 @@ def refused(files, tmp_path, capsys):
     ("test_sets=a\\b", "test set"),
     ("test_sets=.hidden", "test set '.hidden'"),
     ("test_sets=te\x00st", "holds a null character"),
-    ("test_sets=diverged", "test set 'diverged': results have something else of that name"),
-    ("test_sets=seed_init", "test set 'seed_init': results have something else of that name"),
+    (
+      "test_sets=diverged",
+      "test set 'diverged': results have something else of that name",
+    ),
+    (
+      "test_sets=seed_init",
+      "test set 'seed_init': results have something else of that name",
+    ),
     ("test_sets=" + "t" * 300, "test set 'ttt"),
     ("dataset=", "data set '' cannot be opened"),
     ("dataset=\n", "data set"),
@@ -249,7 +310,7 @@ def refused(files, tmp_path, capsys):
     ("dataset=tiny.npz\x00.npz", "holds a null character"),
     ("dataset=\udcff.npz", "is no UTF-8"),
   ],
-)  # fmt: skip
+)
 def test_recipe_fields(setting, message, refused):
   argv = tiny(setting)
   refused([*argv, "--out", "new"], message)
@@ -258,7 +319,9 @@ def test_recipe_fields(setting, message, refused):
 @pytest.mark.parametrize("model", models.NAMES)
 def test_the_smallest_images(model):
   def sees(pixels):
-    """Whether pixels are left before the last layer. JAX before 0.12 cannot make weights for none."""
+    """Whether pixels are left before the last layer. JAX before 0.12 cannot make
+    weights for none.
+    """
     made = network(vs.recipe("digits_cnn", model=model, precision="float32"), 3)
     images = jnp.zeros((1, pixels, pixels, 1))
     try:
@@ -275,10 +338,22 @@ def test_the_smallest_images(model):
 
 
 @pytest.mark.parametrize(
-  "name", ["", "../digits_cnn", "digits_cnn\n", "DIGITS_CNN", "-", "ｄｉｇｉｔｓ_cnn", "%s%n", "d" * 5000]
+  "name",
+  [
+    "",
+    "../digits_cnn",
+    "digits_cnn\n",
+    "DIGITS_CNN",
+    "-",
+    "ｄｉｇｉｔｓ_cnn",
+    "%s%n",
+    "d" * 5000,
+  ],
 )
 def test_recipe_names(name, refused):
-  refused(["train", name, "--out", "new"], "unknown recipe" if name != "-" else "error: ")
+  refused(
+    ["train", name, "--out", "new"], "unknown recipe" if name != "-" else "error: "
+  )
 
 
 # Flags
@@ -329,7 +404,10 @@ def test_recipe_names(name, refused):
     (["--until", "__class__ abs 1"], "unknown statistic '__class__'"),
     (["--until", "mean_accuracy rel 1%", "--most-runs", "-1"], "most runs is -1"),
     (["--until", "mean_accuracy rel 1%", "--most-runs", "3"], "most runs is 3"),
-    (["--until", "mean_accuracy rel 1%", "--most-runs", "1" + "0" * 30], "give at most 10000000"),
+    (
+      ["--until", "mean_accuracy rel 1%", "--most-runs", "1" + "0" * 30],
+      "give at most 10000000",
+    ),
     (["--until", "mean_accuracy rel 1%", "--runs", "0"], "runs is 0"),
     (["--logits", "--no-logits"], "error"),
     (["--logits=yes"], "Unrecognized options: yes"),
@@ -348,7 +426,7 @@ def test_recipe_names(name, refused):
     (["--out", "/dev/null"], "is a file"),
     (["--out", "/dev/null/r"], "cannot be written"),
   ],
-)  # fmt: skip
+)
 def test_train_flags(argv, message, work, refused):
   given = {} if "--runs" in argv else {"--runs": "4"}
   given |= {} if "--out" in argv else {"--out": "new"}
@@ -377,15 +455,28 @@ def npy(array=None, *, header=None, body=b"", version=(1, 0)):
     np.save(file, array, allow_pickle=True)
     return file.getvalue()
   text = header.encode() if isinstance(header, str) else header
-  return b"\x93NUMPY" + bytes(version) + len(text).to_bytes(2 if version[0] == 1 else 4, "little") + text + body
+  return (
+    b"\x93NUMPY"
+    + bytes(version)
+    + len(text).to_bytes(2 if version[0] == 1 else 4, "little")
+    + text
+    + body
+  )
 
 
 def declared(shape, descr="|u1", **options):
-  return npy(header=f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}\n", **options)
+  return npy(
+    header=f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': {shape}}}\n",
+    **options,
+  )
 
 
-def zipped(*, method=zipfile.ZIP_STORED, edit=lambda content: content, more=(), **members):
-  """The bytes of `tiny.npz` with some members replaced by other bytes (None: left out), then edited as a whole."""
+def zipped(
+  *, method=zipfile.ZIP_STORED, edit=lambda content: content, more=(), **members
+):
+  """The bytes of `tiny.npz` with some members replaced by other bytes (None: left out),
+  then edited as a whole.
+  """
   file = io.BytesIO()
   with zipfile.ZipFile(file, "w", method) as archive:
     for name, content in ({k: npy(v) for k, v in arrays().items()} | members).items():
@@ -402,61 +493,221 @@ NPZ = {
   "text": (lambda: b"x_train,y_train\n", "is no .npz, or holds pickled objects"),
   "an .npy": (lambda: npy(TRAIN), "holds nothing by name"),
   "a pickle": (lambda: pickle.dumps(Payload()), "is no .npz, or holds pickled objects"),
-  "an .npy of a pickle": (lambda: npy(np.array([Payload()])), "is no .npz, or holds pickled objects"),
+  "an .npy of a pickle": (
+    lambda: npy(np.array([Payload()])),
+    "is no .npz, or holds pickled objects",
+  ),
   "empty zip": (lambda: b"PK\x05\x06" + bytes(18), "lacks x_train and y_train"),
-  "half a zip": (lambda: zipped(edit=lambda c: c[: len(c) // 2]), "cannot be read (BadZipFile)"),
-  "zip without its start": (lambda: zipped(edit=lambda c: c[200:]), "is no .npz, or holds"),
-  "a byte flipped in the images": (lambda: zipped(edit=lambda c: c.replace(TRAIN.tobytes()[:9], bytes(9))), "cannot be read (BadZipFile)"),
-  "encrypted": (lambda: zipped(edit=lambda c: c.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01")), "cannot be read (RuntimeError)"),
-  "unknown compression": (lambda: zipped(edit=lambda c: c.replace(b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63")), "cannot be read (NotImplementedError)"),
-  "images pickled": (lambda: zipped(x_train=npy(np.array([Payload()] * 12))), "holds pickled objects, which are not loaded"),
-  "labels pickled": (lambda: zipped(y_test=npy(np.array([Payload()] * 6))), "holds pickled objects, which are not loaded"),
-  "objects in a structure": (lambda: zipped(y_train=npy(np.array([(0, Payload())] * 12, [("a", int), ("b", object)]))), "holds pickled objects"),
-  "a bare pickle as labels": (lambda: zipped(y_train=pickle.dumps(Payload())), "give arrays of numbers"),
-  "code in a header": (lambda: zipped(x_train=npy(header="open('ran', 'w')\n")), "cannot be read (ValueError)"),
+  "half a zip": (
+    lambda: zipped(edit=lambda c: c[: len(c) // 2]),
+    "cannot be read (BadZipFile)",
+  ),
+  "zip without its start": (
+    lambda: zipped(edit=lambda c: c[200:]),
+    "is no .npz, or holds",
+  ),
+  "a byte flipped in the images": (
+    lambda: zipped(edit=lambda c: c.replace(TRAIN.tobytes()[:9], bytes(9))),
+    "cannot be read (BadZipFile)",
+  ),
+  "encrypted": (
+    lambda: zipped(
+      edit=lambda c: c.replace(
+        b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"
+      )
+    ),
+    "cannot be read (RuntimeError)",
+  ),
+  "unknown compression": (
+    lambda: zipped(
+      edit=lambda c: c.replace(
+        b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x00",
+        b"PK\x01\x02\x14\x03\x14\x00\x00\x00\x63",
+      )
+    ),
+    "cannot be read (NotImplementedError)",
+  ),
+  "images pickled": (
+    lambda: zipped(x_train=npy(np.array([Payload()] * 12))),
+    "holds pickled objects, which are not loaded",
+  ),
+  "labels pickled": (
+    lambda: zipped(y_test=npy(np.array([Payload()] * 6))),
+    "holds pickled objects, which are not loaded",
+  ),
+  "objects in a structure": (
+    lambda: zipped(
+      y_train=npy(np.array([(0, Payload())] * 12, [("a", int), ("b", object)]))
+    ),
+    "holds pickled objects",
+  ),
+  "a bare pickle as labels": (
+    lambda: zipped(y_train=pickle.dumps(Payload())),
+    "give arrays of numbers",
+  ),
+  "code in a header": (
+    lambda: zipped(x_train=npy(header="open('ran', 'w')\n")),
+    "cannot be read (ValueError)",
+  ),
   "a header of brackets": (lambda: zipped(x_train=npy(header="(" * 9000)), "error"),
   "a header of 60 kB": (lambda: zipped(x_train=npy(header="#" * 60_000)), "error"),
-  "a header that is cut off": (lambda: zipped(x_train=npy(TRAIN)[:40]), "cannot be read (ValueError)"),
-  "format version 9": (lambda: zipped(x_train=declared((12, 4, 4, 1), body=bytes(192), version=(9, 9))), "cannot be read (ValueError)"),
-  "members that are no arrays": (lambda: zipped(x_train=None, y_train=None, more=[("x_train", b"abc"), ("y_train", b"abc")]), "give arrays of numbers"),
+  "a header that is cut off": (
+    lambda: zipped(x_train=npy(TRAIN)[:40]),
+    "cannot be read (ValueError)",
+  ),
+  "format version 9": (
+    lambda: zipped(x_train=declared((12, 4, 4, 1), body=bytes(192), version=(9, 9))),
+    "cannot be read (ValueError)",
+  ),
+  "members that are no arrays": (
+    lambda: zipped(
+      x_train=None, y_train=None, more=[("x_train", b"abc"), ("y_train", b"abc")]
+    ),
+    "give arrays of numbers",
+  ),
   "no y_train": (lambda: zipped(y_train=None), "lacks x_train and y_train"),
   "no x_test": (lambda: zipped(x_test=None), "unknown test set 'test'"),
-  "names that climb": (lambda: zipped(x_train=None, more=[("../x_train.npy", npy(TRAIN))]), "lacks x_train and y_train"),
-  "an absolute name": (lambda: zipped(y_train=None, more=[("/y_train.npy", npy(TRAIN))]), "lacks x_train and y_train"),
-  "12 TB declared, 192 bytes there": (lambda: zipped(x_train=declared((12, 10**6, 10**6, 1), body=bytes(192))), ": give an .npz with x_train"),
-  "12 TB declared of one bit pattern": (lambda: zipped(method=zipfile.ZIP_DEFLATED, x_train=declared((12, 10**6, 10**6, 1))), ": give an .npz with x_train"),
-  "more dimensions than numbers go": (lambda: zipped(x_train=declared((0, 10**30))), "error"),
-  "negative dimensions": (lambda: zipped(x_train=declared((-12, -4, 4, 1), body=bytes(192))), "cannot be read (ValueError)"),
+  "names that climb": (
+    lambda: zipped(x_train=None, more=[("../x_train.npy", npy(TRAIN))]),
+    "lacks x_train and y_train",
+  ),
+  "an absolute name": (
+    lambda: zipped(y_train=None, more=[("/y_train.npy", npy(TRAIN))]),
+    "lacks x_train and y_train",
+  ),
+  "12 TB declared, 192 bytes there": (
+    lambda: zipped(x_train=declared((12, 10**6, 10**6, 1), body=bytes(192))),
+    ": give an .npz with x_train",
+  ),
+  "12 TB declared of one bit pattern": (
+    lambda: zipped(
+      method=zipfile.ZIP_DEFLATED, x_train=declared((12, 10**6, 10**6, 1))
+    ),
+    ": give an .npz with x_train",
+  ),
+  "more dimensions than numbers go": (
+    lambda: zipped(x_train=declared((0, 10**30))),
+    "error",
+  ),
+  "negative dimensions": (
+    lambda: zipped(x_train=declared((-12, -4, 4, 1), body=bytes(192))),
+    "cannot be read (ValueError)",
+  ),
   "70 dimensions": (lambda: zipped(x_train=declared((1,) * 70, body=b"a")), "error"),
-  "a dimension that is a float": (lambda: zipped(x_train=declared((12.0, 4, 4), body=bytes(192))), "cannot be read (ValueError)"),
-  "no examples": (lambda: zipped(x_train=npy(TRAIN[:0]), y_train=npy(np.zeros(0, int))), "targets (0,): give as many of each, at least one"),
-  "no test examples": (lambda: zipped(x_test=npy(TRAIN[:0]), y_test=npy(np.zeros(0, int))), "targets (0,): give as many of each, at least one"),
-  "no pixels": (lambda: zipped(x_train=npy(TRAIN[:, :0])), "bad.npz' has inputs (12, 0, 4, 1) and targets (12,)"),
+  "a dimension that is a float": (
+    lambda: zipped(x_train=declared((12.0, 4, 4), body=bytes(192))),
+    "cannot be read (ValueError)",
+  ),
+  "no examples": (
+    lambda: zipped(x_train=npy(TRAIN[:0]), y_train=npy(np.zeros(0, int))),
+    "targets (0,): give as many of each, at least one",
+  ),
+  "no test examples": (
+    lambda: zipped(x_test=npy(TRAIN[:0]), y_test=npy(np.zeros(0, int))),
+    "targets (0,): give as many of each, at least one",
+  ),
+  "no pixels": (
+    lambda: zipped(x_train=npy(TRAIN[:, :0])),
+    "bad.npz' has inputs (12, 0, 4, 1) and targets (12,)",
+  ),
   "videos": (lambda: zipped(x_train=npy(TRAIN[..., None])), "inputs of 'test' of"),
-  "float64 images": (lambda: zipped(x_train=npy(TRAIN / 1)), "are uint8 (4, 4, 1), those of 'train' are float32"),
-  "complex images": (lambda: zipped(x_train=npy(TRAIN * 1j)), "has complex128 inputs and int64 targets: give arrays of numbers"),
+  "float64 images": (
+    lambda: zipped(x_train=npy(TRAIN / 1)),
+    "are uint8 (4, 4, 1), those of 'train' are float32",
+  ),
+  "complex images": (
+    lambda: zipped(x_train=npy(TRAIN * 1j)),
+    "has complex128 inputs and int64 targets: give arrays of numbers",
+  ),
   "images of text": (lambda: zipped(x_train=npy(TRAIN.astype("U3"))), "has <U3 inputs"),
-  "structured images": (lambda: zipped(x_train=npy(np.zeros(12, "u1,u1"))), "give arrays of numbers"),
-  "images of nothing": (lambda: zipped(x_train=npy(np.zeros((12, 4), "V0"))), "give arrays of numbers"),
-  "NaN in an image": (lambda: zipped(x_train=npy(TRAIN.astype("f4") * np.nan)), "holds NaN or infinite values"),
-  "infinite test image": (lambda: zipped(**{f"x_{s}": npy(arrays()[f"x_{s}"].astype("f4") + (np.inf if s == "test" else 0)) for s in ("train", "test")}), "bad.npz' holds NaN"),
+  "structured images": (
+    lambda: zipped(x_train=npy(np.zeros(12, "u1,u1"))),
+    "give arrays of numbers",
+  ),
+  "images of nothing": (
+    lambda: zipped(x_train=npy(np.zeros((12, 4), "V0"))),
+    "give arrays of numbers",
+  ),
+  "NaN in an image": (
+    lambda: zipped(x_train=npy(TRAIN.astype("f4") * np.nan)),
+    "holds NaN or infinite values",
+  ),
+  "infinite test image": (
+    lambda: zipped(
+      **{
+        f"x_{s}": npy(arrays()[f"x_{s}"].astype("f4") + (np.inf if s == "test" else 0))
+        for s in ("train", "test")
+      }
+    ),
+    "bad.npz' holds NaN",
+  ),
   "constant images": (lambda: zipped(x_train=npy(TRAIN * 0)), "bad.npz is constant"),
-  "test images of another size": (lambda: zipped(x_test=npy(np.zeros((6, 5, 4, 1), "u1"))), "those of 'train' are"),
-  "test images of another type": (lambda: zipped(x_test=npy(np.zeros((6, 4, 4, 1), "f4"))), "those of 'train' are"),
-  "float labels": (lambda: zipped(y_train=npy(np.arange(12) % 3 / 1)), "those of 'train' are float32 (): give the same"),
-  "labels true and false": (lambda: zipped(y_train=npy(np.arange(12) % 2 == 0)), "those of 'train' are bool (): give the same"),
-  "labels that are dates": (lambda: zipped(y_train=npy(np.zeros(12, "M8[s]"))), "and datetime64[s] targets: give arrays of numbers"),
-  "labels that are time spans": (lambda: zipped(y_train=npy(np.zeros(12, "m8[s]"))), "give arrays of numbers"),
-  "labels in one-hot rows": (lambda: zipped(y_train=npy(np.eye(12, 3, dtype=int))), "those of 'train' are int32 (3,): give the same"),
-  "one label for all": (lambda: zipped(y_train=npy(np.array(0))), "give arrays of numbers"),
-  "a label too many": (lambda: zipped(y_train=npy(np.arange(13) % 3)), "and targets (13,): give as many of each"),
-  "a label too few": (lambda: zipped(y_test=npy(np.arange(5) % 3)), "and targets (5,): give as many of each"),
-  "negative labels": (lambda: zipped(y_train=npy(np.arange(12) % 3 - 1)), "take 3 values from -1 to 1"),
-  "labels with a gap": (lambda: zipped(y_train=npy(np.arange(12) % 3 * 2)), "take 3 values from 0 to 4"),
-  "labels beyond 64 bits": (lambda: zipped(y_train=npy(np.array([0, 2**64 - 1] * 6, np.uint64))), "to 18446744073709551615"),
-  "test labels not trained on": (lambda: zipped(y_test=npy(np.arange(6))), "go from 0 to 5: classes lie in 0 to 2"),
-  "40,000 classes": (lambda: zipped(x_train=npy(np.zeros((40_000, 1), "u1")), y_train=npy(np.arange(40_000)), x_test=npy(np.zeros((1, 1), "u1")), y_test=npy(np.array([0]))), "has 40000 classes: give at most 32768"),
-}  # fmt: skip
+  "test images of another size": (
+    lambda: zipped(x_test=npy(np.zeros((6, 5, 4, 1), "u1"))),
+    "those of 'train' are",
+  ),
+  "test images of another type": (
+    lambda: zipped(x_test=npy(np.zeros((6, 4, 4, 1), "f4"))),
+    "those of 'train' are",
+  ),
+  "float labels": (
+    lambda: zipped(y_train=npy(np.arange(12) % 3 / 1)),
+    "those of 'train' are float32 (): give the same",
+  ),
+  "labels true and false": (
+    lambda: zipped(y_train=npy(np.arange(12) % 2 == 0)),
+    "those of 'train' are bool (): give the same",
+  ),
+  "labels that are dates": (
+    lambda: zipped(y_train=npy(np.zeros(12, "M8[s]"))),
+    "and datetime64[s] targets: give arrays of numbers",
+  ),
+  "labels that are time spans": (
+    lambda: zipped(y_train=npy(np.zeros(12, "m8[s]"))),
+    "give arrays of numbers",
+  ),
+  "labels in one-hot rows": (
+    lambda: zipped(y_train=npy(np.eye(12, 3, dtype=int))),
+    "those of 'train' are int32 (3,): give the same",
+  ),
+  "one label for all": (
+    lambda: zipped(y_train=npy(np.array(0))),
+    "give arrays of numbers",
+  ),
+  "a label too many": (
+    lambda: zipped(y_train=npy(np.arange(13) % 3)),
+    "and targets (13,): give as many of each",
+  ),
+  "a label too few": (
+    lambda: zipped(y_test=npy(np.arange(5) % 3)),
+    "and targets (5,): give as many of each",
+  ),
+  "negative labels": (
+    lambda: zipped(y_train=npy(np.arange(12) % 3 - 1)),
+    "take 3 values from -1 to 1",
+  ),
+  "labels with a gap": (
+    lambda: zipped(y_train=npy(np.arange(12) % 3 * 2)),
+    "take 3 values from 0 to 4",
+  ),
+  "labels beyond 64 bits": (
+    lambda: zipped(y_train=npy(np.array([0, 2**64 - 1] * 6, np.uint64))),
+    "to 18446744073709551615",
+  ),
+  "test labels not trained on": (
+    lambda: zipped(y_test=npy(np.arange(6))),
+    "go from 0 to 5: classes lie in 0 to 2",
+  ),
+  "40,000 classes": (
+    lambda: zipped(
+      x_train=npy(np.zeros((40_000, 1), "u1")),
+      y_train=npy(np.arange(40_000)),
+      x_test=npy(np.zeros((1, 1), "u1")),
+      y_test=npy(np.array([0])),
+    ),
+    "has 40000 classes: give at most 32768",
+  ),
+}
 
 
 @pytest.mark.parametrize("case", NPZ)
@@ -489,7 +740,11 @@ def test_data_sets(case, files, refused):
 )
 def test_names_of_test_sets_that_the_data_has(test_set, files, refused):
   """The data set does hold them: only their names are wrong."""
-  np.savez(files / "bad.npz", **arrays(), **{f"x_{test_set}": arrays()["x_test"], f"y_{test_set}": arrays()["y_test"]})
+  np.savez(
+    files / "bad.npz",
+    **arrays(),
+    **{f"x_{test_set}": arrays()["x_test"], f"y_{test_set}": arrays()["y_test"]},
+  )
   argv = tiny("dataset=bad.npz", f"test_sets={test_set}", "--out", "new", "--runs", "4")
   refused(argv, "test set ")
 
@@ -523,7 +778,11 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
   ("name", "content", "message"),
   [
     ("y", lambda: npy(np.array([Payload()] * 6)), "Python objects"),
-    ("p", lambda: npy(np.array([[(0, Payload())] * 6] * 4, [("a", int), ("b", object)])), "Python objects"),
+    (
+      "p",
+      lambda: npy(np.array([[(0, Payload())] * 6] * 4, [("a", int), ("b", object)])),
+      "Python objects",
+    ),
     ("y", lambda: npy(header="open('ran', 'w')\n"), "cannot be read"),
     ("y", lambda: npy(np.arange(6) / 1), "labels has dtype float64"),
     ("y", lambda: npy(np.arange(6) > 2), "labels has dtype bool"),
@@ -535,12 +794,24 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
     ("y", lambda: npy(np.arange(0)), "give at least one of each"),
     ("y", lambda: npy(np.array(0)), "labels has shape ()"),
     ("y", lambda: npy(np.arange(6) - 1), "labels is -1 at example 0"),
-    ("y", lambda: npy(np.array([0, 1, 2, 3, 4, 2**64 - 1], np.uint64)), "labels is 18446744073709551615 at example 5"),
+    (
+      "y",
+      lambda: npy(np.array([0, 1, 2, 3, 4, 2**64 - 1], np.uint64)),
+      "labels is 18446744073709551615 at example 5",
+    ),
     ("p", lambda: npy(np.full((4, 6), -2)), "predictions is -2 at run 0, example 0"),
     ("p", lambda: npy(np.full((4, 6), 40_000)), "predictions is 40000"),
-    ("p", lambda: npy(np.zeros((4, 6, 3), int)), "predictions has shape (4, 6, 3): give (runs, examples)"),
+    (
+      "p",
+      lambda: npy(np.zeros((4, 6, 3), int)),
+      "predictions has shape (4, 6, 3): give (runs, examples)",
+    ),
     ("p", lambda: npy(np.zeros(6, int)), "for a single run give predictions[None]"),
-    ("p", lambda: npy(np.zeros((6, 4), int)), "are the axes of predictions in another order?"),
+    (
+      "p",
+      lambda: npy(np.zeros((6, 4), int)),
+      "are the axes of predictions in another order?",
+    ),
     ("p", lambda: npy(np.zeros((4, 6), "f2")), "predictions has dtype float16"),
     ("p", lambda: declared((2**62, 6), "<i8"), "cannot be read"),
     ("p", lambda: declared((10**30, 6), "<i8"), "cannot be read"),
@@ -550,14 +821,29 @@ def test_data_sets_larger_than_memory(files, refused, monkeypatch):
 )
 def test_files_to_import(name, content, message, files, refused):
   (files / f"{name}.npy").write_bytes(content())
-  refused(["import", "--labels", "y.npy", "--predictions", "p.npy", "--out", "new", "--quiet"], message)
+  refused(
+    [
+      "import",
+      "--labels",
+      "y.npy",
+      "--predictions",
+      "p.npy",
+      "--out",
+      "new",
+      "--quiet",
+    ],
+    message,
+  )
 
 
 @pytest.mark.parametrize(
   ("content", "message"),
   [
     (lambda: np.full((4, 6, 3), np.nan), "logits is nan at run 0, example 0, class 0"),
-    (lambda: np.where(np.arange(72).reshape(4, 6, 3) == 71, -np.inf, 0), "logits is -inf at run 3, example 5, class 2"),
+    (
+      lambda: np.where(np.arange(72).reshape(4, 6, 3) == 71, -np.inf, 0),
+      "logits is -inf at run 3, example 5, class 2",
+    ),
     (lambda: np.zeros((4, 6, 3), int), "logits has dtype int64"),
     (lambda: np.zeros((4, 6, 3), complex), "logits has dtype complex128"),
     (lambda: np.zeros((4, 6, 1)), "give at least two classes"),
@@ -570,7 +856,8 @@ def test_files_to_import(name, content, message, files, refused):
 def test_logits_to_import(content, message, files, refused):
   np.save("l.npy", content())
   argv = ["import", "--labels", "y.npy", "--logits", "l.npy", "--out", "new", "--quiet"]
-  # An error in a late block is found after earlier ones were written to a draft beside `new`. The draft is removed.
+  # An error in a late block is found after earlier ones were written to a draft beside
+  # `new`. The draft is removed.
   refused(argv, message, times_of_folders=False)
 
 
@@ -581,14 +868,38 @@ IMPORT = ("import", "--labels", "y.npy", "--quiet")
   ("argv", "message"),
   [
     ([*IMPORT, "--out", "new"], "give either predictions or logits"),
-    ([*IMPORT, "--predictions", "p.npy", "--logits", "l.npy", "--out", "new"], "give either predictions"),
-    ([*IMPORT, "--predictions", "p.npy", "--keep-logits", "--out", "new"], "predictions have no logits to keep"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "0"], "the number of classes is 0"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "2"], "labels is 2 at example 2"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "1" + "0" * 30], "give at most 32768"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "3.5"], "--classes"),
-    ([*IMPORT, "--logits", "l.npy", "--out", "new", "--classes", "4"], "logits has 3 classes, not 4"),
-    ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--name", "two\nlines"], "the name is 'two"),
+    (
+      [*IMPORT, "--predictions", "p.npy", "--logits", "l.npy", "--out", "new"],
+      "give either predictions",
+    ),
+    (
+      [*IMPORT, "--predictions", "p.npy", "--keep-logits", "--out", "new"],
+      "predictions have no logits to keep",
+    ),
+    (
+      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "0"],
+      "the number of classes is 0",
+    ),
+    (
+      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "2"],
+      "labels is 2 at example 2",
+    ),
+    (
+      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "1" + "0" * 30],
+      "give at most 32768",
+    ),
+    (
+      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--classes", "3.5"],
+      "--classes",
+    ),
+    (
+      [*IMPORT, "--logits", "l.npy", "--out", "new", "--classes", "4"],
+      "logits has 3 classes, not 4",
+    ),
+    (
+      [*IMPORT, "--predictions", "p.npy", "--out", "new", "--name", "two\nlines"],
+      "the name is 'two",
+    ),
     ([*IMPORT, "--predictions", "p.npy", "--out", "new", "--name", "\x1b[2J"], "name "),
     ([*IMPORT, "--predictions", "p.npy", "--out", "r"], "r is not empty"),
     ([*IMPORT, "--predictions", "p.npy", "--out", "y.npy"], "y.npy is a file"),
@@ -599,7 +910,7 @@ IMPORT = ("import", "--labels", "y.npy", "--quiet")
     ([*IMPORT, "--predictions", "/dev/zero", "--out", "new"], "is no file"),
     ([*IMPORT, "--predictions", "tiny.npz", "--out", "new"], "cannot be read"),
   ],
-)  # fmt: skip
+)
 def test_import_flags(argv, message, work, refused):
   refused(argv, message)
 
@@ -634,7 +945,13 @@ def field(**changes):
 
 def array(name, **changes):
   """Changes what the description says about an array."""
-  return description(lambda about: about["arrays"].setdefault(name, about["arrays"]["diverged"].copy()).update(changes))
+  return description(
+    lambda about: (
+      about["arrays"]
+      .setdefault(name, about["arrays"]["diverged"].copy())
+      .update(changes)
+    )
+  )
 
 
 def values(name, value):
@@ -656,7 +973,11 @@ def cut(name):
 
 
 def remove(name):
-  return lambda: shutil.rmtree(Path("r") / name) if Path("r", name).is_dir() else Path("r", name).unlink()
+  return lambda: (
+    shutil.rmtree(Path("r") / name)
+    if Path("r", name).is_dir()
+    else Path("r", name).unlink()
+  )
 
 
 def link(name, target):
@@ -668,20 +989,32 @@ def link(name, target):
 
 
 def pickles():
-  """Makes the predictions a Zarr 2 array of pickled objects, and puts a pickle codec into the accuracies' metadata."""
+  """Makes the predictions a Zarr 2 array of pickled objects, and puts a pickle codec
+  into the accuracies' metadata.
+  """
   from numcodecs import Pickle
 
   v2 = {
-    "zarr_format": 2, "shape": [4, 6], "chunks": [4, 6], "dtype": "|O", "compressor": None, "fill_value": None,
-    "order": "C", "filters": [{"id": "pickle", "protocol": 5}],
-  }  # fmt: skip
-  Path("r/test/predictions/0.0").write_bytes(bytes(Pickle().encode(np.array([[Payload()] * 6] * 4))))
+    "zarr_format": 2,
+    "shape": [4, 6],
+    "chunks": [4, 6],
+    "dtype": "|O",
+    "compressor": None,
+    "fill_value": None,
+    "order": "C",
+    "filters": [{"id": "pickle", "protocol": 5}],
+  }
+  Path("r/test/predictions/0.0").write_bytes(
+    bytes(Pickle().encode(np.array([[Payload()] * 6] * 4)))
+  )
   Path("r/test/predictions/.zarray").write_text(json.dumps(v2))
 
   def change(root):
     nodes = root["consolidated_metadata"]["metadata"]
     nodes["test/predictions"] = v2
-    nodes["test/accuracy"]["codecs"] = [{"name": "numcodecs.pickle", "configuration": {}}]
+    nodes["test/accuracy"]["codecs"] = [
+      {"name": "numcodecs.pickle", "configuration": {}}
+    ]
 
   edit("r/zarr.json", change)
 
@@ -693,24 +1026,54 @@ FOLDERS = {
   "no zarr.json": (remove("zarr.json"), UNREADABLE),
   "garbage": (write("zarr.json", bytes(range(256))), UNREADABLE),
   "a number": (write("zarr.json", b"1e999"), UNREADABLE),
-  "zarr.json is a folder": (lambda: (remove("zarr.json")(), os.mkdir("r/zarr.json")), UNREADABLE),
-  "zarr.json is a pipe": (lambda: (remove("zarr.json")(), os.mkfifo("r/zarr.json")), UNREADABLE),
+  "zarr.json is a folder": (
+    lambda: (remove("zarr.json")(), os.mkdir("r/zarr.json")),
+    UNREADABLE,
+  ),
+  "zarr.json is a pipe": (
+    lambda: (remove("zarr.json")(), os.mkfifo("r/zarr.json")),
+    UNREADABLE,
+  ),
   "brackets in brackets": (write("zarr.json", b'{"attributes":' * 100_000), UNREADABLE),
   "zarr.json of 100 MB": (lambda: os.truncate("r/zarr.json", 10**8), UNREADABLE),
   "another format": (field(format="vmapseeds results 999"), UNREADABLE),
-  "not signed": (description(lambda about: about.update(lane_width=2), signed=False), f"{DAMAGED}is not as it was written"),
-  "a recipe of brackets, not signed": (description(lambda about: about.update(recipe="[" * 100_000), signed=False), f"{DAMAGED}is not as"),
-  "10^12 examples": (array("test/predictions", shape=[10**12]), "which free memory does not hold"),
-  "labels cut off": (cut("test/labels/c/0"), "r is damaged: an object cannot be read (Stored and computed checksum"),
+  "not signed": (
+    description(lambda about: about.update(lane_width=2), signed=False),
+    f"{DAMAGED}is not as it was written",
+  ),
+  "a recipe of brackets, not signed": (
+    description(lambda about: about.update(recipe="[" * 100_000), signed=False),
+    f"{DAMAGED}is not as",
+  ),
+  "10^12 examples": (
+    array("test/predictions", shape=[10**12]),
+    "which free memory does not hold",
+  ),
+  "labels cut off": (
+    cut("test/labels/c/0"),
+    "r is damaged: an object cannot be read (Stored and computed checksum",
+  ),
   "no labels": (remove("test/labels"), "r is damaged: test/labels/c/0 is missing"),
-  "labels too high": (values("test/labels", 5), " example"),  # 0 has no such class, or they are others
+  "labels too high": (
+    values("test/labels", 5),
+    " example",
+  ),  # 0 has no such class, or they are others
   "all diverged": (values("diverged", True), "diverge"),
-  "no run done": (lambda: [f.unlink() for f in Path("r/blocks").glob("*.json")], "finished"),
+  "no run done": (
+    lambda: [f.unlink() for f in Path("r/blocks").glob("*.json")],
+    "finished",
+  ),
   "a link to other results": (link("test", "../i/test"), "is a link"),
   "a link to itself": (link("test/labels/c/0", "0"), "is a link"),
   "a link among the chunks": (link("test/labels/c/0", "/etc/passwd"), "is a link"),
-  "a link that the report would write through": (lambda: (os.mkdir("r/report"), os.symlink("../../tiny.npz", "r/report/report.json")), "is a link"),
-}  # fmt: skip
+  "a link that the report would write through": (
+    lambda: (
+      os.mkdir("r/report"),
+      os.symlink("../../tiny.npz", "r/report/report.json"),
+    ),
+    "is a link",
+  ),
+}
 
 
 @pytest.mark.parametrize("case", FOLDERS)
@@ -720,25 +1083,41 @@ def test_results_folders(case, work, refused, tmp_path, capsys):
   refused(["report", "r"], message)
   refused(["compare", "i", "r"], message)
   if DAMAGED in message or " is a link" in message:
-    refused(tiny("test_sets=test,extra", "--runs", "8", "--logits", "--quiet", "--out", "r"), message)
+    refused(
+      tiny("test_sets=test,extra", "--runs", "8", "--logits", "--quiet", "--out", "r"),
+      message,
+    )
   ends_well_and_stays_inside(tmp_path, capsys)
 
 
 def ends_well_and_stays_inside(tmp_path, capsys):
-  """Commands that work on the folder `r` report its faults in lines, and change nothing outside it."""
+  """Commands that work on the folder `r` report its faults in lines, and change nothing
+  outside it.
+  """
   before = outside(tmp_path)
-  for argv in (["work", "r", "--quiet"], ["replay", "r", "--run", "1"], ["verify", "r"], ["verify", "r", "--repair"]):
+  for argv in (
+    ["work", "r", "--quiet"],
+    ["replay", "r", "--run", "1"],
+    ["verify", "r"],
+    ["verify", "r", "--repair"],
+  ):
     ends_well(argv, capsys)
   assert outside(tmp_path) == before
 
 
 def outside(tmp_path):
   inside = str(Path("r").absolute()) + "/"
-  return {f: s for f, s in snapshot(tmp_path, times_of_folders=False).items() if not f.startswith(inside)}
+  return {
+    f: s
+    for f, s in snapshot(tmp_path, times_of_folders=False).items()
+    if not f.startswith(inside)
+  }
 
 
 def test_pickles_are_not_loaded(work, capsys):
-  """The encoding of arrays is not read from the folder. `verify` reports a differing one, and repairs it."""
+  """The encoding of arrays is not read from the folder. `verify` reports a differing
+  one, and repairs it.
+  """
   pickles()
   assert ends_well(["compare", "r", "i"], capsys)
   problems = vs.verify("r").problems
@@ -753,14 +1132,18 @@ def record(**changes):
 
   def make():
     (write,) = Results("r").record(0)
-    layout.write_record(Path("r"), 0, [{k: v for k, v in (write | changes).items() if v is not None}])
+    layout.write_record(
+      Path("r"), 0, [{k: v for k, v in (write | changes).items() if v is not None}]
+    )
 
   return make
 
 
 def claim(**owner):
   """A claim of block 0 whose process seems to run on this machine."""
-  return lambda: write("blocks/0.claim", json.dumps({**claims._process(os.getpid()), **owner}).encode())()
+  return lambda: write(
+    "blocks/0.claim", json.dumps({**claims._process(os.getpid()), **owner}).encode()
+  )()
 
 
 HIT = "r is damaged: blocks/0.json "
@@ -770,8 +1153,14 @@ RECORDS = {
   "objects in objects": (write("blocks/0.json", b'{"writes":' * 100_000), HIT),
   "70 MB": (lambda: os.truncate("r/blocks/0.json", 70 * 10**6), HIT),
   "a list": (write("blocks/0.json", b"[]"), HIT),
-  "not signed": (lambda: edit("r/blocks/0.json", lambda r: r["writes"][0].update(lane_width=2)), HIT),
-  "of another block": (lambda: shutil.copyfile("r/blocks/1.json", "r/blocks/0.json"), HIT),
+  "not signed": (
+    lambda: edit("r/blocks/0.json", lambda r: r["writes"][0].update(lane_width=2)),
+    HIT,
+  ),
+  "of another block": (
+    lambda: shutil.copyfile("r/blocks/1.json", "r/blocks/0.json"),
+    HIT,
+  ),
   "writes of numbers": (lambda: layout.write_record(Path("r"), 0, [1, 2]), HIT),
   "no writes": (lambda: layout.write_record(Path("r"), 0, []), HIT),
   "rows of another block": (record(rows=[2, 4]), HIT),
@@ -779,19 +1168,37 @@ RECORDS = {
   "rows of text": (record(rows=["0", "1"]), HIT),
   "a folder": (lambda: (remove("blocks/0.json")(), os.mkdir("r/blocks/0.json")), HIT),
   "a file that says nothing": (write("blocks/\x1b[2J.json", b""), None),
-  "a file that is no UTF-8": (lambda: Path(os.fsdecode(b"r/blocks/\xff.json")).write_bytes(b""), None),
-  "a link": (link("blocks/0.json", "../../tiny.npz"), "r is damaged: blocks/0.json is a link"),
+  "a file that is no UTF-8": (
+    lambda: Path(os.fsdecode(b"r/blocks/\xff.json")).write_bytes(b""),
+    None,
+  ),
+  "a link": (
+    link("blocks/0.json", "../../tiny.npz"),
+    "r is damaged: blocks/0.json is a link",
+  ),
   "blocks is a link": (link("blocks", "../i"), "r is damaged: blocks is a link"),
-  "blocks is a file": (lambda: (remove("blocks")(), write("blocks", b"")()), "r is damaged: blocks is a file"),
-  "checkpoints elsewhere": (link("checkpoints", "../i"), "r is damaged: checkpoints is a link"),
+  "blocks is a file": (
+    lambda: (remove("blocks")(), write("blocks", b"")()),
+    "r is damaged: blocks is a file",
+  ),
+  "checkpoints elsewhere": (
+    link("checkpoints", "../i"),
+    "r is damaged: checkpoints is a link",
+  ),
   "checkpoints is a file": (write("checkpoints", b""), None),
-  "a checkpoint of no runs": (lambda: os.makedirs("r/checkpoints/0-1/" + "9" * 200), None),
+  "a checkpoint of no runs": (
+    lambda: os.makedirs("r/checkpoints/0-1/" + "9" * 200),
+    None,
+  ),
   "a claim of process 10^30": (claim(pid=10**30), None),
   "a claim of process infinity": (claim(pid=float("inf")), None),
   "a claim of a path": (claim(pid="../../../etc"), None),
-  "a claim of the year 2100": (lambda: (claim(host="elsewhere")(), os.utime("r/blocks/0.claim", (4e9, 4e9))), None),
+  "a claim of the year 2100": (
+    lambda: (claim(host="elsewhere")(), os.utime("r/blocks/0.claim", (4e9, 4e9))),
+    None,
+  ),
   "a claim nested deeply": (write("blocks/0.claim", b"[" * 100_000), None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", RECORDS)
@@ -856,7 +1263,10 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["compare", "r", "i", "--gamma", "75%"], "--gamma"),
     (["compare", "r", "i", "--gamma", ""], "--gamma"),
     (["compare", "r", "i", "--test-set", "extra"], "unknown test set 'extra'"),
-    (["compare", "r", "fewer", "--paired"], "to pair them row by row, give as many of each"),
+    (
+      ["compare", "r", "fewer", "--paired"],
+      "to pair them row by row, give as many of each",
+    ),
     (["compare", "r", "labels"], "were tested on different examples"),
     (["compare", "r", "examples"], "were tested on different examples"),
     (["bench", "no_such_recipe"], "unknown recipe 'no_such_recipe'"),
@@ -869,7 +1279,10 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["demo", "--runs", "4000000000"], "give at most 10000000"),
     (["demo", "--out", "tiny.npz"], "tiny.npz is a file"),
     (["recipes", "all"], "Unrecognized options: all"),
-    (["bench", "digits_cnn", "--set", "dataset=tiny.npz", "model=resnet9"], "on images of 4×4 pixels"),
+    (
+      ["bench", "digits_cnn", "--set", "dataset=tiny.npz", "model=resnet9"],
+      "on images of 4×4 pixels",
+    ),
     (["work", ""], NO_RESULTS),
     (["work", "none"], NO_RESULTS),
     (["work", "tiny.npz"], NO_RESULTS),
@@ -911,11 +1324,20 @@ def test_other_campaigns_in_the_same_folder(more, message, work, refused):
     (["x" * 100_000], "error"),
     (["report", *["none"] * 3000], NO_RESULTS),
   ],
-)  # fmt: skip
+)
 def test_commands(argv, message, work, refused):
-  for name, labels, runs in (("labels", [0] * 6, 4), ("examples", [0] * 5, 4), ("fewer", np.arange(6) % 3, 3)):
+  for name, labels, runs in (
+    ("labels", [0] * 6, 4),
+    ("examples", [0] * 5, 4),
+    ("fewer", np.arange(6) % 3, 3),
+  ):
     if name in argv:
-      vs.import_runs(name, labels=labels, predictions=np.zeros((runs, len(labels)), int), progress=False)
+      vs.import_runs(
+        name,
+        labels=labels,
+        predictions=np.zeros((runs, len(labels)), int),
+        progress=False,
+      )
   refused(argv, message)
 
 
@@ -930,7 +1352,7 @@ def test_commands(argv, message, work, refused):
     (["--campaigns", "tiny.npz/c"], "cannot be written"),
     (["--lowering", "fast"], "unknown lowering 'fast'"),
   ],
-)  # fmt: skip
+)
 def test_flags_of_experiments(argv, message, refused):
   refused(argv, message, main=functools.partial(frame.main, jordan2024.__file__))
 
@@ -938,20 +1360,42 @@ def test_flags_of_experiments(argv, message, refused):
 @pytest.mark.parametrize(
   ("make", "argv", "message"),
   [
-    pytest.param(lambda: None, ["report", "r", b"\xff\xfe"], "is no UTF-8", marks=pytest.mark.slow),
-    pytest.param(cut("test/labels/c/0"), ["report", "r"], "an object cannot be read", marks=pytest.mark.slow),
-    (lambda: Path("bad.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()), tiny("dataset=bad.npz", "--out", "new"), ": give an .npz with x_train"),
+    pytest.param(
+      lambda: None, ["report", "r", b"\xff\xfe"], "is no UTF-8", marks=pytest.mark.slow
+    ),
+    pytest.param(
+      cut("test/labels/c/0"),
+      ["report", "r"],
+      "an object cannot be read",
+      marks=pytest.mark.slow,
+    ),
+    (
+      lambda: Path("bad.npz").write_bytes(NPZ["12 TB declared, 192 bytes there"][0]()),
+      tiny("dataset=bad.npz", "--out", "new"),
+      ": give an .npz with x_train",
+    ),
   ],
-)  # fmt: skip
-def test_as_programs(make, argv, message, work, tmp_path, tmp_path_factory, monkeypatch):
+)
+def test_as_programs(
+  make, argv, message, work, tmp_path, tmp_path_factory, monkeypatch
+):
   """Warnings that a user would see count too."""
-  monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib")))  # where it caches fonts
-  temporary = tmp_path_factory.mktemp("temporary")  # Python tests it with a file that it removes
+  monkeypatch.setenv(
+    "MPLCONFIGDIR", str(tmp_path_factory.mktemp("matplotlib"))
+  )  # where it caches fonts
+  temporary = tmp_path_factory.mktemp(
+    "temporary"
+  )  # Python tests it with a file that it removes
   monkeypatch.setenv("TMPDIR", str(temporary))
   make()
   before = snapshot(tmp_path)
   program = [sys.executable, "-m", "vmapseeds.cli", *argv]
-  ended = subprocess.run(program, capture_output=True, text=True, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"})
+  ended = subprocess.run(
+    program,
+    capture_output=True,
+    text=True,
+    env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+  )
   assert (ended.returncode, ended.stdout) == (2, "")
   assert ended.stderr.startswith("error: ")
   assert message in ended.stderr
@@ -967,7 +1411,9 @@ def mutated(value, rng):
   """A JSON value with one change somewhere in it."""
   if isinstance(value, dict | list) and value and rng.random() < 0.85:
     value = value.copy()
-    key = rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
+    key = (
+      rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
+    )
     action = rng.random()
     if action < 0.15:
       del value[key]
@@ -980,17 +1426,40 @@ def mutated(value, rng):
     return value
   if isinstance(value, str) and value.startswith("{") and rng.random() < 0.8:
     return json.dumps(mutated(json.loads(value), rng))
-  return rng.choice([
-    None, True, 0, -1, 3, 2**31, 10**30, 0.5, float("nan"), float("inf"), "", "test", "../x", "\x00", "\ud800", [], {},
-    [value], {"name": value}, str(value), "[" * 5000,
-  ])  # fmt: skip
+  return rng.choice(
+    [
+      None,
+      True,
+      0,
+      -1,
+      3,
+      2**31,
+      10**30,
+      0.5,
+      float("nan"),
+      float("inf"),
+      "",
+      "test",
+      "../x",
+      "\x00",
+      "\ud800",
+      [],
+      {},
+      [value],
+      {"name": value},
+      str(value),
+      "[" * 5000,
+    ]
+  )
 
 
 FILES = ("zarr.json", "zarr.json", "blocks/0.json")
 
 
 def ends_well(argv, capsys):
-  """Whether the command line accepts `argv`; False where it says in one line why not, or what `verify` found."""
+  """Whether the command line accepts `argv`; False where it says in one line why not,
+  or what `verify` found.
+  """
   try:
     cli.main(argv)
     status = 0
@@ -1010,7 +1479,9 @@ def ends_well(argv, capsys):
   return not status
 
 
-MANY = pytest.mark.parametrize("mutations", [25, pytest.param(1000, marks=pytest.mark.slow)])
+MANY = pytest.mark.parametrize(
+  "mutations", [25, pytest.param(1000, marks=pytest.mark.slow)]
+)
 
 
 @MANY
@@ -1023,7 +1494,9 @@ def test_mutated_metadata(mutations, work, capsys, monkeypatch):
     file = Path("r", rng.choice(FILES))
     good = file.read_text()
     file.write_text(json.dumps(mutated(json.loads(good), rng)))
-    accepted += ends_well(["report", "r"] if i % 10 == 0 else ["compare", "r", "i"], capsys)
+    accepted += ends_well(
+      ["report", "r"] if i % 10 == 0 else ["compare", "r", "i"], capsys
+    )
     file.write_text(good)
     shutil.rmtree("r/report", ignore_errors=True)
   assert 0 < accepted < mutations
@@ -1032,14 +1505,18 @@ def test_mutated_metadata(mutations, work, capsys, monkeypatch):
 
 @pytest.mark.parametrize("mutations", [75, pytest.param(3000, marks=pytest.mark.slow)])
 def test_mutated_descriptions(mutations, work):
-  """Any signed description of runs, blocks, columns and arrays is either read or refused in one line."""
+  """Any signed description of runs, blocks, columns and arrays is either read or
+  refused in one line.
+  """
   rng = random.Random(mutations)
   good = json.loads(Path("r/zarr.json").read_text())
   ours = ("runs", "block_runs", "columns", "arrays", "digests")
   before, accepted = outside(Path.cwd()), 0
   for _ in range(mutations):
     name = rng.choice(ours)
-    about = layout.signed({**good["attributes"], name: mutated(good["attributes"][name], rng)})
+    about = layout.signed(
+      {**good["attributes"], name: mutated(good["attributes"][name], rng)}
+    )
     Path("r/zarr.json").write_text(json.dumps({**good, "attributes": about}))
     with contextlib.suppress(vs.Mistake), layout.readable("r"):
       finished(Results("r"), "test").load()
@@ -1062,7 +1539,9 @@ def test_mutated_bytes(mutations, work, capsys, monkeypatch):
     for _ in range(rng.randint(1, 4)):
       bad[rng.randrange(len(bad))] = rng.randrange(256)
     file.write_bytes(bad[: rng.choice((len(bad), len(bad), rng.randint(0, len(bad))))])
-    accepted += ends_well(["report", "r"] if i % 10 == 0 else ["compare", "r", "i"], capsys)
+    accepted += ends_well(
+      ["report", "r"] if i % 10 == 0 else ["compare", "r", "i"], capsys
+    )
     file.write_bytes(good)
     shutil.rmtree("r/report", ignore_errors=True)
   assert 0 < accepted < mutations
@@ -1078,13 +1557,64 @@ def test_mutated_commands(mutations, work, capsys, monkeypatch):
   for module, name in ((loop.description, "open_or_create"), (pages, "write_page")):
     monkeypatch.setattr(module, name, accepted)
   good = [
-    tiny("test_sets=test,extra", "--runs", "4", "--seed-batch", "2", "--lane-width", "1", "--out", "new", "--quiet"),
-    tiny("--vary", "init", "data", "--until", "mean_accuracy rel 1%", "--runs", "9", "--out", "r", "--logits"),
+    tiny(
+      "test_sets=test,extra",
+      "--runs",
+      "4",
+      "--seed-batch",
+      "2",
+      "--lane-width",
+      "1",
+      "--out",
+      "new",
+      "--quiet",
+    ),
+    tiny(
+      "--vary",
+      "init",
+      "data",
+      "--until",
+      "mean_accuracy rel 1%",
+      "--runs",
+      "9",
+      "--out",
+      "r",
+      "--logits",
+    ),
     ["compare", "r", "i", "--gamma", "0.8", "--test-set", "test", "--paired"],
     ["report", "r", "i", "--test-set", "test"],
-    ["import", "--labels", "y.npy", "--predictions", "p.npy", "--classes", "3", "--name", "mine", "--out", "i"],
+    [
+      "import",
+      "--labels",
+      "y.npy",
+      "--predictions",
+      "p.npy",
+      "--classes",
+      "3",
+      "--name",
+      "mine",
+      "--out",
+      "i",
+    ],
   ]
-  words = "", "-", "--", "-1", "0", "nan", "1e99", "1" * 25, "../..", "=", "lr=", "\0", "\x1b[0m", "é", "--out", "--set"
+  words = (
+    "",
+    "-",
+    "--",
+    "-1",
+    "0",
+    "nan",
+    "1e99",
+    "1" * 25,
+    "../..",
+    "=",
+    "lr=",
+    "\0",
+    "\x1b[0m",
+    "é",
+    "--out",
+    "--set",
+  )
   rng = random.Random(mutations)
   ended = []
   for _ in range(2 * mutations):

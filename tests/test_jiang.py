@@ -1,4 +1,6 @@
-"""Jiang's ensembles: numbers against loops, laws with known answers, and the printed values against each other."""
+"""Jiang's ensembles: numbers against loops, laws with known answers, and the printed
+values against each other.
+"""
 
 import numpy as np
 import pytest
@@ -16,13 +18,19 @@ from experiments.jiang2022.groups import Group
 RUNS, EXAMPLES, CLASSES = 16, 300, 4
 
 
-def law(rng: np.random.Generator, examples: int = EXAMPLES, classes: int = CLASSES) -> np.ndarray:
+def law(
+  rng: np.random.Generator, examples: int = EXAMPLES, classes: int = CLASSES
+) -> np.ndarray:
   """Probabilities of the classes, (examples, classes), of which many are near 0 and 1."""
   return rng.dirichlet(np.full(classes, 0.2), examples)
 
 
-def drawn(rng: np.random.Generator, of_runs: np.ndarray, of_labels: np.ndarray, runs: int = RUNS) -> Group:
-  """Runs and labels drawn independently from two laws. If the laws are equal, the ensemble is calibrated."""
+def drawn(
+  rng: np.random.Generator, of_runs: np.ndarray, of_labels: np.ndarray, runs: int = RUNS
+) -> Group:
+  """Runs and labels drawn independently from two laws. If the laws are equal, the
+  ensemble is calibrated.
+  """
   predictions = np.stack([rng.multinomial(1, of_runs).argmax(1) for _ in range(runs)])
   return Group(predictions, rng.multinomial(1, of_labels).argmax(1), of_runs.shape[1])
 
@@ -47,7 +55,9 @@ def test_table_1_equals_loops(group):
   P, y = group.predictions, group.labels
   error = (y != P).mean(1)
   assert n.runs == RUNS
-  assert n.error == pytest.approx((error.mean(), error.std(ddof=1) / RUNS**0.5, error.std(ddof=1)))
+  assert n.error == pytest.approx(
+    (error.mean(), error.std(ddof=1) / RUNS**0.5, error.std(ddof=1))
+  )
   pairs = [(P[a] != P[b]).mean() for a in range(RUNS) for b in range(a)]
   assert n.disagreement.mean == pytest.approx(np.mean(pairs))
   assert n.disagreement.sd == pytest.approx(np.std(pairs))
@@ -57,7 +67,8 @@ def test_table_1_equals_loops(group):
   caces = [of_two(P[[i, i + 8]], y) for i in range(8)]
   assert n.cace[2].value == pytest.approx(np.mean(caces))
   assert n.cace[2].se == pytest.approx(np.std(caces, ddof=1) / 8**0.5)
-  # The law is calibrated: any error comes from the small number of runs and shrinks with more.
+  # The law is calibrated: any error comes from the small number of runs and shrinks
+  # with more.
   calibrated = [c.calibrated for c in n.cace.values()]
   assert calibrated == sorted(calibrated, reverse=True)
 
@@ -66,8 +77,15 @@ def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
   rng = np.random.default_rng(1)
   p = law(rng, 1000)
   calibrated = table1.ensemble(drawn(rng, p, p, 60))
-  alike = table1.ensemble(drawn(rng, p, np.cbrt(p) / np.cbrt(p).sum(1, keepdims=True), 60))
-  numbers = {"AllDiff": calibrated, "DiffData": calibrated, "DiffInit": alike, "DiffOrder": alike}
+  alike = table1.ensemble(
+    drawn(rng, p, np.cbrt(p) / np.cbrt(p).sum(1, keepdims=True), 60)
+  )
+  numbers = {
+    "AllDiff": calibrated,
+    "DiffData": calibrated,
+    "DiffInit": alike,
+    "DiffOrder": alike,
+  }
   rows = {row.quantity: row for row in table1.rows(numbers)}
   assert rows["CACE of 2, AllDiff"].holds is False
   assert rows["CACE of 2, AllDiff"].why == "2 runs of a calibrated law have as much"
@@ -75,7 +93,9 @@ def test_few_runs_of_a_calibrated_law_are_not_called_badly_calibrated():
   assert rows["CACE of all, DiffInit and DiffOrder over AllDiff and DiffData"].holds
   assert rows["error over disagreement, AllDiff"].holds
   assert not rows["error over disagreement, DiffOrder"].holds
-  assert rows["error over disagreement, DiffOrder"].why.startswith("runs are more alike")
+  assert rows["error over disagreement, DiffOrder"].why.startswith(
+    "runs are more alike"
+  )
   assert rows["CACE of all, AllDiff"][1:3] == ("0.0437", "table 1")
   assert rows["test error, DiffInit"].paper == "33.7 %, sd 1.7 %"
   swapped = dict(zip(numbers, reversed(numbers.values()), strict=True))
@@ -107,7 +127,9 @@ def test_printed_gaps_are_those_of_error_and_disagreement():
 
 @pytest.mark.parametrize("power", [3, 1, 1 / 3])
 def test_figure_6_tells_ensembles_that_are_calibrated(power):
-  """Runs define the bins. The labels' law is known, so each bin's expected distance from y = x is known too."""
+  """Runs define the bins. The labels' law is known, so each bin's expected distance
+  from y = x is known too.
+  """
   rng = np.random.default_rng(2)
   p = law(rng, 3000)
   of_labels = p**power / (p**power).sum(1, keepdims=True)
@@ -144,7 +166,8 @@ def test_figure_11_equals_loops_and_fits_what_is_beta():
   assert abs(n.fit.a - 0.3) < 4 * n.a_se < 0.2
   assert abs(n.fit.b - 0.9) < 4 * n.b_se < 0.4
   assert n.distance < 0.02
-  # With two classes, runs that disagree predict one of each, so pairs can be counted from the error counts.
+  # With two classes, runs that disagree predict one of each, so pairs can be counted
+  # from the error counts.
   excess = 2 * wrong * (50 - wrong) / (50 * 49) - wrong / 50
   assert n.more.value == pytest.approx((excess >= 0.1).mean())
   assert n.less.value == pytest.approx((excess <= -0.1).mean())
@@ -168,19 +191,30 @@ def test_figure_11_knows_easy_and_hard_examples():
 def test_figure_12_counts_every_pair(group):
   n = fig12.confidences(group)
   votes = (group.predictions[..., None] == np.arange(CLASSES)).sum(0)
-  assert n.counts.tolist() == [(votes * 10 // RUNS == b).sum() + (b == 9) * (votes == RUNS).sum() for b in range(10)]
+  assert n.counts.tolist() == [
+    (votes * 10 // RUNS == b).sum() + (b == 9) * (votes == RUNS).sum()
+    for b in range(10)
+  ]
   of_examples = ((votes >= 7) & (votes <= 9)).mean(1)  # of 16, from 0.4 to 0.6
   assert n.shares[1] == pytest.approx(of_examples.mean())
   assert n.shares_se[1] == pytest.approx(of_examples.std(ddof=1) / EXAMPLES**0.5)
   uniform = np.full((EXAMPLES, 2), 0.5)
   middling = fig12.confidences(drawn(np.random.default_rng(0), uniform, uniform))
-  assert [row.holds for row in fig12.rows({"AllDiff": n, "DiffInit": middling})] == [None, True, None, None, False, None]
+  assert [row.holds for row in fig12.rows({"AllDiff": n, "DiffInit": middling})] == [
+    None,
+    True,
+    None,
+    None,
+    False,
+    None,
+  ]
 
 
 def test_figure_14_finds_classes_that_are_off_though_all_together_are_not():
   rng = np.random.default_rng(6)
   p = law(rng, 3000)
-  # Runs vote too often for class 0 and too seldom for class 1: together they are right about as often as before.
+  # Runs vote too often for class 0 and too seldom for class 1: together they are right
+  # about as often as before.
   off = p + 0.9 * np.outer(np.minimum(p[:, 0], p[:, 1]), [-1, 1, 0, 0])
   verdicts = []
   for of_labels in (p, off):
@@ -189,13 +223,28 @@ def test_figure_14_finds_classes_that_are_off_though_all_together_are_not():
     votes = (group.predictions[..., None] == np.arange(CLASSES)).sum(0)
     bins = np.minimum(votes // 10, 9)
 
-    def distance(wheres: list[np.ndarray], of_labels: np.ndarray = of_labels, votes: np.ndarray = votes) -> float:
-      squares = [(of_labels[here].mean() - votes[here].mean() / 100) ** 2 for here in wheres]
-      return (np.dot(squares, [here.sum() for here in wheres]) / sum(here.sum() for here in wheres)) ** 0.5
+    def distance(
+      wheres: list[np.ndarray],
+      of_labels: np.ndarray = of_labels,
+      votes: np.ndarray = votes,
+    ) -> float:
+      squares = [
+        (of_labels[here].mean() - votes[here].mean() / 100) ** 2 for here in wheres
+      ]
+      return (
+        np.dot(squares, [here.sum() for here in wheres])
+        / sum(here.sum() for here in wheres)
+      ) ** 0.5
 
-    of_classes = [(bins == b) & (np.arange(CLASSES) == k) for k in range(CLASSES) for b in range(1, 9)]
+    of_classes = [
+      (bins == b) & (np.arange(CLASSES) == k)
+      for k in range(CLASSES)
+      for b in range(1, 9)
+    ]
     exact = distance(of_classes), distance([bins == b for b in range(1, 9)])
-    for (_, low, high), value in zip((n.single_distance, n.together_distance), exact, strict=True):
+    for (_, low, high), value in zip(
+      (n.single_distance, n.together_distance), exact, strict=True
+    ):
       assert low <= value <= high
     assert n.apart[1] <= np.sqrt(exact[0] ** 2 - exact[1] ** 2) <= n.apart[2]
     verdicts.append([row.holds for row in fig14.rows({"cifar10": n})])
@@ -205,9 +254,13 @@ def test_figure_14_finds_classes_that_are_off_though_all_together_are_not():
 def test_runs_that_diverged_are_left_out():
   predictions = np.array([[0, 1], [-1, -1], [1, 1]])
   stored = xr.Dataset(
-    {"predictions": (("run", "example"), predictions), "labels": ("example", [0, 1]),
-     "diverged": ("run", [False, True, False])}, attrs={"num_classes": 3},
-  )  # fmt: skip
+    {
+      "predictions": (("run", "example"), predictions),
+      "labels": ("example", [0, 1]),
+      "diverged": ("run", [False, True, False]),
+    },
+    attrs={"num_classes": 3},
+  )
 
   class Trained:
     scale = "smoke"
@@ -223,7 +276,9 @@ def test_runs_that_diverged_are_left_out():
 
 def test_each_group_varies_what_it_says():
   for group, runs in campaigns.groups(100, 30, 8).items():
-    varied = {s for s in ("init", "order", "data") if len(set(runs.seeds[s].tolist())) == 8}
+    varied = {
+      s for s in ("init", "order", "data") if len(set(runs.seeds[s].tolist())) == 8
+    }
     assert varied == set(campaigns.PARTNERS[group])
     sets = np.broadcast_to(runs.subset_indices, (8, 30))
     assert len(np.unique(sets, axis=0)) == (8 if "data" in varied else 1)
@@ -242,15 +297,23 @@ def test_training_sets_of_two_are_disjoint_and_of_more_runs_the_same():
 def test_table_2_tells_shifts_that_break_the_equality_from_those_that_do_not():
   rng = np.random.default_rng(7)
   p = law(rng, 500)
-  within, swapped = (shift.transfer(drawn(rng, p, labels, 10)) for labels in (p, np.roll(p, 1, axis=0)))
+  within, swapped = (
+    shift.transfer(drawn(rng, p, labels, 10)) for labels in (p, np.roll(p, 1, axis=0))
+  )
   domains = range(4)
   far = {i: {j: within if i == j else swapped for j in domains} for i in domains}
   near = {i: dict.fromkeys(domains, within) for i in domains}
   near[0][1] = near[0][1]._replace(gap=within.gap + within.gap_se)
-  verdicts = [[row.holds for row in table2.patterns(numbers)] for numbers in (far, near)]
+  verdicts = [
+    [row.holds for row in table2.patterns(numbers)] for numbers in (far, near)
+  ]
   assert verdicts == [[None, True, None], [None, False, None]]
   assert table2.patterns(far)[2].ours == "4 of 16, surely 4"
-  assert [row.paper for row in table2.patterns(far)] == ["2.143 %", "22.63 %", "4 of 16"]
+  assert [row.paper for row in table2.patterns(far)] == [
+    "2.143 %",
+    "22.63 %",
+    "4 of 16",
+  ]
   assert len(table2.rows(far)) == 19
 
 

@@ -1,10 +1,20 @@
-"""Jiang's scatter plots, shifts and theorems: tables of runs, numbers against loops, laws with known answers."""
+"""Jiang's scatter plots, shifts and theorems: tables of runs, numbers against loops,
+laws with known answers.
+"""
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from experiments.jiang2022 import campaigns, domains, fig05_shift, fig09_shift_calibration, fig15_pairs, scatter, shift
+from experiments.jiang2022 import (
+  campaigns,
+  domains,
+  fig05_shift,
+  fig09_shift_calibration,
+  fig15_pairs,
+  scatter,
+  shift,
+)
 from experiments.jiang2022 import table4_r_squared as table4
 from experiments.jiang2022 import theorem4_calibration as theorem4
 from experiments.jiang2022 import theoremB1_variance as corollary
@@ -20,7 +30,9 @@ def some_runs(runs: int, examples: int = 200, certainty: float = 0.7) -> Group:
   rng = np.random.default_rng(0)
   labels = rng.integers(0, CLASSES, examples)
   guesses = rng.integers(0, CLASSES, (runs, examples))
-  return Group(np.where(rng.random((runs, examples)) < certainty, labels, guesses), labels, CLASSES)
+  return Group(
+    np.where(rng.random((runs, examples)) < certainty, labels, guesses), labels, CLASSES
+  )
 
 
 def test_partners_differ_from_the_first_run_in_what_their_group_varies():
@@ -28,7 +40,11 @@ def test_partners_differ_from_the_first_run_in_what_their_group_varies():
   assert len(runs) == 12
   for first in (0, 6):
     for i, (group, sources) in enumerate(campaigns.PARTNERS.items(), first + 1):
-      differ = {s for s in ("init", "order", "augment", "dropout") if runs.seeds[s][i] != runs.seeds[s][first]}
+      differ = {
+        s
+        for s in ("init", "order", "augment", "dropout")
+        if runs.seeds[s][i] != runs.seeds[s][first]
+      }
       assert differ == {*sources} - {"data"}, group
       shared = {*runs.subset_indices[i]} & {*runs.subset_indices[first]}
       assert len(shared) == (0 if "data" in sources else 20), group
@@ -42,7 +58,9 @@ def test_a_scatter_plot_has_a_campaign_for_each_recipe_and_a_row_for_each_run():
   plot = campaigns.SCALES["smoke"].scatters["cifar10"]
   assert [recipe.augment for recipe in plot.recipes().values()] == ["", "cutout=2"]
   runs = plot.runs()
-  swept = np.stack([runs.values["lr"], runs.values["weight_decay"]], 1).reshape(plot.pairs, 6, 4, 2)
+  swept = np.stack([runs.values["lr"], runs.values["weight_decay"]], 1).reshape(
+    plot.pairs, 6, 4, 2
+  )
   assert (swept == swept[0, 0]).all()
   assert len({tuple(row) for row in swept[0, 0]}) == 4
   assert np.ptp(runs.seeds["init"].reshape(plot.pairs, 6, 4), axis=2).max() == 0
@@ -50,31 +68,59 @@ def test_a_scatter_plot_has_a_campaign_for_each_recipe_and_a_row_for_each_run():
 
 @pytest.mark.parametrize("scale", campaigns.SCALES)
 def test_campaigns_of_every_scale_fit_their_data(scale):
-  examples = {"digits": 1000, "mnist": 60_000, "cifar10": 50_000, "cifar100": 50_000, "svhn_cropped": 73_257}
+  examples = {
+    "digits": 1000,
+    "mnist": 60_000,
+    "cifar10": 50_000,
+    "cifar100": 50_000,
+    "svhn_cropped": 73_257,
+  }
   for name, campaign in campaigns.campaigns(scale).items():
     shifted = ":" in campaign.recipe.dataset  # experiments.jiang2022.domains:mnist_blur
-    data = campaign.recipe.dataset.partition(":")[2].partition("_")[0] if shifted else campaign.recipe.dataset
+    data = (
+      campaign.recipe.dataset.partition(":")[2].partition("_")[0]
+      if shifted
+      else campaign.recipe.dataset
+    )
     campaign.runs.check(campaign.recipe, examples[data], 10)
     assert campaign.recipe.stop_at or scale == "smoke", name
 
 
 def test_the_paper_has_as_many_configurations_as_it_says():
   scatters = campaigns.SCALES["paper"].scatters
-  sizes = {of: len(plot.recipes()) * len(plot.runs()) // (6 * plot.pairs) for of, plot in scatters.items()}
-  assert sizes == {"cifar10": 32, "svhn": 32, "cifar100": 32, "few": 32, "nin": 54, "mlp": 96, "mlp_few": 96}
+  sizes = {
+    of: len(plot.recipes()) * len(plot.runs()) // (6 * plot.pairs)
+    for of, plot in scatters.items()
+  }
+  assert sizes == {
+    "cifar10": 32,
+    "svhn": 32,
+    "cifar100": 32,
+    "few": 32,
+    "nin": 54,
+    "mlp": 96,
+    "mlp_few": 96,
+  }
 
 
 def test_errors_and_disagreements_equal_loops():
   rng = np.random.default_rng(1)
   pairs, configurations = 2, 3
-  predictions, labels = rng.integers(0, 3, (pairs * 6 * configurations, 40)), rng.integers(0, 3, 40)
+  predictions, labels = (
+    rng.integers(0, 3, (pairs * 6 * configurations, 40)),
+    rng.integers(0, 3, 40),
+  )
   diverged = np.zeros(len(predictions), bool)
-  diverged[[3 * configurations + 1, 6 * configurations]] = True  # a partner (DiffInit), and a first run
+  diverged[[3 * configurations + 1, 6 * configurations]] = (
+    True  # a partner (DiffInit), and a first run
+  )
   found = scatter.stars(predictions, diverged, labels, pairs)
   for i, group in enumerate(campaigns.PARTNERS, 1):
     for pair in range(pairs):
       for c in range(configurations):
-        a, b = (pair * 6 * configurations + member * configurations + c for member in (0, i))
+        a, b = (
+          pair * 6 * configurations + member * configurations + c for member in (0, i)
+        )
         error, disagreement = found[group][0][pair, c], found[group][1][pair, c]
         if diverged[a] or diverged[b]:
           assert np.isnan(error)
@@ -86,10 +132,14 @@ def test_errors_and_disagreements_equal_loops():
   assert np.isnan(found["DiffData"][0]).sum() == 1
 
 
-def some_points(configurations: int, pairs: int, noise: float, ratio: float = 1.0) -> Points:
+def some_points(
+  configurations: int, pairs: int, noise: float, ratio: float = 1.0
+) -> Points:
   rng = np.random.default_rng(2)
   law = rng.uniform(0.2, 0.4, configurations)[:, None]
-  error, disagreement = (law * r + noise * rng.standard_normal((configurations, pairs)) for r in (ratio, 1))
+  error, disagreement = (
+    law * r + noise * rng.standard_normal((configurations, pairs)) for r in (ratio, 1)
+  )
   return Points(error, disagreement, np.arange(configurations) % 2 == 0)
 
 
@@ -108,10 +158,17 @@ def test_agreement_equals_scipy_and_leaves_out_what_diverged():
     assert estimate.low < estimate.value < estimate.high
 
 
-@pytest.mark.parametrize(("ratio", "noise", "holds"), [(1.0, 0.001, True), (1.6, 0.001, False), (1.0, 0.1, None)])
+@pytest.mark.parametrize(
+  ("ratio", "noise", "holds"),
+  [(1.0, 0.001, True), (1.6, 0.001, False), (1.0, 0.1, None)],
+)
 def test_verdicts_of_a_scatter_plot(ratio, noise, holds):
   points = some_points(32, 2, noise, ratio)
-  rows = scatter.rows({"AllDiff": scatter.Found(points, scatter.agreement(points))}, {"AllDiff": (0.9, 1.0)}, True)
+  rows = scatter.rows(
+    {"AllDiff": scatter.Found(points, scatter.agreement(points))},
+    {"AllDiff": (0.9, 1.0)},
+    True,
+  )
   of_ratio, of_r_squared, of_tau = rows
   assert of_r_squared[1:3] == ("0.986", "table 4")
   assert of_tau[1:3] == ("0.899", "table 5")
@@ -128,9 +185,17 @@ def test_tables_take_configurations_with_and_without_augmentation_apart():
   points = some_points(8, 1, 0.01)
   assert points.only(True).error.tolist() == points.error[::2].tolist()
   assert points.only(False).error.tolist() == points.error[1::2].tolist()
-  found = {said: scatter.agreement(points.only(which)) for said, which in table4.SETS.items()}
-  rows = table4.rows(table4.Numbers({"DiffOrder": points}, {"DiffOrder": found}), "kendall_tau")
-  assert [(row.paper, row.where) for row in rows] == [("0.582", "table 5"), ("0.626", "table 5"), ("0.807", "table 5")]
+  found = {
+    said: scatter.agreement(points.only(which)) for said, which in table4.SETS.items()
+  }
+  rows = table4.rows(
+    table4.Numbers({"DiffOrder": points}, {"DiffOrder": found}), "kendall_tau"
+  )
+  assert [(row.paper, row.where) for row in rows] == [
+    ("0.582", "table 5"),
+    ("0.626", "table 5"),
+    ("0.807", "table 5"),
+  ]
   one = scatter.agreement(points.only(True))
   assert rows[1].ours == str(one.kendall_tau)
 
@@ -165,7 +230,13 @@ def test_transfers_equal_loops():
 def test_verdicts_under_a_shift():
   one = shift.transfer(some_runs(6))
   less = one._replace(errors=np.repeat(one.disagreement * 2, 2))
-  numbers = {"clean": {"clean": one._replace(errors=np.repeat(one.disagreement * 1.1, 2)), "blur": less}, "blur": {"clean": one}}
+  numbers = {
+    "clean": {
+      "clean": one._replace(errors=np.repeat(one.disagreement * 1.1, 2)),
+      "blur": less,
+    },
+    "blur": {"clean": one},
+  }
   assert [row.holds for row in fig05_shift.rows(numbers)] == [True, True, False]
   correlated = fig09_shift_calibration.correlated(np.arange(9.0), 2 * np.arange(9.0))
   assert correlated == pytest.approx((1, 1, 1))
@@ -176,10 +247,17 @@ def test_a_domain_is_trained_and_tested_on_its_shift():
   digits = load("digits")
   np.testing.assert_array_equal(clean.train.inputs, digits.train.inputs)
   np.testing.assert_array_equal(turned.train.inputs, 16 - digits.train.inputs)
-  np.testing.assert_array_equal(turned.tests["clean"].inputs, digits.tests["test"].inputs)
+  np.testing.assert_array_equal(
+    turned.tests["clean"].inputs, digits.tests["test"].inputs
+  )
   for domain in domains.DOMAINS:
-    np.testing.assert_array_equal(clean.tests[domain].inputs, getattr(domains, f"digits_{domain}").tests[domain].inputs)
-    np.testing.assert_array_equal(clean.tests[domain].targets, digits.tests["test"].targets)
+    np.testing.assert_array_equal(
+      clean.tests[domain].inputs,
+      getattr(domains, f"digits_{domain}").tests[domain].inputs,
+    )
+    np.testing.assert_array_equal(
+      clean.tests[domain].targets, digits.tests["test"].targets
+    )
   with pytest.raises(AttributeError):
     domains.digits_night  # noqa: B018
 
@@ -196,13 +274,19 @@ def test_pairs_under_a_shift_share_four_fifths_of_the_data():
 def test_theorem_4_2_equals_loops_and_calibrated_ensembles_have_no_gap():
   group = some_runs(7)
   n, P, y = theorem4.bounds(group), group.predictions, group.labels
-  assert n.gap == pytest.approx(abs(np.mean(y != P) - np.mean([(a != b).mean() for a in P for b in P])))
+  assert n.gap == pytest.approx(
+    abs(np.mean(y != P) - np.mean([(a != b).mean() for a in P for b in P]))
+  )
   levels = np.zeros((8, 2))
   for x in range(len(y)):
     for k in range(CLASSES):
       votes = (P[:, x] == k).sum()
       levels[votes] += (y[x] == k) - votes / 7, 0
-  cace = [(1 - v / 7 if refined else 1) * abs(levels[v, 0]) for refined in (True, False) for v in range(8)]
+  cace = [
+    (1 - v / 7 if refined else 1) * abs(levels[v, 0])
+    for refined in (True, False)
+    for v in range(8)
+  ]
   assert n.refined == pytest.approx(sum(cace[:8]) / len(y))
   assert n.cace == pytest.approx(sum(cace[8:]) / len(y))
   assert n.gap <= n.refined <= n.cace
@@ -217,10 +301,15 @@ def test_corollary_b_1_1_equals_loops():
   error = [np.mean(p != y) for p in P]
   pairs = [(a, b) for a in range(6) for b in range(a)]
   dis = [np.mean(P[a] != P[b]) for a, b in pairs]
-  assert n.kappa == pytest.approx(max(d / (error[a] + error[b]) for d, (a, b) in zip(dis, pairs, strict=True)))
+  assert n.kappa == pytest.approx(
+    max(d / (error[a] + error[b]) for d, (a, b) in zip(dis, pairs, strict=True))
+  )
   assert n.disagreement_sd == pytest.approx(np.std(dis))
   assert n.error_sd == pytest.approx(np.std(error, ddof=1))
-  bound = n.kappa**2 * (2 * np.var(error, ddof=1) + 4 * np.mean(error) ** 2) - np.mean(dis) ** 2
+  bound = (
+    n.kappa**2 * (2 * np.var(error, ddof=1) + 4 * np.mean(error) ** 2)
+    - np.mean(dis) ** 2
+  )
   assert n.bound_sd == pytest.approx(bound**0.5)
   assert n.disagreement_sd <= n.bound_sd
   without = []

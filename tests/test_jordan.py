@@ -1,4 +1,6 @@
-"""Figures of Jordan 2024: their numbers against loops over runs and SciPy, and when a row says that a pattern holds."""
+"""Figures of Jordan 2024: their numbers against loops over runs and SciPy, and when a
+row says that a pattern holds.
+"""
 
 import numpy as np
 import pytest
@@ -32,8 +34,12 @@ def drawn(seed: int, common: float) -> np.ndarray:
   return rng.random((RUNS, EXAMPLES)) < rates
 
 
-ERRORS = {name: drawn(k, common) for k, (name, common) in enumerate(
-  {"untrained": 0.1, "short": 0.3, "medium": 0.1, "long": 0.0}.items())}  # fmt: skip
+ERRORS = {
+  name: drawn(k, common)
+  for k, (name, common) in enumerate(
+    {"untrained": 0.1, "short": 0.3, "medium": 0.1, "long": 0.0}.items()
+  )
+}
 
 
 def tallied(errors: np.ndarray, pairs: bool = False) -> stats.Tallies:
@@ -56,8 +62,12 @@ def test_spread(name):
     np.testing.assert_allclose(np.sort(s.accuracies), np.sort(accuracy), rtol=1e-12)
     expected = accuracy.mean(), accuracy.std(ddof=1), accuracy.std(ddof=1) / RUNS**0.5
     np.testing.assert_allclose([s.mean, s.sd, s.mean_se], expected, rtol=1e-9)
-    without_each = np.array([np.delete(accuracy, run).var(ddof=1) for run in range(RUNS)])
-    assert s.sd_se == pytest.approx(((RUNS - 1) * without_each.var()) ** 0.5 / (2 * accuracy.std(ddof=1)))
+    without_each = np.array(
+      [np.delete(accuracy, run).var(ddof=1) for run in range(RUNS)]
+    )
+    assert s.sd_se == pytest.approx(
+      ((RUNS - 1) * without_each.var()) ** 0.5 / (2 * accuracy.std(ddof=1))
+    )
 
 
 def test_accuracies_narrow():
@@ -66,16 +76,28 @@ def test_accuracies_narrow():
   assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].holds is True
   assert rows["sd of accuracy, long: 4 epochs, the paper's 64"].paper == "0.149 %"
   numbers["short"], numbers["long"] = numbers["long"], numbers["short"]
-  assert by_quantity(fig01_accuracies.rows(numbers))["sd of accuracy, long: 4 epochs, the paper's 64"].holds is False
+  assert (
+    by_quantity(fig01_accuracies.rows(numbers))[
+      "sd of accuracy, long: 4 epochs, the paper's 64"
+    ].holds
+    is False
+  )
   numbers["short"] = numbers["long"]
-  assert by_quantity(fig01_accuracies.rows(numbers))["sd of accuracy, long: 4 epochs, the paper's 64"].holds is None
+  assert (
+    by_quantity(fig01_accuracies.rows(numbers))[
+      "sd of accuracy, long: 4 epochs, the paper's 64"
+    ].holds
+    is None
+  )
 
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_halves(name):
   n = fig02_halves.halves(4, TALLIES[name])
   even, odd = 1 - ERRORS[name][:, ::2].mean(1), 1 - ERRORS[name][:, 1::2].mean(1)
-  np.testing.assert_allclose(sorted(zip(n.even, n.odd, strict=True)), sorted(zip(even, odd, strict=True)))
+  np.testing.assert_allclose(
+    sorted(zip(n.even, n.odd, strict=True)), sorted(zip(even, odd, strict=True))
+  )
   assert n.correlation == pytest.approx(np.corrcoef(even, odd)[0, 1])
   assert n.correlation_interval[0] < n.correlation < n.correlation_interval[1]
   best = even == even.max()
@@ -106,16 +128,25 @@ def test_pair():
   right = ~ERRORS["long"]
   rates = right.mean(0)
   first = np.abs(rates - 0.362).argmin()
-  second = min((i for i in range(EXAMPLES) if i != first), key=lambda i: abs(rates[i] - 0.607))
+  second = min(
+    (i for i in range(EXAMPLES) if i != first), key=lambda i: abs(rates[i] - 0.607)
+  )
   assert n.examples == (first, second)
   np.testing.assert_allclose(n.right, rates[[first, second]])
   assert n.both == pytest.approx((right[:, first] & right[:, second]).mean())
   np.testing.assert_array_equal(n.images, IMAGES[[first, second]])
-  table = [[(a & b).sum() for b in (right[:, second], ~right[:, second])] for a in (right[:, first], ~right[:, first])]
-  assert n.p_value == pytest.approx(scipy.stats.chi2_contingency(table, correction=False).pvalue)
+  table = [
+    [(a & b).sum() for b in (right[:, second], ~right[:, second])]
+    for a in (right[:, first], ~right[:, first])
+  ]
+  assert n.p_value == pytest.approx(
+    scipy.stats.chi2_contingency(table, correction=False).pvalue
+  )
   middle = ((rates >= 0.3) & (rates <= 0.7)).sum()
   assert n.pairs.sum() == middle * (middle - 1) // 2
-  assert by_quantity(fig04_pair.rows(n))["p-value of the χ² test"].holds == (n.p_value > 0.05)
+  assert by_quantity(fig04_pair.rows(n))["p-value of the χ² test"].holds == (
+    n.p_value > 0.05
+  )
 
 
 def test_a_pair_without_two_uncertain_examples():
@@ -139,9 +170,16 @@ def test_distribution_variance(name):
     assert n.ratio == np.inf
     return
   assert n.distribution == pytest.approx(off**0.5)
-  largest = min(0.25, EXAMPLES / (EXAMPLES - 1) * (stats.variance_interval(errors.mean(1)).high - independent))
+  largest = min(
+    0.25,
+    EXAMPLES
+    / (EXAMPLES - 1)
+    * (stats.variance_interval(errors.mean(1)).high - independent),
+  )
   assert n.interval[1] == pytest.approx(largest**0.5)
-  assert n.ratio_interval[0] == pytest.approx(((1 - 1 / EXAMPLES) * largest + independent) / largest)
+  assert n.ratio_interval[0] == pytest.approx(
+    ((1 - 1 / EXAMPLES) * largest + independent) / largest
+  )
   assert n.ratio_interval[0] < n.ratio < n.ratio_interval[1]
 
 
@@ -158,17 +196,28 @@ def test_a_variance_below_0_is_shown_as_none():
 def test_a_variance_below_0_is_an_open_marker_at_0():
   unlike = {"runs": 9, "interval": (0, 0), "ratio": 1, "ratio_interval": (1, 1)}
   below, above = (
-    fig05_distribution_variance.Variance(epochs, test_set=0.02, test_set_se=0.001, independent=0.01,
-                                         distribution=sd, distribution_se=se, **unlike)
+    fig05_distribution_variance.Variance(
+      epochs,
+      test_set=0.02,
+      test_set_se=0.001,
+      independent=0.01,
+      distribution=sd,
+      distribution_se=se,
+      **unlike,
+    )
     for epochs, sd, se in ((0, np.nan, 0.004), (4, 0.02, 0.03))
-  )  # fmt: skip
+  )
   ax = Figure().subplots()
   fig05_distribution_variance.against_duration([below, above], ax)
   test_set, distribution, marker = (bars.lines for bars in ax.containers)
   np.testing.assert_allclose(ax.lines[0].get_ydata(), [1, 1])
   np.testing.assert_allclose(test_set[0].get_ydata(), [2, 2])
   np.testing.assert_allclose(distribution[0].get_ydata(), [np.nan, 2])
-  assert [segment[:, 1].tolist() for segment in distribution[2][0].get_segments() if len(segment)][-1] == [0, 5]
+  assert [
+    segment[:, 1].tolist()
+    for segment in distribution[2][0].get_segments()
+    if len(segment)
+  ][-1] == [0, 5]
   assert (marker[0].get_xdata().tolist(), marker[0].get_ydata().tolist()) == ([0], [0])
   assert marker[0].get_markerfacecolor() == "white"
   np.testing.assert_allclose(marker[2][0].get_segments()[0][:, 1], [0, 0.4])
@@ -186,7 +235,9 @@ def test_binomial():
   n = fig13_binomial.binomial(4, PAIRS)
   errors = ERRORS["long"]
   rate, rates, observed = errors.mean(), errors.mean(0), errors.mean(1).var(ddof=1)
-  assert n.over_observed["binomial"] == pytest.approx(rate * (1 - rate) / EXAMPLES / observed)
+  assert n.over_observed["binomial"] == pytest.approx(
+    rate * (1 - rate) / EXAMPLES / observed
+  )
   independent = (rates * (1 - rates)).sum() / EXAMPLES**2 * RUNS / (RUNS - 1)
   assert n.over_observed["independent"] == pytest.approx(independent / observed)
 
@@ -200,7 +251,9 @@ def test_binomial_rows():
     ((0.8, 1.5), (0.6, 1.1)): (None, None),
   }
   for (binomial, independent), expected in cases.items():
-    rows = fig13_binomial.rows(n._replace(intervals={"binomial": binomial, "independent": independent}))
+    rows = fig13_binomial.rows(
+      n._replace(intervals={"binomial": binomial, "independent": independent})
+    )
     assert tuple(row.holds for row in rows) == expected
     assert all(bool(row.why) == (row.holds is not True) for row in rows)
 
@@ -209,14 +262,20 @@ def test_dependent_pairs():
   n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
   right = ~ERRORS["long"]
   deviation = {  # times R², a whole number
-    (i, j): RUNS * (right[:, i] & right[:, j]).sum() - right[:, i].sum() * right[:, j].sum()
+    (i, j): RUNS * (right[:, i] & right[:, j]).sum()
+    - right[:, i].sum() * right[:, j].sum()
     for i in range(EXAMPLES)
     for j in range(i + 1, EXAMPLES)
   }
   sizes = np.abs(list(deviation.values()))
-  assert (n.pairs, n.thresholds[0], n.found[0]) == (len(sizes), 0.02, (50 * sizes > RUNS**2).sum())
+  assert (n.pairs, n.thresholds[0], n.found[0]) == (
+    len(sizes),
+    0.02,
+    (50 * sizes > RUNS**2).sum(),
+  )
   np.testing.assert_array_equal(
-    n.found[1:-1], [(sizes > threshold * RUNS**2).sum() for threshold in n.thresholds[1:-1]]
+    n.found[1:-1],
+    [(sizes > threshold * RUNS**2).sum() for threshold in n.thresholds[1:-1]],
   )
   assert n.found[-1] == 0 < n.by_chance[0]
   farthest = max(deviation, key=lambda pair: abs(deviation[pair]))
@@ -230,11 +289,20 @@ def test_dependent_pairs_of_enough_runs():
   n = fig14_dependent_pairs.pairs(PAIRS, IMAGES)
   known = n._replace(by_chance=np.zeros_like(n.by_chance))
   assert fig14_dependent_pairs.rows(known)[0].holds is False
-  assert fig14_dependent_pairs.rows(known._replace(found=np.zeros_like(n.found)))[0].holds is True
+  assert (
+    fig14_dependent_pairs.rows(known._replace(found=np.zeros_like(n.found)))[0].holds
+    is True
+  )
 
 
 @pytest.mark.parametrize(
-  ("a", "b", "holds"), [((0, 1), (2, 3), True), ((2, 3), (0, 1), False), ((0, 2), (1, 3), None), ((0, 1), (1, 2), None)]
+  ("a", "b", "holds"),
+  [
+    ((0, 1), (2, 3), True),
+    ((2, 3), (0, 1), False),
+    ((0, 2), (1, 3), None),
+    ((0, 1), (1, 2), None),
+  ],
 )
 def test_below(a, b, holds):
   found, why = frame.below(a, b)
@@ -246,11 +314,15 @@ def test_below(a, b, holds):
 
 
 def test_equation_3_is_exact_over_all_test_sets():
-  """All test sets of two examples from a distribution of five: theorem 2 and lemma 2 hold to the last digit."""
+  """All test sets of two examples from a distribution of five: theorem 2 and lemma 2
+  hold to the last digit.
+  """
   errors = drawn(5, 0.2)[:6, 10:15]
   n = theorem1_test_sets.known(errors)
   assert n.truth == pytest.approx(errors.mean(1).var())
-  found = np.array([theorem1_test_sets.moments(errors[:, [i, j]]) for i in range(5) for j in range(5)]).mean(0)
+  found = np.array(
+    [theorem1_test_sets.moments(errors[:, [i, j]]) for i in range(5) for j in range(5)]
+  ).mean(0)
   np.testing.assert_allclose(found, [n.truth / 2 + n.of_examples / 2, n.truth])
 
 
@@ -260,7 +332,9 @@ def test_drawn_test_sets():
   assert list(n.by_size) == [100]
   found = n.by_size[100]
   assert abs(found.estimate - n.truth) < 4 * found.estimate_se
-  assert abs(found.test_set - (0.99 * n.truth + n.of_examples / 100)) < 4 * found.test_set_se
+  assert (
+    abs(found.test_set - (0.99 * n.truth + n.of_examples / 100)) < 4 * found.test_set_se
+  )
   assert found.middle[0] < found.estimate < found.middle[1]
   assert [row.holds for row in theorem1_test_sets.rows(n)] == [True, True]
   wrong = n._replace(truth=2 * n.truth)
@@ -268,20 +342,29 @@ def test_drawn_test_sets():
 
 
 def votes(classes: int, calibrated: bool) -> tuple[np.ndarray, np.ndarray]:
-  """Predictions drawn from each example's class probabilities; labels drawn likewise, or the likeliest class."""
+  """Predictions drawn from each example's class probabilities; labels drawn likewise,
+  or the likeliest class.
+  """
   rng = np.random.default_rng(classes)
   q = rng.dirichlet(np.ones(classes), 3000)
   below = q.cumsum(1)[:, :-1]
   predictions = (rng.random((30, 3000, 1)) > below).sum(2)
-  return predictions, (rng.random((3000, 1)) > below).sum(1) if calibrated else q.argmax(1)
+  return predictions, (rng.random((3000, 1)) > below).sum(
+    1
+  ) if calibrated else q.argmax(1)
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
 def test_calibration_implies_variance(calibrated):
-  numbers = {f"{k} classes": theorem3_calibration.calibrated(*votes(k, calibrated), k) for k in (2, 5)}
+  numbers = {
+    f"{k} classes": theorem3_calibration.calibrated(*votes(k, calibrated), k)
+    for k in (2, 5)
+  }
   predictions, labels = votes(2, calibrated)
   errors, n = predictions != labels, numbers["2 classes"]
-  pairs = [(predictions[a] != predictions[b]).mean() for a in range(30) for b in range(a)]
+  pairs = [
+    (predictions[a] != predictions[b]).mean() for a in range(30) for b in range(a)
+  ]
   assert n.disagreement == pytest.approx(np.mean(pairs))
   assert n.error == pytest.approx(errors.mean())
   assert n.of_examples == pytest.approx(errors.var(0, ddof=1).mean())

@@ -1,4 +1,6 @@
-"""Jordan's figures 6 to 8 and 10 to 12: their numbers against loops, and what their campaigns vary."""
+"""Jordan's figures 6 to 8 and 10 to 12: their numbers against loops, and what their
+campaigns vary.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -34,9 +36,15 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
   found = campaigns.campaigns(scale)
   for name, campaign in found.items():
     recipe = campaign.recipe
-    examples = campaigns.TRAIN.get(recipe.dataset, 10_000)  # MNIST's training and test sets are exchanged
+    examples = campaigns.TRAIN.get(
+      recipe.dataset, 10_000
+    )  # MNIST's training and test sets are exchanged
     kept = sum(c >= 0 for c in recipe.classes) / 10 if recipe.classes else 1
-    as_runs(campaign.runs).check(recipe.replace(start_from="x"), int(0.99 * kept * examples) if kept < 1 else examples, 10)
+    as_runs(campaign.runs).check(
+      recipe.replace(start_from="x"),
+      int(0.99 * kept * examples) if kept < 1 else examples,
+      10,
+    )
     if campaign.start_from:
       assert "keep_params" in found[campaign.start_from].keep, name
 
@@ -47,7 +55,8 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
 def test_there_are_511_ways_to_split_ten_classes():
   maps = campaigns.label_maps()
   assert maps.shape == (511, 10)
-  # A split and its complement count once: no map equals another or another's complement. Each has two groups.
+  # A split and its complement count once: no map equals another or another's
+  # complement. Each has two groups.
   assert len({tuple(m) for m in maps} | {tuple(1 - m) for m in maps}) == 1022
   assert set(maps.ravel()) == {0, 1}
   assert (maps.max(1) == 1).all()
@@ -55,7 +64,10 @@ def test_there_are_511_ways_to_split_ten_classes():
 
 def test_more_runs_of_each_task_extend_the_table():
   few, more = (
-    campaigns.binary_tasks(STUDIES._replace(every_task=1, task_runs=n))["binary_tasks"].runs.columns() for n in (2, 3)
+    campaigns.binary_tasks(STUDIES._replace(every_task=1, task_runs=n))[
+      "binary_tasks"
+    ].runs.columns()
+    for n in (2, 3)
   )
   for name, column in few.items():
     np.testing.assert_array_equal(column, more[name][:1022])
@@ -67,7 +79,9 @@ def test_more_runs_of_each_task_extend_the_table():
 def test_binary_tasks_equal_loops_over_the_stored_runs(tmp_path):
   runs, every = 3, 64
   maps = campaigns.label_maps()[::every]
-  table = campaigns.binary_tasks(STUDIES._replace(every_task=every, task_runs=runs))["binary_tasks"].runs
+  table = campaigns.binary_tasks(STUDIES._replace(every_task=every, task_runs=runs))[
+    "binary_tasks"
+  ].runs
   recipe = vs.recipe("digits_cnn", model="linear", epochs=1, lr=0.01)
   results = vs.train(recipe, table, tmp_path / "tasks")
   n = fig06_binary_tasks.fit_tasks(fig06_binary_tasks.count(results, len(maps)))
@@ -79,29 +93,53 @@ def test_binary_tasks_equal_loops_over_the_stored_runs(tmp_path):
     assert len(wrong) == runs
     observed[task], error[task] = wrong.mean(1).var(ddof=1), wrong.mean()
     assert n.variance[task] == pytest.approx(observed[task], rel=1e-9)
-    assert n.independent[task] == pytest.approx(stats.independent_errors_variance(wrong), rel=1e-9)
-    assert n.distribution[task] == pytest.approx(stats.distribution_variance(wrong), rel=1e-9, abs=1e-15)
+    assert n.independent[task] == pytest.approx(
+      stats.independent_errors_variance(wrong), rel=1e-9
+    )
+    assert n.distribution[task] == pytest.approx(
+      stats.distribution_variance(wrong), rel=1e-9, abs=1e-15
+    )
   assert len(set(error)) > len(maps) / 2
   equation_6, binomial = error / 2 / examples, error * (1 - error) / examples
-  errors = {"equation_6": ((observed - equation_6) ** 2).mean(), "binomial": ((observed - binomial) ** 2).mean()}
-  assert n.mse_ratio.value == pytest.approx(errors["binomial"] / errors["equation_6"], rel=1e-9)
+  errors = {
+    "equation_6": ((observed - equation_6) ** 2).mean(),
+    "binomial": ((observed - binomial) ** 2).mean(),
+  }
+  assert n.mse_ratio.value == pytest.approx(
+    errors["binomial"] / errors["equation_6"], rel=1e-9
+  )
   for name, predicted in {"equation_6": equation_6, "binomial": binomial}.items():
     found = getattr(n, name)
     assert found["mean_squared_error"].value == pytest.approx(errors[name], rel=1e-9)
-    fit = 1 - ((observed**0.5 - predicted**0.5) ** 2).sum() / ((observed**0.5 - (observed**0.5).mean()) ** 2).sum()
+    fit = (
+      1
+      - ((observed**0.5 - predicted**0.5) ** 2).sum()
+      / ((observed**0.5 - (observed**0.5).mean()) ** 2).sum()
+    )
     assert found["identity_r_squared_sd"].value == pytest.approx(fit, rel=1e-9)
-    assert found["r_squared"].value == pytest.approx(np.corrcoef(observed, predicted)[0, 1] ** 2, rel=1e-9)
-  # Theorem 3 with equation 3 inserted is equation 6 plus (1 - 1/n) times the distribution-wise variance.
+    assert found["r_squared"].value == pytest.approx(
+      np.corrcoef(observed, predicted)[0, 1] ** 2, rel=1e-9
+    )
+  # Theorem 3 with equation 3 inserted is equation 6 plus (1 - 1/n) times the
+  # distribution-wise variance.
   theorem_3 = np.maximum(0, equation_6 + (1 - 1 / examples) * n.distribution)
-  assert n.theorem_3["mean_squared_error"].value == pytest.approx(((observed - theorem_3) ** 2).mean(), rel=1e-9)
+  assert n.theorem_3["mean_squared_error"].value == pytest.approx(
+    ((observed - theorem_3) ** 2).mean(), rel=1e-9
+  )
 
 
-def counts(errors: np.ndarray, diverged: tuple[int, int] | None = None) -> fig06_binary_tasks.Counts:
-  """The counts of errors (runs, tasks, examples). `diverged` names a run of a task to leave out."""
+def counts(
+  errors: np.ndarray, diverged: tuple[int, int] | None = None
+) -> fig06_binary_tasks.Counts:
+  """The counts of errors (runs, tasks, examples). `diverged` names a run of a task to
+  leave out.
+  """
   rates, kept = errors.mean(2), np.ones(errors.shape[:2], bool)
   if diverged:
     kept[diverged] = False
-  return fig06_binary_tasks.Counts(np.where(kept, rates, np.nan), (errors & kept[..., None]).sum(0))
+  return fig06_binary_tasks.Counts(
+    np.where(kept, rates, np.nan), (errors & kept[..., None]).sum(0)
+  )
 
 
 def test_runs_of_tasks_that_diverged_are_left_out():
@@ -113,28 +151,44 @@ def test_runs_of_tasks_that_diverged_are_left_out():
   assert n.distribution[1] == pytest.approx(stats.distribution_variance(others))
   assert n.variance[0] == pytest.approx(stats.test_set_variance(errors[:, 0]))
   # One of two runs diverged; the one left is too few, so the task is left out.
-  assert len(fig06_binary_tasks.fit_tasks(counts(errors[:2], diverged=(1, 2))).error) == 3
+  assert (
+    len(fig06_binary_tasks.fit_tasks(counts(errors[:2], diverged=(1, 2))).error) == 3
+  )
 
 
-@pytest.mark.parametrize(("runs", "r_squared", "mse_ratio"), [(100, 0.86, 38), (1000, 0.985, 380), (4000, 0.996, 1500)])
+@pytest.mark.parametrize(
+  ("runs", "r_squared", "mse_ratio"),
+  [(100, 0.86, 38), (1000, 0.985, 380), (4000, 0.996, 1500)],
+)
 def test_caps_of_sampling_noise(runs, r_squared, mse_ratio):
   """The expected values are those of errors of 2 to 9 %."""
   error = np.linspace(0.02, 0.09, 511)
-  predicted = stats.calibration_variance(error, 10_000), stats.binomial_variance(error, 10_000)
+  predicted = (
+    stats.calibration_variance(error, 10_000),
+    stats.binomial_variance(error, 10_000),
+  )
   fit, ratio = fig06_binary_tasks.caps(*predicted, np.full(511, runs))
-  assert fit["r_squared"].mean == pytest.approx(r_squared, abs=0.015 * (1 - r_squared) / 0.14)
+  assert fit["r_squared"].mean == pytest.approx(
+    r_squared, abs=0.015 * (1 - r_squared) / 0.14
+  )
   assert fit["r_squared"].low < fit["r_squared"].mean < fit["r_squared"].high
   assert ratio.mean == pytest.approx(mse_ratio, rel=0.1)
 
 
 def test_equation_6_fits_errors_that_are_calibrated_and_independent():
-  """Each example has a share q: runs predict 1, and its label is 1, independently with probability q."""
+  """Each example has a share q: runs predict 1, and its label is 1, independently with
+  probability q.
+  """
   rng = np.random.default_rng(2)
   tasks, n, runs = 40, 400, 200
   share = rng.uniform(0, 1, (tasks, n)) * np.linspace(0.1, 1, tasks)[:, None]
   label = rng.random((tasks, n)) < share
-  found = fig06_binary_tasks.fit_tasks(counts((rng.random((runs, tasks, n)) < share) != label))
-  assert found.equation_6["r_squared"].value == pytest.approx(found.cap["r_squared"].mean, abs=0.1)
+  found = fig06_binary_tasks.fit_tasks(
+    counts((rng.random((runs, tasks, n)) < share) != label)
+  )
+  assert found.equation_6["r_squared"].value == pytest.approx(
+    found.cap["r_squared"].mean, abs=0.1
+  )
   assert found.mse_ratio.value > 10
   assert found.independent_equation_6["identity_r_squared"].value > 0.9
 
@@ -145,14 +199,27 @@ def test_equation_6_fits_errors_that_are_calibrated_and_independent():
 def test_ensembles_of_two_configurations():
   rng = np.random.default_rng(8)
   labels = rng.integers(0, 3, 90)
-  without, fifth = (np.where(rng.random((runs, 90)) < 0.6, labels, rng.integers(0, 3, (runs, 90))) for runs in (7, 5))
+  without, fifth = (
+    np.where(rng.random((runs, 90)) < 0.6, labels, rng.integers(0, 3, (runs, 90)))
+    for runs in (7, 5)
+  )
   n = fig07_ablations.ablate(without, fifth, labels)
-  votes = [[np.bincount(column, minlength=3).argmax() for column in p.T] for p in (without, fifth)]
+  votes = [
+    [np.bincount(column, minlength=3).argmax() for column in p.T]
+    for p in (without, fifth)
+  ]
   right = [np.array(v) == labels for v in votes]
-  assert (n.without.ensemble, n.fifth.ensemble) == pytest.approx([r.mean() for r in right])
+  assert (n.without.ensemble, n.fifth.ensemble) == pytest.approx(
+    [r.mean() for r in right]
+  )
   of_runs = [(p == labels).mean(0) for p in (without, fifth)]
   gains = right[0] - of_runs[0] - right[1] + of_runs[1]
-  assert n.gain == pytest.approx(right[0].mean() - (without == labels).mean() - right[1].mean() + (fifth == labels).mean())
+  assert n.gain == pytest.approx(
+    right[0].mean()
+    - (without == labels).mean()
+    - right[1].mean()
+    + (fifth == labels).mean()
+  )
   variances = [(p == labels).mean(1).var(ddof=1) for p in (without, fifth)]
   assert n.ratio == pytest.approx(variances[0] / variances[1])
   assert n.gain_se == pytest.approx(gains.std(ddof=1) / 90**0.5)
@@ -176,8 +243,12 @@ def test_only_a_fixed_fifth_of_the_data_and_a_new_last_layer():
   assert (fifth == fifth[0]).all()
   assert len(set(fifth[0])) == 10_000
   first, others = (found[name].recipe.classes for name in ("pretrained", "finetuned"))
-  assert all((a == -1) != (b == -1) for a, b in zip(first, others, strict=True))  # no class is in both
-  assert max(first) != max(others)  # so that the last layer does not fit, and is drawn anew
+  assert all(
+    (a == -1) != (b == -1) for a, b in zip(first, others, strict=True)
+  )  # no class is in both
+  assert max(first) != max(
+    others
+  )  # so that the last layer does not fit, and is drawn anew
 
 
 # Figure 8.
@@ -194,11 +265,20 @@ def test_learning_rates():
   diverged = np.zeros(15, bool)
   diverged[[1, 2, 5, 8]] = True  # one of 0.5, three of 1.0
   low, middle = fig08_learning_rate.by_rate(rates, wrong, diverged)
-  assert (low.rate, low.runs, low.diverged, middle.rate, middle.runs, middle.diverged) == (0.25, 5, 0, 0.5, 4, 1)
+  assert (
+    low.rate,
+    low.runs,
+    low.diverged,
+    middle.rate,
+    middle.runs,
+    middle.diverged,
+  ) == (0.25, 5, 0, 0.5, 4, 1)
   errors = wrong[[4, 7, 10, 13]]
   assert middle.accuracy.mean == pytest.approx(1 - errors.mean())
   covariance = np.cov(errors.T)
-  assert middle.distribution == pytest.approx((covariance.sum() - np.trace(covariance)) / (40 * 39))
+  assert middle.distribution == pytest.approx(
+    (covariance.sum() - np.trace(covariance)) / (40 * 39)
+  )
   assert middle.independent == pytest.approx(np.trace(covariance) ** 0.5 / 40)
 
 
@@ -211,11 +291,18 @@ def test_what_holds_of_learning_rates():
   rng, runs, n = np.random.default_rng(3), 200, 1000
   rates, levels = np.tile([0.25, 0.5, 1.0], runs), np.tile([0.2, 0.1, 0.15], runs)
   moved = levels + np.tile([0.0, 0.0, 0.05], runs) * rng.uniform(-1, 1, 3 * runs)
-  numbers = fig08_learning_rate.by_rate(rates, rng.random((3 * runs, n)) < moved[:, None], np.zeros(3 * runs, bool))
+  numbers = fig08_learning_rate.by_rate(
+    rates, rng.random((3 * runs, n)) < moved[:, None], np.zeros(3 * runs, bool)
+  )
   assert set(verdicts(numbers).values()) == {True, None}
   failed = numbers[2]._replace(rate=2.0, distribution=0.0)
   assert set(verdicts([*numbers, failed]).values()) == {True, None}
-  assert verdicts(numbers[:2])["largest learning rate without more variance on the distribution than the best"] is False
+  assert (
+    verdicts(numbers[:2])[
+      "largest learning rate without more variance on the distribution than the best"
+    ]
+    is False
+  )
 
 
 # Figure 10.
@@ -239,17 +326,33 @@ def test_sources():
 
 
 def test_what_is_said_of_sources():
-  """After 1 epoch each source alone gives a tenth of the variance of all; after 64 the same, half and twice."""
+  """After 1 epoch each source alone gives a tenth of the variance of all; after 64 the
+  same, half and twice.
+  """
   rng = np.random.default_rng(13)
 
   def runs(share: float) -> np.ndarray:
-    return rng.random((2000, 500)) < 0.4 + 0.05 * share**0.5 * rng.normal(size=(2000, 1))
+    return rng.random((2000, 500)) < 0.4 + 0.05 * share**0.5 * rng.normal(
+      size=(2000, 1)
+    )
 
-  shares = {1: {"all": 1, "init": 0.1, "order": 0.1, "augment": 0.1}, 64: {"all": 1, "init": 1, "order": 0.5, "augment": 2}}
-  found = {e: fig10_randomness_sources.by_source({s: runs(x) for s, x in of.items()}) for e, of in shares.items()}
-  rows = [row for row in fig10_randomness_sources.rows(found) if row.quantity.startswith("variance")]
+  shares = {
+    1: {"all": 1, "init": 0.1, "order": 0.1, "augment": 0.1},
+    64: {"all": 1, "init": 1, "order": 0.5, "augment": 2},
+  }
+  found = {
+    e: fig10_randomness_sources.by_source({s: runs(x) for s, x in of.items()})
+    for e, of in shares.items()
+  }
+  rows = [
+    row
+    for row in fig10_randomness_sources.rows(found)
+    if row.quantity.startswith("variance")
+  ]
   assert [row.holds for row in rows] == [True, True, True, False, True, False]
-  assert rows[3].why.startswith("it gives less; after 1 epoch it gives 0.2")  # a finite test set adds to the tenth
+  assert rows[3].why.startswith(
+    "it gives less; after 1 epoch it gives 0.2"
+  )  # a finite test set adds to the tenth
   assert rows[5].why.startswith("it gives more")
 
 
@@ -273,7 +376,9 @@ def test_shares_of_variance(interval, less, as_much):
 def test_mean_disagreement_is_that_of_all_pairs():
   predictions = np.random.default_rng(2).integers(-1, 3, (7, 50))
   matrix = stats.disagreement_matrix(predictions)
-  np.testing.assert_allclose(fig11_poking.mean_disagreement(predictions), matrix.sum(1) / 6)
+  np.testing.assert_allclose(
+    fig11_poking.mean_disagreement(predictions), matrix.sum(1) / 6
+  )
 
 
 def test_disagreement_of_pairs():
@@ -281,7 +386,9 @@ def test_disagreement_of_pairs():
   poked = np.where(draw(7, 6, 80, rate=0.1), (unpoked + 1) % 3, unpoked)
   n = fig11_poking.compare(unpoked, poked)
   np.testing.assert_allclose(n.matched_pairs, (unpoked != poked).mean(1))
-  distinct = np.mean([(unpoked[a] != unpoked[b]).mean() for a in range(6) for b in range(a)])
+  distinct = np.mean(
+    [(unpoked[a] != unpoked[b]).mean() for a in range(6) for b in range(a)]
+  )
   assert n.distinct == pytest.approx(distinct)
   assert n.ratio == pytest.approx((unpoked != poked).mean() / distinct)
   np.testing.assert_allclose(n.distinct_pairs[2], (unpoked[2] != unpoked[3]).mean())
@@ -291,7 +398,9 @@ def test_pokes_are_of_the_runs_of_figure_10():
   found = campaigns.pokes(STUDIES) | campaigns.sources(STUDIES)
   poked, unpoked = found["poked_2epochs_4of8"], found["all_2epochs"]
   assert poked.recipe == unpoked.recipe
-  np.testing.assert_array_equal(poked.runs.columns()["seed_order"], np.arange(STUDIES.pairs))
+  np.testing.assert_array_equal(
+    poked.runs.columns()["seed_order"], np.arange(STUDIES.pairs)
+  )
   assert STUDIES.pairs <= unpoked.runs
   assert set(poked.runs.columns()["poke_step"]) == {31}  # of 62
 
@@ -300,16 +409,30 @@ def test_pokes_are_of_the_runs_of_figure_10():
 def test_another_first_step(which):
   """Against the recipe's own optimizer, given the other first gradient."""
   recipe = vs.recipe("digits_cnn", epochs=2)
-  (run,) = (vs.Runs.sweep(first_step=[which], seeds=1).lanes(recipe.replace(values={"first_step": 0.0}), 1000),)
+  (run,) = (
+    vs.Runs.sweep(first_step=[which], seeds=1).lanes(
+      recipe.replace(values={"first_step": 0.0}), 1000
+    ),
+  )
   run = type(run)({}, {name: column[0] for name, column in run.values.items()})
-  gradients = [jnp.array([0.1, -3e-9, 2.0]), jnp.array([0.3, 0.2, 0.1]), jnp.array([-1.0, 0.0, 0.5])]
-  expected = [np.float32([0.1, -3e-9, 2.0]), np.float16([0.1, -3e-9, 2.0]).astype(np.float32), np.zeros(3, np.float32)]
+  gradients = [
+    jnp.array([0.1, -3e-9, 2.0]),
+    jnp.array([0.3, 0.2, 0.1]),
+    jnp.array([-1.0, 0.0, 0.5]),
+  ]
+  expected = [
+    np.float32([0.1, -3e-9, 2.0]),
+    np.float16([0.1, -3e-9, 2.0]).astype(np.float32),
+    np.zeros(3, np.float32),
+  ]
   parameters = jnp.array([1.0, -2.0, 0.5])
   optimizers = campaigns.other_first_step(run, 10), make_optimizer(recipe, run, 10)
   states = [optimizer.init(parameters) for optimizer in optimizers]
   for step, gradient in enumerate(gradients):
     ours, states[0] = optimizers[0].update(gradient, states[0], parameters)
-    theirs, states[1] = optimizers[1].update(expected[which] if step == 0 else gradient, states[1], parameters)
+    theirs, states[1] = optimizers[1].update(
+      expected[which] if step == 0 else gradient, states[1], parameters
+    )
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
@@ -320,11 +443,16 @@ def test_halves_are_of_even_and_odd_examples():
   errors = draw(12, 4, 7)
   half_errors = np.stack([errors[:, ::2].sum(1), errors[:, 1::2].sum(1)], 1)
   results = xr.Dataset(
-    {"half_errors": (("run", "half"), half_errors), "diverged": ("run", [False, True, False, False])},
+    {
+      "half_errors": (("run", "half"), half_errors),
+      "diverged": ("run", [False, True, False, False]),
+    },
     coords={"example": range(7)},
   )
   halves = fig12_shift_correlations.halves(results)
-  np.testing.assert_allclose(halves[1], [1 - errors[2, ::2].mean(), 1 - errors[2, 1::2].mean()])
+  np.testing.assert_allclose(
+    halves[1], [1 - errors[2, ::2].mean(), 1 - errors[2, 1::2].mean()]
+  )
   assert len(halves) == 3
 
 
@@ -332,30 +460,56 @@ def test_shifted_test_sets_are_compared_with_the_first():
   """A test set on which runs differ by chance, and one on which some runs are better."""
   rng, labels = np.random.default_rng(10), np.zeros(2000, int)
   levels = {"test": np.full(200, 0.1), "blur": rng.uniform(0.2, 0.4, 200)}
-  tallies = {name: stats.tally((rng.random((200, 2000)) < p[:, None]).astype(int), labels, 2) for name, p in levels.items()}
+  tallies = {
+    name: stats.tally((rng.random((200, 2000)) < p[:, None]).astype(int), labels, 2)
+    for name, p in levels.items()
+  }
   shifts = {
-    name: fig09_distribution_shift.Shift(frame.spread_of_tallies(t), fig09_distribution_shift.variance(1, t))
+    name: fig09_distribution_shift.Shift(
+      frame.spread_of_tallies(t), fig09_distribution_shift.variance(1, t)
+    )
     for name, t in tallies.items()
   }
   rows = {row.quantity: row for row in fig09_distribution_shift.rows({"data": shifts})}
   assert rows["sd on the distribution, data, blur"].holds
   assert rows["sd on the distribution, data, test set"].holds is None
   assert shifts["blur"].variance.distribution == pytest.approx(0.2 / 12**0.5, rel=0.1)
-  assert len(frame.drawn(fig09_distribution_shift, dict.fromkeys(("one", "two"), shifts))) < 150_000
+  assert (
+    len(frame.drawn(fig09_distribution_shift, dict.fromkeys(("one", "two"), shifts)))
+    < 150_000
+  )
 
 
 def test_correlations_are_scipys():
   rng = np.random.default_rng(11)
   common = rng.normal(size=50)
-  accuracies = {"test": rng.normal(size=50), "blur": common, "noise": common + rng.normal(size=50), "flat": np.ones(50)}
-  accuracies = {name: np.stack([a, a[::-1] if name == "test" else a], 1) for name, a in accuracies.items()}
+  accuracies = {
+    "test": rng.normal(size=50),
+    "blur": common,
+    "noise": common + rng.normal(size=50),
+    "flat": np.ones(50),
+  }
+  accuracies = {
+    name: np.stack([a, a[::-1] if name == "test" else a], 1)
+    for name, a in accuracies.items()
+  }
   n = fig12_shift_correlations.correlations(accuracies)
-  assert [(p.first, p.second) for p in n.pairs][:3] == [("test", "blur"), ("test", "noise"), ("blur", "noise")]
+  assert [(p.first, p.second) for p in n.pairs][:3] == [
+    ("test", "blur"),
+    ("test", "noise"),
+    ("blur", "noise"),
+  ]
   for pair in n.pairs[:3]:
-    expected = scipy.stats.pearsonr(accuracies[pair.first][:, 0], accuracies[pair.second][:, 1])
-    assert (pair.r, pair.p_value) == pytest.approx((expected.statistic, expected.pvalue))
+    expected = scipy.stats.pearsonr(
+      accuracies[pair.first][:, 0], accuracies[pair.second][:, 1]
+    )
+    assert (pair.r, pair.p_value) == pytest.approx(
+      (expected.statistic, expected.pvalue)
+    )
     assert pair.interval[0] < pair.r < pair.interval[1]
   assert np.isnan(n.pairs[-1].r)
   rows = {row.quantity: row for row in fig12_shift_correlations.rows({"data": n})}
   assert rows["data: largest R², two shifted ones"].holds
-  assert rows["data: pairs with p < 0.05"].ours.startswith(f"{sum(p.p_value < 0.05 for p in n.pairs)} of 3")
+  assert rows["data: pairs with p < 0.05"].ours.startswith(
+    f"{sum(p.p_value < 0.05 for p in n.pairs)} of 3"
+  )

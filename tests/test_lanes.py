@@ -1,4 +1,6 @@
-"""Spreading a function over lanes: any count, any number of devices, no communication, one compilation."""
+"""Spreading a function over lanes: any count, any number of devices, no communication,
+one compilation.
+"""
 
 import importlib
 import os
@@ -21,16 +23,18 @@ def collected(function, shared, stacked, **options):
 
 def brought_together(step, shared, stacked):
   parts = list(step(shared, stacked))
-  return np.concatenate([np.arange(rows.start, rows.stop) for rows, _ in parts]), jax.tree.map(
-    lambda *p: np.concatenate(p), *(out for _, out in parts)
-  )
+  return np.concatenate(
+    [np.arange(rows.start, rows.stop) for rows, _ in parts]
+  ), jax.tree.map(lambda *p: np.concatenate(p), *(out for _, out in parts))
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_every_lane_comes_back_once_and_in_order(count, width):
   numbers = np.arange(count, dtype=np.float32)
-  rows, out = collected(lambda a, lane: {"x": lane["n"] * a}, np.float32(3), {"n": numbers}, width=width)
+  rows, out = collected(
+    lambda a, lane: {"x": lane["n"] * a}, np.float32(3), {"n": numbers}, width=width
+  )
   assert rows.tolist() == list(range(count))
   assert out["x"].tolist() == (3 * numbers).tolist()
 
@@ -46,18 +50,31 @@ def test_functions_of_users_are_spread_over_all_devices():
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(
   ("lowering", "convolve"),
-  [*((name, vs.conv_general_dilated) for name in lanes.LOWERINGS), ("grouped", jax.lax.conv_general_dilated)],
+  [
+    *((name, vs.conv_general_dilated) for name in lanes.LOWERINGS),
+    ("grouped", jax.lax.conv_general_dilated),
+  ],
 )
 def test_convolutions_are_spread_with_their_gradients(lowering, convolve, groups):
   rng = np.random.default_rng(0)
-  images, kernels = (rng.normal(size=shape).astype(np.float32) for shape in [(3, 2, 5, 5, 2), (3, 3, 3, 2 // groups, 4)])
+  images, kernels = (
+    rng.normal(size=shape).astype(np.float32)
+    for shape in [(3, 2, 5, 5, 2), (3, 3, 3, 2 // groups, 4)]
+  )
 
   def gradients(convolve):
-    options = {"dimension_numbers": ("NHWC", "HWIO", "NHWC"), "feature_group_count": groups}
-    return jax.grad(lambda lane: (convolve(*lane, (1, 1), "SAME", **options) ** 2).sum())
+    options = {
+      "dimension_numbers": ("NHWC", "HWIO", "NHWC"),
+      "feature_group_count": groups,
+    }
+    return jax.grad(
+      lambda lane: (convolve(*lane, (1, 1), "SAME", **options) ** 2).sum()
+    )
 
   with lanes.lowering(lowering):
-    _, ours = collected(lambda _, lane: gradients(convolve)(lane), 0, (images, kernels), width=2)
+    _, ours = collected(
+      lambda _, lane: gradients(convolve)(lane), 0, (images, kernels), width=2
+    )
   alone = jax.jit(gradients(jax.lax.conv_general_dilated))
   for i in range(3):
     for a, b in zip(ours, alone((images[i], kernels[i])), strict=True):
@@ -69,7 +86,11 @@ def test_convolutions_are_spread_with_their_gradients(lowering, convolve, groups
   [
     (0, np.arange(3), "width is 0: give a whole number of at least 1"),
     (-1, np.arange(3), "width is -1: give a whole number of at least 1"),
-    (2, {"a": np.arange(3), "b": np.ones((2, 3))}, r"lanes are arrays of shapes \[\(3,\), \(2, 3\)\]: give at least one, each with"),
+    (
+      2,
+      {"a": np.arange(3), "b": np.ones((2, 3))},
+      r"lanes are arrays of shapes \[\(3,\), \(2, 3\)\]: give at least one, each with",
+    ),
     (2, (3, np.arange(3)), r"lanes are arrays of shapes \[\(\), \(3,\)\]: give"),
     (2, {}, r"lanes are arrays of shapes \[\]: give at least one"),
   ],
@@ -89,7 +110,9 @@ def test_any_number_of_lanes_is_one_compilation():
 
 def test_a_compiled_step_runs_and_says_what_memory_it_needs():
   numbers = np.zeros((2, 1000), np.float32)
-  step, needed = lanes.compiled(lambda a, lane: lane + a, np.float32(1), numbers, devices=jax.devices())
+  step, needed = lanes.compiled(
+    lambda a, lane: lane + a, np.float32(1), numbers, devices=jax.devices()
+  )
   assert needed >= 2 * 4 * 1000, "a row in and a row out on each device"
   assert np.array_equal(step(), numbers + 1)
 
@@ -98,20 +121,35 @@ def test_a_compiled_step_runs_and_says_what_memory_it_needs():
 def training():
   rng = np.random.default_rng(0)
   data = DeviceExamples(
-    rng.integers(0, 256, (32, 8, 8, 1), np.uint8), rng.integers(0, 10, 32, np.int32),
-    np.array([128], np.float32), np.array([64], np.float32), 10,
-  )  # fmt: skip
+    rng.integers(0, 256, (32, 8, 8, 1), np.uint8),
+    rng.integers(0, 10, 32, np.int32),
+    np.array([128], np.float32),
+    np.array([64], np.float32),
+    10,
+  )
   recipe = vs.recipe("digits_cnn", epochs=3, batch_size=8)
-  return lambda data, run: train(recipe, data, run), data, vs.Runs.independent(8).lanes(recipe, 32)
+  return (
+    lambda data, run: train(recipe, data, run),
+    data,
+    vs.Runs.independent(8).lanes(recipe, 32),
+  )
 
 
 @pytest.mark.parametrize(
   ("lowering", "width"),
-  [("sequential", 2), *(pytest.param(*how, marks=pytest.mark.slow) for how in [("sequential", 1), ("im2col", 1), ("im2col", 2)])],
-)  # fmt: skip
+  [
+    ("sequential", 2),
+    *(
+      pytest.param(*how, marks=pytest.mark.slow)
+      for how in [("sequential", 1), ("im2col", 1), ("im2col", 2)]
+    ),
+  ],
+)
 @pytest.mark.optimized
 def test_a_run_depends_on_its_row_alone(training, lowering, width):
-  """Its place, its neighbours and the number of devices change no bit (DESIGN's promise for one width)."""
+  """Its place, its neighbours and the number of devices change no bit (DESIGN's promise
+  for one width).
+  """
   train_one, data, runs = training
 
   def function(data, run):
@@ -120,45 +158,67 @@ def test_a_run_depends_on_its_row_alone(training, lowering, width):
 
   order = np.array([5, 0, 7, 3, 2])
   some = jax.tree.map(lambda a: np.asarray(a)[order], runs)
-  on_one, on_all = (lanes.spread(function, width=width, devices=jax.devices()[:n]) for n in (1, 2))
+  on_one, on_all = (
+    lanes.spread(function, width=width, devices=jax.devices()[:n]) for n in (1, 2)
+  )
   _, reference = brought_together(on_all, data, runs)
   for step in (on_one, on_all):
     _, out = brought_together(step, data, some)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[order]), out, reference)
+    jax.tree.map(
+      lambda a, b: np.testing.assert_array_equal(a, b[order]), out, reference
+    )
 
 
 def test_no_value_of_a_run_compiles_again(training, caplog):
   function, data, _ = training
   step = lanes.spread(function, width=2)
   tables = [
-    vs.Runs.independent(4), vs.Runs.vary("order", 3, fixed=9), vs.Runs.independent(4).poke(2),
+    vs.Runs.independent(4),
+    vs.Runs.vary("order", 3, fixed=9),
+    vs.Runs.independent(4).poke(2),
     vs.Runs.sweep(lr=[0.1, 0.2], momentum=[0.5], weight_decay=[0.0, 0.1], seeds=1),
-  ]  # fmt: skip
+  ]
   compiled = []
   for table in tables:
     with jax.log_compiles(), caplog.at_level("WARNING"):
       caplog.clear()
       list(step(data, table.lanes(vs.recipe("digits_cnn"), 32)))
-      compiled.append(sum("Finished XLA compilation" in message for message in caplog.messages))
+      compiled.append(
+        sum("Finished XLA compilation" in message for message in caplog.messages)
+      )
   assert compiled == [1, 0, 0, 0]
 
 
 def test_training_lanes_do_not_communicate(training):
   train_one, data, runs = training
   module, devices = importlib.import_module("vmapseeds.lanes.spreading"), jax.devices()
-  given = lanes.replicate(data, devices), jax.tree.map(lambda a: np.asarray(a)[:4], runs)
+  given = (
+    lanes.replicate(data, devices),
+    jax.tree.map(lambda a: np.asarray(a)[:4], runs),
+  )
 
   def communication(function):
     """The words for communication in the program that `spread` compiles."""
-    text = module._step(function, module._mesh(devices)).lower(*given).compile().as_text()
-    return [word for word in ("all-reduce", "all-gather", "all-to-all", "collective") if word in text]
+    text = (
+      module._step(function, module._mesh(devices)).lower(*given).compile().as_text()
+    )
+    return [
+      word
+      for word in ("all-reduce", "all-gather", "all-to-all", "collective")
+      if word in text
+    ]
 
   assert len(devices) == 2
-  assert communication(lambda _, run: jax.lax.psum(run.seeds["init"], "lanes")) == ["all-reduce"]
+  assert communication(lambda _, run: jax.lax.psum(run.seeds["init"], "lanes")) == [
+    "all-reduce"
+  ]
   assert communication(train_one) == []
 
 
-@pytest.mark.parametrize(("begin", "cores", "said"), [("jax.devices()", 3, 1), ("jax.devices()", 1, 0), ("", 3, 0)])
+@pytest.mark.parametrize(
+  ("begin", "cores", "said"),
+  [("jax.devices()", 3, 1), ("jax.devices()", 1, 0), ("", 3, 0)],
+)
 def test_a_jax_that_started_with_too_few_devices_is_told(begin, cores, said):
   program = f"""
 import os, jax
@@ -167,8 +227,14 @@ os.sched_getaffinity = lambda process: set(range({cores}))
 from vmapseeds import lanes
 print(len(lanes.start_jax()), len(lanes.start_jax()))
 """
-  unset = {name: value for name, value in os.environ.items() if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")}
-  done = subprocess.run([sys.executable, "-c", program], env=unset, capture_output=True, text=True)
+  unset = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("JAX_NUM_CPU_DEVICES", "XLA_FLAGS")
+  }
+  done = subprocess.run(
+    [sys.executable, "-c", program], env=unset, capture_output=True, text=True
+  )
   devices = 1 if begin else cores
   assert done.stdout.split() == [str(devices)] * 2
   line = "JAX has already started, with 1 CPU device(s) for 3 cores: call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES=3, to use all"
@@ -185,6 +251,12 @@ assert dict(jax.config.values) == before
 lanes.start_jax()
 print(sorted(name for name, value in jax.config.values.items() if value != before[name]))
 """
-  unset = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-  done = subprocess.run([sys.executable, "-c", program], env=unset, capture_output=True, text=True)
+  unset = {
+    name: value
+    for name, value in os.environ.items()
+    if name != "JAX_COMPILATION_CACHE_DIR"
+  }
+  done = subprocess.run(
+    [sys.executable, "-c", program], env=unset, capture_output=True, text=True
+  )
   assert done.stdout == "['jax_compilation_cache_dir']\n", done.stderr

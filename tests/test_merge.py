@@ -1,4 +1,6 @@
-"""Folders that were trained apart become one, which equals one campaign of all runs bit for bit."""
+"""Folders that were trained apart become one, which equals one campaign of all runs bit
+for bit.
+"""
 
 import shutil
 
@@ -24,7 +26,9 @@ def train(out, runs, recipe=LINEAR, **options):
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-  """`all`: 12 runs with logits and parameters; `a` and `b`: the first 7 and the last 5, in blocks of other sizes."""
+  """`all`: 12 runs with logits and parameters; `a` and `b`: the first 7 and the last 5,
+  in blocks of other sizes.
+  """
   folder = tmp_path_factory.mktemp("parts")
   kept = {"logits": True, "keep_params": True}
   train(folder / "all", vs.Runs.independent(12), **kept)
@@ -38,12 +42,16 @@ def same(folder, reference):
   one, other = Results(folder), Results(reference)
   assert one.columns + one.outputs == other.columns + other.outputs
   for name in (*one.columns, *one.outputs, "test/labels"):
-    np.testing.assert_array_equal(one.array(name)[:], other.array(name)[:], err_msg=name)
+    np.testing.assert_array_equal(
+      one.array(name)[:], other.array(name)[:], err_msg=name
+    )
   n = len(other)
   assert vs.verify(folder) == (n, n, [], [], [])
 
 
-def test_another_process_makes_the_folder_meanwhile(parts, tmp_path, capsys, monkeypatch):
+def test_another_process_makes_the_folder_meanwhile(
+  parts, tmp_path, capsys, monkeypatch
+):
   def slower(*given, **about):
     shutil.copytree(parts / "b", tmp_path / "m", dirs_exist_ok=True)
     return made(*given, **about)
@@ -51,41 +59,72 @@ def test_another_process_makes_the_folder_meanwhile(parts, tmp_path, capsys, mon
   monkeypatch.setattr(merging, "made", slower)
   status, out, err = run(capsys, "merge", parts / "a", "--out", tmp_path / "m")
   assert (status, out) == (2, "")
-  assert err == f"error: {tmp_path}/m was made by another process meanwhile: give another folder\n"
+  assert (
+    err
+    == f"error: {tmp_path}/m was made by another process meanwhile: give another folder\n"
+  )
   same(tmp_path / "m", parts / "b")
 
 
 def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
-  status, out, err = run(capsys, "merge", parts / "a", parts / "b", "--out", tmp_path / "c" / "m", "--quiet")
+  status, out, err = run(
+    capsys, "merge", parts / "a", parts / "b", "--out", tmp_path / "c" / "m", "--quiet"
+  )
   assert (status, err) == (0, "")
   accuracy = vs.open_results(parts / "all").accuracy.values.mean()
   assert out == (
     f"12 runs in {tmp_path}/c/m, mean accuracy {accuracy:.2%}; next: vmapseeds report {tmp_path}/c/m\n"
-  )  # fmt: skip
+  )
   same(tmp_path / "c" / "m", parts / "all")
   ours, theirs = attributes(tmp_path / "c" / "m"), attributes(parts / "all")
   del theirs["arrays"]["test/votes"]  # merged folders have no counts over runs
   assert {**ours, "digest": None} == {**theirs, "block_runs": 4, "digest": None}
 
   # Each run keeps its record, though block 1 of the new folder has runs of both.
-  told = [(tuple(range(*w["rows"])), w["when"], w["seconds"]) for b in range(3) for w in Results(tmp_path / "c" / "m").record(b)]
+  told = [
+    (tuple(range(*w["rows"])), w["when"], w["seconds"])
+    for b in range(3)
+    for w in Results(tmp_path / "c" / "m").record(b)
+  ]
   a = [w for b in range(2) for w in Results(parts / "a").record(b)]
   b = [w for k in range(2) for w in Results(parts / "b").record(k)]
-  rows = [(a[0], (0, 1, 2, 3)), (a[1], (4, 5, 6)), (b[0], (7,)), (b[0], (8, 9)), (b[1], (10, 11))]
+  rows = [
+    (a[0], (0, 1, 2, 3)),
+    (a[1], (4, 5, 6)),
+    (b[0], (7,)),
+    (b[0], (8, 9)),
+    (b[1], (10, 11)),
+  ]
   assert told == [(r, w["when"], w["seconds"]) for w, r in rows]
   assert vs.replay(tmp_path / "c" / "m", 9).same
   train(tmp_path / "c" / "m", vs.Runs.independent(13), logits=True, keep_params=True)
   assert vs.verify(tmp_path / "c" / "m") == (13, 13, [], [], [])
 
 
-def test_a_folder_that_was_copied_and_worked_on_in_two_places(parts, tmp_path, monkeypatch, capsys):
+def test_a_folder_that_was_copied_and_worked_on_in_two_places(
+  parts, tmp_path, monkeypatch, capsys
+):
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(Results, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    train(tmp_path / "one", vs.Runs.independent(12), seed_batch=4, logits=True, keep_params=True)
+    train(
+      tmp_path / "one",
+      vs.Runs.independent(12),
+      seed_batch=4,
+      logits=True,
+      keep_params=True,
+    )
   shutil.copytree(tmp_path / "one", tmp_path / "other")
   vs.work(tmp_path / "one", (1, 2), progress=False)
   vs.work(tmp_path / "other", (1, 3), progress=False)
-  status, out, err = run(capsys, "merge", tmp_path / "other", tmp_path / "one", "--out", tmp_path / "m", "--quiet")
+  status, out, err = run(
+    capsys,
+    "merge",
+    tmp_path / "other",
+    tmp_path / "one",
+    "--out",
+    tmp_path / "m",
+    "--quiet",
+  )
   assert status == 0
   assert out.endswith(f"; 4 are left: vmapseeds work {tmp_path}/m\n")
   assert vs.verify(tmp_path / "m") == (12, 8, [], [], [])
@@ -93,8 +132,14 @@ def test_a_folder_that_was_copied_and_worked_on_in_two_places(parts, tmp_path, m
   same(tmp_path / "m", parts / "all")
 
 
-def test_a_run_in_both_folders_is_taken_once_and_refused_where_it_differs(parts, tmp_path):
-  merged = vs.merge([parts / "all", parts / "b", parts / "a", parts / "all"], tmp_path / "m", progress=False)
+def test_a_run_in_both_folders_is_taken_once_and_refused_where_it_differs(
+  parts, tmp_path
+):
+  merged = vs.merge(
+    [parts / "all", parts / "b", parts / "a", parts / "all"],
+    tmp_path / "m",
+    progress=False,
+  )
   assert merged.sizes["run"] == 12
   same(tmp_path / "m", parts / "all")
 
@@ -105,16 +150,28 @@ def test_a_run_in_both_folders_is_taken_once_and_refused_where_it_differs(parts,
   outcomes["test/logits"][1, 5, 2] *= 1.0001
   (tmp_path / "b" / "blocks" / "1.json").unlink()
   counts = {1: {name: results.array(name)[3] for name in results.counts}}
-  results.write(np.array([3, 4]), outcomes, {k: write[k] for k in write.keys() - {"rows", "digests"}}, counts)
+  results.write(
+    np.array([3, 4]),
+    outcomes,
+    {k: write[k] for k in write.keys() - {"rows", "digests"}},
+    counts,
+  )
   assert vs.verify(tmp_path / "b").problems == []
   vs.merge([parts / "a", tmp_path / "b"], tmp_path / "apart", progress=False)
-  with pytest.raises(vs.Mistake, match=rf"^run 4 of {tmp_path}/b differs in test/logits from a run of an earlier folder"):
+  with pytest.raises(
+    vs.Mistake,
+    match=rf"^run 4 of {tmp_path}/b differs in test/logits from a run of an earlier folder",
+  ):
     vs.merge([parts / "all", tmp_path / "b"], tmp_path / "no", progress=False)
   assert not (tmp_path / "no").exists()
 
 
 def test_rows_that_a_table_has_twice_are_two_runs():
-  tables = [vs.Runs.independent(2), vs.Runs.concat([vs.Runs.independent(1, start=1)] * 2), vs.Runs.independent(1)]
+  tables = [
+    vs.Runs.independent(2),
+    vs.Runs.concat([vs.Runs.independent(1, start=1)] * 2),
+    vs.Runs.independent(1),
+  ]
   rows, table = matched(tables)
   assert [r.tolist() for r in rows] == [[0, 1], [1, 2], [0]]
   assert table.seeds["init"].tolist() == [0, 1, 1]
@@ -123,47 +180,78 @@ def test_rows_that_a_table_has_twice_are_two_runs():
 def test_data_that_lay_elsewhere(tmp_path, monkeypatch):
   digits = load("digits")
   arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}
-  arrays |= {"x_test": digits.tests["test"].inputs, "y_test": digits.tests["test"].targets}
+  arrays |= {
+    "x_test": digits.tests["test"].inputs,
+    "y_test": digits.tests["test"].targets,
+  }
   for i, name in enumerate("ab"):
     np.savez(tmp_path / f"{name}.npz", **arrays)
-    train(tmp_path / name, vs.Runs.independent(1, start=i), LINEAR.replace(dataset=str(tmp_path / f"{name}.npz")))
+    train(
+      tmp_path / name,
+      vs.Runs.independent(1, start=i),
+      LINEAR.replace(dataset=str(tmp_path / f"{name}.npz")),
+    )
   (tmp_path / "b.npz").unlink()
   vs.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "m", progress=False)
   assert vs.replay(tmp_path / "m", 1).same
 
 
 @pytest.mark.slow
-def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(parts, tmp_path, capsys):
+def test_folders_of_other_campaigns_are_refused_or_said_to_be_mixed(
+  parts, tmp_path, capsys
+):
   a = tmp_path / "a"
   train(a, vs.Runs.independent(2))
   train(tmp_path / "lr", vs.Runs.independent(1, start=2), LINEAR.replace(lr=0.1))
   train(tmp_path / "width", vs.Runs.independent(2, start=3), lane_width=2)
-  train(tmp_path / "classes", vs.Runs.independent(1), LINEAR.replace(classes=(0, 1) * 5))
+  train(
+    tmp_path / "classes", vs.Runs.independent(1), LINEAR.replace(classes=(0, 1) * 5)
+  )
   train(tmp_path / "vary", vs.Runs.sweep(lr=[0.05], seeds=1))
-  vs.import_runs(tmp_path / "imported", predictions=[[0, 1]], labels=[0, 1], progress=False)
+  vs.import_runs(
+    tmp_path / "imported", predictions=[[0, 1]], labels=[0, 1], progress=False
+  )
   shutil.copytree(a, tmp_path / "damaged")
   (tmp_path / "damaged" / "test" / "accuracy" / "c" / "0").write_bytes(b"")
   for folder, message in (
-    ("lr", "belongs to another campaign than {}: its recipe and this one differ in lr: 0.1, 0.05; leave one of them out, or --force-mixed"),
-    ("width", "belongs to another campaign than {}: its lane width is 2, not 1; leave one of them out, or --force-mixed"),
+    (
+      "lr",
+      "belongs to another campaign than {}: its recipe and this one differ in lr: 0.1, 0.05; leave one of them out, or --force-mixed",
+    ),
+    (
+      "width",
+      "belongs to another campaign than {}: its lane width is 2, not 1; leave one of them out, or --force-mixed",
+    ),
     ("classes", "its recipe and this one differ in classes"),
     ("vary", "its runs have"),
     (parts / "b", "its test/logits is "),
     ("imported", "holds imported runs"),
     ("damaged", "is damaged: test/accuracy/c/0"),
     ("none", "is no results folder"),
-  ):  # fmt: skip
-    status, out, err = run(capsys, "merge", a, tmp_path / folder, "--out", tmp_path / "m", "--quiet")
+  ):
+    status, out, err = run(
+      capsys, "merge", a, tmp_path / folder, "--out", tmp_path / "m", "--quiet"
+    )
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert message.format(a) in err
     assert not (tmp_path / "m").exists()
   assert "is not empty" in run(capsys, "merge", a, "--out", a)[2]
-  assert "no results folders to merge" in run(capsys, "merge", "--out", tmp_path / "m")[2]
+  assert (
+    "no results folders to merge" in run(capsys, "merge", "--out", tmp_path / "m")[2]
+  )
   with pytest.raises(vs.Mistake, match="no results folders to merge: give a list"):
     vs.merge(a, tmp_path / "m")
 
-  results = vs.merge([a, tmp_path / "lr", tmp_path / "width"], tmp_path / "m", force_mixed=True, progress=False)
-  assert (results.attrs["mixed"], results.attrs["lane_width"]) == (["lane_width", "recipe"], "mixed")
+  results = vs.merge(
+    [a, tmp_path / "lr", tmp_path / "width"],
+    tmp_path / "m",
+    force_mixed=True,
+    progress=False,
+  )
+  assert (results.attrs["mixed"], results.attrs["lane_width"]) == (
+    ["lane_width", "recipe"],
+    "mixed",
+  )
   assert vs.verify(tmp_path / "m") == (5, 5, [], [], [])
   assert vs.replay(tmp_path / "m", 2).same, "as it was trained"
   with pytest.raises(vs.Mistake, match="its lane width is 1, not 'mixed'"):

@@ -1,4 +1,6 @@
-"""Modules of Flax as users write them, beside the loops that they would write for one network."""
+"""Modules of Flax as users write them, beside the loops that they would write for one
+network.
+"""
 
 import flax.linen as nn
 import jax
@@ -59,7 +61,9 @@ class Normed(nnx.Module):
 def test_vectors_draws_the_bits_of_threefry(shape):
   def drawn(key):
     of = jax.random.split(jax.random.fold_in(key, 5), 3)[2]
-    return [jax.random.bits(of, shape, dtype) for dtype in (np.uint8, np.uint16, np.uint32)]
+    return [
+      jax.random.bits(of, shape, dtype) for dtype in (np.uint8, np.uint16, np.uint32)
+    ]
 
   plain = jax.random.key(3, impl="threefry2x32")
   ours = jax.random.wrap_key_data(jax.random.key_data(plain), impl=VECTORS)
@@ -68,13 +72,23 @@ def test_vectors_draws_the_bits_of_threefry(shape):
 
 
 def recipe(model, **changes):
-  fields = dict(name="own", dataset=ARRAYS, model=model, lr=0.1, epochs=2, batch_size=4, normalize=False)
+  fields = dict(
+    name="own",
+    dataset=ARRAYS,
+    model=model,
+    lr=0.1,
+    epochs=2,
+    batch_size=4,
+    normalize=False,
+  )
   return vs.Recipe(**fields | changes)
 
 
 def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
   own, seed = recipe(Normed), 3
-  run = jax.tree.map(lambda column: column[0], vs.Runs.independent(1, start=seed).lanes(own, len(X)))
+  run = jax.tree.map(
+    lambda column: column[0], vs.Runs.independent(1, start=seed).lanes(own, len(X))
+  )
   trained = jax.jit(lambda run: train(own, DATA, run))(run).variables
 
   model = Normed(3, rngs=nnx.Rngs(plain.key("init", seed)))
@@ -82,11 +96,15 @@ def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
 
   @nnx.jit
   def step(model, optimizer, x, y):
-    loss = lambda model: optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()  # noqa: E731
+    def loss(model):
+      return optax.softmax_cross_entropy_with_integer_labels(model(x), y).mean()
+
     optimizer.update(model, nnx.grad(loss)(model))
 
   for epoch in range(2):
-    order = jax.random.permutation(jax.random.fold_in(plain.key("order", seed), epoch), len(X))
+    order = jax.random.permutation(
+      jax.random.fold_in(plain.key("order", seed), epoch), len(X)
+    )
     for position in range(3):
       chosen = order[4 * position : 4 * position + 4]
       # The module's random streams begin from the step's key.
@@ -94,20 +112,39 @@ def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
       nnx.update(model, nnx.state(Normed(3, rngs=nnx.Rngs(key)), nnx.RngState))
       model.train()
       step(model, optimizer, X[chosen], Y[chosen])
-  expected = nnx.to_pure_dict(nnx.state(model, nnx.Param)), nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
+  expected = (
+    nnx.to_pure_dict(nnx.state(model, nnx.Param)),
+    nnx.to_pure_dict(nnx.state(model, nnx.BatchStat)),
+  )
   for kind, tree in zip(("params", "batch_stats"), expected, strict=True):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5), trained[kind], tree)
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-5),
+      trained[kind],
+      tree,
+    )
   model.eval()
-  np.testing.assert_allclose(network(own, 3).apply(trained, X), model(X), rtol=2e-4, atol=1e-5)
+  np.testing.assert_allclose(
+    network(own, 3).apply(trained, X), model(X), rtol=2e-4, atol=1e-5
+  )
 
 
-@pytest.mark.parametrize("model", [Modeless, Modeless(3), lambda num_classes: Modeless(num_classes), "test_networks:Modeless"])
+@pytest.mark.parametrize(
+  "model",
+  [
+    Modeless,
+    Modeless(3),
+    lambda num_classes: Modeless(num_classes),
+    "test_networks:Modeless",
+  ],
+)
 def test_a_linen_module_may_be_a_class_an_instance_a_function_or_a_name(model):
   made, key = network(recipe(model), 3), jax.random.key(7)
   variables = made.init(key, X)
   expected = Modeless(3).init(key, X)
   jax.tree.map(np.testing.assert_array_equal, variables, expected)
-  np.testing.assert_array_equal(made.apply(variables, X), Modeless(3).apply(expected, X))
+  np.testing.assert_array_equal(
+    made.apply(variables, X), Modeless(3).apply(expected, X)
+  )
   outputs, updates = made.train(variables, X, key)
   np.testing.assert_array_equal(outputs, Modeless(3).apply(expected, X))
   assert jax.tree.leaves(updates) == []
@@ -117,7 +154,9 @@ def test_dropout_is_drawn_in_training_alone():
   made, key = network(recipe(Moded, dropout=0.5), 3), jax.random.key(7)
   variables = made.init(key, X)
   model = Moded(3, 0.5)
-  np.testing.assert_array_equal(made.apply(variables, X), model.apply(variables, X, train=False))
+  np.testing.assert_array_equal(
+    made.apply(variables, X), model.apply(variables, X, train=False)
+  )
   drawn = model.apply(variables, X, train=True, rngs={"dropout": key})
   np.testing.assert_array_equal(made.train(variables, X, key)[0], drawn)
   assert np.abs(drawn - made.apply(variables, X)).max() > 0.1
@@ -135,7 +174,10 @@ class Training(nn.Module):
     return nn.Dense(3)(nn.Dropout(0.5, deterministic=not training)(x))
 
 
-@pytest.mark.parametrize(("model", "on"), [(Deterministic, {"deterministic": False}), (Training, {"training": True})])
+@pytest.mark.parametrize(
+  ("model", "on"),
+  [(Deterministic, {"deterministic": False}), (Training, {"training": True})],
+)
 def test_other_names_that_tell_a_module_whether_it_trains(model, on):
   made, key = network(recipe(model), 3), jax.random.key(7)
   variables = made.init(key, X)
@@ -166,7 +208,10 @@ class NoisyNNX(nnx.Module):
 def test_noise_of_any_stream_is_drawn_from_the_key_of_dropout(model):
   made, key = network(recipe(model), 3), jax.random.key(7)
   variables = made.init(key, X)
-  once, again, other = (made.train(variables, jnp.zeros_like(X), key)[0] for key in (key, key, jax.random.key(8)))
+  once, again, other = (
+    made.train(variables, jnp.zeros_like(X), key)[0]
+    for key in (key, key, jax.random.key(8))
+  )
   np.testing.assert_array_equal(once, again)
   assert (once != other).all(), "of inputs that are 0, only noise is left"
 
@@ -183,22 +228,39 @@ class Default(nn.Module):
   def __call__(self, x, train=False):
     for _ in range(self.depth):
       x = nn.Dense(int(8 * self.width))(x)
-    return nn.Dense(self.num_classes)(nn.Dropout(self.dropout, deterministic=not train)(x))
+    return nn.Dense(self.num_classes)(
+      nn.Dropout(self.dropout, deterministic=not train)(x)
+    )
 
 
 @pytest.mark.parametrize(
   ("changes", "same"),
   [
-    ({}, Default()), ({"width": 1, "dropout": 0, "depth": None}, Default()), ({"width": 2}, Default(width=2)),
-    ({"dropout": 0.5}, Default(dropout=0.5)), ({"depth": 1}, Default(depth=1)),
-    ({"model": lambda num_classes, width, dropout: Default(num_classes, width, dropout)}, Default(width=1, dropout=0)),
-    ({"model": lambda num_classes=3, width=0.25: Default(num_classes, width)}, Default(width=0.25)),
+    ({}, Default()),
+    ({"width": 1, "dropout": 0, "depth": None}, Default()),
+    ({"width": 2}, Default(width=2)),
+    ({"dropout": 0.5}, Default(dropout=0.5)),
+    ({"depth": 1}, Default(depth=1)),
+    (
+      {
+        "model": lambda num_classes, width, dropout: Default(
+          num_classes, width, dropout
+        )
+      },
+      Default(width=1, dropout=0),
+    ),
+    (
+      {"model": lambda num_classes=3, width=0.25: Default(num_classes, width)},
+      Default(width=0.25),
+    ),
   ],
-)  # fmt: skip
+)
 def test_defaults_of_a_model_count_where_the_recipe_sets_nothing(changes, same):
   made, key = network(recipe(Default).replace(**changes), 3), jax.random.key(7)
   variables = made.init(key, X)
-  np.testing.assert_array_equal(made.apply(variables, X), same.apply(same.init(key, X), X))
+  np.testing.assert_array_equal(
+    made.apply(variables, X), same.apply(same.init(key, X), X)
+  )
   drawn = same.apply(variables, X, train=True, rngs={"dropout": key})
   np.testing.assert_array_equal(made.train(variables, X, key)[0], drawn)
 
@@ -247,23 +309,83 @@ def smaller(num_classes):
 @pytest.mark.parametrize(
   ("model", "changes", "message"),
   [
-    (Modeless, {"width": 2}, "width is 2.0: the model test_networks:Modeless takes none, give 1"),
+    (
+      Modeless,
+      {"width": 2},
+      "width is 2.0: the model test_networks:Modeless takes none, give 1",
+    ),
     ("linear", {"width": 2}, "width is 2.0: the model linear takes none, give 1"),
-    (Modeless, {"depth": 2}, "depth is 2: the model test_networks:Modeless takes none, give none"),
-    (Modeless, {"dropout": 0.5}, "dropout is 0.5: the model test_networks:Modeless takes none, give 0"),
-    (Modeless, {"precision": "bfloat16"}, "precision is bfloat16: the model test_networks:Modeless takes no dtype, give auto"),
-    (Moded(3), {"width": 2}, r"width is 2.0: the model test_networks:Moded\(\) takes none, give 1"),
-    (Moded(3), {"dropout": 0.5}, r"dropout is 0.5: the model test_networks:Moded\(\) takes none, give 0"),
-    (Default(3), {"depth": 2}, r"depth is 2: the model test_networks:Default\(\) takes none, give none"),
-    (Moded(3), {"precision": "bfloat16"}, r"precision is bfloat16: the model test_networks:Moded\(\) takes no dtype, give auto"),
-    (Normed(3, rngs=nnx.Rngs(0)), {}, "model is a Normed with parameters of its own: give the class, which each run makes"),
-    (smaller, {}, r"model test_networks:smaller gives outputs of shape \(2,\): give 3, one a class"),
+    (
+      Modeless,
+      {"depth": 2},
+      "depth is 2: the model test_networks:Modeless takes none, give none",
+    ),
+    (
+      Modeless,
+      {"dropout": 0.5},
+      "dropout is 0.5: the model test_networks:Modeless takes none, give 0",
+    ),
+    (
+      Modeless,
+      {"precision": "bfloat16"},
+      "precision is bfloat16: the model test_networks:Modeless takes no dtype, give auto",
+    ),
+    (
+      Moded(3),
+      {"width": 2},
+      r"width is 2.0: the model test_networks:Moded\(\) takes none, give 1",
+    ),
+    (
+      Moded(3),
+      {"dropout": 0.5},
+      r"dropout is 0.5: the model test_networks:Moded\(\) takes none, give 0",
+    ),
+    (
+      Default(3),
+      {"depth": 2},
+      r"depth is 2: the model test_networks:Default\(\) takes none, give none",
+    ),
+    (
+      Moded(3),
+      {"precision": "bfloat16"},
+      r"precision is bfloat16: the model test_networks:Moded\(\) takes no dtype, give auto",
+    ),
+    (
+      Normed(3, rngs=nnx.Rngs(0)),
+      {},
+      "model is a Normed with parameters of its own: give the class, which each run makes",
+    ),
+    (
+      smaller,
+      {},
+      r"model test_networks:smaller gives outputs of shape \(2,\): give 3, one a class",
+    ),
     (Pair, {}, "model test_networks:Pair gives tuple for a batch of 3: give one array"),
-    (Broken, {}, r"model test_networks:Broken on inputs of 4 fails \(NameError: .*test_networks.py line \d+\): give another"),
-    (Hidden, {}, "model test_networks:Hidden on inputs of 4 fails .TypeError: .* missing 1 required positional argument: 'hidden'"),
-    (Hidden(5), {}, r"model test_networks:Hidden\(\) gives outputs of shape \(5,\): give 3, one a class"),
-    (Unbatched, {}, "model test_networks:Unbatched has no parameters to train: give another"),
-    ("test_networks:Modles", {}, "'test_networks:Modles' cannot be imported .AttributeError: .*: give package.module:attribute"),
+    (
+      Broken,
+      {},
+      r"model test_networks:Broken on inputs of 4 fails \(NameError: .*test_networks.py line \d+\): give another",
+    ),
+    (
+      Hidden,
+      {},
+      "model test_networks:Hidden on inputs of 4 fails .TypeError: .* missing 1 required positional argument: 'hidden'",
+    ),
+    (
+      Hidden(5),
+      {},
+      r"model test_networks:Hidden\(\) gives outputs of shape \(5,\): give 3, one a class",
+    ),
+    (
+      Unbatched,
+      {},
+      "model test_networks:Unbatched has no parameters to train: give another",
+    ),
+    (
+      "test_networks:Modles",
+      {},
+      "'test_networks:Modles' cannot be imported .AttributeError: .*: give package.module:attribute",
+    ),
     ("test_networks:X", {}, "model test_networks:X on inputs of 4 fails"),
   ],
 )
@@ -282,12 +404,26 @@ class Embedded(nn.Module):
 
 def test_a_network_of_whole_numbers_needs_them_as_they_are():
   tokens, one = jnp.arange(48).reshape(12, 4) % 9, np.ones(1, np.float32)
-  with pytest.raises(vs.Mistake, match=r"on inputs of 4 fails \(ValueError: .*\): give another, or normalize=False if it takes"):
-    variables_of(recipe(Embedded, normalize=True), DeviceExamples(tokens, jnp.asarray(Y), one, one, 3))
-  assert variables_of(recipe(Embedded), DeviceExamples(tokens, jnp.asarray(Y), None, None, 3))
+  with pytest.raises(
+    vs.Mistake,
+    match=r"on inputs of 4 fails \(ValueError: .*\): give another, or normalize=False if it takes",
+  ):
+    variables_of(
+      recipe(Embedded, normalize=True),
+      DeviceExamples(tokens, jnp.asarray(Y), one, one, 3),
+    )
+  assert variables_of(
+    recipe(Embedded), DeviceExamples(tokens, jnp.asarray(Y), None, None, 3)
+  )
 
 
-@pytest.mark.parametrize(("shape", "remedy"), [((8, 8), r"give inputs\[..., None\]"), ((5,), "give a model of your own")])
+@pytest.mark.parametrize(
+  ("shape", "remedy"),
+  [((8, 8), r"give inputs\[..., None\]"), ((5,), "give a model of your own")],
+)
 def test_models_of_images_refuse_other_inputs(shape, remedy):
-  with pytest.raises(vs.Mistake, match=rf"model 'linear' on inputs .*: it is of images \(height, width, channels\), {remedy}$"):
+  with pytest.raises(
+    vs.Mistake,
+    match=rf"model 'linear' on inputs .*: it is of images \(height, width, channels\), {remedy}$",
+  ):
     models.check_size("linear", shape)

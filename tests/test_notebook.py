@@ -1,4 +1,6 @@
-"""The quickstart notebook, executed on the CPU with few runs; and its install cell, without installing."""
+"""The quickstart notebook, executed on the CPU with few runs; and its install cell,
+without installing.
+"""
 
 import importlib.metadata
 import os
@@ -28,14 +30,20 @@ def read() -> nbformat.NotebookNode:
 def execute(results: Path) -> str:
   """Everything that the notebook showed, as text."""
   notebook = read()
-  settings = {"VMAPSEEDS_RESULTS": str(results), "VMAPSEEDS_RUNS": str(RUNS), "JAX_PLATFORMS": "cpu"}
+  settings = {
+    "VMAPSEEDS_RESULTS": str(results),
+    "VMAPSEEDS_RUNS": str(RUNS),
+    "JAX_PLATFORMS": "cpu",
+  }
   # The kernel's own backend draws into the notebook.
   env = {k: v for k, v in os.environ.items() if k != "MPLBACKEND"} | settings
   here = {"metadata": {"path": str(results.parent)}}
   nbclient.NotebookClient(notebook, timeout=600, resources=here).execute(env=env)
   outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
   assert sum("image/png" in output.get("data", {}) for output in outputs) == 2
-  return "\n".join(o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs)
+  return "\n".join(
+    o.get("text", "") + o.get("data", {}).get("text/plain", "") for o in outputs
+  )
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +63,15 @@ def test_it_trains_and_shows(executed):
     dataset = vs.open_results(results / f"digits_cnn_{epochs}_epochs")
     assert dataset.sizes["run"] == RUNS
     errors = vs.errors(dataset)
-    (line,) = (row for row in shown.splitlines() if row.split()[:2] == [str(epochs), f"{RUNS}.0"])
+    (line,) = (
+      row for row in shown.splitlines() if row.split()[:2] == [str(epochs), f"{RUNS}.0"]
+    )
     assert f"{1e4 * stats.test_set_variance(errors):.4f}".rstrip("0") in line
     assert np.isfinite([float(value) for value in line.split()]).all()
-  assert {p.name for p in results.iterdir()} == {"digits_cnn_1_epochs", "digits_cnn_16_epochs"}
+  assert {p.name for p in results.iterdir()} == {
+    "digits_cnn_1_epochs",
+    "digits_cnn_16_epochs",
+  }
 
 
 @pytest.mark.slow
@@ -67,7 +80,9 @@ def test_executed_again_it_trains_nothing(executed):
   written = {p: p.stat().st_mtime_ns for p in results.rglob("c/**/*") if p.is_file()}
   assert written
   again = execute(results)
-  assert written == {p: p.stat().st_mtime_ns for p in results.rglob("c/**/*") if p.is_file()}
+  assert written == {
+    p: p.stat().st_mtime_ns for p in results.rglob("c/**/*") if p.is_file()
+  }
   assert [row for row in shown.splitlines() if f"{RUNS}.0" in row] == [
     row for row in again.splitlines() if f"{RUNS}.0" in row
   ]
@@ -103,7 +118,9 @@ def install(monkeypatch, installed: bool) -> list[tuple[list[str], list[str]]]:
 
 
 def test_installing_keeps_what_is_there(monkeypatch):
-  """The install cell gives pip what is here as constraints, and does nothing once vmapseeds is here."""
+  """The install cell gives pip what is here as constraints, and does nothing once
+  vmapseeds is here.
+  """
   monkeypatch.chdir(NOTEBOOK.parent)
   version = importlib.metadata.version
   ((command, constraints),) = install(monkeypatch, installed=False)
@@ -116,8 +133,9 @@ def test_installing_keeps_what_is_there(monkeypatch):
 
 
 def test_installing_what_was_uploaded(tmp_path, monkeypatch):
-  """Of the files beside the notebook, a clone is preferred to a wheel, and a wheel to a zip file. Without any of them
-  pip is not called, because no index has the package."""
+  """Of the files beside the notebook, a clone is preferred to a wheel, and a wheel to a
+  zip file. Without any of them pip is not called, because no index has the package.
+  """
   monkeypatch.chdir(tmp_path)
   (tmp_path / "vmapseeds-results").mkdir()
   with pytest.raises(SystemExit, match=r"upload vmapseeds\.zip, or set SOURCE"):

@@ -1,4 +1,6 @@
-"""What a recipe is made of: the names and digests of objects, and what another process is told of them."""
+"""What a recipe is made of: the names and digests of objects, and what another process
+is told of them.
+"""
 
 import dataclasses
 import functools
@@ -15,7 +17,14 @@ import pytest
 import vmapseeds as vs
 from vmapseeds.results.description import differences
 from vmapseeds.training import objects
-from vmapseeds.training.objects import Named, described, finds, imported, name_of, resolved
+from vmapseeds.training.objects import (
+  Named,
+  described,
+  finds,
+  imported,
+  name_of,
+  resolved,
+)
 
 MODULE = """
 import functools
@@ -79,19 +88,38 @@ def test_names(module):
   assert name_of(own.Scaled.one) == "own_objects:Scaled.one"
   assert imported("own_objects:halved") is own.halved
   assert imported("own_objects:Scaled.__call__") is own.Scaled.__call__
-  found = [finds(v) for v in (own.halved, own.Scaled, "own_objects:halved", "sgd", 3, own.Scaled.one, own.Scaled(2), own.scaled(2), own.part, own.Scaled(2).of)]
+  found = [
+    finds(v)
+    for v in (
+      own.halved,
+      own.Scaled,
+      "own_objects:halved",
+      "sgd",
+      3,
+      own.Scaled.one,
+      own.Scaled(2),
+      own.scaled(2),
+      own.part,
+      own.Scaled(2).of,
+    )
+  ]
   assert found == [True, True, True, True, True, True, False, False, False, False]
 
 
 def test_an_edit_changes_the_digest_of_what_was_edited(module):
   own = module()
-  before = {name: source(getattr(own, name)) for name in ("halved", "other", "Scaled", "part")}
+  before = {
+    name: source(getattr(own, name)) for name in ("halved", "other", "Scaled", "part")
+  }
   assert source("own_objects:halved") == before["halved"]
   own = module(MODULE.replace("** 2 / 2", "** 2 / 3"))
   after = {name: source(getattr(own, name)) for name in before}
   assert {name for name in before if before[name] != after[name]} == {"halved", "part"}
   was = Named("own_objects:halved", before["halved"])
-  with pytest.raises(vs.Mistake, match=rf"the loss own_objects:halved has changed: its source is {after['halved']}, it was {was.source}; undo"):
+  with pytest.raises(
+    vs.Mistake,
+    match=rf"the loss own_objects:halved has changed: its source is {after['halved']}, it was {was.source}; undo",
+  ):
     resolved("loss", was)
   module()
   assert resolved("loss", was)(3.0, 1.0) == 2.0
@@ -106,7 +134,9 @@ def test_what_an_object_was_made_with_is_in_its_digest(module):
   same = lambda outputs: outputs  # noqa: E731
   less = lambda outputs: -outputs  # noqa: E731
   assert source(same) != source(less)
-  assert source(own.Scaled(2)) == source(own.Scaled(2)), "where it lies in memory does not count"
+  assert source(own.Scaled(2)) == source(own.Scaled(2)), (
+    "where it lies in memory does not count"
+  )
   assert source(own.Scaled(2)) != source(own.Scaled(3))
 
 
@@ -143,13 +173,27 @@ OTHER = np.where(MANY == 1000, 0, MANY)
 @pytest.mark.parametrize(
   ("one", "other"),
   [
-    (MANY, OTHER), (jnp.asarray(MANY), jnp.asarray(OTHER)), (MANY, MANY.reshape(2, -1)), (np.float32(1), np.float32(2)), ([1, 2], [1, 3]),
-    ({"a": MANY}, {"a": OTHER}), ((1, [MANY]), (1, [OTHER])), (np.sum, np.mean), ([np.sum], [np.mean]),
+    (MANY, OTHER),
+    (jnp.asarray(MANY), jnp.asarray(OTHER)),
+    (MANY, MANY.reshape(2, -1)),
+    (np.float32(1), np.float32(2)),
+    ([1, 2], [1, 3]),
+    ({"a": MANY}, {"a": OTHER}),
+    ((1, [MANY]), (1, [OTHER])),
+    (np.sum, np.mean),
+    ([np.sum], [np.mean]),
   ],
-)  # fmt: skip
-def test_arrays_and_containers_that_an_object_was_made_with_are_in_its_digest(module, one, other):
+)
+def test_arrays_and_containers_that_an_object_was_made_with_are_in_its_digest(
+  module, one, other
+):
   own = module()
-  for made in (own.scaled, own.Scaled, lambda value: own.Scaled(value).of, functools.partial(functools.partial, own.halved)):
+  for made in (
+    own.scaled,
+    own.Scaled,
+    lambda value: own.Scaled(value).of,
+    functools.partial(functools.partial, own.halved),
+  ):
     assert source(made(one)) == source(made(one)) != source(made(other))
 
 
@@ -158,13 +202,21 @@ def test_digests_of_plain_values_are_those_of_their_text(module):
   own = module()
   digest = lambda *texts: objects._digest(" ".join(texts))  # noqa: E731
   for value in (2, 0.5, np.float64(0.5), "a", True, (1, "a"), ((0.5,), ())):
-    assert source(own.scaled(value)) == digest(inspect.getsource(own.scaled(0)), "", repr(value))
-    assert source(own.Scaled(value)) == digest(inspect.getsource(own.Scaled), repr({"scale": value}))
+    assert source(own.scaled(value)) == digest(
+      inspect.getsource(own.scaled(0)), "", repr(value)
+    )
+    assert source(own.Scaled(value)) == digest(
+      inspect.getsource(own.Scaled), repr({"scale": value})
+    )
 
 
-@pytest.mark.parametrize("name", ["__main__:loss", "own_objects:scaled.<locals>.loss", "functools:partial()"])
+@pytest.mark.parametrize(
+  "name", ["__main__:loss", "own_objects:scaled.<locals>.loss", "functools:partial()"]
+)
 def test_another_process_is_told_what_it_cannot_make(name):
-  with pytest.raises(vs.Mistake, match="which only its own program can make: start that program again"):
+  with pytest.raises(
+    vs.Mistake, match="which only its own program can make: start that program again"
+  ):
     resolved("loss", Named(name, "00"))
 
 
@@ -181,15 +233,22 @@ def test_what_cannot_be_imported(module, tmp_path, text, why):
   module()
   (tmp_path / "own_broken.py").write_text("\nx = 1 / 0\n")
   (tmp_path / "own_syntax.py").write_text("x = = 1\n")
-  with pytest.raises(vs.Mistake, match=rf"'{text}' cannot be imported \({why}.*\): give package.module:attribute"):
+  with pytest.raises(
+    vs.Mistake,
+    match=rf"'{text}' cannot be imported \({why}.*\): give package.module:attribute",
+  ):
     imported(text)
 
 
 def test_a_mistake_in_an_imported_recipe_is_told_as_it_is(module, tmp_path):
   module()
-  (tmp_path / "own_objects.py").write_text("import vmapseeds as vs\nown = vs.recipe('digits_cnn', lr=-1)\n")
+  (tmp_path / "own_objects.py").write_text(
+    "import vmapseeds as vs\nown = vs.recipe('digits_cnn', lr=-1)\n"
+  )
   sys.modules.pop("own_objects")
-  with pytest.raises(vs.Mistake, match=r"^lr is -1.0: give a finite number of at least 0"):
+  with pytest.raises(
+    vs.Mistake, match=r"^lr is -1.0: give a finite number of at least 0"
+  ):
     vs.recipe("own_objects:own")
 
 
@@ -197,17 +256,28 @@ def test_recipes_of_objects_as_json(module):
   own = module()
   x, y = np.zeros((4, 2), np.float32), np.arange(4)
   data = vs.Dataset(train=(x, y), test=(x, y), name="four")
-  recipe = vs.recipe("digits_cnn", loss=own.halved, dataset=data, values={"temperature": 2})
+  recipe = vs.recipe(
+    "digits_cnn", loss=own.halved, dataset=data, values={"temperature": 2}
+  )
   fields = json.loads(recipe.to_json())
-  assert fields["loss"] == {"object": "own_objects:halved", "source": source(own.halved)}
+  assert fields["loss"] == {
+    "object": "own_objects:halved",
+    "source": source(own.halved),
+  }
   assert fields["dataset"] == {"object": "<four>", "source": data.digest}
   read = vs.Recipe.from_json(recipe.to_json())
   assert read.loss == Named("own_objects:halved", source(own.halved))
   assert read.found_in(recipe) == recipe
   other = recipe.replace(loss=own.other)
   assert read.found_in(other).loss == read.loss, "not what was described"
-  assert differences(*({"recipe": of.to_json()} for of in (recipe, other))) == f"loss: own_objects:halved (source {source(own.halved)}), own_objects:other (source {source(own.other)})"
-  with pytest.raises(vs.Mistake, match="the dataset of digits_cnn is <four>, which no other process can import: Ray needs it"):
+  assert (
+    differences(*({"recipe": of.to_json()} for of in (recipe, other)))
+    == f"loss: own_objects:halved (source {source(own.halved)}), own_objects:other (source {source(own.other)})"
+  )
+  with pytest.raises(
+    vs.Mistake,
+    match="the dataset of digits_cnn is <four>, which no other process can import: Ray needs it",
+  ):
     recipe.check_found("Ray")
   assert vs.recipe("digits_cnn", loss=own.halved).check_found("Ray") is None
 

@@ -1,4 +1,6 @@
-"""The papers' figures at the smallest scale: each is made, with its rows, its picture and its place in the gallery."""
+"""The papers' figures at the smallest scale: each is made, with its rows, its picture
+and its place in the gallery.
+"""
 
 import importlib
 import json
@@ -17,11 +19,22 @@ from experiments import frame
 
 EXPERIMENTS = Path(frame.__file__).parent
 PAPERS = sorted(path.parent.name for path in EXPERIMENTS.glob("*/campaigns.py"))
-ALWAYS = ("table2_accuracies", "fig02_binomial", "fig06_calibration", "theorem1_test_sets")  # the others with `-m slow`
+ALWAYS = (
+  "table2_accuracies",
+  "fig02_binomial",
+  "fig06_calibration",
+  "theorem1_test_sets",
+)  # the others with `-m slow`
 FIGURES = [
-  pytest.param(paper, figure, id=f"{paper}-{figure}", marks=[pytest.mark.slow] * (figure not in ALWAYS))
-  for paper in PAPERS for figure in frame.figures(EXPERIMENTS / paper)
-]  # fmt: skip
+  pytest.param(
+    paper,
+    figure,
+    id=f"{paper}-{figure}",
+    marks=[pytest.mark.slow] * (figure not in ALWAYS),
+  )
+  for paper in PAPERS
+  for figure in frame.figures(EXPERIMENTS / paper)
+]
 
 
 def run(paper: str, made: Path, *flags: str) -> None:
@@ -46,19 +59,28 @@ def test_figure(paper, figure, made, capsys):
 
 
 def test_all_cores_are_had(tmp_path, monkeypatch):
-  """A campaign's folder is named after its precision, which depends on the device. So JAX must be started first."""
+  """A campaign's folder is named after its precision, which depends on the device. So
+  JAX must be started first.
+  """
   called = []
   monkeypatch.setattr(frame.lanes, "start_jax", lambda: called.append("start_jax"))
-  monkeypatch.setattr(frame.models, "resolved", lambda precision: called.append("resolved") or "float32")
+  monkeypatch.setattr(
+    frame.models, "resolved", lambda precision: called.append("resolved") or "float32"
+  )
   campaigns = {"one": frame.Campaign(vs.recipe("digits_cnn"), 2)}
-  frame.Trained("jordan2024", "smoke", campaigns, tmp_path, vs.Options(), {}).place("one")
+  frame.Trained("jordan2024", "smoke", campaigns, tmp_path, vs.Options(), {}).place(
+    "one"
+  )
   assert called == ["start_jax", "resolved"]
 
 
 MISTAKES = {
   "unknown figure": (("fig77",), "unknown figure 'fig77'"),
   "unknown scale": (("--scale", "huge"), "huge"),
-  "no seed batch": (("--seed-batch", "0"), "seed batch is 0: give a whole number of at least 1"),
+  "no seed batch": (
+    ("--seed-batch", "0"),
+    "seed batch is 0: give a whole number of at least 1",
+  ),
 }
 
 
@@ -76,15 +98,25 @@ def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
 
 FOREIGN = {
   "a page": ("index.html", "mine", "has an index.html that no experiment wrote"),
-  "another paper": ("index.json", '{"paper": "jiang2022", "scale": "smoke"}', "holds jiang2022 at scale smoke"),
-  "another scale": ("index.json", '{"paper": "jordan2024", "scale": "gpu"}', "holds jordan2024 at scale gpu"),
+  "another paper": (
+    "index.json",
+    '{"paper": "jiang2022", "scale": "smoke"}',
+    "holds jiang2022 at scale smoke",
+  ),
+  "another scale": (
+    "index.json",
+    '{"paper": "jordan2024", "scale": "gpu"}',
+    "holds jordan2024 at scale gpu",
+  ),
   "a list": ("index.json", "[1]", "index.json is of something else"),
   "no JSON": ("index.json", "mine", "index.json is of something else"),
 }
 
 
 @pytest.mark.parametrize(("name", "text", "said"), FOREIGN.values(), ids=FOREIGN)
-def test_a_folder_of_something_else_is_left_alone(name, text, said, tmp_path, monkeypatch, capsys):
+def test_a_folder_of_something_else_is_left_alone(
+  name, text, said, tmp_path, monkeypatch, capsys
+):
   monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
   (tmp_path / "jordan2024").mkdir()
   there = tmp_path / "jordan2024" / name
@@ -101,17 +133,28 @@ def test_a_folder_of_something_else_is_left_alone(name, text, said, tmp_path, mo
 
 @pytest.mark.parametrize("figure", [(), ("1",)], ids=["all", "one"])
 def test_missing_data(figure, tmp_path, monkeypatch, capsys):
-  """One line tells it: before any training if all figures are asked for, otherwise before its campaign's training."""
+  """One line tells it: before any training if all figures are asked for, otherwise
+  before its campaign's training.
+  """
   campaigns = importlib.import_module("experiments.jordan2024.campaigns")
-  here, missing = (frame.Campaign(vs.recipe("digits_cnn", dataset=data), 2) for data in ("digits", "missing.npz"))
-  monkeypatch.setattr(campaigns, "campaigns", lambda _: {"here": here} | dict.fromkeys(campaigns.DURATIONS, missing))
+  here, missing = (
+    frame.Campaign(vs.recipe("digits_cnn", dataset=data), 2)
+    for data in ("digits", "missing.npz")
+  )
+  monkeypatch.setattr(
+    campaigns,
+    "campaigns",
+    lambda _: {"here": here} | dict.fromkeys(campaigns.DURATIONS, missing),
+  )
   with pytest.raises(SystemExit) as end:
     run("jordan2024", tmp_path, *figure)
   assert end.value.code == 2
   *progress, line = capsys.readouterr().err.splitlines()
   assert "no such file" in line
   assert "missing.npz" in line
-  assert ("name the figures that do without it" in line) == (not figure) == (not progress)
+  assert (
+    ("name the figures that do without it" in line) == (not figure) == (not progress)
+  )
   assert not list(tmp_path.iterdir())
 
 
@@ -122,9 +165,13 @@ def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
   (out / "my_notes.json").write_text("mine")
   paper = str(EXPERIMENTS / "bouthillier2021" / "__main__.py")
   frame.main(paper, ["c1", "--out", str(out), "--campaigns", str(tmp_path)])
-  assert json.loads((out / "index.json").read_text())["figures"] == ["figc1_sample_size"]
+  assert json.loads((out / "index.json").read_text())["figures"] == [
+    "figc1_sample_size"
+  ]
   page = (out / "index.md").read_text()
-  assert "| Figure C.1: how many runs find that A is better | no training | 2 of 3 |" in page
+  assert (
+    "| Figure C.1: how many runs find that A is better | no training | 2 of 3 |" in page
+  )
   assert "| figure 3 | not here: published accuracies" in page
   assert (out / "my_notes.json").read_text() == "mine"
   assert not list(tmp_path.iterdir())
@@ -132,25 +179,51 @@ def test_the_gallery_has_this_papers_figures_alone(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_figure_as_a_program(tmp_path):
-  command = [sys.executable, "-m", "experiments.jordan2024.fig01_accuracies", "--scale", "nothing"]
-  ended = subprocess.run(command, cwd=EXPERIMENTS.parent, capture_output=True, text=True)
+  command = [
+    sys.executable,
+    "-m",
+    "experiments.jordan2024.fig01_accuracies",
+    "--scale",
+    "nothing",
+  ]
+  ended = subprocess.run(
+    command, cwd=EXPERIMENTS.parent, capture_output=True, text=True
+  )
   assert ended.returncode == 2
   assert len(ended.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("columns", ["20", "80", "300"])
-def test_words_and_numbers_of_a_table_stay_whole_in_a_pipe(columns, monkeypatch, capsys):
+def test_words_and_numbers_of_a_table_stay_whole_in_a_pipe(
+  columns, monkeypatch, capsys
+):
   monkeypatch.setenv("COLUMNS", columns)
   rows = [
-    ("variance of initialisation over that of the training set", "0.45 %", "figure 1", "0.00123", "16", "yes"),
-    ("correlation", "not given", "appendix D.1", "0.123456789 ± 0.000000012", "16", "no: too few runs"),
+    (
+      "variance of initialisation over that of the training set",
+      "0.45 %",
+      "figure 1",
+      "0.00123",
+      "16",
+      "yes",
+    ),
+    (
+      "correlation",
+      "not given",
+      "appendix D.1",
+      "0.123456789 ± 0.000000012",
+      "16",
+      "no: too few runs",
+    ),
   ]
   table = Table(*frame.HEAD)
   for row in rows:
     table.add_row(*row)
   frame.show(table)
   words = capsys.readouterr().out.replace("│", " ").replace("┃", " ").split()
-  assert not {word for row in (frame.HEAD, *rows) for cell in row for word in cell.split()} - {*words}
+  assert not {
+    word for row in (frame.HEAD, *rows) for cell in row for word in cell.split()
+  } - {*words}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,10 @@ def legend(ax):
 
 def test_no_pyplot():
   plots.figure()
-  assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+  assert (
+    "matplotlib.pyplot" not in sys.modules
+    or not sys.modules["matplotlib.pyplot"].get_fignums()
+  )
 
 
 @pytest.mark.parametrize("examples", [100, 797, 10_000])
@@ -49,12 +52,26 @@ def test_bins_hold_equally_many_possible_accuracies(ax, examples):
 
 def test_accuracy_curves_are_normal_densities_in_percent(ax):
   accuracies = np.array([0.90, 0.92, 0.93, 0.95])
-  plots.accuracy_histogram(accuracies, ax, independent_sd=0.01, binomial_sd=np.float64(0.03), normal=True, color="k")
+  plots.accuracy_histogram(
+    accuracies,
+    ax,
+    independent_sd=0.01,
+    binomial_sd=np.float64(0.03),
+    normal=True,
+    color="k",
+  )
   for line, sd in zip(ax.lines, (1.0, 3.0, 100 * accuracies.std(ddof=1)), strict=True):
     x, y = line.get_data()
-    np.testing.assert_allclose(y, np.exp(-(((x - 92.5) / sd) ** 2) / 2) / sd / np.sqrt(2 * np.pi), rtol=1e-9)
+    np.testing.assert_allclose(
+      y, np.exp(-(((x - 92.5) / sd) ** 2) / 2) / sd / np.sqrt(2 * np.pi), rtol=1e-9
+    )
     assert np.trapezoid(y, x) == pytest.approx(1, abs=1e-3)
-  labels = ["errors independent: sd 1.00 %", "binomial: sd 3.00 %", "normal", "4 runs: sd 2.08 %"]
+  labels = [
+    "errors independent: sd 1.00 %",
+    "binomial: sd 3.00 %",
+    "normal",
+    "4 runs: sd 2.08 %",
+  ]
   assert sorted(legend(ax)) == sorted(labels)
   assert ax.get_xlabel() == "test accuracy (%)"
   assert ax.get_ylabel() == "density (per percentage point)"
@@ -62,7 +79,9 @@ def test_accuracy_curves_are_normal_densities_in_percent(ax):
 
 @pytest.mark.parametrize("sd", [None, np.nan, 0.0])
 def test_no_curve_without_a_standard_deviation(ax, sd):
-  plots.accuracy_histogram([0.5, 0.75], ax, examples=4, independent_sd=sd, binomial_sd=sd)
+  plots.accuracy_histogram(
+    [0.5, 0.75], ax, examples=4, independent_sd=sd, binomial_sd=sd
+  )
   assert not ax.lines
 
 
@@ -71,7 +90,11 @@ def test_histogram_of_one_and_two_runs(ax, accuracies):
   plots.accuracy_histogram(accuracies, ax, examples=4)
   edges, heights = bars(ax.patches[0])
   assert (heights * np.diff(edges)).sum() == pytest.approx(1)
-  runs = "1 run" if len(accuracies) == 1 else f"2 runs: sd {plots.percent(np.std(accuracies, ddof=1))}"
+  runs = (
+    "1 run"
+    if len(accuracies) == 1
+    else f"2 runs: sd {plots.percent(np.std(accuracies, ddof=1))}"
+  )
   assert legend(ax) == [runs]
 
 
@@ -85,7 +108,10 @@ def test_split_scatter_counts_coinciding_runs(ax):
   first, second = np.array([0.5, 0.5, 0.75, 0.5]), np.array([0.25, 0.25, 0.5, 1.0])
   plots.split_scatter(first, second, ax, correlation=np.float64(0.3))
   drawn = ax.collections[0]
-  found = {tuple(xy): c for xy, c in zip(drawn.get_offsets().tolist(), drawn.get_array(), strict=True)}
+  found = {
+    tuple(xy): c
+    for xy, c in zip(drawn.get_offsets().tolist(), drawn.get_array(), strict=True)
+  }
   assert found == {(50, 25): 2, (75, 50): 1, (50, 100): 1}
   assert legend(ax) == ["4 runs: r = 0.300, r² = 0.090"]
   assert ax.lines[0].get_xdata()[0] == pytest.approx(56.25)
@@ -107,7 +133,9 @@ def test_split_scatter_of_many_runs_counts_cells(ax):
   x, y = corners[0, :, 0], corners[:, 0, 1]
   assert set(np.histogram(np.arange(5001) / 50, x)[0]) == {round(np.diff(x)[0] * 50)}
   expected = np.histogram2d(100 * first, 100 * second, (x, y))[0].T
-  np.testing.assert_array_equal(np.ma.filled(cells.get_array(), 0).reshape(expected.shape), expected)
+  np.testing.assert_array_equal(
+    np.ma.filled(cells.get_array(), 0).reshape(expected.shape), expected
+  )
   assert expected.sum() == 3000
   assert legend(ax) == ["3000 runs"]
   assert ax.figure.axes[1].get_ylabel() == "runs in a cell"
@@ -115,13 +143,22 @@ def test_split_scatter_of_many_runs_counts_cells(ax):
 
 def test_disagreement_histograms_share_their_bins(ax):
   rng = np.random.default_rng(1)
-  groups = {"poked": rng.binomial(200, 0.1, 50) / 200, "distinct": rng.binomial(200, 0.3, 400) / 200}
+  groups = {
+    "poked": rng.binomial(200, 0.1, 50) / 200,
+    "distinct": rng.binomial(200, 0.3, 400) / 200,
+  }
   plots.disagreement_histogram(groups, ax, examples=200)
   (edges_a, heights_a), (edges_b, heights_b) = map(bars, ax.patches)
   np.testing.assert_array_equal(edges_a, edges_b)
-  np.testing.assert_allclose(heights_a, np.histogram(100 * groups["poked"], edges_a, density=True)[0])
-  np.testing.assert_allclose(heights_b, np.histogram(100 * groups["distinct"], edges_a, density=True)[0])
-  assert sorted(legend(ax)) == sorted(f"{g}: mean {100 * v.mean():.1f} %" for g, v in groups.items())
+  np.testing.assert_allclose(
+    heights_a, np.histogram(100 * groups["poked"], edges_a, density=True)[0]
+  )
+  np.testing.assert_allclose(
+    heights_b, np.histogram(100 * groups["distinct"], edges_a, density=True)[0]
+  )
+  assert sorted(legend(ax)) == sorted(
+    f"{g}: mean {100 * v.mean():.1f} %" for g, v in groups.items()
+  )
 
 
 def test_error_rates_fall_into_the_bin_they_start(ax):
@@ -165,7 +202,10 @@ def test_ecdf_band_is_around_the_pooled_runs(ax, monkeypatch):
   gaps = np.array([[0.0, 1.0, 2.0], [1.0, 3.0, 5.0]])
   plots.ecdf_band(gaps, ax, threshold=0.25)
   run, pooled = ax.lines
-  np.testing.assert_allclose(pooled.get_xydata(), [[0, 1 / 6], [1, 0.5], [1, 0.5], [2, 4 / 6], [3, 5 / 6], [5, 1]])
+  np.testing.assert_allclose(
+    pooled.get_xydata(),
+    [[0, 1 / 6], [1, 0.5], [1, 0.5], [2, 4 / 6], [3, 5 / 6], [5, 1]],
+  )
   np.testing.assert_allclose(run.get_ydata(), np.array([1, 2, 2, 3, 3, 3]) / 3)
   heights = ax.collections[0].get_paths()[0].vertices[:, 1]
   assert (heights.min(), heights.max()) == (0, 1)
@@ -190,15 +230,23 @@ def test_percent(fraction, text):
 
 def test_everything_can_be_saved(tmp_path):
   rng = np.random.default_rng(2)
-  for i, draw in enumerate((
-    lambda ax: plots.accuracy_histogram(rng.random(9), ax, independent_sd=0.1, binomial_sd=0.2),
-    lambda ax: plots.split_scatter(rng.integers(0, 3, 9) / 4, rng.integers(0, 3, 9) / 4, ax),
-    lambda ax: plots.disagreement_histogram({"one pair": [0.5]}, ax),
-    lambda ax: plots.error_rate_histogram([0.0], ax),
-    lambda ax: plots.calibration_curve([np.nan], [np.nan], ax, low=np.array([np.nan]), high=np.array([np.nan])),
-    lambda ax: plots.disagreement_against_error([], [], ax),
-    lambda ax: plots.ecdf_band(np.zeros((2, 1)), ax, threshold=0.5),
-  )):  # fmt: skip
+  for i, draw in enumerate(
+    (
+      lambda ax: plots.accuracy_histogram(
+        rng.random(9), ax, independent_sd=0.1, binomial_sd=0.2
+      ),
+      lambda ax: plots.split_scatter(
+        rng.integers(0, 3, 9) / 4, rng.integers(0, 3, 9) / 4, ax
+      ),
+      lambda ax: plots.disagreement_histogram({"one pair": [0.5]}, ax),
+      lambda ax: plots.error_rate_histogram([0.0], ax),
+      lambda ax: plots.calibration_curve(
+        [np.nan], [np.nan], ax, low=np.array([np.nan]), high=np.array([np.nan])
+      ),
+      lambda ax: plots.disagreement_against_error([], [], ax),
+      lambda ax: plots.ecdf_band(np.zeros((2, 1)), ax, threshold=0.5),
+    )
+  ):
     figure, ax = plots.figure()
     draw(ax)
     figure.savefig(tmp_path / f"{i}.png")
@@ -215,12 +263,18 @@ def test_accuracies_side_by_side(ax):
     assert (extents.y0 + extents.y1) / 2 == pytest.approx(y)
   drawn = {tuple(sorted(np.round(line.get_xdata(), 6))) for line in ax.lines}
   assert {(72.0,), (70.0, 70.0), (50.0, 60.0), (80.0, 100.0), (25.0,)} <= drawn
-  assert [t.get_text() for t in ax.get_yticklabels()] == ["lr=0.1\n5 runs", "lr=0.2\n1 run"]
+  assert [t.get_text() for t in ax.get_yticklabels()] == [
+    "lr=0.1\n5 runs",
+    "lr=0.2\n1 run",
+  ]
   assert ax.get_ylim() == (1.5, -0.5), "the first on top"
 
 
 def test_standard_deviations_side_by_side(ax):
-  series = {"seen": [(0.01, 0.005, 0.02), (0.02, None, None)], "root": [(0.004, 0.0, 0.01), (None, 0.0, 0.007)]}
+  series = {
+    "seen": [(0.01, 0.005, 0.02), (0.02, None, None)],
+    "root": [(0.004, 0.0, 0.01), (None, 0.0, 0.007)],
+  }
   plots.sds_side_by_side(["a", "b"], series, ax, below=[False, True])
   seen, root, below = (container.lines for container in ax.containers)
   np.testing.assert_allclose(seen[0].get_xdata(), [1, 2])
@@ -236,4 +290,6 @@ def test_standard_deviations_side_by_side(ax):
 def test_an_interval_without_width_may_end_beside_its_middle(ax):
   """100 * 0.07 and the end that lies below it differ by rounding."""
   plots.sds_side_by_side(["a"], {"seen": [(0.07, 0.07 * (1 + 1e-16 * 2), 0.07)]}, ax)
-  np.testing.assert_allclose(ax.containers[0].lines[2][0].get_segments()[0][:, 0], [7, 7])
+  np.testing.assert_allclose(
+    ax.containers[0].lines[2][0].get_segments()[0][:, 0], [7, 7]
+  )

@@ -27,8 +27,18 @@ def test_json_round_trip(name):
 
 def test_resnet9_cifar10_is_jordans_core_recipe():
   r = vs.recipe("resnet9_cifar10")
-  assert (r.lr, r.momentum, r.weight_decay, r.batch_size, r.epochs) == (0.5, 0.9, 5e-4, 500, 64)
-  assert (r.optimizer, r.schedule, r.augment) == ("sgd", "linear", "flip translate=2 cutout=12")
+  assert (r.lr, r.momentum, r.weight_decay, r.batch_size, r.epochs) == (
+    0.5,
+    0.9,
+    5e-4,
+    500,
+    64,
+  )
+  assert (r.optimizer, r.schedule, r.augment) == (
+    "sgd",
+    "linear",
+    "flip translate=2 cutout=12",
+  )
   assert (r.mean, r.std) == ((125.307, 122.961, 113.8575), (51.5865, 50.847, 51.255))
   assert vs.recipe("resnet9_cifar10_published").augment == "flip cutout=12 reflect=2"
 
@@ -37,11 +47,18 @@ def test_precision_is_the_platforms_unless_said():
   assert vs.recipe("digits_cnn").precision == "auto"
   stored = vs.recipe("digits_cnn").to_json().replace('"auto"', '"float32"')
   assert vs.Recipe.from_json(stored).precision == "float32"
-  for backend, precision in (("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")):
+  for backend, precision in (
+    ("cpu", "float32"),
+    ("gpu", "bfloat16"),
+    ("tpu", "bfloat16"),
+  ):
     with lanes.compiling_for(backend):
       assert models.resolved("auto") == precision
       made = network(vs.recipe("linear_cifar10"), 2)
-      logits = jax.eval_shape(lambda x: made.apply(made.init(jax.random.key(0), x), x), jnp.zeros((1, 2, 2, 3)))
+      logits = jax.eval_shape(
+        lambda x: made.apply(made.init(jax.random.key(0), x), x),
+        jnp.zeros((1, 2, 2, 3)),
+      )
       assert logits.dtype == precision
       assert models.resolved("float32") == "float32"
       assert models.resolved("bfloat16") == "bfloat16"
@@ -50,16 +67,26 @@ def test_precision_is_the_platforms_unless_said():
 
 @pytest.mark.parametrize("model", models.NAMES)
 def test_parameters_and_batch_statistics_are_float32_whatever_the_precision(model):
-  recipe = vs.recipe("digits_cnn", model=model, width=0.25 if model != "linear" else 1.0, precision="bfloat16")
+  recipe = vs.recipe(
+    "digits_cnn",
+    model=model,
+    width=0.25 if model != "linear" else 1.0,
+    precision="bfloat16",
+  )
   made, images = network(recipe, 3), jnp.zeros((2, 16, 16, 3))
   variables = jax.eval_shape(made.init, jax.random.key(0), images)
   logits, updates = jax.eval_shape(made.train, variables, images, jax.random.key(1))
   assert logits.dtype == jnp.bfloat16
-  assert {leaf.dtype for leaf in jax.tree.leaves((variables, updates))} == {jnp.dtype("float32")}
+  assert {leaf.dtype for leaf in jax.tree.leaves((variables, updates))} == {
+    jnp.dtype("float32")
+  }
 
 
 def test_values_in_any_order_are_the_same_recipe():
-  one, other = (vs.recipe("digits_cnn", values=values) for values in ({"a": 1, "b": 2}, {"b": 2, "a": 1}))
+  one, other = (
+    vs.recipe("digits_cnn", values=values)
+    for values in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+  )
   assert one == other
   assert hash(one) == hash(other)
 
@@ -78,12 +105,39 @@ def test_recipes_are_frozen():
 
 def test_every_field_can_be_overridden():
   changes = dict(
-    name="mine", dataset="mnist", model="linear", epochs=1, batch_size=7, lr=1, momentum=0.5, weight_decay=0,
-    optimizer="adam", schedule="step", augment="flip", width=2, classes=[0, 1, -1], mean=[1, 2.5], std=[1, 2],
-    test_sets=["test", "extra"], precision="bfloat16", gamma=0.5, values={"temperature": 2}, warmup=0.5,
-    milestones=[1, 2], loss="cross_entropy", label_smoothing=0.1, predict="outputs", dropout=0.5, normalize=False,
-    evaluate_every=2, training_metrics=True, start_from="base", trainable="all", depth=2, stop_at=1,
-  )  # fmt: skip
+    name="mine",
+    dataset="mnist",
+    model="linear",
+    epochs=1,
+    batch_size=7,
+    lr=1,
+    momentum=0.5,
+    weight_decay=0,
+    optimizer="adam",
+    schedule="step",
+    augment="flip",
+    width=2,
+    classes=[0, 1, -1],
+    mean=[1, 2.5],
+    std=[1, 2],
+    test_sets=["test", "extra"],
+    precision="bfloat16",
+    gamma=0.5,
+    values={"temperature": 2},
+    warmup=0.5,
+    milestones=[1, 2],
+    loss="cross_entropy",
+    label_smoothing=0.1,
+    predict="outputs",
+    dropout=0.5,
+    normalize=False,
+    evaluate_every=2,
+    training_metrics=True,
+    start_from="base",
+    trainable="all",
+    depth=2,
+    stop_at=1,
+  )
   assert set(changes) == set(FIELDS)
   recipe = vs.recipe("digits_cnn", **changes)
   assert recipe.lr == 1.0
@@ -91,19 +145,41 @@ def test_every_field_can_be_overridden():
   assert recipe.classes == (0, 1, -1)
   assert recipe.mean == (1.0, 2.5)
   assert vs.Recipe.from_json(recipe.to_json()) == recipe
-  assert differences(*({"recipe": vs.recipe("digits_cnn", lr=lr).to_json()} for lr in (0.05, 0.5))) == "lr: 0.05, 0.5"
+  assert (
+    differences(
+      *({"recipe": vs.recipe("digits_cnn", lr=lr).to_json()} for lr in (0.05, 0.5))
+    )
+    == "lr: 0.05, 0.5"
+  )
 
 
 def test_numbers_and_names_of_other_libraries_become_plain_ones(tmp_path):
   recipe = vs.recipe(
-    vs.recipe("digits_cnn"), epochs=np.int64(3), lr=np.float32(0.5), width=jnp.float32(2), momentum=np.array(0.25),
-    weight_decay=np.int8(1), mean=np.array([1, 2]), std=jnp.ones(2), classes=range(2), model=np.str_("linear"),
+    vs.recipe("digits_cnn"),
+    epochs=np.int64(3),
+    lr=np.float32(0.5),
+    width=jnp.float32(2),
+    momentum=np.array(0.25),
+    weight_decay=np.int8(1),
+    mean=np.array([1, 2]),
+    std=jnp.ones(2),
+    classes=range(2),
+    model=np.str_("linear"),
     dataset=tmp_path / "d.npz",
-  )  # fmt: skip
+  )
   plain = vs.recipe(
-    "digits_cnn", epochs=3, lr=0.5, width=2.0, momentum=0.25, weight_decay=1.0, mean=(1.0, 2.0), std=(1.0, 1.0),
-    classes=(0, 1), model="linear", dataset=str(tmp_path / "d.npz"),
-  )  # fmt: skip
+    "digits_cnn",
+    epochs=3,
+    lr=0.5,
+    width=2.0,
+    momentum=0.25,
+    weight_decay=1.0,
+    mean=(1.0, 2.0),
+    std=(1.0, 1.0),
+    classes=(0, 1),
+    model="linear",
+    dataset=str(tmp_path / "d.npz"),
+  )
   assert recipe == plain
   for field in FIELDS:
     assert repr(getattr(recipe, field)) == repr(getattr(plain, field))
@@ -111,15 +187,28 @@ def test_numbers_and_names_of_other_libraries_become_plain_ones(tmp_path):
 
 
 def test_a_recipe_is_read_without_what_has_a_default():
-  given = {"name": "r", "dataset": "digits", "model": "linear", "epochs": 1, "batch_size": 2}
-  assert vs.Recipe.from_json(json.dumps({**given, "lr": 0.1})) == vs.Recipe(**given, lr=0.1)
+  given = {
+    "name": "r",
+    "dataset": "digits",
+    "model": "linear",
+    "epochs": 1,
+    "batch_size": 2,
+  }
+  assert vs.Recipe.from_json(json.dumps({**given, "lr": 0.1})) == vs.Recipe(
+    **given, lr=0.1
+  )
   del given["model"]
-  with pytest.raises(vs.Mistake, match="the recipe lacks model: give every field that has no default"):
+  with pytest.raises(
+    vs.Mistake, match="the recipe lacks model: give every field that has no default"
+  ):
     vs.Recipe.from_json(json.dumps(given))
 
 
 def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
-  with pytest.raises(TypeError, match=r"unknown recipe field 'epoch': choose one of .*; did you mean 'epochs'\?"):
+  with pytest.raises(
+    TypeError,
+    match=r"unknown recipe field 'epoch': choose one of .*; did you mean 'epochs'\?",
+  ):
     vs.recipe("digits_cnn", epoch=3)
   with pytest.raises(vs.Mistake, match="unknown recipe field 'x'"):
     vs.Recipe.from_json('{"x": 1}')
@@ -145,31 +234,73 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"momentum": 1}, "momentum is 1.0: give a number of at least 0 and below 1"),
     ({"weight_decay": float("inf")}, "weight_decay is inf"),
     ({"width": 0}, "width is 0.0: give a finite number above 0"),
-    ({"std": [1, 0]}, r"std is \(1.0, 0.0\): give finite numbers above 0, one a channel"),
+    (
+      {"std": [1, 0]},
+      r"std is \(1.0, 0.0\): give finite numbers above 0, one a channel",
+    ),
     ({"mean": 3}, "mean is 3: give a list"),
     ({"test_sets": []}, "test_sets is .*: give at least one name, each once"),
     ({"test_sets": ["a", "a"]}, "each once"),
-    ({"model": "resne9"}, "unknown model of recipe 'digits_cnn': 'resne9': choose one of .* did you mean 'resnet9'"),
+    (
+      {"model": "resne9"},
+      "unknown model of recipe 'digits_cnn': 'resne9': choose one of .* did you mean 'resnet9'",
+    ),
     ({"optimizer": "sdg"}, "unknown optimizer .* did you mean 'sgd'"),
-    ({"schedule": "cosines"}, "unknown schedule .* choose one of constant, linear, .* did you mean 'cosine'"),
-    ({"precision": "float16"}, "unknown precision .* choose one of auto, float32, bfloat16"),
-    ({"augment": "rotate=3"}, "unknown augmentation 'rotate': choose one of flip, translate, reflect, cutout"),
-    ({"augment": "cutout"}, "augmentation 'cutout': write flip without a size, the others as cutout=PIXELS"),
+    (
+      {"schedule": "cosines"},
+      "unknown schedule .* choose one of constant, linear, .* did you mean 'cosine'",
+    ),
+    (
+      {"precision": "float16"},
+      "unknown precision .* choose one of auto, float32, bfloat16",
+    ),
+    (
+      {"augment": "rotate=3"},
+      "unknown augmentation 'rotate': choose one of flip, translate, reflect, cutout",
+    ),
+    (
+      {"augment": "cutout"},
+      "augmentation 'cutout': write flip without a size, the others as cutout=PIXELS",
+    ),
     ({"augment": "flip=2"}, "write flip without a size"),
-    ({"augment": "cutout=0"}, "augmentation cutout is 0: give a whole number of at least 1"),
+    (
+      {"augment": "cutout=0"},
+      "augmentation cutout is 0: give a whole number of at least 1",
+    ),
     ({"augment": "cutout=-2"}, "augmentation 'cutout=-2'"),
     ({"warmup": -1}, "warmup is -1.0: give at least 0 and fewer than the 16 epochs"),
     ({"warmup": 16}, "warmup is 16.0: give at least 0 and fewer than the 16 epochs"),
     ({"schedule": "step"}, "milestones go with schedule 'step': give both or neither"),
     ({"milestones": (3,)}, "milestones go with schedule 'step': give both or neither"),
-    ({"schedule": "step", "milestones": (0, 3)}, r"milestones is \(0, 3\): give epochs from 1 on"),
-    ({"label_smoothing": 0.1, "loss": "squared_error"}, "label_smoothing is of the loss cross_entropy alone"),
-    ({"label_smoothing": 1}, "label_smoothing is 1.0: give a number of at least 0 and below 1"),
-    ({"optimizer": print}, "an optimizer of your own has a schedule: leave this 'constant'"),
-    ({"schedule": print, "warmup": 1}, "what you give makes the learning rate: leave warmup out"),
-    ({"trainable": "last", "dropout": 0.5}, "with trainable 'last' the rest does not train: leave dropout out"),
+    (
+      {"schedule": "step", "milestones": (0, 3)},
+      r"milestones is \(0, 3\): give epochs from 1 on",
+    ),
+    (
+      {"label_smoothing": 0.1, "loss": "squared_error"},
+      "label_smoothing is of the loss cross_entropy alone",
+    ),
+    (
+      {"label_smoothing": 1},
+      "label_smoothing is 1.0: give a number of at least 0 and below 1",
+    ),
+    (
+      {"optimizer": print},
+      "an optimizer of your own has a schedule: leave this 'constant'",
+    ),
+    (
+      {"schedule": print, "warmup": 1},
+      "what you give makes the learning rate: leave warmup out",
+    ),
+    (
+      {"trainable": "last", "dropout": 0.5},
+      "with trainable 'last' the rest does not train: leave dropout out",
+    ),
     ({"trainable": "first"}, "unknown trainable .* choose one of all, last"),
-    ({"stop_at": 0}, "stop_at is 0.0: give an accuracy above 0, at most 1: all examples"),
+    (
+      {"stop_at": 0},
+      "stop_at is 0.0: give an accuracy above 0, at most 1: all examples",
+    ),
     ({"stop_at": 1.01}, "stop_at is 1.01: give an accuracy"),
     ({"stop_at": float("nan")}, "stop_at is nan: give an accuracy"),
     ({"stop_at": "all"}, "stop_at is 'all': give a number"),
@@ -177,9 +308,18 @@ def test_an_unknown_field_is_a_type_error_that_names_the_nearest():
     ({"evaluate_every": 0}, "evaluate_every is 0: give a whole number of at least 1"),
     ({"values": {"lr": 0.5}}, "lr is 0.05, and 0.5 in values: give one of the two"),
     ({"values": {1: 2}}, "value is 1: give a text"),
-    ({"values": {"seed_init": 1}}, "value 'seed_init': results have something else of that name, rename it"),
-    ({"values": {"epoch": 1}}, "value 'epoch': results have something else of that name, rename it"),
-    ({"model": MLP(features=[16, 10])}, r"model test_recipe:MLP\(\) cannot be hashed: give its lists as tuples, and a dataclass with frozen=True"),
+    (
+      {"values": {"seed_init": 1}},
+      "value 'seed_init': results have something else of that name, rename it",
+    ),
+    (
+      {"values": {"epoch": 1}},
+      "value 'epoch': results have something else of that name, rename it",
+    ),
+    (
+      {"model": MLP(features=[16, 10])},
+      r"model test_recipe:MLP\(\) cannot be hashed: give its lists as tuples, and a dataclass with frozen=True",
+    ),
     ({"start_from": 3}, "start_from is 3: give a name"),
   ],
 )
@@ -189,7 +329,10 @@ def test_mistakes_name_what_is_allowed(changes, message):
 
 
 def test_an_unknown_recipe():
-  with pytest.raises(vs.Mistake, match=r"unknown recipe 'digit_cnn': choose one of digits_cnn, .* did you mean 'digits_cnn'"):
+  with pytest.raises(
+    vs.Mistake,
+    match=r"unknown recipe 'digit_cnn': choose one of digits_cnn, .* did you mean 'digits_cnn'",
+  ):
     vs.recipe("digit_cnn")
   with pytest.raises(vs.Mistake, match="unknown recipe 1: choose one of"):
     vs.recipe(1)

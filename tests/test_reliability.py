@@ -1,4 +1,6 @@
-"""Campaigns under faults: kills, damage, a full disk, several processes, other conditions."""
+"""Campaigns under faults: kills, damage, a full disk, several processes, other
+conditions.
+"""
 
 import contextlib
 import errno
@@ -33,7 +35,13 @@ RUNS = 24
 
 
 def train(out, n=RUNS, recipe=LINEAR, runs=None, **options):
-  return vs.train(recipe, runs or vs.Runs.independent(n), out, progress=False, **{"seed_batch": 4, **options})
+  return vs.train(
+    recipe,
+    runs or vs.Runs.independent(n),
+    out,
+    progress=False,
+    **{"seed_batch": 4, **options},
+  )
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +54,12 @@ def reference(tmp_path_factory):
 def same(folder, reference):
   one, other = (vs.open_results(f).load() for f in (folder, reference))
   assert one.sizes["run"] == RUNS
-  for name in other:  # each write stores its counts: writes may differ, their sums must be equal
-    a, b = (r[name].sum("write") if "write" in r[name].dims else r[name] for r in (one, other))
+  for name in (
+    other
+  ):  # each write stores its counts: writes may differ, their sums must be equal
+    a, b = (
+      r[name].sum("write") if "write" in r[name].dims else r[name] for r in (one, other)
+    )
     np.testing.assert_array_equal(a, b, err_msg=name)
 
 
@@ -55,7 +67,11 @@ def same(folder, reference):
 def trained(monkeypatch):
   """The rows that are trained, in their order."""
   rows, write = [], Results.write
-  monkeypatch.setattr(Results, "write", lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)))
+  monkeypatch.setattr(
+    Results,
+    "write",
+    lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)),
+  )
   return rows
 
 
@@ -97,14 +113,20 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
   ended.wait()
   with Claims(tmp_path) as mine:
     gone = {**claims._process(os.getpid()), "pid": ended.pid}
-    for block, (owner, old, free) in enumerate([
-      (gone, 0, True),
-      ({**claims._process(os.getpid()), "started": "1"}, 0, True),  # another process has its number now
-      ({**gone, "host": "elsewhere"}, 0, False),
-      ({**gone, "host": "elsewhere"}, claims.LEASE + 1, True),
-      (None, 0, False),  # being written
-      (None, claims.UNFINISHED + 1, True),
-    ]):  # fmt: skip
+    for block, (owner, old, free) in enumerate(
+      [
+        (gone, 0, True),
+        (
+          {**claims._process(os.getpid()), "started": "1"},
+          0,
+          True,
+        ),  # another process has its number now
+        ({**gone, "host": "elsewhere"}, 0, False),
+        ({**gone, "host": "elsewhere"}, claims.LEASE + 1, True),
+        (None, 0, False),  # being written
+        (None, claims.UNFINISHED + 1, True),
+      ]
+    ):
       claim = tmp_path / "blocks" / f"{block}.claim"
       claim.parent.mkdir(exist_ok=True)
       claim.write_text("" if owner is None else json.dumps(owner))
@@ -133,17 +155,26 @@ def test_renewals_go_on_after_a_disk_that_fails_for_a_moment(tmp_path, monkeypat
 
 
 def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path):
-  """Its claim runs out while it makes the folder. When it goes on, another process has made the folder."""
+  """Its claim runs out while it makes the folder. When it goes on, another process has
+  made the folder.
+  """
   about = dict(runs=1, block_runs=1, columns={}, dimensions={}, examples={}, outputs={})
-  with pytest.raises(folders.MadeMeanwhile), folders.made(tmp_path / "r", {"of": "one"}, **about):
+  with (
+    pytest.raises(folders.MadeMeanwhile),
+    folders.made(tmp_path / "r", {"of": "one"}, **about),
+  ):
     os.utime(tmp_path / "r" / "blocks" / "folder.claim", (0, 0))
     with folders.made(tmp_path / "r", {"of": "another"}, **about):
       pass
   assert Results(tmp_path / "r").description == {"of": "another"}
 
 
-def test_who_lost_a_block_while_asleep_does_not_write_it(tmp_path, reference, trained, monkeypatch):
-  """The lease of block 2 runs out while it is trained; another process takes it and has not yet finished."""
+def test_who_lost_a_block_while_asleep_does_not_write_it(
+  tmp_path, reference, trained, monkeypatch
+):
+  """The lease of block 2 runs out while it is trained; another process takes it and has
+  not yet finished.
+  """
   shutil.copytree(reference, tmp_path / "r")
   vs_repair(tmp_path / "r", "test/predictions/c/2/0")
   with Claims(tmp_path / "r") as other:
@@ -175,7 +206,9 @@ def vs_repair(folder, deleted):
 # Work
 
 
-def test_work_trains_its_blocks_and_leaves_others(tmp_path, reference, trained, monkeypatch, capsys):
+def test_work_trains_its_blocks_and_leaves_others(
+  tmp_path, reference, trained, monkeypatch, capsys
+):
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(Results, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     train(tmp_path / "r")
@@ -191,7 +224,9 @@ def test_work_trains_its_blocks_and_leaves_others(tmp_path, reference, trained, 
     status, out, err = run(capsys, "work", tmp_path / "r", "--seed-batch", 3)
     assert status == 0
     assert "16 runs in" in out
-    assert "2 blocks left to other processes, which train them; the first is block 0" in err
+    assert (
+      "2 blocks left to other processes, which train them; the first is block 0" in err
+    )
     assert trained == [*range(8, 16), *range(4, 8), *range(16, 20)]
     assert len(vs.verify(tmp_path / "r").notes) == 2
   status, out, err = run(capsys, "work", tmp_path / "r", "--blocks", "0:", "--quiet")
@@ -205,7 +240,10 @@ def test_work_trains_its_blocks_and_leaves_others(tmp_path, reference, trained, 
   [
     (["work", "{}/none"], "is no results folder"),
     (["work", "{}", "--blocks", "3"], "--blocks '3': write A:B"),
-    (["work", "{}", "--blocks", "4:9"], "blocks 4:9 of a folder with 6: give some from 0:6"),
+    (
+      ["work", "{}", "--blocks", "4:9"],
+      "blocks 4:9 of a folder with 6: give some from 0:6",
+    ),
     (["work", "{}", "--blocks", "4:4"], "blocks 4:4 of a folder with 6"),
     (["verify", "{}/none"], "is no results folder"),
     (["replay", "{}", "--run", "24"], "run 24 of a folder with 24: the last is 23"),
@@ -220,22 +258,33 @@ def test_mistakes_are_one_line(argv, message, reference, capsys):
 
 def test_replay(tmp_path, reference, capsys):
   status, out, err = run(capsys, "replay", reference, "--run", 13)
-  assert (status, out) == (0, "run 13, test set test: predictions agree bit for bit on all 797 examples\n")
+  assert (status, out) == (
+    0,
+    "run 13, test set test: predictions agree bit for bit on all 797 examples\n",
+  )
   shutil.copytree(reference, tmp_path / "r")
   stored = Results(tmp_path / "r").array("test/predictions")
   stored[13, 5:8] = (stored[13, 5:8] + 1) % 10
   status, out, err = run(capsys, "replay", tmp_path / "r", "--run", 13)
-  assert (status, out) == (1, "run 13, test set test: predictions differ in 3 of 797 examples\n")
+  assert (status, out) == (
+    1,
+    "run 13, test set test: predictions differ in 3 of 797 examples\n",
+  )
 
 
 @pytest.fixture
 def moved(tmp_path, monkeypatch, reference):
-  """A folder `r` begun on `x.npz` beside it, its second block not done; the data are now in `there`."""
+  """A folder `r` begun on `x.npz` beside it, its second block not done; the data are
+  now in `there`.
+  """
   (tmp_path / "there").mkdir()
   monkeypatch.chdir(tmp_path)
   digits = load("digits")
   arrays = {"x_train": digits.train.inputs, "y_train": digits.train.targets}
-  arrays |= {"x_test": digits.tests["test"].inputs, "y_test": digits.tests["test"].targets}
+  arrays |= {
+    "x_test": digits.tests["test"].inputs,
+    "y_test": digits.tests["test"].targets,
+  }
   np.savez("x.npz", **arrays)
   np.savez("there/other.npz", **{**arrays, "y_test": arrays["y_test"][::-1]})
   train("r", recipe=LINEAR.replace(dataset="x.npz"))
@@ -251,7 +300,9 @@ def test_a_campaign_on_a_file_goes_on_from_elsewhere(moved, reference, trained, 
   assert vs.replay("../r", 5).same
 
 
-def test_data_that_were_moved_are_known_by_their_digest(moved, reference, trained, capsys):
+def test_data_that_were_moved_are_known_by_their_digest(
+  moved, reference, trained, capsys
+):
   (moved / "x.npz").rename("x.npz")
   before = tree(moved / "r")
   for argv in (["work", "../r"], ["replay", "../r", "--run", "0"]):
@@ -264,25 +315,38 @@ def test_data_that_were_moved_are_known_by_their_digest(moved, reference, traine
   assert tree(moved / "r") == before
   assert trained == []
   status, out, err = run(capsys, "replay", "../r", "--run", "0", "--dataset", "x.npz")
-  assert (status, out) == (0, "run 0, test set test: predictions agree bit for bit on all 797 examples\n")
+  assert (status, out) == (
+    0,
+    "run 0, test set test: predictions agree bit for bit on all 797 examples\n",
+  )
   assert run(capsys, "work", "../r", "--quiet", "--dataset", "x.npz")[0] == 0
   assert trained == [4, 5, 6, 7]
   same(moved / "r", reference)
   train("../r", 28, LINEAR.replace(dataset="x.npz"))
   assert trained == [4, 5, 6, 7, *range(24, 28)]
   assert vs.verify("../r") == (28, 28, [], [], [])
-  for stored in (attributes("../r"), *(Results("../r").record(block)[0] for block in (0, 1, 6))):
-    assert json.loads(stored["recipe"])["dataset"] == f"{moved}/x.npz", "where it was begun"
+  for stored in (
+    attributes("../r"),
+    *(Results("../r").record(block)[0] for block in (0, 1, 6)),
+  ):
+    assert json.loads(stored["recipe"])["dataset"] == f"{moved}/x.npz", (
+      "where it was begun"
+    )
   assert vs.replay("../r", 25, dataset="x.npz").same
 
 
 def tree(folder):
-  return {file: (file.stat().st_mtime_ns, file.is_file() and file.read_bytes()) for file in folder.rglob("*")}
+  return {
+    file: (file.stat().st_mtime_ns, file.is_file() and file.read_bytes())
+    for file in folder.rglob("*")
+  }
 
 
 def test_replay_writes_nothing(tmp_path, reference, monkeypatch):
   before = tree(reference)
-  monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)  # as of a folder that is read-only
+  monkeypatch.setattr(
+    os, "access", lambda path, mode: not mode & os.W_OK
+  )  # as of a folder that is read-only
   with pytest.raises(vs.Mistake, match="cannot be written"):
     vs.work(reference, progress=False)
   assert vs.replay(reference, 3).same
@@ -312,7 +376,9 @@ def misspelt(file):
 
 
 def exchanged(file):
-  shutil.copy(file.parent.parent / "0" / "0" if file.name == "0" else file.parent / "0", file)
+  shutil.copy(
+    file.parent.parent / "0" / "0" if file.name == "0" else file.parent / "0", file
+  )
 
 
 def mangled(file):
@@ -326,7 +392,9 @@ def other_recipe(file):
 def other_chunks(file):
   """Changes a chunk shape that Zarr reads, not the description."""
   node = json.loads(file.read_text())
-  node["consolidated_metadata"]["metadata"]["seed_init"]["chunk_grid"]["configuration"]["chunk_shape"][0] = 2
+  node["consolidated_metadata"]["metadata"]["seed_init"]["chunk_grid"]["configuration"][
+    "chunk_shape"
+  ][0] = 2
   file.write_text(json.dumps(node))
 
 
@@ -365,7 +433,9 @@ PREDICTIONS = "test/predictions/c/2/0"
     (added, "blocks/77.json", [], True),
   ],
 )
-def test_damage_is_named_and_repaired(damage, file, rows, silent, tmp_path, reference, trained, capsys):
+def test_damage_is_named_and_repaired(
+  damage, file, rows, silent, tmp_path, reference, trained, capsys
+):
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   damage(folder / file)
@@ -376,7 +446,10 @@ def test_damage_is_named_and_repaired(damage, file, rows, silent, tmp_path, refe
   assert problem.startswith(f"problem: {file} ")
   if not silent:
     with (
-      pytest.raises(vs.Mistake, match=r"is damaged: .*`vmapseeds verify .*` says what, and --repair helps"),
+      pytest.raises(
+        vs.Mistake,
+        match=r"is damaged: .*`vmapseeds verify .*` says what, and --repair helps",
+      ),
       readable(folder),
     ):
       vs.open_results(folder).load()
@@ -387,7 +460,10 @@ def test_damage_is_named_and_repaired(damage, file, rows, silent, tmp_path, refe
   assert Results(folder).done.sum() == RUNS - len(rows)
   train(folder)
   assert trained == list(rows)
-  assert run(capsys, "verify", folder)[:2] == (0, f"sound: 24 of 24 runs are done in {folder}\n")
+  assert run(capsys, "verify", folder)[:2] == (
+    0,
+    f"sound: 24 of 24 runs are done in {folder}\n",
+  )
   same(folder, reference)
 
 
@@ -397,7 +473,10 @@ def test_foreign_files_are_named_and_left_alone(tmp_path, reference, capsys):
   for file in ("report/figures/a.png", "checkpoints/0-3/1", "zarr.json.0123.partial"):
     added(folder / file)
   status, out, err = run(capsys, "verify", folder)
-  assert (status, out.splitlines()[0]) == (0, "note: zarr.json.0123.partial was left by a process that ended while it wrote")
+  assert (status, out.splitlines()[0]) == (
+    0,
+    "note: zarr.json.0123.partial was left by a process that ended while it wrote",
+  )
   foreign = ("notes.txt", "figures/1.png", "figures/2.png", "report", "0.json")
   shutil.rmtree(folder / "report")
   for file in foreign:
@@ -406,15 +485,20 @@ def test_foreign_files_are_named_and_left_alone(tmp_path, reference, capsys):
     status, out, err = run(capsys, "verify", folder, *repair)
     assert status == 1
     assert [line for line in out.splitlines() if not line.startswith("note: ")] == [
-      f"problem: {name} is not of these results: move it elsewhere" for name in ("0.json", "figures/", "notes.txt", "report")
-    ]  # fmt: skip
+      f"problem: {name} is not of these results: move it elsewhere"
+      for name in ("0.json", "figures/", "notes.txt", "report")
+    ]
   assert all((folder / file).read_bytes() == b"mine" for file in foreign)
   same(folder, reference)  # foreign files do no harm
 
 
 @pytest.mark.parametrize("damage", [mangled, deleted, other_recipe, misspelt])
-def test_a_damaged_description_is_named_and_nothing_is_done(damage, tmp_path, reference, trained, capsys):
-  """There is no copy of the description. Once it is put back, the folder is whole again."""
+def test_a_damaged_description_is_named_and_nothing_is_done(
+  damage, tmp_path, reference, trained, capsys
+):
+  """There is no copy of the description. Once it is put back, the folder is whole
+  again.
+  """
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   damage(folder / "zarr.json")
@@ -422,12 +506,16 @@ def test_a_damaged_description_is_named_and_nothing_is_done(damage, tmp_path, re
   for argv in (["report", folder], ["work", folder], ["replay", folder, "--run", "1"]):
     status, out, err = run(capsys, *argv)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert re.search("r is damaged: zarr.json (cannot be read|is not as it was written)", err)
+    assert re.search(
+      "r is damaged: zarr.json (cannot be read|is not as it was written)", err
+    )
   with pytest.raises(vs.Mistake, match=r"r is damaged: zarr.json"):
     train(folder)
   status, out, err = run(capsys, "verify", folder, "--repair")
   assert status == 1
-  assert re.fullmatch("problem: zarr.json (cannot be read|is not as it was written.*)\n", out)
+  assert re.fullmatch(
+    "problem: zarr.json (cannot be read|is not as it was written.*)\n", out
+  )
   assert tree(folder) == before
   shutil.copy(reference / "zarr.json", folder)
   same(folder, reference)
@@ -435,8 +523,12 @@ def test_a_damaged_description_is_named_and_nothing_is_done(damage, tmp_path, re
 
 
 @pytest.mark.parametrize("file", ["test/predictions/c/1/0", "blocks/1.json"])
-def test_what_may_not_be_read_is_not_damaged(file, tmp_path, reference, monkeypatch, capsys):
-  """As on a shared disk that fails for a moment: nothing is repaired, nothing is trained again."""
+def test_what_may_not_be_read_is_not_damaged(
+  file, tmp_path, reference, monkeypatch, capsys
+):
+  """As on a shared disk that fails for a moment: nothing is repaired, nothing is
+  trained again.
+  """
   folder = tmp_path / "r"
   shutil.copytree(reference, folder)
   before = tree(folder)
@@ -453,7 +545,10 @@ def test_what_may_not_be_read_is_not_damaged(file, tmp_path, reference, monkeypa
     patch.setattr(Path, "open", refusing(Path.open))
     patch.setattr(Path, "read_bytes", refusing(Path.read_bytes))
     for argv in (["verify", folder, "--repair"], ["report", folder]):
-      assert run(capsys, *argv)[::2] == (1, f"error: {folder / file} cannot be read (Permission denied)\n")
+      assert run(capsys, *argv)[::2] == (
+        1,
+        f"error: {folder / file} cannot be read (Permission denied)\n",
+      )
   assert tree(folder) == before
 
 
@@ -467,7 +562,9 @@ def test_results_stay_open_in_another_working_folder(reference, tmp_path, monkey
   monkeypatch.chdir(reference.parent)
   results = vs.open_results(reference.name)
   monkeypatch.chdir(tmp_path)
-  np.testing.assert_array_equal(results.predictions.values, vs.open_results(reference).predictions.values)
+  np.testing.assert_array_equal(
+    results.predictions.values, vs.open_results(reference).predictions.values
+  )
 
 
 def test_a_block_without_record_is_trained_again(tmp_path, reference, trained):
@@ -484,20 +581,37 @@ def test_a_block_without_record_is_trained_again(tmp_path, reference, trained):
 def test_a_block_that_is_completed(killed, tmp_path, reference, trained, monkeypatch):
   """Its first rows stay whatever happens while others are added to it."""
   train(tmp_path / "r", 6)
-  objects = [f for f in sorted((tmp_path / "r").rglob("*")) if f.is_file() and f.name != "zarr.json"]
+  objects = [
+    f
+    for f in sorted((tmp_path / "r").rglob("*"))
+    if f.is_file() and f.name != "zarr.json"
+  ]
   record = json.loads((tmp_path / "r" / "blocks" / "1.json").read_text())["writes"]
 
   def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match="cannot be written"):
-    patch.setattr(*(layout, "write_record") if killed == "before the record" else (results, "flush"), full)
+  with (
+    monkeypatch.context() as patch,
+    pytest.raises(vs.Failure, match="cannot be written"),
+  ):
+    patch.setattr(
+      *(layout, "write_record")
+      if killed == "before the record"
+      else (results, "flush"),
+      full,
+    )
     train(tmp_path / "r")
   assert vs.verify(tmp_path / "r").problems == []
   assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
   train(tmp_path / "r", seed_batch=3)
-  assert json.loads((tmp_path / "r" / "blocks" / "1.json").read_text())["writes"][:1] == record
-  assert len(json.loads((tmp_path / "r" / "blocks" / "3.json").read_text())["writes"]) == 2
+  assert (
+    json.loads((tmp_path / "r" / "blocks" / "1.json").read_text())["writes"][:1]
+    == record
+  )
+  assert (
+    len(json.loads((tmp_path / "r" / "blocks" / "3.json").read_text())["writes"]) == 2
+  )
   assert all(f.exists() for f in objects)
   assert vs.verify(tmp_path / "r") == (RUNS, RUNS, [], [], [])
   same(tmp_path / "r", reference)
@@ -506,7 +620,10 @@ def test_a_block_that_is_completed(killed, tmp_path, reference, trained, monkeyp
 def test_a_block_whose_first_rows_are_damaged_is_not_completed(tmp_path):
   train(tmp_path / "r", 6)
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
-  with pytest.raises(vs.Mistake, match=r"r is damaged: an object cannot be read \(Stored and computed checksum"):
+  with pytest.raises(
+    vs.Mistake,
+    match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
+  ):
     train(tmp_path / "r", 8)
   assert vs.verify(tmp_path / "r", repair=True).problems == []
   train(tmp_path / "r", 8)
@@ -529,7 +646,6 @@ def test_what_one_byte_anywhere_does_is_seen(tmp_path, reference):
   same(folder, reference)
 
 
-
 # The disk
 
 
@@ -546,7 +662,10 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert (status, out) == (1, "")
-  assert re.fullmatch(r"error: .*/r cannot be written \(File too large\): make room, and .* goes on from there\n", err)
+  assert re.fullmatch(
+    r"error: .*/r cannot be written \(File too large\): make room, and .* goes on from there\n",
+    err,
+  )
   assert vs.verify(tmp_path / "r").problems == []
   assert vs.open_results(tmp_path / "r").sizes["run"] == RUNS - 4
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == RUNS
@@ -568,13 +687,18 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, cal
     return counted
 
   train(tmp_path / "r", 6)
-  with monkeypatch.context() as patch, pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"):
+  with (
+    monkeypatch.context() as patch,
+    pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"),
+  ):
     patch.setattr(Results, "fill", interrupted(fill))
     patch.setattr(results, "replace", interrupted(put))
     train(tmp_path / "r", 40)
   verdict = vs.verify(tmp_path / "r")
   assert (verdict.problems, verdict.done) == ([], 6)
-  assert verdict.notes == ["more runs were to be added, and the process ended; train adds them"] * (calls > 0)
+  assert verdict.notes == [
+    "more runs were to be added, and the process ended; train adds them"
+  ] * (calls > 0)
   assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 6
   train(tmp_path / "r", 48)
@@ -585,18 +709,44 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, cal
 
 
 @pytest.mark.parametrize(
-  ("number", "status", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+  ("number", "status", "word"),
+  [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
-def test_signals_finish_the_write_in_hand(number, status, word, tmp_path, trained, monkeypatch, capsys):
+def test_signals_finish_the_write_in_hand(
+  number, status, word, tmp_path, trained, monkeypatch, capsys
+):
   record = layout.write_record
-  signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+  signal.signal(
+    signal.SIGINT, signal.default_int_handler
+  )  # a shell's background processes ignore it
   with monkeypatch.context() as patch:
-    patch.setattr(layout, "write_record", lambda *args: (os.kill(os.getpid(), number), record(*args)))
+    patch.setattr(
+      layout,
+      "write_record",
+      lambda *args: (os.kill(os.getpid(), number), record(*args)),
+    )
     before = signal.getsignal(signal.SIGTERM)
-    said = run(capsys, "train", "digits_cnn", "--set", "epochs=1", "model=linear", "--runs", RUNS, "--seed-batch", 4,
-               "--out", tmp_path / "r", "--quiet")  # fmt: skip
+    said = run(
+      capsys,
+      "train",
+      "digits_cnn",
+      "--set",
+      "epochs=1",
+      "model=linear",
+      "--runs",
+      RUNS,
+      "--seed-batch",
+      4,
+      "--out",
+      tmp_path / "r",
+      "--quiet",
+    )
     signal.signal(signal.SIGTERM, before)
-  assert said == (status, "", f"{word}: what was written stays; the same command goes on from there\n")
+  assert said == (
+    status,
+    "",
+    f"{word}: what was written stays; the same command goes on from there\n",
+  )
   assert claimed(tmp_path / "r") == {}
   assert vs.open_results(tmp_path / "r").sizes["run"] == 4
   assert vs.verify(tmp_path / "r").problems == []
@@ -610,7 +760,9 @@ def test_settings_of_jax_that_change_results_are_refused(reference):
   assert loop.versions()["jax"] == usual
   with jax.default_matmul_precision("highest"), jax.threefry_partitionable(False):
     changed = f"{usual} with jax_threefry_partitionable=False, jax_default_matmul_precision=highest"
-    with pytest.raises(vs.Mistake, match=re.escape(f"its version of jax is {usual!r}, not {changed!r}")):
+    with pytest.raises(
+      vs.Mistake, match=re.escape(f"its version of jax is {usual!r}, not {changed!r}")
+    ):
       train(reference, RUNS + 1)
 
 
@@ -619,24 +771,35 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
   now = loop.versions()
   monkeypatch.setattr(loop, "versions", lambda: {**now, "jax": "99.0"})
   with pytest.raises(
-    vs.Mistake, match=f"its version of jax is '{now['jax']}', not '99.0'; give another --out, .* or --force-mixed"
+    vs.Mistake,
+    match=f"its version of jax is '{now['jax']}', not '99.0'; give another --out, .* or --force-mixed",
   ):
     train(tmp_path / "r", 12)
-  with pytest.raises(vs.Mistake, match=r"its recipe and this one differ in lr: .* or --force-mixed"):
+  with pytest.raises(
+    vs.Mistake, match=r"its recipe and this one differ in lr: .* or --force-mixed"
+  ):
     train(tmp_path / "r", 12, LINEAR.replace(lr=0.1))
   with pytest.raises(vs.Mistake, match="its version of jax"):
     vs.work(tmp_path / "r", progress=False)
-  results = train(tmp_path / "r", 12, LINEAR.replace(lr=0.1), lane_width=2, force_mixed=True)
+  results = train(
+    tmp_path / "r", 12, LINEAR.replace(lr=0.1), lane_width=2, force_mixed=True
+  )
   assert results.attrs["mixed"] == ["lane_width", "recipe", "versions"]
   assert results.attrs["lane_width"] == "mixed"
   (first,), (last,) = (Results(tmp_path / "r").record(block) for block in (0, 2))
-  assert [(w["versions"]["jax"], w["lane_width"], json.loads(w["recipe"])["lr"]) for w in (first, last)] == [
-    (now["jax"], 1, 0.05), ("99.0", 2, 0.1),
-  ]  # fmt: skip
+  assert [
+    (w["versions"]["jax"], w["lane_width"], json.loads(w["recipe"])["lr"])
+    for w in (first, last)
+  ] == [
+    (now["jax"], 1, 0.05),
+    ("99.0", 2, 0.1),
+  ]
   assert attributes(tmp_path / "r")["recipe"] == LINEAR.to_json()
   assert vs.verify(tmp_path / "r").problems == []
   assert vs.replay(tmp_path / "r", 0).same
-  assert vs.replay(tmp_path / "r", 9).same, "as the run was trained, not as the folder began"
+  assert vs.replay(tmp_path / "r", 9).same, (
+    "as the run was trained, not as the folder began"
+  )
   with pytest.raises(vs.Mistake, match="its lane width is 'mixed', not 1"):
     train(tmp_path / "r", 16, lane_width=1)
 
@@ -644,7 +807,15 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
 def test_what_a_record_says(reference):
   (write,) = Results(reference).record(1)
   assert write["rows"] == [4, 8]
-  assert {"versions", "commit", "device_kind", "platform", "lane_width", "lowering", "precision"} <= set(write)
+  assert {
+    "versions",
+    "commit",
+    "device_kind",
+    "platform",
+    "lane_width",
+    "lowering",
+    "precision",
+  } <= set(write)
   assert write["seconds"] >= write["compile_seconds"] >= 0
   assert "host" not in write
 
@@ -655,16 +826,35 @@ def test_neighbours_of_diverging_lanes_are_as_without_them(tmp_path):
   runs = vs.Runs(vs.Runs.independent(8).seeds, {"lr": wild})
   calm = vs.Runs(runs.seeds, {"lr": np.full(8, 0.05, np.float32)})
   recipe = vs.recipe("digits_cnn", epochs=2)
-  one, other = (train(tmp_path / n, runs=r, recipe=recipe, lane_width=4) for n, r in (("a", runs), ("b", calm)))
+  one, other = (
+    train(tmp_path / n, runs=r, recipe=recipe, lane_width=4)
+    for n, r in (("a", runs), ("b", calm))
+  )
   np.testing.assert_array_equal(one.diverged, wild > 1)
-  assert one.predictions[wild < 1].values.tobytes() == other.predictions[wild < 1].values.tobytes()
+  assert (
+    one.predictions[wild < 1].values.tobytes()
+    == other.predictions[wild < 1].values.tobytes()
+  )
 
 
 @pytest.mark.parametrize(
   ("rows", "whole"),
-  [([[0, 2], [2, 4]], True), ([[0, 2]], True), ([[0, 2], [3, 4]], False), ([[1, 2]], False), ([], False), ([[0, 5]], False)],
+  [
+    ([[0, 2], [2, 4]], True),
+    ([[0, 2]], True),
+    ([[0, 2], [3, 4]], False),
+    ([[1, 2]], False),
+    ([], False),
+    ([[0, 5]], False),
+  ],
 )
 def test_a_record_is_of_rows_one_after_another(rows, whole):
-  text = json.dumps(layout.signed({"block": 0, "writes": [{"rows": write} for write in rows]})).encode()
-  with contextlib.nullcontext() if whole else pytest.raises(ValueError, match="it is of block 0"):
+  text = json.dumps(
+    layout.signed({"block": 0, "writes": [{"rows": write} for write in rows]})
+  ).encode()
+  with (
+    contextlib.nullcontext()
+    if whole
+    else pytest.raises(ValueError, match="it is of block 0")
+  ):
     assert [write["rows"] for write in layout.record(text, 0, range(4))] == rows

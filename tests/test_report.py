@@ -1,4 +1,6 @@
-"""Reports: the numbers against plain NumPy, what is left out and said, the files, the page."""
+"""Reports: the numbers against plain NumPy, what is left out and said, the files, the
+page.
+"""
 
 import html.parser
 import io
@@ -23,17 +25,44 @@ import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import pages, plots, results_page
-from vmapseeds.reports.results_page import COMPARED, Part, context, figures, side_by_side_table
+from vmapseeds.reports.results_page import (
+  COMPARED,
+  Part,
+  context,
+  figures,
+  side_by_side_table,
+)
 from vmapseeds.reports.summary import counted, show, summarize
 from vmapseeds.training.runs import SOURCES
 
 NAMES = [
-  "mean_accuracy", "sd_accuracy", "min_accuracy", "max_accuracy", "normality", "ensemble_accuracy",
-  "independent_errors_sd", "distribution_variance", "distribution_sd", "runs_for_precision", "binomial_sd",
-  "calibration_sd", "split_correlation", "top_quarter_gain", "expected_disagreement", "gde_gap", "cace", "ece",
+  "mean_accuracy",
+  "sd_accuracy",
+  "min_accuracy",
+  "max_accuracy",
+  "normality",
+  "ensemble_accuracy",
+  "independent_errors_sd",
+  "distribution_variance",
+  "distribution_sd",
+  "runs_for_precision",
+  "binomial_sd",
+  "calibration_sd",
+  "split_correlation",
+  "top_quarter_gain",
+  "expected_disagreement",
+  "gde_gap",
+  "cace",
+  "ece",
   "dependent_pairs",
-]  # fmt: skip
-OVER_PREDICTIONS = ["ensemble_accuracy", "expected_disagreement", "gde_gap", "cace", "ece"]
+]
+OVER_PREDICTIONS = [
+  "ensemble_accuracy",
+  "expected_disagreement",
+  "gde_gap",
+  "cace",
+  "ece",
+]
 
 
 def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
@@ -43,8 +72,12 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
   labels[:classes] = np.arange(classes)
   rates = np.clip(rng.beta(0.5, 1.5, n) + spread * rng.standard_normal((runs, 1)), 0, 1)
   wrong = rng.random((runs, n)) < rates
-  predictions = ((labels + wrong * rng.integers(1, classes, (runs, n))) % classes).astype(np.int8)
-  table = {f"seed_{s}": ("run", np.arange(runs, dtype=np.uint32)) for s in ("init", "order")}
+  predictions = (
+    (labels + wrong * rng.integers(1, classes, (runs, n))) % classes
+  ).astype(np.int8)
+  table = {
+    f"seed_{s}": ("run", np.arange(runs, dtype=np.uint32)) for s in ("init", "order")
+  }
   return xr.Dataset(
     {
       "predictions": (("run", "example"), predictions),
@@ -87,8 +120,14 @@ def by_hand(predictions, labels, classes):
   plurality = [max(range(classes), key=lambda c, v=v: (v[c], -c)) for v in votes]
   disagreement = np.mean([(a != b).mean() for a, b in combinations(predictions, 2)])
   right = 1.0 - errors
-  deviations = [(right[:, i] * right[:, j]).mean() - right[:, i].mean() * right[:, j].mean()
-                for i, j in combinations(range(n), 2)] if n < 100 else []  # fmt: skip
+  deviations = (
+    [
+      (right[:, i] * right[:, j]).mean() - right[:, i].mean() * right[:, j].mean()
+      for i, j in combinations(range(n), 2)
+    ]
+    if n < 100
+    else []
+  )
   return {
     "mean_accuracy": accuracy.mean(),
     "sd_accuracy": sd,
@@ -104,7 +143,11 @@ def by_hand(predictions, labels, classes):
     "expected_disagreement": disagreement,
     "gde_gap": abs(error - disagreement),
     "normality": scipy.stats.shapiro(accuracy).pvalue if R > 2 else None,
-    **({"dependent_pairs": sum(abs(d) > 0.02 + 1e-12 for d in deviations)} if deviations else {}),
+    **(
+      {"dependent_pairs": sum(abs(d) > 0.02 + 1e-12 for d in deviations)}
+      if deviations
+      else {}
+    ),
   }
 
 
@@ -117,7 +160,12 @@ def test_numbers_agree_with_numpy(classes):
   assert list(found) == NAMES
   for name, value in expected.items():
     assert found[name] == pytest.approx(value, rel=1e-9), name
-  assert (summary["runs"], summary["diverged"], summary["examples"], summary["classes"]) == (
+  assert (
+    summary["runs"],
+    summary["diverged"],
+    summary["examples"],
+    summary["classes"],
+  ) == (
     40,
     0,
     61,
@@ -135,7 +183,9 @@ def test_standard_errors():
   left = [np.delete(accuracy, h).var(ddof=1) for h in range(40)]
   variance_se = n / (n - 1) * np.sqrt(39 * np.var(left))
   assert statistics["mean_accuracy"]["se"] == pytest.approx(sd / np.sqrt(40))
-  assert statistics["sd_accuracy"]["se"] == pytest.approx(np.sqrt(39 * np.var(left)) / (2 * sd))
+  assert statistics["sd_accuracy"]["se"] == pytest.approx(
+    np.sqrt(39 * np.var(left)) / (2 * sd)
+  )
   assert statistics["distribution_variance"]["se"] == pytest.approx(variance_se)
   root = statistics["distribution_sd"]
   assert root["se"] == pytest.approx(variance_se / (2 * root["value"]))
@@ -144,20 +194,38 @@ def test_standard_errors():
 
 def test_which_numbers_have_an_interval_and_which_an_error_alone():
   statistics = summarize(dataset())["statistics"]
-  without = {name for name, s in statistics.items() if s["low"] is None and s["se"] is None}
-  # Extremes, a p value, a plan, and a count that is shown beside the count expected by chance.
-  assert without == {"min_accuracy", "max_accuracy", "normality", "runs_for_precision", "dependent_pairs"}
+  without = {
+    name for name, s in statistics.items() if s["low"] is None and s["se"] is None
+  }
+  # Extremes, a p value, a plan, and a count that is shown beside the count expected by
+  # chance.
+  assert without == {
+    "min_accuracy",
+    "max_accuracy",
+    "normality",
+    "runs_for_precision",
+    "dependent_pairs",
+  }
   # Few examples bias these upwards in every resample.
-  assert {name for name, s in statistics.items() if s["low"] is None and s["se"] is not None} == {"cace", "ece"}
+  assert {
+    name for name, s in statistics.items() if s["low"] is None and s["se"] is not None
+  } == {"cace", "ece"}
   for name, s in statistics.items():
     if s["low"] is not None:
       assert s["low"] <= s["value"] <= s["high"], name
       assert re.search(r" \(95 %: .* to .*\)\.$", s["reading"]), name
     assert s["over"] in (("runs", "examples") if name not in without else (None,))
-  low, high = scipy.stats.t.interval(0.95, 39, *_mean_and_sem(dataset().accuracy.values))
-  assert (statistics["mean_accuracy"]["low"], statistics["mean_accuracy"]["high"]) == pytest.approx((low, high))
+  low, high = scipy.stats.t.interval(
+    0.95, 39, *_mean_and_sem(dataset().accuracy.values)
+  )
+  assert (
+    statistics["mean_accuracy"]["low"],
+    statistics["mean_accuracy"]["high"],
+  ) == pytest.approx((low, high))
   variance = statistics["distribution_variance"]
-  assert statistics["distribution_sd"]["high"] == pytest.approx(np.sqrt(variance["high"]))
+  assert statistics["distribution_sd"]["high"] == pytest.approx(
+    np.sqrt(variance["high"])
+  )
 
 
 def _mean_and_sem(values):
@@ -165,7 +233,9 @@ def _mean_and_sem(values):
 
 
 def test_pairs_are_those_farthest_from_independence():
-  """Two examples are always right or wrong together, two always opposite, all others independent."""
+  """Two examples are always right or wrong together, two always opposite, all others
+  independent.
+  """
   rng = np.random.default_rng(0)
   errors = rng.random((400, 30)) < 0.5
   errors[:, 7], errors[:, 21] = errors[:, 3], ~errors[:, 20]
@@ -176,7 +246,8 @@ def test_pairs_are_those_farthest_from_independence():
   first = next(p for p in pairs if p["i"] == 3)
   assert first["joint"] == pytest.approx((~errors[:, 3]).mean())
   assert first["product"] == pytest.approx(first["right_i"] * first["right_j"])
-  # Each example is right half the time, so the standard error of P(C_i) P(C_j) is 1/(4 √R).
+  # Each example is right half the time, so the standard error of P(C_i) P(C_j) is 1/(4
+  # √R).
   assert first["se"] == pytest.approx(1 / 80, rel=0.01)
 
 
@@ -195,7 +266,9 @@ def test_logit_gaps_of_two_classes():
 
 
 def test_top_quarter_gain_without_ties():
-  """Every run differs from every other on both halves, so that the quarter is unambiguous."""
+  """Every run differs from every other on both halves, so that the quarter is
+  unambiguous.
+  """
   errors = np.arange(80) < np.repeat(np.arange(8)[:, None], 80, axis=1) * 10
   labels = np.zeros(80, np.int32)
   results = dataset(8, 80, 2)
@@ -220,13 +293,28 @@ def test_one_run_has_an_accuracy_and_no_variance():
   results = dataset(runs=1)
   summary = summarize(results)
   found = values(summary)
-  assert found["mean_accuracy"] == found["ensemble_accuracy"] == pytest.approx(results.accuracy.values[0])
+  assert (
+    found["mean_accuracy"]
+    == found["ensemble_accuracy"]
+    == pytest.approx(results.accuracy.values[0])
+  )
   undefined = {name for name, value in found.items() if value is None}
   assert undefined == {
-    "sd_accuracy", "normality", "independent_errors_sd", "distribution_variance", "distribution_sd",
-    "runs_for_precision", "split_correlation", "top_quarter_gain", "expected_disagreement", "gde_gap", "dependent_pairs",
-  }  # fmt: skip
-  assert summary["warnings"] == ["One run says nothing about variance between runs: train more with --runs."]
+    "sd_accuracy",
+    "normality",
+    "independent_errors_sd",
+    "distribution_variance",
+    "distribution_sd",
+    "runs_for_precision",
+    "split_correlation",
+    "top_quarter_gain",
+    "expected_disagreement",
+    "gde_gap",
+    "dependent_pairs",
+  }
+  assert summary["warnings"] == [
+    "One run says nothing about variance between runs: train more with --runs."
+  ]
   assert figures(counted(results), summary) == {}
   assert "n/a" in page_of(summary)
   assert "negative" not in summary["statistics"]["distribution_sd"]["reading"]
@@ -239,15 +327,23 @@ def test_two_runs():
   found = values(summary)
   for name in ("sd_accuracy", "distribution_variance", "expected_disagreement"):
     assert found[name] == pytest.approx(expected[name])
-  assert found["split_correlation"] == pytest.approx(np.sign(expected["split_correlation"]))
+  assert found["split_correlation"] == pytest.approx(
+    np.sign(expected["split_correlation"])
+  )
   assert summary["statistics"]["split_correlation"]["p_value"] == 1
-  assert "With only 2 runs the standard deviation may be anything." in summary["warnings"]
+  assert (
+    "With only 2 runs the standard deviation may be anything." in summary["warnings"]
+  )
   for name in ("sd_accuracy", "distribution_variance", "split_correlation"):
-    assert summary["statistics"][name]["se"] is summary["statistics"][name]["low"] is None
+    assert (
+      summary["statistics"][name]["se"] is summary["statistics"][name]["low"] is None
+    )
 
 
 def test_a_negative_variance_is_signed_and_has_no_root():
-  """Each run is wrong on exactly one example, so accuracy does not vary; with independent errors it would."""
+  """Each run is wrong on exactly one example, so accuracy does not vary; with
+  independent errors it would.
+  """
   results = dataset(runs=40, n=40, classes=2)
   results["labels"][:], results["predictions"][:] = 0, np.eye(40, dtype=np.int8)
   summary = summarize(results)
@@ -262,7 +358,10 @@ def test_a_negative_variance_is_signed_and_has_no_root():
 
 def test_a_negative_variance_estimate_still_bounds_the_standard_deviation():
   results = dataset(runs=30, spread=0, seed=1)
-  estimate, root = (summarize(results)["statistics"][f"distribution_{what}"] for what in ("variance", "sd"))
+  estimate, root = (
+    summarize(results)["statistics"][f"distribution_{what}"]
+    for what in ("variance", "sd")
+  )
   assert estimate["value"] < 0 < estimate["high"]
   assert root["value"] is root["se"] is None
   assert (root["low"], root["high"]) == (0, pytest.approx(estimate["high"] ** 0.5))
@@ -275,7 +374,12 @@ def test_all_right_everywhere():
   summary = summarize(results)
   found = values(summary)
   assert found["mean_accuracy"] == found["ensemble_accuracy"] == 1
-  assert found["sd_accuracy"] == found["distribution_variance"] == found["expected_disagreement"] == 0
+  assert (
+    found["sd_accuracy"]
+    == found["distribution_variance"]
+    == found["expected_disagreement"]
+    == 0
+  )
   assert found["split_correlation"] is None
   assert found["cace"] == found["ece"] == found["dependent_pairs"] == 0
   for drawn in figures(counted(results), summary).values():
@@ -283,18 +387,25 @@ def test_all_right_everywhere():
 
 
 @pytest.mark.parametrize(
-  ("spread", "seen"), [(0.3, False), (0.0, True)], ids=["runs differ", "errors independent"]
+  ("spread", "seen"),
+  [(0.3, False), (0.0, True)],
+  ids=["runs differ", "errors independent"],
 )
 def test_warns_where_no_distribution_wise_variance_is_seen(spread, seen):
   summary = summarize(dataset(spread=spread))
   s = summary["statistics"]["distribution_variance"]
   assert (s["low"] <= 0 <= s["high"]) is seen
-  assert ("The distribution-wise variance may be 0: its interval holds it." in summary["warnings"]) is seen
+  assert (
+    "The distribution-wise variance may be 0: its interval holds it."
+    in summary["warnings"]
+  ) is seen
   assert ("beyond this test set" in summary["summary"]) is seen
 
 
 def test_warns_of_runs_far_from_the_rest():
-  """With few runs, a long tail makes intervals hold too rarely. With many runs no warning is needed."""
+  """With few runs, a long tail makes intervals hold too rarely. With many runs no
+  warning is needed.
+  """
   for runs, far, told in ((60, 2, True), (60, 0, False), (100, 2, False)):
     results = dataset(runs)
     results["predictions"][:far] = -1
@@ -312,16 +423,22 @@ def test_differing_label_maps_leave_out_statistics_over_predictions():
   results.attrs["num_classes"] = 2
   results["predictions"][:] = (results.predictions.values > 0).astype(np.int8)
   summary = summarize(results)
-  assert list(values(summary)) == [name for name in NAMES if name not in OVER_PREDICTIONS]
+  assert list(values(summary)) == [
+    name for name in NAMES if name not in OVER_PREDICTIONS
+  ]
   assert any("Label maps differ" in w for w in summary["warnings"])
-  assert values(summary)["mean_accuracy"] == pytest.approx((results.predictions.values == results.labels.values).mean())
+  assert values(summary)["mean_accuracy"] == pytest.approx(
+    (results.predictions.values == results.labels.values).mean()
+  )
   assert summary["classes"] == 2
   assert "equation 6" in summary["statistics"]["calibration_sd"]["definition"]
   assert "ensemble accuracy" not in page_of(summary)
 
 
 def test_warns_of_swept_hyperparameters_and_shared_seeds():
-  results = dataset(lr=("run", np.repeat([0.1, 0.2], 20)), momentum=("run", np.full(40, 0.9)))
+  results = dataset(
+    lr=("run", np.repeat([0.1, 0.2], 20)), momentum=("run", np.full(40, 0.9))
+  )
   assert not any("share" in w for w in summarize(results)["warnings"])
   for source in ("init", "order"):
     results[f"seed_{source}"][1] = 0
@@ -341,7 +458,18 @@ def test_summaries_are_json_without_nan():
 
 def test_every_statistic_has_its_definition_and_reading():
   for name, s in summarize(dataset())["statistics"].items():
-    known = {"group", "label", "value", "se", "low", "high", "over", "unit", "definition", "reading"}
+    known = {
+      "group",
+      "label",
+      "value",
+      "se",
+      "low",
+      "high",
+      "over",
+      "unit",
+      "definition",
+      "reading",
+    }
     assert set(s) - {"p_value", "by_chance"} == known, name
     assert s["unit"] in ("fraction", "variance", "correlation", "number", "count", "p")
     assert s["reading"].endswith(".")
@@ -352,7 +480,9 @@ def test_every_statistic_has_its_definition_and_reading():
 
 
 def test_no_run_and_only_diverged_runs_are_mistakes():
-  with pytest.raises(Mistake, match="no run is finished: start `vmapseeds train` again"):
+  with pytest.raises(
+    Mistake, match="no run is finished: start `vmapseeds train` again"
+  ):
     summarize(dataset().isel(run=slice(0)))
   results = dataset(runs=2)
   results.diverged[:] = True
@@ -395,7 +525,11 @@ class Page(html.parser.HTMLParser):
 
   def handle_starttag(self, tag, attrs):
     self.tags[tag] += 1
-    self.loads += [value for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
+    self.loads += [
+      value
+      for name, value in attrs
+      if name in ("src", "href", "srcset", "data", "action")
+    ]
 
   def handle_data(self, data):
     self.text += data
@@ -404,7 +538,12 @@ class Page(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   path = tmp_path_factory.mktemp("results") / "untrained"
-  vs.train(vs.recipe("digits_cnn", epochs=0, width=0.25), vs.Runs.independent(4), path, progress=False)
+  vs.train(
+    vs.recipe("digits_cnn", epochs=0, width=0.25),
+    vs.Runs.independent(4),
+    path,
+    progress=False,
+  )
   return path
 
 
@@ -418,7 +557,11 @@ def reported(folder):
 
 def test_report_writes_what_it_returns(folder, reported):
   summaries, _ = reported
-  assert summaries[0] == summaries[1] == json.loads((folder / "report" / "report.json").read_text())
+  assert (
+    summaries[0]
+    == summaries[1]
+    == json.loads((folder / "report" / "report.json").read_text())
+  )
   results = vs.open_results(folder)
   predictions, labels = results.predictions.values, results.labels.values
   for name, value in by_hand(predictions, labels, 10).items():
@@ -428,12 +571,21 @@ def test_report_writes_what_it_returns(folder, reported):
 
 def test_terminal_tables(folder, reported):
   summaries, text = reported
-  assert all(len(line.rstrip()) <= 80 for line in text.splitlines() if str(folder) not in line)
+  assert all(
+    len(line.rstrip()) <= 80 for line in text.splitlines() if str(folder) not in line
+  )
   for s in summaries[0]["statistics"].values():
     mark = r"\* ?" if s["over"] == "examples" else r"[^*]*"
     value = re.escape(show(s["value"], s["se"], s["unit"]))
-    assert re.search(rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to]* │", text)
-  assert text.count("± and intervals: what other runs would give; *: these runs on other examples") == 2
+    assert re.search(
+      rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to]* │", text
+    )
+  assert (
+    text.count(
+      "± and intervals: what other runs would give; *: these runs on other examples"
+    )
+    == 2
+  )
   assert text.count("digits_cnn, 0 epochs: 4 runs, 797 examples of test") == 2
   assert "side by side" in text
   assert len(re.findall("untrained +│ +4 │", text)) == 2
@@ -451,16 +603,34 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
   text = page.text.replace("\N{NO-BREAK SPACE}", " ")
   summary = reported[0][0]
   for s in summary["statistics"].values():
-    for part in (s["label"], s["definition"], s["reading"], show(s["value"], s["se"], s["unit"])):
+    for part in (
+      s["label"],
+      s["definition"],
+      s["reading"],
+      show(s["value"], s["se"], s["unit"]),
+    ):
       assert part in text
-  for part in (*summary["warnings"], summary["summary"], "4 runs", "batch_size", "lane width", summary["lowering"]):
+  for part in (
+    *summary["warnings"],
+    summary["summary"],
+    "4 runs",
+    "batch_size",
+    "lane width",
+    summary["lowering"],
+  ):
     assert part in text
   assert not re.search(r"[{}]", re.sub(r"<style>.*</style>", "", raw, flags=re.S))
 
 
 def test_figures_are_images(folder, reported):
   found = sorted(p.name for p in (folder / "report").glob("*.png"))
-  expected = ["accuracy_distribution", "calibration", "disagreement", "error_rates", "split"]
+  expected = [
+    "accuracy_distribution",
+    "calibration",
+    "disagreement",
+    "error_rates",
+    "split",
+  ]
   assert found == [f"{name}.png" for name in expected]
   assert all((folder / "report" / f).read_bytes().startswith(b"\x89PNG") for f in found)
 
@@ -512,7 +682,9 @@ def test_results_are_extended_beside_a_report(folder, reported, tmp_path):
   runs = vs.Runs.independent(5)
   with warnings.catch_warnings():
     warnings.simplefilter("error", ZarrUserWarning)
-    results = vs.train(vs.recipe("digits_cnn", epochs=0, width=0.25), runs, path, progress=False)
+    results = vs.train(
+      vs.recipe("digits_cnn", epochs=0, width=0.25), runs, path, progress=False
+    )
   assert results.sizes["run"] == 5
   assert (path / "report" / "report.json").exists()
 
@@ -535,9 +707,15 @@ def test_a_folder_that_cannot_be_written_is_a_mistake(folder, tmp_path):
   full = tmp_path / "full"
   shutil.copytree(folder, full, ignore=shutil.ignore_patterns("report"))
   (full / "report").write_text("in the way")
-  with pytest.raises(Mistake, match=r"report cannot be written .*: make it writable, or give another .* --out"):
+  with pytest.raises(
+    Mistake,
+    match=r"report cannot be written .*: make it writable, or give another .* --out",
+  ):
     vs.report([full], console=Console(quiet=True))
-  assert vs.report(full, out=tmp_path / "elsewhere", console=Console(quiet=True))[0]["runs"] == 4
+  assert (
+    vs.report(full, out=tmp_path / "elsewhere", console=Console(quiet=True))[0]["runs"]
+    == 4
+  )
   assert (tmp_path / "elsewhere" / "report.html").exists()
 
 
@@ -549,11 +727,22 @@ def saved(path, results):
   columns = {f"seed_{s}": np.zeros(results.sizes["run"], np.uint32) for s in SOURCES}
   columns |= {name: column.values for name, column in results.coords.items()}
   outcomes = {name: results[name].values for name in ("accuracy", "diverged")}
-  attributes = {**results.attrs, "test_sets": ["test"], "sampling": None, "precision": "float32", "data_digest": ""}
+  attributes = {
+    **results.attrs,
+    "test_sets": ["test"],
+    "sampling": None,
+    "precision": "float32",
+    "data_digest": "",
+  }
   return folders.folder(
-    path, attributes, block_runs=16, columns=columns, labels=results.labels.values,
-    predictions=results.predictions.values, **outcomes,
-  )  # fmt: skip
+    path,
+    attributes,
+    block_runs=16,
+    columns=columns,
+    labels=results.labels.values,
+    predictions=results.predictions.values,
+    **outcomes,
+  )
 
 
 LR = [0.01, 0.02, 0.05, 1e5]
@@ -561,13 +750,19 @@ LR = [0.01, 0.02, 0.05, 1e5]
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-  """Runs at four learning rates. Accuracies differ more between rates than within one; at the last rate all diverge."""
+  """Runs at four learning rates. Accuracies differ more between rates than within one;
+  at the last rate all diverge.
+  """
   lr = np.tile(np.float32(LR), 12)
-  seeds = {f"seed_{s}": ("run", np.repeat(np.arange(12, dtype=np.uint32), 4)) for s in SOURCES}
+  seeds = {
+    f"seed_{s}": ("run", np.repeat(np.arange(12, dtype=np.uint32), 4)) for s in SOURCES
+  }
   momentum = ("run", np.full(48, 0.9, np.float32))
   results = dataset(48, spread=0.03, lr=("run", lr), momentum=momentum, **seeds)
   for i, value in enumerate(LR[:2]):
-    results["predictions"][lr == np.float32(value), : 20 + 20 * i] = results.labels.values[: 20 + 20 * i]
+    results["predictions"][lr == np.float32(value), : 20 + 20 * i] = (
+      results.labels.values[: 20 + 20 * i]
+    )
   results["accuracy"] = (results.predictions == results.labels).mean("example")
   results["diverged"][:] = lr == np.float32(1e5)
   return saved(tmp_path_factory.mktemp("swept") / "sweep", results)
@@ -598,7 +793,9 @@ def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
     sd = show(values(summary)["distribution_sd"], None, "fraction").removesuffix(" %")
     assert re.search(rf"│ lr={value} +│ +12 │.* {sd} │", text)
   pooled = summarize(results)
-  assert values(pooled)["sd_accuracy"] > 1.5 * max(values(s)["sd_accuracy"] for s in summaries)
+  assert values(pooled)["sd_accuracy"] > 1.5 * max(
+    values(s)["sd_accuracy"] for s in summaries
+  )
   said = show(values(pooled)["sd_accuracy"], None, "fraction").removesuffix(" %")
   overview = Page((tmp_path / "out" / "report.html").read_text("utf-8"))
   assert said not in text
@@ -608,45 +805,89 @@ def test_swept_values_are_reported_apart(sweep, tmp_path, undrawn):
   assert overview.tags["img"] == 2
   links = [load for load in overview.loads if not load.startswith("data:")]
   assert links == [f"lr%3D{value}/report.html" for value in LR[:3]]
-  assert json.loads((tmp_path / "out" / "report.json").read_text())["reports"] == summaries
+  assert (
+    json.loads((tmp_path / "out" / "report.json").read_text())["reports"] == summaries
+  )
   assert not (sweep / "report").exists()
 
 
 def test_runs_are_chosen_and_pooled_only_when_asked(sweep, tmp_path, undrawn):
-  (chosen,), text = quietly(vs.report, sweep, where={"lr": 0.02, "seed_init": [3, 4, 5]}, out=tmp_path)
+  (chosen,), text = quietly(
+    vs.report, sweep, where={"lr": 0.02, "seed_init": [3, 4, 5]}, out=tmp_path
+  )
   assert (chosen["values"], chosen["runs"], chosen["pooled"]) == ({"lr": 0.02}, 3, [])
   assert "digits_cnn, 16 epochs, lr=0.02: 3 runs" in text
   assert (tmp_path / "lr=0.02" / "report.html").exists()
-  (pooled,), text = quietly(vs.report, sweep, where={"lr": LR[:2]}, by="momentum", out=tmp_path)
-  assert (pooled["values"], pooled["runs"], pooled["pooled"]) == ({"momentum": 0.9}, 24, ["lr"])
+  (pooled,), text = quietly(
+    vs.report, sweep, where={"lr": LR[:2]}, by="momentum", out=tmp_path
+  )
+  assert (pooled["values"], pooled["runs"], pooled["pooled"]) == (
+    {"momentum": 0.9},
+    24,
+    ["lr"],
+  )
   assert "digits_cnn, 16 epochs, momentum=0.9, lr pooled: 24 runs" in text
   assert "includes the effect of lr" in text
   assert pooled["settings"]["lr"] == LR[:2]
-  nested, _ = quietly(vs.report, sweep, where={"lr": 0.01}, by=["seed_init"], out=tmp_path)
-  assert [s["values"] for s in nested] == [{"seed_init": seed, "lr": 0.01} for seed in range(12)]
+  nested, _ = quietly(
+    vs.report, sweep, where={"lr": 0.01}, by=["seed_init"], out=tmp_path
+  )
+  assert [s["values"] for s in nested] == [
+    {"seed_init": seed, "lr": 0.01} for seed in range(12)
+  ]
 
 
 def test_the_command_chooses_runs(sweep, tmp_path, capsys):
-  cli.main(["report", str(sweep), "--where", "lr=0.02,0.05", "--where", "seed_init=3", "--out", str(tmp_path)])
-  assert re.findall(r"│ seed_init=3 +│ +(\d+) │.*\n│ (lr=\S+) ", capsys.readouterr().out) == [("1", "lr=0.02"), ("1", "lr=0.05")]
+  cli.main(
+    [
+      "report",
+      str(sweep),
+      "--where",
+      "lr=0.02,0.05",
+      "--where",
+      "seed_init=3",
+      "--out",
+      str(tmp_path),
+    ]
+  )
+  assert re.findall(
+    r"│ seed_init=3 +│ +(\d+) │.*\n│ (lr=\S+) ", capsys.readouterr().out
+  ) == [("1", "lr=0.02"), ("1", "lr=0.05")]
   with pytest.raises(SystemExit):
     cli.main(["report", str(sweep), "--where", "lr"])
-  assert capsys.readouterr().err.startswith("error: --where lr: write COLUMN=NUMBER, e.g. --where lr=0.02; ")
+  assert capsys.readouterr().err.startswith(
+    "error: --where lr: write COLUMN=NUMBER, e.g. --where lr=0.02; "
+  )
 
 
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"where": {"rl": 1}}, r"sweep: unknown column 'rl': choose one of lr, momentum, .*seed_data$"),
-    ({"where": {"lr": 0.03}}, r"sweep: no run has lr=0\.03: lr takes 0\.01, 0\.02, 0\.05, 100000$"),
-    ({"where": {"seed_init": 12}}, "seed_init takes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more values"),
+    (
+      {"where": {"rl": 1}},
+      r"sweep: unknown column 'rl': choose one of lr, momentum, .*seed_data$",
+    ),
+    (
+      {"where": {"lr": 0.03}},
+      r"sweep: no run has lr=0\.03: lr takes 0\.01, 0\.02, 0\.05, 100000$",
+    ),
+    (
+      {"where": {"seed_init": 12}},
+      "seed_init takes 0, 1, 2, 3, 4, 5, 6, 7 and 4 more values",
+    ),
     ({"where": {"lr": "fast"}}, "lr is 'fast': give a number"),
     ({"by": ["momentun"]}, "unknown column 'momentun'.* did you mean 'momentum'"),
     ({"by": ["accuracy"]}, "unknown column 'accuracy'"),
     ({"by": 5}, "unknown column '5': choose one of lr,"),
-    ({"where": "lr=0.02"}, "sweep: the values wanted are 'lr=0.02': give column -> value or values, such as {'lr': 0.02}"),
+    (
+      {"where": "lr=0.02"},
+      "sweep: the values wanted are 'lr=0.02': give column -> value or values, such as {'lr': 0.02}",
+    ),
     ({"where": {"lr": []}}, r"lr is \[\]: give a number or several"),
-    ({"where": {"lr": 1e5}}, "sweep: all 12 finished runs diverged: train with a lower lr"),
+    (
+      {"where": {"lr": 1e5}},
+      "sweep: all 12 finished runs diverged: train with a lower lr",
+    ),
   ],
 )
 def test_mistakes_in_choosing_runs(options, message, sweep, tmp_path):
@@ -659,17 +900,28 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
   statistics = {key: {"value": 0.12345, "unit": "fraction"} for key in COMPARED}
   summary = {"values": {"lr": 0.1}, "runs": 10_000, "statistics": statistics}
   console = Console(width=80, record=True, file=io.StringIO())
-  console.print(side_by_side_table([Part("weight_decay=0.0005, momentum=0.95", None, None, summary)]))
+  console.print(
+    side_by_side_table(
+      [Part("weight_decay=0.0005, momentum=0.95", None, None, summary)]
+    )
+  )
   lines = console.export_text().splitlines()
   assert all(len(line.rstrip()) <= 80 for line in lines)
-  assert "".join(line.split("│")[1].strip() for line in lines if "│" in line) == "weight_decay=0.0005momentum=0.95"
+  assert (
+    "".join(line.split("│")[1].strip() for line in lines if "│" in line)
+    == "weight_decay=0.0005momentum=0.95"
+  )
   assert sum(line.count(" 12.35 ") for line in lines) == 6
   assert "ensemble" in "".join(lines)
 
 
 def test_predictions_are_counted_once_and_not_copied(monkeypatch):
   results, found, tally = dataset(8), [], vs.stats.tally
-  monkeypatch.setattr(vs.stats, "tally", lambda *args, **options: found.append(args[0]) or tally(*args, **options))
+  monkeypatch.setattr(
+    vs.stats,
+    "tally",
+    lambda *args, **options: found.append(args[0]) or tally(*args, **options),
+  )
   (part,), _ = results_page._parts(results, "r", "", Path("r"), None, None, "test")
   assert "disagreement" in figures(part.counts, part.summary)
   (predictions,) = found
@@ -678,8 +930,16 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
 
 def test_imported_runs_have_no_columns(tmp_path):
   labels = np.arange(6) % 2
-  vs.import_runs(tmp_path / "i", predictions=np.stack([labels, 1 - labels]), labels=labels, progress=False)
-  with pytest.raises(Mistake, match="unknown column 'lr': these runs have no runs table, as they were imported"):
+  vs.import_runs(
+    tmp_path / "i",
+    predictions=np.stack([labels, 1 - labels]),
+    labels=labels,
+    progress=False,
+  )
+  with pytest.raises(
+    Mistake,
+    match="unknown column 'lr': these runs have no runs table, as they were imported",
+  ):
     vs.report(tmp_path / "i", where={"lr": 0.1})
 
 
@@ -689,15 +949,26 @@ def test_folders_side_by_side_are_written(sweep, tmp_path):
   summaries, text = quietly(vs.report, [a, b])
   top = a / "report" / "side_by_side"
   written = json.loads((top / "report.json").read_text())
-  assert written["reports"] == summaries == [json.loads((f / "report" / "report.json").read_text()) for f in (a, b)]
+  assert (
+    written["reports"]
+    == summaries
+    == [json.loads((f / "report" / "report.json").read_text()) for f in (a, b)]
+  )
   assert "With only 2 runs" in " ".join(written["warnings"])
   page = Page((top / "report.html").read_text("utf-8"))
-  for link, folder in zip([load for load in page.loads if not load.startswith("data:")], (a, b), strict=True):
+  for link, folder in zip(
+    [load for load in page.loads if not load.startswith("data:")], (a, b), strict=True
+  ):
     assert (top / link).resolve() == folder / "report" / "report.html"
   for s in summaries:
     accuracy = s["statistics"]["mean_accuracy"]
-    assert show(accuracy["value"], accuracy["se"], "fraction") in page.text.replace("\N{NO-BREAK SPACE}", " ")
-  assert [name for name in ("x/a", "y/a") if re.search(rf"│ {name} +│", text)] == ["x/a", "y/a"]
+    assert show(accuracy["value"], accuracy["se"], "fraction") in page.text.replace(
+      "\N{NO-BREAK SPACE}", " "
+    )
+  assert [name for name in ("x/a", "y/a") if re.search(rf"│ {name} +│", text)] == [
+    "x/a",
+    "y/a",
+  ]
   assert (top / "standard_deviations.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -712,6 +983,9 @@ def test_several_folders_go_where_they_are_told(sweep, tmp_path, undrawn):
   quietly(vs.report, [inner, a], out=tmp_path / "ends")
   assert not (a / "report.html").exists()
   assert (tmp_path / "ends" / "/".join(a.parts[1:]) / "report.html").exists()
-  written = {str(p.relative_to(tmp_path / "out").parent) for p in (tmp_path / "out").rglob("report.html")}
+  written = {
+    str(p.relative_to(tmp_path / "out").parent)
+    for p in (tmp_path / "out").rglob("report.html")
+  }
   ends = ("x/a", "y/a", "/".join(sweep.parts[-2:]))
   assert written == {".", *ends, *(f"{ends[2]}/lr={value}" for value in LR[:3])}

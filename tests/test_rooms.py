@@ -35,10 +35,18 @@ def imports(file: Path) -> set[str]:
       found |= {name.name for name in node.names}
     elif isinstance(node, ast.ImportFrom) and node.module.startswith("vmapseeds."):
       inner = node.module.removeprefix("vmapseeds.")
-      modules = {f"{inner}.{name.name}" for name in node.names if f"vmapseeds.{inner}.{name.name}" in MODULES}
+      modules = {
+        f"{inner}.{name.name}"
+        for name in node.names
+        if f"vmapseeds.{inner}.{name.name}" in MODULES
+      }
       found |= modules or {inner}
     elif isinstance(node, ast.Import):
-      found |= {name.name.removeprefix("vmapseeds.") for name in node.names if name.name.startswith("vmapseeds.")}
+      found |= {
+        name.name.removeprefix("vmapseeds.")
+        for name in node.names
+        if name.name.startswith("vmapseeds.")
+      }
   return found
 
 
@@ -63,9 +71,17 @@ def test_every_package_is_a_room():
 
 def test_no_import_goes_in_a_circle():
   root = Path(vs.__file__).parent
-  names = {".".join(f.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): f for f in FILES}
-  left = {name: {i for i in imports(f) if i in names and i != name} for name, f in names.items() if name != "__init__"}
-  # A package re-exports its modules: a module's import of its own package does not count as a circle.
+  names = {
+    ".".join(f.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): f
+    for f in FILES
+  }
+  left = {
+    name: {i for i in imports(f) if i in names and i != name}
+    for name, f in names.items()
+    if name != "__init__"
+  }
+  # A package re-exports its modules: a module's import of its own package does not
+  # count as a circle.
   for name, below in left.items():
     below -= {name.rpartition(".")[0]}
   while free := [name for name, below in left.items() if not below & left.keys()]:
@@ -80,7 +96,11 @@ def test_no_function_is_hidden_by_a_module():
   for package in ROOMS:
     home = importlib.import_module(f"vmapseeds.{package}")
     functions = {name for name, value in vars(home).items() if callable(value)}
-    assert not functions & {n.removeprefix(f"{home.__name__}.") for n in MODULES if n.startswith(f"{home.__name__}.")}
+    assert not functions & {
+      n.removeprefix(f"{home.__name__}.")
+      for n in MODULES
+      if n.startswith(f"{home.__name__}.")
+    }
   assert {*vs.__all__} <= {*dir(vs)}
   with pytest.raises(AttributeError, match="attribute trian"):
     vs.trian  # noqa: B018
@@ -88,7 +108,15 @@ def test_no_function_is_hidden_by_a_module():
 
 def test_templates_and_types_are_installed_too():
   above = Path(vs.__file__).parents[1]
-  data = tomllib.loads((above / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+  data = tomllib.loads((above / "pyproject.toml").read_text())["tool"]["setuptools"][
+    "package-data"
+  ]
   for package in ("vmapseeds", "experiments"):
-    needed = {file for kind in ("*.j2", "*.pyi", "py.typed") for file in (above / package).rglob(kind)}
-    assert needed == {file for pattern in data[package] for file in (above / package).glob(pattern)}
+    needed = {
+      file
+      for kind in ("*.j2", "*.pyi", "py.typed")
+      for file in (above / package).rglob(kind)
+    }
+    assert needed == {
+      file for pattern in data[package] for file in (above / package).glob(pattern)
+    }

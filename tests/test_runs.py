@@ -6,17 +6,25 @@ import pytest
 import vmapseeds as vs
 from vmapseeds.training.runs import SOURCES, Runs
 
-RECIPE = vs.recipe("digits_cnn", epochs=2, batch_size=2)  # four steps an epoch of nine examples
+RECIPE = vs.recipe(
+  "digits_cnn", epochs=2, batch_size=2
+)  # four steps an epoch of nine examples
 
 
 def test_independent_runs_vary_in_every_source():
   runs = Runs.independent(4, start=3)
   assert len(runs) == 4
-  assert {s: c.tolist() for s, c in runs.seeds.items()} == {key: [3, 4, 5, 6] for key in SOURCES}
+  assert {s: c.tolist() for s, c in runs.seeds.items()} == {
+    key: [3, 4, 5, 6] for key in SOURCES
+  }
 
 
 def test_more_runs_extend_the_table():
-  for make in (Runs.independent, lambda n: Runs.vary("order", n), lambda n: Runs.sweep(lr=[0.1, 0.2], seeds=n)):
+  for make in (
+    Runs.independent,
+    lambda n: Runs.vary("order", n),
+    lambda n: Runs.sweep(lr=[0.1, 0.2], seeds=n),
+  ):
     few, many = make(3).columns(), make(5).columns()
     assert all((many[name][: len(few[name])] == few[name]).all() for name in few)
 
@@ -28,35 +36,65 @@ def test_runs_from_a_later_seed_on_are_the_later_rows():
     lambda n, start=0: Runs.sweep(lr=[0.1], seeds=n, start=start),
   ):
     later, all_of_them = make(2, start=3).columns(), make(5).columns()
-    assert {name: c.tolist() for name, c in later.items()} == {name: c[3:].tolist() for name, c in all_of_them.items()}
+    assert {name: c.tolist() for name, c in later.items()} == {
+      name: c[3:].tolist() for name, c in all_of_them.items()
+    }
 
 
 def test_vary_fixes_the_others():
   runs = Runs.vary(["init", "order"], 3, fixed=8)
   for source in SOURCES:
-    assert runs.seeds[source].tolist() == ([0, 1, 2] if source in ("init", "order") else [8, 8, 8])
+    assert runs.seeds[source].tolist() == (
+      [0, 1, 2] if source in ("init", "order") else [8, 8, 8]
+    )
 
 
 def test_what_was_chosen_to_vary():
   assert Runs.vary(["data", "order"], 3).varying() == ["order", "data"]
-  assert Runs.concat([Runs.vary("order", 2), Runs.vary("init", 2)]).varying() == ["init", "order"]
-  for runs in (Runs.vary("order", 1), Runs.independent(3), Runs.vary(SOURCES, 3), Runs.sweep(lr=[1, 2], seeds=2)):
+  assert Runs.concat([Runs.vary("order", 2), Runs.vary("init", 2)]).varying() == [
+    "init",
+    "order",
+  ]
+  for runs in (
+    Runs.vary("order", 1),
+    Runs.independent(3),
+    Runs.vary(SOURCES, 3),
+    Runs.sweep(lr=[1, 2], seeds=2),
+  ):
     assert runs.varying() == []
   Runs.independent(2).poke([-1, 7]).check(RECIPE, 9, 3)
 
 
 def test_a_sweep_crosses_values_with_seeds():
   runs = Runs.sweep(lr=[0.1, 0.2], weight_decay=[0, 1], seeds=2)
-  rows = list(zip(runs.seeds["init"].tolist(), runs.values["lr"], runs.values["weight_decay"], strict=True))
-  crossed = [(s, np.float32(lr), wd) for s in (0, 1) for lr in (0.1, 0.2) for wd in (0, 1)]
+  rows = list(
+    zip(
+      runs.seeds["init"].tolist(),
+      runs.values["lr"],
+      runs.values["weight_decay"],
+      strict=True,
+    )
+  )
+  crossed = [
+    (s, np.float32(lr), wd) for s in (0, 1) for lr in (0.1, 0.2) for wd in (0, 1)
+  ]
   assert rows == crossed
 
 
 def test_a_sweep_of_a_sweep_crosses_both():
   inner = Runs.sweep(lr=[0.1, 0.2], seeds=Runs.vary("init", 2, start=5))
   crossed = Runs.sweep(gamma=[0, 1], seeds=inner)
-  rows = list(zip(crossed.seeds["init"].tolist(), crossed.values["lr"], crossed.values["gamma"], strict=True))
-  assert rows == [(s, np.float32(lr), gamma) for s in (5, 6) for lr in (0.1, 0.2) for gamma in (0, 1)]
+  rows = list(
+    zip(
+      crossed.seeds["init"].tolist(),
+      crossed.values["lr"],
+      crossed.values["gamma"],
+      strict=True,
+    )
+  )
+  assert rows == [
+    (s, np.float32(lr), gamma) for s in (5, 6) for lr in (0.1, 0.2) for gamma in (0, 1)
+  ]
 
 
 def test_lanes_fill_in_the_recipe():
@@ -68,7 +106,9 @@ def test_lanes_fill_in_the_recipe():
 
 
 def test_concatenation_keeps_rows_in_order():
-  runs = Runs.concat([Runs.independent(2).poke(-1), Runs.independent(2).poke([0, 3], factor=2.0)])
+  runs = Runs.concat(
+    [Runs.independent(2).poke(-1), Runs.independent(2).poke([0, 3], factor=2.0)]
+  )
   assert runs.seeds["init"].tolist() == [0, 1, 0, 1]
   assert runs.poke_step.tolist() == [-1, -1, 0, 3]
   assert runs.poke_factor.tolist() == pytest.approx([1.001, 1.001, 2, 2])
@@ -78,14 +118,24 @@ def test_concatenation_keeps_rows_in_order():
 
 def test_one_value_and_any_values_are_swept():
   for values in ((0.1, 0.2), np.array([0.1, 0.2]), (v for v in (0.1, 0.2))):
-    assert Runs.sweep(lr=values, seeds=2).values["lr"].tolist() == [np.float32(v) for v in (0.1, 0.2, 0.1, 0.2)]
+    assert Runs.sweep(lr=values, seeds=2).values["lr"].tolist() == [
+      np.float32(v) for v in (0.1, 0.2, 0.1, 0.2)
+    ]
   assert Runs.sweep(lr=0.1, seeds=2).values["lr"].tolist() == [np.float32(0.1)] * 2
-  assert Runs.sweep(lr=np.array(0.1), seeds=1).values["lr"].tolist() == [np.float32(0.1)]
+  assert Runs.sweep(lr=np.array(0.1), seeds=1).values["lr"].tolist() == [
+    np.float32(0.1)
+  ]
 
 
 def test_rows_of_a_table():
   runs = Runs.independent(4).poke([0, 1, 2, 3])
-  for rows, expected in ((2, [2]), (-1, [3]), ([3, 1], [3, 1]), (slice(0), []), (np.array([True, False, True, False]), [0, 2])):
+  for rows, expected in (
+    (2, [2]),
+    (-1, [3]),
+    ([3, 1], [3, 1]),
+    (slice(0), []),
+    (np.array([True, False, True, False]), [0, 2]),
+  ):
     assert runs[rows].poke_step.tolist() == expected
   assert [len(row) for row in runs] == [1] * 4
   with pytest.raises(IndexError):
@@ -107,16 +157,40 @@ def test_subsets_and_label_maps_are_a_run():
   [
     (lambda: Runs.independent(0), "runs is 0: give a whole number of at least 1"),
     (lambda: Runs.independent(2.5), "runs is 2.5: give a whole number"),
-    (lambda: Runs.independent(1, start=-1), "seed is -1: give a whole number of at least 0"),
-    (lambda: Runs.independent(2, start=2**32 - 1), r"seeds up to 4294967296: give numbers below 2\*\*32"),
-    (lambda: Runs.vary("init", 2, start=-1), "seed is -1: give a whole number of at least 0"),
-    (lambda: Runs.vary("batches", 2).of(SOURCES, ()), "unknown source of randomness 'batches': choose one of init, order, augment"),
-    (lambda: Runs.vary([], 2), "sources that vary are none: choose some of init, order, augment, dropout, data, each once"),
+    (
+      lambda: Runs.independent(1, start=-1),
+      "seed is -1: give a whole number of at least 0",
+    ),
+    (
+      lambda: Runs.independent(2, start=2**32 - 1),
+      r"seeds up to 4294967296: give numbers below 2\*\*32",
+    ),
+    (
+      lambda: Runs.vary("init", 2, start=-1),
+      "seed is -1: give a whole number of at least 0",
+    ),
+    (
+      lambda: Runs.vary("batches", 2).of(SOURCES, ()),
+      "unknown source of randomness 'batches': choose one of init, order, augment",
+    ),
+    (
+      lambda: Runs.vary([], 2),
+      "sources that vary are none: choose some of init, order, augment, dropout, data, each once",
+    ),
     (lambda: Runs.vary("init", 0), "runs is 0"),
-    (lambda: Runs.sweep(rate=[1], seeds=2).of(SOURCES, ("lr", "momentum")), "unknown value to sweep 'rate': choose one of lr, momentum"),
-    (lambda: Runs.sweep(lr=[1], gamma=[1], seeds=Runs.sweep(lr=[1], seeds=2)), "^lr: the table of seeds is a sweep of it already, leave it out of one"),
+    (
+      lambda: Runs.sweep(rate=[1], seeds=2).of(SOURCES, ("lr", "momentum")),
+      "unknown value to sweep 'rate': choose one of lr, momentum",
+    ),
+    (
+      lambda: Runs.sweep(lr=[1], gamma=[1], seeds=Runs.sweep(lr=[1], seeds=2)),
+      "^lr: the table of seeds is a sweep of it already, leave it out of one",
+    ),
     (lambda: Runs.sweep(lr=[], seeds=2), "lr is swept over no values"),
-    (lambda: Runs.sweep(lr=[-1.0], seeds=2), "lr is -1.0: give a finite number of at least 0"),
+    (
+      lambda: Runs.sweep(lr=[-1.0], seeds=2),
+      "lr is -1.0: give a finite number of at least 0",
+    ),
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),
     (lambda: Runs.sweep(lr=[1.0], seeds=0), "seeds is 0"),
     (lambda: Runs.sweep(lr=0.1), "seeds is None: give a whole number of at least 1"),
@@ -124,44 +198,127 @@ def test_subsets_and_label_maps_are_a_run():
     (lambda: Runs.sweep(lr=[None], seeds=2), "lr is None: give a number"),
     (lambda: Runs.sweep(lr=[[0.1]], seeds=2), r"lr is \[0.1\]: give a number"),
     (lambda: Runs.sweep(lr=[True], seeds=2), "lr is True: give a number"),
-    (lambda: Runs.sweep(lr=[0.1, 0.2, 0.1], seeds=2), "lr is swept over 0.1, 0.2, 0.1: give at least one value, each once"),
-    (lambda: Runs.sweep(lr=np.linspace(0, 1, 5000), momentum=np.linspace(0, 0.9, 5000), seeds=9), "runs is 225000000: give"),
+    (
+      lambda: Runs.sweep(lr=[0.1, 0.2, 0.1], seeds=2),
+      "lr is swept over 0.1, 0.2, 0.1: give at least one value, each once",
+    ),
+    (
+      lambda: Runs.sweep(
+        lr=np.linspace(0, 1, 5000), momentum=np.linspace(0, 0.9, 5000), seeds=9
+      ),
+      "runs is 225000000: give",
+    ),
     (lambda: Runs.vary(None, 2), "sources that vary are None: choose some of init"),
     (lambda: Runs.vary(3, "init"), "sources that vary are 3: choose some of init"),
     (lambda: Runs.independent(np.True_), "runs is np.True_: give a whole number"),
-    (lambda: Runs.independent(np.array([1, 2])), r"runs is array\(\[1, 2\]\): give a whole number"),
+    (
+      lambda: Runs.independent(np.array([1, 2])),
+      r"runs is array\(\[1, 2\]\): give a whole number",
+    ),
     (lambda: Runs.concat([]), r"tables is \[\]: give a list of at least one table"),
-    (lambda: Runs.concat(Runs.independent(2)), "tables is Runs.*: give a list of at least one table"),
-    (lambda: Runs.concat([Runs.independent(2), 1]), "give a list of at least one table"),
-    (lambda: Runs.concat([Runs.independent(1), Runs.sweep(lr=[1], seeds=1)]), "these tables have different columns"),
-    (lambda: Runs.independent(1).poke(-2), "poke step is -2: give whole numbers from 0, or -1 for never"),
+    (
+      lambda: Runs.concat(Runs.independent(2)),
+      "tables is Runs.*: give a list of at least one table",
+    ),
+    (
+      lambda: Runs.concat([Runs.independent(2), 1]),
+      "give a list of at least one table",
+    ),
+    (
+      lambda: Runs.concat([Runs.independent(1), Runs.sweep(lr=[1], seeds=1)]),
+      "these tables have different columns",
+    ),
+    (
+      lambda: Runs.independent(1).poke(-2),
+      "poke step is -2: give whole numbers from 0, or -1 for never",
+    ),
     (lambda: Runs.independent(1).poke(0.5), "poke step is 0.5"),
-    (lambda: Runs.independent(1).poke(0, factor=float("nan")), "poke factor is nan: give a finite number"),
+    (
+      lambda: Runs.independent(1).poke(0, factor=float("nan")),
+      "poke factor is nan: give a finite number",
+    ),
     (lambda: Runs.independent(1).poke("a"), "poke step is 'a'"),
-    (lambda: Runs.independent(1).poke(2**40), "poke step is 1099511627776: give whole numbers"),
-    (lambda: Runs.independent(2).poke([1, 2, 3]), "poke step for 3 runs in a table of 2: give one a run"),
-    (lambda: Runs.independent(2).poke([[1], [2]]), "poke step is .*: give whole numbers"),
-    (lambda: Runs.independent(1).poke(0, factor="a"), "poke factor is 'a': give a number"),
-    (lambda: Runs.independent(1).poke(0, factor=1e300), r"poke factor is 1e\+300: give a finite number"),
+    (
+      lambda: Runs.independent(1).poke(2**40),
+      "poke step is 1099511627776: give whole numbers",
+    ),
+    (
+      lambda: Runs.independent(2).poke([1, 2, 3]),
+      "poke step for 3 runs in a table of 2: give one a run",
+    ),
+    (
+      lambda: Runs.independent(2).poke([[1], [2]]),
+      "poke step is .*: give whole numbers",
+    ),
+    (
+      lambda: Runs.independent(1).poke(0, factor="a"),
+      "poke factor is 'a': give a number",
+    ),
+    (
+      lambda: Runs.independent(1).poke(0, factor=1e300),
+      r"poke factor is 1e\+300: give a finite number",
+    ),
     (lambda: Runs.independent(1).subset(None), "training subset is None"),
-    (lambda: Runs.independent(1).subset("a"), "training indices is 'a': give whole numbers from 0"),
-    (lambda: Runs.independent(2).subset([[1], [2, 3]]), "training indices is .*: give whole numbers from 0"),
-    (lambda: Runs.independent(1).subset([2**40]), "training indices is .*: give whole numbers from 0"),
+    (
+      lambda: Runs.independent(1).subset("a"),
+      "training indices is 'a': give whole numbers from 0",
+    ),
+    (
+      lambda: Runs.independent(2).subset([[1], [2, 3]]),
+      "training indices is .*: give whole numbers from 0",
+    ),
+    (
+      lambda: Runs.independent(1).subset([2**40]),
+      "training indices is .*: give whole numbers from 0",
+    ),
     (lambda: Runs.independent(1).subset(0), "training subset is 0"),
-    (lambda: Runs.independent(1).subset([[0], [1]]), "training indices for 2 runs in a table of 1: give one a run"),
-    (lambda: Runs.independent(1).subset([0.5]), r"training indices is \[0.5\]: give whole numbers from 0, \(train,\) or \(runs, train\)"),
+    (
+      lambda: Runs.independent(1).subset([[0], [1]]),
+      "training indices for 2 runs in a table of 1: give one a run",
+    ),
+    (
+      lambda: Runs.independent(1).subset([0.5]),
+      r"training indices is \[0.5\]: give whole numbers from 0, \(train,\) or \(runs, train\)",
+    ),
     (lambda: Runs.independent(1).bootstrap(0), "bootstrap size is 0"),
-    (lambda: Runs.independent(1).with_label_map([0, -1]), r"label map is \[0, -1\]: give whole numbers from 0"),
-    (lambda: Runs.independent(1).with_label_map([[0], [1]]), "label map for 2 runs in a table of 1"),
-    (lambda: Runs.independent(1).with_label_map([0, 1]).check(RECIPE, 9, 3), "label map of 2 classes for data with 3"),
-    (lambda: Runs.independent(1).subset([9]).check(RECIPE, 9, 3), "training index 9 in data with 9 examples: the last is 8"),
-    (lambda: Runs.independent(1).subset(10).check(RECIPE, 9, 3), "training subset of 10 of 9 examples: give at most 9"),
-    (lambda: Runs.independent(1).check(RECIPE.replace(batch_size=10), 9, 3), "batch_size 10 with 9 training examples: give at most as many"),
-    (lambda: Runs.independent(2).poke([7, 8]).check(RECIPE, 9, 3), "poke step 8 in trainings of 8 steps, counted from 0"),
-    (lambda: Runs.independent(2).poke(0).check(RECIPE.replace(epochs=0), 9, 3), "poke step 0 in trainings of 0 steps"),
-    (lambda: Runs.independent(2).subset(4).poke(4).check(RECIPE, 9, 3), "poke step 4 in trainings of 4 steps"),
+    (
+      lambda: Runs.independent(1).with_label_map([0, -1]),
+      r"label map is \[0, -1\]: give whole numbers from 0",
+    ),
+    (
+      lambda: Runs.independent(1).with_label_map([[0], [1]]),
+      "label map for 2 runs in a table of 1",
+    ),
+    (
+      lambda: Runs.independent(1).with_label_map([0, 1]).check(RECIPE, 9, 3),
+      "label map of 2 classes for data with 3",
+    ),
+    (
+      lambda: Runs.independent(1).subset([9]).check(RECIPE, 9, 3),
+      "training index 9 in data with 9 examples: the last is 8",
+    ),
+    (
+      lambda: Runs.independent(1).subset(10).check(RECIPE, 9, 3),
+      "training subset of 10 of 9 examples: give at most 9",
+    ),
+    (
+      lambda: Runs.independent(1).check(RECIPE.replace(batch_size=10), 9, 3),
+      "batch_size 10 with 9 training examples: give at most as many",
+    ),
+    (
+      lambda: Runs.independent(2).poke([7, 8]).check(RECIPE, 9, 3),
+      "poke step 8 in trainings of 8 steps, counted from 0",
+    ),
+    (
+      lambda: Runs.independent(2).poke(0).check(RECIPE.replace(epochs=0), 9, 3),
+      "poke step 0 in trainings of 0 steps",
+    ),
+    (
+      lambda: Runs.independent(2).subset(4).poke(4).check(RECIPE, 9, 3),
+      "poke step 4 in trainings of 4 steps",
+    ),
   ],
-)  # fmt: skip
+)
 def test_mistakes(make, message):
   with pytest.raises(vs.Mistake, match=message):
     make()

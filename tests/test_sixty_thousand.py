@@ -1,4 +1,6 @@
-"""The study of very many runs, with few: sittings add up, numbers equal loops over stored runs, lessons hold."""
+"""The study of very many runs, with few: sittings add up, numbers equal loops over
+stored runs, lessons hold.
+"""
 
 import json
 import shutil
@@ -20,8 +22,18 @@ EPOCHS, FIRST, ALL = (0, 1, 2), 24, 40
 
 def run(folder, *flags, recipe="RECIPE"):
   places = ("--campaigns", str(folder / "campaigns"), "--out", str(folder / "out"))
-  sixty_thousand.main(["--recipe", f"test_sixty_thousand:{recipe}", "--epochs", *map(str, EPOCHS), "--seed-batch", "8",
-                       *places, *flags])  # fmt: skip
+  sixty_thousand.main(
+    [
+      "--recipe",
+      f"test_sixty_thousand:{recipe}",
+      "--epochs",
+      *map(str, EPOCHS),
+      "--seed-batch",
+      "8",
+      *places,
+      *flags,
+    ]
+  )
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +51,9 @@ def sat(tmp_path_factory):
 
 
 def wrong(sat, epochs):
-  parts = [vs.open_results(sat / part / f"digits-{epochs}") for part in ("lost", "campaigns")]
+  parts = [
+    vs.open_results(sat / part / f"digits-{epochs}") for part in ("lost", "campaigns")
+  ]
   assert [int(p.seed_init[0]) for p in parts] == [0, FIRST]
   return np.concatenate([p.predictions.values != p.labels.values for p in parts])
 
@@ -54,17 +68,27 @@ def test_sittings_add_up_to_the_runs_of_one(sat, epochs, tmp_path):
   both = kept[0].tallies + kept[1].tallies
   errors = wrong(sat, epochs)
   results = vs.train(recipe, ALL, tmp_path / "one", seed_batch=8)
-  np.testing.assert_array_equal(results.predictions.values != results.labels.values, errors)
+  np.testing.assert_array_equal(
+    results.predictions.values != results.labels.values, errors
+  )
   one = vs.tally(results, pairs=epochs > 0).to_arrays()
   found = both.to_arrays()
   assert set(found) == set(one)
   for name, array in one.items():
     np.testing.assert_array_equal(found[name], array)
   with np.load(sat / "out" / names[0]) as file:
-    np.testing.assert_array_equal(file["run_errors"], np.bincount(errors[:FIRST].sum(1), minlength=798))
+    np.testing.assert_array_equal(
+      file["run_errors"], np.bincount(errors[:FIRST].sum(1), minlength=798)
+    )
     even, odd = errors[:FIRST, ::2].sum(1), errors[:FIRST, 1::2].sum(1)
-    for name, here, there, most in (("by_even_errors", even, odd, 399), ("by_odd_errors", odd, even, 398)):
-      expected = [[(here == k).sum() for k in range(most + 1)], [there[here == k].sum() for k in range(most + 1)]]
+    for name, here, there, most in (
+      ("by_even_errors", even, odd, 399),
+      ("by_odd_errors", odd, even, 398),
+    ):
+      expected = [
+        [(here == k).sum() for k in range(most + 1)],
+        [there[here == k].sum() for k in range(most + 1)],
+      ]
       np.testing.assert_array_equal(file[name], expected)
     assert {"labels", "votes", "half_errors"} <= set(file)
 
@@ -76,16 +100,28 @@ def test_numbers(sat):
     n, errors = record[f"digits-{epochs}"], wrong(sat, epochs)
     accuracy, covariance = 1 - errors.mean(1), np.cov(errors.T)
     assert (n["runs"], n["sittings"]) == (ALL, [[0, FIRST], [FIRST, ALL]])
-    assert (n["mean"], n["sd"]) == pytest.approx((accuracy.mean(), accuracy.std(ddof=1)))
+    assert (n["mean"], n["sd"]) == pytest.approx(
+      (accuracy.mean(), accuracy.std(ddof=1))
+    )
     pairs = (covariance.sum() - np.trace(covariance)) / (797 * 796)
     assert n["distribution_variance"] == pytest.approx(pairs)
-    assert n["distribution_variance_interval"] == pytest.approx([*map(float, stats.distribution_variance_interval(errors))])
+    assert n["distribution_variance_interval"] == pytest.approx(
+      [*map(float, stats.distribution_variance_interval(errors))]
+    )
     assert n["seconds"] > 0
 
 
 def test_page(sat):
   pictures = sorted(path.name for path in (sat / "out").glob("*.png"))
-  assert [name[:5] for name in pictures] == ["claim", "fig01", "fig02", "fig03", "fig05", "fig13", "fig14"]
+  assert [name[:5] for name in pictures] == [
+    "claim",
+    "fig01",
+    "fig02",
+    "fig03",
+    "fig05",
+    "fig13",
+    "fig14",
+  ]
   for ending in ("html", "md"):
     text = (sat / "out" / f"index.{ending}").read_text()
     assert all(name in text for name in pictures)
@@ -101,7 +137,9 @@ def test_nothing_is_trained_where_nothing_lacks(sat, tmp_path, monkeypatch):
   made = []
   monkeypatch.setattr(sixty_thousand, "make", lambda *given: made.append(given[2]))
   run(tmp_path, "--runs", str(ALL))
-  assert [[s.seeds for s in sittings] for sittings in made[0].values()] == [[(0, FIRST), (FIRST, ALL)]] * 3
+  assert [[s.seeds for s in sittings] for sittings in made[0].values()] == [
+    [(0, FIRST), (FIRST, ALL)]
+  ] * 3
 
 
 def test_runs_of_another_recipe_are_not_added(sat, tmp_path, capsys):
@@ -114,7 +152,10 @@ def test_runs_of_another_recipe_are_not_added(sat, tmp_path, capsys):
 
 
 MISTAKES = {
-  "one duration": (("--epochs", "0", "4"), "--epochs is 0 4: give two or three durations above 0"),
+  "one duration": (
+    ("--epochs", "0", "4"),
+    "--epochs is 0 4: give two or three durations above 0",
+  ),
   "too many": (("--epochs", "1", "2", "3", "4"), "give two or three durations"),
   "negative": (("--epochs", "-1", "2"), "-1"),
   "no runs": (("--runs", "1"), "--runs is 1"),
@@ -128,7 +169,15 @@ MISTAKES = {
 def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(vs, "train", lambda *_, **__: pytest.fail("trained"))
   with pytest.raises(SystemExit) as end:
-    sixty_thousand.main([*flags, "--campaigns", str(tmp_path / "campaigns"), "--out", str(tmp_path / "out")])
+    sixty_thousand.main(
+      [
+        *flags,
+        "--campaigns",
+        str(tmp_path / "campaigns"),
+        "--out",
+        str(tmp_path / "out"),
+      ]
+    )
   assert end.value.code == 2
   err = capsys.readouterr().err
   assert len(err.splitlines()) == 1
@@ -138,7 +187,9 @@ def test_mistakes(flags, said, tmp_path, monkeypatch, capsys):
 def test_another_page_is_left_alone(tmp_path, capsys):
   (tmp_path / "index.html").write_text("mine")
   with pytest.raises(SystemExit) as end:
-    sixty_thousand.main(["--out", str(tmp_path), "--campaigns", str(tmp_path / "campaigns")])
+    sixty_thousand.main(
+      ["--out", str(tmp_path), "--campaigns", str(tmp_path / "campaigns")]
+    )
   assert end.value.code == 2
   assert "give another folder with --out" in capsys.readouterr().err
   assert (tmp_path / "index.html").read_text() == "mine"
@@ -147,9 +198,13 @@ def test_another_page_is_left_alone(tmp_path, capsys):
 # The lessons, from simulated runs.
 
 
-def simulated(runs: int, common: float, seed: int = 0, pairs: bool = False) -> tuple[np.ndarray, stats.Tallies]:
+def simulated(
+  runs: int, common: float, seed: int = 0, pairs: bool = False
+) -> tuple[np.ndarray, stats.Tallies]:
   rng = np.random.default_rng(seed)
-  errors = rng.random((runs, 40)) < np.linspace(0.1, 0.6, 40) + common * rng.standard_normal((runs, 1))
+  errors = rng.random((runs, 40)) < np.linspace(
+    0.1, 0.6, 40
+  ) + common * rng.standard_normal((runs, 1))
   return errors, stats.tally(errors.astype(int), np.zeros(40, int), 2, pairs=pairs)
 
 
@@ -159,8 +214,12 @@ def test_intervals_are_those_of_the_errors():
   found = lessons.intervals(halves, float(tallies.independent_errors_variance()), 40)
   np.testing.assert_allclose(found.mean, stats.mean_interval(errors.mean(1)))
   np.testing.assert_allclose(found.variance, stats.variance_interval(errors.mean(1)))
-  np.testing.assert_allclose(found.distribution, stats.distribution_variance_interval(errors))
-  np.testing.assert_allclose(found.correlation, stats.split_correlation_interval(errors))
+  np.testing.assert_allclose(
+    found.distribution, stats.distribution_variance_interval(errors)
+  )
+  np.testing.assert_allclose(
+    found.correlation, stats.split_correlation_interval(errors)
+  )
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():
@@ -177,12 +236,20 @@ def test_more_runs_show_a_claim_more_often(monkeypatch):
   few, many = (lessons.shares(short, long, size) for size in (8, 500))
   assert all(few[claim] < many[claim] for claim in lessons.CLAIMS if few[claim] < 1)
   assert all(share == 1 for share in list(many.values())[:3])
-  assert all(share < 0.2 for share in list(lessons.shares(long, short, 500).values())[:3])
+  assert all(
+    share < 0.2 for share in list(lessons.shares(long, short, 500).values())[:3]
+  )
 
 
 @pytest.mark.parametrize(
   ("shares", "least"),
-  [({8: 0.2, 16: 0.95, 32: 1.0}, 16), ({8: 1.0, 16: 0.9, 32: 1.0}, 32), ({8: 1.0}, 8), ({8: 0.5}, None), ({}, None)],
+  [
+    ({8: 0.2, 16: 0.95, 32: 1.0}, 16),
+    ({8: 1.0, 16: 0.9, 32: 1.0}, 32),
+    ({8: 1.0}, 8),
+    ({8: 0.5}, None),
+    ({}, None),
+  ],
 )
 def test_smallest(shares, least):
   assert lessons.smallest(shares) == least
@@ -199,5 +266,7 @@ def test_power_of_the_pairs():
   right = np.flatnonzero((errors.mean(0) >= 0.3) & (errors.mean(0) <= 0.7))
   for runs, share in zip((100, 4000), predicted, strict=True):
     parts = [errors[start : start + runs, right] for start in range(0, 4000, runs)]
-    phi = np.array([np.corrcoef(part.T) for part in parts])[:, *np.triu_indices(len(right), 1)]
+    phi = np.array([np.corrcoef(part.T) for part in parts])[
+      :, *np.triu_indices(len(right), 1)
+    ]
     assert (runs * phi**2 > 3.841).mean() == pytest.approx(share, abs=0.05)

@@ -1,4 +1,6 @@
-"""Results folders in an object store: a server that speaks S3, run here, and several processes that talk to it."""
+"""Results folders in an object store: a server that speaks S3, run here, and several
+processes that talk to it.
+"""
 
 import contextlib
 import multiprocessing
@@ -42,15 +44,27 @@ class Store:
 
   def __init__(self):
     self.requests, self.refuses, self._folders = [], False, 0
-    # Moto looks whether an object is there and writes it in two steps; a store does both in one.
-    lock, answer = threading.Lock(), server.DomainDispatcherApplication(server.create_backend_app)
+    # Moto looks whether an object is there and writes it in two steps; a store does
+    # both in one.
+    lock, answer = (
+      threading.Lock(),
+      server.DomainDispatcherApplication(server.create_backend_app),
+    )
 
     def application(environment, start):
       with lock:
-        self.requests.append((environment["REQUEST_METHOD"], environment["PATH_INFO"], environment["QUERY_STRING"]))
+        self.requests.append(
+          (
+            environment["REQUEST_METHOD"],
+            environment["PATH_INFO"],
+            environment["QUERY_STRING"],
+          )
+        )
         if self.refuses:
           start("403 Forbidden", [("Content-Type", "application/xml")])
-          body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+          body = (
+            b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+          )
           return [body] * (environment["REQUEST_METHOD"] != "HEAD")
         return answer(environment, start)
 
@@ -58,7 +72,9 @@ class Store:
       def log(self, *_):
         pass
 
-    self.server = server.make_server("127.0.0.1", 0, application, True, request_handler=Quiet)
+    self.server = server.make_server(
+      "127.0.0.1", 0, application, True, request_handler=Quiet
+    )
     self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
     threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -91,9 +107,13 @@ def store():
 
 def environment(endpoint):
   return {
-    "AWS_ENDPOINT_URL": endpoint, "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
-    "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", "AWS_MAX_ATTEMPTS": "1",
-  }  # fmt: skip
+    "AWS_ENDPOINT_URL": endpoint,
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_MAX_ATTEMPTS": "1",
+  }
 
 
 def forget():
@@ -110,7 +130,9 @@ def reference(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def campaign(store):
-  """The URL of the same 12 runs, written with few requests. A test that damages it must repair it."""
+  """The URL of the same 12 runs, written with few requests. A test that damages it must
+  repair it.
+  """
   url, counts, write = store.folder(), [], Results.write
 
   def counted(*args):
@@ -121,24 +143,34 @@ def campaign(store):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(Results, "write", counted)
     train(url)
-  # For each block: look for the record, read five columns, write five arrays and the record.
+  # For each block: look for the record, read five columns, write five arrays and the
+  # record.
   assert counts == [12] * 3
   return url
 
 
 def same(folder, reference, runs=RUNS):
   """All objects but the records, which say when and how long, are the same bytes."""
-  there, wanted = (sorted(n for n in files.names(place(f)) if "/votes/" not in n) for f in (folder, reference))
+  there, wanted = (
+    sorted(n for n in files.names(place(f)) if "/votes/" not in n)
+    for f in (folder, reference)
+  )
   assert there == wanted
-  for counts in zip(*(vs.tally(f).to_arrays().values() for f in (folder, reference)), strict=True):
+  for counts in zip(
+    *(vs.tally(f).to_arrays().values() for f in (folder, reference)), strict=True
+  ):
     np.testing.assert_array_equal(*counts)
   objects = [file for file in wanted if not re.fullmatch(r"blocks/\d+\.json", file)]
-  assert all(files.read(place(folder) / file) == files.read(reference / file) for file in objects)
+  assert all(
+    files.read(place(folder) / file) == files.read(reference / file) for file in objects
+  )
   assert vs.verify(folder) == (runs, runs, [], [], [])
 
 
 def process(store, *args):
-  """A process of `worker`, forked from one that has imported everything and not yet started JAX."""
+  """A process of `worker`, forked from one that has imported everything and not yet
+  started JAX.
+  """
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["vmapseeds.campaign.loop", "vmapseeds.cli"])
   started = context.Process(target=worker, args=(environment(store.endpoint), *args))
@@ -147,7 +179,9 @@ def process(store, *args):
 
 
 def worker(environment, url, log, killed=None, options=None):
-  """Trains, writes down which rows, and kills itself before the folder's root, or the second record, is put."""
+  """Trains, writes down which rows, and kills itself before the folder's root, or the
+  second record, is put.
+  """
   os.environ.update(environment)
   put, record = files.replace, layout.write_record
   count = 0
@@ -180,14 +214,20 @@ def worker(environment, url, log, killed=None, options=None):
 def trained(monkeypatch):
   """The rows that are trained here, in their order."""
   rows, write = [], Results.write
-  monkeypatch.setattr(Results, "write", lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)))
+  monkeypatch.setattr(
+    Results,
+    "write",
+    lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)),
+  )
   return rows
 
 
 # Campaigns
 
 
-@pytest.mark.parametrize("where", [pytest.param("s3", marks=pytest.mark.slow), "memory"])
+@pytest.mark.parametrize(
+  "where", [pytest.param("s3", marks=pytest.mark.slow), "memory"]
+)
 def test_a_campaign_is_the_same_bytes_as_on_a_disk(where, store, reference, trained):
   url = store.folder() if where == "s3" else "memory://campaigns/r"
   train(url, 6)
@@ -198,11 +238,16 @@ def test_a_campaign_is_the_same_bytes_as_on_a_disk(where, store, reference, trai
   assert not os.path.exists(f"{where}:")
 
 
-@pytest.mark.parametrize("where", [pytest.param("s3", marks=pytest.mark.slow), "memory"])
+@pytest.mark.parametrize(
+  "where", [pytest.param("s3", marks=pytest.mark.slow), "memory"]
+)
 def test_every_command(where, store, reference, capsys):
   url = store.folder() if where == "s3" else "memory://commands/r"
   train(url)
-  assert run(capsys, "verify", url)[:2] == (0, f"sound: 12 of 12 runs are done in {url}\n")
+  assert run(capsys, "verify", url)[:2] == (
+    0,
+    f"sound: 12 of 12 runs are done in {url}\n",
+  )
   assert run(capsys, "replay", url, "--run", 7)[0] == 0
   status, out, err = run(capsys, "work", url)
   assert (status, out.startswith(f"12 runs in {url}, mean accuracy")) == (0, True)
@@ -228,7 +273,9 @@ def test_predictions_are_asked_for_when_they_are_read(store, campaign, reference
 def test_imported_runs(store, capsys, tmp_path):
   url, rng = store.folder(), np.random.default_rng(0)
   predictions, labels = rng.integers(0, 3, (6, 40)), rng.integers(0, 3, 40)
-  imported = vs.import_runs(url, predictions=predictions, labels=labels, block_runs=4, progress=False)
+  imported = vs.import_runs(
+    url, predictions=predictions, labels=labels, block_runs=4, progress=False
+  )
   np.testing.assert_array_equal(imported.predictions, predictions)
   assert vs.verify(url) == (6, 6, [], [], [])
   with pytest.raises(vs.Mistake, match="is not empty"):
@@ -240,8 +287,22 @@ def test_imported_runs(store, capsys, tmp_path):
 @pytest.mark.slow
 def test_until_goes_on_behind_a_url(store, capsys):
   url = store.folder()
-  argv = ["train", "digits_cnn", "--set", "epochs=1", "model=linear", "--runs", 4, "--most-runs", 8, "--out", url]
-  status, out, err = run(capsys, *argv, "--until", "mean_accuracy abs 0.0001%", "--seed-batch", 4, "--quiet")
+  argv = [
+    "train",
+    "digits_cnn",
+    "--set",
+    "epochs=1",
+    "model=linear",
+    "--runs",
+    4,
+    "--most-runs",
+    8,
+    "--out",
+    url,
+  ]
+  status, out, err = run(
+    capsys, *argv, "--until", "mean_accuracy abs 0.0001%", "--seed-batch", 4, "--quiet"
+  )
   assert (status, err) == (0, "")
   assert out.startswith(f"8 runs in {url}, ")
 
@@ -260,12 +321,16 @@ def test_two_processes_at_once_train_every_run_once(store, reference, tmp_path):
   same(url, reference)
 
 
-@pytest.mark.parametrize(("instant", "done"), [
-  ("at the root", 0), pytest.param("before a record", 4, marks=pytest.mark.slow)
-])  # fmt: skip
-def test_a_killed_process_is_gone_on_from(instant, done, store, reference, trained, tmp_path, capsys):
+@pytest.mark.parametrize(
+  ("instant", "done"),
+  [("at the root", 0), pytest.param("before a record", 4, marks=pytest.mark.slow)],
+)
+def test_a_killed_process_is_gone_on_from(
+  instant, done, store, reference, trained, tmp_path, capsys
+):
   url = store.folder()
-  # The killed process leaves half a folder of another campaign. Arrays that only that one has must go.
+  # The killed process leaves half a folder of another campaign. Arrays that only that
+  # one has must go.
   options = {"logits": True, "seed_batch": 3} if instant == "at the root" else {}
   one = process(store, url, str(tmp_path / "log"), instant, options)
   one.join()
@@ -285,18 +350,26 @@ def test_of_many_one_creates(store):
   path = place(store.folder())
   with ThreadPoolExecutor(16) as pool:
     for name in range(4):
-      made = list(pool.map(lambda i, name=name: files.create(path / f"{name}", f"{i}"), range(16)))
+      made = list(
+        pool.map(lambda i, name=name: files.create(path / f"{name}", f"{i}"), range(16))
+      )
       assert sum(made) == 1
       assert files.read(path / f"{name}") == str(made.index(True)).encode()
-  assert files.create(path / "0", files.read(path / "0").decode()), "a request that was sent twice is ours"
+  assert files.create(path / "0", files.read(path / "0").decode()), (
+    "a request that was sent twice is ours"
+  )
 
 
 @pytest.mark.slow
 def test_claims_are_renewed_while_they_are_ours(store, monkeypatch):
-  """A claim is taken away just after a renewal: on an object store, one that goes during a renewal comes back."""
+  """A claim is taken away just after a renewal: on an object store, one that goes
+  during a renewal comes back.
+  """
   url = store.folder()
   claim = place(url) / "blocks" / "0.claim"
-  monkeypatch.setattr(claims, "LEASE", 30)  # renewed every 3 seconds: times of S3 are whole seconds
+  monkeypatch.setattr(
+    claims, "LEASE", 30
+  )  # renewed every 3 seconds: times of S3 are whole seconds
   with Claims(url) as other:
     with Claims(url) as mine:
       assert mine.take(0)
@@ -323,7 +396,10 @@ def within(seconds, condition):
 def test_claims_of_other_machines_run_out(store, monkeypatch):
   url = store.folder()
   with Claims(url) as mine:
-    files.create(place(url) / "blocks" / "3.claim", '{"host": "elsewhere", "pid": 1, "started": null}')
+    files.create(
+      place(url) / "blocks" / "3.claim",
+      '{"host": "elsewhere", "pid": 1, "started": null}',
+    )
     assert not mine.take(3)
     monkeypatch.setattr(claims, "age", lambda path: claims.LEASE + 1)
     assert mine.take(3)
@@ -333,7 +409,9 @@ def test_claims_of_other_machines_run_out(store, monkeypatch):
 # Checkpoints
 
 
-@pytest.mark.parametrize("where", [pytest.param("s3", marks=pytest.mark.slow), "memory"])
+@pytest.mark.parametrize(
+  "where", [pytest.param("s3", marks=pytest.mark.slow), "memory"]
+)
 def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   url = store.folder() if where == "s3" else "memory://checkpoints/r"
   options = {"recipe": LINEAR.replace(epochs=6), "keep_params": True}
@@ -356,7 +434,9 @@ def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   assert files.names(path) == set()
   for name in whole:
     np.testing.assert_array_equal(resumed[name], whole[name])
-  here, there = (vs.load_networks(folder, [3, 0]).variables for folder in (tmp_path / "r", url))
+  here, there = (
+    vs.load_networks(folder, [3, 0]).variables for folder in (tmp_path / "r", url)
+  )
   jax.tree.map(np.testing.assert_array_equal, here, there)
   assert capsys.readouterr().err == ""
 
@@ -370,7 +450,9 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
   vs.verify(url, repair=True)
   (path / "checkpoints").fs.pipe_file((path / "checkpoints/0-3/1").path, b"torn")
   vs.work(url, checkpoint_every=1, progress=False)
-  assert capsys.readouterr().err == "the checkpoint 0-3/1 is ignored: it cannot be read\n"
+  assert (
+    capsys.readouterr().err == "the checkpoint 0-3/1 is ignored: it cannot be read\n"
+  )
   assert not [name for name in files.names(path) if "checkpoints" in name]
   assert vs.verify(url) == (4, 4, [], [], [])
 
@@ -385,7 +467,10 @@ def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   data = bytearray(files.read(path / altered))
   data[len(data) // 2] ^= 16
   path.fs.pipe_file((path / altered).path, bytes(data))
-  with pytest.raises(vs.Mistake, match=f"is damaged: {lost} is missing; `vmapseeds verify {url}` says what"):
+  with pytest.raises(
+    vs.Mistake,
+    match=f"is damaged: {lost} is missing; `vmapseeds verify {url}` says what",
+  ):
     vs.open_results(url).predictions.load()
   status, out, err = run(capsys, "verify", url)
   assert (status, err) == (1, "")
@@ -396,7 +481,9 @@ def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
   same(url, reference)
 
 
-def test_a_store_that_cannot_be_reached_is_no_damage(store, campaign, monkeypatch, capsys):
+def test_a_store_that_cannot_be_reached_is_no_damage(
+  store, campaign, monkeypatch, capsys
+):
   look = Results.values
 
   def refused(self, *args):
@@ -407,7 +494,9 @@ def test_a_store_that_cannot_be_reached_is_no_damage(store, campaign, monkeypatc
   monkeypatch.setattr(Results, "values", refused)
   status, out, err = run(capsys, "verify", campaign, "--repair")
   assert (status, out, err.count("\n")) == (1, "", 1)
-  assert re.match(f"error: {campaign}/[^ ]* cannot be reached .(Forbidden|Access Denied)", err)
+  assert re.match(
+    f"error: {campaign}/[^ ]* cannot be reached .(Forbidden|Access Denied)", err
+  )
   assert files.names(place(campaign)) == before
 
 
@@ -425,7 +514,10 @@ def test_credentials_that_run_out(store, reference, trained, capsys):
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(Results, "write", refused)
     try:
-      with pytest.raises(vs.Failure, match=r"s3://.* cannot be reached \(Access Denied\); what was written stays"):
+      with pytest.raises(
+        vs.Failure,
+        match=r"s3://.* cannot be reached \(Access Denied\); what was written stays",
+      ):
         train(url)
     finally:
       store.refuses = False
@@ -442,10 +534,18 @@ def test_what_lies_there_is_left_alone(store, capsys):
   path.fs.pipe_file((path / "thesis.tex").path, b"mine")
   path.fs.pipe_file(path.with_name("r2").path + "/x", b"a neighbour")
   before = files.names(path.parent)
-  for argv in (["train", "digits_cnn", "--out", url], ["work", url], ["verify", url], ["report", url]):
+  for argv in (
+    ["train", "digits_cnn", "--out", url],
+    ["work", url],
+    ["verify", url],
+    ["report", url],
+  ):
     status, out, err = run(capsys, *argv)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert f"{url} holds something else than results" in err or f"{url} is no results folder" in err
+    assert (
+      f"{url} holds something else than results" in err
+      or f"{url} is no results folder" in err
+    )
   assert files.names(path.parent) == before
   path.fs.rm_file((path / "thesis.tex").path)
   path.fs.touch(path.path + "/")  # as consoles of stores make a folder
@@ -460,9 +560,16 @@ def test_no_server_and_no_bucket(store, monkeypatch, capsys):
     assert "there is no such bucket" in err or "is no results folder" in err
   with socket.socket() as closed:
     closed.bind(("127.0.0.1", 0))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
+    monkeypatch.setenv(
+      "AWS_ENDPOINT_URL", f"http://127.0.0.1:{closed.getsockname()[1]}"
+    )
     forget()
-    for argv, expected in ((["train", "digits_cnn", "--out"], 2), (["report"], 1), (["verify"], 1), (["work"], 1)):
+    for argv, expected in (
+      (["train", "digits_cnn", "--out"], 2),
+      (["report"], 1),
+      (["verify"], 1),
+      (["work"], 1),
+    ):
       status, out, err = run(capsys, *argv, url)
       assert (status, out, err.count("\n")) == (expected, "", 1)
       assert "cannot be reached (Could not connect to the endpoint URL" in err
@@ -472,17 +579,28 @@ def test_no_server_and_no_bucket(store, monkeypatch, capsys):
 @pytest.mark.parametrize(
   ("url", "message"),
   [
-    ("foo://bucket/r", "no results can be behind foo://: give a local folder, s3://, gs:// or another"),
+    (
+      "foo://bucket/r",
+      "no results can be behind foo://: give a local folder, s3://, gs:// or another",
+    ),
     ("https://example.org/r", "no results can be behind https://"),
     ("simplecache::s3://bucket/r", "no results can be behind simplecache::s3://"),
     ("abfs://container/r", "the package for abfs:// is not installed: Install adlfs"),
-    (Path("s3://bucket/r"), "s3:/bucket/r is no URL, which has two slashes: give it as text"),
+    (
+      Path("s3://bucket/r"),
+      "s3:/bucket/r is no URL, which has two slashes: give it as text",
+    ),
   ],
 )
 def test_other_urls_are_one_line(url, message, capsys):
   with pytest.raises(vs.Mistake, match=re.escape(message)):
     vs.open_results(url)
-  for argv in (["train", "digits_cnn", "--out", url], ["work", url], ["report", url], ["compare", url, url]):
+  for argv in (
+    ["train", "digits_cnn", "--out", url],
+    ["work", url],
+    ["report", url],
+    ["compare", url, url],
+  ):
     status, out, err = run(capsys, *argv)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert message in err

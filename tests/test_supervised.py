@@ -1,4 +1,6 @@
-"""What a recipe keeps besides the end of its training, and trainings that start from stored networks."""
+"""What a recipe keeps besides the end of its training, and trainings that start from
+stored networks.
+"""
 
 import functools
 import json
@@ -26,19 +28,43 @@ from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import Trained, from_nnx, initialize, last_layer, linen
 
-ADAM = vs.recipe("digits_cnn", model="linear", optimizer="adam", schedule="constant", lr=0.01, batch_size=10, epochs=5, augment="")
+ADAM = vs.recipe(
+  "digits_cnn",
+  model="linear",
+  optimizer="adam",
+  schedule="constant",
+  lr=0.01,
+  batch_size=10,
+  epochs=5,
+  augment="",
+)
 EVERY = ADAM.replace(evaluate_every=2, training_metrics=True)
-MEASURED = ("predictions", "accuracy", "epoch_predictions", "epoch_accuracy", "epoch_train_loss", "epoch_train_accuracy")
+MEASURED = (
+  "predictions",
+  "accuracy",
+  "epoch_predictions",
+  "epoch_accuracy",
+  "epoch_train_loss",
+  "epoch_train_accuracy",
+)
 
 
 def train(out, recipe=EVERY, runs=4, **options):
-  return vs.train(recipe, runs, out, progress=False, **{"lane_width": 1, "lowering": "sequential", **options})
+  return vs.train(
+    recipe,
+    runs,
+    out,
+    progress=False,
+    **{"lane_width": 1, "lowering": "sequential", **options},
+  )
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
   out = tmp_path_factory.mktemp("evaluated") / "r"
-  return out, train(out, runs=vs.Runs.independent(4).subset(100), keep_params=True).load()
+  return out, train(
+    out, runs=vs.Runs.independent(4).subset(100), keep_params=True
+  ).load()
 
 
 def same(results, reference):
@@ -52,7 +78,11 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
   assert results.epoch.values.tolist() == [2, 4, 5]
   assert results.epoch_predictions.dims == ("run", "epoch", "example")
   for epoch in (2, 5):
-    shorter = train(tmp_path / str(epoch), ADAM.replace(epochs=epoch), vs.Runs.independent(4).subset(100))
+    shorter = train(
+      tmp_path / str(epoch),
+      ADAM.replace(epochs=epoch),
+      vs.Runs.independent(4).subset(100),
+    )
     of_epoch = vs.open_results(out, epoch=epoch)
     np.testing.assert_array_equal(of_epoch.predictions, shorter.predictions)
     np.testing.assert_array_equal(of_epoch.accuracy, shorter.accuracy)
@@ -60,11 +90,18 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
   np.testing.assert_array_equal(results.predictions, shorter.predictions)
   assert (results.epoch_predictions[:, 0] != results.epoch_predictions[:, 1]).any()
   for epoch in (3, 0, "5"):
-    with pytest.raises(vs.Mistake, match=f"not evaluated after epoch {epoch!r}: give one of 2, 4, 5"):
+    with pytest.raises(
+      vs.Mistake, match=f"not evaluated after epoch {epoch!r}: give one of 2, 4, 5"
+    ):
       vs.open_results(out, epoch=epoch)
-  with pytest.raises(vs.Mistake, match="not evaluated after epoch 2: train with evaluate_every to have any"):
+  with pytest.raises(
+    vs.Mistake,
+    match="not evaluated after epoch 2: train with evaluate_every to have any",
+  ):
     vs.open_results(tmp_path / "2", epoch=2)
-  with pytest.raises(vs.Mistake, match="not evaluated after epoch True: give one of 1, 2"):
+  with pytest.raises(
+    vs.Mistake, match="not evaluated after epoch True: give one of 1, 2"
+  ):
     opening._of_epoch(xr.Dataset(coords={"epoch": [1, 2]}), "r", True)
 
 
@@ -86,9 +123,13 @@ def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
 
 @pytest.mark.optimized
 def test_outputs_that_are_not_kept_take_no_memory():
-  data = DeviceExamples(np.zeros((20_000, 4), np.float32), np.zeros(20_000, np.int32), None, None, 100)
+  data = DeviceExamples(
+    np.zeros((20_000, 4), np.float32), np.zeros(20_000, np.int32), None, None, 100
+  )
   recipe = ADAM.replace(model=nn.Dense(100), normalize=False)
-  run = jax.tree.map(lambda column: column[0], vs.Runs.independent(1).lanes(recipe, 20_000))
+  run = jax.tree.map(
+    lambda column: column[0], vs.Runs.independent(1).lanes(recipe, 20_000)
+  )
 
   def predictions(data, run):
     trained = Trained(initialize(recipe, data, run), jnp.array(False))
@@ -99,15 +140,29 @@ def test_outputs_that_are_not_kept_take_no_memory():
 
 
 def test_other_epochs_evaluate_nothing():
-  """The evaluation stays in a branch under lanes, because its condition does not depend on the lane."""
-  data = vs.Dataset(train=(np.zeros((8, 4), np.float32), np.arange(8) % 2), test=(np.zeros((6, 4), np.float32), np.arange(6) % 2))
+  """The evaluation stays in a branch under lanes, because its condition does not depend
+  on the lane.
+  """
+  data = vs.Dataset(
+    train=(np.zeros((8, 4), np.float32), np.arange(8) % 2),
+    test=(np.zeros((6, 4), np.float32), np.arange(6) % 2),
+  )
   recipe = vs.Recipe(
-    name="r", dataset=data, model=nn.Dense(2), lr=0.1, epochs=5, batch_size=4, evaluate_every=2, normalize=False
-  )  # fmt: skip
+    name="r",
+    dataset=data,
+    model=nn.Dense(2),
+    lr=0.1,
+    epochs=5,
+    batch_size=4,
+    evaluate_every=2,
+    normalize=False,
+  )
   task = prepared(recipe, runs := vs.Runs.independent(3))
   table = task.lanes(task.bound(runs))
   states = jax.eval_shape(jax.vmap(task.start, (None, 0)), task.data, table)
-  program = jax.make_jaxpr(jax.vmap(task.advance, (None, 0, 0, None, None)))(task.data, table, states, 0, 5)
+  program = jax.make_jaxpr(jax.vmap(task.advance, (None, 0, 0, None, None)))(
+    task.data, table, states, 0, 5
+  )
 
   def conditions(jaxpr):
     for equation in jaxpr.eqns:
@@ -134,9 +189,13 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(Checkpoints, "save", interrupted)
-    train(tmp_path / "a", runs=table[:2], checkpoint_every=3)  # an epoch after an evaluation
+    train(
+      tmp_path / "a", runs=table[:2], checkpoint_every=3
+    )  # an epoch after an evaluation
   saved = []
-  monkeypatch.setattr(Checkpoints, "save", lambda self, rounds, state: saved.append(rounds))
+  monkeypatch.setattr(
+    Checkpoints, "save", lambda self, rounds, state: saved.append(rounds)
+  )
   train(tmp_path / "a", runs=table[:2], checkpoint_every=3)
   assert saved == [], "it went on from epoch 3"
   train(tmp_path / "b", runs=table[2:], checkpoint_every=1)
@@ -151,16 +210,26 @@ def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys)
     main(["report", str(tmp_path / "all"), *(["--epoch", epoch] if epoch else [])])
     reported = json.loads((tmp_path / "all" / folder / "report.json").read_text())
     accuracy = whole.epoch_accuracy.sel(epoch=4) if epoch else whole.accuracy
-    assert reported["statistics"]["mean_accuracy"]["value"] == pytest.approx(accuracy.values.mean())
-    assert ("epoch 4 of 5" if epoch else "digits_cnn, 5 epochs") in capsys.readouterr().out
+    assert reported["statistics"]["mean_accuracy"]["value"] == pytest.approx(
+      accuracy.values.mean()
+    )
+    assert (
+      "epoch 4 of 5" if epoch else "digits_cnn, 5 epochs"
+    ) in capsys.readouterr().out
   decision = vs.compare(tmp_path / "all", tmp_path / "all", epoch=2)
   assert decision.probability == 0.5
-  compared = json.loads((tmp_path / "all/report/epoch=2/against_all/compare.json").read_text())
-  assert compared["a"]["mean_accuracy"] == pytest.approx(whole.epoch_accuracy.sel(epoch=2).values.mean())
+  compared = json.loads(
+    (tmp_path / "all/report/epoch=2/against_all/compare.json").read_text()
+  )
+  assert compared["a"]["mean_accuracy"] == pytest.approx(
+    whole.epoch_accuracy.sel(epoch=2).values.mean()
+  )
 
 
 def test_runs_that_stop(tmp_path, monkeypatch):
-  """Networks of stopped runs do not change any more, also in evaluations and after an interruption."""
+  """Networks of stopped runs do not change any more, also in evaluations and after an
+  interruption.
+  """
   recipe = EVERY.replace(epochs=6, stop_at=0.97, evaluate_every=1)
   table = vs.Runs.independent(4).subset(100)
   whole = train(tmp_path / "whole", recipe, table, lane_width=2).load()
@@ -192,17 +261,24 @@ def test_runs_that_stop(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("field", ["optimizer", "schedule"])
 def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypatch):
-  """Also in the trial of a long campaign, which has two steps, and in a training of no epochs, for one epoch."""
+  """Also in the trial of a long campaign, which has two steps, and in a training of no
+  epochs, for one epoch.
+  """
   made = []
 
   def own(run, steps):
     made.append(steps)
-    rate = optax.warmup_cosine_decay_schedule(0.0, 0.1, 30, steps)  # refuses fewer than 30 steps
+    rate = optax.warmup_cosine_decay_schedule(
+      0.0, 0.1, 30, steps
+    )  # refuses fewer than 30 steps
     return optax.adam(rate) if field == "optimizer" else rate
 
   monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   for epochs, steps in ((3, 120), (0, 40)):
-    task = prepared(ADAM.replace(**{"optimizer": "adam", field: own}, batch_size=25, epochs=epochs), runs := vs.Runs.independent(1))
+    task = prepared(
+      ADAM.replace(**{"optimizer": "adam", field: own}, batch_size=25, epochs=epochs),
+      runs := vs.Runs.independent(1),
+    )
     for one in (task, trial := task.trial()):
       made.clear()
       one.outputs(one.bound(runs))
@@ -210,28 +286,45 @@ def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypat
     assert (trial.rounds, trial.steps) == (1, 2)
 
 
-@pytest.mark.parametrize("name", ["predictions", "labels", "accuracy", "example", "run", "half_errors"])
+@pytest.mark.parametrize(
+  "name", ["predictions", "labels", "accuracy", "example", "run", "half_errors"]
+)
 def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
-  own = ADAM.replace(optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1})
-  with pytest.raises(vs.Mistake, match=f"a sweep of '{name}': results have something else of that name, rename the value"):
+  own = ADAM.replace(
+    optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1}
+  )
+  with pytest.raises(
+    vs.Mistake,
+    match=f"a sweep of '{name}': results have something else of that name, rename the value",
+  ):
     train(tmp_path / "r", own, vs.Runs.sweep(**{name: [0.1, 0.2]}, seeds=1))
   assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize("shape", [(7000, 20, 3, 3), (5, 600, 600, 2), (3000,), (3000, 4)])
+@pytest.mark.parametrize(
+  "shape", [(7000, 20, 3, 3), (5, 600, 600, 2), (3000,), (3000, 4)]
+)
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_inputs_are_normalised_with_their_moments(shape, dtype, monkeypatch):
   """To the last bit, and without an array of float64 as long as the inputs."""
   inputs = np.random.default_rng(0).normal(100, 20, shape).astype(dtype)
-  data = vs.Dataset(train=(inputs, np.arange(len(inputs)) % 2), test=(inputs[:1], np.zeros(1, int)), num_classes=2)
+  data = vs.Dataset(
+    train=(inputs, np.arange(len(inputs)) % 2),
+    test=(inputs[:1], np.zeros(1, int)),
+    num_classes=2,
+  )
   monkeypatch.setattr(supervised, "PART", 2**17)
   tracemalloc.start()
   mean, std = supervised.moments_of(ADAM, data)
   peak = tracemalloc.get_traced_memory()[1]
   tracemalloc.stop()
   axes = tuple(range(max(1, inputs.ndim - 1)))
-  np.testing.assert_array_equal(mean, np.mean(inputs, axes, np.float64).astype(np.float32))
-  np.testing.assert_array_equal(std, np.std(inputs, axes, np.float64).astype(np.float32))
+  np.testing.assert_array_equal(
+    mean, np.mean(inputs, axes, np.float64).astype(np.float32)
+  )
+  np.testing.assert_array_equal(
+    std, np.std(inputs, axes, np.float64).astype(np.float32)
+  )
   assert peak < max(8 * inputs.size / 2, 2**20)
 
 
@@ -254,10 +347,14 @@ class OwnLinear(nnx.Module):
   def __init__(self, num_classes, *, rngs):
     self.last = nnx.Linear(6, num_classes, rngs=rngs)
     # Flax 0.11 takes plain lists.
-    self.blocks = getattr(nnx, "List", list)([nnx.Linear(16, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)])
+    self.blocks = getattr(nnx, "List", list)(
+      [nnx.Linear(16, 6, rngs=rngs), nnx.BatchNorm(6, rngs=rngs)]
+    )
 
   def __call__(self, x):
-    return nnx.softmax(self.last(nnx.relu(self.blocks[1](self.blocks[0](x.reshape(len(x), -1))))))
+    return nnx.softmax(
+      self.last(nnx.relu(self.blocks[1](self.blocks[0](x.reshape(len(x), -1)))))
+    )
 
 
 class Jitted(nn.Module):
@@ -273,20 +370,37 @@ class Jitted(nn.Module):
   ("network", "last"),
   [
     (linen(Net(3)), {"params.a_last.kernel", "params.a_last.bias"}),
-    (from_nnx(functools.partial(OwnLinear, 3)), {"params.last.kernel", "params.last.bias"}),
+    (
+      from_nnx(functools.partial(OwnLinear, 3)),
+      {"params.last.kernel", "params.last.bias"},
+    ),
     (linen(nn.jit(Jitted)()), {"params.Dense_1.kernel", "params.Dense_1.bias"}),
     (linen(nn.Dense(3)), {"params.kernel", "params.bias"}),
-    (linen(nn.Sequential([nn.Dense(4), nn.LayerNorm()])), {"params.layers_1.scale", "params.layers_1.bias"}),
+    (
+      linen(nn.Sequential([nn.Dense(4), nn.LayerNorm()])),
+      {"params.layers_1.scale", "params.layers_1.bias"},
+    ),
   ],
-)  # fmt: skip
+)
 def test_the_last_layer_is_what_is_called_last(network, last):
   inputs = jnp.zeros((2, 16))
-  assert last_layer(network.apply, jax.eval_shape(network.init, jax.random.key(0), inputs), inputs) == last
+  assert (
+    last_layer(
+      network.apply, jax.eval_shape(network.init, jax.random.key(0), inputs), inputs
+    )
+    == last
+  )
 
 
 BASE = vs.recipe(
-  "digits_cnn", name="base", model=Net, classes=(0, 1, 2, 3, 4, -1, -1, -1, -1, -1), augment="", epochs=1, batch_size=100
-)  # fmt: skip
+  "digits_cnn",
+  name="base",
+  model=Net,
+  classes=(0, 1, 2, 3, 4, -1, -1, -1, -1, -1),
+  augment="",
+  epochs=1,
+  batch_size=100,
+)
 OTHERS = {"name": "other", "classes": (-1, -1, -1, -1, -1, 0, 1, 2, 3, 4)}
 
 
@@ -306,14 +420,26 @@ def test_runs_begin_as_stored_networks(base, tmp_path, monkeypatch):
   recipe = BASE.replace(epochs=0, start_from="r", **OTHERS)
   results = train(tmp_path / "own", recipe, 4, keep_params=True)
   assert results.start.values.tolist() == [0, 1, 2, 0]
-  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[0, 1, 2, 0]]), variables(tmp_path / "own"), variables(base))
-  train(tmp_path / "one", recipe, vs.Runs.independent(2).start_from(2), keep_params=True)
-  jax.tree.map(lambda a, b: np.testing.assert_array_equal(a, b[[2, 2]]), variables(tmp_path / "one"), variables(base))
+  jax.tree.map(
+    lambda a, b: np.testing.assert_array_equal(a, b[[0, 1, 2, 0]]),
+    variables(tmp_path / "own"),
+    variables(base),
+  )
+  train(
+    tmp_path / "one", recipe, vs.Runs.independent(2).start_from(2), keep_params=True
+  )
+  jax.tree.map(
+    lambda a, b: np.testing.assert_array_equal(a, b[[2, 2]]),
+    variables(tmp_path / "one"),
+    variables(base),
+  )
   # With other classes the last layer is newly initialised.
   fewer = recipe.replace(classes=(-1,) * 5 + (0, 1, 2, 0, 1))
   train(tmp_path / "fewer", fewer, 2, keep_params=True)
   train(tmp_path / "fresh", fewer.replace(start_from=None), 2, keep_params=True)
-  ours, fresh, stored = (variables(out) for out in (tmp_path / "fewer", tmp_path / "fresh", base))
+  ours, fresh, stored = (
+    variables(out) for out in (tmp_path / "fewer", tmp_path / "fresh", base)
+  )
   last = ours["params"].pop("a_last")
   jax.tree.map(np.testing.assert_array_equal, last, fresh["params"]["a_last"])
   del stored["params"]["a_last"]
@@ -325,12 +451,19 @@ def test_the_last_layer_alone_is_trained(base, tmp_path):
   before = variables(base)
   for trainable in ("last", "all"):
     recipe = BASE.replace(start_from=base, trainable=trainable, **OTHERS)
-    train(tmp_path / trainable, recipe, vs.Runs.independent(3).subset(200), keep_params=True)
+    train(
+      tmp_path / trainable, recipe, vs.Runs.independent(3).subset(200), keep_params=True
+    )
     after = variables(tmp_path / trainable)
-    moved = jax.tree.leaves_with_path(jax.tree.map(lambda a, b: (a != b).any(), before, after))
-    assert {jax.tree_util.keystr(path[:2], simple=True) for path, one in moved if one} == {
-      "last": {"paramsa_last"}, "all": {"paramsa_last", "paramsz_first", "paramsnorm", "batch_statsnorm"},
-    }[trainable]  # fmt: skip
+    moved = jax.tree.leaves_with_path(
+      jax.tree.map(lambda a, b: (a != b).any(), before, after)
+    )
+    assert {
+      jax.tree_util.keystr(path[:2], simple=True) for path, one in moved if one
+    } == {
+      "last": {"paramsa_last"},
+      "all": {"paramsa_last", "paramsz_first", "paramsnorm", "batch_statsnorm"},
+    }[trainable]
   assert vs.replay(tmp_path / "last", 1).same
 
 
@@ -338,56 +471,125 @@ def test_a_started_lane_is_the_plain_script(tmp_path):
   changes = {"batch_size": 250, "epochs": 2, "weight_decay": 0.01}
   linear = vs.recipe("linear_cifar10", dataset="digits", **changes)
   train(tmp_path / "base", linear.replace(epochs=1), 2, keep_params=True)
-  train(tmp_path / "r", linear.replace(start_from=tmp_path / "base"), 3, keep_params=True)
-  ours, stored, data = variables(tmp_path / "r"), variables(tmp_path / "base"), load("digits").train
+  train(
+    tmp_path / "r", linear.replace(start_from=tmp_path / "base"), 3, keep_params=True
+  )
+  ours, stored, data = (
+    variables(tmp_path / "r"),
+    variables(tmp_path / "base"),
+    load("digits").train,
+  )
   theirs = plain.train(
-    plain.Linear(), data.inputs, data.targets, seed=2, steps=8, epochs=2, batch=250, lr=linear.lr, momentum=0.9,
-    weight_decay=0.01, mean=data.inputs.mean(), std=data.inputs.std(), variables=jax.tree.map(lambda a: a[0], stored),
-  )  # fmt: skip
-  jax.tree.map(lambda a, b: np.testing.assert_allclose(a[2], b, atol=1e-5), ours, theirs)
+    plain.Linear(),
+    data.inputs,
+    data.targets,
+    seed=2,
+    steps=8,
+    epochs=2,
+    batch=250,
+    lr=linear.lr,
+    momentum=0.9,
+    weight_decay=0.01,
+    mean=data.inputs.mean(),
+    std=data.inputs.std(),
+    variables=jax.tree.map(lambda a: a[0], stored),
+  )
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a[2], b, atol=1e-5), ours, theirs
+  )
 
 
 @pytest.mark.parametrize(
   ("changes", "runs", "message"),
   [
-    ({"start_from": "nowhere"}, 2, "start_from is .*nowhere, which is no results folder: train it first, or put it back"),
-    ({"start_from": None}, vs.Runs.independent(2).start_from(0), "give the recipe start_from, the folder that has them"),
-    ({}, vs.Runs.vary("init", 2), "other begins as stored networks and reads no seed of init: vary other sources"),
-    ({}, vs.Runs.independent(2).start_from([0, 3]), "network 3 of .* with 3: the last is 2"),
-    ({"model": "linear"}, 2, r"has batch_stats.norm.mean \(6,\), other None: give the model that was trained there"),
-    ({"model": "small_cnn"}, 2, "has params.Conv_0.bias None, other .16,.: give the model"),
+    (
+      {"start_from": "nowhere"},
+      2,
+      "start_from is .*nowhere, which is no results folder: train it first, or put it back",
+    ),
+    (
+      {"start_from": None},
+      vs.Runs.independent(2).start_from(0),
+      "give the recipe start_from, the folder that has them",
+    ),
+    (
+      {},
+      vs.Runs.vary("init", 2),
+      "other begins as stored networks and reads no seed of init: vary other sources",
+    ),
+    (
+      {},
+      vs.Runs.independent(2).start_from([0, 3]),
+      "network 3 of .* with 3: the last is 2",
+    ),
+    (
+      {"model": "linear"},
+      2,
+      r"has batch_stats.norm.mean \(6,\), other None: give the model that was trained there",
+    ),
+    (
+      {"model": "small_cnn"},
+      2,
+      "has params.Conv_0.bias None, other .16,.: give the model",
+    ),
   ],
-)  # fmt: skip
+)
 def test_bases_that_do_not_fit(base, tmp_path, changes, runs, message):
   with pytest.raises(vs.Mistake, match=message):
-    train(tmp_path / "r", BASE.replace(**{"start_from": str(base), **OTHERS, **changes}), runs)
+    train(
+      tmp_path / "r",
+      BASE.replace(**{"start_from": str(base), **OTHERS, **changes}),
+      runs,
+    )
   assert not (tmp_path / "r").exists()
 
 
 def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
-  linear = vs.recipe("digits_cnn", name="base", model="linear", augment="", epochs=1, batch_size=250)
+  linear = vs.recipe(
+    "digits_cnn", name="base", model="linear", augment="", epochs=1, batch_size=250
+  )
   first = tmp_path / "first"
   train(first, linear, 2)
   recipe = linear.replace(start_from=first)
-  with pytest.raises(vs.Mistake, match="holds no trained parameters: train it with keep_params=True"):
+  with pytest.raises(
+    vs.Mistake, match="holds no trained parameters: train it with keep_params=True"
+  ):
     train(tmp_path / "r", recipe, 2)
   shutil.rmtree(first)
   train(first, linear, 2, keep_params=True)
   train(tmp_path / "r", recipe, 3)
   first.rename(tmp_path / "kept")
-  for go_on in (lambda: vs.work(tmp_path / "r", progress=False), lambda: vs.replay(tmp_path / "r", 0)):
-    with pytest.raises(vs.Mistake, match=r"first, which is no results folder: train it first, or put it back"):
+  for go_on in (
+    lambda: vs.work(tmp_path / "r", progress=False),
+    lambda: vs.replay(tmp_path / "r", 0),
+  ):
+    with pytest.raises(
+      vs.Mistake,
+      match=r"first, which is no results folder: train it first, or put it back",
+    ):
       go_on()
-  assert loop.begin(recipe.replace(start_from=tmp_path / "kept"), 3, tmp_path / "r", loop.Options(progress=False)), "the same"
+  assert loop.begin(
+    recipe.replace(start_from=tmp_path / "kept"),
+    3,
+    tmp_path / "r",
+    loop.Options(progress=False),
+  ), "the same"
   train(first, linear, vs.Runs.independent(2, start=5), keep_params=True)
-  with pytest.raises(vs.Mistake, match=r"the networks of .*first are not those that .*r began with: put those back"):
+  with pytest.raises(
+    vs.Mistake,
+    match=r"the networks of .*first are not those that .*r began with: put those back",
+  ):
     vs.work(tmp_path / "r", progress=False)
-  with pytest.raises(vs.Mistake, match="belongs to another campaign: its data digest is"):
+  with pytest.raises(
+    vs.Mistake, match="belongs to another campaign: its data digest is"
+  ):
     train(tmp_path / "r", recipe, 4)
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
     patch.setattr(loop, "trained", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     train(tmp_path / "left", linear, 2, keep_params=True)
-  with pytest.raises(vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"):
+  with pytest.raises(
+    vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"
+  ):
     train(tmp_path / "r", recipe.replace(start_from=tmp_path / "left"), 2)
 
 
@@ -399,18 +601,33 @@ def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
       return nn.Dense(10, name=name)(x.reshape(len(x), -1))
 
   own = ADAM.replace(model=Net)
-  with pytest.raises(vs.Mistake, match=f"layer '{name}': parameters are kept by their layers' names, give it one without"):
+  with pytest.raises(
+    vs.Mistake,
+    match=f"layer '{name}': parameters are kept by their layers' names, give it one without",
+  ):
     train(tmp_path / "r", own, keep_params=True)
-  assert loop.begin(own, 2, tmp_path / "r", loop.Options(progress=False, lane_width=1, lowering="sequential"))
+  assert loop.begin(
+    own,
+    2,
+    tmp_path / "r",
+    loop.Options(progress=False, lane_width=1, lowering="sequential"),
+  )
 
 
 @pytest.mark.parametrize(
   "made",
-  [lambda runs: runs.subset(300), lambda runs: runs.bootstrap(60), pytest.param(lambda runs: runs.bootstrap(), marks=pytest.mark.slow)],
+  [
+    lambda runs: runs.subset(300),
+    lambda runs: runs.bootstrap(60),
+    pytest.param(lambda runs: runs.bootstrap(), marks=pytest.mark.slow),
+  ],
 )
 def test_training_examples_named_one_by_one_give_the_same_runs(made, tmp_path):
   """Of a folder that lacks a block, too."""
-  recipe, runs = ADAM.replace(epochs=1, batch_size=50), vs.Runs.vary(["data", "order"], 4)
+  recipe, runs = (
+    ADAM.replace(epochs=1, batch_size=50),
+    vs.Runs.vary(["data", "order"], 4),
+  )
   drawn = train(tmp_path / "a", recipe, made(runs), seed_batch=2)
   examples = vs.training_examples(tmp_path / "a")
   named = train(tmp_path / "b", recipe, runs.subset(examples))
@@ -423,8 +640,13 @@ def test_training_examples_named_one_by_one_give_the_same_runs(made, tmp_path):
 
 def test_runs_that_saw_all_examples_have_no_list_of_them(tmp_path):
   train(tmp_path / "r", ADAM.replace(epochs=0), 2)
-  with pytest.raises(vs.Mistake, match=r"/r were trained on all examples: train some with --subset or --bootstrap$"):
+  with pytest.raises(
+    vs.Mistake,
+    match=r"/r were trained on all examples: train some with --subset or --bootstrap$",
+  ):
     vs.training_examples(tmp_path / "r")
-  vs.import_runs(tmp_path / "i", predictions=np.zeros((2, 3), int), labels=np.zeros(3, int))
+  vs.import_runs(
+    tmp_path / "i", predictions=np.zeros((2, 3), int), labels=np.zeros(3, int)
+  )
   with pytest.raises(vs.Mistake, match="imported runs, whose training is not known"):
     vs.training_examples(tmp_path / "i")

@@ -1,4 +1,6 @@
-"""Tallies: the counts against loops, the statistics against those of all runs at once, bit for bit."""
+"""Tallies: the counts against loops, the statistics against those of all runs at once,
+bit for bit.
+"""
 
 import collections
 import dataclasses
@@ -25,17 +27,25 @@ arrays = pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 
 
 def some_predictions(runs, examples=EXAMPLES, classes=CLASSES, seed=0, dtype=np.int8):
-  """Predictions and labels: runs and examples of different error rates, some predictions missing."""
+  """Predictions and labels: runs and examples of different error rates, some
+  predictions missing.
+  """
   rng = np.random.default_rng(seed)
   labels = rng.integers(0, classes, examples)
-  rates = np.clip(rng.uniform(0, 1, examples) + rng.normal(0, 0.3, (runs, 1)), 0.05, 0.95)
+  rates = np.clip(
+    rng.uniform(0, 1, examples) + rng.normal(0, 0.3, (runs, 1)), 0.05, 0.95
+  )
   wrong = rng.uniform(size=(runs, examples)) < rates
-  return np.where(wrong, rng.integers(-1, classes, (runs, examples)), labels).astype(dtype), labels
+  return np.where(wrong, rng.integers(-1, classes, (runs, examples)), labels).astype(
+    dtype
+  ), labels
 
 
 def assert_equal(a, b):
   for name in FIELDS:
-    np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name, strict=name != "runs")
+    np.testing.assert_array_equal(
+      getattr(a, name), getattr(b, name), err_msg=name, strict=name != "runs"
+    )
 
 
 # The counts
@@ -58,24 +68,36 @@ def test_counts_equal_loops(runs, array):
     for i, c in enumerate(row):
       if c >= 0:
         votes[i, c] += 1
-  half_errors = np.reshape([(*pair, times) for pair, times in sorted(half_errors.items())], (-1, 3)).T
+  half_errors = np.reshape(
+    [(*pair, times) for pair, times in sorted(half_errors.items())], (-1, 3)
+  ).T
   counted = (runs, labels, votes, half_errors, joint)
   for name, expected in zip(FIELDS, counted, strict=True):
     np.testing.assert_array_equal(getattr(given, name), expected, err_msg=name)
-  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [np.int32, np.int64, np.int64, np.int32]
+  assert [getattr(given, n).dtype for n in FIELDS[1:]] == [
+    np.int32,
+    np.int64,
+    np.int64,
+    np.int32,
+  ]
   assert all(isinstance(getattr(given, n), np.ndarray) for n in FIELDS[1:])
   assert tally(array(predictions), labels, CLASSES).joint_errors is None
 
 
-# Examples fill one tile or several, runs one group of words or several, some of them only in part.
+# Examples fill one tile or several, runs one group of words or several, some of them
+# only in part.
 @pytest.mark.parametrize(("runs", "examples"), [(40, 300), (512, 256), (600, 300)])
 @pytest.mark.parametrize("in_bits", [True, False])
 def test_joint_counts_by_either_way(runs, examples, in_bits):
   errors = np.random.default_rng(runs).random((runs, examples)) < 0.3
   count = jax.jit(tallies._count_joint, static_argnums=(2, 3))
   joint = count(jnp.ones((384, 384), jnp.int32), errors, 128, in_bits)
-  joint = np.triu(joint)[:examples, :examples] - np.triu(np.ones((examples, examples), int))
-  np.testing.assert_array_equal(joint, np.triu(errors.astype(int).T @ errors.astype(int)))
+  joint = np.triu(joint)[:examples, :examples] - np.triu(
+    np.ones((examples, examples), int)
+  )
+  np.testing.assert_array_equal(
+    joint, np.triu(errors.astype(int).T @ errors.astype(int))
+  )
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
@@ -85,13 +107,19 @@ def test_tiles_cover_all_examples(platform):
     assert tile % 128 == 0
     assert 0 < tile <= (512 if platform == "cpu" else 2048)
     # The padding is less than one row of tiles.
-    assert examples <= -(-examples // tile) * tile < examples + max(tile, 128 * -(-examples // tile))
+    assert (
+      examples
+      <= -(-examples // tile) * tile
+      < examples + max(tile, 128 * -(-examples // tile))
+    )
 
 
 def test_joint_counts_of_many_examples():
   predictions, labels = some_predictions(70, 1100, seed=1)
   errors = (predictions != labels).astype(int)
-  np.testing.assert_array_equal(tally(predictions, labels, CLASSES, pairs=True).joint_errors, errors.T @ errors)
+  np.testing.assert_array_equal(
+    tally(predictions, labels, CLASSES, pairs=True).joint_errors, errors.T @ errors
+  )
 
 
 @pytest.mark.optimized
@@ -100,18 +128,31 @@ def test_tallies_are_updated_in_place():
   before = tallies.zeros(labels, CLASSES, capacity=6, pairs=True)
   tallies.update(before, predictions)
   assert all(leaf.is_deleted() for leaf in before)
-  held = tallies.zeros(np.zeros(2000, int), CLASSES, capacity=512, pairs=True, devices=jax.devices()[:1])
+  held = tallies.zeros(
+    np.zeros(2000, int), CLASSES, capacity=512, pairs=True, devices=jax.devices()[:1]
+  )
   add = tallies._on_each(tallies._add, held.votes.sharding)
-  memory = add.lower(held, np.zeros((512, 2000), np.int8), np.ones(512, bool)).compile().memory_analysis()
+  memory = (
+    add.lower(held, np.zeros((512, 2000), np.int8), np.ones(512, bool))
+    .compile()
+    .memory_analysis()
+  )
   assert memory.alias_size_in_bytes == sum(leaf.nbytes for leaf in held) > 4 * 2000**2
   assert memory.temp_size_in_bytes < 8 * 512 * 2048
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_accelerators_add_products_of_bfloat16_in_float32(platform):
-  joint, errors = jax.ShapeDtypeStruct((256, 256), jnp.int32), jax.ShapeDtypeStruct((32, 200), bool)
+  joint, errors = (
+    jax.ShapeDtypeStruct((256, 256), jnp.int32),
+    jax.ShapeDtypeStruct((32, 200), bool),
+  )
   count = jax.jit(tallies._count_joint, static_argnums=(2, 3))
-  lowered = count.trace(joint, errors, 128, False).lower(lowering_platforms=(platform,)).as_text()
+  lowered = (
+    count.trace(joint, errors, 128, False)
+    .lower(lowering_platforms=(platform,))
+    .as_text()
+  )
   (product,) = (line for line in lowered.splitlines() if "dot_general" in line)
   assert "(tensor<128x32xbf16>, tensor<32x128xbf16>) -> tensor<128x128xf32>" in product
 
@@ -125,9 +166,16 @@ def test_predictions_are_counted_where_they_lie():
   assert all(leaf.devices() == {second} for leaf in tallies.update(held, on_second))
   assert_equal(tally(on_second, labels, CLASSES, pairs=True), expected)
   mesh = jax.sharding.Mesh(np.array(jax.devices()), ("lanes",))
-  spread = jax.device_put(predictions, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lanes")))
+  spread = jax.device_put(
+    predictions, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("lanes"))
+  )
   assert_equal(tally(spread, labels, CLASSES, pairs=True), expected)
-  assert_equal(tally_blocks([predictions[:3], on_second[3:5], spread[5:]], labels, CLASSES, pairs=True), expected)
+  assert_equal(
+    tally_blocks(
+      [predictions[:3], on_second[3:5], spread[5:]], labels, CLASSES, pairs=True
+    ),
+    expected,
+  )
 
 
 @arrays
@@ -138,22 +186,29 @@ def test_votes_are_the_same_for_every_type(dtype, array):
     predictions, _ = some_predictions(runs)
     wide = np.maximum(predictions, 0) if dtype == np.uint8 else predictions
     expected = np.transpose([(wide == c).sum(0) for c in range(201)])
-    np.testing.assert_array_equal(votes_of(array(wide.astype(dtype)), 201), expected, strict=True)
+    np.testing.assert_array_equal(
+      votes_of(array(wide.astype(dtype)), 201), expected, strict=True
+    )
 
 
 @pytest.mark.parametrize(
-  ("examples", "classes", "dtype"), [(0, 1, np.int8), (1, 2, np.int8), (70, 256, np.uint8), (70, 300, np.int16)]
+  ("examples", "classes", "dtype"),
+  [(0, 1, np.int8), (1, 2, np.int8), (70, 256, np.uint8), (70, 300, np.int16)],
 )
 def test_counts_of_any_width_and_type(examples, classes, dtype):
   """Class 255 is not -1, and class 256 not class 0, in 8 bits."""
   labels = np.arange(examples) * 255 % classes
-  predictions = np.where(np.arange(5)[:, None] < 3, labels, (labels + 1) % classes).astype(dtype)
+  predictions = np.where(
+    np.arange(5)[:, None] < 3, labels, (labels + 1) % classes
+  ).astype(dtype)
   given = tally(predictions, labels, classes)
   expected = np.zeros((examples, classes), int)
   np.add.at(expected, (np.arange(examples), predictions.astype(int)), 1)
   np.testing.assert_array_equal(given.votes, expected)
   wrong = (predictions != labels).sum(1)
-  np.testing.assert_array_equal(given.error_rates() * examples, np.sort(wrong) if examples else [np.nan] * 5)
+  np.testing.assert_array_equal(
+    given.error_rates() * examples, np.sort(wrong) if examples else [np.nan] * 5
+  )
 
 
 # On devices
@@ -162,10 +217,14 @@ def test_counts_of_any_width_and_type(examples, classes, dtype):
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("runs", [0, 1, 2, 13])
 def test_runs_added_on_devices_equal_a_tally(devices, runs):
-  """Runs come a few at a time, equally many for each device. Padding runs and diverged ones are left out."""
+  """Runs come a few at a time, equally many for each device. Padding runs and diverged
+  ones are left out.
+  """
   predictions, labels = some_predictions(runs)
   share = 3
-  held = tallies.zeros(labels, CLASSES, capacity=20, pairs=True, devices=jax.devices()[:devices])
+  held = tallies.zeros(
+    labels, CLASSES, capacity=20, pairs=True, devices=jax.devices()[:devices]
+  )
   taken = np.arange(runs) != 1
   for start in range(0, runs, share * devices):
     rows = np.arange(start, start + share * devices)
@@ -173,7 +232,9 @@ def test_runs_added_on_devices_equal_a_tally(devices, runs):
     lies = jax.device_put(some, held.votes.sharding)
     held = tallies.update(held, lies, np.append(taken, False)[np.minimum(rows, runs)])
   assert len(held.votes.sharding.device_set) == devices
-  assert_equal(tallies.fetch(held), tally(predictions[taken], labels, CLASSES, pairs=True))
+  assert_equal(
+    tallies.fetch(held), tally(predictions[taken], labels, CLASSES, pairs=True)
+  )
 
 
 def test_no_device_takes_more_runs_than_it_has_places_for():
@@ -181,21 +242,37 @@ def test_no_device_takes_more_runs_than_it_has_places_for():
   held = tallies.zeros(labels, CLASSES, capacity=4)
   for _ in range(2):
     held = tallies.update(held, predictions)
-  with pytest.raises(Mistake, match="tallies of 6 runs on a device: make them with a capacity of as many, not 4"):
+  with pytest.raises(
+    Mistake,
+    match="tallies of 6 runs on a device: make them with a capacity of as many, not 4",
+  ):
     tallies.fetch(held)
-  with pytest.raises(Mistake, match="tallies of 5 runs on a device: make them with a capacity"):
-    tallies.update(tallies.zeros(labels, CLASSES, capacity=4), np.repeat(predictions, 5, 0)[:10])
+  with pytest.raises(
+    Mistake, match="tallies of 5 runs on a device: make them with a capacity"
+  ):
+    tallies.update(
+      tallies.zeros(labels, CLASSES, capacity=4), np.repeat(predictions, 5, 0)[:10]
+    )
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, None), (4, 1)])
-def test_an_update_is_of_the_same_examples_and_as_many_runs_on_each_device(rows, columns):
+def test_an_update_is_of_the_same_examples_and_as_many_runs_on_each_device(
+  rows, columns
+):
   predictions, labels = some_predictions(6)
-  with pytest.raises(Mistake, match=rf"predictions has shape \({rows}, .*\): give \(runs, {len(labels)}\), as many runs on"):
-    tallies.update(tallies.zeros(labels, CLASSES, capacity=4), predictions[:rows, :columns])
+  with pytest.raises(
+    Mistake,
+    match=rf"predictions has shape \({rows}, .*\): give \(runs, {len(labels)}\), as many runs on",
+  ):
+    tallies.update(
+      tallies.zeros(labels, CLASSES, capacity=4), predictions[:rows, :columns]
+    )
 
 
 def test_joint_errors_of_many_runs_are_counted_a_few_passes_at_a_time(monkeypatch):
-  """Two shares of three fit into seven places. Waiting runs are counted before the next share, and at the end."""
+  """Two shares of three fit into seven places. Waiting runs are counted before the next
+  share, and at the end.
+  """
   monkeypatch.setattr(tallies, "_RUNS", 7)
   predictions, labels = some_predictions(30)
   held = tallies.zeros(labels, CLASSES, capacity=15, pairs=True)
@@ -229,15 +306,28 @@ def test_blocks_of_any_size_equal_the_whole(array, monkeypatch):
   for sizes in ([23], [1] * 23, [0, 4, 0, 12, 7, 0], [5, 5, 5, 5, 3]):
     blocks = np.split(predictions, np.cumsum(sizes)[:-1])
     assert_equal(tally_blocks(map(array, blocks), labels, CLASSES, pairs=True), whole)
-  assert_equal(tally_blocks([predictions[:9].tolist(), array(predictions[9:])], labels, CLASSES, pairs=True), whole)
+  assert_equal(
+    tally_blocks(
+      [predictions[:9].tolist(), array(predictions[9:])], labels, CLASSES, pairs=True
+    ),
+    whole,
+  )
 
 
 def test_sums_do_not_depend_on_order_or_grouping():
   predictions, labels = some_predictions(12)
   whole = tally(predictions, labels, CLASSES, pairs=True)
-  a, b, c = (tally(p, labels, CLASSES, pairs=True) for p in np.split(predictions, [2, 7]))
+  a, b, c = (
+    tally(p, labels, CLASSES, pairs=True) for p in np.split(predictions, [2, 7])
+  )
   nothing = tally_blocks([], labels, CLASSES, pairs=True)
-  for total in ((a + b) + c, a + (b + c), c + a + b, nothing + a + b + c + nothing, sum([b, c], start=a)):
+  for total in (
+    (a + b) + c,
+    a + (b + c),
+    c + a + b,
+    nothing + a + b + c + nothing,
+    sum([b, c], start=a),
+  ):
     assert_equal(total, whole)
   # Additions did not change their operands in place.
   assert_equal(nothing, tally(predictions[:0], labels, CLASSES, pairs=True))
@@ -264,10 +354,17 @@ def test_only_a_few_blocks_are_held(monkeypatch):
 
 def test_predictions_on_disk(tmp_path):
   predictions, labels = some_predictions(10)
-  array = zarr.create_array(tmp_path / "predictions", shape=predictions.shape, chunks=(3, EXAMPLES), dtype=np.int8)
+  array = zarr.create_array(
+    tmp_path / "predictions",
+    shape=predictions.shape,
+    chunks=(3, EXAMPLES),
+    dtype=np.int8,
+  )
   array[:] = predictions
   blocks = (array[start : start + 4] for start in range(0, array.shape[0], 4))
-  assert_equal(tally_blocks(blocks, labels, CLASSES), tally(predictions, labels, CLASSES))
+  assert_equal(
+    tally_blocks(blocks, labels, CLASSES), tally(predictions, labels, CLASSES)
+  )
 
 
 # The statistics
@@ -288,7 +385,10 @@ OF_ERRORS = {
   "distribution_variance_interval": [{}, {"level": 0.5}],
   "beta_of_error_rates": [{}, {"unbiased": False}],
   "top_fraction_gain_bootstrap": [{"key": jax.random.key(0), "replicates": 9}],
-  "runs_for_precision": [{}, {"relative": 0.2, "statistic": "test_set_variance", "level": 0.9}],
+  "runs_for_precision": [
+    {},
+    {"relative": 0.2, "statistic": "test_set_variance", "level": 0.9},
+  ],
 }
 OF_PREDICTIONS = {
   "vote_fractions": [{}],
@@ -324,28 +424,46 @@ def test_statistics_equal_those_of_all_runs(runs, examples, array):
       ours = getattr(given, name)(**options)
       theirs = getattr(stats, name)(*args[name], **options)
       assert type(ours) is type(theirs), name
-      for a, b in zip(*((x if isinstance(x, tuple) else (x,)) for x in (ours, theirs)), strict=True):
+      for a, b in zip(
+        *((x if isinstance(x, tuple) else (x,)) for x in (ours, theirs)), strict=True
+      ):
         np.testing.assert_array_equal(a, b, err_msg=f"{name} {options}", strict=True)
-  np.testing.assert_array_equal(given.error_rates(), np.sort(stats.error_rates(errors)), strict=True)
+  np.testing.assert_array_equal(
+    given.error_rates(), np.sort(stats.error_rates(errors)), strict=True
+  )
 
 
 def test_every_statistic_is_compared():
-  methods = {name for name, _ in inspect.getmembers(Tallies, inspect.isfunction) if not name.startswith("_")}
+  methods = {
+    name
+    for name, _ in inspect.getmembers(Tallies, inspect.isfunction)
+    if not name.startswith("_")
+  }
   own = {"error_rates", "covariance", "to_arrays"}
   assert methods == {*OF_ERRORS, *OF_PREDICTIONS, *OF_LABELS, *own}
   for name in methods - own:
-    ours, theirs = (inspect.signature(getattr(x, name)).parameters for x in (Tallies, stats))
-    assert [p for p in ours.values() if p.name != "self"] == [theirs[p] for p in ours if p != "self"], name
+    ours, theirs = (
+      inspect.signature(getattr(x, name)).parameters for x in (Tallies, stats)
+    )
+    assert [p for p in ours.values() if p.name != "self"] == [
+      theirs[p] for p in ours if p != "self"
+    ], name
 
 
 @pytest.mark.optimized
 def test_statistics_are_of_exact_sums():
-  """In floating point these would cancel: runs, and halves of them, that differ by one error in 30,000."""
+  """In floating point these would cancel: runs, and halves of them, that differ by one
+  error in 30,000.
+  """
   predictions = np.ones((400, 30_000), np.int8)
   predictions[::2, :2] = 0
   given = tally(predictions, np.zeros(30_000, int), 2)
-  np.testing.assert_allclose(given.test_set_variance(), 400 / 399 / 30_000**2, rtol=1e-15)
-  np.testing.assert_allclose(given.split_covariance(), 400 / 399 / 4 / 15_000**2, rtol=1e-15)
+  np.testing.assert_allclose(
+    given.test_set_variance(), 400 / 399 / 30_000**2, rtol=1e-15
+  )
+  np.testing.assert_allclose(
+    given.split_covariance(), 400 / 399 / 4 / 15_000**2, rtol=1e-15
+  )
   assert given.split_correlation() == 1
 
 
@@ -357,14 +475,20 @@ def test_covariance_is_numpys(array):
   given = tally(array(predictions), labels, CLASSES, pairs=True)
   covariance = given.covariance()
   assert covariance.dtype == np.float64
-  np.testing.assert_allclose(covariance, np.cov(errors.astype(float), rowvar=False), rtol=1e-12, atol=1e-15)
+  np.testing.assert_allclose(
+    covariance, np.cov(errors.astype(float), rowvar=False), rtol=1e-12, atol=1e-15
+  )
   np.testing.assert_array_equal(covariance, covariance.T)
   for rows in (slice(2, 5), slice(-1, None), np.array([7, 0]), slice(3, 3)):
     np.testing.assert_array_equal(given.covariance(rows), covariance[rows], strict=True)
   off_diagonal = (covariance.sum() - np.trace(covariance)) / (EXAMPLES * (EXAMPLES - 1))
   np.testing.assert_allclose(given.distribution_variance(), off_diagonal, rtol=1e-10)
-  np.testing.assert_allclose(given.independent_errors_variance(), np.trace(covariance) / EXAMPLES**2, rtol=1e-12)
-  assert np.isnan(tally(predictions[:1], labels, CLASSES, pairs=True).covariance()).all()
+  np.testing.assert_allclose(
+    given.independent_errors_variance(), np.trace(covariance) / EXAMPLES**2, rtol=1e-12
+  )
+  assert np.isnan(
+    tally(predictions[:1], labels, CLASSES, pairs=True).covariance()
+  ).all()
 
 
 def test_dependent_pairs_over_several_blocks_of_examples(monkeypatch):
@@ -383,7 +507,10 @@ def test_dependent_pairs_over_several_blocks_of_examples(monkeypatch):
 def test_order_of_runs():
   predictions, labels = some_predictions(9)
   shuffled = np.random.default_rng(3).permutation(predictions)
-  assert_equal(tally(shuffled, labels, CLASSES, pairs=True), tally(predictions, labels, CLASSES, pairs=True))
+  assert_equal(
+    tally(shuffled, labels, CLASSES, pairs=True),
+    tally(predictions, labels, CLASSES, pairs=True),
+  )
 
 
 def test_names_of_classes():
@@ -392,7 +519,9 @@ def test_names_of_classes():
   before = tally(predictions, labels, CLASSES, pairs=True)
   after = tally(renamed[predictions], renamed[labels], CLASSES, pairs=True)
   np.testing.assert_array_equal(after.votes[:, renamed[:CLASSES]], before.votes)
-  assert_equal(dataclasses.replace(after, votes=before.votes, labels=before.labels), before)
+  assert_equal(
+    dataclasses.replace(after, votes=before.votes, labels=before.labels), before
+  )
 
 
 def test_order_of_examples():
@@ -402,7 +531,11 @@ def test_order_of_examples():
   # Reversing twelve examples exchanges the even and the odd ones.
   swapped = before.half_errors[[1, 0, 2]]
   moved = {"half_errors": swapped[:, np.lexsort(swapped[1::-1])]}
-  moved |= {"labels": before.labels[::-1], "votes": before.votes[::-1], "joint_errors": before.joint_errors[::-1, ::-1]}
+  moved |= {
+    "labels": before.labels[::-1],
+    "votes": before.votes[::-1],
+    "joint_errors": before.joint_errors[::-1, ::-1],
+  }
   assert_equal(after, dataclasses.replace(before, **moved))
 
 
@@ -415,23 +548,71 @@ T = tally(P, L, CLASSES)
 @pytest.mark.parametrize(
   ("call", "text"),
   [
-    (lambda: tally(P[0], L, CLASSES), r"predictions has shape \(11,\): give \(runs, examples\)"),
-    (lambda: tally_blocks(P, L, CLASSES), r"predictions has shape \(11,\).* for a single run give predictions\[None\]"),
-    (lambda: tally(P.T, L, CLASSES), r"labels has shape \(11,\) beside .* are the axes of predictions in another order\?"),
-    (lambda: tally_blocks([P, P[:, 1:]], L, CLASSES), r"beside predictions of shape \(4, 10\)"),
-    (lambda: tally(np.minimum(P, 1), L, 2), "labels is 2 at example .: give class indices, 0 to 1"),
-    (lambda: tally(P + 1, L, CLASSES), "predictions is 3 at run ., example .: give class indices, -1 to 2"),
-    (lambda: tally(P * 1.0, L, CLASSES), "predictions has dtype float64: give class indices"),
+    (
+      lambda: tally(P[0], L, CLASSES),
+      r"predictions has shape \(11,\): give \(runs, examples\)",
+    ),
+    (
+      lambda: tally_blocks(P, L, CLASSES),
+      r"predictions has shape \(11,\).* for a single run give predictions\[None\]",
+    ),
+    (
+      lambda: tally(P.T, L, CLASSES),
+      r"labels has shape \(11,\) beside .* are the axes of predictions in another order\?",
+    ),
+    (
+      lambda: tally_blocks([P, P[:, 1:]], L, CLASSES),
+      r"beside predictions of shape \(4, 10\)",
+    ),
+    (
+      lambda: tally(np.minimum(P, 1), L, 2),
+      "labels is 2 at example .: give class indices, 0 to 1",
+    ),
+    (
+      lambda: tally(P + 1, L, CLASSES),
+      "predictions is 3 at run ., example .: give class indices, -1 to 2",
+    ),
+    (
+      lambda: tally(P * 1.0, L, CLASSES),
+      "predictions has dtype float64: give class indices",
+    ),
     (lambda: tally(P, L, 0), "num_classes is 0: give a whole number of at least 1"),
-    (lambda: jax.jit(lambda p: tally(p, L, CLASSES).votes)(P), "predictions is traced: .* call it outside jit"),
-    (lambda: jax.jit(lambda y: tally(P, y, CLASSES).votes)(L), "labels is traced: .* call it outside jit"),
-    (lambda: T + tally(P[:, 1:], L[1:], CLASSES), "tallies of 11 examples of 3 classes and 10 examples of 3 classes"),
-    (lambda: T + tally(P, L, 5), "tallies of 11 examples of 3 classes and 11 examples of 5 classes: add tallies"),
-    (lambda: T + tally(P, (L + (np.arange(11) == 4)) % 3, CLASSES), "tallies with labels . and . of example 4: add"),
-    (lambda: T + tally(P, L, CLASSES, pairs=True), "only one of two tallies has joint error counts"),
-    (lambda: T.covariance(), "tallies without joint error counts: tally with pairs=True"),
-    (lambda: T.dependent_pairs(), "tallies without joint error counts: tally with pairs=True"),
-    (lambda: tally(P, L, CLASSES, pairs=True).dependent_pairs(-1), "threshold is -1: give a number of at least 0"),
+    (
+      lambda: jax.jit(lambda p: tally(p, L, CLASSES).votes)(P),
+      "predictions is traced: .* call it outside jit",
+    ),
+    (
+      lambda: jax.jit(lambda y: tally(P, y, CLASSES).votes)(L),
+      "labels is traced: .* call it outside jit",
+    ),
+    (
+      lambda: T + tally(P[:, 1:], L[1:], CLASSES),
+      "tallies of 11 examples of 3 classes and 10 examples of 3 classes",
+    ),
+    (
+      lambda: T + tally(P, L, 5),
+      "tallies of 11 examples of 3 classes and 11 examples of 5 classes: add tallies",
+    ),
+    (
+      lambda: T + tally(P, (L + (np.arange(11) == 4)) % 3, CLASSES),
+      "tallies with labels . and . of example 4: add",
+    ),
+    (
+      lambda: T + tally(P, L, CLASSES, pairs=True),
+      "only one of two tallies has joint error counts",
+    ),
+    (
+      lambda: T.covariance(),
+      "tallies without joint error counts: tally with pairs=True",
+    ),
+    (
+      lambda: T.dependent_pairs(),
+      "tallies without joint error counts: tally with pairs=True",
+    ),
+    (
+      lambda: tally(P, L, CLASSES, pairs=True).dependent_pairs(-1),
+      "threshold is -1: give a number of at least 0",
+    ),
     (lambda: T.top_fraction_gain(0), "fraction is 0: give a number above 0"),
     (lambda: T.cace(0), "bins is 0: give a whole number of at least 1"),
     (lambda: T.ece(bins=1.5), "bins is 1.5: give a whole number of at least 1"),
@@ -461,7 +642,9 @@ def test_docstrings_say_what_they_must():
 def test_benchmark_of_all_ways(capsys):
   from experiments.benchmarks import statistics
 
-  statistics.main(["--examples", "101", "--runs", "60", "--block", "25", "--repetitions", "1"])
+  statistics.main(
+    ["--examples", "101", "--runs", "60", "--block", "25", "--repetitions", "1"]
+  )
   printed = capsys.readouterr().out
   assert "101 examples, 60 runs" in printed
   assert all(way in printed for way in statistics.ways(1))
@@ -473,12 +656,27 @@ def test_benchmark_of_all_ways(capsys):
 def test_benchmark_of_counting_on_devices(tmp_path, capsys):
   from experiments.benchmarks import tallies as benchmark
 
-  small = ["--runs", "16", "--step", "4", "--examples", "50", "--rounds", "1", "--out", str(tmp_path)]
+  small = [
+    "--runs",
+    "16",
+    "--step",
+    "4",
+    "--examples",
+    "50",
+    "--rounds",
+    "1",
+    "--out",
+    str(tmp_path),
+  ]
   benchmark.main([*small, "--pairs"])
   assert "on device" in capsys.readouterr().out
-  rows = {row["way"]: row for row in json.loads((tmp_path / "tallies.json").read_text())["numbers"]}
+  rows = {
+    row["way"]: row
+    for row in json.loads((tmp_path / "tallies.json").read_text())["numbers"]
+  }
   assert rows["fetched"]["bytes_fetched"] == 16 * 50
-  # Votes of ten classes, joint errors, each run's errors on both halves, and each device's number of runs.
+  # Votes of ten classes, joint errors, each run's errors on both halves, and each
+  # device's number of runs.
   assert rows["on device"]["bytes_fetched"] == 4 * (50 * 10 + 50**2 + 16 * 2 + 2)
   with pytest.raises(Mistake, match="--step is 3: give a multiple of the 2 devices"):
     benchmark.main(["--step", "3", "--out", str(tmp_path)])

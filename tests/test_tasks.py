@@ -1,4 +1,6 @@
-"""Tasks of a user's own: a random walk of three rounds beside the same walk in a Python loop; what is wrong is one line."""
+"""Tasks of a user's own: a random walk of three rounds beside the same walk in a Python
+loop; what is wrong is one line.
+"""
 
 import dataclasses
 import zlib
@@ -26,29 +28,50 @@ def start(data, run):
 def advance(data, run, state, first, last):
   def step(i, state):
     push = jax.random.normal(jax.random.fold_in(run.key("push"), i), (2,))
-    return {"place": state["place"] + run["size"] * push + data["drift"], "pushes": state["pushes"] + 1}
+    return {
+      "place": state["place"] + run["size"] * push + data["drift"],
+      "pushes": state["pushes"] + 1,
+    }
 
   return jax.lax.fori_loop(first, last, step, state)
 
 
 def finish(data, run, state):
-  return {"place": state["place"], "distance": jnp.sqrt((state["place"] ** 2).sum()), "pushes": state["pushes"]}
+  return {
+    "place": state["place"],
+    "distance": jnp.sqrt((state["place"] ** 2).sum()),
+    "pushes": state["pushes"],
+  }
 
 
 DRIFT = np.array([0.5, -1], np.float32)
 WALK = dict(
-  name="walk", start=start, advance=advance, finish=finish, data={"drift": DRIFT}, rounds=3, sources=("init", "push"),
-  values={"size": 0.1, "unread": 1}, dims={"place": ("axis",)},
-)  # fmt: skip
+  name="walk",
+  start=start,
+  advance=advance,
+  finish=finish,
+  data={"drift": DRIFT},
+  rounds=3,
+  sources=("init", "push"),
+  values={"size": 0.1, "unread": 1},
+  dims={"place": ("axis",)},
+)
 walk = vs.Task(**WALK)
 
 
 def walked(seed_init, seed_push, size):
   """The end of the walk, as a script of one walk computes it."""
-  push = jax.random.fold_in(jax.random.key(len(plain.SOURCES) + zlib.crc32(b"push") % 2**31), seed_push)
+  push = jax.random.fold_in(
+    jax.random.key(len(plain.SOURCES) + zlib.crc32(b"push") % 2**31), seed_push
+  )
   place = np.asarray(jax.random.normal(plain.key("init", seed_init), (2,)))
   for i in range(3):
-    place = place + np.float32(size) * np.asarray(jax.random.normal(jax.random.fold_in(push, i), (2,))) + DRIFT
+    place = (
+      place
+      + np.float32(size)
+      * np.asarray(jax.random.normal(jax.random.fold_in(push, i), (2,)))
+      + DRIFT
+    )
   return place
 
 
@@ -60,21 +83,32 @@ def quiet(*args, **options):
 def swept(tmp_path_factory):
   """Runs at two sizes, each with two seeds that vary only the pushes."""
   out = tmp_path_factory.mktemp("walk") / "r"
-  return out, quiet("test_tasks:walk", vs.Runs.sweep(size=[0.1, 2], seeds=vs.Runs.vary("push", 2, start=5)), out)
+  return out, quiet(
+    "test_tasks:walk",
+    vs.Runs.sweep(size=[0.1, 2], seeds=vs.Runs.vary("push", 2, start=5)),
+    out,
+  )
 
 
 def test_a_task_is_its_loop(swept):
   _, results = swept
   assert results.seed_push.values.tolist() == [5, 5, 6, 6]
   assert results.seed_init.values.tolist() == [0, 0, 0, 0]
-  expected = [walked(0, push, size) for push, size in zip(results.seed_push.values, results["size"].values, strict=True)]
+  expected = [
+    walked(0, push, size)
+    for push, size in zip(results.seed_push.values, results["size"].values, strict=True)
+  ]
   np.testing.assert_allclose(results.place, expected, rtol=1e-5)
-  np.testing.assert_allclose(results.distance, np.linalg.norm(expected, axis=1), rtol=1e-5)
+  np.testing.assert_allclose(
+    results.distance, np.linalg.norm(expected, axis=1), rtol=1e-5
+  )
   assert results.pushes.values.tolist() == [3] * 4
   assert results.place.dims == ("run", "axis")
 
 
-def test_a_task_that_was_interrupted_goes_on_where_it_was_saved(swept, tmp_path, monkeypatch):
+def test_a_task_that_was_interrupted_goes_on_where_it_was_saved(
+  swept, tmp_path, monkeypatch
+):
   save, load, went_on = Checkpoints.save, Checkpoints.load, []
 
   def saves_and_ends(self, rounds, state):
@@ -102,42 +136,76 @@ def test_a_task_that_was_interrupted_goes_on_where_it_was_saved(swept, tmp_path,
 def test_what_differs_is_counted_along_the_first_axis():
   nan = np.nan
   assert differing_entries(np.array([1, nan, 3, nan]), np.array([1, nan, 4, 0])) == 2
-  assert differing_entries(np.array([[1, 2], [3, 4], [5, 6]]), np.array([[1, 2], [0, 0], [5, 6]])) == 1
+  assert (
+    differing_entries(
+      np.array([[1, 2], [3, 4], [5, 6]]), np.array([[1, 2], [0, 0], [5, 6]])
+    )
+    == 1
+  )
   assert differing_entries(np.float32(nan), np.float32(nan)) == 0
 
 
-def test_other_processes_find_a_task_by_its_import_string(swept, tmp_path, monkeypatch, capsys):
+def test_other_processes_find_a_task_by_its_import_string(
+  swept, tmp_path, monkeypatch, capsys
+):
   out, results = swept
   again = vs.replay(out, 2)
   assert again.same
   assert again.examples == {"place": 2, "distance": 1, "pushes": 1}
   cli.main(["replay", str(out), "--run", "1"])
   said = capsys.readouterr().out.splitlines()
-  assert sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
+  assert (
+    sorted(said)[1] == "run 1, place: its numbers agree bit for bit on all 2 entries"
+  )
   # A folder that was made, but has no trained runs yet.
   loop.begin("test_tasks:walk", 3, tmp_path / "r", vs.Options(progress=False))
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 3
-  np.testing.assert_allclose(vs.open_results(tmp_path / "r").place[2], walked(2, 2, 0.1), rtol=1e-5)
+  np.testing.assert_allclose(
+    vs.open_results(tmp_path / "r").place[2], walked(2, 2, 0.1), rtol=1e-5
+  )
   monkeypatch.setitem(globals(), "walk", dataclasses.replace(walk, rounds=4))
-  with pytest.raises(vs.Mistake, match="test_tasks:walk has changed in rounds: 3, 4: undo the change"):
+  with pytest.raises(
+    vs.Mistake, match="test_tasks:walk has changed in rounds: 3, 4: undo the change"
+  ):
     vs.work(out, progress=False)
-  with pytest.raises(vs.Mistake, match="belongs to another campaign: its recipe and this one differ in rounds: 3, 4"):
+  with pytest.raises(
+    vs.Mistake,
+    match="belongs to another campaign: its recipe and this one differ in rounds: 3, 4",
+  ):
     quiet("test_tasks:walk", 3, tmp_path / "r")
 
 
 def test_other_processes_do_not_find_an_object(tmp_path):
   quiet(walk, 1, tmp_path / "r")
-  with pytest.raises(vs.Mistake, match="of a task that no name leads to: only the program that began it goes on"):
+  with pytest.raises(
+    vs.Mistake,
+    match="of a task that no name leads to: only the program that began it goes on",
+  ):
     vs.work(tmp_path / "r")
-  with pytest.raises(vs.Mistake, match="task walk is an object of this program: Ray needs it in a module"):
+  with pytest.raises(
+    vs.Mistake, match="task walk is an object of this program: Ray needs it in a module"
+  ):
     ray_engine.train(walk, vs.Runs.independent(1), tmp_path / "ray")
 
 
 def test_a_task_from_the_command_line(tmp_path, capsys):
-  argv = ["train", "test_tasks:walk", "--runs", "2", "--set", "size=3", "--out", str(tmp_path / "r"), "--quiet"]
+  argv = [
+    "train",
+    "test_tasks:walk",
+    "--runs",
+    "2",
+    "--set",
+    "size=3",
+    "--out",
+    str(tmp_path / "r"),
+    "--quiet",
+  ]
   cli.main(argv)
   said = capsys.readouterr().out
-  assert said == f"2 runs in {tmp_path / 'r'}; next: vs.open_results({str(tmp_path / 'r')!r})\n"
+  assert (
+    said
+    == f"2 runs in {tmp_path / 'r'}; next: vs.open_results({str(tmp_path / 'r')!r})\n"
+  )
   results = vs.open_results(tmp_path / "r")
   np.testing.assert_allclose(results.place[1], walked(1, 1, 3), rtol=1e-5)
   assert vs.replay(tmp_path / "r", 1).same
@@ -147,19 +215,35 @@ def test_a_task_from_the_command_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
       cli.main([*argv[:5], wrong, *argv[6:]])
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"unknown value of task walk '{wrong[:-2]}': choose one of size, unread" in line
+    assert (
+      f"unknown value of task walk '{wrong[:-2]}': choose one of size, unread" in line
+    )
 
 
 def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
   with pytest.raises(SystemExit):
-    cli.main(["train", "test_tasks:walk", "--out", str(tmp_path / "r"), "--until", "mean_accuracy abs 1%"])
+    cli.main(
+      [
+        "train",
+        "test_tasks:walk",
+        "--out",
+        str(tmp_path / "r"),
+        "--until",
+        "mean_accuracy abs 1%",
+      ]
+    )
   (line,) = capsys.readouterr().err.splitlines()
-  assert line == "error: --until with walk, which has no classes that are right or wrong: say how many --runs"
+  assert (
+    line
+    == "error: --until with walk, which has no classes that are right or wrong: say how many --runs"
+  )
   assert not (tmp_path / "r").exists()
 
 
 def begun(changes, runs, out):
-  return loop.begin(vs.Task(**{**WALK, **changes}), runs, out, vs.Options(progress=False))
+  return loop.begin(
+    vs.Task(**{**WALK, **changes}), runs, out, vs.Options(progress=False)
+  )
 
 
 @pytest.mark.parametrize(
@@ -176,29 +260,85 @@ def begun(changes, runs, out):
     ({"dims": ["y"]}, r"dims is \['y'\]: give names of axes by array"),
     ({"values": ["size"]}, r"values is \['size'\]: give numbers by their names"),
     ({"values": {"size": "x"}}, "size is 'x': give a number"),
-    ({"values": {"seed_init": 1}}, "value 'seed_init': results have something else of that name, rename it"),
-    ({"start": lambda data, run: run.key("order")}, "unknown source of randomness 'order': choose one of init, push"),
-    ({"start": lambda data, run: run["sise"]}, "unknown value of a run 'sise': choose one of size, unread; did you mean 'size'"),
-    ({"start": lambda data, run: no_such_name}, r"walk fails before it trains \(NameError: .*, test_tasks.py line \d+\)"),
-    ({"start": lambda data: 0}, "walk fails before it trains .TypeError: .* positional argument"),
-    ({"advance": lambda data, run, state, first, last: next(state for _ in range(first, last))}, "walk fails before it trains .Tracer"),
-    ({"advance": lambda data, run, state, first, last: state["place"]}, "advance of walk makes of a state .*float32.2.*give one of the same shapes"),
-    ({"finish": lambda data, run, state: state["place"]}, "finish of task walk gives no arrays by name: give a dict"),
-    ({"finish": lambda data, run, state: {}}, "finish of task walk gives no arrays by name"),
-    ({"finish": lambda data, run, state: {"a": {"b": state["place"]}}}, "finish of task walk gives no arrays by name"),
-    ({"finish": lambda data, run, state: {"../place": state["place"]}}, r"gives '\.\./place': give a printable name"),
-    ({"finish": lambda data, run, state: {"place": state["place"], "seed_init": 0.0}}, "gives 'seed_init': results have something else"),
-    ({"finish": lambda data, run, state: {"place": state["place"] * 1j}}, "gives 'place' of complex64: give numbers of NumPy's dtypes"),
-    ({"finish": lambda data, run, state: {"place": state["place"], "b": jnp.zeros(3)}, "dims": {"place": ("axis",), "b": ("axis",)}},
-     "gives '.*' with . along 'axis', another array has .: give the axes other names"),
-    ({"dims": {"plase": ("axis",)}}, "unknown array in dims 'plase': choose one of distance, place, pushes; did you mean 'place'"),
+    (
+      {"values": {"seed_init": 1}},
+      "value 'seed_init': results have something else of that name, rename it",
+    ),
+    (
+      {"start": lambda data, run: run.key("order")},
+      "unknown source of randomness 'order': choose one of init, push",
+    ),
+    (
+      {"start": lambda data, run: run["sise"]},
+      "unknown value of a run 'sise': choose one of size, unread; did you mean 'size'",
+    ),
+    (
+      {"start": lambda data, run: no_such_name},
+      r"walk fails before it trains \(NameError: .*, test_tasks.py line \d+\)",
+    ),
+    (
+      {"start": lambda data: 0},
+      "walk fails before it trains .TypeError: .* positional argument",
+    ),
+    (
+      {
+        "advance": lambda data, run, state, first, last: next(
+          state for _ in range(first, last)
+        )
+      },
+      "walk fails before it trains .Tracer",
+    ),
+    (
+      {"advance": lambda data, run, state, first, last: state["place"]},
+      "advance of walk makes of a state .*float32.2.*give one of the same shapes",
+    ),
+    (
+      {"finish": lambda data, run, state: state["place"]},
+      "finish of task walk gives no arrays by name: give a dict",
+    ),
+    (
+      {"finish": lambda data, run, state: {}},
+      "finish of task walk gives no arrays by name",
+    ),
+    (
+      {"finish": lambda data, run, state: {"a": {"b": state["place"]}}},
+      "finish of task walk gives no arrays by name",
+    ),
+    (
+      {"finish": lambda data, run, state: {"../place": state["place"]}},
+      r"gives '\.\./place': give a printable name",
+    ),
+    (
+      {"finish": lambda data, run, state: {"place": state["place"], "seed_init": 0.0}},
+      "gives 'seed_init': results have something else",
+    ),
+    (
+      {"finish": lambda data, run, state: {"place": state["place"] * 1j}},
+      "gives 'place' of complex64: give numbers of NumPy's dtypes",
+    ),
+    (
+      {
+        "finish": lambda data, run, state: {"place": state["place"], "b": jnp.zeros(3)},
+        "dims": {"place": ("axis",), "b": ("axis",)},
+      },
+      "gives '.*' with . along 'axis', another array has .: give the axes other names",
+    ),
+    (
+      {"dims": {"plase": ("axis",)}},
+      "unknown array in dims 'plase': choose one of distance, place, pushes; did you mean 'place'",
+    ),
     ({"dims": {"place": "axis"}}, "dims of 'place' are 'axis': give 1 names"),
     ({"dims": {"place": ("run",)}}, "without that of the run"),
-    ({"finish": lambda data, run, state: {"square": jnp.zeros((3, 3))}, "dims": {"square": ("axis", "axis")}},
-     "dims of 'square' are .'axis', 'axis'.: give 2 names, all different"),
+    (
+      {
+        "finish": lambda data, run, state: {"square": jnp.zeros((3, 3))},
+        "dims": {"square": ("axis", "axis")},
+      },
+      "dims of 'square' are .'axis', 'axis'.: give 2 names, all different",
+    ),
     ({"data": {"drift": "north"}}, "walk fails before it trains"),
   ],
-)  # fmt: skip
+)
 def test_a_wrong_task_is_one_line(changes, message, tmp_path):
   with pytest.raises(vs.Mistake, match=message):
     begun(changes, 1, tmp_path / "r")
@@ -208,12 +348,30 @@ def test_a_wrong_task_is_one_line(changes, message, tmp_path):
 @pytest.mark.parametrize(
   ("runs", "message"),
   [
-    (lambda: vs.Runs.vary("order", 2), "unknown source of randomness 'order': choose one of init, push"),
-    (lambda: vs.Runs.sweep(length=[1, 2], seeds=1), "unknown value to sweep 'length': choose one of size, unread"),
-    (lambda: vs.Runs.sweep(unread=[1, 2], seeds=1), "walk does not read unread: a sweep of it would train the same run again"),
-    (lambda: vs.Runs.independent(2).poke(), "these runs have poke_step, which task walk does not know"),
-    (lambda: vs.Runs.independent(2).subset(3), "these runs choose training examples, of which task walk knows none"),
-    (lambda: vs.Runs.independent(2).with_label_map([0, 1]), "these runs have label_map, which task walk does not know"),
+    (
+      lambda: vs.Runs.vary("order", 2),
+      "unknown source of randomness 'order': choose one of init, push",
+    ),
+    (
+      lambda: vs.Runs.sweep(length=[1, 2], seeds=1),
+      "unknown value to sweep 'length': choose one of size, unread",
+    ),
+    (
+      lambda: vs.Runs.sweep(unread=[1, 2], seeds=1),
+      "walk does not read unread: a sweep of it would train the same run again",
+    ),
+    (
+      lambda: vs.Runs.independent(2).poke(),
+      "these runs have poke_step, which task walk does not know",
+    ),
+    (
+      lambda: vs.Runs.independent(2).subset(3),
+      "these runs choose training examples, of which task walk knows none",
+    ),
+    (
+      lambda: vs.Runs.independent(2).with_label_map([0, 1]),
+      "these runs have label_map, which task walk does not know",
+    ),
   ],
 )
 def test_runs_that_a_task_does_not_know(runs, message, tmp_path):
@@ -222,23 +380,47 @@ def test_runs_that_a_task_does_not_know(runs, message, tmp_path):
 
 
 def test_sources_that_a_task_does_not_read(tmp_path):
-  with pytest.raises(vs.Mistake, match="walk reads no seed of other: vary some of init, push"):
-    begun({"sources": ("init", "push", "other")}, vs.Runs.vary("other", 2), tmp_path / "r")
+  with pytest.raises(
+    vs.Mistake, match="walk reads no seed of other: vary some of init, push"
+  ):
+    begun(
+      {"sources": ("init", "push", "other")}, vs.Runs.vary("other", 2), tmp_path / "r"
+    )
 
 
 def test_a_seed_that_the_end_alone_reads_may_vary(tmp_path):
-  drawn = lambda data, run, state: {"noise": run["unread"] * jax.random.normal(run.key("push"))}  # noqa: E731
-  task = vs.Task(name="r", start=start, advance=lambda data, run, state, first, last: state, finish=drawn,
-                 sources=("init", "push"), values={"unread": 1})  # fmt: skip
-  results = quiet(task, vs.Runs.sweep(unread=[0, 1], seeds=vs.Runs.vary("push", 2)), tmp_path / "r")
+  def drawn(data, run, state):
+    return {"noise": run["unread"] * jax.random.normal(run.key("push"))}
+
+  task = vs.Task(
+    name="r",
+    start=start,
+    advance=lambda data, run, state, first, last: state,
+    finish=drawn,
+    sources=("init", "push"),
+    values={"unread": 1},
+  )
+  results = quiet(
+    task, vs.Runs.sweep(unread=[0, 1], seeds=vs.Runs.vary("push", 2)), tmp_path / "r"
+  )
   assert len({*results.noise.values.tolist()}) == 3, "0 twice"
 
 
 def test_a_swept_value_has_no_name_of_another_array(tmp_path):
-  for name, other in (("run", {}), ("axis", {}), ("example", {"dims": {"place": ("example",)}})):
+  for name, other in (
+    ("run", {}),
+    ("axis", {}),
+    ("example", {"dims": {"place": ("example",)}}),
+  ):
     changes = {"values": {"size": 0.1, name: 1}, **other}
-    changes["start"] = lambda data, run, name=name: {**start(data, run), "place": run[name] * jnp.ones(2)}
-    with pytest.raises(vs.Mistake, match=f"a sweep of '{name}': results have something else of that name, rename the value"):
+    changes["start"] = lambda data, run, name=name: {
+      **start(data, run),
+      "place": run[name] * jnp.ones(2),
+    }
+    with pytest.raises(
+      vs.Mistake,
+      match=f"a sweep of '{name}': results have something else of that name, rename the value",
+    ):
       begun(changes, vs.Runs.sweep(**{name: [1, 2]}, seeds=1), tmp_path / "r")
     assert len(begun(changes, 1, tmp_path / name).results) == 1
 
@@ -251,15 +433,24 @@ def test_all_seeds_of_a_task_vary_if_all_of_supervised_training_do(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"seed_batch": 1}])
 def test_keys_that_checkpoints_cannot_keep(options, tmp_path):
-  keyed = {"start": lambda data, run: {**start(data, run), "key": run.key("init")},
-           "advance": lambda data, run, state, first, last: state}  # fmt: skip
+  keyed = {
+    "start": lambda data, run: {**start(data, run), "key": run.key("init")},
+    "advance": lambda data, run, state, first, last: state,
+  }
   message = "the state of walk has keys, which checkpoints cannot keep: keep jax.random.key_data of them"
   with pytest.raises(vs.Mistake, match=message):
-    quiet(vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", checkpoint_every=1, **options)
+    quiet(
+      vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", checkpoint_every=1, **options
+    )
   assert not (tmp_path / "r").exists()
-  assert quiet(vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", **options).sizes["run"] == 1
+  assert (
+    quiet(vs.Task(**{**WALK, **keyed}), 1, tmp_path / "r", **options).sizes["run"] == 1
+  )
 
 
 def test_recipes_keep_what_a_task_says_itself(tmp_path):
-  with pytest.raises(vs.Mistake, match="walk is a task, whose finish says what is kept: leave logits, keep_params"):
+  with pytest.raises(
+    vs.Mistake,
+    match="walk is a task, whose finish says what is kept: leave logits, keep_params",
+  ):
     quiet(walk, 1, tmp_path / "r", logits=True)

@@ -46,10 +46,17 @@ def test_what_is_not(text, said):
 
 def test_how_far_it_is():
   value, interval = -2.0, Interval(-2.6, -1.8)
-  assert Until("distribution_variance", True, 0.1).reached(value, interval) == pytest.approx(2)
-  assert Until("distribution_variance", False, 0.8).reached(value, interval) == pytest.approx(0.5)
+  assert Until("distribution_variance", True, 0.1).reached(
+    value, interval
+  ) == pytest.approx(2)
+  assert Until("distribution_variance", False, 0.8).reached(
+    value, interval
+  ) == pytest.approx(0.5)
   assert Until("distribution_variance", True, 0.1).reached(0.0, interval) == np.inf
-  assert Until("distribution_variance", True, 0.1).reached(np.nan, Interval(np.nan, np.nan)) == np.inf
+  assert (
+    Until("distribution_variance", True, 0.1).reached(np.nan, Interval(np.nan, np.nan))
+    == np.inf
+  )
 
 
 def results_of(predictions, labels, classes=3, diverged=()):
@@ -58,14 +65,21 @@ def results_of(predictions, labels, classes=3, diverged=()):
   of_label = ("run", "example")[-np.ndim(labels) :]
   return xr.Dataset(
     {
-      "predictions": (("run", "example"), predictions), "labels": (of_label, labels), "diverged": ("run", diverged),
-      "accuracy": ("run", (predictions == labels).mean(axis=1)), "seed_init": ("run", np.arange(runs)),
+      "predictions": (("run", "example"), predictions),
+      "labels": (of_label, labels),
+      "diverged": ("run", diverged),
+      "accuracy": ("run", (predictions == labels).mean(axis=1)),
+      "seed_init": ("run", np.arange(runs)),
     },
     attrs={
-      "num_classes": classes, "recipe": '{"name": "of none"}', "device_kind": "", "lane_width": 1, "lowering": "",
+      "num_classes": classes,
+      "recipe": '{"name": "of none"}',
+      "device_kind": "",
+      "lane_width": 1,
+      "lowering": "",
       "versions": "",
     },
-  )  # fmt: skip
+  )
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +87,9 @@ def predicted():
   rng = np.random.default_rng(0)
   labels = rng.integers(0, 3, 200).astype(np.int8)
   skill = rng.uniform(0.3, 0.9, (12, 1))
-  return np.where(rng.random((12, 200)) < skill, labels, rng.integers(0, 3, (12, 200))).astype(np.int8), labels
+  return np.where(
+    rng.random((12, 200)) < skill, labels, rng.integers(0, 3, (12, 200))
+  ).astype(np.int8), labels
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +101,33 @@ def reported(predicted):
 def test_numbers_are_those_of_the_report(name, predicted, reported):
   predictions, labels = predicted
   worst = np.full((1, 200), -1, np.int8)
-  value, (low, high) = until.estimate(results_of(np.concatenate([predictions, worst]), labels, diverged=[12]), name)
-  assert (value, low, high) == pytest.approx([reported[name][part] for part in ("value", "low", "high")], rel=1e-12)
+  value, (low, high) = until.estimate(
+    results_of(np.concatenate([predictions, worst]), labels, diverged=[12]), name
+  )
+  assert (value, low, high) == pytest.approx(
+    [reported[name][part] for part in ("value", "low", "high")], rel=1e-12
+  )
   for runs in (1, 2):
-    assert Until(name, True, 1e-9).reached(*until.estimate(results_of(predictions[:runs], labels), name)) > 1
+    assert (
+      Until(name, True, 1e-9).reached(
+        *until.estimate(results_of(predictions[:runs], labels), name)
+      )
+      > 1
+    )
 
 
 def test_runs_of_which_nothing_can_be_said(predicted):
   predictions, labels = predicted
-  with pytest.raises(Mistake, match="all 12 finished runs diverged: train with a lower lr"):
+  with pytest.raises(
+    Mistake, match="all 12 finished runs diverged: train with a lower lr"
+  ):
     until.estimate(results_of(predictions, labels, diverged=range(12)), "mean_accuracy")
   each = results_of(predictions, np.stack([labels] * 6 + [labels[::-1]] * 6))
   until.estimate(each, "mean_accuracy")
-  with pytest.raises(Mistake, match=r"--until gde_gap: these runs have labels of their own; choose one of mean_acc"):
+  with pytest.raises(
+    Mistake,
+    match=r"--until gde_gap: these runs have labels of their own; choose one of mean_acc",
+  ):
     until.estimate(each, "gde_gap")
 
 
@@ -106,7 +136,15 @@ def train(tmp_path):
   def train(text, most=60, first=3, progress=False):
     recipe = vs.recipe("digits_cnn", epochs=0, width=0.25)
     runs = vs.Runs.independent(most)
-    return until.train(recipe, runs, tmp_path / "out", Until.parse(text), first=first, progress=progress, lane_width=1)
+    return until.train(
+      recipe,
+      runs,
+      tmp_path / "out",
+      Until.parse(text),
+      first=first,
+      progress=progress,
+      lane_width=1,
+    )
 
   return train
 

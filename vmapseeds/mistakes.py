@@ -10,7 +10,9 @@ MOST_SHOWN = 2000  # letters of a line
 
 
 class Mistake(ValueError):
-  """A mistake of the user's, said in one line. The command line prints it and exits with status 2."""
+  """A mistake of the user's, said in one line. The command line prints it and exits
+  with status 2.
+  """
 
   def __init__(self, said: object = ""):
     super().__init__(one_line(said))
@@ -21,33 +23,55 @@ class UnknownField(Mistake, TypeError):
 
 
 class Failure(RuntimeError):
-  """The machine could not do what was asked, though the request is valid: one line, exit status 1."""
+  """The machine could not do what was asked, though the request is valid: one line,
+  exit status 1.
+  """
 
 
-def one_of(what: str, given: object, allowed: Iterable[str], error: type[Mistake] = Mistake) -> None:
+def one_of(
+  what: str, given: object, allowed: Iterable[str], error: type[Mistake] = Mistake
+) -> None:
   """Raises `error` unless `given` is among `allowed`, naming the nearest allowed value."""
   allowed = list(allowed)
   if given in allowed:
     return
   near = difflib.get_close_matches(str(given), allowed, n=1)
   hint = f"; did you mean {near[0]!r}?" if near else ""
-  raise error(f"unknown {what} {given!r:.200}: choose one of {', '.join(allowed)}{hint}")
+  raise error(
+    f"unknown {what} {given!r:.200}: choose one of {', '.join(allowed)}{hint}"
+  )
 
 
 def safe_name(what: str, given: object) -> str:
-  """Returns `given`. Raises `Mistake` if it cannot be the name of a file or folder, or would garble a terminal."""
+  """Returns `given`. Raises `Mistake` if it cannot be the name of a file or folder, or
+  would garble a terminal.
+  """
   if not isinstance(given, str):
     raise Mistake(f"{what} is {given!r:.200}: give a text")
-  if not (0 < len(given) <= MOST_LETTERS and given.isprintable()) or given.startswith(".") or set(given) & set("/\\"):
-    allowed = f"1 to {MOST_LETTERS} printable characters without / or \\ and no . in front"
+  if (
+    not (0 < len(given) <= MOST_LETTERS and given.isprintable())
+    or given.startswith(".")
+    or set(given) & set("/\\")
+  ):
+    allowed = (
+      f"1 to {MOST_LETTERS} printable characters without / or \\ and no . in front"
+    )
     raise Mistake(f"{what} {given!r} cannot be the name of a file: give {allowed}")
   return given
 
 
 def one_line(text: object) -> str:
-  """`text` as one line that a terminal can show: control characters are escaped, and a long line loses its middle."""
-  line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(text).split()))
-  return line if len(line) <= MOST_SHOWN else f"{line[: MOST_SHOWN // 2]} ... {line[-MOST_SHOWN // 2 :]}"
+  """`text` as one line that a terminal can show: control characters are escaped, and a
+  long line loses its middle.
+  """
+  line = "".join(
+    c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(text).split())
+  )
+  return (
+    line
+    if len(line) <= MOST_SHOWN
+    else f"{line[: MOST_SHOWN // 2]} ... {line[-MOST_SHOWN // 2 :]}"
+  )
 
 
 def at_least(what: str, given: object, least: int) -> int:
@@ -59,7 +83,9 @@ def at_least(what: str, given: object, least: int) -> int:
 
 
 def whole_number(given: Any) -> int | None:
-  """`given`, a number of Python, NumPy or another array library, as an int; None if it is no whole number."""
+  """`given`, a number of Python, NumPy or another array library, as an int; None if it
+  is no whole number.
+  """
   try:
     return None if _is_bool(given) else operator.index(given)
   except TypeError:
@@ -67,7 +93,9 @@ def whole_number(given: Any) -> int | None:
 
 
 def number(what: str, given: object) -> float:
-  """`given`, of Python, NumPy or another array library, as a float. Raises `Mistake` if it is no real number."""
+  """`given`, of Python, NumPy or another array library, as a float. Raises `Mistake` if
+  it is no real number.
+  """
   try:
     if hasattr(given, "__float__") and not _is_bool(given):
       return float(given)
@@ -77,4 +105,6 @@ def number(what: str, given: object) -> float:
 
 
 def _is_bool(given: object) -> bool:
-  return isinstance(given, bool) or getattr(getattr(given, "dtype", None), "kind", "") == "b"
+  return (
+    isinstance(given, bool) or getattr(getattr(given, "dtype", None), "kind", "") == "b"
+  )

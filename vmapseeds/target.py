@@ -22,7 +22,9 @@ def platform() -> str:
 
 @contextlib.contextmanager
 def compiling_for(name: str) -> Iterator[None]:
-  """Programs traced in this context are made for the platform `name`, whether such a device is here or not."""
+  """Programs traced in this context are made for the platform `name`, whether such a
+  device is here or not.
+  """
   one_of("platform", name, PLATFORMS)
   token = _platform.set(name)
   try:
@@ -40,19 +42,29 @@ class Target(NamedTuple):
   clock: float  # cycles a second
   flops: float  # bfloat16 floating-point operations a second
   bandwidth: float  # bytes a second to and from the main memory
-  memory: float  # bytes that a program can have: what the compiler allows, or what JAX allocates
-  launch: float = 0.0  # seconds of a kernel that does nothing, if the compiler does not count them
+  # Bytes that a program can have: what the compiler allows, or what JAX allocates
+  memory: float
+  launch: float = (
+    0.0  # seconds of a kernel that does nothing, if the compiler does not count them
+  )
 
 
 TARGETS = {
-  "v5e": Target("tpu", ("TPU v5 lite", "TPU v5e"), "v5e:1x1", 1.5e9, 197e12, 819e9, 15.75 * 2**30),
-  "v6e": Target("tpu", ("TPU v6 lite", "TPU v6e"), "v6e:1x1", 1.75e9, 918e12, 1640e9, 31.25 * 2**30),
+  "v5e": Target(
+    "tpu", ("TPU v5 lite", "TPU v5e"), "v5e:1x1", 1.5e9, 197e12, 819e9, 15.75 * 2**30
+  ),
+  "v6e": Target(
+    "tpu", ("TPU v6 lite", "TPU v6e"), "v6e:1x1", 1.75e9, 918e12, 1640e9, 31.25 * 2**30
+  ),
   # One of a chip's two cores.
   "v4": Target("tpu", ("TPU v4",), "v4:1x1x1", 1.05e9, 137.5e12, 614e9, 15.25 * 2**30),
   "v3": Target("tpu", ("TPU v3",), "v3:1x1", 0.94e9, 61.5e12, 450e9, 15.48 * 2**30),
   "v2": Target("tpu", ("TPU v2",), "v2:1x1", 0.7e9, 22.5e12, 350e9, 7.48 * 2**30),
-  # JAX allocates three quarters of the 80 GB. The two microseconds of a launch are assumed, not measured.
-  "h100": Target("gpu", ("H100",), "1x1x1", 1.98e9, 989e12, 3352e9, 0.75 * 84929347584, 2e-6),
+  # JAX allocates three quarters of the 80 GB. The two microseconds of a launch are
+  # assumed, not measured.
+  "h100": Target(
+    "gpu", ("H100",), "1x1x1", 1.98e9, 989e12, 3352e9, 0.75 * 84929347584, 2e-6
+  ),
 }
 _H100 = """
 gpu_device_info {
@@ -79,20 +91,36 @@ def absent(name: str) -> jax.Device:
     if target.platform == "gpu":
       options = dict(target_config=_H100, topology=target.topology)
       return topologies.get_topology_desc(name, "cuda", **options).devices[0]
-    # The compiler shall not ask the machine which chip it has, and several processes may compile at once.
+    # The compiler shall not ask the machine which chip it has, and several processes
+    # may compile at once.
     for variable, value in (
-      ("TPU_SKIP_MDS_QUERY", "1"), ("TPU_ACCELERATOR_TYPE", "v5litepod-1"), ("TPU_WORKER_HOSTNAMES", "localhost"),
-      ("TPU_STDERR_LOG_LEVEL", "3"), ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
-    ):  # fmt: skip
+      ("TPU_SKIP_MDS_QUERY", "1"),
+      ("TPU_ACCELERATOR_TYPE", "v5litepod-1"),
+      ("TPU_WORKER_HOSTNAMES", "localhost"),
+      ("TPU_STDERR_LOG_LEVEL", "3"),
+      ("ALLOW_MULTIPLE_LIBTPU_LOAD", "1"),
+    ):
       os.environ.setdefault(variable, value)
-    return topologies.get_topology_desc(target.topology, "tpu", chips_per_host_bounds=(1, 1, 1)).devices[0]
-  except (RuntimeError, KeyError, ValueError, AssertionError, NotImplementedError) as error:
+    return topologies.get_topology_desc(
+      target.topology, "tpu", chips_per_host_bounds=(1, 1, 1)
+    ).devices[0]
+  except (
+    RuntimeError,
+    KeyError,
+    ValueError,
+    AssertionError,
+    NotImplementedError,
+  ) as error:
     said = " ".join(str(error).split())[:120]
     newer = " 'jax>=0.10'" * (target.platform == "gpu")
     do = f"pip install 'vmapseeds[aot]'{newer}, and start with JAX_PLATFORMS=cpu"
-    raise Mistake(f"target {name}: its compiler did not start ({said}): {do}") from error
+    raise Mistake(
+      f"target {name}: its compiler did not start ({said}): {do}"
+    ) from error
 
 
 def target_of(device_kind: str) -> Target | None:
   """The target for a kind of device; None if `TARGETS` does not have it."""
-  return next((t for t in TARGETS.values() if any(kind in device_kind for kind in t.kinds)), None)
+  return next(
+    (t for t in TARGETS.values() if any(kind in device_kind for kind in t.kinds)), None
+  )

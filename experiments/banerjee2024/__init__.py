@@ -1,4 +1,6 @@
-"""Banerjee et al. 2024, "Measuring model variability using robust non-parametric testing"."""
+"""Banerjee et al. 2024, "Measuring model variability using robust non-parametric
+testing".
+"""
 
 TITLE = "Banerjee 2024: trimming levels of logit gaps"
 RECIPES = ("cnn_cifar10_binary",)  # the paper's own, by Adam, which is our reading

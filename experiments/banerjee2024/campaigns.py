@@ -1,4 +1,6 @@
-"""What the figures train, by name, at each scale: runs that differ in one source of randomness or in all."""
+"""What the figures train, by name, at each scale: runs that differ in one source of
+randomness or in all.
+"""
 
 from typing import NamedTuple
 

@@ -1,6 +1,8 @@
-"""Banerjee 2024, figures 9 to 11: α̂ beside accuracy, churn and calibration, one of which alone does not tell it.
+"""Banerjee 2024, figures 9 to 11: α̂ beside accuracy, churn and calibration, one of
+which alone does not tell it.
 
-Runs with a small α̂ are good by all three. Some runs that are good by one have a large α̂, as they are worse by another.
+Runs with a small α̂ are good by all three. Some runs that are good by one have a large
+α̂, as they are worse by another.
 """
 
 from collections.abc import Mapping
@@ -31,8 +33,15 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     for metric, (_, of, worse) in METRICS.items():
       tau, se = candidates.tau(n.order, worse * of(n))
       printed = Printed("figure only", "figure 9") if name == "S_all" else None
-      table.append(Row.of(f"{name}: τ of α̂ with {metric}", printed, frame.number(worse * tau, se), n.runs,
-                          frame.above(tau, se) if printed else None))  # fmt: skip
+      table.append(
+        Row.of(
+          f"{name}: τ of α̂ with {metric}",
+          printed,
+          frame.number(worse * tau, se),
+          n.runs,
+          frame.above(tau, se) if printed else None,
+        )
+      )
   return table
 
 

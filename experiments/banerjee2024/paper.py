@@ -1,7 +1,7 @@
 """The printed values.
 
-Churn is printed in examples. Here it is divided by 8,018, as the printed accuracies are fractions of that number; the
-text says 8,000.
+Churn is printed in examples. Here it is divided by 8,018, as the printed accuracies are
+fractions of that number; the text says 8,000.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,9 @@ class Ensembles(NamedTuple):
 
 
 class Source(NamedTuple):
-  """A line of tables 2 and 3. Ranges are from least to largest; the second of two is where α̂ is small."""
+  """A line of tables 2 and 3. Ranges are from least to largest; the second of two is
+  where α̂ is small.
+  """
 
   accuracy: Varied
   accuracies: tuple[float, float]
@@ -37,7 +39,9 @@ class Source(NamedTuple):
 
 
 def _line(small: float, accuracy: tuple, churn: tuple, ece: tuple) -> Ensembles:
-  return Ensembles(small, Varied(*accuracy), Varied(*(x / TESTED for x in churn)), Varied(*ece))
+  return Ensembles(
+    small, Varied(*accuracy), Varied(*(x / TESTED for x in churn)), Varied(*ece)
+  )
 
 
 ENSEMBLES = {  # by number of members
@@ -53,13 +57,41 @@ ENSEMBLES = {  # by number of members
 }
 
 
-def _source(accuracy: tuple, accuracies: tuple, small: tuple, of_ensemble: float, churn: tuple, churn_small: tuple):
+def _source(
+  accuracy: tuple,
+  accuracies: tuple,
+  small: tuple,
+  of_ensemble: float,
+  churn: tuple,
+  churn_small: tuple,
+):
   fractions = (tuple(x / TESTED for x in ends) for ends in (churn, churn_small))
   return Source(Varied(*accuracy), accuracies, small, of_ensemble, *fractions)
 
 
 SOURCES = {
-  "S_init": _source((0.91101, 0.00302), (0.90422, 0.91781), (0.90422, 0.91781), 0.91731, (270, 481), (270, 481)),
-  "S_batch": _source((0.90819, 0.00554), (0.87852, 0.91843), (0.90409, 0.91843), 0.91731, (218, 1174), (283, 467)),
-  "S_all": _source((0.90810, 0.00560), (0.88513, 0.91769), (0.90409, 0.91769), 0.92361, (327, 1184), (283, 462)),
+  "S_init": _source(
+    (0.91101, 0.00302),
+    (0.90422, 0.91781),
+    (0.90422, 0.91781),
+    0.91731,
+    (270, 481),
+    (270, 481),
+  ),
+  "S_batch": _source(
+    (0.90819, 0.00554),
+    (0.87852, 0.91843),
+    (0.90409, 0.91843),
+    0.91731,
+    (218, 1174),
+    (283, 467),
+  ),
+  "S_all": _source(
+    (0.90810, 0.00560),
+    (0.88513, 0.91769),
+    (0.90409, 0.91769),
+    0.92361,
+    (327, 1184),
+    (283, 462),
+  ),
 }

@@ -1,7 +1,9 @@
-"""Banerjee 2024, table 1 and figures 4 and 6: how large an ensemble must be to need little trimming.
+"""Banerjee 2024, table 1 and figures 4 and 6: how large an ensemble must be to need
+little trimming.
 
-Ensembles are drawn from the candidates of S_all, without replacement. In the paper, all ensembles of 100 members are
-within the threshold of the untrimmed test, and all ensembles of 30 have α̂ ≤ 0.05.
+Ensembles are drawn from the candidates of S_all, without replacement. In the paper, all
+ensembles of 100 members are within the threshold of the untrimmed test, and all
+ensembles of 30 have α̂ ≤ 0.05.
 """
 
 import math
@@ -22,7 +24,9 @@ from vmapseeds.reports import plots
 
 TITLE = "Table 1, figures 4 and 6: ensembles, and how much of them has to be trimmed"
 PANELS = 4
-MISSING = "figure 5, the same ensembles in three dimensions: its axes are the last three panels"
+MISSING = (
+  "figure 5, the same ensembles in three dimensions: its axes are the last three panels"
+)
 DRAWN = 500  # ensembles of each size
 METRICS = {"accuracy": "accuracy", "churn": "churn with that of all", "ece": "ECE"}
 
@@ -37,13 +41,18 @@ class Ensembles(NamedTuple):
   accuracy: Varied
   churn: Varied  # with the ensemble of all candidates
   ece: Varied
-  ece_fine: Varied  # 10 bins from 1/2 to 1; `ece` has 10 from 0 to 1, of which two classes use 5
+  # 10 bins from 1/2 to 1; `ece` has 10 from 0 to 1, of which two classes use 5
+  ece_fine: Varied
   overconfidence: Varied  # mean confidence less accuracy
 
 
 def compute(trained: Trained) -> dict[int, Ensembles]:
   reference, runs, labels = candidates.halves(trained, "S_all")
-  return {members: of_size(reference, runs, labels, members) for members in paper.ENSEMBLES if members < len(runs)}
+  return {
+    members: of_size(reference, runs, labels, members)
+    for members in paper.ENSEMBLES
+    if members < len(runs)
+  }
 
 
 def of_size(
@@ -56,16 +65,29 @@ def of_size(
   rng = np.random.default_rng(members)
   drawn = np.stack([rng.permutation(len(runs))[:members] for _ in range(DRAWN)])
   gaps = stats.ensemble_gaps(runs, drawn)
-  level = stats.trimming_level(reference, gaps, key=jax.random.key(0), replicates=candidates.REPLICATES).level
-  predictions, together = stats.gap_labels(gaps), stats.gap_labels(stats.ensemble_gaps(runs))
+  level = stats.trimming_level(
+    reference, gaps, key=jax.random.key(0), replicates=candidates.REPLICATES
+  ).level
+  predictions, together = (
+    stats.gap_labels(gaps),
+    stats.gap_labels(stats.ensemble_gaps(runs)),
+  )
   within = stats.ks_distance(reference, gaps) <= stats.ks_threshold(len(labels))
   accuracy = (predictions == labels).mean(1)
   metrics = (
-    accuracy, (predictions != together).mean(1), *(stats.gap_ece(gaps, labels, lowest=lowest) for lowest in (0.0, 0.5)),
+    accuracy,
+    (predictions != together).mean(1),
+    *(stats.gap_ece(gaps, labels, lowest=lowest) for lowest in (0.0, 0.5)),
     scipy.special.expit(abs(gaps)).mean(1) - accuracy,
-  )  # fmt: skip
+  )
   of_each = (Varied(float(x.mean()), float(x.std(ddof=1))) for x in metrics)
-  return Ensembles(len(runs), members, float((level <= candidates.SMALL).mean()), float(within.mean()), *of_each)
+  return Ensembles(
+    len(runs),
+    members,
+    float((level <= candidates.SMALL).mean()),
+    float(within.mean()),
+    *of_each,
+  )
 
 
 def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
@@ -74,38 +96,88 @@ def rows(numbers: Mapping[int, Ensembles]) -> list[Row]:
     row
     for size, n in numbers.items()
     for row in (
-      Row.of(f"{size} members: within δ_a untrimmed", Printed("all" if size >= 100 else "figure only", "figure 4"),
-             share(n.within), runs),
-      Row.of(f"{size} members: α̂ ≤ {candidates.SMALL}", Printed(paper.ENSEMBLES[size].small, "table 1"),
-             share(n.small), runs),
+      Row.of(
+        f"{size} members: within δ_a untrimmed",
+        Printed("all" if size >= 100 else "figure only", "figure 4"),
+        share(n.within),
+        runs,
+      ),
+      Row.of(
+        f"{size} members: α̂ ≤ {candidates.SMALL}",
+        Printed(paper.ENSEMBLES[size].small, "table 1"),
+        share(n.small),
+        runs,
+      ),
       *(
-        Row.of(f"{size} members: {said}", Printed(varied(getattr(paper.ENSEMBLES[size], of)), "table 1"),
-               varied(getattr(n, of), DRAWN), runs)
+        Row.of(
+          f"{size} members: {said}",
+          Printed(varied(getattr(paper.ENSEMBLES[size], of)), "table 1"),
+          varied(getattr(n, of), DRAWN),
+          runs,
+        )
         for of, said in METRICS.items()
       ),
-      Row.of(f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN), runs),
+      Row.of(
+        f"{size} members: ECE, bins from 1/2", None, varied(n.ece_fine, DRAWN), runs
+      ),
     )
-  ]  # fmt: skip
-  for said, of, printed, where in (("α̂ ≤ 0.05", "small", 30, "5.1.2"), ("within δ_a", "within", 100, "5.1.1")):
+  ]
+  for said, of, printed, where in (
+    ("α̂ ≤ 0.05", "small", 30, "5.1.2"),
+    ("within δ_a", "within", 100, "5.1.1"),
+  ):
     least = next((size for size, n in numbers.items() if getattr(n, of) == 1), None)
     holds = least <= printed if least else None if max(numbers) < printed else False
     ours = f"{least} members" if least else f"more than {max(numbers)} members"
-    table.append(Row(f"least size of which all are {said}", f"{printed} members", f"section {where}", ours, runs, holds,
-                     "" if holds is not False else f"{runs} candidates and as few references, not 800"))  # fmt: skip
+    table.append(
+      Row(
+        f"least size of which all are {said}",
+        f"{printed} members",
+        f"section {where}",
+        ours,
+        runs,
+        holds,
+        ""
+        if holds is not False
+        else f"{runs} candidates and as few references, not 800",
+      )
+    )
   few, many = (numbers[size] for size in (min(numbers), max(numbers)))
   theirs = [paper.ENSEMBLES[n.members] for n in (few, many)]
   for of, said in METRICS.items():
-    ratio, printed = (getattr(b, of).sd / getattr(a, of).sd for a, b in ((few, many), theirs))
-    se = ratio * math.sqrt(2 / (2 * (DRAWN - 1)))  # for normal values, each sd has relative error 1/√(2 (n - 1))
-    table.append(Row(f"sd of {said}, {many.members} over {few.members} members", f"{printed:.2f}", "table 1",
-                     frame.number(ratio, se), runs, frame.above(1 - ratio, se)))  # fmt: skip
+    ratio, printed = (
+      getattr(b, of).sd / getattr(a, of).sd for a, b in ((few, many), theirs)
+    )
+    se = ratio * math.sqrt(
+      2 / (2 * (DRAWN - 1))
+    )  # for normal values, each sd has relative error 1/√(2 (n - 1))
+    table.append(
+      Row(
+        f"sd of {said}, {many.members} over {few.members} members",
+        f"{printed:.2f}",
+        "table 1",
+        frame.number(ratio, se),
+        runs,
+        frame.above(1 - ratio, se),
+      )
+    )
   printed, ours = (100 * (b.ece.mean - a.ece.mean) for a, b in (theirs, (few, many)))
   se = 100 * math.hypot(few.ece.sd, many.ece.sd) / math.sqrt(DRAWN)
   falls = frame.above(-ours, se)
-  table.append(Row(f"ECE of {many.members} members less that of {few.members}", f"{printed:.2f} %", "table 1",
-                   f"{frame.number(ours, se)} %", runs, falls,
-                   "" if falls is not False else "confidence less accuracy is already "
-                   f"{percent(few.overconfidence.mean)}, and {percent(many.overconfidence.mean)}"))  # fmt: skip
+  table.append(
+    Row(
+      f"ECE of {many.members} members less that of {few.members}",
+      f"{printed:.2f} %",
+      "table 1",
+      f"{frame.number(ours, se)} %",
+      runs,
+      falls,
+      ""
+      if falls is not False
+      else "confidence less accuracy is already "
+      f"{percent(few.overconfidence.mean)}, and {percent(many.overconfidence.mean)}",
+    )
+  )
   return table
 
 
@@ -114,19 +186,43 @@ def share(fraction: float) -> str:
 
 
 def varied(x: Varied, drawn: int | None = None) -> str:
-  """Mean and standard deviation in words; given how many were drawn, with their standard errors."""
-  of_mean, of_sd = (x.sd / math.sqrt(n) for n in (drawn, 2 * (drawn - 1))) if drawn else (None, None)
+  """Mean and standard deviation in words; given how many were drawn, with their
+  standard errors.
+  """
+  of_mean, of_sd = (
+    (x.sd / math.sqrt(n) for n in (drawn, 2 * (drawn - 1))) if drawn else (None, None)
+  )
   return f"{percent(x.mean, of_mean)}, sd {percent(x.sd, of_sd)}"
 
 
 def plot(numbers: Mapping[int, Ensembles], axes: np.ndarray) -> None:
-  """By size: the shares that need little or no trimming, ours and the paper's, and each metric's mean ± one sd."""
+  """By size: the shares that need little or no trimming, ours and the paper's, and each
+  metric's mean ± one sd.
+  """
   sizes, places = list(numbers), np.arange(len(numbers))
   first, *others = axes
-  first.plot(places, [100 * n.small for n in numbers.values()], "o-", color=plots.BLUE, label="α̂ ≤ 0.05")
-  first.plot(places, [100 * n.within for n in numbers.values()], "o-", color=plots.ORANGE, label="untrimmed within δ_a")
-  first.plot(places, [100 * paper.ENSEMBLES[size].small for size in sizes], "D", color=plots.BLUE,
-             markerfacecolor="white", label="α̂ ≤ 0.05, the paper's")  # fmt: skip
+  first.plot(
+    places,
+    [100 * n.small for n in numbers.values()],
+    "o-",
+    color=plots.BLUE,
+    label="α̂ ≤ 0.05",
+  )
+  first.plot(
+    places,
+    [100 * n.within for n in numbers.values()],
+    "o-",
+    color=plots.ORANGE,
+    label="untrimmed within δ_a",
+  )
+  first.plot(
+    places,
+    [100 * paper.ENSEMBLES[size].small for size in sizes],
+    "D",
+    color=plots.BLUE,
+    markerfacecolor="white",
+    label="α̂ ≤ 0.05, the paper's",
+  )
   first.set(ylabel="ensembles (%)", ylim=(-4, 104))
   first.legend(loc="lower right")
   for ax, (of, said) in zip(others, METRICS.items(), strict=True):

@@ -1,4 +1,5 @@
-"""Banerjee 2024, table 3 and figure 8: pairs of runs whose α̂ is small do not disagree much.
+"""Banerjee 2024, table 3 and figure 8: pairs of runs whose α̂ is small do not disagree
+much.
 
 The converse does not hold: pairs that agree may have a large α̂.
 """
@@ -34,13 +35,26 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     out = candidates.excluded(n.mean_churn, n.small)
     judged = name != "S_init"  # for S_init the paper has two small α̂ at all churns
     table += [
-      Row.of(f"{name}: churn of pairs", Printed(candidates.span(printed.churn), "table 3"),
-             candidates.span(churn), n.runs),
-      Row.of(f"{name}: churn of pairs where both α̂ are small", Printed(candidates.span(printed.churn_small), "table 3"),
-             candidates.span(small), n.runs),
-      Row.of(f"{name}: mean churn with the others where α̂ is small", None,
-             candidates.of_small(n.mean_churn[n.small], out), n.runs, *candidates.leaves_out(out) * judged),
-    ]  # fmt: skip
+      Row.of(
+        f"{name}: churn of pairs",
+        Printed(candidates.span(printed.churn), "table 3"),
+        candidates.span(churn),
+        n.runs,
+      ),
+      Row.of(
+        f"{name}: churn of pairs where both α̂ are small",
+        Printed(candidates.span(printed.churn_small), "table 3"),
+        candidates.span(small),
+        n.runs,
+      ),
+      Row.of(
+        f"{name}: mean churn with the others where α̂ is small",
+        None,
+        candidates.of_small(n.mean_churn[n.small], out),
+        n.runs,
+        *candidates.leaves_out(out) * judged,
+      ),
+    ]
   return table
 
 
@@ -50,7 +64,13 @@ def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
     every, small = churn_of_pairs(n)
     edges = plots.bin_edges([every], n.examples)
     ax.hist(100 * every, 100 * edges, color=plots.SKY, alpha=0.7, label="all pairs")
-    ax.hist(100 * small, 100 * edges, color=plots.BLUE, alpha=0.7, label=f"both α̂ ≤ {candidates.SMALL}")
+    ax.hist(
+      100 * small,
+      100 * edges,
+      color=plots.BLUE,
+      alpha=0.7,
+      label=f"both α̂ ≤ {candidates.SMALL}",
+    )
     ax.set(xlabel="churn (% of the test examples)", ylabel="pairs", title=name)
     frame.legend_above(ax)
 

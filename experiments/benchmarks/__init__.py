@@ -1,1 +1,3 @@
-"""Benchmarks: vmapseeds beside what a user would pick instead, each one command. Results: RESULTS.md."""
+"""Benchmarks: vmapseeds beside what a user would pick instead, each one command.
+Results: RESULTS.md.
+"""

@@ -1,9 +1,11 @@
-"""How many times as fast the bootstraps of `vmapseeds.stats` are as the plain NumPy loops that one would write.
+"""How many times as fast the bootstraps of `vmapseeds.stats` are as the plain NumPy
+loops that one would write.
 
     python -m experiments.benchmarks.bootstraps
 
-Each loop draws a resample, gathers it and applies whole-array NumPy to it. Ours is timed after a first call that
-compiles. The loop is timed over a few resamples, and its time is scaled to all of them. Medians of rounds are shown.
+Each loop draws a resample, gathers it and applies whole-array NumPy to it. Ours is
+timed after a first call that compiles. The loop is timed over a few resamples, and its
+time is scaled to all of them. Medians of rounds are shown.
 """
 
 import dataclasses
@@ -46,7 +48,9 @@ class Flags:
 
 
 def some_votes(runs: int, examples: int) -> tuple[np.ndarray, np.ndarray]:
-  """Predictions and labels: most examples right in nearly all runs, wrong ones nearly always as the same class."""
+  """Predictions and labels: most examples right in nearly all runs, wrong ones nearly
+  always as the same class.
+  """
   rng = np.random.default_rng(0)
   labels = rng.integers(0, CLASSES, examples)
   rates = rng.beta(0.12, 1.6, examples)
@@ -62,26 +66,43 @@ def of_resample(predictions: np.ndarray, labels: np.ndarray) -> tuple:
   rates, wrong = errors.mean(1), errors.mean(0)
   votes = (predictions[:, :, None] == np.arange(CLASSES)).sum(0)
   top = votes.argmax(1)
-  variance, independent = rates.var(ddof=1), (wrong * (1 - wrong)).sum() / n**2 * runs / (runs - 1)
+  variance, independent = (
+    rates.var(ddof=1),
+    (wrong * (1 - wrong)).sum() / n**2 * runs / (runs - 1),
+  )
   disagreement = 1 - (votes * (votes - 1)).sum() / (n * runs * (runs - 1))
   hits = labels[:, None] == np.arange(CLASSES)
   return (
-    rates.mean(), variance, independent, n / (n - 1) * (variance - independent), disagreement,
-    abs(rates.mean() - disagreement), (top == labels).mean(), calibration_error(votes, hits, runs) / n,
+    rates.mean(),
+    variance,
+    independent,
+    n / (n - 1) * (variance - independent),
+    disagreement,
+    abs(rates.mean() - disagreement),
+    (top == labels).mean(),
+    calibration_error(votes, hits, runs) / n,
     calibration_error(votes.max(1), top == labels, runs) / n,
     np.corrcoef(errors[:, ::2].mean(1), errors[:, 1::2].mean(1))[0, 1],
-  )  # fmt: skip
+  )
 
 
 def calibration_error(votes: np.ndarray, hits: np.ndarray, runs: int) -> float:
   bin_of = np.minimum(BINS * votes // runs, BINS - 1)
-  return abs(np.bincount(bin_of.ravel(), (hits - votes / runs).ravel(), minlength=BINS)).sum()
+  return abs(
+    np.bincount(bin_of.ravel(), (hits - votes / runs).ravel(), minlength=BINS)
+  ).sum()
 
 
 def top_gain(errors: np.ndarray) -> float:
   even, odd = errors[:, ::2].mean(1), errors[:, 1::2].mean(1)
   top = max(1, len(errors) // 4)
-  return sum(there.mean() - there[np.argsort(here)[:top]].mean() for here, there in ((even, odd), (odd, even))) / 2
+  return (
+    sum(
+      there.mean() - there[np.argsort(here)[:top]].mean()
+      for here, there in ((even, odd), (odd, even))
+    )
+    / 2
+  )
 
 
 def curve(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -89,11 +110,17 @@ def curve(predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
   votes = (predictions[:, :, None] == np.arange(CLASSES)).sum(0)
   bin_of = np.minimum(BINS * votes // len(predictions), BINS - 1).ravel()
   hits = (labels[:, None] == np.arange(CLASSES)).ravel()
-  return np.bincount(bin_of, hits, minlength=BINS) / np.maximum(np.bincount(bin_of, minlength=BINS), 1)
+  return np.bincount(bin_of, hits, minlength=BINS) / np.maximum(
+    np.bincount(bin_of, minlength=BINS), 1
+  )
 
 
-def contenders(flags: Flags) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-  """By name, two functions: ours, which computes all resamples, and the body of a plain loop, which computes one."""
+def contenders(
+  flags: Flags,
+) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+  """By name, two functions: ours, which computes all resamples, and the body of a plain
+  loop, which computes one.
+  """
   predictions, labels = some_votes(flags.runs, flags.examples)
   errors = predictions != labels
   a, b = 1 - errors[: flags.runs // 2].mean(1), 1 - errors[flags.runs // 2 :].mean(1)
@@ -103,7 +130,9 @@ def contenders(flags: Flags) -> dict[str, tuple[Callable[[], object], Callable[[
     return rng.integers(0, size, size)
 
   def ours(over):
-    return lambda: stats.bootstrap(predictions, labels, CLASSES, over, key=key, replicates=flags.replicates)
+    return lambda: stats.bootstrap(
+      predictions, labels, CLASSES, over, key=key, replicates=flags.replicates
+    )
 
   def of_runs():
     return of_resample(predictions[some(flags.runs)], labels)
@@ -129,16 +158,22 @@ def contenders(flags: Flags) -> dict[str, tuple[Callable[[], object], Callable[[
     "bootstrap, over examples": (ours("examples"), of_examples),
     "bootstrap, over both": (ours("both"), of_both),
     "top_fraction_gain_bootstrap": (
-      lambda: stats.top_fraction_gain_bootstrap(errors, key=key, replicates=flags.replicates),
+      lambda: stats.top_fraction_gain_bootstrap(
+        errors, key=key, replicates=flags.replicates
+      ),
       lambda: top_gain(errors[some(flags.runs)]),
     ),
     "calibration_band": (
-      lambda: stats.calibration_band(predictions, labels, CLASSES, key=key, replicates=flags.replicates), of_curve,
+      lambda: stats.calibration_band(
+        predictions, labels, CLASSES, key=key, replicates=flags.replicates
+      ),
+      of_curve,
     ),
     "decide, unpaired": (
-      lambda: stats.decide(a, b, paired=False, key=key, replicates=flags.replicates), of_unpaired,
+      lambda: stats.decide(a, b, paired=False, key=key, replicates=flags.replicates),
+      of_unpaired,
     ),
-  }  # fmt: skip
+  }
 
 
 def seconds(call: Callable[[], object], times: int = 1) -> float:
@@ -153,13 +188,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = parse(Flags, argv)
     for name in ("runs", "examples", "replicates", "looped", "rounds"):
       at_least(name, getattr(flags, name), 2 if name in ("runs", "examples") else 1)
-    title = (
-      f"{flags.replicates} resamples of {flags.runs} runs on {flags.examples} examples of {CLASSES} classes, seconds"
+    title = f"{flags.replicates} resamples of {flags.runs} runs on {flags.examples} examples of {CLASSES} classes, seconds"
+    table = Table(
+      "bootstrap",
+      "ours",
+      "plain loop",
+      "times as fast",
+      title=title,
+      title_justify="left",
     )
-    table = Table("bootstrap", "ours", "plain loop", "times as fast", title=title, title_justify="left")
     for name, (ours, loop) in contenders(flags).items():
       ours()
-      rounds = [(seconds(ours), seconds(loop, flags.looped) * flags.replicates) for _ in range(flags.rounds)]
+      rounds = [
+        (seconds(ours), seconds(loop, flags.looped) * flags.replicates)
+        for _ in range(flags.rounds)
+      ]
       mine, theirs = (statistics.median(column) for column in zip(*rounds, strict=True))
       ratios = sorted(b / a for a, b in rounds)
       spread = f"{statistics.median(ratios):.0f} ({ratios[0]:.0f} to {ratios[-1]:.0f})"

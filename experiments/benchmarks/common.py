@@ -1,4 +1,6 @@
-"""What the benchmarks share: flags, the machine and its matrix-product peak, tables and files."""
+"""What the benchmarks share: flags, the machine and its matrix-product peak, tables and
+files.
+"""
 
 import dataclasses
 import datetime
@@ -56,17 +58,28 @@ class RecipeFlags(Flags):
   """recipe fields to change"""
 
 
-def arguments(target: type[Flags], doc: str, name: str, argv: Sequence[str] | None) -> tuple[Any, str]:
+def arguments(
+  target: type[Flags], doc: str, name: str, argv: Sequence[str] | None
+) -> tuple[Any, str]:
   """The flags of a benchmark, checked before any work, and the command that repeats it."""
-  flags = parse(target, argv, prog=f"python -m experiments.benchmarks.{name}", description=doc)
+  flags = parse(
+    target, argv, prog=f"python -m experiments.benchmarks.{name}", description=doc
+  )
   at_least("--rounds", flags.rounds, 1)
   check_writable(flags.out)
-  command = ["python", "-m", f"experiments.benchmarks.{name}", *(sys.argv[1:] if argv is None else argv)]
+  command = [
+    "python",
+    "-m",
+    f"experiments.benchmarks.{name}",
+    *(sys.argv[1:] if argv is None else argv),
+  ]
   return flags, shlex.join(command)
 
 
 def elsewhere(function: Callable, *args: Any) -> Any:
-  """`function(*args)` in a process of its own: this one never starts JAX, so that a GPU's memory stays free."""
+  """`function(*args)` in a process of its own: this one never starts JAX, so that a
+  GPU's memory stays free.
+  """
   with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
     return pool.submit(function, *args).result()
 
@@ -76,20 +89,27 @@ def machine() -> dict[str, Any]:
   devices = lanes.start_jax()
   cpuinfo = Path("/proc/cpuinfo")
   lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-  named = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+  named = [
+    line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+  ]
   return {
     "cpu": named[0] if named else platform.processor() or platform.machine(),
     "cores": cores(),
     "platform": devices[0].platform,
     "devices": len(devices),
     "device_kind": devices[0].device_kind,
-    "versions": {"python": platform.python_version()} | {p: version(p) for p in PACKAGES},
+    "versions": {"python": platform.python_version()}
+    | {p: version(p) for p in PACKAGES},
     "date": datetime.date.today().isoformat(),
   }
 
 
 def cores() -> int:
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+  return (
+    len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity")
+    else os.cpu_count() or 1
+  )
 
 
 def version(package: str) -> str | None:
@@ -100,11 +120,17 @@ def version(package: str) -> str | None:
 
 
 def peak(precision: str) -> float:
-  """The highest rate of square matrix products on all devices at once, in FLOP a second. Starts JAX."""
+  """The highest rate of square matrix products on all devices at once, in FLOP a
+  second. Starts JAX.
+  """
   devices = lanes.start_jax()
   size, calls = (2048, 1) if devices[0].platform == "cpu" else (8192, 20)
-  sharding = NamedSharding(Mesh(np.array(devices), ("device",)), PartitionSpec("device"))
-  factor = np.random.default_rng(0).standard_normal((len(devices), size, size), np.float32)
+  sharding = NamedSharding(
+    Mesh(np.array(devices), ("device",)), PartitionSpec("device")
+  )
+  factor = np.random.default_rng(0).standard_normal(
+    (len(devices), size, size), np.float32
+  )
   factor = jax.device_put(factor.astype(jax.numpy.dtype(precision)), sharding)
   product = jax.jit(lambda a: a @ a)
 
@@ -128,20 +154,33 @@ class Table(NamedTuple):
 
 def markdown(table: Table) -> str:
   lines = [table.head, ["---"] * len(table.head), *table.rows]
-  text = "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+  text = "\n".join(
+    "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+    for line in lines
+  )
   return "\n\n".join((f"### {table.title}", text, *table.notes)) + "\n"
 
 
 def conditions(where: dict[str, Any], command: str) -> str:
   """Machine, versions, date and command in a line of Markdown."""
-  devices = "" if where["platform"] == "cpu" else f", {where['devices']} × {where['device_kind']}"
-  versions = ", ".join(f"{name} {v or 'absent'}" for name, v in where["versions"].items())
+  devices = (
+    ""
+    if where["platform"] == "cpu"
+    else f", {where['devices']} × {where['device_kind']}"
+  )
+  versions = ", ".join(
+    f"{name} {v or 'absent'}" for name, v in where["versions"].items()
+  )
   return f"{where['cpu']}, {where['cores']} cores{devices}; {versions}; {where['date']}; `{command}`"
 
 
 def show(table: Table) -> None:
   """Prints a table."""
-  shown = RichTable(title=escape(table.title), caption=escape("\n".join(table.notes)), caption_justify="left")
+  shown = RichTable(
+    title=escape(table.title),
+    caption=escape("\n".join(table.notes)),
+    caption_justify="left",
+  )
   for i, head in enumerate(table.head):
     shown.add_column(escape(head), justify="right" if i else "left")
   for row in table.rows:
@@ -149,14 +188,27 @@ def show(table: Table) -> None:
   show_whole(shown)
 
 
-def write(flags: Flags, command: str, where: dict[str, Any], tables: Sequence[Table], numbers: Any) -> None:
-  """Prints the last table, and writes `<name>.json` and `<name>.md` into the output folder."""
+def write(
+  flags: Flags,
+  command: str,
+  where: dict[str, Any],
+  tables: Sequence[Table],
+  numbers: Any,
+) -> None:
+  """Prints the last table, and writes `<name>.json` and `<name>.md` into the output
+  folder.
+  """
   show(tables[-1])
   flags.out.mkdir(parents=True, exist_ok=True)
-  chosen = {f.name: str(v) if isinstance(v := getattr(flags, f.name), Path) else v for f in dataclasses.fields(flags)}
+  chosen = {
+    f.name: str(v) if isinstance(v := getattr(flags, f.name), Path) else v
+    for f in dataclasses.fields(flags)
+  }
   stem = flags.out / shlex.split(command)[2].rsplit(".", 1)[1]
   record = {"command": command, "flags": chosen, "machine": where, "numbers": numbers}
-  stem.with_suffix(".json").write_text(json.dumps(plain(record), indent=1, allow_nan=False) + "\n", "utf-8")
+  stem.with_suffix(".json").write_text(
+    json.dumps(plain(record), indent=1, allow_nan=False) + "\n", "utf-8"
+  )
   text = "\n".join((conditions(where, command), "", *map(markdown, tables)))
   stem.with_suffix(".md").write_text(text, "utf-8")
   print(f"wrote {stem}.json and .md", file=sys.stderr)

@@ -1,7 +1,8 @@
 """Ways to train a recipe, each in processes of its own that train when told to.
 
-A process keeps its threads, its XLA devices and its memory to itself, and waits while another is timed: so contenders
-can be timed in turn, round after round, under the same conditions.
+A process keeps its threads, its XLA devices and its memory to itself, and waits while
+another is timed: so contenders can be timed in turn, round after round, under the same
+conditions.
 """
 
 import contextlib
@@ -26,7 +27,9 @@ from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.supervised import random_examples
 
-SLOW = 5.0  # a contender this many times slower than its fastest rival so far is timed once
+SLOW = (
+  5.0  # a contender this many times slower than its fastest rival so far is timed once
+)
 LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
 PATIENCE = 10.0  # seconds for a process to end
 LEAST_SECONDS = 1.0  # shortest timing; short epochs are repeated until it is reached
@@ -41,14 +44,19 @@ class Workload:
   shape: tuple[int, ...]
   classes: int
   lanes: int  # networks that ours trains in one call on a CPU
-  stacked: int  # networks under a plain vmap on a CPU; fewer if they would fill the memory
+  stacked: (
+    int  # networks under a plain vmap on a CPU; fewer if they would fill the memory
+  )
   steps: int  # in an epoch
   epochs: int  # in one call of ours, which starts at initialisation
 
   @property
   def like(self) -> DeviceExamples:
     """Shapes and dtypes of its examples, without the data."""
-    inputs, targets = jax.ShapeDtypeStruct((1, *self.shape), np.uint8), jax.ShapeDtypeStruct((1,), np.int32)
+    inputs, targets = (
+      jax.ShapeDtypeStruct((1, *self.shape), np.uint8),
+      jax.ShapeDtypeStruct((1,), np.int32),
+    )
     moment = jax.ShapeDtypeStruct(self.shape[-1:], np.float32)
     return DeviceExamples(inputs, targets, moment, moment, self.classes)
 
@@ -57,19 +65,45 @@ class Workload:
 
 
 WORKLOADS = {
-  "digits": Workload(vs.recipe("digits_cnn", batch_size=64), (8, 8, 1), 10, lanes=64, stacked=64, steps=15, epochs=16),
-  "binary": Workload(vs.recipe("cnn_cifar10_binary"), (32, 32, 3), 2, lanes=16, stacked=16, steps=20, epochs=4),
-  "resnet_quarter": Workload(
-    vs.recipe("resnet9_cifar10", width=0.25, batch_size=100), (32, 32, 3), 10, lanes=4, stacked=4, steps=5, epochs=2
+  "digits": Workload(
+    vs.recipe("digits_cnn", batch_size=64),
+    (8, 8, 1),
+    10,
+    lanes=64,
+    stacked=64,
+    steps=15,
+    epochs=16,
   ),
-  "resnet": Workload(vs.recipe("resnet9_cifar10"), (32, 32, 3), 10, lanes=2, stacked=2, steps=2, epochs=1),
+  "binary": Workload(
+    vs.recipe("cnn_cifar10_binary"),
+    (32, 32, 3),
+    2,
+    lanes=16,
+    stacked=16,
+    steps=20,
+    epochs=4,
+  ),
+  "resnet_quarter": Workload(
+    vs.recipe("resnet9_cifar10", width=0.25, batch_size=100),
+    (32, 32, 3),
+    10,
+    lanes=4,
+    stacked=4,
+    steps=5,
+    epochs=2,
+  ),
+  "resnet": Workload(
+    vs.recipe("resnet9_cifar10"), (32, 32, 3), 10, lanes=2, stacked=2, steps=2, epochs=1
+  ),
 }
 
 
 def placed(name: str, platform: str, steps: int | None = None) -> Workload:
   """The workload in this platform's precision: float32 on a CPU, bfloat16 elsewhere."""
   workload = WORKLOADS[name]
-  recipe = workload.recipe.replace(precision="float32" if platform == "cpu" else "bfloat16")
+  recipe = workload.recipe.replace(
+    precision="float32" if platform == "cpu" else "bfloat16"
+  )
   return dataclasses.replace(workload, recipe=recipe, steps=steps or workload.steps)
 
 
@@ -83,11 +117,15 @@ def flops(workload: Workload) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-  """One way to train: `kind` of competitor, `label` in tables, and what `start` needs to know."""
+  """One way to train: `kind` of competitor, `label` in tables, and what `start` needs
+  to know.
+  """
 
   kind: str
   label: str
-  start: Callable[["Way", Workload, DeviceExamples], Advance]  # called in the way's process; an advance is some epochs
+  start: Callable[
+    ["Way", Workload, DeviceExamples], Advance
+  ]  # called in the way's process; an advance is some epochs
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   lanes: int = 1  # networks a process advances together
   processes: int = 1
@@ -97,14 +135,20 @@ class Way:
 
 
 def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
-  """`vmapseeds.training.loop.train` spread over lanes: every advance is a whole training of `way.epochs` epochs."""
+  """`vmapseeds.training.loop.train` spread over lanes: every advance is a whole
+  training of `way.epochs` epochs.
+  """
   devices = lanes.start_jax()[: way.devices]
   recipe = workload.recipe.replace(epochs=way.epochs)
 
   def one_run(data, run):
     return train(recipe, data, run).diverged
 
-  spread = lanes.spread(lanes.lowering(way.options["lowering"])(one_run), width=way.options["width"], devices=devices)
+  spread = lanes.spread(
+    lanes.lowering(way.options["lowering"])(one_run),
+    width=way.options["width"],
+    devices=devices,
+  )
   data = lanes.replicate(data, devices)
   runs = vs.Runs.independent(way.lanes).lanes(recipe, len(data))
 
@@ -126,20 +170,43 @@ def plain_torch(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
   return trainer(workload.recipe, data, lanes=way.lanes, **way.options)
 
 
-def our_way(workload: Workload, *, lanes: int, width: int, lowering: str, devices: int, **options: Any) -> Way:
+def our_way(
+  workload: Workload,
+  *,
+  lanes: int,
+  width: int,
+  lowering: str,
+  devices: int,
+  **options: Any,
+) -> Way:
   label = f"{lowering}, width {width}, {lanes} lanes"
   chosen = {"width": width, "lowering": lowering}
-  return Way("ours", label, ours, chosen, lanes=lanes, devices=devices, epochs=workload.epochs, **options)
+  return Way(
+    "ours",
+    label,
+    ours,
+    chosen,
+    lanes=lanes,
+    devices=devices,
+    epochs=workload.epochs,
+    **options,
+  )
 
 
 # The processes of the ways.
 
 
 def _serve(connection, way: Way, workload: Workload, index: int) -> None:
-  """Sends model-steps, seconds and memory: after the first advance, counted from the start, then at each request."""
+  """Sends model-steps, seconds and memory: after the first advance, counted from the
+  start, then at each request.
+  """
   began = time.perf_counter()
-  # No caches of compiled programs, and on a GPU no memory taken in advance, because contenders share it.
-  os.environ |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+  # No caches of compiled programs, and on a GPU no memory taken in advance, because
+  # contenders share it.
+  os.environ |= {
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+  }
   jax.config.update("jax_enable_compilation_cache", False)
   jax.config.update("jax_num_cpu_devices", way.devices)
   if way.pinned and hasattr(os, "sched_setaffinity"):
@@ -172,27 +239,42 @@ def _memory() -> dict[str, int | None]:
     device = cuda.max_memory_allocated() if cuda.is_available() else None
   else:
     device = (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-  return {"host_bytes": most if sys.platform == "darwin" else 1024 * most, "device_bytes": device}
+  return {
+    "host_bytes": most if sys.platform == "darwin" else 1024 * most,
+    "device_bytes": device,
+  }
 
 
 class Contender:
-  """A way and its processes, started and ready; `measure` adds a speed in model-steps a second to `speeds`."""
+  """A way and its processes, started and ready; `measure` adds a speed in model-steps a
+  second to `speeds`.
+  """
 
   def __init__(self, way: Way, workload: Workload, limit: float = LIMIT):
     context = multiprocessing.get_context("spawn")
-    self.way, self.limit, self.speeds, self.error, self.skipped = way, limit, [], None, False
+    self.way, self.limit, self.speeds, self.error, self.skipped = (
+      way,
+      limit,
+      [],
+      None,
+      False,
+    )
     self.host_bytes = self.device_bytes = None
     self._links = []
     for index in range(way.processes):
       here, there = context.Pipe()
-      process = context.Process(target=_serve, args=(there, way, workload, index), daemon=True)
+      process = context.Process(
+        target=_serve, args=(there, way, workload, index), daemon=True
+      )
       process.start()
       there.close()
       self._links.append((here, process))
     self.ready_seconds = max((a["seconds"] for a in self._answers()), default=math.nan)
 
   def _answers(self) -> list[dict]:
-    """One answer from each process. If a process failed, sets `error`, stops them all and returns no answer."""
+    """One answer from each process. If a process failed, sets `error`, stops them all
+    and returns no answer.
+    """
     answers, until = [], time.monotonic() + self.limit
     for link, _ in self._links:
       try:
@@ -213,9 +295,13 @@ class Contender:
     return bool(self._links)
 
   def measure(self) -> None:
-    """Times all processes at once, for a second or for one advance, whichever is longer."""
+    """Times all processes at once, for a second or for one advance, whichever is
+    longer.
+    """
     for link, _ in self._links:
-      with contextlib.suppress(OSError):  # a process that died is found when it does not answer
+      with contextlib.suppress(
+        OSError
+      ):  # a process that died is found when it does not answer
         link.send(True)
     if answers := self._answers():
       self.speeds.append(sum(a["model_steps"] / a["seconds"] for a in answers))
@@ -240,24 +326,43 @@ class Contender:
       link.close()
 
   def numbers(self) -> dict[str, Any]:
-    way = {k: getattr(self.way, k) for k in ("kind", "label", "lanes", "processes", "devices", "options")}
-    kept = ("speed", "speeds", "ready_seconds", "host_bytes", "device_bytes", "skipped", "error")
+    way = {
+      k: getattr(self.way, k)
+      for k in ("kind", "label", "lanes", "processes", "devices", "options")
+    }
+    kept = (
+      "speed",
+      "speeds",
+      "ready_seconds",
+      "host_bytes",
+      "device_bytes",
+      "skipped",
+      "error",
+    )
     return way | {k: getattr(self, k) for k in kept}
 
 
 def race(
-  ways: Sequence[Way], workload: Workload, rounds: int, *,
-  slow: float = SLOW, together: bool = True, limit: float = LIMIT,
-) -> list[Contender]:  # fmt: skip
-  """Starts and times each way once, then times the ways in turn until each has `rounds` timings.
+  ways: Sequence[Way],
+  workload: Workload,
+  rounds: int,
+  *,
+  slow: float = SLOW,
+  together: bool = True,
+  limit: float = LIMIT,
+) -> list[Contender]:
+  """Starts and times each way once, then times the ways in turn until each has `rounds`
+  timings.
 
   Args:
     ways: what to time.
     workload: the training steps that they take.
     rounds: timings of each.
-    slow: a way this many times slower than the fastest so far on its side (ours, or the others) is timed only once.
-    together: whether all processes live until the end. Otherwise each way gets all its timings and stops before the
-      next starts. Accelerators need this, because a living process keeps its device memory.
+    slow: a way this many times slower than the fastest so far on its side (ours, or the
+      others) is timed only once.
+    together: whether all processes live until the end. Otherwise each way gets all its
+      timings and stops before the next starts. Accelerators need this, because a living
+      process keeps its device memory.
     limit: seconds after which a contender that does not answer is given up.
   """
   contenders: list[Contender] = []
@@ -268,13 +373,20 @@ def race(
         if not contender.running:
           break
         contender.measure()
-        rivals = [c.speed for c in contenders if c.speeds and (c.way.kind == "ours") == (way.kind == "ours")]
+        rivals = [
+          c.speed
+          for c in contenders
+          if c.speeds and (c.way.kind == "ours") == (way.kind == "ours")
+        ]
         if contender.speeds and slow * contender.speed < max(rivals):
           contender.skipped = True
           contender.stop()
       if not together:
         contender.stop()
-      said = contender.error or f"ready in {contender.ready_seconds:.0f} s, {contender.speed:,.1f} model-steps/s"
+      said = (
+        contender.error
+        or f"ready in {contender.ready_seconds:.0f} s, {contender.speed:,.1f} model-steps/s"
+      )
       print(f"{way.kind}: {way.label}: {said}", file=sys.stderr)
     for _ in range(rounds - 1):
       for contender in contenders:

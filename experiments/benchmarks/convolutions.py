@@ -1,4 +1,5 @@
-"""Times of one network's convolutions on this machine, part by part: as XLA differentiates them, and as we write them.
+"""Times of one network's convolutions on this machine, part by part: as XLA
+differentiates them, and as we write them.
 
     python -m experiments.benchmarks.convolutions                                            (1 minute on two CPU cores)
 
@@ -49,21 +50,33 @@ LAYERS = (
 
 
 def seconds(layer: Layer, part: str, form: str, rounds: int) -> float:
-  """The median time of one part in seconds. The part is repeated inside one program, each time on another input."""
+  """The median time of one part in seconds. The part is repeated inside one program,
+  each time on another input.
+  """
   rng = np.random.default_rng(0)
   pad = layer.kernel // 2
-  window = convolution.Window((layer.stride,) * 2, ((pad, pad),) * 2, (1, 1), 1, None, None)
-  x = jnp.asarray(rng.normal(size=(layer.batch, layer.size, layer.size, layer.inputs)), jnp.float32)
-  w = jnp.asarray(rng.normal(size=(layer.kernel, layer.kernel, layer.inputs, layer.outputs)), jnp.float32)
+  window = convolution.Window(
+    (layer.stride,) * 2, ((pad, pad),) * 2, (1, 1), 1, None, None
+  )
+  x = jnp.asarray(
+    rng.normal(size=(layer.batch, layer.size, layer.size, layer.inputs)), jnp.float32
+  )
+  w = jnp.asarray(
+    rng.normal(size=(layer.kernel, layer.kernel, layer.inputs, layer.outputs)),
+    jnp.float32,
+  )
   dy = jnp.asarray(rng.normal(size=window.lax(x, w).shape), jnp.float32)
   compute = FORMS[form][part]
 
   def once(arrays, _):
     out = compute(window, *(arrays if part != "forward" else arrays[:2]))
-    # The next input depends on this output. Otherwise XLA would compute the part only once.
+    # The next input depends on this output. Otherwise XLA would compute the part only
+    # once.
     return jax.tree.map(lambda a: a + 1e-9 * out.ravel()[0], arrays), None
 
-  repeated = jax.jit(lambda *arrays: jax.lax.scan(once, arrays, None, length=REPEATS)[0])
+  repeated = jax.jit(
+    lambda *arrays: jax.lax.scan(once, arrays, None, length=REPEATS)[0]
+  )
   jax.block_until_ready(repeated(x, w, dy))
   taken = []
   for _ in range(rounds):
@@ -79,10 +92,23 @@ def main(argv: list[str] | None = None) -> None:
   for layer in LAYERS:
     for part in PARTS:
       times = {form: seconds(layer, part, form, flags.rounds) for form in FORMS}
-      shape = f"{layer.batch}×{layer.size}×{layer.size}×{layer.inputs} → {layer.outputs}"
-      rows.append((layer.network, shape, part.replace("_", " "), *(significant(1e6 * t) for t in times.values())))
+      shape = (
+        f"{layer.batch}×{layer.size}×{layer.size}×{layer.inputs} → {layer.outputs}"
+      )
+      rows.append(
+        (
+          layer.network,
+          shape,
+          part.replace("_", " "),
+          *(significant(1e6 * t) for t in times.values()),
+        )
+      )
       numbers.append(layer._asdict() | {"part": part, "seconds": times})
-  table = Table("microseconds of each part of a convolution", ("layer", "images", "part", *FORMS), rows)
+  table = Table(
+    "microseconds of each part of a convolution",
+    ("layer", "images", "part", *FORMS),
+    rows,
+  )
   common.write(flags, command, where, [table], numbers)
 
 

@@ -1,9 +1,11 @@
-"""What campaigns cost: device-hours of each recipe here, on accelerators, and in the papers. Writes docs/cost.md.
+"""What campaigns cost: device-hours of each recipe here, on accelerators, and in the
+papers. Writes docs/cost.md.
 
     JAX_PLATFORMS=cpu python -m experiments.benchmarks.cost                         (an hour or two on two CPU cores)
 
-On this machine training steps are timed. For accelerators they are only compiled (`pip install 'vmapseeds[aot]'`), and
-the compilers' numbers are estimates. What is in the folder already is neither timed nor compiled again.
+On this machine training steps are timed. For accelerators they are only compiled (`pip
+install 'vmapseeds[aot]'`), and the compilers' numbers are estimates. What is in the
+folder already is neither timed nor compiled again.
 """
 
 import dataclasses
@@ -27,17 +29,24 @@ from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.supervised import without_data
 
 RUNS = (1_000, 60_000)
-# A100-seconds a run. The number is quoted second-hand: neither version of jordan2024 that was read prints it.
+# A100-seconds a run. The number is quoted second-hand: neither version of jordan2024
+# that was read prints it.
 PAPERS = {"resnet9_cifar10": 58.5, "resnet9_cifar10_published": 58.5}
 HERE = "here"
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
-  recipes: Annotated[tuple[Literal[*RECIPES], ...], hint("RECIPE", "all")] = tuple(RECIPES)
+  recipes: Annotated[tuple[Literal[*RECIPES], ...], hint("RECIPE", "all")] = tuple(
+    RECIPES
+  )
   """recipes, as `vmapseeds recipes` lists them"""
 
-  targets: Annotated[tuple[Literal[*TARGETS], ...], arg(metavar="NAME")] = ("v5e", "v6e", "h100")
+  targets: Annotated[tuple[Literal[*TARGETS], ...], arg(metavar="NAME")] = (
+    "v5e",
+    "v6e",
+    "h100",
+  )
   """accelerators that `vmapseeds bench --target` knows"""
 
   doc: Annotated[Path, arg(metavar="FILE")] = Path("docs/cost.md")
@@ -45,7 +54,8 @@ class Flags(common.Flags):
 
 
 def seconds_here(recipe: vs.Recipe) -> dict:
-  """Seconds of a model-step on all cores, in the lowering and width of a campaign that is too short to measure them.
+  """Seconds of a model-step on all cores, in the lowering and width of a campaign that
+  is too short to measure them.
 
   Processor time, so that other programs on the machine do not count.
   """
@@ -53,13 +63,22 @@ def seconds_here(recipe: vs.Recipe) -> dict:
   how = choice.candidates("cpu")[0]
   speed = benchmark.measure(without_data(recipe), how)
   seconds = speed.processor_seconds / common.cores()
-  return {"seconds": seconds, "lowering": how.lowering, "width": how.width, "load": os.getloadavg()[0]}
+  return {
+    "seconds": seconds,
+    "lowering": how.lowering,
+    "width": how.width,
+    "load": os.getloadavg()[0],
+  }
 
 
 def seconds_on(recipe: vs.Recipe, target: str) -> dict:
   """The best estimate of a model-step on a target."""
   best = next(row for row in benchmark.bench(recipe, target=target) if row["chosen"])
-  return {"seconds": best["estimate_us"] / 1e6, "lowering": best["lowering"], "width": best["width"]}
+  return {
+    "seconds": best["estimate_us"] / 1e6,
+    "lowering": best["lowering"],
+    "width": best["width"],
+  }
 
 
 def model_steps(recipe: vs.Recipe) -> int:
@@ -79,7 +98,9 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
   head = (
     "recipe",
     "a run",
-    *(f"{where['cores']} CPU cores" if p == HERE else f"{p}, estimated" for p in places),
+    *(
+      f"{where['cores']} CPU cores" if p == HERE else f"{p}, estimated" for p in places
+    ),
     "paper, A100",
   )
   tables = []
@@ -87,7 +108,9 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     rows = []
     for name, of in found.items():
       steps = model_steps(vs.recipe(name))
-      cells = [hours(of[p]["seconds"] * steps, runs) if p in of else "—" for p in places]
+      cells = [
+        hours(of[p]["seconds"] * steps, runs) if p in of else "—" for p in places
+      ]
       paper = hours(PAPERS[name], runs) if name in PAPERS else "—"
       rows.append((name, f"{steps:,} steps", *cells, paper))
     tables.append(common.markdown(Table(f"Device-hours of {runs:,} runs", head, rows)))
@@ -95,13 +118,21 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     (
       name,
       *(
-        f"{of[p]['lowering']} {of[p]['width']}: {significant(1e6 * of[p]['seconds'])} µs" if p in of else "—"
+        f"{of[p]['lowering']} {of[p]['width']}: {significant(1e6 * of[p]['seconds'])} µs"
+        if p in of
+        else "—"
         for p in places
       ),
     )
     for name, of in found.items()
   ]
-  tables.append(common.markdown(Table("Lowering, lane width and time of a model-step", (head[0], *head[2:-1]), ways)))
+  tables.append(
+    common.markdown(
+      Table(
+        "Lowering, lane width and time of a model-step", (head[0], *head[2:-1]), ways
+      )
+    )
+  )
   loads = [of[HERE]["load"] for of in found.values() if HERE in of]
   loaded = (
     f" Other programs ran\nbeside it (load average up to {max(loads):.1f}): an idle machine is faster."
@@ -109,20 +140,27 @@ def document(found: dict[str, dict[str, dict]], where: dict, command: str) -> st
     else ""
   )
   absent = [name for name in RECIPES if name not in found]
-  dates = " and ".join(sorted({of[HERE]["date"] for of in found.values() if HERE in of}))
-  return "\n".join((
-    "# What campaigns cost\n",
-    "Training alone, without evaluation, compilation and writing.",
-    f"The CPU's column is measured processor time, on {dates}.{loaded}",
-    "An accelerator's column is its compiler's estimate for a program that never ran there, right within a factor of",
-    "3 or so: the best of the compiled forms. The H100's compiler estimates nothing. Its column is twice the time that",
-    "the bytes and products take at the hardware's peak rates, plus 2 µs a launch. The paper's column is 58.5",
-    "A100-seconds a run, as quoted. A dash means not measured, or not compiled yet.",
-    *(f"Left out, as their programs were not compiled: {', '.join(absent)}." for _ in absent[:1]),
-    "",
-    *tables,
-    f"{common.conditions(where, command)}\n",
-  ))  # fmt: skip
+  dates = " and ".join(
+    sorted({of[HERE]["date"] for of in found.values() if HERE in of})
+  )
+  return "\n".join(
+    (
+      "# What campaigns cost\n",
+      "Training alone, without evaluation, compilation and writing.",
+      f"The CPU's column is measured processor time, on {dates}.{loaded}",
+      "An accelerator's column is its compiler's estimate for a program that never ran there, right within a factor of",
+      "3 or so: the best of the compiled forms. The H100's compiler estimates nothing. Its column is twice the time that",
+      "the bytes and products take at the hardware's peak rates, plus 2 µs a launch. The paper's column is 58.5",
+      "A100-seconds a run, as quoted. A dash means not measured, or not compiled yet.",
+      *(
+        f"Left out, as their programs were not compiled: {', '.join(absent)}."
+        for _ in absent[:1]
+      ),
+      "",
+      *tables,
+      f"{common.conditions(where, command)}\n",
+    )
+  )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -139,9 +177,12 @@ def main(argv: list[str] | None = None) -> None:
       if not file.exists():
         recipe = vs.recipe(name)
         said = seconds_here(recipe) if place == HERE else seconds_on(recipe, place)
-        file.write_text(json.dumps(said | {"date": datetime.date.today().isoformat()}) + "\n", "utf-8")
+        file.write_text(
+          json.dumps(said | {"date": datetime.date.today().isoformat()}) + "\n", "utf-8"
+        )
       found[name][place] = json.loads(file.read_text("utf-8"))
-      # The document is whole after each part, so that the command can be stopped at any time.
+      # The document is whole after each part, so that the command can be stopped at any
+      # time.
       flags.doc.write_text(document(found, where, command), "utf-8")
 
 

@@ -1,13 +1,16 @@
-"""How often the 95 % intervals of `vmapseeds.stats` hold the truth, in campaigns whose truth is known.
+"""How often the 95 % intervals of `vmapseeds.stats` hold the truth, in campaigns whose
+truth is known.
 
     python -m experiments.benchmarks.coverage
     python -m experiments.benchmarks.coverage --campaigns 500 --runs 30 100 --laws normal skewed
 
-Run h gets example i wrong with probability p_i + s u_h, where u_h has mean 0 and variance 1. So example i has the error
-rate p_i, and the errors of examples i and j have the covariance s² over runs, which is the distribution-wise variance.
-u_h is normal with a large s ("normal") or a small s ("weak"), absent, or exponential ("skewed"): a few runs are far
-worse than most. Real campaigns are drawn with replacement from runs of one epoch of `digits_cnn`, which are trained
-once, before. Every campaign draws its own runs. This module computes the table in docs/statistics.md.
+Run h gets example i wrong with probability p_i + s u_h, where u_h has mean 0 and
+variance 1. So example i has the error rate p_i, and the errors of examples i and j have
+the covariance s² over runs, which is the distribution-wise variance. u_h is normal with
+a large s ("normal") or a small s ("weak"), absent, or exponential ("skewed"): a few
+runs are far worse than most. Real campaigns are drawn with replacement from runs of one
+epoch of `digits_cnn`, which are trained once, before. Every campaign draws its own
+runs. This module computes the table in docs/statistics.md.
 
 Cost: 70 s on two CPU cores to train 4,096 runs, then 4 minutes on one core.
 """
@@ -39,7 +42,9 @@ Errors = Bool[np.ndarray, "runs examples"]
 
 
 class Law(NamedTuple):
-  """The law of u_h, the factor s (`sd`), and the ends between which the p_i are evenly spaced."""
+  """The law of u_h, the factor s (`sd`), and the ends between which the p_i are evenly
+  spaced.
+  """
 
   factor: Callable[[np.random.Generator, int], np.ndarray]
   sd: float
@@ -76,7 +81,9 @@ class Flags:
   """results folder of the real runs"""
 
 
-def simulated(law: str, runs: int, rng: np.random.Generator) -> tuple[dict[str, float], Iterator[Errors]]:
+def simulated(
+  law: str, runs: int, rng: np.random.Generator
+) -> tuple[dict[str, float], Iterator[Errors]]:
   """The true values under a law, and an endless iterator of campaigns."""
   factor, sd, low, high = LAWS[law]
   p = np.linspace(low, high, EXAMPLES)[rng.permutation(EXAMPLES)]
@@ -88,14 +95,20 @@ def simulated(law: str, runs: int, rng: np.random.Generator) -> tuple[dict[str, 
 
   def campaigns():
     while True:
-      yield rng.random((runs, EXAMPLES), np.float32) < p + sd * factor(rng, runs)[:, None]
+      yield (
+        rng.random((runs, EXAMPLES), np.float32) < p + sd * factor(rng, runs)[:, None]
+      )
 
   halves = [variance(slice(start, None, 2)) for start in (0, 1)]
   return truths(p, variance(slice(None)), *halves, sd**2), campaigns()
 
 
-def drawn(errors: Errors, runs: int, rng: np.random.Generator) -> tuple[dict[str, float], Iterator[Errors]]:
-  """The true values of a population of runs, and an endless iterator of campaigns drawn from it with replacement."""
+def drawn(
+  errors: Errors, runs: int, rng: np.random.Generator
+) -> tuple[dict[str, float], Iterator[Errors]]:
+  """The true values of a population of runs, and an endless iterator of campaigns drawn
+  from it with replacement.
+  """
 
   def campaigns():
     while True:
@@ -104,15 +117,22 @@ def drawn(errors: Errors, runs: int, rng: np.random.Generator) -> tuple[dict[str
   parts = errors, errors[:, 0::2], errors[:, 1::2]
   covariance = np.cov(*(half.mean(1) for half in parts[1:]), ddof=0)[0, 1]
   found = truths(errors.mean(0), *(part.mean(1).var() for part in parts), covariance)
-  # Here the truth is equation 3 on these examples, not the covariance of the two halves.
+  # Here the truth is equation 3 on these examples, not the covariance of the two
+  # halves.
   n, independent = errors.shape[1], found["expected disagreement"] / 2
-  found["distribution_variance_interval"] = (n * errors.mean(1).var() - independent) / (n - 1)
+  found["distribution_variance_interval"] = (n * errors.mean(1).var() - independent) / (
+    n - 1
+  )
   return found, campaigns()
 
 
-def truths(p: np.ndarray, variance: float, even: float, odd: float, covariance: float) -> dict[str, float]:
-  """The true value for each interval, by name. `p` are the examples' error rates; `variance`, `even` and `odd` are the
-  variances of a run's error rate on all, even and odd examples; `covariance` is that of the last two rates."""
+def truths(
+  p: np.ndarray, variance: float, even: float, odd: float, covariance: float
+) -> dict[str, float]:
+  """The true value for each interval, by name. `p` are the examples' error rates;
+  `variance`, `even` and `odd` are the variances of a run's error rate on all, even and
+  odd examples; `covariance` is that of the last two rates.
+  """
   n = len(p)
   return {
     "mean_interval": p.mean(),
@@ -130,9 +150,13 @@ def truths(p: np.ndarray, variance: float, even: float, odd: float, covariance: 
 
 
 def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
-  """The 95 % intervals of a campaign, by the names that `truths` uses; `other` is another campaign of the same law."""
+  """The 95 % intervals of a campaign, by the names that `truths` uses; `other` is
+  another campaign of the same law.
+  """
   runs, n = errors.shape
-  rates, even, odd = (stats.error_rates(x) for x in (errors, errors[:, 0::2], errors[:, 1::2]))
+  rates, even, odd = (
+    stats.error_rates(x) for x in (errors, errors[:, 0::2], errors[:, 1::2])
+  )
   t = scipy.stats.t.ppf(0.975, runs - 1)
 
   def student(value, se):
@@ -143,13 +167,18 @@ def intervals(errors: Errors, other: Errors) -> dict[str, Sequence[float]]:
   return {
     "mean_interval": stats.mean_interval(rates),
     "variance_interval": stats.variance_interval(rates),
-    "... were runs normal: chi-square": rates.var(ddof=1) * (runs - 1) / _chi_square(runs - 1),
+    "... were runs normal: chi-square": rates.var(ddof=1)
+    * (runs - 1)
+    / _chi_square(runs - 1),
     "distribution_variance_interval": stats.distribution_variance_interval(errors),
     "split_correlation_interval": stats.split_correlation_interval(errors),
     "variance_ratio, paired": stats.variance_ratio(even, odd)[1:],
-    "variance_ratio, unpaired": stats.variance_ratio(rates, stats.error_rates(other), paired=False)[1:],
+    "variance_ratio, unpaired": stats.variance_ratio(
+      rates, stats.error_rates(other), paired=False
+    )[1:],
     "expected disagreement": student(
-      stats.expected_disagreement(predictions, 2), stats.expected_disagreement_se(predictions, 2)
+      stats.expected_disagreement(predictions, 2),
+      stats.expected_disagreement_se(predictions, 2),
     ),
     "binomial variance": student(mean * (1 - mean) / n, abs(1 - 2 * mean) / n * se),
     "decide, P(A > B)": stats.decide(1 - rates, 1 - stats.error_rates(other))[1:3],
@@ -162,24 +191,48 @@ def _chi_square(freedom: int) -> np.ndarray:
 
 
 def coverage(
-  truth: dict[str, float], campaigns: Iterator[Errors], number: int, rng: np.random.Generator
+  truth: dict[str, float],
+  campaigns: Iterator[Errors],
+  number: int,
+  rng: np.random.Generator,
 ) -> dict[str, float]:
-  """The fraction of `number` campaigns in which each interval holds the truth, by the statistic's name."""
+  """The fraction of `number` campaigns in which each interval holds the truth, by the
+  statistic's name.
+  """
   held = dict.fromkeys(truth, 0)
   for _ in range(number):
     errors = next(campaigns)
     seen = rng.binomial(errors.shape[1], truth["mean_interval"]) / errors.shape[1]
-    of_examples = {"proportion_interval, over examples": stats.proportion_interval(seen, errors.shape[1])}
+    of_examples = {
+      "proportion_interval, over examples": stats.proportion_interval(
+        seen, errors.shape[1]
+      )
+    }
     for name, (low, high) in (intervals(errors, next(campaigns)) | of_examples).items():
       held[name] += low <= truth[name] <= high
-  return {name: count / number for name, count in held.items()} | {GAIN: gain_coverage(campaigns, number, rng)}
+  return {name: count / number for name, count in held.items()} | {
+    GAIN: gain_coverage(campaigns, number, rng)
+  }
 
 
-def gain_coverage(campaigns: Iterator[Errors], number: int, rng: np.random.Generator) -> float:
-  """The coverage for the top quarter's gain. Its mean over `number` campaigns is taken as the truth."""
-  truth = np.mean([stats.top_fraction_gain(next(campaigns)).mean for _ in range(number)])
-  keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), max(1, number // BOOTSTRAPPED))
-  ends = np.array([stats.top_fraction_gain_bootstrap(next(campaigns), key=key, replicates=500)[1:] for key in keys])
+def gain_coverage(
+  campaigns: Iterator[Errors], number: int, rng: np.random.Generator
+) -> float:
+  """The coverage for the top quarter's gain. Its mean over `number` campaigns is taken
+  as the truth.
+  """
+  truth = np.mean(
+    [stats.top_fraction_gain(next(campaigns)).mean for _ in range(number)]
+  )
+  keys = jax.random.split(
+    jax.random.key(int(rng.integers(2**31))), max(1, number // BOOTSTRAPPED)
+  )
+  ends = np.array(
+    [
+      stats.top_fraction_gain_bootstrap(next(campaigns), key=key, replicates=500)[1:]
+      for key in keys
+    ]
+  )
   return float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean())
 
 
@@ -196,16 +249,27 @@ def main(argv: Sequence[str] | None = None) -> None:
     real = None
     if REAL in flags.laws:
       recipe = vs.recipe("digits_cnn", epochs=1)
-      real = vs.errors(vs.train(recipe, vs.Runs.independent(flags.population), flags.out))
+      real = vs.errors(
+        vs.train(recipe, vs.Runs.independent(flags.population), flags.out)
+      )
     cells = list(itertools.product(flags.laws, flags.runs))
     found = {}
     for law, runs in track(cells, "simulating", console=Console(stderr=True)):
-      truth, campaigns = drawn(real, runs, rng) if law == REAL else simulated(law, runs, rng)
+      truth, campaigns = (
+        drawn(real, runs, rng) if law == REAL else simulated(law, runs, rng)
+      )
       found[law, runs] = coverage(truth, campaigns, flags.campaigns, rng)
-  print(f"Per cent of {flags.campaigns} campaigns of {', '.join(map(str, flags.runs))} runs:\n")
-  print(f"| 95 % interval | {' | '.join(flags.laws)} |\n|---|{'---|' * len(flags.laws)}")
+  print(
+    f"Per cent of {flags.campaigns} campaigns of {', '.join(map(str, flags.runs))} runs:\n"
+  )
+  print(
+    f"| 95 % interval | {' | '.join(flags.laws)} |\n|---|{'---|' * len(flags.laws)}"
+  )
   for name in found[cells[0]]:
-    columns = (" ".join(f"{100 * found[law, runs][name]:.0f}" for runs in flags.runs) for law in flags.laws)
+    columns = (
+      " ".join(f"{100 * found[law, runs][name]:.0f}" for runs in flags.runs)
+      for law in flags.laws
+    )
     print(f"| {name} | {' | '.join(columns)} |")
 
 

@@ -2,7 +2,8 @@
 
     python -m experiments.benchmarks.devices                                                (1 minute on two CPU cores)
 
-On a CPU one XLA device can use all cores inside an operation. In the first row the whole process is kept to one core.
+On a CPU one XLA device can use all cores inside an operation. In the first row the
+whole process is kept to one core.
 """
 
 import dataclasses
@@ -28,7 +29,9 @@ class Flags(common.Flags):
   lane_width: Annotated[int | None, hint("W", "by device")] = None
   """lanes that a device advances together"""
 
-  lowering: Annotated[Literal[*lanes.LOWERINGS] | None, hint("NAME", "by device")] = None
+  lowering: Annotated[Literal[*lanes.LOWERINGS] | None, hint("NAME", "by device")] = (
+    None
+  )
   """lowering of the convolution"""
 
 
@@ -38,28 +41,52 @@ def main(argv: list[str] | None = None) -> None:
     at_least("--lane-width", flags.lane_width, 1)
   where = common.elsewhere(common.machine)
   cpu, most = where["platform"] == "cpu", where["devices"]
-  lowering, width = candidates(where["platform"], lowering=flags.lowering, width=flags.lane_width)[0]
+  lowering, width = candidates(
+    where["platform"], lowering=flags.lowering, width=flags.lane_width
+  )[0]
   workload = placed(flags.workload, where["platform"])
   counts = sorted({*(2**i for i in range(most.bit_length())), most})
   count = max(workload.lanes, width * most)
-  ways = [our_way(workload, lanes=count, width=width, lowering=lowering, devices=n) for n in counts]
+  ways = [
+    our_way(workload, lanes=count, width=width, lowering=lowering, devices=n)
+    for n in counts
+  ]
   ways = [dataclasses.replace(ways[0], pinned=True)] * cpu + ways
   contenders = race(ways, workload, flags.rounds, slow=float("inf"), together=cpu)
   base = contenders[0]
   rows = []
   for c in contenders:
-    label = f"{c.way.devices} device{'s' * (c.way.devices > 1)}" + ", one core" * c.way.pinned
+    label = (
+      f"{c.way.devices} device{'s' * (c.way.devices > 1)}" + ", one core" * c.way.pinned
+    )
     if not (c.speeds and base.speeds):
       rows.append((label, c.error or base.error, "—", "—", "—"))
       continue
     ratios = [a / b for a, b in zip(c.speeds, base.speeds, strict=True)]
-    rows.append((
-      label, significant(c.speed), c.spread(),
-      f"{c.speed / base.speed:.2f}", f"{min(ratios):.2f} – {max(ratios):.2f}",
-    ))  # fmt: skip
-  head = ("devices", "model-steps/s", "least – most", "speed-up", "least – most of a round")
+    rows.append(
+      (
+        label,
+        significant(c.speed),
+        c.spread(),
+        f"{c.speed / base.speed:.2f}",
+        f"{min(ratios):.2f} – {max(ratios):.2f}",
+      )
+    )
+  head = (
+    "devices",
+    "model-steps/s",
+    "least – most",
+    "speed-up",
+    "least – most of a round",
+  )
   table = Table(f"{flags.workload}: speed by devices, {base.way.label}", head, rows)
-  common.write(flags, command, where, [table], [c.numbers() | {"pinned": c.way.pinned} for c in contenders])
+  common.write(
+    flags,
+    command,
+    where,
+    [table],
+    [c.numbers() | {"pinned": c.way.pinned} for c in contenders],
+  )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
-"""Half an hour of measurements on a borrowed accelerator. Needs no Zarr or tensorflow-datasets; the race needs PyTorch.
+"""Half an hour of measurements on a borrowed accelerator. Needs no Zarr or
+tensorflow-datasets; the race needs PyTorch.
 
     python -m experiments.benchmarks.on_device --data cifar10.npz --out results/on_device
     python -m experiments.benchmarks.on_device --write experiments/benchmarks/RESULTS.md     (tables of --out, anywhere)
 
-    estimates  the compiler's estimate of each lowering and width of three recipes beside the measured time: the factor
+    estimates  the compiler's estimate of each lowering and width of three recipes
+    beside the measured time: the factor
                between them calibrates the estimates
     training   ResNet-9 on CIFAR-10, 4 and 16 epochs × 100 runs: accuracy and standard deviations beside the paper's
     race       training steps: ours, plain jax.vmap, PyTorch one at a time (channels_last, compiled), torch.func.vmap
     tallies    joint errors of all pairs of 10,000 examples, counted on the device
     repeats    the same runs in two processes: equal bit for bit, and what deterministic operations cost on a GPU
 
-Each item of a part is written as soon as it is done and is not run again, so the command can be stopped anywhere. Lanes
-are driven directly, without results folders. The data are an .npz with x_train, y_train, x_test, y_test.
+Each item of a part is written as soon as it is done and is not run again, so the
+command can be stopped anywhere. Lanes are driven directly, without results folders. The
+data are an .npz with x_train, y_train, x_test, y_test.
 """
 
 import argparse
@@ -32,7 +35,16 @@ import jax
 import numpy as np
 
 import vmapseeds as vs
-from experiments.benchmarks.contenders import WORKLOADS, Way, Workload, our_way, placed, plain_jax, plain_torch, race
+from experiments.benchmarks.contenders import (
+  WORKLOADS,
+  Way,
+  Workload,
+  our_way,
+  placed,
+  plain_jax,
+  plain_torch,
+  race,
+)
 from vmapseeds import lanes, stats
 from vmapseeds.campaign import benchmark
 from vmapseeds.campaign.benchmark import significant
@@ -42,7 +54,8 @@ from vmapseeds.training.supervised import supervised, without_data
 from vmapseeds.training.task import Task
 
 RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
-# By epochs, standard deviations on the test set and of the distribution. jordan2024_iclr, figure 1 and section 3.3.
+# By epochs, standard deviations on the test set and of the distribution.
+# jordan2024_iclr, figure 1 and section 3.3.
 PAPER = {4: (0.0056, 0.0052), 16: (0.0019, None)}
 BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 
@@ -54,10 +67,16 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   ask = benchmark.asking(task, task.lanes(vs.Runs.independent(1)))
   for how, said in lanes.asked(candidates(flags, task), ask, math.inf).items():
     speed = benchmark.measure(task, how) if said.fits else None
-    rows.append({
-      "recipe": name, "lowering": how.lowering, "width": how.width, "memory_bytes": said.memory_bytes,
-      "estimate_us": said.seconds and 1e6 * said.seconds, "measured_us": speed and 1e6 * speed.seconds,
-    })  # fmt: skip
+    rows.append(
+      {
+        "recipe": name,
+        "lowering": how.lowering,
+        "width": how.width,
+        "memory_bytes": said.memory_bytes,
+        "estimate_us": said.seconds and 1e6 * said.seconds,
+        "measured_us": speed and 1e6 * speed.seconds,
+      }
+    )
     print(f"{device.device_kind}: {rows[-1]}", file=sys.stderr, flush=True)
   return rows
 
@@ -65,7 +84,9 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
 def candidates(flags: argparse.Namespace, task: Task) -> list[Choice]:
   """The lowerings and widths that a campaign would choose from."""
   platform = lanes.start_jax()[0].platform
-  return choice.candidates(platform, most=min(flags.most, benchmark.filling(task, platform)))
+  return choice.candidates(
+    platform, most=min(flags.most, benchmark.filling(task, platform))
+  )
 
 
 def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
@@ -73,35 +94,84 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   if flags.data is None:
     raise FileNotFoundError("no --data cifar10.npz was given")
   with np.load(flags.data) as file:
-    data = vs.Dataset(**{name: (file[f"x_{name}"], file[f"y_{name}"]) for name in ("train", "test")})
-  recipe, table = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs), vs.Runs.independent(flags.runs)
+    data = vs.Dataset(
+      **{name: (file[f"x_{name}"], file[f"y_{name}"]) for name in ("train", "test")}
+    )
+  recipe, table = (
+    vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs),
+    vs.Runs.independent(flags.runs),
+  )
   task, devices = supervised(recipe.replace(dataset=data), table), lanes.start_jax()
   runs = task.lanes(table)
-  how = benchmark.choose(task, model_steps=10**9, most=flags.most, ask=benchmark.asking(task, runs))
+  how = benchmark.choose(
+    task, model_steps=10**9, most=flags.most, ask=benchmark.asking(task, runs)
+  )
   parts = benchmark.stages(task.start, task.advance, task.finish, task.rounds, how)
   spread = lanes.spread_stages(parts, width=how.width, devices=devices)
   began = time.perf_counter()
   parts = [out for _, out in spread(lanes.replicate(task.data, devices), runs)]
   seconds = time.perf_counter() - began
-  diverged, predictions = (np.concatenate([part[name] for part in parts]) for name in ("diverged", "test/predictions"))
+  diverged, predictions = (
+    np.concatenate([part[name] for part in parts])
+    for name in ("diverged", "test/predictions")
+  )
   wrong = (predictions != data.tests["test"].targets)[~diverged]
-  return [{
-    "epochs": epochs, "runs": len(wrong), "lowering": how.lowering, "width": how.width, "seconds": seconds,
-    "accuracy": 1 - wrong.mean(), "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
-    "distribution_sd": float(np.sqrt(max(0.0, float(stats.distribution_variance(wrong))))), "data": flags.data.name,
-  }]  # fmt: skip
+  return [
+    {
+      "epochs": epochs,
+      "runs": len(wrong),
+      "lowering": how.lowering,
+      "width": how.width,
+      "seconds": seconds,
+      "accuracy": 1 - wrong.mean(),
+      "test_set_sd": float(np.sqrt(stats.test_set_variance(wrong))),
+      "distribution_sd": float(
+        np.sqrt(max(0.0, float(stats.distribution_variance(wrong))))
+      ),
+      "data": flags.data.name,
+    }
+  ]
 
 
 def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
-  """Ours in the lowering and width of `how`, and the others in the forms that are known to be fast."""
+  """Ours in the lowering and width of `how`, and the others in the forms that are known
+  to be fast.
+  """
   many = workload.stacked if platform == "cpu" else 64
-  ours = our_way(workload, lanes=max(workload.lanes, how.width), width=how.width, lowering=how.lowering, devices=1)
-  found = [ours, Way("jax.vmap", f"{many} lanes", plain_jax, {"scan": True}, lanes=many)]
+  ours = our_way(
+    workload,
+    lanes=max(workload.lanes, how.width),
+    width=how.width,
+    lowering=how.lowering,
+    devices=1,
+  )
+  found = [
+    ours,
+    Way("jax.vmap", f"{many} lanes", plain_jax, {"scan": True}, lanes=many),
+  ]
   modes = (None,) if platform == "cpu" else (None, "default", "reduce-overhead")
   for last, mode in itertools.product((False, True), modes):
-    label = f"one at a time{', channels_last' * last}{f', compiled ({mode})' if mode else ''}"
-    found.append(Way("PyTorch", label, plain_torch, {"channels_last": last, "mode": mode, "threads": 1}))
-  return [*found, Way("PyTorch", f"torch.func.vmap, {many} lanes", plain_torch, {"threads": 1}, lanes=many)]
+    label = (
+      f"one at a time{', channels_last' * last}{f', compiled ({mode})' if mode else ''}"
+    )
+    found.append(
+      Way(
+        "PyTorch",
+        label,
+        plain_torch,
+        {"channels_last": last, "mode": mode, "threads": 1},
+      )
+    )
+  return [
+    *found,
+    Way(
+      "PyTorch",
+      f"torch.func.vmap, {many} lanes",
+      plain_torch,
+      {"threads": 1},
+      lanes=many,
+    ),
+  ]
 
 
 def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
@@ -119,55 +189,98 @@ def run_race(flags: argparse.Namespace, name: str) -> list[dict]:
   """Model-steps a second of each contender."""
   platform, how = elsewhere(fastest, flags, name)
   workload = placed(name, platform, flags.steps)
-  found = race(contenders(workload, platform, how), workload, flags.rounds, together=False)
+  found = race(
+    contenders(workload, platform, how), workload, flags.rounds, together=False
+  )
   return [{"workload": name, **contender.numbers()} for contender in found]
 
 
 def tallies(flags: argparse.Namespace, pairs: str) -> list[dict]:
   """Times the second of two tallies of random predictions."""
   rng = np.random.default_rng(0)
-  predictions = jax.device_put(rng.integers(0, 10, (flags.runs, flags.examples), np.int8), lanes.start_jax()[0])
+  predictions = jax.device_put(
+    rng.integers(0, 10, (flags.runs, flags.examples), np.int8), lanes.start_jax()[0]
+  )
   labels = rng.integers(0, 10, flags.examples)
   for _ in range(2):
     began = time.perf_counter()
     stats.tally(predictions, labels, 10, pairs=pairs == "pairs")
-  return [{"runs": flags.runs, "examples": flags.examples, "of": pairs, "seconds": time.perf_counter() - began}]
+  return [
+    {
+      "runs": flags.runs,
+      "examples": flags.examples,
+      "of": pairs,
+      "seconds": time.perf_counter() - began,
+    }
+  ]
 
 
 def repeats(flags: argparse.Namespace, name: str) -> list[dict]:
-  """Trains the same runs in two processes, with deterministic operations and with those that XLA would choose."""
+  """Trains the same runs in two processes, with deterministic operations and with those
+  that XLA would choose.
+  """
   rows = []
   for operations in ("deterministic", "XLA's choice"):
-    (how, first, _), (_, again, seconds) = (elsewhere(repeated, flags, name, operations) for _ in range(2))
+    (how, first, _), (_, again, seconds) = (
+      elsewhere(repeated, flags, name, operations) for _ in range(2)
+    )
     equal = sum(a == b for a, b in zip(first, again, strict=True))
-    rows.append({
-      "recipe": name, "operations": operations, "lowering": how.lowering, "width": how.width, "runs": len(first),
-      "equal": equal, "seconds": seconds,
-    })  # fmt: skip
+    rows.append(
+      {
+        "recipe": name,
+        "operations": operations,
+        "lowering": how.lowering,
+        "width": how.width,
+        "runs": len(first),
+        "equal": equal,
+        "seconds": seconds,
+      }
+    )
   return rows
 
 
-def repeated(flags: argparse.Namespace, name: str, operations: str) -> tuple[Choice, list[str], float]:
-  """Trains a step of lanes twice: a digest of each network, and the seconds of the second time."""
+def repeated(
+  flags: argparse.Namespace, name: str, operations: str
+) -> tuple[Choice, list[str], float]:
+  """Trains a step of lanes twice: a digest of each network, and the seconds of the
+  second time.
+  """
   if operations != "deterministic":
     spreading.OPTIONS.pop("gpu", None)
   task = without_data(vs.recipe(name, **flags.set)).trial()
   how = candidates(flags, task)[0]
 
   def one_run(data, run):
-    return loop.finish(task.advance(data, run, task.start(data, run), 0, task.rounds)).variables
+    return loop.finish(
+      task.advance(data, run, task.start(data, run), 0, task.rounds)
+    ).variables
 
-  step = lanes.spread(lanes.lowering(how.lowering)(one_run), width=how.width, devices=lanes.start_jax()[:1])
+  step = lanes.spread(
+    lanes.lowering(how.lowering)(one_run),
+    width=how.width,
+    devices=lanes.start_jax()[:1],
+  )
   for _ in range(2):
     began = time.perf_counter()
-    ((_, networks),) = step(task.data, task.lanes(task.bound(vs.Runs.independent(how.width))))
+    ((_, networks),) = step(
+      task.data, task.lanes(task.bound(vs.Runs.independent(how.width)))
+    )
   seconds = time.perf_counter() - began
   each = zip(*jax.tree.leaves(networks), strict=True)
-  return how, [hashlib.sha256(b"".join(leaf.tobytes() for leaf in network)).hexdigest() for network in each], seconds
+  return (
+    how,
+    [
+      hashlib.sha256(b"".join(leaf.tobytes() for leaf in network)).hexdigest()
+      for network in each
+    ],
+    seconds,
+  )
 
 
 def elsewhere(function: Callable, *args: Any) -> Any:
-  """`function(*args)` in a process of its own: this one never starts JAX, which would hold the device's memory."""
+  """`function(*args)` in a process of its own: this one never starts JAX, which would
+  hold the device's memory.
+  """
   with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
     return pool.submit(function, *args).result()
 
@@ -178,9 +291,12 @@ def device_kind() -> str:
 
 # The function of each part, and the flag that lists the part's items.
 PARTS: dict[str, tuple[Callable, str]] = {
-  "estimates": (estimates, "recipes"), "training": (training, "epochs"), "race": (run_race, "workloads"),
-  "tallies": (tallies, "counts"), "repeats": (repeats, "recipes"),
-}  # fmt: skip
+  "estimates": (estimates, "recipes"),
+  "training": (training, "epochs"),
+  "race": (run_race, "workloads"),
+  "tallies": (tallies, "counts"),
+  "repeats": (repeats, "recipes"),
+}
 STARTS_OTHERS = ("race", "repeats")  # parts that do not start JAX themselves
 
 
@@ -196,51 +312,77 @@ def cells(part: str, row: dict, rows: list[dict]) -> dict[str, str]:
   if part == "estimates":
     said, measured = row["estimate_us"], row["measured_us"]
     return {
-      "recipe": row["recipe"], "lowering, width": f"{row['lowering']} {row['width']}",
-      "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}", "estimate, µs": significant(said) if said else "—",
+      "recipe": row["recipe"],
+      "lowering, width": f"{row['lowering']} {row['width']}",
+      "memory, MB": f"{(row['memory_bytes'] or 0) / 1e6:,.0f}",
+      "estimate, µs": significant(said) if said else "—",
       "measured, µs": significant(measured) if measured else "does not fit",
       "measured ÷ estimate": f"{measured / said:.2f}" if said and measured else "—",
-    }  # fmt: skip
+    }
   if part == "training":
     test_set, distribution = PAPER.get(row["epochs"], (None, None))
     return {
-      "data": row["data"], "epochs": str(row["epochs"]), "runs": str(row["runs"]),
+      "data": row["data"],
+      "epochs": str(row["epochs"]),
+      "runs": str(row["runs"]),
       "lowering, width": f"{row['lowering']} {row['width']}",
-      "minutes": f"{row['seconds'] / 60:.1f}", "accuracy": percent(row["accuracy"]),
-      "sd on the test set": percent(row["test_set_sd"]), "the paper's": percent(test_set),
-      "sd of the distribution": percent(row["distribution_sd"]), "the paper's ": percent(distribution),
-    }  # fmt: skip
+      "minutes": f"{row['seconds'] / 60:.1f}",
+      "accuracy": percent(row["accuracy"]),
+      "sd on the test set": percent(row["test_set_sd"]),
+      "the paper's": percent(test_set),
+      "sd of the distribution": percent(row["distribution_sd"]),
+      "the paper's ": percent(distribution),
+    }
   if part == "race":
-    ours = next((r["speed"] for r in rows if r["workload"] == row["workload"] and r["kind"] == "ours"), None)
+    ours = next(
+      (
+        r["speed"]
+        for r in rows
+        if r["workload"] == row["workload"] and r["kind"] == "ours"
+      ),
+      None,
+    )
     shown = row["speed"] if row["speeds"] else None
     return {
-      "workload": row["workload"], "contender": f"{row['kind']}: {row['label']}",
+      "workload": row["workload"],
+      "contender": f"{row['kind']}: {row['label']}",
       "model-steps/s": significant(shown) if shown else row["error"],
       "ours ÷ it": f"{ours / shown:.2f}" if shown and ours else "—",
       "memory, MB": f"{row['device_bytes'] / 1e6:,.0f}" if row["device_bytes"] else "—",
-    }  # fmt: skip
+    }
   if part == "repeats":
     return {
-      "recipe": row["recipe"], "operations": row["operations"], "lowering, width": f"{row['lowering']} {row['width']}",
-      "equal networks": f"{row['equal']} of {row['runs']}", "seconds": significant(row["seconds"]),
-    }  # fmt: skip
+      "recipe": row["recipe"],
+      "operations": row["operations"],
+      "lowering, width": f"{row['lowering']} {row['width']}",
+      "equal networks": f"{row['equal']} of {row['runs']}",
+      "seconds": significant(row["seconds"]),
+    }
   return {
-    "runs": f"{row['runs']:,}", "examples": f"{row['examples']:,}", "of": row["of"],
+    "runs": f"{row['runs']:,}",
+    "examples": f"{row['examples']:,}",
+    "of": row["of"],
     "seconds": significant(row["seconds"]),
-  }  # fmt: skip
+  }
 
 
 def section(out: Path) -> str:
   """A Markdown section of the finished parts."""
   lines = [BEGIN]
   for part in PARTS:
-    found = [json.loads(file.read_text("utf-8")) for file in sorted(out.glob(f"{part}-*.json"))]
+    found = [
+      json.loads(file.read_text("utf-8")) for file in sorted(out.glob(f"{part}-*.json"))
+    ]
     if not found:
       continue
     where = dict.fromkeys(f"{f['device']}, JAX {f['jax']}, {f['date']}" for f in found)
     lines += [f"### On a device: {part}", "", "; ".join(where) + ".", ""]
     table = [cells(part, row, of["rows"]) for of in found for row in of["rows"]]
-    texts = [list(table[0]), ["---"] * len(table[0]), *(list(row.values()) for row in table)]
+    texts = [
+      list(table[0]),
+      ["---"] * len(table[0]),
+      *(list(row.values()) for row in table),
+    ]
     lines += ["| " + " | ".join(row) + " |" for row in texts] + [""]
   return "\n".join((*lines, END)) + "\n"
 
@@ -250,27 +392,67 @@ def write(file: Path, text: str) -> None:
   old = file.read_text("utf-8") if file.exists() else ""
   before, begun, rest = old.partition(BEGIN)
   _, _, after = rest.partition(END + "\n")
-  file.write_text(f"{before}{text}{after}" if begun else f"{old.rstrip()}\n\n{text}".lstrip(), "utf-8")
+  file.write_text(
+    f"{before}{text}{after}" if begun else f"{old.rstrip()}\n\n{text}".lstrip(), "utf-8"
+  )
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
   # argparse, because a borrowed machine may have no tyro.
   what = __doc__.partition("\n")[0]
-  parser = argparse.ArgumentParser(prog="python -m experiments.benchmarks.on_device", description=what)
-  parser.add_argument("--out", type=Path, default=Path("results/on_device"), help="folder for the parts' numbers")
+  parser = argparse.ArgumentParser(
+    prog="python -m experiments.benchmarks.on_device", description=what
+  )
+  parser.add_argument(
+    "--out",
+    type=Path,
+    default=Path("results/on_device"),
+    help="folder for the parts' numbers",
+  )
   parser.add_argument("--data", type=Path, help="an .npz of CIFAR-10")
-  parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to run, in this order")
-  parser.add_argument("--write", type=Path, metavar="FILE", help="run nothing; put the tables into a Markdown file")
-  parser.add_argument("--recipes", nargs="+", default=list(RECIPES), help="of the estimates and repeats")
-  parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["digits", "binary", "resnet"], help="races")
-  parser.add_argument("--epochs", nargs="+", type=int, default=[4, 16], help="of the training")
-  parser.add_argument("--counts", nargs="+", choices=("errors", "pairs"), default=["errors", "pairs"], help="tallies")
-  parser.add_argument("--runs", type=int, default=100, help="of the training and the tallies")
+  parser.add_argument(
+    "--parts",
+    nargs="+",
+    choices=PARTS,
+    default=list(PARTS),
+    help="what to run, in this order",
+  )
+  parser.add_argument(
+    "--write",
+    type=Path,
+    metavar="FILE",
+    help="run nothing; put the tables into a Markdown file",
+  )
+  parser.add_argument(
+    "--recipes", nargs="+", default=list(RECIPES), help="of the estimates and repeats"
+  )
+  parser.add_argument(
+    "--workloads",
+    nargs="+",
+    choices=WORKLOADS,
+    default=["digits", "binary", "resnet"],
+    help="races",
+  )
+  parser.add_argument(
+    "--epochs", nargs="+", type=int, default=[4, 16], help="of the training"
+  )
+  parser.add_argument(
+    "--counts",
+    nargs="+",
+    choices=("errors", "pairs"),
+    default=["errors", "pairs"],
+    help="tallies",
+  )
+  parser.add_argument(
+    "--runs", type=int, default=100, help="of the training and the tallies"
+  )
   parser.add_argument("--examples", type=int, default=10_000, help="of the tallies")
   parser.add_argument("--most", type=int, default=256, help="widest lanes")
   parser.add_argument("--rounds", type=int, default=3, help="timings of each contender")
   parser.add_argument("--steps", type=int, help="of an epoch of the race")
-  parser.add_argument("--set", type=json.loads, default={}, metavar="JSON", help="recipe fields to change")
+  parser.add_argument(
+    "--set", type=json.loads, default={}, metavar="JSON", help="recipe fields to change"
+  )
   return parser.parse_args(argv)
 
 
@@ -286,12 +468,25 @@ def main(argv: list[str] | None = None) -> None:
       if file.exists():
         continue
       try:
-        rows = function(flags, item) if part in STARTS_OTHERS else elsewhere(function, flags, item)
+        rows = (
+          function(flags, item)
+          if part in STARTS_OTHERS
+          else elsewhere(function, flags, item)
+        )
       except Exception as error:  # A failure must not cost the other items their run.
-        print(f"{part} {item}: {type(error).__name__}: {' '.join(str(error).split())[:300]}", flush=True)
+        print(
+          f"{part} {item}: {type(error).__name__}: {' '.join(str(error).split())[:300]}",
+          flush=True,
+        )
         continue
-      where = {"device": elsewhere(device_kind), "jax": jax.__version__, "date": datetime.date.today().isoformat()}
-      file.write_text(json.dumps({"rows": rows, **where}, default=float) + "\n", "utf-8")
+      where = {
+        "device": elsewhere(device_kind),
+        "jax": jax.__version__,
+        "date": datetime.date.today().isoformat(),
+      }
+      file.write_text(
+        json.dumps({"rows": rows, **where}, default=float) + "\n", "utf-8"
+      )
       write(flags.out / "on_device.md", section(flags.out))
       print(f"{part} {item}: {time.perf_counter() - began:.0f} s", flush=True)
 

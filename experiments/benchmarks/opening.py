@@ -1,9 +1,11 @@
-"""How long it takes to open results of very many runs, and how many bytes a slice of them reads.
+"""How long it takes to open results of very many runs, and how many bytes a slice of
+them reads.
 
     python -m experiments.benchmarks.opening [--keep DIR]
 
-The store is synthetic: written as a campaign writes it, block by block with checksums and records, but with random
-predictions, most of them right. Bytes read are those that the process asked the system for (Linux).
+The store is synthetic: written as a campaign writes it, block by block with checksums
+and records, but with random predictions, most of them right. Bytes read are those that
+the process asked the system for (Linux).
 """
 
 import dataclasses
@@ -42,7 +44,9 @@ class Flags:
   seed_batch: Annotated[int, arg(metavar="N")] = 256
   """runs a block"""
 
-  keep: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="(default: a temporary folder)")] = None
+  keep: Annotated[
+    Path | None, arg(metavar="DIR", help_behavior_hint="(default: a temporary folder)")
+  ] = None
   """where the store is made and kept; a store that is already there is measured as it is"""
 
 
@@ -53,7 +57,9 @@ def make(path: Path, runs: int, examples: int, block: int) -> None:
   blank = np.zeros((examples, 8, 8, 1), np.uint8)
   data = vs.Dataset(train=(blank, labels), test=(blank, labels), num_classes=CLASSES)
   recipe = vs.recipe("digits_cnn", dataset=data, batch_size=1, normalize=False)
-  options = vs.Options(seed_batch=block, lane_width=1, lowering="im2col", tallies=False, progress=False)
+  options = vs.Options(
+    seed_batch=block, lane_width=1, lowering="im2col", tallies=False, progress=False
+  )
   results = loop.begin(recipe, runs, path, options).results
   for first in track(range(0, runs, block), "writing"):
     rows = np.arange(first, min(first + block, runs))
@@ -61,14 +67,23 @@ def make(path: Path, runs: int, examples: int, block: int) -> None:
     wrong = rng.integers(0, predictions.size, predictions.size // 15)
     predictions.flat[wrong] = rng.integers(0, CLASSES, len(wrong))
     errors = predictions != labels
-    results.write(rows, {
-      "diverged": np.zeros(len(rows), bool), "test/predictions": predictions, "test/accuracy": 1 - errors.mean(1),
-      "test/half_errors": np.stack([errors[:, half::2].sum(1) for half in (0, 1)], axis=1),
-    })  # fmt: skip
+    results.write(
+      rows,
+      {
+        "diverged": np.zeros(len(rows), bool),
+        "test/predictions": predictions,
+        "test/accuracy": 1 - errors.mean(1),
+        "test/half_errors": np.stack(
+          [errors[:, half::2].sum(1) for half in (0, 1)], axis=1
+        ),
+      },
+    )
 
 
 def bytes_read() -> int:
-  """Bytes that this process has read so far, also from files that the system holds in memory."""
+  """Bytes that this process has read so far, also from files that the system holds in
+  memory.
+  """
   return int(Path("/proc/self/io").read_text().split()[1])
 
 
@@ -105,7 +120,9 @@ def measure(path: Path) -> None:
     results.predictions[results.sizes["run"] // 2].values.sum()
   with row("predictions of 100 runs apart from each other"):
     results.predictions[:: max(1, results.sizes["run"] // 100)].values.sum()
-  print(f"{results.sizes['run']} runs × {results.sizes['example']} examples, {size / 1e9:.3g} GB on disk")
+  print(
+    f"{results.sizes['run']} runs × {results.sizes['example']} examples, {size / 1e9:.3g} GB on disk"
+  )
   show(table)
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
   print(f"peak memory of the process: {peak:.0f} MiB")

@@ -1,4 +1,5 @@
-"""How much of a campaign is not training: input pipeline, evaluation, writing, statistics. The bar: 10 % together.
+"""How much of a campaign is not training: input pipeline, evaluation, writing,
+statistics. The bar: 10 % together.
 
     python -m experiments.benchmarks.overheads                                             (8 minutes on two CPU cores)
 
@@ -58,12 +59,18 @@ def frozen(task: Supervised) -> Task:
   def advance(sets, run, state, first, last):
     data, recipe = sets[0], task.recipe
     places = (run.seeds["init"] + jnp.arange(recipe.batch_size)) % len(data)
-    batch = normalize(data.inputs[places], data.mean, data.std), targets_of(data, run)[places]
+    batch = (
+      normalize(data.inputs[places], data.mean, data.std),
+      targets_of(data, run)[places],
+    )
     take_step = stepping(recipe, data, run, state)
 
     def step(number, state):
-      # The barrier ties the batch to the step. Otherwise XLA would move work on the batch alone out of the loop.
-      return take_step(state, number, *jax.lax.optimization_barrier((*batch, number))[:2])
+      # The barrier ties the batch to the step. Otherwise XLA would move work on the
+      # batch alone out of the loop.
+      return take_step(
+        state, number, *jax.lax.optimization_barrier((*batch, number))[:2]
+      )
 
     steps = steps_per_epoch(recipe, data, run)
     return jax.lax.fori_loop(first * steps, last * steps, step, state)
@@ -73,7 +80,9 @@ def frozen(task: Supervised) -> Task:
 
 def unevaluated(task: Supervised) -> Task:
   """The task without evaluation: it ends with training."""
-  return dataclasses.replace(task, finish=lambda sets, run, state: {"diverged": state.diverged})
+  return dataclasses.replace(
+    task, finish=lambda sets, run, state: {"diverged": state.diverged}
+  )
 
 
 class TimedResults(Results):
@@ -87,9 +96,13 @@ class TimedResults(Results):
     self.seconds += time.perf_counter() - began
 
 
-def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str, list[float]]:
-  """Seconds of each round: `frozen`, `trained`, `evaluated` (with training), `campaign`, `writing`, `statistics`; and
-  `first`, the seconds of the first campaign, which also chooses how lanes run and compiles."""
+def measure(
+  recipe: vs.Recipe, runs: int, rounds: int, folder: Path
+) -> dict[str, list[float]]:
+  """Seconds of each round: `frozen`, `trained`, `evaluated` (with training),
+  `campaign`, `writing`, `statistics`; and `first`, the seconds of the first campaign,
+  which also chooses how lanes run and compiles.
+  """
   table, began = vs.Runs.independent(runs), time.perf_counter()
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
@@ -97,7 +110,11 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
   options = vs.Options(lane_width=how.width, lowering=how.lowering, progress=False)
   task = supervised(recipe, table)
   shared, rows = loop.on_devices(task), task.lanes(table)
-  tasks = {"frozen": unevaluated(frozen(task)), "trained": unevaluated(task), "evaluated": task}
+  tasks = {
+    "frozen": unevaluated(frozen(task)),
+    "trained": unevaluated(task),
+    "evaluated": task,
+  }
   parts = {name: loop.spread_task(part, how) for name, part in tasks.items()}
   seconds = {name: [] for name in (*parts, "campaign", "writing", "statistics")}
 
@@ -108,7 +125,9 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
     seconds[name].append(time.perf_counter() - began)
 
   for part in parts.values():
-    list(part(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows)))
+    list(
+      part(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows))
+    )
   for i in range(rounds):
     print(f"round {i + 1} of {rounds}", file=sys.stderr)
     for name, part in parts.items():
@@ -120,7 +139,10 @@ def measure(recipe: vs.Recipe, runs: int, rounds: int, folder: Path) -> dict[str
       loop.train_blocks(begun._replace(results=results), wait=True)
     seconds["writing"].append(results.seconds)
     with timed("statistics"):
-      summarize(vs.open_results(folder / str(i), recipe.test_sets[0]), test_set=recipe.test_sets[0])
+      summarize(
+        vs.open_results(folder / str(i), recipe.test_sets[0]),
+        test_set=recipe.test_sets[0],
+      )
   return seconds | {"first": [first]}
 
 
@@ -147,7 +169,12 @@ def main(argv: list[str] | None = None) -> None:
   parts = shares(seconds)
   total, steady = sum(parts.values()), sum(parts.values()) - parts["start"]
   rows = [
-    (name, f"{significant(s)} s", f"{s / steady:.1%}" if name != "start" else "—", f"{s / total:.1%}")
+    (
+      name,
+      f"{significant(s)} s",
+      f"{s / steady:.1%}" if name != "start" else "—",
+      f"{s / total:.1%}",
+    )
     for name, s in parts.items()
   ]
   share = 1 - parts["training"] / steady
@@ -159,7 +186,9 @@ def main(argv: list[str] | None = None) -> None:
   head = ("part", "time", "share after the start", "share of all")
   title = f"{recipe.name}: {flags.runs} runs of {duration(recipe.epochs)}, medians of {flags.rounds} rounds"
   table = Table(title, head, rows, notes)
-  common.write(flags, command, where, [table], {"seconds": seconds, "parts": parts, "share": share})
+  common.write(
+    flags, command, where, [table], {"seconds": seconds, "parts": parts, "share": share}
+  )
 
 
 if __name__ == "__main__":

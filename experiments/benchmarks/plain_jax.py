@@ -1,7 +1,8 @@
-"""The recipes as a JAX user trains them: Flax layers and pooling as they come, one network jitted or many vmapped.
+"""The recipes as a JAX user trains them: Flax layers and pooling as they come, one
+network jitted or many vmapped.
 
-The input pipeline is vmapseeds' own (data set on the device, augmentation inside the step), so that what differs is how
-networks run beside each other.
+The input pipeline is vmapseeds' own (data set on the device, augmentation inside the
+step), so that what differs is how networks run beside each other.
 """
 
 import functools
@@ -16,7 +17,12 @@ import optax
 from jaxtyping import PyTree
 
 from vmapseeds.models import layers
-from vmapseeds.training.inputs import DeviceExamples, draw_augmentation, epoch_order, training_inputs
+from vmapseeds.training.inputs import (
+  DeviceExamples,
+  draw_augmentation,
+  epoch_order,
+  training_inputs,
+)
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
@@ -31,7 +37,9 @@ class SmallCNN(nn.Module):
   @nn.compact
   def __call__(self, x):
     for features in self.features:
-      x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3), dtype=self.dtype)(x)), (2, 2), (2, 2))
+      x = nn.max_pool(
+        nn.relu(nn.Conv(features, (3, 3), dtype=self.dtype)(x)), (2, 2), (2, 2)
+      )
     x = x.reshape(len(x), -1)
     for features in self.hidden:
       x = nn.relu(nn.Dense(features, dtype=self.dtype)(x))
@@ -47,9 +55,18 @@ class ResNet9(nn.Module):
   def __call__(self, x):
     def block(x, features, kernel=3, stride=1, padding=1):
       x = nn.Conv(
-        layers.scaled(features, self.width), (kernel, kernel), stride, padding, use_bias=False, dtype=self.dtype
+        layers.scaled(features, self.width),
+        (kernel, kernel),
+        stride,
+        padding,
+        use_bias=False,
+        dtype=self.dtype,
       )(x)
-      return nn.relu(nn.BatchNorm(use_running_average=False, momentum=0.9, epsilon=1e-5, dtype=self.dtype)(x))
+      return nn.relu(
+        nn.BatchNorm(
+          use_running_average=False, momentum=0.9, epsilon=1e-5, dtype=self.dtype
+        )(x)
+      )
 
     x = block(block(x, 64), 128, 5, 2, 2)
     x = x + block(block(x, 128), 128)
@@ -66,7 +83,9 @@ def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
   scaled = functools.partial(layers.scaled, width=recipe.width)
   return {
     "small_cnn": SmallCNN((scaled(16), scaled(32)), (), num_classes, dtype),
-    "banerjee_cnn": SmallCNN((scaled(32), scaled(16)), (scaled(64),), num_classes, dtype),
+    "banerjee_cnn": SmallCNN(
+      (scaled(32), scaled(16)), (scaled(64),), num_classes, dtype
+    ),
     "resnet9": ResNet9(recipe.width, num_classes, dtype),
   }[recipe.model]
 
@@ -78,14 +97,18 @@ class State(NamedTuple):
 
 
 class Training(NamedTuple):
-  """One network's training as pure functions of its run: `init(run)`, `step(data, run, state, examples, drawn)`."""
+  """One network's training as pure functions of its run: `init(run)`, `step(data, run,
+  state, examples, drawn)`.
+  """
 
   init: Callable
   step: Callable
 
 
 def training(recipe: Recipe, data: DeviceExamples) -> Training:
-  """The functions that start and advance one network. A learning rate schedule ramps down over a million steps."""
+  """The functions that start and advance one network. A learning rate schedule ramps
+  down over a million steps.
+  """
   model = plain_model(recipe, data.num_classes)
 
   def init(run):
@@ -94,25 +117,41 @@ def training(recipe: Recipe, data: DeviceExamples) -> Training:
     return State(params, variables, make_optimizer(recipe, run, 10**6).init(params))
 
   def step(data, run, state, examples, drawn):
-    images, labels = training_inputs(recipe, data, data.inputs[examples], drawn), data.targets[examples]
+    images, labels = (
+      training_inputs(recipe, data, data.inputs[examples], drawn),
+      data.targets[examples],
+    )
 
     def loss(params):
-      logits, stats = model.apply({"params": params, **state.batch_stats}, images, mutable=["batch_stats"])
-      return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean(), stats
+      logits, stats = model.apply(
+        {"params": params, **state.batch_stats}, images, mutable=["batch_stats"]
+      )
+      return optax.softmax_cross_entropy_with_integer_labels(
+        logits.astype(jnp.float32), labels
+      ).mean(), stats
 
     gradient, stats = jax.grad(loss, has_aux=True)(state.params)
-    updates, optimizer = make_optimizer(recipe, run, 10**6).update(gradient, state.optimizer, state.params)
+    updates, optimizer = make_optimizer(recipe, run, 10**6).update(
+      gradient, state.optimizer, state.params
+    )
     return State(optax.apply_updates(state.params, updates), stats, optimizer)
 
   return Training(init, step)
 
 
 class Trainer:
-  """Epochs of one network (`lanes=1`) or of `lanes` under `jax.vmap`; steps in a scan, or one jitted call each."""
+  """Epochs of one network (`lanes=1`) or of `lanes` under `jax.vmap`; steps in a scan,
+  or one jitted call each.
+  """
 
   def __init__(self, recipe: Recipe, data: DeviceExamples, *, lanes: int, scan: bool):
     size = len(data)
-    self.steps, self.scan, self.lanes, self.epoch = size // recipe.batch_size, scan, lanes, 0
+    self.steps, self.scan, self.lanes, self.epoch = (
+      size // recipe.batch_size,
+      scan,
+      lanes,
+      0,
+    )
     self.data = jax.device_put(jax.tree.map(np.asarray, data))
     self.runs = jax.tree.map(jnp.asarray, Runs.independent(lanes).lanes(recipe, size))
     if lanes == 1:
@@ -120,15 +159,27 @@ class Trainer:
     init, step = training(recipe, data)
 
     def order(run, epoch):
-      return epoch_order(run, epoch, size)[: self.steps * recipe.batch_size].reshape(self.steps, -1)
+      return epoch_order(run, epoch, size)[: self.steps * recipe.batch_size].reshape(
+        self.steps, -1
+      )
 
     def whole(data, run, state, epoch):
       examples = order(run, epoch)
       drawn = draw_augmentation(recipe, data, run, epoch, examples)
-      return jax.lax.scan(lambda state, batch: (step(data, run, state, *batch), None), state, (examples, drawn))[0]
+      return jax.lax.scan(
+        lambda state, batch: (step(data, run, state, *batch), None),
+        state,
+        (examples, drawn),
+      )[0]
 
     def single(data, run, state, epoch, examples):
-      return step(data, run, state, examples, draw_augmentation(recipe, data, run, epoch, examples))
+      return step(
+        data,
+        run,
+        state,
+        examples,
+        draw_augmentation(recipe, data, run, epoch, examples),
+      )
 
     def jitted(f, in_axes, **options):
       return jax.jit(f if lanes == 1 else jax.vmap(f, in_axes), **options)
@@ -145,6 +196,8 @@ class Trainer:
     else:
       order = self.order(self.runs, self.epoch)
       for i in range(self.steps):
-        self.state = self.step(self.data, self.runs, self.state, self.epoch, order[..., i, :])
+        self.state = self.step(
+          self.data, self.runs, self.state, self.epoch, order[..., i, :]
+        )
     self.epoch += 1
     jax.block_until_ready(self.state)

@@ -1,7 +1,10 @@
-"""The recipes as a PyTorch user trains them: one network at a time, or stacked under `torch.func.vmap`.
+"""The recipes as a PyTorch user trains them: one network at a time, or stacked under
+`torch.func.vmap`.
 
-The data set lies in memory as uint8, and each batch is augmented at once by tensor operations, as the fastest public
-CIFAR-10 scripts do (github.com/KellerJordan/cifar10-loader). Precision and arithmetic are those of the recipe.
+The data set lies in memory as uint8, and each batch is augmented at once by tensor
+operations, as the fastest public CIFAR-10 scripts do
+(github.com/KellerJordan/cifar10-loader). Precision and arithmetic are those of the
+recipe.
 """
 
 import functools
@@ -26,19 +29,31 @@ def scaled(channels: int, width: float) -> int:
 def small_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
   a, b = scaled(16, width), scaled(32, width)
   return nn.Sequential(
-    nn.Conv2d(shape[-1], a, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Flatten(), nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), num_classes),
-  )  # fmt: skip
+    nn.Conv2d(shape[-1], a, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(a, b, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), num_classes),
+  )
 
 
 def banerjee_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
   a, b, hidden = scaled(32, width), scaled(16, width), scaled(64, width)
   return nn.Sequential(
-    nn.Conv2d(shape[-1], a, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-    nn.Flatten(), nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), hidden), nn.ReLU(), nn.Linear(hidden, num_classes),
-  )  # fmt: skip
+    nn.Conv2d(shape[-1], a, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(a, b, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), hidden),
+    nn.ReLU(),
+    nn.Linear(hidden, num_classes),
+  )
 
 
 class ResNet9(nn.Module):
@@ -51,13 +66,19 @@ class ResNet9(nn.Module):
     self.first = nn.Sequential(self.block(b, b), self.block(b, b))
     self.middle = nn.Sequential(self.block(b, c), nn.MaxPool2d(2))
     self.second = nn.Sequential(self.block(c, c), self.block(c, c))
-    self.last = nn.Sequential(self.block(c, b, padding=0), nn.AdaptiveMaxPool2d(1), nn.Flatten())
+    self.last = nn.Sequential(
+      self.block(c, b, padding=0), nn.AdaptiveMaxPool2d(1), nn.Flatten()
+    )
     self.head = nn.Linear(b, num_classes, bias=False)
 
   @staticmethod
-  def block(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, padding: int = 1) -> nn.Module:
+  def block(
+    inputs: int, outputs: int, kernel: int = 3, stride: int = 1, padding: int = 1
+  ) -> nn.Module:
     return nn.Sequential(
-      nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()
+      nn.Conv2d(inputs, outputs, kernel, stride, padding, bias=False),
+      nn.BatchNorm2d(outputs),
+      nn.ReLU(),
     )
 
   def forward(self, x: Tensor) -> Tensor:
@@ -72,13 +93,28 @@ MODELS = {"small_cnn": small_cnn, "banerjee_cnn": banerjee_cnn, "resnet9": ResNe
 
 
 class Input:
-  """The data set, and batches of it: augmented, normalised images (n, channels, height, width) and labels."""
+  """The data set, and batches of it: augmented, normalised images (n, channels, height,
+  width) and labels.
+  """
 
-  def __init__(self, recipe: Recipe, data: DeviceExamples, device: str, channels_last: bool):
-    self.recipe, self.format = recipe, torch.channels_last if channels_last else torch.contiguous_format
-    self.images = torch.from_numpy(np.array(data.inputs)).permute(0, 3, 1, 2).contiguous().to(device)
+  def __init__(
+    self, recipe: Recipe, data: DeviceExamples, device: str, channels_last: bool
+  ):
+    self.recipe, self.format = (
+      recipe,
+      torch.channels_last if channels_last else torch.contiguous_format,
+    )
+    self.images = (
+      torch.from_numpy(np.array(data.inputs))
+      .permute(0, 3, 1, 2)
+      .contiguous()
+      .to(device)
+    )
     self.labels = torch.from_numpy(np.array(data.targets)).long().to(device)
-    self.mean, self.std = (torch.from_numpy(np.array(m)).view(-1, 1, 1).to(device) for m in (data.mean, data.std))
+    self.mean, self.std = (
+      torch.from_numpy(np.array(m)).view(-1, 1, 1).to(device)
+      for m in (data.mean, data.std)
+    )
 
   def order(self) -> tuple[Tensor, ...]:
     """The batches of one epoch, as indices of their examples."""
@@ -90,10 +126,14 @@ class Input:
     for word in self.recipe.augment.split():
       name, _, size = word.partition("=")
       x = getattr(self, name)(x, int(size or 0))
-    return ((x - self.mean) / self.std).contiguous(memory_format=self.format), self.labels[chosen]
+    return ((x - self.mean) / self.std).contiguous(
+      memory_format=self.format
+    ), self.labels[chosen]
 
   def flip(self, x: Tensor, size: int) -> Tensor:
-    return torch.where(torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5, x.flip(-1), x)
+    return torch.where(
+      torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5, x.flip(-1), x
+    )
 
   def translate(self, x: Tensor, size: int, mode: str = "constant") -> Tensor:
     n, _, height, width = x.shape
@@ -110,21 +150,33 @@ class Input:
   def cutout(self, x: Tensor, size: int) -> Tensor:
     n, _, height, width = x.shape
     rows, columns = (
-      torch.arange(length, device=x.device) - torch.randint(0, length - size + 1, (n, 1), device=x.device)
+      torch.arange(length, device=x.device)
+      - torch.randint(0, length - size + 1, (n, 1), device=x.device)
       for length in (height, width)
     )
-    inside = ((rows >= 0) & (rows < size))[:, None, :, None] & ((columns >= 0) & (columns < size))[:, None, None, :]
+    inside = ((rows >= 0) & (rows < size))[:, None, :, None] & (
+      (columns >= 0) & (columns < size)
+    )[:, None, None, :]
     return torch.where(inside, self.mean.floor(), x)
 
 
 def single(recipe: Recipe, model: nn.Module, mode: str | None = None) -> Step:
-  """A training step of one network: autograd and a fused optimizer; `mode` is that of `torch.compile`, if any."""
+  """A training step of one network: autograd and a fused optimizer; `mode` is that of
+  `torch.compile`, if any.
+  """
   device = next(model.parameters()).device.type
   if recipe.optimizer == "adam":
     betas = (recipe.momentum, 0.999)
-    optimizer = torch.optim.Adam(model.parameters(), recipe.lr, betas, weight_decay=recipe.weight_decay, fused=True)
+    optimizer = torch.optim.Adam(
+      model.parameters(), recipe.lr, betas, weight_decay=recipe.weight_decay, fused=True
+    )
   else:
-    sgd = functools.partial(torch.optim.SGD, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=True)
+    sgd = functools.partial(
+      torch.optim.SGD,
+      momentum=recipe.momentum,
+      weight_decay=recipe.weight_decay,
+      fused=True,
+    )
     optimizer = sgd(model.parameters(), recipe.lr)
   forward = model if mode is None else torch.compile(model, mode=mode)
 
@@ -139,7 +191,8 @@ def single(recipe: Recipe, model: nn.Module, mode: str | None = None) -> Step:
 
 
 def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor], Step]:
-  """Parameters of many networks, stacked along a first lane axis, and a step of all under `torch.func.vmap`.
+  """Parameters of many networks, stacked along a first lane axis, and a step of all
+  under `torch.func.vmap`.
 
   Batch norm keeps no running statistics here, because vmap cannot write them in place.
   """
@@ -147,9 +200,13 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
     if isinstance(module, nn.BatchNorm2d):
       module.track_running_stats = False
       module.running_mean = module.running_var = module.num_batches_tracked = None
-  params = {name: p.detach() for name, p in torch.func.stack_module_state(models)[0].items()}
+  params = {
+    name: p.detach() for name, p in torch.func.stack_module_state(models)[0].items()
+  }
   device = next(iter(params.values())).device.type
-  first, second = ({name: torch.zeros_like(p) for name, p in params.items()} for _ in range(2))
+  first, second = (
+    {name: torch.zeros_like(p) for name, p in params.items()} for _ in range(2)
+  )
   taken = 0
 
   def loss(params, x, y):
@@ -176,15 +233,23 @@ def stacked(recipe: Recipe, models: list[nn.Module]) -> tuple[dict[str, Tensor],
 
 
 def trainer(
-  recipe: Recipe, data: DeviceExamples, *, lanes: int, threads: int, channels_last: bool = False,
+  recipe: Recipe,
+  data: DeviceExamples,
+  *,
+  lanes: int,
+  threads: int,
+  channels_last: bool = False,
   mode: str | None = None,
-) -> Callable[[], None]:  # fmt: skip
-  """A function that trains one network (`lanes=1`) or `lanes` stacked networks, with a batch each, for one epoch. They
-  train on a GPU if there is one."""
+) -> Callable[[], None]:
+  """A function that trains one network (`lanes=1`) or `lanes` stacked networks, with a
+  batch each, for one epoch. They train on a GPU if there is one.
+  """
   torch.set_num_threads(threads)
   torch.backends.cudnn.benchmark = True
   device = "cuda" if torch.cuda.is_available() else "cpu"
-  build = functools.partial(MODELS[recipe.model], data.inputs.shape[1:], data.num_classes, recipe.width)
+  build = functools.partial(
+    MODELS[recipe.model], data.inputs.shape[1:], data.num_classes, recipe.width
+  )
   models = [build().to(device).train() for _ in range(lanes)]
   inputs = Input(recipe, data, device, channels_last)
   if lanes == 1:

@@ -1,9 +1,11 @@
-"""How long a report takes, and how long α-trimming takes, the slowest statistic that is not part of it.
+"""How long a report takes, and how long α-trimming takes, the slowest statistic that is
+not part of it.
 
     python -m experiments.benchmarks.reports
 
-Predictions are random; most examples are right in nearly all runs. Gaps are normal; the candidates' are shifted a
-little. Everything runs in one process; times include compilation. Peak memory is the most that the process held so far.
+Predictions are random; most examples are right in nearly all runs. Gaps are normal; the
+candidates' are shifted a little. Everything runs in one process; times include
+compilation. Peak memory is the most that the process held so far.
 """
 
 import dataclasses
@@ -59,10 +61,14 @@ def results(runs: int, examples: int) -> xr.Dataset:
       "seed_init": ("run", np.arange(runs)),
     },
     attrs={
-      "recipe": vs.recipe("digits_cnn").to_json(), "num_classes": CLASSES, "versions": {},
-      "device_kind": None, "lane_width": None, "lowering": None,
+      "recipe": vs.recipe("digits_cnn").to_json(),
+      "num_classes": CLASSES,
+      "versions": {},
+      "device_kind": None,
+      "lane_width": None,
+      "lowering": None,
     },
-  )  # fmt: skip
+  )
 
 
 def draw_all(counts: summary.Counts, numbers: dict) -> None:
@@ -80,21 +86,31 @@ def main(argv: Sequence[str] | None = None) -> None:
     def timed(what, call):
       start = time.perf_counter()
       result = call()
-      seconds, peak = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+      seconds, peak = (
+        time.perf_counter() - start,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+      )
       table.add_row(what, f"{seconds:.1f}", f"{peak:,}")
       return result
 
     size = f"{flags.runs} runs x {flags.examples} examples"
-    of = timed(f"predictions of {size} made up", lambda: results(flags.runs, flags.examples))
+    of = timed(
+      f"predictions of {size} made up", lambda: results(flags.runs, flags.examples)
+    )
     counts = timed("tallies, pairs of examples too", lambda: summary.counted(of))
-    numbers = timed("every statistic of the report, bootstraps too", lambda: summary.summarize(of, counts=counts))
+    numbers = timed(
+      "every statistic of the report, bootstraps too",
+      lambda: summary.summarize(of, counts=counts),
+    )
     timed("its figures", lambda: draw_all(counts, numbers))
     rng = np.random.default_rng(0)
     reference, candidates = rng.normal(size=(2, flags.candidates, flags.gaps))
     candidates += rng.normal(0, 0.1, (flags.candidates, 1))
     timed(
       f"trimming_level, {flags.candidates} candidates x {flags.replicates} draws x {flags.gaps} examples",
-      lambda: stats.trimming_level(reference, candidates, key=jax.random.key(0), replicates=flags.replicates),
+      lambda: stats.trimming_level(
+        reference, candidates, key=jax.random.key(0), replicates=flags.replicates
+      ),
     )
     Console().print(table)
 

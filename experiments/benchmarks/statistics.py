@@ -1,4 +1,5 @@
-"""Counting over runs: the tallies of `vmapseeds.stats` beside the bare matrix product and what NumPy offers.
+"""Counting over runs: the tallies of `vmapseeds.stats` beside the bare matrix product
+and what NumPy offers.
 
     python -m experiments.benchmarks.statistics                                        (2 minutes on two CPU cores)
     python -m experiments.benchmarks.statistics --runs 60000 --repetitions 1 --ways counts tally product
@@ -10,8 +11,9 @@ numpy     the same product by NumPy
 square    errors.T @ errors in float32 by NumPy, which sees that both factors are one array and does half of the work
 cov       np.cov(errors, rowvar=False)
 
-Ways are timed in turn, in this order, and medians shown. Predictions are made, and those of `product` and `numpy`
-turned into float32 matrices, before the clock starts. All joint counts are compared.
+Ways are timed in turn, in this order, and medians shown. Predictions are made, and
+those of `product` and `numpy` turned into float32 matrices, before the clock starts.
+All joint counts are compared.
 """
 
 import dataclasses
@@ -40,19 +42,30 @@ CLASSES = 10
 
 
 class Way(NamedTuple):
-  """A way to count. `prepare`, untimed, makes its input from both arrays; `count` gives joint counts or None."""
+  """A way to count. `prepare`, untimed, makes its input from both arrays; `count` gives
+  joint counts or None.
+  """
 
   prepare: Callable
   count: Callable
 
 
 def _blocks(predictions, labels, runs):
-  return (predictions[start : start + runs] for start in range(0, len(predictions), runs)), labels
+  return (
+    predictions[start : start + runs] for start in range(0, len(predictions), runs)
+  ), labels
 
 
 def _tally(blocks, labels, pairs):
   tallies = tally_blocks(blocks, labels, CLASSES, pairs=pairs)
-  for statistic in ("expected_disagreement", "gde_gap", "cace", "ece", "distribution_variance", "split_correlation"):
+  for statistic in (
+    "expected_disagreement",
+    "gde_gap",
+    "cace",
+    "ece",
+    "distribution_variance",
+    "split_correlation",
+  ):
     getattr(tallies, statistic)()
   return tallies.joint_errors
 
@@ -115,8 +128,12 @@ class Flags:
   """which ways"""
 
 
-def some_predictions(runs: int, examples: int) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "examples"]]:
-  """Predictions of ten classes, and labels. About a tenth of the predictions are wrong; some examples are harder."""
+def some_predictions(
+  runs: int, examples: int
+) -> tuple[Int[np.ndarray, "runs examples"], Int[np.ndarray, "examples"]]:
+  """Predictions of ten classes, and labels. About a tenth of the predictions are wrong;
+  some examples are harder.
+  """
   rng = np.random.default_rng(0)
   labels = rng.integers(0, CLASSES, examples, np.int8)
   rates = np.minimum(255, 512 * rng.beta(0.1, 1.9, examples)).astype(np.uint8)
@@ -129,9 +146,11 @@ def some_predictions(runs: int, examples: int) -> tuple[Int[np.ndarray, "runs ex
 
 
 def measure(flags: Flags) -> list[dict]:
-  """Times the ways in turn. A dict for each: `way`, `first_seconds`, `seconds` (of each repetition), `peak_bytes`.
+  """Times the ways in turn. A dict for each: `way`, `first_seconds`, `seconds` (of each
+  repetition), `peak_bytes`.
 
-  `peak_bytes` is the most that the process has held by the end of the way's first call, beyond what it held before the
+  `peak_bytes` is the most that the process has held by the end of the way's first call,
+  beyond what it held before the
   first way: it is the way's own if no way before it took more.
   """
   lanes.start_jax()
@@ -156,11 +175,16 @@ def measure(flags: Flags) -> list[dict]:
       if name == "tally":
         expected = counts
       elif expected is not None and name != "cov":
-        assert all(np.array_equal(a, b) for a, b in zip(expected, np.asarray(counts), strict=True)), name
+        assert all(
+          np.array_equal(a, b)
+          for a, b in zip(expected, np.asarray(counts), strict=True)
+        ), name
       elif expected is not None:
         wrong, runs = expected.diagonal().astype(np.int64), flags.runs
         for i in range(0, flags.examples, 100):
-          exact = (runs * expected[i].astype(np.int64) - wrong[i] * wrong) / (runs * (runs - 1))
+          exact = (runs * expected[i].astype(np.int64) - wrong[i] * wrong) / (
+            runs * (runs - 1)
+          )
           np.testing.assert_allclose(counts[i], exact, rtol=1e-6, atol=1e-9)
   return list(rows.values())
 
@@ -172,23 +196,37 @@ def _peak() -> int:
 
 def table(rows: list[dict], flags: Flags) -> Table:
   device = jax.devices()[0].device_kind
-  shown = Table(title=f"{flags.examples:,} examples, {flags.runs:,} runs, {jax.device_count()} × {device}")
-  for head in ("way", "median, s", "least to most", "first call, s", "of product", "peak memory"):
+  shown = Table(
+    title=f"{flags.examples:,} examples, {flags.runs:,} runs, {jax.device_count()} × {device}"
+  )
+  for head in (
+    "way",
+    "median, s",
+    "least to most",
+    "first call, s",
+    "of product",
+    "peak memory",
+  ):
     shown.add_column(head, justify="left" if head == "way" else "right")
   medians = {row["way"]: statistics.median(row["seconds"]) for row in rows}
   bare = medians.get("product")
   for row in rows:
     median = medians[row["way"]]
     shown.add_row(
-      row["way"], f"{median:.2f}", f"{min(row['seconds']):.2f} to {max(row['seconds']):.2f}",
-      f"{row['first_seconds']:.2f}", f"{median / bare:.3f}" if bare else "—",
+      row["way"],
+      f"{median:.2f}",
+      f"{min(row['seconds']):.2f} to {max(row['seconds']):.2f}",
+      f"{row['first_seconds']:.2f}",
+      f"{median / bare:.3f}" if bare else "—",
       f"{row['peak_bytes'] / 2**20:,.0f} MiB",
-    )  # fmt: skip
+    )
   return shown
 
 
 def main(argv: list[str] | None = None) -> None:
-  flags = parse(Flags, argv, prog="python -m experiments.benchmarks.statistics", description=__doc__)
+  flags = parse(
+    Flags, argv, prog="python -m experiments.benchmarks.statistics", description=__doc__
+  )
   for name in ("runs", "examples", "block", "repetitions"):
     at_least(f"--{name}", getattr(flags, name), 1)
   for way in flags.ways:

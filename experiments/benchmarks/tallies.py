@@ -1,4 +1,5 @@
-"""Counting runs on the device before anything is fetched, against fetching their predictions and counting those.
+"""Counting runs on the device before anything is fetched, against fetching their
+predictions and counting those.
 
     python -m experiments.benchmarks.tallies                                                (1 minute on two CPU cores)
     python -m experiments.benchmarks.tallies --runs 60000 --step 512 --rounds 1 --pairs      (2 minutes)
@@ -6,14 +7,17 @@
     python -m experiments.benchmarks.tallies --report --runs 60000 --rounds 1                (10 minutes)
 
 fetched    each step's predictions come to the host, and `stats.tally_blocks` counts all of them
-on device  each step's predictions are added where they lie (`stats.tallies.update`), and the counts alone are fetched
+on device  each step's predictions are added where they lie (`stats.tallies.update`),
+and the counts alone are fetched
 
-Both begin with predictions on the devices, an equal share on each, and end with a finished `Tallies`. Their counts
-must be equal. Predictions are made before the clock starts, for a few steps; later steps repeat them.
+Both begin with predictions on the devices, an equal share on each, and end with a
+finished `Tallies`. Their counts must be equal. Predictions are made before the clock
+starts, for a few steps; later steps repeat them.
 
-With --campaign, digits_cnn is trained without tallies, with them, and with tallies but without predictions; outputs and
-counts are what is fetched. With --report, reports of a folder of random predictions are made with and without reading
-the predictions; all objects that are read count as fetched.
+With --campaign, digits_cnn is trained without tallies, with them, and with tallies but
+without predictions; outputs and counts are what is fetched. With --report, reports of a
+folder of random predictions are made with and without reading the predictions; all
+objects that are read count as fetched.
 """
 
 import dataclasses
@@ -71,21 +75,35 @@ class Flags(common.Flags):
   """reports of a folder instead"""
 
 
-def steps_of(flags: Flags, devices: Sequence[jax.Device]) -> tuple[list[jax.Array], Int[np.ndarray, " examples"]]:
-  """Each step's predictions, on the devices, and the labels. A tenth of the predictions are random, the rest right."""
+def steps_of(
+  flags: Flags, devices: Sequence[jax.Device]
+) -> tuple[list[jax.Array], Int[np.ndarray, " examples"]]:
+  """Each step's predictions, on the devices, and the labels. A tenth of the predictions
+  are random, the rest right.
+  """
   rng = np.random.default_rng(0)
   labels = rng.integers(0, flags.classes, flags.examples, np.int8)
-  lies = tallies.zeros(labels, flags.classes, capacity=0, devices=devices).votes.sharding
+  lies = tallies.zeros(
+    labels, flags.classes, capacity=0, devices=devices
+  ).votes.sharding
   made = []
   for _ in range(min(MADE, -(-flags.runs // flags.step))):
     wrong = rng.random((flags.step, flags.examples), np.float32) < 0.1
-    made.append(np.where(wrong, rng.integers(0, flags.classes, wrong.shape, np.int8), labels[None]))
+    made.append(
+      np.where(
+        wrong, rng.integers(0, flags.classes, wrong.shape, np.int8), labels[None]
+      )
+    )
   steps = [jax.device_put(predictions, lies) for predictions in made]
   return [steps[i % len(steps)] for i in range(flags.runs // flags.step)], labels
 
 
-def ways(flags: Flags, devices: Sequence[jax.Device]) -> dict[str, Callable[..., tuple[Tallies, int]]]:
-  """By name, functions of steps and labels that return tallies and how many bytes were fetched."""
+def ways(
+  flags: Flags, devices: Sequence[jax.Device]
+) -> dict[str, Callable[..., tuple[Tallies, int]]]:
+  """By name, functions of steps and labels that return tallies and how many bytes were
+  fetched.
+  """
 
   def fetched(steps, labels):
     # Copies, because on a CPU a fetched array may be a view.
@@ -95,21 +113,32 @@ def ways(flags: Flags, devices: Sequence[jax.Device]) -> dict[str, Callable[...,
 
   def on_device(steps, labels):
     capacity = len(steps) * flags.step // len(devices)
-    held = tallies.zeros(labels, flags.classes, capacity=capacity, pairs=flags.pairs, devices=devices)
+    held = tallies.zeros(
+      labels, flags.classes, capacity=capacity, pairs=flags.pairs, devices=devices
+    )
     for predictions in steps:
       held = tallies.update(held, predictions)
     joint = 4 * flags.examples**2 if flags.pairs else 0
-    fetched = held.half_errors.nbytes + held.runs.nbytes + held.votes.nbytes // len(devices) + joint
+    fetched = (
+      held.half_errors.nbytes
+      + held.runs.nbytes
+      + held.votes.nbytes // len(devices)
+      + joint
+    )
     return tallies.fetch(held), fetched
 
   return {"fetched": fetched, "on device": on_device}
 
 
 def measure(flags: Flags) -> list[dict]:
-  """A dict for each way: `way`, `first_seconds`, `seconds` (of each round), `bytes_fetched`."""
+  """A dict for each way: `way`, `first_seconds`, `seconds` (of each round),
+  `bytes_fetched`.
+  """
   devices = lanes.devices()
   if flags.step % len(devices) or flags.runs % flags.step:
-    raise Mistake(f"--step is {flags.step}: give a multiple of the {len(devices)} devices that --runs is a multiple of")
+    raise Mistake(
+      f"--step is {flags.step}: give a multiple of the {len(devices)} devices that --runs is a multiple of"
+    )
   steps, labels = steps_of(flags, devices)
   rows = {name: {"way": name, "seconds": []} for name in ways(flags, devices)}
   expected = None
@@ -129,9 +158,15 @@ def measure(flags: Flags) -> list[dict]:
 
 
 def campaigns(flags: Flags) -> list[dict]:
-  """Times whole campaigns of digits_cnn into new folders. The first call of each way compiles."""
+  """Times whole campaigns of digits_cnn into new folders. The first call of each way
+  compiles.
+  """
   rows = []
-  for way, how in {"no tallies": {"tallies": False}, "tallies": {}, "tallies alone": {"predictions": "none"}}.items():
+  for way, how in {
+    "no tallies": {"tallies": False},
+    "tallies": {},
+    "tallies alone": {"predictions": "none"},
+  }.items():
     seconds = []
     for _ in range(flags.rounds + 1):
       with tempfile.TemporaryDirectory() as folder:
@@ -141,38 +176,69 @@ def campaigns(flags: Flags) -> list[dict]:
         results = Results(folder)
         read = [results.array(name).nbytes for name in results.outputs]
         # Devices send each count in four bytes; the folder stores it in fewer.
-        counts = [4 * results.array(name).size // flags.runs * len(results.written) for name in results.counts]
-    rows.append({"way": way, "first_seconds": seconds[0], "seconds": seconds[1:], "bytes_fetched": sum(read + counts)})
+        counts = [
+          4 * results.array(name).size // flags.runs * len(results.written)
+          for name in results.counts
+        ]
+    rows.append(
+      {
+        "way": way,
+        "first_seconds": seconds[0],
+        "seconds": seconds[1:],
+        "bytes_fetched": sum(read + counts),
+      }
+    )
   return rows
 
 
 def reports(flags: Flags) -> list[dict]:
-  """Times reports of a folder of random predictions, with and without reading the predictions."""
+  """Times reports of a folder of random predictions, with and without reading the
+  predictions.
+  """
   size, about = 256, attributes_of_a_campaign()
   labels = np.random.default_rng(0).integers(0, flags.classes, flags.examples, np.int32)
   rows = []
   with tempfile.TemporaryDirectory() as folder:
     outputs = {
-      "diverged": array(bool, ["run"], []), "test/accuracy": array(float, ["run"], []),
+      "diverged": array(bool, ["run"], []),
+      "test/accuracy": array(float, ["run"], []),
       "test/predictions": array(np.int8, ["run", "example"], labels.shape),
       "test/half_errors": array(np.int32, ["run", "half"], [2]),
       **counts_of({"test": labels}, flags.classes, size, flags.pairs),
-    }  # fmt: skip
+    }
     with made(
-      folder, {**about, "num_classes": flags.classes}, runs=flags.runs, block_runs=size, columns={},
-      dimensions={"test/labels": ("example",)}, examples={"test/labels": labels}, outputs=outputs,
-    ) as results:  # fmt: skip
+      folder,
+      {**about, "num_classes": flags.classes},
+      runs=flags.runs,
+      block_runs=size,
+      columns={},
+      dimensions={"test/labels": ("example",)},
+      examples={"test/labels": labels},
+      outputs=outputs,
+    ) as results:
       pass
     for block in range(-(-flags.runs // size)):
       rng, here = np.random.default_rng(block), np.asarray(results.rows(block))
-      wrong = rng.random((len(here), flags.examples), np.float32) < rng.uniform(0.09, 0.11, (len(here), 1))
-      predictions = np.where(wrong, rng.integers(0, flags.classes, wrong.shape, np.int8), labels.astype(np.int8))
+      wrong = rng.random((len(here), flags.examples), np.float32) < rng.uniform(
+        0.09, 0.11, (len(here), 1)
+      )
+      predictions = np.where(
+        wrong,
+        rng.integers(0, flags.classes, wrong.shape, np.int8),
+        labels.astype(np.int8),
+      )
       wrong = predictions != labels
-      counted = tally_blocks([predictions], labels, flags.classes, pairs=flags.pairs).to_arrays()
+      counted = tally_blocks(
+        [predictions], labels, flags.classes, pairs=flags.pairs
+      ).to_arrays()
       values = {
-        "diverged": np.zeros(len(here), bool), "test/predictions": predictions, "test/accuracy": 1 - wrong.mean(1),
-        "test/half_errors": np.stack([wrong[:, half::2].sum(1) for half in (0, 1)], axis=1),
-      }  # fmt: skip
+        "diverged": np.zeros(len(here), bool),
+        "test/predictions": predictions,
+        "test/accuracy": 1 - wrong.mean(1),
+        "test/half_errors": np.stack(
+          [wrong[:, half::2].sum(1) for half in (0, 1)], axis=1
+        ),
+      }
       counts = {name: counted[name.removeprefix("test/")] for name in results.counts}
       results.write(here, values, {}, {block: counts})
     for way, most in {"predictions read": 2**60, "predictions left": 0}.items():
@@ -182,8 +248,17 @@ def reports(flags: Flags) -> list[dict]:
         vs.report(folder, console=Console(file=io.StringIO()))
         seconds.append(time.perf_counter() - began)
       objects = [f for f in Path(folder).rglob("*") if f.is_file() and "c" in f.parts]
-      read = sum(f.stat().st_size for f in objects if most or "predictions" not in f.parts)
-      rows.append({"way": way, "first_seconds": seconds[0], "seconds": seconds[1:], "bytes_fetched": read})
+      read = sum(
+        f.stat().st_size for f in objects if most or "predictions" not in f.parts
+      )
+      rows.append(
+        {
+          "way": way,
+          "first_seconds": seconds[0],
+          "seconds": seconds[1:],
+          "bytes_fetched": read,
+        }
+      )
   return rows
 
 
@@ -198,20 +273,31 @@ def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "tallies", argv)
   for name in ("runs", "step", "examples", "classes"):
     at_least(f"--{name}", getattr(flags, name), 1)
-  where, rows = common.machine(), (reports if flags.report else campaigns if flags.campaign else measure)(flags)
+  where, rows = (
+    common.machine(),
+    (reports if flags.report else campaigns if flags.campaign else measure)(flags),
+  )
   shown = [
     (
-      row["way"], f"{statistics.median(row['seconds']):.3f}",
-      f"{min(row['seconds']):.3f} – {max(row['seconds']):.3f}", f"{row['first_seconds']:.2f}",
+      row["way"],
+      f"{statistics.median(row['seconds']):.3f}",
+      f"{min(row['seconds']):.3f} – {max(row['seconds']):.3f}",
+      f"{row['first_seconds']:.2f}",
       f"{row['bytes_fetched'] / 1e6:,.2f}",
     )
     for row in rows
-  ]  # fmt: skip
+  ]
   title = f"{flags.runs:,} runs × {flags.examples:,} examples × {flags.classes} classes, {flags.step} at a time"
   if flags.report or flags.campaign:
-    what = f"digits_cnn, {flags.runs:,} runs" if flags.campaign else title.rpartition(",")[0]
+    what = (
+      f"digits_cnn, {flags.runs:,} runs" if flags.campaign else title.rpartition(",")[0]
+    )
     title = f"{'reports' if flags.report else 'campaigns'}: {what}"
-  table = Table(title + ", all pairs" * flags.pairs, ("way", "s", "least – most", "first call, s", "MB fetched"), shown)
+  table = Table(
+    title + ", all pairs" * flags.pairs,
+    ("way", "s", "least – most", "first call, s", "MB fetched"),
+    shown,
+  )
   common.write(flags, command, where, [table], rows)
 
 

@@ -1,4 +1,5 @@
-"""Runs a second of a campaign with all that makes it safe, against a bare loop that writes nothing. The bar: 97 %.
+"""Runs a second of a campaign with all that makes it safe, against a bare loop that
+writes nothing. The bar: 97 %.
 
     python -m experiments.benchmarks.throughput                                            (12 minutes on two CPU cores)
 
@@ -7,8 +8,9 @@
     parameters   with --keep-params
     checkpoints  with --checkpoint-every
 
-Programs are compiled and data loaded before the clock starts. Ways are timed in turn, round after round, each time into
-a new folder. If other programs run on the machine, processor time says more than time.
+Programs are compiled and data loaded before the clock starts. Ways are timed in turn,
+round after round, each time into a new folder. If other programs run on the machine,
+processor time says more than time.
 """
 
 import dataclasses
@@ -43,7 +45,9 @@ class Flags(common.RecipeFlags):
   """epochs between two checkpoints"""
 
 
-def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tuple[float, float]]]:
+def measure(
+  recipe: vs.Recipe, flags: Flags, folder: Path
+) -> dict[str, list[tuple[float, float]]]:
   """For each way, (seconds, processor seconds) of each round."""
   table = vs.Runs.independent(flags.runs)
   ways = {
@@ -51,31 +55,50 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> dict[str, list[tup
     "parameters": {"keep_params": True},
     "checkpoints": {"checkpoint_every": flags.checkpoint_every},
   }
-  first = loop.begin(recipe, table, folder / "first", vs.Options(seed_batch=flags.seed_batch))
+  first = loop.begin(
+    recipe, table, folder / "first", vs.Options(seed_batch=flags.seed_batch)
+  )
   task, how = first.task, first.how
   shared, rows = loop.on_devices(task), task.lanes(table)
 
   def bare(data, run):
-    return task.finish(data, run, task.advance(data, run, task.start(data, run), 0, task.rounds))
+    return task.finish(
+      data, run, task.advance(data, run, task.start(data, run), 0, task.rounds)
+    )
 
-  bare_loop = lanes.spread(lanes.lowering(how.lowering)(bare), width=how.width, devices=lanes.devices())
+  bare_loop = lanes.spread(
+    lanes.lowering(how.lowering)(bare), width=how.width, devices=lanes.devices()
+  )
   seconds = {name: [] for name in ("bare", *ways)}
   for i in range(-1, flags.rounds):
     for name in seconds:
       if name != "bare":
         options = vs.Options(
-          seed_batch=flags.seed_batch, lane_width=how.width, lowering=how.lowering, progress=False, **ways[name]
+          seed_batch=flags.seed_batch,
+          lane_width=how.width,
+          lowering=how.lowering,
+          progress=False,
+          **ways[name],
         )
         begun = loop.begin(recipe, table, folder / f"{name}{i}", options)
       began = time.perf_counter(), time.process_time()
       if name == "bare":
-        list(bare_loop(shared, jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows) if i < 0 else rows))
+        list(
+          bare_loop(
+            shared,
+            jax.tree.map(lambda a: a[: how.width * len(lanes.devices())], rows)
+            if i < 0
+            else rows,
+          )
+        )
       else:
         few = range(1) if i < 0 else None  # to compile
         told = dataclasses.replace(begun.options, progress=i >= 0)
         loop.train_blocks(begun._replace(options=told), few, wait=False)
       if i >= 0:
-        seconds[name].append((time.perf_counter() - began[0], time.process_time() - began[1]))
+        seconds[name].append(
+          (time.perf_counter() - began[0], time.process_time() - began[1])
+        )
   return seconds
 
 
@@ -87,12 +110,25 @@ def main(argv: list[str] | None = None) -> None:
   where = common.elsewhere(common.machine)
   with tempfile.TemporaryDirectory() as folder:
     seconds = measure(recipe, flags, Path(folder))
-  medians = {name: [statistics.median(column) for column in zip(*of, strict=True)] for name, of in seconds.items()}
+  medians = {
+    name: [statistics.median(column) for column in zip(*of, strict=True)]
+    for name, of in seconds.items()
+  }
   rows = [
-    (name, *(f"{significant(s)} s" for s in of), *(f"{b / s:.1%}" for b, s in zip(medians["bare"], of, strict=True)))
+    (
+      name,
+      *(f"{significant(s)} s" for s in of),
+      *(f"{b / s:.1%}" for b, s in zip(medians["bare"], of, strict=True)),
+    )
     for name, of in medians.items()
   ]
-  head = ("", "time", "processor time", "speed, of the bare loop's", "in processor time")
+  head = (
+    "",
+    "time",
+    "processor time",
+    "speed, of the bare loop's",
+    "in processor time",
+  )
   title = (
     f"{recipe.name}: {flags.runs} runs of {duration(recipe.epochs)} in blocks of {flags.seed_batch}, checkpoints every "
     f"{duration(flags.checkpoint_every)}, medians of {flags.rounds} rounds"

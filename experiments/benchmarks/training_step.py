@@ -1,18 +1,21 @@
-"""The race: training steps of many networks by vmapseeds and by what a user would pick instead.
+"""The race: training steps of many networks by vmapseeds and by what a user would pick
+instead.
 
     python -m experiments.benchmarks.training_step                                    (about an hour on two CPU cores)
     python -m experiments.benchmarks.training_step --workloads digits --rounds 3 --no-compile              (3 minutes)
 
-    ours  vmapseeds on all devices: the lowerings and lane widths that a short measurement would choose from
+    ours  vmapseeds on all devices: the lowerings and lane widths that a short
+      measurement would choose from
     a     plain jax.vmap of the Flax network, steps in a scan or one jitted call each
     b     one jitted Flax network at a time, on all cores, or in one process for each core
     c     PyTorch, one network at a time, on all cores
     d     PyTorch, one network at a time in one process for each core
     e     torch.func.vmap of stacked networks
 
-Every contender trains the same networks, batches, optimizer and augmentation, in processes of its own, which are timed
-in turn. One that is over five times slower than the fastest so far on its side (ours, or a to e) is timed once. On a
-GPU all compute in bfloat16.
+Every contender trains the same networks, batches, optimizer and augmentation, in
+processes of its own, which are timed in turn. One that is over five times slower than
+the fastest so far on its side (ours, or a to e) is timed once. On a GPU all compute in
+bfloat16.
 """
 
 import dataclasses
@@ -45,13 +48,22 @@ from vmapseeds.mistakes import Mistake, at_least
 KINDS = ("ours", "a", "b", "c", "d", "e")
 STARTED = ("ours", "d", "b", "c", "e", "a")
 HEAD = (
-  "contender", "model-steps/s", "least – most", "µs a model-step", "ours ÷ it", "of peak", "ready, s", "memory, MiB",
-)  # fmt: skip
+  "contender",
+  "model-steps/s",
+  "least – most",
+  "µs a model-step",
+  "ours ÷ it",
+  "of peak",
+  "ready, s",
+  "memory, MiB",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
-  workloads: Annotated[tuple[Literal[*WORKLOADS], ...], hint("NAME", "all")] = tuple(WORKLOADS)
+  workloads: Annotated[tuple[Literal[*WORKLOADS], ...], hint("NAME", "all")] = tuple(
+    WORKLOADS
+  )
   """what to train: digits binary resnet_quarter resnet"""
 
   steps: Annotated[int | None, hint("N", "by workload")] = None
@@ -63,7 +75,9 @@ class Flags(common.Flags):
   skip: Annotated[tuple[Literal[*KINDS], ...], hint("KIND", "none")] = ()
   """which contenders to leave out"""
 
-  lowerings: Annotated[tuple[Literal[*lanes.LOWERINGS], ...], hint("NAME", "by device")] = ()
+  lowerings: Annotated[
+    tuple[Literal[*lanes.LOWERINGS], ...], hint("NAME", "by device")
+  ] = ()
   """lowerings of ours: by default sequential im2col on a CPU, im2col grouped elsewhere"""
 
   widths: Annotated[tuple[int, ...], hint("W", "by device")] = ()
@@ -77,62 +91,116 @@ class Flags(common.Flags):
 
 
 def ways(workload: Workload, where: dict, flags: Flags) -> list[Way]:
-  """All contenders in the order of their start: ours, then the others, those expected to be fastest first."""
+  """All contenders in the order of their start: ours, then the others, those expected
+  to be fastest first.
+  """
   cpu, cores, devices = where["platform"] == "cpu", where["cores"], where["devices"]
   widths = flags.widths or ((1,) if cpu else (16, 64, 256))
-  lowerings = flags.lowerings or (("sequential", "im2col") if cpu else ("im2col", "grouped"))
+  lowerings = flags.lowerings or (
+    ("sequential", "im2col") if cpu else ("im2col", "grouped")
+  )
   stacks = (workload.stacked,) if cpu else widths
   found = [
-    our_way(workload, lanes=max(workload.lanes, width * devices), width=width, lowering=lowering, devices=devices)
+    our_way(
+      workload,
+      lanes=max(workload.lanes, width * devices),
+      width=width,
+      lowering=lowering,
+      devices=devices,
+    )
     for lowering, width in itertools.product(lowerings, widths)
   ]
   for scan, how in ((True, "steps in a scan"), (False, "a call a step")):
-    found += [Way("a", f"jax.vmap, {n} lanes, {how}", start_jax, {"scan": scan}, lanes=n) for n in stacks]
+    found += [
+      Way("a", f"jax.vmap, {n} lanes, {how}", start_jax, {"scan": scan}, lanes=n)
+      for n in stacks
+    ]
     found.append(Way("b", f"JAX, one at a time, {how}", start_jax, {"scan": scan}))
     if cpu and cores > 1:
       label = f"JAX, one at a time in {cores} processes, {how}"
-      found.append(Way("b", label, start_jax, {"scan": scan}, processes=cores, pinned=True))
+      found.append(
+        Way("b", label, start_jax, {"scan": scan}, processes=cores, pinned=True)
+      )
   modes = {"": None} if flags.no_compile else {"": None, ", torch.compile": "default"}
   if not (cpu or flags.no_compile):
     modes[", torch.compile with CUDA graphs"] = "reduce-overhead"
-  for channels_last, (compiled, mode) in itertools.product((False, True), modes.items()):
+  for channels_last, (compiled, mode) in itertools.product(
+    (False, True), modes.items()
+  ):
     options = {"channels_last": channels_last, "mode": mode}
     how = ", channels_last" * channels_last + compiled
-    found.append(Way("c", f"PyTorch, one at a time{how}", start_torch, options | {"threads": cores}))
+    found.append(
+      Way(
+        "c", f"PyTorch, one at a time{how}", start_torch, options | {"threads": cores}
+      )
+    )
     if cores > 1:
       label = f"PyTorch in {cores} processes{how}"
-      found.append(Way("d", label, start_torch, options | {"threads": 1}, processes=cores))
-  found += [Way("e", f"torch.func.vmap, {n} lanes", start_torch, {"threads": cores}, lanes=n) for n in stacks]
-  chosen = [way for way in found if way.kind in flags.only and way.kind not in flags.skip]
+      found.append(
+        Way("d", label, start_torch, options | {"threads": 1}, processes=cores)
+      )
+  found += [
+    Way("e", f"torch.func.vmap, {n} lanes", start_torch, {"threads": cores}, lanes=n)
+    for n in stacks
+  ]
+  chosen = [
+    way for way in found if way.kind in flags.only and way.kind not in flags.skip
+  ]
   return sorted(chosen, key=lambda way: STARTED.index(way.kind))
 
 
 def before(names: tuple[str, ...]) -> tuple[dict, float, dict[str, int]]:
-  """The machine, its matrix-product peak and the operations of each workload's step. Starts JAX."""
+  """The machine, its matrix-product peak and the operations of each workload's step.
+  Starts JAX.
+  """
   where = common.machine()
   peak = common.peak(placed(names[0], where["platform"]).recipe.precision)
   return where, peak, {name: flops(WORKLOADS[name]) for name in names}
 
 
-def fastest(contenders: list[Contender], kinds: str | tuple[str, ...]) -> Contender | None:
-  return max((c for c in contenders if c.way.kind in kinds and c.speeds), key=lambda c: c.speed, default=None)
+def fastest(
+  contenders: list[Contender], kinds: str | tuple[str, ...]
+) -> Contender | None:
+  return max(
+    (c for c in contenders if c.way.kind in kinds and c.speeds),
+    key=lambda c: c.speed,
+    default=None,
+  )
 
 
-def table(name: str, workload: Workload, contenders: list[Contender], operations: int, peak: float) -> Table:
+def table(
+  name: str,
+  workload: Workload,
+  contenders: list[Contender],
+  operations: int,
+  peak: float,
+) -> Table:
   """The race of one workload."""
   mine = fastest(contenders, ("ours",))
   rows = []
   for c in contenders:
-    label = f"{'ours' if c.way.kind == 'ours' else f'({c.way.kind})'} {c.way.label}" + ", timed once" * c.skipped
+    label = (
+      f"{'ours' if c.way.kind == 'ours' else f'({c.way.kind})'} {c.way.label}"
+      + ", timed once" * c.skipped
+    )
     if not c.speeds:
       rows.append((label, c.error, *["—"] * (len(HEAD) - 2)))
       continue
-    memory = f"{c.host_bytes / 2**20:,.0f}" + (f" + {c.device_bytes / 2**20:,.0f}" if c.device_bytes else "")
-    rows.append((
-      label, significant(c.speed), c.spread(),
-      significant(1e6 / c.speed), f"{mine.speed / c.speed:.2f}" if mine else "—",
-      f"{c.speed * operations / peak:.1%}", f"{c.ready_seconds:.0f}", memory,
-    ))  # fmt: skip
+    memory = f"{c.host_bytes / 2**20:,.0f}" + (
+      f" + {c.device_bytes / 2**20:,.0f}" if c.device_bytes else ""
+    )
+    rows.append(
+      (
+        label,
+        significant(c.speed),
+        c.spread(),
+        significant(1e6 / c.speed),
+        f"{mine.speed / c.speed:.2f}" if mine else "—",
+        f"{c.speed * operations / peak:.1%}",
+        f"{c.ready_seconds:.0f}",
+        memory,
+      )
+    )
   recipe = workload.recipe
   size = "×".join(map(str, workload.shape))
   title = f"{name}: {recipe.model}, width {recipe.width:g}, {size}, batch {recipe.batch_size}, {recipe.precision}"
@@ -140,10 +208,14 @@ def table(name: str, workload: Workload, contenders: list[Contender], operations
 
 
 def notes(contenders: list[Contender], operations: int, peak: float) -> list[str]:
-  mine, best, vmap = (fastest(contenders, kinds) for kinds in (("ours",), KINDS[1:], ("a",)))
+  mine, best, vmap = (
+    fastest(contenders, kinds) for kinds in (("ours",), KINDS[1:], ("a",))
+  )
   said = []
   if mine and best:
-    said.append(f"Fastest other: ({best.way.kind}) {best.way.label}; ours ÷ it: {mine.speed / best.speed:.2f}.")
+    said.append(
+      f"Fastest other: ({best.way.kind}) {best.way.label}; ours ÷ it: {mine.speed / best.speed:.2f}."
+    )
   if mine and vmap:
     said.append(f"Ours ÷ the faster plain jax.vmap: {mine.speed / vmap.speed:.2f}.")
   once = f" Timed once: over {SLOW:g} times slower than the fastest of its side so far."
@@ -151,7 +223,8 @@ def notes(contenders: list[Contender], operations: int, peak: float) -> list[str
     f"A model-step takes {operations / 1e6:,.1f} MFLOP; matrix-product peak of all devices {peak / 1e9:,.0f} GFLOP/s. "
     "Medians of the rounds. Ready: from nothing until the first epoch is done, compilation included. Memory: the most "
     "that all its processes held, Python and libraries included (+ on the device)."
-    + once * any(c.skipped for c in contenders)
+    + once
+    * any(c.skipped for c in contenders)
   )
   return said
 
@@ -173,7 +246,13 @@ def main(argv: list[str] | None = None) -> None:
   for name in flags.workloads:
     workload = placed(name, where["platform"], flags.steps)
     cpu = where["platform"] == "cpu"
-    contenders = race(ways(workload, where, flags), workload, flags.rounds, together=cpu, limit=flags.limit)
+    contenders = race(
+      ways(workload, where, flags),
+      workload,
+      flags.rounds,
+      together=cpu,
+      limit=flags.limit,
+    )
     # The machine may have been busy when the peak was measured before.
     peak = max(peak, common.elsewhere(common.peak, workload.recipe.precision))
     contenders.sort(key=lambda c: KINDS.index(c.way.kind))

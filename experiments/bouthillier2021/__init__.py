@@ -1,4 +1,6 @@
-"""Bouthillier et al. 2021, "Accounting for Variance in Machine Learning Benchmarks" (MLSys)."""
+"""Bouthillier et al. 2021, "Accounting for Variance in Machine Learning Benchmarks"
+(MLSys).
+"""
 
 TITLE = "Bouthillier 2021: whether one recipe is better than another"
 ABSENT = {

@@ -1,7 +1,9 @@
-"""What the figures train, by name, at each scale: A, B with another learning rate, and A with some seeds in common.
+"""What the figures train, by name, at each scale: A, B with another learning rate, and
+A with some seeds in common.
 
-A run is trained on a bootstrap sample with two thirds as many examples as the pool has, as the paper's 40,000 of
-60,000, and tested on the examples that the sample left out. A has dropout, so that it has every source of randomness.
+A run is trained on a bootstrap sample with two thirds as many examples as the pool has,
+as the paper's 40,000 of 60,000, and tested on the examples that the sample left out. A
+has dropout, so that it has every source of randomness.
 """
 
 from typing import NamedTuple
@@ -38,16 +40,27 @@ SCALES = {
 
 
 def campaigns(scale: str) -> dict[str, Campaign]:
-  """Every campaign of the paper's at a scale. Run i of A and of B has the same seeds and the same examples."""
+  """Every campaign of the paper's at a scale. Run i of A and of B has the same seeds
+  and the same examples.
+  """
   recipe, lr, pairs, *size = SCALES[scale]
-  tables = {"A": vs.Runs.independent(pairs), **{f"A_{varied}": repeated(varied, *size) for varied in SOURCES}}
+  tables = {
+    "A": vs.Runs.independent(pairs),
+    **{f"A_{varied}": repeated(varied, *size) for varied in SOURCES},
+  }
   tables[f"A_{NOISE}"] = repeated(NOISE, size[0], 2)
   train = pool.SIZES[recipe.dataset.removeprefix(POOL)] * 2 // 3
-  found = {name: Campaign(recipe, runs.bootstrap(train)) for name, runs in tables.items()}
+  found = {
+    name: Campaign(recipe, runs.bootstrap(train)) for name, runs in tables.items()
+  }
   return {**found, "B": Campaign(recipe.replace(lr=lr), found["A"].runs)}
 
 
 def repeated(varied: str, repetitions: int, measures: int) -> vs.Runs:
-  """Runs that each have a new seed for `varied`. Run i has the other seeds of repetition i modulo `repetitions`."""
+  """Runs that each have a new seed for `varied`. Run i has the other seeds of
+  repetition i modulo `repetitions`.
+  """
   each = np.arange(repetitions * measures, dtype=np.uint32)
-  return vs.Runs({source: each if source == varied else each % repetitions for source in SOURCES})
+  return vs.Runs(
+    {source: each if source == varied else each % repetitions for source in SOURCES}
+  )

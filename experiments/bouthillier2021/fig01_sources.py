@@ -1,7 +1,9 @@
-"""Bouthillier et al. 2021, figure 1: how much of the variance of accuracy each source of randomness makes.
+"""Bouthillier et al. 2021, figure 1: how much of the variance of accuracy each source
+of randomness makes.
 
-Within a repetition, one source is drawn anew for each run; all others are drawn once. To draw the data is to draw a
-bootstrap sample to train on, which leaves the other examples to test on.
+Within a repetition, one source is drawn anew for each run; all others are drawn once.
+To draw the data is to draw a bootstrap sample to train on, which leaves the other
+examples to test on.
 """
 
 import math
@@ -21,9 +23,14 @@ from vmapseeds.reports import plots
 TITLE = "Figure 1: variance by source, relative to that of the data"
 MISSING = "hyperparameter optimisation"
 NAMES = {
-  "data": "data (bootstrap)", "augment": "data augmentation", "order": "data order", "init": "weights init",
-  "dropout": "dropout", "everything": "everything", NOISE: "numerical noise",
-}  # fmt: skip
+  "data": "data (bootstrap)",
+  "augment": "data augmentation",
+  "order": "data order",
+  "init": "weights init",
+  "dropout": "dropout",
+  "everything": "everything",
+  NOISE: "numerical noise",
+}
 
 
 class Variance(NamedTuple):
@@ -36,7 +43,9 @@ class Variance(NamedTuple):
 
 
 class Sources(NamedTuple):
-  """The variances by what varies, and that of the data order over that of initialisation."""
+  """The variances by what varies, and that of the data order over that of
+  initialisation.
+  """
 
   of: dict[str, Variance]
   order_over_init: Ratio
@@ -46,7 +55,9 @@ def compute(trained: Trained) -> Sources:
   a, _, _ = measures.pairs(trained)
   groups = SCALES[trained.scale].repetitions
   together = {"everything": a[: len(a) // groups * groups].reshape(groups, -1)}
-  return sources({name: measures.repetitions(trained, name) for name in (*SOURCES, NOISE)} | together)
+  return sources(
+    {name: measures.repetitions(trained, name) for name in (*SOURCES, NOISE)} | together
+  )
 
 
 def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sources:
@@ -57,34 +68,61 @@ def sources(accuracies: Mapping[str, Float[np.ndarray, "repetitions _"]]) -> Sou
     within = x.var(axis=1, ddof=1)
     variance, se = float(within.mean()), float(within.std(ddof=1)) / math.sqrt(len(x))
     runs = f"{len(x)} × {x.shape[1]}"
-    of[name] = Variance(variance, frame.root(variance, se)[1], measures.ratio(x, accuracies["data"]), runs)
+    of[name] = Variance(
+      variance, frame.root(variance, se)[1], measures.ratio(x, accuracies["data"]), runs
+    )
   return Sources(of, measures.ratio(accuracies["order"], accuracies["init"]))
 
 
 def rows(numbers: Sources) -> list[Row]:
   data, noise = (numbers.of[name] for name in ("data", NOISE))
   table = [
-    Row.of(f"sd, {NAMES[name]} alone" if name in SOURCES else f"sd, {NAMES[name]}", None,
-           percent(math.sqrt(n.variance), n.sd_se), n.runs)
-    for name, n in numbers.of.items() if n is not noise
-  ]  # fmt: skip
+    Row.of(
+      f"sd, {NAMES[name]} alone" if name in SOURCES else f"sd, {NAMES[name]}",
+      None,
+      percent(math.sqrt(n.variance), n.sd_se),
+      n.runs,
+    )
+    for name, n in numbers.of.items()
+    if n is not noise
+  ]
   for name in SOURCES[1:]:
     n, most = numbers.of[name], 0.5 if name == "init" else 1.0
-    table.append(Row.of(f"variance of {NAMES[name]} over that of data", paper.OVER_DATA[name], between(*n.relative),
-                        n.runs, *less(n.relative, most)))  # fmt: skip
+    table.append(
+      Row.of(
+        f"variance of {NAMES[name]} over that of data",
+        paper.OVER_DATA[name],
+        between(*n.relative),
+        n.runs,
+        *less(n.relative, most),
+      )
+    )
   together, ratio = numbers.of["everything"], numbers.order_over_init
   alone = sum(numbers.of[name].relative.value for name in SOURCES)
   adds_up = together.relative.low <= alone <= together.relative.high
   return [
     *table,
-    Row.of("variance of everything over that of data", paper.TOGETHER,
-           f"{between(*together.relative)}; the {len(SOURCES)} alone add to {alone:.2f}", together.runs,
-           None if adds_up else True),
-    Row.of("variance of data order over that of weights init", paper.ORDER_OVER_INIT, between(*ratio), data.runs,
-           *on_par(ratio)),
-    Row.of("variance of numerical noise over that of data", paper.NOISE, f"{noise.variance / data.variance:.3g}",
-           noise.runs),
-  ]  # fmt: skip
+    Row.of(
+      "variance of everything over that of data",
+      paper.TOGETHER,
+      f"{between(*together.relative)}; the {len(SOURCES)} alone add to {alone:.2f}",
+      together.runs,
+      None if adds_up else True,
+    ),
+    Row.of(
+      "variance of data order over that of weights init",
+      paper.ORDER_OVER_INIT,
+      between(*ratio),
+      data.runs,
+      *on_par(ratio),
+    ),
+    Row.of(
+      "variance of numerical noise over that of data",
+      paper.NOISE,
+      f"{noise.variance / data.variance:.3g}",
+      noise.runs,
+    ),
+  ]
 
 
 def less(ratio: Ratio, most: float) -> tuple[bool | None, str]:
@@ -99,7 +137,11 @@ def on_par(ratio: Ratio) -> tuple[bool | None, str]:
   if ratio.low > 1 / paper.ON_PAR and ratio.high < paper.ON_PAR:
     return True, said
   apart = ratio.high < 1 / paper.ON_PAR or ratio.low > paper.ON_PAR
-  return (False, f"not {said}") if apart else (None, "the interval is wider than a factor of 2")
+  return (
+    (False, f"not {said}")
+    if apart
+    else (None, "the interval is wider than a factor of 2")
+  )
 
 
 def plot(numbers: Sources, axes: np.ndarray) -> None:
@@ -108,8 +150,21 @@ def plot(numbers: Sources, axes: np.ndarray) -> None:
   value, low, high = np.array([numbers.of[name].relative for name in names]).T
   value[0] = numbers.of[NOISE].variance / numbers.of["data"].variance
   reach = np.nan_to_num(np.abs([low - value, high - value]))
-  ax.barh([NAMES[name] for name in names], value, xerr=reach, color=plots.SKY, ecolor=plots.INK, capsize=3)
-  ax.axvline(0.5, color=plots.INK, linewidth=0.9, linestyle=":", label="the paper: init mostly below")
+  ax.barh(
+    [NAMES[name] for name in names],
+    value,
+    xerr=reach,
+    color=plots.SKY,
+    ecolor=plots.INK,
+    capsize=3,
+  )
+  ax.axvline(
+    0.5,
+    color=plots.INK,
+    linewidth=0.9,
+    linestyle=":",
+    label="the paper: init mostly below",
+  )
   ax.set(xlabel="variance over that where the data vary", xlim=(0, None))
   ax.legend(loc="lower right", bbox_to_anchor=(1, 1))
 

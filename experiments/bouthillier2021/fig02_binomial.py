@@ -1,7 +1,8 @@
-"""Bouthillier et al. 2021, figure 2: a test set of n' examples explains most of what other data change.
+"""Bouthillier et al. 2021, figure 2: a test set of n' examples explains most of what
+other data change.
 
-If each answer went wrong with the same probability τ, independently of the others, the accuracy's variance would be
-τ (1 - τ)/n'.
+If each answer went wrong with the same probability τ, independently of the others, the
+accuracy's variance would be τ (1 - τ)/n'.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,9 @@ MISSING = "the sizes of other test sets: the paper has three tasks, here is one"
 
 
 class Binomial(NamedTuple):
-  """The standard deviation where the data alone vary; intervals of 95 %, over repetitions."""
+  """The standard deviation where the data alone vary; intervals of 95 %, over
+  repetitions.
+  """
 
   examples: int  # n'
   error: float  # τ
@@ -31,15 +34,21 @@ class Binomial(NamedTuple):
 
 
 def compute(trained: Trained) -> Binomial:
-  return binomial(measures.repetitions(trained, "data"), measures.tested(trained, "A_data").examples)
+  return binomial(
+    measures.repetitions(trained, "data"), measures.tested(trained, "A_data").examples
+  )
 
 
-def binomial(accuracies: Float[np.ndarray, "repetitions measures"], examples: int) -> Binomial:
+def binomial(
+  accuracies: Float[np.ndarray, "repetitions measures"], examples: int
+) -> Binomial:
   error, within = float(1 - accuracies.mean()), accuracies.var(axis=1, ddof=1)
   variance = np.array([within.mean(), *stats.mean_interval(within)])
   observed = Ratio(*map(float, np.sqrt(np.maximum(variance, 0))))
   runs = " × ".join(map(str, accuracies.shape))
-  return Binomial(examples, error, float(np.sqrt(error * (1 - error) / examples)), observed, runs)
+  return Binomial(
+    examples, error, float(np.sqrt(error * (1 - error) / examples)), observed, runs
+  )
 
 
 def rows(n: Binomial) -> list[Row]:
@@ -47,8 +56,17 @@ def rows(n: Binomial) -> list[Row]:
   why = "" if matches else f"{n.observed.value / n.binomial:.2f} times as large"
   return [
     Row.of("mean error", None, percent(n.error), n.runs),
-    Row.of(f"sd of a binomial of {n.examples} examples", None, percent(n.binomial), n.runs),
-    Row.of("sd, data (bootstrap) alone", paper.BINOMIAL, between(*n.observed, 100, " %"), n.runs, matches, why),
+    Row.of(
+      f"sd of a binomial of {n.examples} examples", None, percent(n.binomial), n.runs
+    ),
+    Row.of(
+      "sd, data (bootstrap) alone",
+      paper.BINOMIAL,
+      between(*n.observed, 100, " %"),
+      n.runs,
+      matches,
+      why,
+    ),
   ]
 
 
@@ -56,11 +74,29 @@ def plot(n: Binomial, axes: np.ndarray) -> None:
   (ax,) = axes
   sizes = np.geomspace(n.examples / 10, n.examples * 10, 100)
   label = f"binomial, error {plots.percent(n.error)}"
-  ax.semilogx(sizes, 100 * n.binomial * np.sqrt(n.examples / sizes), ":", color=plots.INK, label=label)
+  ax.semilogx(
+    sizes,
+    100 * n.binomial * np.sqrt(n.examples / sizes),
+    ":",
+    color=plots.INK,
+    label=label,
+  )
   value, low, high = (100 * x for x in n.observed)
   reach = [[value - low], [high - value]]
-  ax.errorbar(n.examples, value, reach, fmt="x", color=plots.BLUE, capsize=3, label="where the data vary")
-  ax.set(xlabel="test examples n'", ylabel="sd of accuracy (percentage points)", ylim=(0, None))
+  ax.errorbar(
+    n.examples,
+    value,
+    reach,
+    fmt="x",
+    color=plots.BLUE,
+    capsize=3,
+    label="where the data vary",
+  )
+  ax.set(
+    xlabel="test examples n'",
+    ylabel="sd of accuracy (percentage points)",
+    ylim=(0, None),
+  )
   ax.grid(True)
   ax.legend()
 

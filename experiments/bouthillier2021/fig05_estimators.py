@@ -1,6 +1,8 @@
-"""Bouthillier et al. 2021, figure 5: measures that have something in common are worth few independent ones.
+"""Bouthillier et al. 2021, figure 5: measures that have something in common are worth
+few independent ones.
 
-In the paper, measures share their hyperparameters. Here they share the seeds of all that a repetition does not vary.
+In the paper, measures share their hyperparameters. Here they share the seeds of all
+that a repetition does not vary.
 """
 
 import math
@@ -30,7 +32,9 @@ class Estimators(NamedTuple):
 
 def compute(trained: Trained) -> Estimators:
   a, _, _ = measures.pairs(trained)
-  biased = {varied: measures.biased(measures.repetitions(trained, varied)) for varied in HELD}
+  biased = {
+    varied: measures.biased(measures.repetitions(trained, varied)) for varied in HELD
+  }
   return Estimators(len(a), float(a.var(ddof=1)), biased)
 
 
@@ -39,14 +43,40 @@ def rows(n: Estimators) -> list[Row]:
   for varied, b in n.biased.items():
     worth = f"{b.worth:.3g}" if math.isfinite(b.worth) else "—"
     table += [
-      Row.of(f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se), b.of),
-      Row.of(f"independent measures it is worth, fixing {HELD[varied]}", paper.WORTH[varied], worth, b.of),
+      Row.of(
+        f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se), b.of
+      ),
+      Row.of(
+        f"independent measures it is worth, fixing {HELD[varied]}",
+        paper.WORTH[varied],
+        worth,
+        b.of,
+      ),
     ]
   init, data = n.biased["init"], n.biased["data"]
-  more, se = init.correlation - data.correlation, math.hypot(init.correlation_se, data.correlation_se)
+  more, se = (
+    init.correlation - data.correlation,
+    math.hypot(init.correlation_se, data.correlation_se),
+  )
   holds = frame.above(more, se)
-  why = "" if holds else "the standard errors leave it open" if holds is None else "the data are shared by less"
-  table.append(Row("ρ of init less that of data", "above 0", "section 3.3", number(more, se), init.of, holds, why))
+  why = (
+    ""
+    if holds
+    else "the standard errors leave it open"
+    if holds is None
+    else "the data are shared by less"
+  )
+  table.append(
+    Row(
+      "ρ of init less that of data",
+      "above 0",
+      "section 3.3",
+      number(more, se),
+      init.of,
+      holds,
+      why,
+    )
+  )
   return table
 
 
@@ -54,13 +84,25 @@ def plot(n: Estimators, axes: np.ndarray) -> None:
   """Lines are by equation 7, points are measured over repetitions."""
   (ax,) = axes
   k = np.arange(1, 1 + max(b.measures for b in n.biased.values()))
-  ax.plot(k, 100 * stats.estimator_se(k, n.variance), color=plots.INK, label="everything varies")
+  ax.plot(
+    k,
+    100 * stats.estimator_se(k, n.variance),
+    color=plots.INK,
+    label="everything varies",
+  )
   for varied, b in n.biased.items():
     style, color = STYLES[varied]
-    ax.plot(k, 100 * stats.estimator_se(k, n.variance, b.simulated), style, color=color,
-            label=f"{varied} varies: ρ = {b.correlation:z.2f}")  # fmt: skip
+    ax.plot(
+      k,
+      100 * stats.estimator_se(k, n.variance, b.simulated),
+      style,
+      color=color,
+      label=f"{varied} varies: ρ = {b.correlation:z.2f}",
+    )
     ax.plot(k[: b.measures], 100 * b.sd_of_means, ".", color=color, markersize=5)
-  ax.set(xlabel="measures k", ylabel="sd of their mean (percentage points)", ylim=(0, None))
+  ax.set(
+    xlabel="measures k", ylabel="sd of their mean (percentage points)", ylim=(0, None)
+  )
   ax.xaxis.get_major_locator().set_params(integer=True)
   ax.grid(True)
   frame.legend_above(ax)

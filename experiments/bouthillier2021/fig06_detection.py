@@ -1,8 +1,10 @@
-"""Bouthillier et al. 2021, figure 6 and section 4: how often three ways to find the better of two recipes are right.
+"""Bouthillier et al. 2021, figure 6 and section 4: how often three ways to find the
+better of two recipes are right.
 
-The paper calls A better if a run of A outperforms one of B often enough: it compares P(A > B) with 1/2 and γ. Comparing
-a difference of single runs, or of averages, with a threshold misses more. Repetitions that share seeds are less sure to
-find the better one. B has half of A's learning rate; at scale smoke, less.
+The paper calls A better if a run of A outperforms one of B often enough: it compares
+P(A > B) with 1/2 and γ. Comparing a difference of single runs, or of averages, with a
+threshold misses more. Repetitions that share seeds are less sure to find the better
+one. B has half of A's learning rate; at scale smoke, less.
 """
 
 import math
@@ -23,14 +25,22 @@ from vmapseeds.reports import plots
 
 TITLE = "Figure 6: A beside B, and how often each way to compare finds the better one"
 PANELS = 2
-MISSING = "figure I.6, other sample sizes and γ: `vmapseeds.stats.detection_rates` takes them"
+MISSING = (
+  "figure I.6, other sample sizes and γ: `vmapseeds.stats.detection_rates` takes them"
+)
 GRID = np.round(np.linspace(0.4, 0.99, 60), 2)  # true P(A > B)
 HALF, AT_GAMMA = (int(np.flatnonzero(p == GRID)[0]) for p in (0.5, GAMMA))
-CRITERIA = {"single_point": "one run each", "average": f"averages of {PAIRS}", "outperforming": f"P(A > B) of {PAIRS}"}
+CRITERIA = {
+  "single_point": "one run each",
+  "average": f"averages of {PAIRS}",
+  "outperforming": f"P(A > B) of {PAIRS}",
+}
 
 
 class Comparison(NamedTuple):
-  """What pairs of runs of A and B say, and figure 6's detection rates for runs that vary as these do."""
+  """What pairs of runs of A and B say, and figure 6's detection rates for runs that
+  vary as these do.
+  """
 
   runs: int  # pairs
   examples: int
@@ -44,21 +54,32 @@ class Comparison(NamedTuple):
   correlation: float  # of the runs of a pair
   difference: stats.MeanDifference
   average: stats.AverageComparison
-  rho: dict[str, float]  # 0 for the ideal estimator; as found here where only `init` or `data` varies
+  rho: dict[
+    str, float
+  ]  # 0 for the ideal estimator; as found here where only `init` or `data` varies
   rates: dict[str, stats.DetectionRates]  # simulated, over GRID
   exact: dict[str, stats.OperatingCharacteristics]
   differences: Float[np.ndarray, " runs"]
 
 
 def compute(trained: Trained) -> Comparison:
-  rho = {varied: measures.biased(measures.repetitions(trained, varied)).simulated for varied in measures.HELD}
+  rho = {
+    varied: measures.biased(measures.repetitions(trained, varied)).simulated
+    for varied in measures.HELD
+  }
   return compared(*measures.pairs(trained), rho, jax.random.key(0))
 
 
 def compared(
-  a: Float[np.ndarray, " runs"], b: Float[np.ndarray, " runs"], examples: int, biased: dict[str, float], key: jax.Array
+  a: Float[np.ndarray, " runs"],
+  b: Float[np.ndarray, " runs"],
+  examples: int,
+  biased: dict[str, float],
+  key: jax.Array,
 ) -> Comparison:
-  """The comparison of paired accuracies, and the detection rates at the correlations `biased`."""
+  """The comparison of paired accuracies, and the detection rates at the correlations
+  `biased`.
+  """
   decision = stats.decide(a, b, gamma=GAMMA)
   sd = tuple(float(x.std(ddof=1)) for x in (a, b))
   rho = {"ideal": 0.0, **biased}
@@ -77,60 +98,110 @@ def compared(
     difference=stats.mean_difference(a, b),
     average=stats.average_comparison(a, b, threshold=paper.THRESHOLD),
     rho=rho,
-    rates={name: stats.detection_rates(GRID, r, PAIRS, GAMMA, key=keys[name]) for name, r in rho.items()},
-    exact={name: stats.operating_characteristics(GRID, r, PAIRS, GAMMA) for name, r in rho.items()},
+    rates={
+      name: stats.detection_rates(GRID, r, PAIRS, GAMMA, key=keys[name])
+      for name, r in rho.items()
+    },
+    exact={
+      name: stats.operating_characteristics(GRID, r, PAIRS, GAMMA)
+      for name, r in rho.items()
+    },
     differences=a - b,
   )
 
 
 def sd_se(accuracies: Float[np.ndarray, " runs"]) -> float:
-  """Standard error of the standard deviation over runs, by the jackknife of the variance."""
+  """Standard error of the standard deviation over runs, by the jackknife of the
+  variance.
+  """
   runs, sd = len(accuracies), accuracies.std(ddof=1)
-  without_each = np.array([np.delete(accuracies, run).var(ddof=1) for run in range(runs)])
+  without_each = np.array(
+    [np.delete(accuracies, run).var(ddof=1) for run in range(runs)]
+  )
   return math.sqrt((runs - 1) * without_each.var()) / (2 * sd) if sd else math.nan
 
 
 def rows(n: Comparison) -> list[Row]:
-  threshold, better = Printed(f"better from {paper.THRESHOLD}", "section 4.2"), "" if n.average.better else "not "
+  threshold, better = (
+    Printed(f"better from {paper.THRESHOLD}", "section 4.2"),
+    "" if n.average.better else "not ",
+  )
   relative = [float(x) / n.average.threshold * paper.THRESHOLD for x in n.difference]
   table = [
     Row.of("P(A > B)", None, between(n.probability, *n.interval), n.runs),
     Row.of("decision", Printed(f"γ = {GAMMA}", "appendix C.6"), n.decision, n.runs),
     Row.of("power of the decision at P(A > B) = γ", None, f"{n.power:.3f}", n.runs),
-    Row.of("mean A less mean B", None, between(*map(float, n.difference), 100, " %"), n.runs),
-    Row.of("... in standard deviations of a run", threshold, f"{between(*relative)}: {better}better", n.runs),
-    *(Row.of(f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]), n.runs) for i, name in enumerate("AB")),
-    Row.of("variance of A over that of B", None, between(*map(float, n.variance_ratio)), n.runs),
+    Row.of(
+      "mean A less mean B", None, between(*map(float, n.difference), 100, " %"), n.runs
+    ),
+    Row.of(
+      "... in standard deviations of a run",
+      threshold,
+      f"{between(*relative)}: {better}better",
+      n.runs,
+    ),
+    *(
+      Row.of(f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]), n.runs)
+      for i, name in enumerate("AB")
+    ),
+    Row.of(
+      "variance of A over that of B",
+      None,
+      between(*map(float, n.variance_ratio)),
+      n.runs,
+    ),
   ]
   for criterion, said in CRITERIA.items():
     for estimator in ("ideal",) if criterion == "single_point" else ("ideal", "init"):
-      positives, negatives = rate(n, estimator, criterion, HALF), rate(n, estimator, criterion, AT_GAMMA)
+      positives, negatives = (
+        rate(n, estimator, criterion, HALF),
+        rate(n, estimator, criterion, AT_GAMMA),
+      )
       of_rule = rate(n, estimator, "outperforming", AT_GAMMA)
       misses_more, few_positives = None, None
       if criterion == "outperforming":
         few_positives = frame.above(0.05 - positives[0], positives[1])
       else:
-        misses_more = frame.above(of_rule[0] - negatives[0], math.hypot(of_rule[1], negatives[1]))
+        misses_more = frame.above(
+          of_rule[0] - negatives[0], math.hypot(of_rule[1], negatives[1])
+        )
       exactly = f"the exact rate is {percent(n.exact[estimator].outperforming[HALF])}"
       biased = "" if estimator == "ideal" else ", init alone varying"
       printed = paper.DETECTION[criterion]
       table += [
-        Row.of(f"false positives at P = 0.5, {said}{biased}", printed.positives, percent(*positives), "simulated",
-               few_positives, exactly if few_positives is False else ""),
-        Row.of(f"false negatives at P = {GAMMA}, {said}{biased}", printed.negatives,
-               percent(1 - negatives[0], negatives[1]), "simulated", misses_more,
-               "the rule misses as many" if misses_more is False else ""),
-      ]  # fmt: skip
+        Row.of(
+          f"false positives at P = 0.5, {said}{biased}",
+          printed.positives,
+          percent(*positives),
+          "simulated",
+          few_positives,
+          exactly if few_positives is False else "",
+        ),
+        Row.of(
+          f"false negatives at P = {GAMMA}, {said}{biased}",
+          printed.negatives,
+          percent(1 - negatives[0], negatives[1]),
+          "simulated",
+          misses_more,
+          "the rule misses as many" if misses_more is False else "",
+        ),
+      ]
   return table
 
 
-def rate(n: Comparison, estimator: str, criterion: str, place: int) -> tuple[float, float]:
+def rate(
+  n: Comparison, estimator: str, criterion: str, place: int
+) -> tuple[float, float]:
   """How often A is said to be better at an index of GRID, with its standard error."""
-  return tuple(float(getattr(n.rates[estimator], criterion + end)[place]) for end in ("", "_se"))
+  return tuple(
+    float(getattr(n.rates[estimator], criterion + end)[place]) for end in ("", "_se")
+  )
 
 
 def plot(n: Comparison, axes: np.ndarray) -> None:
-  """Left: rates by the true P(A > B), exact as lines and simulated as points. Right: the differences of the pairs."""
+  """Left: rates by the true P(A > B), exact as lines and simulated as points. Right:
+  the differences of the pairs.
+  """
   _plot_rates(n, axes[0])
   axes[0].set_title(f"{PAIRS} pairs, ρ as found here", fontsize="medium")
   _plot_differences(n, axes[1])
@@ -140,32 +211,80 @@ def plot(n: Comparison, axes: np.ndarray) -> None:
 def _plot_rates(n: Comparison, ax: Axes) -> None:
   ax.axvspan(0.5, GAMMA, color="0.93", zorder=0)
   every = slice(None, None, 5)
-  shared = ["ideal"] + [varied for varied in measures.HELD if n.rho[varied] > 0]  # the others' curves are ideal
-  for (criterion, said), color in zip(CRITERIA.items(), (plots.GREEN, plots.ORANGE, plots.PURPLE), strict=True):
-    for estimator in shared[:1] if criterion == "single_point" else shared:  # one run has nothing to share
+  shared = ["ideal"] + [
+    varied for varied in measures.HELD if n.rho[varied] > 0
+  ]  # the others' curves are ideal
+  for (criterion, said), color in zip(
+    CRITERIA.items(), (plots.GREEN, plots.ORANGE, plots.PURPLE), strict=True
+  ):
+    for estimator in (
+      shared[:1] if criterion == "single_point" else shared
+    ):  # one run has nothing to share
       label = said if estimator == "ideal" else None
       style = "-" if estimator == "ideal" else STYLES[estimator][0]
-      ax.plot(GRID, getattr(n.exact[estimator], criterion), style, color=color, linewidth=1.3, label=label)
-      ax.plot(GRID[every], getattr(n.rates[estimator], criterion)[every], ".", color=color, markersize=4)
+      ax.plot(
+        GRID,
+        getattr(n.exact[estimator], criterion),
+        style,
+        color=color,
+        linewidth=1.3,
+        label=label,
+      )
+      ax.plot(
+        GRID[every],
+        getattr(n.rates[estimator], criterion)[every],
+        ".",
+        color=color,
+        markersize=4,
+      )
     positives, negatives = (printed.value for printed in paper.DETECTION[criterion])
-    places = [(GAMMA, 1 - negatives)] + [(0.5, positives)] * (not isinstance(positives, str))
-    ax.plot(*zip(*places, strict=True), "D", color=color, markerfacecolor="white", markersize=6, zorder=3)
+    places = [(GAMMA, 1 - negatives)] + [(0.5, positives)] * (
+      not isinstance(positives, str)
+    )
+    ax.plot(
+      *zip(*places, strict=True),
+      "D",
+      color=color,
+      markerfacecolor="white",
+      markersize=6,
+      zorder=3,
+    )
   ax.plot([], [], "D", color=plots.INK, markerfacecolor="white", label="the paper's")
   for varied in measures.HELD:
     style = STYLES[varied][0] if varied in shared else "-"
-    ax.plot([], [], style, color=plots.INK, label=f"{varied} varies: ρ = {n.rho[varied]:.2f}")
-  ax.set(xlabel="true P(A > B); grey: from 1/2 to γ", ylabel="rate of “A is better”", xlim=(0.4, 1), ylim=(-0.02, 1.4))
+    ax.plot(
+      [], [], style, color=plots.INK, label=f"{varied} varies: ρ = {n.rho[varied]:.2f}"
+    )
+  ax.set(
+    xlabel="true P(A > B); grey: from 1/2 to γ",
+    ylabel="rate of “A is better”",
+    xlim=(0.4, 1),
+    ylim=(-0.02, 1.4),
+  )
   ax.set_yticks(np.linspace(0, 1, 6))
   ax.legend(loc="upper left", ncols=2)
 
 
 def _plot_differences(n: Comparison, ax: Axes) -> None:
-  ax.hist(100 * n.differences, bins=100 * plots.bin_edges([n.differences], n.examples), color=plots.SKY, alpha=0.6)
+  ax.hist(
+    100 * n.differences,
+    bins=100 * plots.bin_edges([n.differences], n.examples),
+    color=plots.SKY,
+    alpha=0.6,
+  )
   clear = 1 / 1.35  # lines end below the legend
   ax.axvline(0, ymax=clear, color=plots.INK, linewidth=0.8)
   low, high = 100 * n.difference.low, 100 * n.difference.high
-  ax.axvspan(low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval")
-  ax.axvline(100 * n.average.threshold, ymax=clear, color=plots.ORANGE, linestyle="--", label=f"{paper.THRESHOLD} σ")
+  ax.axvspan(
+    low, high, ymax=clear, color=plots.BLUE, alpha=0.4, label="mean, 95 % interval"
+  )
+  ax.axvline(
+    100 * n.average.threshold,
+    ymax=clear,
+    color=plots.ORANGE,
+    linestyle="--",
+    label=f"{paper.THRESHOLD} σ",
+  )
   ax.set(xlabel="difference of accuracies (percentage points)", ylabel="pairs")
   frame.legend_above(ax)
 

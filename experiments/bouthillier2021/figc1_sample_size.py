@@ -1,7 +1,8 @@
-"""Bouthillier et al. 2021, figure C.1: how many runs it takes to find P(A > B) = γ with a power of 95 %.
+"""Bouthillier et al. 2021, figure C.1: how many runs it takes to find P(A > B) = γ with
+a power of 95 %.
 
-The paper's sample size is for a Mann-Whitney test of two groups that are no pairs. Its decision is on pairs, which
-takes more runs.
+The paper's sample size is for a Mann-Whitney test of two groups that are no pairs. Its
+decision is on pairs, which takes more runs.
 """
 
 from typing import NamedTuple
@@ -27,16 +28,27 @@ class Sizes(NamedTuple):
   gamma: Float[np.ndarray, " gammas"]
   noether: Int[np.ndarray, " gammas"]  # runs of each of A and B, not in pairs
   sign: Int[np.ndarray, " gammas"]  # pairs, by the normal approximation
-  needed: Float[np.ndarray, " gammas"]  # pairs from which on the decision has a power of 95 %; NaN if more than MOST
+  needed: Float[
+    np.ndarray, " gammas"
+  ]  # pairs from which on the decision has a power of 95 %; NaN if more than MOST
   power: Float[np.ndarray, " gammas"]  # of the decision on as many pairs as `noether`
 
 
 def compute(trained: Trained) -> Sizes:
   pairs = np.arange(1, MOST + 1)
   noether, sign = stats.noether_sample_size(GRID), stats.paired_sample_size(GRID)
-  too_few = np.array([pairs[stats.paired_power(pairs, gamma, gamma) < 0.95][-1] for gamma in GRID])
-  power = np.array([stats.paired_power(n, gamma, gamma) for n, gamma in zip(noether, GRID, strict=True)])
-  return Sizes(GRID, noether, sign, np.where(too_few < MOST, too_few + 1.0, np.nan), power)
+  too_few = np.array(
+    [pairs[stats.paired_power(pairs, gamma, gamma) < 0.95][-1] for gamma in GRID]
+  )
+  power = np.array(
+    [
+      stats.paired_power(n, gamma, gamma)
+      for n, gamma in zip(noether, GRID, strict=True)
+    ]
+  )
+  return Sizes(
+    GRID, noether, sign, np.where(too_few < MOST, too_few + 1.0, np.nan), power
+  )
 
 
 def rows(n: Sizes) -> list[Row]:
@@ -44,22 +56,47 @@ def rows(n: Sizes) -> list[Row]:
   power, needed = n.power[place], n.needed[place]
   return [
     *(
-      Row.of(f"runs of each of A and B, γ = {gamma}", printed, str(n.noether[n.gamma == gamma][0]), "exact", holds)
+      Row.of(
+        f"runs of each of A and B, γ = {gamma}",
+        printed,
+        str(n.noether[n.gamma == gamma][0]),
+        "exact",
+        holds,
+      )
       for (gamma, printed), holds in zip(
-        paper.SAMPLE_SIZES.items(), (bool(n.noether[0] > 700), bool(n.noether[place] == 29)), strict=True
+        paper.SAMPLE_SIZES.items(),
+        (bool(n.noether[0] > 700), bool(n.noether[place] == 29)),
+        strict=True,
       )
     ),
-    Row.of(f"power of {n.noether[place]} pairs, γ = {GAMMA}", paper.POWER, f"{power:.3f}", "exact", bool(power >= 0.95),
-           "" if power >= 0.95 else f"the size is of groups that are no pairs: it takes {needed:.0f} pairs"),
-  ]  # fmt: skip
+    Row.of(
+      f"power of {n.noether[place]} pairs, γ = {GAMMA}",
+      paper.POWER,
+      f"{power:.3f}",
+      "exact",
+      bool(power >= 0.95),
+      ""
+      if power >= 0.95
+      else f"the size is of groups that are no pairs: it takes {needed:.0f} pairs",
+    ),
+  ]
 
 
 def plot(n: Sizes, axes: np.ndarray) -> None:
   (ax,) = axes
-  ax.semilogy(n.gamma, n.noether, color=plots.ORANGE, label="the paper's: two groups, no pairs")
+  ax.semilogy(
+    n.gamma, n.noether, color=plots.ORANGE, label="the paper's: two groups, no pairs"
+  )
   ax.semilogy(n.gamma, n.sign, "--", color=plots.BLUE, label="pairs, approximately")
   ax.semilogy(n.gamma, n.needed, ".", color=plots.BLUE, label="pairs, exactly")
-  ax.plot(GAMMA, 29, "D", color=plots.ORANGE, markerfacecolor="white", label="the paper's choice, 29")
+  ax.plot(
+    GAMMA,
+    29,
+    "D",
+    color=plots.ORANGE,
+    markerfacecolor="white",
+    label="the paper's choice, 29",
+  )
   ax.set(xlabel="P(A > B) to be found", ylabel="runs of each of A and B")
   ax.grid(True)
   ax.legend()

@@ -1,7 +1,9 @@
-"""Bouthillier et al. 2021, figure G.3: accuracies are close to normal, by source, unless the test set is small.
+"""Bouthillier et al. 2021, figure G.3: accuracies are close to normal, by source,
+unless the test set is small.
 
-Where one source varies, each repetition is tested alone and Fisher's method combines the p-values. Accuracies on n'
-examples lie 1/n' apart, which the test takes as not normal. So they are tested once more, each moved within its step.
+Where one source varies, each repetition is tested alone and Fisher's method combines
+the p-values. Accuracies on n' examples lie 1/n' apart, which the test takes as not
+normal. So they are tested once more, each moved within its step.
 """
 
 from collections.abc import Mapping
@@ -29,16 +31,22 @@ class Normality(NamedTuple):
 
   p_value: float  # of the Shapiro-Wilk test
   p_within_steps: float  # of accuracies spread evenly over steps of 1/n'
-  deviations: Float[np.ndarray, "repetitions measures"]  # from the mean of their repetition
+  deviations: Float[
+    np.ndarray, "repetitions measures"
+  ]  # from the mean of their repetition
 
 
 def compute(trained: Trained) -> dict[str, Normality]:
   a, _, examples = measures.pairs(trained)
-  groups = {name: measures.repetitions(trained, name) for name in SOURCES} | {"everything": a[None]}
+  groups = {name: measures.repetitions(trained, name) for name in SOURCES} | {
+    "everything": a[None]
+  }
   return {name: normality(accuracies, examples) for name, accuracies in groups.items()}
 
 
-def normality(accuracies: Float[np.ndarray, "repetitions measures"], examples: int) -> Normality:
+def normality(
+  accuracies: Float[np.ndarray, "repetitions measures"], examples: int
+) -> Normality:
   within = np.random.default_rng(0).uniform(-0.5, 0.5, accuracies.shape) / examples
   deviations = accuracies - accuracies.mean(axis=1, keepdims=True)
   return Normality(p_value(accuracies), p_value(accuracies + within), deviations)
@@ -57,7 +65,16 @@ def rows(numbers: Mapping[str, Normality]) -> list[Row]:
     spread = f"{show(n.p_within_steps, None, 'p')} within the steps of the test set, skewness {scipy.stats.skew(x):.2f}"
     why = "" if normal else spread
     of = " × ".join(str(size) for size in n.deviations.shape if size > 1)
-    table.append(Row.of(f"p of normality, {NAMES[name]}", paper.NORMAL, show(n.p_value, None, "p"), of, normal, why))
+    table.append(
+      Row.of(
+        f"p of normality, {NAMES[name]}",
+        paper.NORMAL,
+        show(n.p_value, None, "p"),
+        of,
+        normal,
+        why,
+      )
+    )
   return table
 
 
@@ -69,8 +86,11 @@ def plot(numbers: Mapping[str, Normality], axes: np.ndarray) -> None:
     sd = np.sqrt(n.deviations.var(axis=1, ddof=1).mean())
     ax.hist(x / (sd or 1.0), np.linspace(-4, 4, 25), density=True, color=plots.SKY)
     ax.plot(grid, scipy.stats.norm.pdf(grid), color=plots.INK, linewidth=1)
-    ax.set(title=f"{NAMES[name]}: sd {plots.percent(sd)}, p {show(n.p_value, None, 'p')}", ylabel="density",
-           xlabel="accuracy less its mean (standard deviations)")  # fmt: skip
+    ax.set(
+      title=f"{NAMES[name]}: sd {plots.percent(sd)}, p {show(n.p_value, None, 'p')}",
+      ylabel="density",
+      xlabel="accuracy less its mean (standard deviations)",
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Accuracies of runs, in pairs of A and B or in repetitions of A, and what repetitions that share seeds are worth."""
+"""Accuracies of runs, in pairs of A and B or in repetitions of A, and what repetitions
+that share seeds are worth.
+"""
 
 import math
 from collections.abc import Callable
@@ -12,7 +14,10 @@ from experiments.bouthillier2021.campaigns import SCALES
 from experiments.frame import Trained
 from vmapseeds import stats
 
-HELD = {"init": "all but initialisation", "data": "all but the data"}  # what one repetition holds fixed, by what varies
+HELD = {
+  "init": "all but initialisation",
+  "data": "all but the data",
+}  # what one repetition holds fixed, by what varies
 
 
 class Tested(NamedTuple):
@@ -28,40 +33,64 @@ def tested(trained: Trained, name: str) -> Tested:
   results, campaign = trained(name), trained.campaigns[name]
   right = results.predictions.values == results.labels.values
   left_out = np.ones(right.shape, bool)
-  np.put_along_axis(left_out, campaign.runs.training_examples(right.shape[1]), False, axis=1)
+  np.put_along_axis(
+    left_out, campaign.runs.training_examples(right.shape[1]), False, axis=1
+  )
   examples = left_out.sum(axis=1)
-  return Tested((right & left_out).sum(axis=1) / examples, results.diverged.values, round(examples.mean()))
+  return Tested(
+    (right & left_out).sum(axis=1) / examples,
+    results.diverged.values,
+    round(examples.mean()),
+  )
 
 
-def pairs(trained: Trained) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"], int]:
-  """Accuracies of A and of B in pairs of which no run diverged, and on how many test examples they are."""
+def pairs(
+  trained: Trained,
+) -> tuple[Float[np.ndarray, " runs"], Float[np.ndarray, " runs"], int]:
+  """Accuracies of A and of B in pairs of which no run diverged, and on how many test
+  examples they are.
+  """
   a, b = (tested(trained, name) for name in "AB")
   kept = ~(a.diverged | b.diverged)
   return a.accuracies[kept], b.accuracies[kept], a.examples
 
 
-def repetitions(trained: Trained, varied: str) -> Float[np.ndarray, "repetitions measures"]:
-  """Accuracies of A where only `varied` varies within a repetition. Repetitions with a diverged run are left out."""
+def repetitions(
+  trained: Trained, varied: str
+) -> Float[np.ndarray, "repetitions measures"]:
+  """Accuracies of A where only `varied` varies within a repetition. Repetitions with a
+  diverged run are left out.
+  """
   number, of = SCALES[trained.scale].repetitions, tested(trained, f"A_{varied}")
   accuracies, diverged = (x.reshape(-1, number).T for x in (of.accuracies, of.diverged))
   return accuracies[~diverged.any(axis=1)]
 
 
-def jackknife(statistic: Callable[..., float], *of: Float[np.ndarray, "repetitions _"]) -> float:
-  """Standard error of a statistic of some arrays, by the jackknife: one repetition at a time is left out of all."""
+def jackknife(
+  statistic: Callable[..., float], *of: Float[np.ndarray, "repetitions _"]
+) -> float:
+  """Standard error of a statistic of some arrays, by the jackknife: one repetition at a
+  time is left out of all.
+  """
   repetitions = min(map(len, of))
-  without_each = [statistic(*(np.delete(x, r, axis=0) for x in of)) for r in range(repetitions)]
+  without_each = [
+    statistic(*(np.delete(x, r, axis=0) for x in of)) for r in range(repetitions)
+  ]
   return math.sqrt((repetitions - 1) * np.var(without_each))
 
 
 class Biased(NamedTuple):
-  """Repetitions of k measures of A in which one source varies and all others are drawn once a repetition."""
+  """Repetitions of k measures of A in which one source varies and all others are drawn
+  once a repetition.
+  """
 
   repetitions: int
   measures: int
   correlation: float
   correlation_se: float  # jackknife over repetitions
-  worth: float  # independent measures that infinitely many of these are worth, 1/ρ; infinite where ρ is not above 0
+  # Independent measures that infinitely many of these are worth, 1/ρ; infinite where ρ
+  # is not above 0
+  worth: float
   sd_of_means: Float[np.ndarray, " k"]  # over repetitions, of the first 1 to k measures
 
   @property
@@ -92,11 +121,15 @@ class Ratio(NamedTuple):
   high: float
 
 
-def ratio(a: Float[np.ndarray, "repetitions _"], b: Float[np.ndarray, "repetitions _"]) -> Ratio:
-  """Variance within repetitions of `a` over that of `b`. Interval: its logarithm ± t SE, jackknife over repetitions.
+def ratio(
+  a: Float[np.ndarray, "repetitions _"], b: Float[np.ndarray, "repetitions _"]
+) -> Ratio:
+  """Variance within repetitions of `a` over that of `b`. Interval: its logarithm ± t
+  SE, jackknife over repetitions.
 
-  The interval covers other seeds that repetitions may hold, on the same pool. The jackknife leaves repetition r out of
-  `a` and `b` together. NaN if fewer than two repetitions of either vary.
+  The interval covers other seeds that repetitions may hold, on the same pool. The
+  jackknife leaves repetition r out of `a` and `b` together. NaN if fewer than two
+  repetitions of either vary.
   """
   variances = [x.var(axis=1, ddof=1) for x in (a, b)]
   if min(map(np.count_nonzero, variances)) < 2:

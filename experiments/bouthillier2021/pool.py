@@ -1,6 +1,8 @@
-"""Training and test examples pooled: each run is trained on a bootstrap sample of the pool and tested on the rest.
+"""Training and test examples pooled: each run is trained on a bootstrap sample of the
+pool and tested on the rest.
 
-`experiments.bouthillier2021.pool:digits` in a recipe's `dataset` has the pool as its training set and as its test set.
+`experiments.bouthillier2021.pool:digits` in a recipe's `dataset` has the pool as its
+training set and as its test set.
 """
 
 import functools
@@ -17,8 +19,13 @@ SIZES = {"digits": 1797, "cifar10": 60_000}
 def pooled(name: str) -> vs.Dataset:
   data = load(name)
   sets = data.train, data.tests["test"]
-  pool = np.concatenate([s.inputs for s in sets]), np.concatenate([s.targets for s in sets])
-  return vs.Dataset(train=pool, test=pool, name=f"{name}_pool", num_classes=data.num_classes)
+  pool = (
+    np.concatenate([s.inputs for s in sets]),
+    np.concatenate([s.targets for s in sets]),
+  )
+  return vs.Dataset(
+    train=pool, test=pool, name=f"{name}_pool", num_classes=data.num_classes
+  )
 
 
 def __getattr__(name: str) -> vs.Dataset:

@@ -1,10 +1,11 @@
 """What the figures train, by name, at each scale.
 
-A scatter plot has a star of runs for each configuration and pair: a first run, and for each group a partner that
-differs from it in what the group varies. An ensemble has equally many runs of each group, all of one configuration.
+A scatter plot has a star of runs for each configuration and pair: a first run, and for
+each group a partner that differs from it in what the group varies. An ensemble has
+equally many runs of each group, all of one configuration.
 
-All groups are trained on equally many examples. The paper says that pairs that differ in their data have disjoint
-halves of the training set; of other pairs it says nothing.
+All groups are trained on equally many examples. The paper says that pairs that differ
+in their data have disjoint halves of the training set; of other pairs it says nothing.
 """
 
 import itertools
@@ -18,12 +19,19 @@ from experiments.frame import Campaign
 from experiments.jiang2022.domains import DOMAINS
 
 # What varies in each group. Where the data vary, each run has its own training set.
-GROUPS = {"AllDiff": ("init", "order", "data"), "DiffData": ("data",), "DiffInit": ("init",), "DiffOrder": ("order",)}
+GROUPS = {
+  "AllDiff": ("init", "order", "data"),
+  "DiffData": ("data",),
+  "DiffInit": ("init",),
+  "DiffOrder": ("order",),
+}
 PARTNERS = {**GROUPS, "SameData": ("init", "order")}  # of a star's first run
 
 
 class Scatter(NamedTuple):
-  """A scatter plot's configurations: a campaign for each combination of `varied`, in which `swept` are swept."""
+  """A scatter plot's configurations: a campaign for each combination of `varied`, in
+  which `swept` are swept.
+  """
 
   name: str
   recipe: vs.Recipe
@@ -37,13 +45,19 @@ class Scatter(NamedTuple):
     """The recipes by the names of campaigns."""
     combinations = itertools.product(*self.varied.values())
     return {
-      f"{self.name}-{i}": self.recipe.replace(**dict(zip(self.varied, values, strict=True)))
+      f"{self.name}-{i}": self.recipe.replace(
+        **dict(zip(self.varied, values, strict=True))
+      )
       for i, values in enumerate(combinations)
     }
 
   def runs(self) -> vs.Runs:
-    """The runs table, ordered by pair, then by member of the star, then by what is swept."""
-    return vs.Runs.sweep(seeds=stars(self.examples, self.train, self.pairs), **self.swept)
+    """The runs table, ordered by pair, then by member of the star, then by what is
+    swept.
+    """
+    return vs.Runs.sweep(
+      seeds=stars(self.examples, self.train, self.pairs), **self.swept
+    )
 
 
 class Ensemble(NamedTuple):
@@ -62,7 +76,9 @@ class Ensemble(NamedTuple):
 
 
 class Shift(NamedTuple):
-  """Runs trained on each domain, in pairs that differ in initialisation and order and share 80 % of its examples."""
+  """Runs trained on each domain, in pairs that differ in initialisation and order and
+  share 80 % of its examples.
+  """
 
   data: str
   recipe: vs.Recipe
@@ -74,36 +90,56 @@ class Shift(NamedTuple):
     return {domain: f"{self.data}-{domain}" for domain in DOMAINS}
 
   def recipe_of(self, domain: str) -> vs.Recipe:
-    return self.recipe.replace(dataset=f"experiments.jiang2022.domains:{self.data}_{domain}", test_sets=tuple(DOMAINS))
+    return self.recipe.replace(
+      dataset=f"experiments.jiang2022.domains:{self.data}_{domain}",
+      test_sets=tuple(DOMAINS),
+    )
 
   def runs(self) -> vs.Runs:
     """The runs table: rows 2i and 2i + 1 are a pair."""
     sets = [
-      np.random.default_rng([1, i]).permutation(self.examples)[: self.examples * 4 // 5] for i in range(self.pairs)
+      np.random.default_rng([1, i]).permutation(self.examples)[: self.examples * 4 // 5]
+      for i in range(self.pairs)
     ]
-    return vs.Runs.vary(("init", "order"), 2 * self.pairs).subset(np.repeat(sets, 2, axis=0))
+    return vs.Runs.vary(("init", "order"), 2 * self.pairs).subset(
+      np.repeat(sets, 2, axis=0)
+    )
 
 
 class Scale(NamedTuple):
-  """What is trained, by the paper's data that it stands for. Several of these may share one stand-in."""
+  """What is trained, by the paper's data that it stands for. Several of these may share
+  one stand-in.
+  """
 
-  scatters: dict[str, Scatter]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few
+  scatters: dict[
+    str, Scatter
+  ]  # cifar10, svhn, cifar100, few (2,000 examples), nin, mlp, mlp_few
   ensembles: dict[str, Ensemble]  # cifar10, few, cifar100, and same_data
   shift: Shift  # of PACS
 
 
 def training_sets(examples: int, size: int, runs: int) -> Int[np.ndarray, "runs size"]:
-  """A training set for each run. Those of runs 2i and 2i + 1 are disjoint. More runs leave earlier sets unchanged."""
-  shuffles = (np.random.default_rng([0, i]).permutation(examples) for i in range((runs + 1) // 2))
-  return np.concatenate([shuffled[: 2 * size].reshape(2, size) for shuffled in shuffles])[:runs]
+  """A training set for each run. Those of runs 2i and 2i + 1 are disjoint. More runs
+  leave earlier sets unchanged.
+  """
+  shuffles = (
+    np.random.default_rng([0, i]).permutation(examples) for i in range((runs + 1) // 2)
+  )
+  return np.concatenate(
+    [shuffled[: 2 * size].reshape(2, size) for shuffled in shuffles]
+  )[:runs]
 
 
 def stars(examples: int, size: int, pairs: int) -> vs.Runs:
-  """For each pair i a first run and its partners. What they share has seed or training set 2i, what differs 2i + 1."""
+  """For each pair i a first run and its partners. What they share has seed or training
+  set 2i, what differs 2i + 1.
+  """
   sets = training_sets(examples, size, 2 * pairs)
   members = []
   for i in range(pairs):
-    members.append(vs.Runs.vary("init", 1, start=2 * i, fixed=2 * i).subset(sets[2 * i]))
+    members.append(
+      vs.Runs.vary("init", 1, start=2 * i, fixed=2 * i).subset(sets[2 * i])
+    )
     for sources in PARTNERS.values():
       partner = vs.Runs.vary(sources, 1, start=2 * i + 1, fixed=2 * i)
       members.append(partner.subset(sets[2 * i + ("data" in sources)]))
@@ -111,7 +147,9 @@ def stars(examples: int, size: int, pairs: int) -> vs.Runs:
 
 
 def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
-  """The runs of each group of an ensemble. Runs without a training set of their own share that of run 0."""
+  """The runs of each group of an ensemble. Runs without a training set of their own
+  share that of run 0.
+  """
   sets = training_sets(examples, size, runs)
   return {
     group: vs.Runs.vary(sources, runs).subset(sets if "data" in sources else sets[0])
@@ -120,7 +158,9 @@ def groups(examples: int, size: int, runs: int) -> dict[str, vs.Runs]:
 
 
 def ensemble(scale: str, of: str) -> dict[str, str]:
-  """The names of campaigns by group, for the ensemble `cifar10`, `few`, `cifar100` or `same_data` at a scale."""
+  """The names of campaigns by group, for the ensemble `cifar10`, `few`, `cifar100` or
+  `same_data` at a scale.
+  """
   return SCALES[scale].ensembles[of].campaigns()
 
 
@@ -132,9 +172,14 @@ def campaigns(scale: str) -> dict[str, Campaign]:
     made |= {name: Campaign(recipe, runs) for name, recipe in scatter.recipes().items()}
   for of in SCALES[scale].ensembles.values():
     tables = groups(of.examples, of.train, of.runs)
-    made |= {name: Campaign(of.recipe, tables[group]) for group, name in of.campaigns().items()}
+    made |= {
+      name: Campaign(of.recipe, tables[group]) for group, name in of.campaigns().items()
+    }
   shift = SCALES[scale].shift
-  return made | {name: Campaign(shift.recipe_of(domain), shift.runs()) for domain, name in shift.campaigns().items()}
+  return made | {
+    name: Campaign(shift.recipe_of(domain), shift.runs())
+    for domain, name in shift.campaigns().items()
+  }
 
 
 SCATTERS = ("cifar10", "svhn", "cifar100", "few", "nin", "mlp", "mlp_few")
@@ -147,30 +192,76 @@ def smoke() -> Scale:
   swept = {"lr": (0.05, 0.025), "weight_decay": (5e-4, 0.0)}
   ensemble = Ensemble("digits", digits, 1000, 200, 8)
   return Scale(
-    dict.fromkeys(SCATTERS, Scatter("digits", digits, 1000, 200, {"augment": ("", "cutout=2")}, swept, 2)),
-    dict.fromkeys(ENSEMBLES, ensemble) | {"same_data": ensemble._replace(groups=("SameData",))},
-    Shift("digits", vs.recipe("linear_cifar10", name="linear_digits", epochs=2, batch_size=100), 1000, 2),
+    dict.fromkeys(
+      SCATTERS,
+      Scatter("digits", digits, 1000, 200, {"augment": ("", "cutout=2")}, swept, 2),
+    ),
+    dict.fromkeys(ENSEMBLES, ensemble)
+    | {"same_data": ensemble._replace(groups=("SameData",))},
+    Shift(
+      "digits",
+      vs.recipe("linear_cifar10", name="linear_digits", epochs=2, batch_size=100),
+      1000,
+      2,
+    ),
   )
 
 
 def laptop() -> Scale:
-  """ResNet-18 and Network in Network fit no training set in the time that a laptop has. A small CNN fits 2,000 examples
-  of CIFAR-10, and 500 in place of the paper's 2,000. MNIST stands for SVHN. A fully connected network, which errs as
-  often as ResNet-18 does on CIFAR-100, stands for that. CIFAR-10 is only flipped, as it is not fitted if translated."""
-  cnn = vs.recipe("resnet18_cifar10", name="small_cnn_cifar10", model="small_cnn", lr=0.02, batch_size=50, epochs=50,
-                  milestones=(30,))  # fmt: skip
+  """ResNet-18 and Network in Network fit no training set in the time that a laptop has.
+  A small CNN fits 2,000 examples of CIFAR-10, and 500 in place of the paper's 2,000.
+  MNIST stands for SVHN. A fully connected network, which errs as often as ResNet-18
+  does on CIFAR-100, stands for that. CIFAR-10 is only flipped, as it is not fitted if
+  translated.
+  """
+  cnn = vs.recipe(
+    "resnet18_cifar10",
+    name="small_cnn_cifar10",
+    model="small_cnn",
+    lr=0.02,
+    batch_size=50,
+    epochs=50,
+    milestones=(30,),
+  )
   mlp = vs.recipe("mlp_cifar10", lr=0.01, batch_size=50, epochs=60, milestones=(50,))
-  nin = vs.recipe("nin_cifar10", width=0.25, lr=0.05, batch_size=50, weight_decay=1e-4, epochs=45, milestones=(20, 35))
+  nin = vs.recipe(
+    "nin_cifar10",
+    width=0.25,
+    lr=0.05,
+    batch_size=50,
+    weight_decay=1e-4,
+    epochs=45,
+    milestones=(20, 35),
+  )
   cnn_mnist = cnn.replace(name="small_cnn_mnist", dataset="mnist")
   mlp_mnist = mlp.replace(name="mlp_mnist", dataset="mnist")
-  varied, swept = {"width": (1.0, 0.5), "augment": ("", "flip")}, {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)}
+  varied, swept = (
+    {"width": (1.0, 0.5), "augment": ("", "flip")},
+    {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)},
+  )
   layers, decays = {"depth": (1, 2), "width": (1.0, 2.0)}, {"weight_decay": (1e-3, 0.0)}
   scatters = (
     Scatter("cifar10", cnn, 50_000, 2000, varied, swept, 2),
-    Scatter("svhn", cnn_mnist, 60_000, 500, varied | {"augment": ("", "translate=2")}, swept, 1),
+    Scatter(
+      "svhn",
+      cnn_mnist,
+      60_000,
+      500,
+      varied | {"augment": ("", "translate=2")},
+      swept,
+      1,
+    ),
     Scatter("cifar100", mlp, 50_000, 1000, layers, decays | {"lr": (0.01, 0.005)}, 1),
     Scatter("few", cnn, 50_000, 500, varied, swept, 1),
-    Scatter("nin", nin, 50_000, 500, {"depth": (4, 7)}, {"lr": (0.05, 0.02), "weight_decay": (1e-4, 0.0)}, 1),
+    Scatter(
+      "nin",
+      nin,
+      50_000,
+      500,
+      {"depth": (4, 7)},
+      {"lr": (0.05, 0.02), "weight_decay": (1e-4, 0.0)},
+      1,
+    ),
     Scatter("mlp", mlp_mnist, 60_000, 10_000, {"depth": (1, 2)}, decays, 1),
     Scatter("mlp_few", mlp_mnist, 60_000, 1000, layers, decays, 1),
   )
@@ -180,13 +271,22 @@ def laptop() -> Scale:
     "cifar100": Ensemble("cifar100", mlp, 50_000, 1000, 32),
     "same_data": Ensemble("cifar10", cnn, 50_000, 2000, 48, ("SameData",)),
   }
-  narrow = vs.recipe("narrow_mnist", epochs=40, stop_at=0.995, schedule="constant", batch_size=50)
-  return Scale(dict(zip(SCATTERS, scatters, strict=True)), ensembles, Shift("mnist", narrow, 2500, 5))
+  narrow = vs.recipe(
+    "narrow_mnist", epochs=40, stop_at=0.995, schedule="constant", batch_size=50
+  )
+  return Scale(
+    dict(zip(SCATTERS, scatters, strict=True)),
+    ensembles,
+    Shift("mnist", narrow, 2500, 5),
+  )
 
 
-def published(width: float = 1.0, most: int = 50_000, pairs: int = 4, runs: int = 100) -> Scale:
-  """What the paper trains, or networks with `width` times its features on at most `most` examples. Domains made of
-  CIFAR-10 stand for PACS."""
+def published(
+  width: float = 1.0, most: int = 50_000, pairs: int = 4, runs: int = 100
+) -> Scale:
+  """What the paper trains, or networks with `width` times its features on at most
+  `most` examples. Domains made of CIFAR-10 stand for PACS.
+  """
   resnet = vs.recipe("resnet18_cifar10", width=width)
   cifar100 = resnet.replace(name="resnet18_cifar100", dataset="cifar100")
   svhn = resnet.replace(name="resnet18_svhn", dataset="svhn_cropped")
@@ -194,8 +294,16 @@ def published(width: float = 1.0, most: int = 50_000, pairs: int = 4, runs: int 
   nin = vs.recipe("nin_cifar10", width=width)
   varied = {"width": (width, 2 * width), "batch_size": (200, 100), "augment": AUGMENTED}
   swept = {"lr": (0.1, 0.05), "weight_decay": (1e-4, 0.0)}
-  of_nin = {"depth": (7, 10, 13), "width": (width, 2 * width, 3 * width), "batch_size": (200, 100, 300)}
-  of_mlp = {"depth": (1, 2, 3, 4), "width": tuple(i * width for i in (1, 2, 3, 4)), "batch_size": (100, 200, 300)}
+  of_nin = {
+    "depth": (7, 10, 13),
+    "width": (width, 2 * width, 3 * width),
+    "batch_size": (200, 100, 300),
+  }
+  of_mlp = {
+    "depth": (1, 2, 3, 4),
+    "width": tuple(i * width for i in (1, 2, 3, 4)),
+    "batch_size": (100, 200, 300),
+  }
   decays = {"weight_decay": (1e-3, 0.0)}
   scatters = (
     Scatter("cifar10", resnet, 50_000, min(most, 25_000), varied, swept, pairs),
@@ -212,8 +320,18 @@ def published(width: float = 1.0, most: int = 50_000, pairs: int = 4, runs: int 
     "cifar100": Ensemble("cifar100", cifar100, 50_000, 10_000, runs),
     "same_data": Ensemble("cifar10", resnet, 50_000, 10_000, runs, ("SameData",)),
   }
-  shift = Shift("cifar10", resnet.replace(name="resnet18_domains", stop_at=0.995), min(most, 50_000), 5)
+  shift = Shift(
+    "cifar10",
+    resnet.replace(name="resnet18_domains", stop_at=0.995),
+    min(most, 50_000),
+    5,
+  )
   return Scale(dict(zip(SCATTERS, scatters, strict=True)), ensembles, shift)
 
 
-SCALES = {"smoke": smoke(), "laptop": laptop(), "gpu": published(0.5, 10_000, 2, 64), "paper": published()}
+SCALES = {
+  "smoke": smoke(),
+  "laptop": laptop(),
+  "gpu": published(0.5, 10_000, 2, 64),
+  "paper": published(),
+}

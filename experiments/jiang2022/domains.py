@@ -1,7 +1,8 @@
-"""Domains that stand for PACS: the images of a data set, each domain under a shift of its own.
+"""Domains that stand for PACS: the images of a data set, each domain under a shift of
+its own.
 
-`experiments.jiang2022.domains:mnist_blur` in a recipe's `dataset` is MNIST with blurred training images and a test set
-for each domain. All domains have the same images.
+`experiments.jiang2022.domains:mnist_blur` in a recipe's `dataset` is MNIST with blurred
+training images and a test set for each domain. All domains have the same images.
 """
 
 import functools
@@ -11,7 +12,12 @@ import numpy as np
 import vmapseeds as vs
 from vmapseeds.data import shifts, sources
 
-DOMAINS = {"clean": None, "blur": "blur-5", "noise": "noise-5", "inversion": "inversion"}  # shifts by their names
+DOMAINS = {
+  "clean": None,
+  "blur": "blur-5",
+  "noise": "noise-5",
+  "inversion": "inversion",
+}  # shifts by their names
 
 
 @functools.cache
@@ -25,7 +31,13 @@ def __getattr__(name: str) -> vs.Dataset:
 
   def seen(images: np.ndarray, domain: str) -> np.ndarray:
     shift = DOMAINS[domain]
-    return images if shift is None else shifts.shifted(images, shift, float(low), float(high))
+    return (
+      images
+      if shift is None
+      else shifts.shifted(images, shift, float(low), float(high))
+    )
 
   tests = {other: (seen(test.inputs, other), test.targets) for other in DOMAINS}
-  return vs.Dataset(train=(seen(train.inputs, domain), train.targets), tests=tests, name=name)
+  return vs.Dataset(
+    train=(seen(train.inputs, domain), train.targets), tests=tests, name=name
+  )

@@ -1,7 +1,9 @@
-"""Jiang 2022, figure 4: on 2,000 examples of CIFAR-10, the disagreement of two runs is nearly the test error of one.
+"""Jiang 2022, figure 4: on 2,000 examples of CIFAR-10, the disagreement of two runs is
+nearly the test error of one.
 
-Each point is a pair of runs of one configuration of hyperparameters: x is how often the two differ on the test set, y
-is the error of the first. A group is named after what its pairs differ in.
+Each point is a pair of runs of one configuration of hyperparameters: x is how often the
+two differ on the test set, y is the error of the first. A group is named after what its
+pairs differ in.
 """
 
 from collections.abc import Mapping

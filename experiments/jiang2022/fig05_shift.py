@@ -1,7 +1,8 @@
-"""Jiang 2022, figure 5: under some shifts of the distribution, not all, disagreement still is about the test error.
+"""Jiang 2022, figure 5: under some shifts of the distribution, not all, disagreement
+still is about the test error.
 
-Each point is a pair of runs that are trained on one domain and tested on the same or another: x is how often they
-differ, y is the error of the first.
+Each point is a pair of runs that are trained on one domain and tested on the same or
+another: x is how often they differ, y is the error of the first.
 """
 
 import numpy as np
@@ -13,23 +14,42 @@ from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F40
 
 TITLE = "Figure 5: test error against disagreement under a shift of the distribution"
 PANELS = 4
-WITHIN, ACROSS = Printed("within 19 % of the error", "table 2"), Printed("less than the error", "table 2")
+WITHIN, ACROSS = (
+  Printed("within 19 % of the error", "table 2"),
+  Printed("less than the error", "table 2"),
+)
 
 
 def rows(numbers: Transfers) -> list[Row]:
-  """For networks that are not pretrained, table 2 has disagreement within 19 % of the error on the domain trained on,
-  and below the error on other domains, in all 12 rows."""
+  """For networks that are not pretrained, table 2 has disagreement within 19 % of the
+  error on the domain trained on, and below the error on other domains, in all 12 rows.
+  """
   made = []
   for source, target, n in shift.each(numbers):
     error, disagreement = n.error.mean(), n.disagreement.mean()
     apart, se = paired(n)
-    holds = abs(apart) - 2 * se < 0.19 * error if source == target else apart - 2 * se > 0
+    holds = (
+      abs(apart) - 2 * se < 0.19 * error if source == target else apart - 2 * se > 0
+    )
     ours = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}, apart {frame.percent(apart, se)}"
     if not holds and abs(apart) < 2 * se:
       holds = None
-    why = {True: "", False: "they disagree too often", None: f"{len(n.error)} pairs cannot tell"}[holds]
+    why = {
+      True: "",
+      False: "they disagree too often",
+      None: f"{len(n.error)} pairs cannot tell",
+    }[holds]
     printed = WITHIN if source == target else ACROSS
-    made.append(Row.of(f"disagreement, {source} to {target}", printed, ours, f"{len(n.error)} pairs", holds, why))
+    made.append(
+      Row.of(
+        f"disagreement, {source} to {target}",
+        printed,
+        ours,
+        f"{len(n.error)} pairs",
+        holds,
+        why,
+      )
+    )
   return made
 
 

@@ -1,7 +1,8 @@
-"""Jiang 2022, figure 6: ensembles of runs are nearly calibrated, whatever varies between the runs.
+"""Jiang 2022, figure 6: ensembles of runs are nearly calibrated, whatever varies
+between the runs.
 
-Take all pairs of a test example and a class that a fraction q of the runs votes for. In about a fraction q of these
-pairs the class is right.
+Take all pairs of a test example and a class that a fraction q of the runs votes for. In
+about a fraction q of these pairs the class is right.
 """
 
 import math
@@ -30,14 +31,20 @@ class Curve(NamedTuple):
 
   runs: int
   curve: stats.CalibrationCurve
-  se: Float[np.ndarray, " bins"]  # of the accuracies, one bootstrap standard deviation: the paper's error bar
-  distance: float  # root mean square of accuracy less confidence, over pairs with a confidence from 0.1 to 0.9
+  se: Float[
+    np.ndarray, " bins"
+  ]  # of the accuracies, one bootstrap standard deviation: the paper's error bar
+  # Root mean square of accuracy less confidence, over pairs with a confidence from 0.1
+  # to 0.9
+  distance: float
   low: float  # its interval of two standard errors
   high: float
 
 
 def compute(trained: Trained) -> dict[str, Curve]:
-  return {name: calibration(group) for name, group in groups.read(trained, "cifar10").items()}
+  return {
+    name: calibration(group) for name, group in groups.read(trained, "cifar10").items()
+  }
 
 
 def calibration(group: Group) -> Curve:
@@ -47,35 +54,53 @@ def calibration(group: Group) -> Curve:
   return Curve(len(group.predictions), curve, se, *roots(*square))
 
 
-def noise(curve: stats.CalibrationCurve, se: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-  """Standard errors of accuracies, at least those of a calibrated bin: `se` is 0 where all of few items are right."""
-  return np.fmax(se, np.sqrt(curve.confidence * (1 - curve.confidence) / np.maximum(curve.items, 1)))
+def noise(
+  curve: stats.CalibrationCurve, se: Float[np.ndarray, "..."]
+) -> Float[np.ndarray, "..."]:
+  """Standard errors of accuracies, at least those of a calibrated bin: `se` is 0 where
+  all of few items are right.
+  """
+  return np.fmax(
+    se, np.sqrt(curve.confidence * (1 - curve.confidence) / np.maximum(curve.items, 1))
+  )
 
 
 def mean_square(
-  distance: Float[np.ndarray, "..."], noise: Float[np.ndarray, "..."], items: Int[np.ndarray, "..."]
+  distance: Float[np.ndarray, "..."],
+  noise: Float[np.ndarray, "..."],
+  items: Int[np.ndarray, "..."],
 ) -> tuple[float, float]:
-  """Mean squared distance of the items in all but the first and last bin, less noise; and its standard error."""
+  """Mean squared distance of the items in all but the first and last bin, less noise;
+  and its standard error.
+  """
   known = items[..., 1:-1] > 0
   d, s, weight = (column[..., 1:-1][known] for column in (distance, noise, items))
   weight = weight / weight.sum()
-  return float((weight * (d**2 - s**2)).sum()), math.sqrt((weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum())
+  return float((weight * (d**2 - s**2)).sum()), math.sqrt(
+    (weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum()
+  )
 
 
 def roots(square: float, se: float) -> tuple[float, float, float]:
-  """The roots of an estimate and of the ends of its interval of two standard errors; 0 where they are negative."""
+  """The roots of an estimate and of the ends of its interval of two standard errors; 0
+  where they are negative.
+  """
   return tuple(math.sqrt(max(0.0, square + side * se)) for side in (0, -2, 2))
 
 
 def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:
-  """A row holds if the interval is below the width of a bin, and does not if it is above."""
+  """A row holds if the interval is below the width of a bin, and does not if it is
+  above.
+  """
   printed = Printed("close to y = x", f"section 5, figure {figure}")
   made = []
   for name, n in numbers.items():
     holds = True if n.high < NEAR else False if n.low > NEAR else None
     why = {True: "", False: way(n.curve), None: "too few examples to tell"}[holds]
     ours = between(n.distance, n.low, n.high)
-    made.append(Row.of(f"distance from y = x, {name}", printed, ours, n.runs, holds, why))
+    made.append(
+      Row.of(f"distance from y = x, {name}", printed, ours, n.runs, holds, why)
+    )
   return made
 
 
@@ -83,17 +108,30 @@ def way(curve: stats.CalibrationCurve) -> str:
   """Which way a curve is off where most runs agree."""
   upper = len(curve.items) // 2
   right = np.nansum((curve.accuracy * curve.items)[upper:]) / curve.items[upper:].sum()
-  certain = np.nansum((curve.confidence * curve.items)[upper:]) / curve.items[upper:].sum()
+  certain = (
+    np.nansum((curve.confidence * curve.items)[upper:]) / curve.items[upper:].sum()
+  )
   return f"classes with most of the votes have {certain:.0%} of them, and are right in {right:.0%}"
 
 
 def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
-  """Left: groups with different training sets. Right: groups with one. Bands are one standard error."""
+  """Left: groups with different training sets. Right: groups with one. Bands are one
+  standard error.
+  """
   for name, n in numbers.items():
     confidence, accuracy = n.curve.confidence, n.curve.accuracy
     low, high = accuracy - n.se, accuracy + n.se
-    plots.calibration_curve(confidence, accuracy, axes[PANEL[name]], low=low, high=high, label=f"{name}, {n.runs} runs")
-  for ax, title in zip(axes, ("different training sets", "one training set"), strict=True):
+    plots.calibration_curve(
+      confidence,
+      accuracy,
+      axes[PANEL[name]],
+      low=low,
+      high=high,
+      label=f"{name}, {n.runs} runs",
+    )
+  for ax, title in zip(
+    axes, ("different training sets", "one training set"), strict=True
+  ):
     ax.set_title(title)
     ax.legend(loc="upper left")
 

@@ -1,4 +1,6 @@
-"""Jiang 2022, figure 7: ensembles trained on 2,000 examples of CIFAR-10 are nearly calibrated too."""
+"""Jiang 2022, figure 7: ensembles trained on 2,000 examples of CIFAR-10 are nearly
+calibrated too.
+"""
 
 from experiments import frame
 from experiments.frame import Row, Trained
@@ -11,7 +13,10 @@ PANELS = fig06.PANELS
 
 
 def compute(trained: Trained) -> dict[str, Curve]:
-  return {name: fig06.calibration(group) for name, group in groups.read(trained, "few").items()}
+  return {
+    name: fig06.calibration(group)
+    for name, group in groups.read(trained, "few").items()
+  }
 
 
 def rows(numbers: dict[str, Curve]) -> list[Row]:

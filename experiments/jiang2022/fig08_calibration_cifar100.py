@@ -11,7 +11,10 @@ PANELS = fig06.PANELS
 
 
 def compute(trained: Trained) -> dict[str, Curve]:
-  return {name: fig06.calibration(group) for name, group in groups.read(trained, "cifar100").items()}
+  return {
+    name: fig06.calibration(group)
+    for name, group in groups.read(trained, "cifar100").items()
+  }
 
 
 def rows(numbers: dict[str, Curve]) -> list[Row]:

@@ -1,7 +1,8 @@
-"""Jiang 2022, figure 10: test error against disagreement of fully connected networks on MNIST and a CNN on CIFAR-10.
+"""Jiang 2022, figure 10: test error against disagreement of fully connected networks on
+MNIST and a CNN on CIFAR-10.
 
-Trained on all of MNIST, fully connected networks deviate from the line error = disagreement; on 2,000 examples they
-come back to it. Depth and width vary too.
+Trained on all of MNIST, fully connected networks deviate from the line error =
+disagreement; on 2,000 examples they come back to it. Depth and width vary too.
 """
 
 from collections.abc import Mapping
@@ -33,17 +34,28 @@ def compute(trained: Trained) -> dict[str, dict[str, Found]]:
 
 
 def rows(numbers: Mapping[str, Mapping[str, Found]]) -> list[Row]:
-  """Near is a ratio from 0.9 to 1.3, as in section 3. `mlp` deviates if its deviation may exceed that of `mlp_few`."""
+  """Near is a ratio from 0.9 to 1.3, as in section 3. `mlp` deviates if its deviation
+  may exceed that of `mlp_few`.
+  """
   made = []
   for of, (name, printed) in NETWORKS.items():
     for group, (points, n) in numbers[of].items():
       holds = (
-        numbers["mlp_few"][group].agreement.deviation.low < n.deviation.high if of == "mlp" else n.ratio.meets(0.9, 1.3)
+        numbers["mlp_few"][group].agreement.deviation.low < n.deviation.high
+        if of == "mlp"
+        else n.ratio.meets(0.9, 1.3)
       )
       runs = f"{points.known()} pairs"
       ours = f"{n.ratio}, deviation {n.deviation}"
-      made.append(Row.of(f"error over disagreement, {name}, {group}", Printed(printed, "appendix D.3"), ours, runs,
-                         holds))  # fmt: skip
+      made.append(
+        Row.of(
+          f"error over disagreement, {name}, {group}",
+          Printed(printed, "appendix D.3"),
+          ours,
+          runs,
+          holds,
+        )
+      )
   return made
 
 
@@ -51,8 +63,16 @@ def plot(numbers: Mapping[str, Mapping[str, Found]], axes: np.ndarray) -> None:
   for ax, (of, (name, _)) in zip(axes, NETWORKS.items(), strict=True):
     for group, color in zip(GROUPS, plots.PALETTE, strict=False):
       error, disagreement, _ = numbers[of][group].points
-      ax.plot(100 * disagreement.ravel(), 100 * error.ravel(), "o", color=color, markersize=4, alpha=0.7,
-              markeredgewidth=0, label=group)  # fmt: skip
+      ax.plot(
+        100 * disagreement.ravel(),
+        100 * error.ravel(),
+        "o",
+        color=color,
+        markersize=4,
+        alpha=0.7,
+        markeredgewidth=0,
+        label=group,
+      )
     scatter.finish(ax)
     ax.set_title(name, fontsize="medium")
 

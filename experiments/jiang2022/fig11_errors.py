@@ -1,7 +1,9 @@
-"""Jiang 2022, figure 11: how many of the runs have an example wrong, beside a Beta distribution.
+"""Jiang 2022, figure 11: how many of the runs have an example wrong, beside a Beta
+distribution.
 
-If all examples were either easy, right in every run, or hard, guessed by each run at random, disagreement would equal
-the error on each of them. Error rates have no such two peaks: a Beta distribution fits them.
+If all examples were either easy, right in every run, or hard, guessed by each run at
+random, disagreement would equal the error on each of them. Error rates have no such two
+peaks: a Beta distribution fits them.
 """
 
 from collections.abc import Mapping
@@ -36,22 +38,33 @@ class Share(NamedTuple):
 
 
 class ErrorRates(NamedTuple):
-  """Error rates of the test examples. Standard errors are over test examples, by the bootstrap."""
+  """Error rates of the test examples. Standard errors are over test examples, by the
+  bootstrap.
+  """
 
   runs: int
-  counts: Int[np.ndarray, " counts"]  # examples that no run, one run, ... all runs have wrong
+  counts: Int[
+    np.ndarray, " counts"
+  ]  # examples that no run, one run, ... all runs have wrong
   fit: stats.BetaFit
   a_se: float
   b_se: float
-  distance: float  # the largest between the distribution functions of error counts and of the fit
+  # The largest between the distribution functions of error counts and of the fit
+  distance: float
   distance_se: float
   neither: Share  # examples wrong in some runs, but in fewer than if each run guessed
-  more: Share  # examples on which runs disagree more often than they err, by at least 0.1
-  less: Share  # examples on which they disagree less often than they err, by at least 0.1
+  more: (
+    Share  # examples on which runs disagree more often than they err, by at least 0.1
+  )
+  less: (
+    Share  # examples on which they disagree less often than they err, by at least 0.1
+  )
 
 
 def compute(trained: Trained) -> dict[str, ErrorRates]:
-  return {name: error_rates(group) for name, group in groups.read(trained, "cifar10").items()}
+  return {
+    name: error_rates(group) for name, group in groups.read(trained, "cifar10").items()
+  }
 
 
 def error_rates(group: Group) -> ErrorRates:
@@ -59,18 +72,29 @@ def error_rates(group: Group) -> ErrorRates:
   wrong = (group.predictions != group.labels).sum(0)
   counts = np.bincount(wrong, minlength=runs + 1)
   fit, distance = beta(counts)
-  resampled = np.random.default_rng(0).multinomial(examples, counts / examples, RESAMPLES)
-  ses = np.std([(*fit, distance) for fit, distance in map(beta, resampled)], axis=0, ddof=1)
-  guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(0.001)  # at most 1 guessed example in 1000 has fewer errors
+  resampled = np.random.default_rng(0).multinomial(
+    examples, counts / examples, RESAMPLES
+  )
+  ses = np.std(
+    [(*fit, distance) for fit, distance in map(beta, resampled)], axis=0, ddof=1
+  )
+  guessed = scipy.stats.binom(runs, 1 - 1 / classes).ppf(
+    0.001
+  )  # at most 1 guessed example in 1000 has fewer errors
   votes = runs * stats.vote_fractions(group.predictions, classes)
   disagreement = 1 - (votes * (votes - 1)).sum(1) / (runs * (runs - 1))
   excess = disagreement - wrong / runs
-  shares = (share(which) for which in ((wrong > 0) & (wrong < guessed), excess >= 0.1, excess <= -0.1))
+  shares = (
+    share(which)
+    for which in ((wrong > 0) & (wrong < guessed), excess >= 0.1, excess <= -0.1)
+  )
   return ErrorRates(runs, counts, fit, *ses[:2], distance, ses[2], *shares)
 
 
 def beta(counts: Int[np.ndarray, " counts"]) -> tuple[stats.BetaFit, float]:
-  """The Beta distribution fitted to the error rates, and how far the counts it predicts are from the observed ones."""
+  """The Beta distribution fitted to the error rates, and how far the counts it predicts
+  are from the observed ones.
+  """
   runs = len(counts) - 1
   fit = beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs, unbiased=True)
   return fit, float(abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max())
@@ -82,46 +106,85 @@ def law(fit: stats.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
 
 
 def share(which: Bool[np.ndarray, " examples"]) -> Share:
-  return Share(float(which.mean()), *map(float, stats.proportion_interval(which.mean(), len(which))))
+  return Share(
+    float(which.mean()),
+    *map(float, stats.proportion_interval(which.mean(), len(which))),
+  )
 
 
 def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
   made = []
   for name, n in numbers.items():
-    parameters = f"a = {number(float(n.fit.a), n.a_se)}, b = {number(float(n.fit.b), n.b_se)}"
+    parameters = (
+      f"a = {number(float(n.fit.a), n.a_se)}, b = {number(float(n.fit.b), n.b_se)}"
+    )
     surely = n.distance - 2 * n.distance_se
-    why = f"distribution functions are surely {surely:.3f} apart, more than {NEAR}" if surely > NEAR else ""
+    why = (
+      f"distribution functions are surely {surely:.3f} apart, more than {NEAR}"
+      if surely > NEAR
+      else ""
+    )
     made += [
       Row.of(f"Beta fit, {name}", None, parameters, n.runs),
-      Row.of(f"distance from the Beta fit, {name}", Printed("fit well", "appendix D.4"),
-             number(n.distance, n.distance_se), n.runs, bool(surely <= NEAR), why),
-    ]  # fmt: skip
-    claims = {"neither right in all runs nor guessed": n.neither, "runs disagree more than they err": n.more,
-              "runs disagree less than they err": n.less}  # fmt: skip
+      Row.of(
+        f"distance from the Beta fit, {name}",
+        Printed("fit well", "appendix D.4"),
+        number(n.distance, n.distance_se),
+        n.runs,
+        bool(surely <= NEAR),
+        why,
+      ),
+    ]
+    claims = {
+      "neither right in all runs nor guessed": n.neither,
+      "runs disagree more than they err": n.more,
+      "runs disagree less than they err": n.less,
+    }
     for claim, of in claims.items():
       some = Printed("a significant fraction", "section 4, appendix D.4")
       ours = between(*of, 100, " %")
-      few = f"less than {MANY:.0%} of the examples, or too few to tell" if of.low <= MANY else ""
-      made.append(Row.of(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few))
+      few = (
+        f"less than {MANY:.0%} of the examples, or too few to tell"
+        if of.low <= MANY
+        else ""
+      )
+      made.append(
+        Row.of(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few)
+      )
   return made
 
 
 def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
-  """Left: groups with different training sets. Right: groups with one. Dashed: the fits' counts for as many runs."""
+  """Left: groups with different training sets. Right: groups with one. Dashed: the
+  fits' counts for as many runs.
+  """
   for name, n in numbers.items():
     ax, color = axes[PANEL[name]], COLORS[name]
     bins = min(BINS, n.runs + 1)
     bin_of = np.minimum(bins * np.arange(n.runs + 1) // n.runs, bins - 1)
-    # With 100 runs, bins hold ten counts of runs but one holds eleven: so heights are means over a bin's counts.
+    # With 100 runs, bins hold ten counts of runs but one holds eleven: so heights are
+    # means over a bin's counts.
     heights = (n.counts, n.counts.sum() * law(n.fit, n.runs))
     examples, fitted = (np.bincount(bin_of, of) / np.bincount(bin_of) for of in heights)
     edges = np.linspace(0, 100, bins + 1)
     ax.stairs(examples, edges, color=color, fill=True, alpha=0.25)
-    ax.stairs(examples, edges, color=color, linewidth=1.5, label=f"{name}, {n.runs} runs")
-    ax.plot((edges[1:] + edges[:-1]) / 2, fitted, "o--", color=color, markersize=4,
-            label=f"Beta({n.fit.a:.2f}, {n.fit.b:.2f})")  # fmt: skip
+    ax.stairs(
+      examples, edges, color=color, linewidth=1.5, label=f"{name}, {n.runs} runs"
+    )
+    ax.plot(
+      (edges[1:] + edges[:-1]) / 2,
+      fitted,
+      "o--",
+      color=color,
+      markersize=4,
+      label=f"Beta({n.fit.a:.2f}, {n.fit.b:.2f})",
+    )
   for ax in axes:
-    ax.set(xlabel="runs that have the example wrong (%)", ylabel="test examples per number of runs", yscale="log")
+    ax.set(
+      xlabel="runs that have the example wrong (%)",
+      ylabel="test examples per number of runs",
+      yscale="log",
+    )
     ax.set_ylim(top=4 * ax.get_ylim()[1])
     ax.legend(loc="upper center")
 

@@ -1,6 +1,8 @@
-"""Jiang 2022, figure 12: how many pairs of a test example and a class have each confidence.
+"""Jiang 2022, figure 12: how many pairs of a test example and a class have each
+confidence.
 
-Most have a confidence near 0 or 1. Those in the middle are few, which is why the paper aggregates over classes.
+Most have a confidence near 0 or 1. Those in the middle are few, which is why the paper
+aggregates over classes.
 """
 
 import math
@@ -29,23 +31,30 @@ class Confidences(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, Confidences]:
-  return {name: confidences(group) for name, group in groups.read(trained, "cifar10").items()}
+  return {
+    name: confidences(group) for name, group in groups.read(trained, "cifar10").items()
+  }
 
 
 def confidences(group: Group) -> Confidences:
   runs, examples = group.predictions.shape
-  votes = np.rint(runs * stats.vote_fractions(group.predictions, group.num_classes)).astype(int)
+  votes = np.rint(
+    runs * stats.vote_fractions(group.predictions, group.num_classes)
+  ).astype(int)
   fifth = np.minimum(5 * votes // runs, 4)
   by_example = np.stack([(fifth == i).mean(1) for i in FIFTHS.values()])
   counts = np.asarray(stats.confidence_histogram(group.predictions, group.num_classes))
-  return Confidences(runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples))
+  return Confidences(
+    runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples)
+  )
 
 
 def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
   made = []
   for name, n in numbers.items():
     _, middle, last = n.shares
-    # Both shares are of the same examples: the standard error of their difference is at most the sum of theirs.
+    # Both shares are of the same examples: the standard error of their difference is at
+    # most the sum of theirs.
     fewer = bool(middle + 2 * n.shares_se[1:].sum() < last)
     for i, fifth in enumerate(FIFTHS):
       ours = percent(n.shares[i], n.shares_se[i])
@@ -58,8 +67,17 @@ def plot(numbers: Mapping[str, Confidences], axes: np.ndarray) -> None:
   """Counts on a logarithmic axis."""
   (ax,) = axes
   for name, n in numbers.items():
-    ax.stairs(n.counts, np.linspace(0, 100, len(n.counts) + 1), color=COLORS[name], label=f"{name}, {n.runs} runs")
-  ax.set(xlabel="confidence: runs that vote for the class (%)", ylabel="pairs of an example and a class", yscale="log")
+    ax.stairs(
+      n.counts,
+      np.linspace(0, 100, len(n.counts) + 1),
+      color=COLORS[name],
+      label=f"{name}, {n.runs} runs",
+    )
+  ax.set(
+    xlabel="confidence: runs that vote for the class (%)",
+    ylabel="pairs of an example and a class",
+    yscale="log",
+  )
   ax.legend(loc="upper center")
 
 

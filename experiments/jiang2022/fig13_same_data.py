@@ -1,6 +1,8 @@
-"""Jiang 2022, figure 13: runs that differ in initialisation and order, on one training set (SameData).
+"""Jiang 2022, figure 13: runs that differ in initialisation and order, on one training
+set (SameData).
 
-Left, test error against disagreement over configurations; right, the calibration of an ensemble.
+Left, test error against disagreement over configurations; right, the calibration of an
+ensemble.
 """
 
 from typing import NamedTuple
@@ -25,12 +27,19 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  curves = {name: fig06.calibration(group) for name, group in groups.read(trained, "same_data").items()}
+  curves = {
+    name: fig06.calibration(group)
+    for name, group in groups.read(trained, "same_data").items()
+  }
   return Numbers(scatter.compute(trained, "cifar10", ["SameData"]), curves)
 
 
 def rows(numbers: Numbers) -> list[Row]:
-  alike = scatter.rows(numbers.scatter, paper.RATIO_SAME_DATA, place="appendix D.6, as DiffData and DiffInit")
+  alike = scatter.rows(
+    numbers.scatter,
+    paper.RATIO_SAME_DATA,
+    place="appendix D.6, as DiffData and DiffInit",
+  )
   return alike + fig06.rows(numbers.calibration, 13)
 
 
@@ -40,7 +49,12 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   for name, n in numbers.calibration.items():
     low, high = n.curve.accuracy - n.se, n.curve.accuracy + n.se
     plots.calibration_curve(
-      n.curve.confidence, n.curve.accuracy, right, low=low, high=high, label=f"{name}, {n.runs} runs"
+      n.curve.confidence,
+      n.curve.accuracy,
+      right,
+      low=low,
+      high=high,
+      label=f"{name}, {n.runs} runs",
     )
   right.legend()
 

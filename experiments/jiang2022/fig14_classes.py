@@ -1,4 +1,6 @@
-"""Jiang 2022, figure 14: calibration curves of single classes are farther from y = x than that of all together."""
+"""Jiang 2022, figure 14: calibration curves of single classes are farther from y = x
+than that of all together.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -25,14 +27,18 @@ PRINTED = Printed("a lot more variance", "appendix D.7")
 
 
 class Classes(NamedTuple):
-  """Distances are root mean squares over all but the first and last bin, less noise, with their intervals."""
+  """Distances are root mean squares over all but the first and last bin, less noise,
+  with their intervals.
+  """
 
   data: str  # the paper's data set, and what stands in for it
   runs: int
   shown: Int[np.ndarray, " shown"]
   single: stats.CalibrationCurve  # one row per class
   together: stats.CalibrationCurve
-  se: Float[np.ndarray, " bins"]  # of `together`'s accuracies: bootstrap standard deviations over test examples
+  se: Float[
+    np.ndarray, " bins"
+  ]  # of `together`'s accuracies: bootstrap standard deviations over test examples
   single_distance: tuple[float, float, float]  # from y = x
   together_distance: tuple[float, float, float]
   apart: tuple[float, float, float]  # of single classes from all together
@@ -50,42 +56,88 @@ def compute(trained: Trained) -> dict[str, Classes]:
 
 def classes(group: Group, data: str) -> Classes:
   shown = np.sort(np.random.default_rng(0).permutation(group.num_classes)[:SHOWN])
-  single, together = (stats.calibration_curve(*group, of=of) for of in ("classes", "pairs"))
+  single, together = (
+    stats.calibration_curve(*group, of=of) for of in ("classes", "pairs")
+  )
   se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
-  # An example is at most once in a bin of one class, so the bin's accuracy is a plain proportion.
-  single_noise = noise(single, np.sqrt(single.accuracy * (1 - single.accuracy) / np.maximum(single.items, 1)))
-  of_single, of_together = (curve.accuracy - curve.confidence for curve in (single, together))
-  # The curve of all classes contains each class, so the two share a part of their noise.
+  # An example is at most once in a bin of one class, so the bin's accuracy is a plain
+  # proportion.
+  single_noise = noise(
+    single,
+    np.sqrt(single.accuracy * (1 - single.accuracy) / np.maximum(single.items, 1)),
+  )
+  of_single, of_together = (
+    curve.accuracy - curve.confidence for curve in (single, together)
+  )
+  # The curve of all classes contains each class, so the two share a part of their
+  # noise.
   of_all = single.items / np.maximum(together.items, 1)
   squares = (
     mean_square(of_single, single_noise, single.items),
     mean_square(of_together, noise(together, se), together.items),
-    mean_square(of_single - of_together, single_noise * np.sqrt(1 - of_all), single.items),
+    mean_square(
+      of_single - of_together, single_noise * np.sqrt(1 - of_all), single.items
+    ),
   )
-  return Classes(data, len(group.predictions), shown, single, together, se, *(roots(*square) for square in squares))
+  return Classes(
+    data,
+    len(group.predictions),
+    shown,
+    single,
+    together,
+    se,
+    *(roots(*square) for square in squares),
+  )
 
 
 def rows(numbers: Mapping[str, Classes]) -> list[Row]:
-  """The pattern holds if single classes differ by more than the noise of the few pairs in their bins."""
+  """The pattern holds if single classes differ by more than the noise of the few pairs
+  in their bins.
+  """
   made = []
   for n in numbers.values():
     holds = n.apart[1] > 0
-    why = "" if holds else "no more than noise of the fewer pairs in the bins of one class"
+    why = (
+      "" if holds else "no more than noise of the fewer pairs in the bins of one class"
+    )
     made += [
-      Row.of(f"distance from y = x, single classes, {n.data}", None, between(*n.single_distance), n.runs),
-      Row.of(f"distance from y = x, all together, {n.data}", None, between(*n.together_distance), n.runs),
-      Row.of(f"single classes from all together, {n.data}", PRINTED, between(*n.apart), n.runs, holds, why),
+      Row.of(
+        f"distance from y = x, single classes, {n.data}",
+        None,
+        between(*n.single_distance),
+        n.runs,
+      ),
+      Row.of(
+        f"distance from y = x, all together, {n.data}",
+        None,
+        between(*n.together_distance),
+        n.runs,
+      ),
+      Row.of(
+        f"single classes from all together, {n.data}",
+        PRINTED,
+        between(*n.apart),
+        n.runs,
+        holds,
+        why,
+      ),
     ]
   return made
 
 
 def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
-  """For each data set, some classes drawn at random, and all classes together with a band of one standard error."""
+  """For each data set, some classes drawn at random, and all classes together with a
+  band of one standard error.
+  """
   for ax, n in zip(axes, numbers.values(), strict=True):
     for k in n.shown:
-      plots.calibration_curve(n.single.confidence[k], n.single.accuracy[k], ax, label=f"class {k}")
+      plots.calibration_curve(
+        n.single.confidence[k], n.single.accuracy[k], ax, label=f"class {k}"
+      )
     x, y, se = n.together.confidence, n.together.accuracy, n.se
-    plots.calibration_curve(x, y, ax, low=y - se, high=y + se, label=f"all {len(n.single.confidence)} classes")
+    plots.calibration_curve(
+      x, y, ax, low=y - se, high=y + se, label=f"all {len(n.single.confidence)} classes"
+    )
     ax.set_title(f"{n.data}, {GROUP}, {n.runs} runs")
     ax.legend(loc="upper left")
 

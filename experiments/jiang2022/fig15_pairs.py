@@ -1,7 +1,9 @@
-"""Jiang 2022, appendix D.9 (a figure without a number) and equation 63: one pair of runs, and the mean of four.
+"""Jiang 2022, appendix D.9 (a figure without a number) and equation 63: one pair of
+runs, and the mean of four.
 
-Error and disagreement of configurations without augmentation, whose runs differ in their initialisation. More pairs
-hardly change the correlation, and bring points nearer to the line error = disagreement.
+Error and disagreement of configurations without augmentation, whose runs differ in
+their initialisation. More pairs hardly change the correlation, and bring points nearer
+to the line error = disagreement.
 """
 
 from typing import NamedTuple
@@ -19,7 +21,9 @@ PANELS = 2
 
 
 class Numbers(NamedTuple):
-  """A point of `one` is a pair of runs. A point of `mean` is a configuration, the mean of its pairs."""
+  """A point of `one` is a pair of runs. A point of `mean` is a configuration, the mean
+  of its pairs.
+  """
 
   pairs: int  # of a configuration
   one: Found
@@ -28,7 +32,9 @@ class Numbers(NamedTuple):
 
 
 def compute(trained: Trained) -> Numbers:
-  return averaged(scatter.read(trained, "cifar10", ["DiffInit"])["DiffInit"].only(augmented=False))
+  return averaged(
+    scatter.read(trained, "cifar10", ["DiffInit"])["DiffInit"].only(augmented=False)
+  )
 
 
 def averaged(points: Points) -> Numbers:
@@ -52,21 +58,29 @@ def rows(numbers: Numbers) -> list[Row]:
   return [
     Row.of("deviation, 1 pair", paper.DEVIATION[1], str(one.deviation), runs),
     Row.of(f"deviation, {several}", paper.DEVIATION[4], str(mean.deviation), runs),
-    Row.of(f"deviation, {several} over 1 pair", Printed(f"{SHARE:.2f}", "appendix D.9"), str(numbers.left), runs,
-           holds, "" if holds else stays),
+    Row.of(
+      f"deviation, {several} over 1 pair",
+      Printed(f"{SHARE:.2f}", "appendix D.9"),
+      str(numbers.left),
+      runs,
+      holds,
+      "" if holds else stays,
+    ),
     *(
       Row.of(f"{symbol}, {said}", None, str(getattr(n, name)), runs)
       for said, n in (("1 pair", one), (several, mean))
       for name, symbol in scatter.SYMBOLS.items()
     ),
-  ]  # fmt: skip
+  ]
 
 
 SHARE = 0.034 / 0.112
 
 
 def share_left(error: np.ndarray, disagreement: np.ndarray) -> float:
-  """The mean deviation of the means over pairs, divided by the mean deviation of single pairs."""
+  """The mean deviation of the means over pairs, divided by the mean deviation of single
+  pairs.
+  """
   of_means = stats.relative_deviation(error.mean(1), disagreement.mean(1))
   return float(of_means.mean() / stats.relative_deviation(error, disagreement).mean())
 
@@ -75,7 +89,9 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   found = {"1 pair": numbers.one, f"mean of {numbers.pairs} pairs": numbers.mean}
   for ax, (said, (points, n)) in zip(axes, found.items(), strict=True):
     scatter.draw(points, ax)
-    ax.set_title(f"DiffInit, {said}: deviation {n.deviation.value:.3f}", fontsize="medium")
+    ax.set_title(
+      f"DiffInit, {said}: deviation {n.deviation.value:.3f}", fontsize="medium"
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ COLORS = dict(zip(GROUPS, plots.PALETTE, strict=False))
 
 
 class Group(NamedTuple):
-  """Predictions of the runs that did not diverge, as functions of `vmapseeds.stats` take them."""
+  """Predictions of the runs that did not diverge, as functions of `vmapseeds.stats`
+  take them.
+  """
 
   predictions: Int[np.ndarray, "runs examples"]
   labels: Int[np.ndarray, " examples"]
@@ -22,11 +24,18 @@ class Group(NamedTuple):
 
 def read(trained: Trained, of: str) -> dict[str, Group]:
   """The groups of the ensemble that stands for the paper's data `of`."""
-  return {group: of_campaign(trained, name) for group, name in ensemble(trained.scale, of).items()}
+  return {
+    group: of_campaign(trained, name)
+    for group, name in ensemble(trained.scale, of).items()
+  }
 
 
 def of_campaign(trained: Trained, name: str) -> Group:
   """The runs of one campaign."""
   results = trained(name)
   kept = ~results.diverged.values
-  return Group(results.predictions.values[kept], results.labels.values, results.attrs["num_classes"])
+  return Group(
+    results.predictions.values[kept],
+    results.labels.values,
+    results.attrs["num_classes"],
+  )

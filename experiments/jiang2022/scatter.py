@@ -1,4 +1,6 @@
-"""Scatter plots of test error against disagreement over configurations of hyperparameters."""
+"""Scatter plots of test error against disagreement over configurations of
+hyperparameters.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -18,7 +20,8 @@ RESAMPLES = 300
 
 
 class Points(NamedTuple):
-  """For each configuration and pair of runs: the first run's test error, and how often the second differs from it.
+  """For each configuration and pair of runs: the first run's test error, and how often
+  the second differs from it.
 
   NaN where one of the two diverged.
   """
@@ -29,7 +32,11 @@ class Points(NamedTuple):
 
   def only(self, augmented: bool | None) -> "Points":
     """The configurations with augmentation, those without, or all."""
-    kept = np.full(len(self.augmented), True) if augmented is None else self.augmented == augmented
+    kept = (
+      np.full(len(self.augmented), True)
+      if augmented is None
+      else self.augmented == augmented
+    )
     return Points(*(column[kept] for column in self))
 
   def known(self) -> int:
@@ -72,22 +79,39 @@ class Found(NamedTuple):
   agreement: Agreement
 
 
-def compute(trained: Trained, of: str, groups: Iterable[str] = GROUPS) -> dict[str, Found]:
+def compute(
+  trained: Trained, of: str, groups: Iterable[str] = GROUPS
+) -> dict[str, Found]:
   """What the scatter plot that stands for the paper's data `of` shows of some groups."""
-  return {group: Found(points, agreement(points)) for group, points in read(trained, of, groups).items()}
+  return {
+    group: Found(points, agreement(points))
+    for group, points in read(trained, of, groups).items()
+  }
 
 
-def read(trained: Trained, of: str, groups: Iterable[str] = GROUPS) -> dict[str, Points]:
+def read(
+  trained: Trained, of: str, groups: Iterable[str] = GROUPS
+) -> dict[str, Points]:
   """The points of some groups in that scatter plot."""
   plot = SCALES[trained.scale].scatters[of]
   made: dict[str, list[Points]] = {group: [] for group in groups}
   for name, recipe in plot.recipes().items():
     results = trained(name)
-    found = stars(results.predictions.values, results.diverged.values, results.labels.values, plot.pairs)
+    found = stars(
+      results.predictions.values,
+      results.diverged.values,
+      results.labels.values,
+      plot.pairs,
+    )
     for group, points in made.items():
       error, disagreement = (column.T for column in found[group])
-      points.append(Points(error, disagreement, np.full(len(error), bool(recipe.augment))))
-  return {group: Points(*map(np.concatenate, zip(*points, strict=True))) for group, points in made.items()}
+      points.append(
+        Points(error, disagreement, np.full(len(error), bool(recipe.augment)))
+      )
+  return {
+    group: Points(*map(np.concatenate, zip(*points, strict=True)))
+    for group, points in made.items()
+  }
 
 
 def stars(
@@ -95,14 +119,23 @@ def stars(
   diverged: Bool[np.ndarray, " runs"],
   labels: Int[np.ndarray, " examples"],
   pairs: int,
-) -> dict[str, tuple[Float[np.ndarray, "pairs configurations"], Float[np.ndarray, "pairs configurations"]]]:
-  """Error of the first run and disagreement with its partner, by group. Runs are in the order of `Scatter.runs`."""
+) -> dict[
+  str,
+  tuple[
+    Float[np.ndarray, "pairs configurations"], Float[np.ndarray, "pairs configurations"]
+  ],
+]:
+  """Error of the first run and disagreement with its partner, by group. Runs are in the
+  order of `Scatter.runs`.
+  """
   by_star = predictions.reshape(pairs, 1 + len(PARTNERS), -1, len(labels))
   lost = diverged.reshape(by_star.shape[:-1])
   made = {}
   for i, group in enumerate(PARTNERS, 1):
     gone = lost[:, 0] | lost[:, i]
-    error, disagreement = ((by_star[:, 0] != other).mean(-1) for other in (labels, by_star[:, i]))
+    error, disagreement = (
+      (by_star[:, 0] != other).mean(-1) for other in (labels, by_star[:, i])
+    )
     made[group] = np.where(gone, np.nan, error), np.where(gone, np.nan, disagreement)
   return made
 
@@ -115,28 +148,42 @@ def agreement(points: Points) -> Agreement:
     y, x = error[known], disagreement[known]
     found = stats.scatter_agreement(y, x)
     ratio = y.sum() / x.sum() if x.any() else np.nan
-    return [ratio, float(found.r_squared), float(found.kendall_tau), float(found.mean_deviation)]
+    return [
+      ratio,
+      float(found.r_squared),
+      float(found.kendall_tau),
+      float(found.mean_deviation),
+    ]
 
   return Agreement(*over_configurations(numbers, points.error, points.disagreement))
 
 
 def over_configurations(
-  statistic: Callable[..., Any], error: Float[np.ndarray, "configurations pairs"],
+  statistic: Callable[..., Any],
+  error: Float[np.ndarray, "configurations pairs"],
   disagreement: Float[np.ndarray, "configurations pairs"],
-) -> Any:  # fmt: skip
-  """The `Estimate` of a statistic, or of each number in its list. Resampling keeps a configuration's pairs together."""
+) -> Any:
+  """The `Estimate` of a statistic, or of each number in its list. Resampling keeps a
+  configuration's pairs together.
+  """
   every = np.arange(len(error))
   drawn = stats.resamples(len(every), key=jax.random.key(0), replicates=RESAMPLES)
   rows = (np.repeat(every, times) for times in drawn)
   value = statistic(error, disagreement)
-  _, low, high = stats.from_replicates([statistic(error[some], disagreement[some]) for some in rows])
+  _, low, high = stats.from_replicates(
+    [statistic(error[some], disagreement[some]) for some in rows]
+  )
   if np.ndim(value) == 0:
     return Estimate(value, float(low), float(high))
-  return [Estimate(*map(float, of_one)) for of_one in zip(value, low, high, strict=True)]
+  return [
+    Estimate(*map(float, of_one)) for of_one in zip(value, low, high, strict=True)
+  ]
 
 
 def noise(points: Points) -> str:
-  """What limits a correlation, in words: how far apart configurations are, and pairs of one configuration."""
+  """What limits a correlation, in words: how far apart configurations are, and pairs of
+  one configuration.
+  """
   if min(points.error.shape) < 2:
     return "too few pairs to tell why"
   apart = np.nanmean(points.error, 1).std(ddof=1)
@@ -145,14 +192,18 @@ def noise(points: Points) -> str:
 
 
 def rows(
-  numbers: Mapping[str, Found], bands: Mapping[str, tuple[float, float]], tables: bool = False, place: str = "section 3"
+  numbers: Mapping[str, Found],
+  bands: Mapping[str, tuple[float, float]],
+  tables: bool = False,
+  place: str = "section 3",
 ) -> list[Row]:
   """Each group's ratio, R² and τ.
 
   Args:
     numbers: by group.
     bands: the range in which the paper sees each group's ratio.
-    tables: whether tables 4 and 5 print R² and τ. If not, the paper only says that they generally exceed 0.85.
+    tables: whether tables 4 and 5 print R² and τ. If not, the paper only says that they
+      generally exceed 0.85.
     place: where the paper says all that no table prints.
   """
   made = []
@@ -161,19 +212,43 @@ def rows(
     band, holds = Printed(f"{low:g} to {high:g}", place), n.ratio.meets(low, high)
     alike = "more" if n.ratio.value > high else "less"
     why = "" if holds else f"runs are {alike} alike than the paper's"
-    made.append(Row.of(f"error over disagreement, {group}", band, str(n.ratio), f"{points.known()} pairs", holds, why))
+    made.append(
+      Row.of(
+        f"error over disagreement, {group}",
+        band,
+        str(n.ratio),
+        f"{points.known()} pairs",
+        holds,
+        why,
+      )
+    )
   for name, symbol in SYMBOLS.items():
     for group, (points, n) in numbers.items():
       least = paper.CORRELATIONS[name][group][-1] if tables else paper.CORRELATED
-      printed = Printed(f"{least:.3f}", paper.TABLES[name]) if tables else Printed(f"above {least}", place)
-      made.append(correlation(f"{symbol}, {group}", printed, least, getattr(n, name), points))
+      printed = (
+        Printed(f"{least:.3f}", paper.TABLES[name])
+        if tables
+        else Printed(f"above {least}", place)
+      )
+      made.append(
+        correlation(f"{symbol}, {group}", printed, least, getattr(n, name), points)
+      )
   return made
 
 
-def correlation(quantity: str, printed: Printed, least: float, ours: Estimate, points: Points) -> Row:
+def correlation(
+  quantity: str, printed: Printed, least: float, ours: Estimate, points: Points
+) -> Row:
   """A row of R² or τ, which holds if our value may be as large as the paper's."""
   holds = ours.reaches(least)
-  return Row.of(quantity, printed, str(ours), f"{points.known()} pairs", holds, "" if holds else noise(points))
+  return Row.of(
+    quantity,
+    printed,
+    str(ours),
+    f"{points.known()} pairs",
+    holds,
+    "" if holds else noise(points),
+  )
 
 
 SYMBOLS = {"r_squared": "R²", "kendall_tau": "Kendall's τ"}
@@ -183,7 +258,10 @@ def plot(numbers: Mapping[str, Found], axes: Iterable[Axes]) -> None:
   """One panel for each group."""
   for ax, (group, (points, n)) in zip(axes, numbers.items(), strict=True):
     draw(points, ax)
-    ax.set_title(f"{group}: R² {n.r_squared.value:.2f}, τ {n.kendall_tau.value:.2f}", fontsize="medium")
+    ax.set_title(
+      f"{group}: R² {n.r_squared.value:.2f}, τ {n.kendall_tau.value:.2f}",
+      fontsize="medium",
+    )
 
 
 def draw(points: Points, ax: Axes) -> None:
@@ -192,8 +270,16 @@ def draw(points: Points, ax: Axes) -> None:
     some = points.only(augmented)
     if some.error.size:
       label = "augmented" if augmented else "not augmented"
-      ax.plot(100 * some.disagreement.ravel(), 100 * some.error.ravel(), marker, color=color, markersize=4.5,
-              alpha=0.7, markeredgewidth=0, label=label)  # fmt: skip
+      ax.plot(
+        100 * some.disagreement.ravel(),
+        100 * some.error.ravel(),
+        marker,
+        color=color,
+        markersize=4.5,
+        alpha=0.7,
+        markeredgewidth=0,
+        label=label,
+      )
   finish(ax)
 
 
@@ -202,7 +288,15 @@ def finish(ax: Axes) -> None:
   low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
   beyond = (max(high) - min(low)) / 40  # keeps points off the frame
   ends = min(low) - beyond, max(high) + beyond
-  ax.plot(ends, ends, color=plots.INK, linestyle="--", linewidth=1, zorder=0, label="error = disagreement")
+  ax.plot(
+    ends,
+    ends,
+    color=plots.INK,
+    linestyle="--",
+    linewidth=1,
+    zorder=0,
+    label="error = disagreement",
+  )
   ax.set_xlim(ends)
   ax.set_ylim(ends)
   ax.set_xlabel("disagreement (%)")

@@ -23,16 +23,21 @@ MARKERS = dict(zip(DOMAINS, "osD^", strict=True))  # by source
 
 
 class Transfer(NamedTuple):
-  """Runs trained on a source and tested on a target. Standard errors are over runs; CACE's is by the bootstrap."""
+  """Runs trained on a source and tested on a target. Standard errors are over runs;
+  CACE's is by the bootstrap.
+  """
 
   runs: int
   errors: Float[np.ndarray, " runs"]
   disagreement: Float[np.ndarray, " pairs"]
-  gap: float  # between the mean error and the mean disagreement of all pairs of distinct runs
+  # Between the mean error and the mean disagreement of all pairs of distinct runs
+  gap: float
   gap_se: float
   cace: float
   cace_se: float
-  calibrated: float  # CACE of as many runs drawn from a perfectly calibrated distribution
+  calibrated: (
+    float  # CACE of as many runs drawn from a perfectly calibrated distribution
+  )
 
   @property
   def error(self) -> Float[np.ndarray, " pairs"]:
@@ -49,7 +54,11 @@ def compute(trained: Trained) -> dict[str, dict[str, Transfer]]:
     for target in DOMAINS:
       results = trained(name, target)
       whole = np.repeat(~results.diverged.values.reshape(-1, 2).any(1), 2)
-      group = Group(results.predictions.values[whole], results.labels.values, results.attrs["num_classes"])
+      group = Group(
+        results.predictions.values[whole],
+        results.labels.values,
+        results.attrs["num_classes"],
+      )
       made.setdefault(source, {})[target] = transfer(group)
   return made
 
@@ -59,25 +68,43 @@ def transfer(group: Group) -> Transfer:
   predictions, labels, classes = group
   runs, key = len(predictions), jax.random.key(0)
   spread = stats.bootstrap(*group, key=key, replicates=200)
-  law = stats.finite_ensemble_calibration(stats.vote_fractions(predictions, classes), runs, key=key, replicates=10)
+  law = stats.finite_ensemble_calibration(
+    stats.vote_fractions(predictions, classes), runs, key=key, replicates=10
+  )
   return Transfer(
-    runs, stats.error_rates(predictions != labels), stats.churn(predictions[0::2], predictions[1::2]),
-    float(stats.gde_gap(*group)), float(stats.gde_gap_se(*group)), float(stats.cace(*group)),
-    float(spread["cace"].se), float(law.cace),
-  )  # fmt: skip
+    runs,
+    stats.error_rates(predictions != labels),
+    stats.churn(predictions[0::2], predictions[1::2]),
+    float(stats.gde_gap(*group)),
+    float(stats.gde_gap_se(*group)),
+    float(stats.cace(*group)),
+    float(spread["cace"].se),
+    float(law.cace),
+  )
 
 
 def each(numbers: Transfers) -> list[tuple[str, str, Transfer]]:
   """All transfers, each after its source and target."""
-  return [(source, target, n) for source, by_target in numbers.items() for target, n in by_target.items()]
+  return [
+    (source, target, n)
+    for source, by_target in numbers.items()
+    for target, n in by_target.items()
+  ]
 
 
-def plot(numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]) -> None:
+def plot(
+  numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]
+) -> None:
   """One panel per target, one marker and colour per source. `draw` gives x and y."""
   for ax, target in zip(axes, DOMAINS, strict=True):
     for (source, marker), color in zip(MARKERS.items(), plots.PALETTE, strict=False):
       ax.plot(
-        *draw(numbers[source][target]), marker, color=color, alpha=0.8, markersize=6, label=f"trained on {source}"
+        *draw(numbers[source][target]),
+        marker,
+        color=color,
+        alpha=0.8,
+        markersize=6,
+        label=f"trained on {source}",
       )
     ax.set_title(f"tested on {target}", fontsize="medium")
 
@@ -85,6 +112,14 @@ def plot(numbers: Transfers, axes: np.ndarray, draw: Callable[[Transfer], tuple]
 def diagonal(ax: Axes, label: str) -> None:
   """Draws the line y = x, and gives both axes the same limits."""
   top = max(ax.get_xlim()[1], ax.get_ylim()[1])
-  ax.plot([0, top], [0, top], color=plots.INK, linestyle="--", linewidth=1, zorder=0, label=label)
+  ax.plot(
+    [0, top],
+    [0, top],
+    color=plots.INK,
+    linestyle="--",
+    linewidth=1,
+    zorder=0,
+    label=label,
+  )
   ax.set_xlim(0, top)
   ax.set_ylim(0, top)

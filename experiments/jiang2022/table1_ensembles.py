@@ -1,7 +1,9 @@
-"""Jiang 2022, table 1: error, disagreement, their gap and calibration errors of ensembles on CIFAR-10.
+"""Jiang 2022, table 1: error, disagreement, their gap and calibration errors of
+ensembles on CIFAR-10.
 
-CACE falls with the number of runs even if their distribution is perfectly calibrated. So CACE stands beside what as
-many runs of a calibrated distribution would have, one with the vote fractions of all runs here.
+CACE falls with the number of runs even if their distribution is perfectly calibrated.
+So CACE stands beside what as many runs of a calibrated distribution would have, one
+with the vote fractions of all runs here.
 """
 
 import math
@@ -26,10 +28,14 @@ SIMULATIONS = 30
 
 
 class Cace(NamedTuple):
-  """CACE of some runs, and of as many runs of a perfectly calibrated distribution with the same vote fractions."""
+  """CACE of some runs, and of as many runs of a perfectly calibrated distribution with
+  the same vote fractions.
+  """
 
   value: float  # mean over disjoint ensembles
-  se: float  # over these ensembles; if there is only one, that of all runs by the bootstrap over runs
+  # Over these ensembles; if there is only one, that of all runs by the bootstrap over
+  # runs
+  se: float
   ensembles: int
   calibrated: float
   calibrated_sd: float  # over ensembles and draws of labels
@@ -42,7 +48,9 @@ class Spread(NamedTuple):
 
 
 class Ensemble(NamedTuple):
-  """What the runs of one group have in common. Standard errors are over runs, on the one test set."""
+  """What the runs of one group have in common. Standard errors are over runs, on the
+  one test set.
+  """
 
   runs: int
   error: Spread  # over runs
@@ -58,7 +66,9 @@ class Ensemble(NamedTuple):
 
 
 def compute(trained: Trained) -> dict[str, Ensemble]:
-  return {name: ensemble(group) for name, group in groups.read(trained, "cifar10").items()}
+  return {
+    name: ensemble(group) for name, group in groups.read(trained, "cifar10").items()
+  }
 
 
 def ensemble(group: Group) -> Ensemble:
@@ -71,27 +81,53 @@ def ensemble(group: Group) -> Ensemble:
   fractions = stats.vote_fractions(predictions, classes)
   sizes = [size for size in sorted({*SIZES, runs}) if size <= runs]
   laws = {
-    size: stats.finite_ensemble_calibration(fractions, size, key=of_law, replicates=SIMULATIONS) for size in sizes
+    size: stats.finite_ensemble_calibration(
+      fractions, size, key=of_law, replicates=SIMULATIONS
+    )
+    for size in sizes
   }
 
   def cace(size: int) -> Cace:
-    # An ensemble takes runs far apart in the table: neighbours 2i and 2i + 1 have disjoint training sets.
+    # An ensemble takes runs far apart in the table: neighbours 2i and 2i + 1 have
+    # disjoint training sets.
     count = runs // size
-    caces = np.array([stats.cace(predictions[i : count * size : count], labels, classes) for i in range(count)])
-    se = caces.std(ddof=1) / math.sqrt(count) if count > 1 else float(over_runs["cace"].se)
-    return Cace(float(caces.mean()), se, count, float(laws[size].cace), float(laws[size].cace_sd))
+    caces = np.array(
+      [
+        stats.cace(predictions[i : count * size : count], labels, classes)
+        for i in range(count)
+      ]
+    )
+    se = (
+      caces.std(ddof=1) / math.sqrt(count) if count > 1 else float(over_runs["cace"].se)
+    )
+    return Cace(
+      float(caces.mean()), se, count, float(laws[size].cace), float(laws[size].cace_sd)
+    )
 
-  error, disagreement = float(errors.mean()), float(stats.expected_disagreement(predictions, classes))
+  error, disagreement = (
+    float(errors.mean()),
+    float(stats.expected_disagreement(predictions, classes)),
+  )
   gap_se = float(stats.gde_gap_se(*group))
   return Ensemble(
     runs,
-    Spread(error, float(errors.std(ddof=1)) / math.sqrt(runs), float(errors.std(ddof=1))),
-    Spread(disagreement, float(stats.expected_disagreement_se(predictions, classes)), float(of_pairs.std())),
-    abs(error - disagreement), gap_se,
-    error / disagreement if disagreement else math.nan, gap_se / disagreement if disagreement else math.nan,
+    Spread(
+      error, float(errors.std(ddof=1)) / math.sqrt(runs), float(errors.std(ddof=1))
+    ),
+    Spread(
+      disagreement,
+      float(stats.expected_disagreement_se(predictions, classes)),
+      float(of_pairs.std()),
+    ),
+    abs(error - disagreement),
+    gap_se,
+    error / disagreement if disagreement else math.nan,
+    gap_se / disagreement if disagreement else math.nan,
     {size: cace(size) for size in sizes},
-    float(stats.ece(*group)), float(over_runs["ece"].se), float(laws[runs].ece),
-  )  # fmt: skip
+    float(stats.ece(*group)),
+    float(over_runs["ece"].se),
+    float(laws[runs].ece),
+  )
 
 
 def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
@@ -102,30 +138,65 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
     for quantity, values in (("test error", n.error), ("disagreement", n.disagreement)):
       mean, sd = given._asdict()[quantity.split()[-1]]
       ours = f"{percent(values.mean, values.se)}, sd {percent(values.sd)}"
-      made.append(Row.of(f"{quantity}, {group}", Printed(f"{percent(mean)}, sd {percent(sd)}", where), ours, n.runs))
+      made.append(
+        Row.of(
+          f"{quantity}, {group}",
+          Printed(f"{percent(mean)}, sd {percent(sd)}", where),
+          ours,
+          n.runs,
+        )
+      )
     below, above = n.ratio + 2 * n.ratio_se < low, n.ratio - 2 * n.ratio_se > high
     whole = n.cace[n.runs]
-    why = (f"runs are {'less' if below else 'more'} alike than those of a calibrated law, and CACE of all is "
-           f"{whole.value:.3f}, theirs {whole.calibrated:.3f}")  # fmt: skip
+    why = (
+      f"runs are {'less' if below else 'more'} alike than those of a calibrated law, and CACE of all is "
+      f"{whole.value:.3f}, theirs {whole.calibrated:.3f}"
+    )
     made += [
-      Row.of(f"gap, {group}", Printed(given.gap, where), percent(n.gap, n.gap_se), n.runs),
-      Row.of(f"error over disagreement, {group}", Printed(f"{low:g} to {high:g}", "section 3"),
-             number(n.ratio, n.ratio_se), n.runs, not (below or above), why if below or above else ""),
+      Row.of(
+        f"gap, {group}", Printed(given.gap, where), percent(n.gap, n.gap_se), n.runs
+      ),
+      Row.of(
+        f"error over disagreement, {group}",
+        Printed(f"{low:g} to {high:g}", "section 3"),
+        number(n.ratio, n.ratio_se),
+        n.runs,
+        not (below or above),
+        why if below or above else "",
+      ),
       *(of_size(size, group, n, given, where) for size in n.cace),
-      Row.of(f"ECE, {group}", Printed(f"{given.ece:.4f}", where),
-             f"{number(n.ece, n.ece_se)}; if calibrated {n.ece_calibrated:.4f}", n.runs),
-    ]  # fmt: skip
+      Row.of(
+        f"ECE, {group}",
+        Printed(f"{given.ece:.4f}", where),
+        f"{number(n.ece, n.ece_se)}; if calibrated {n.ece_calibrated:.4f}",
+        n.runs,
+      ),
+    ]
   value, se = same_data_over_different(numbers)
   greater = value - 2 * se > 1
-  beyond = (f"{name} {n.cace[n.runs].value - n.cace[n.runs].calibrated:.3f}" for name, n in numbers.items())
-  made.append(Row.of("CACE of all, DiffInit and DiffOrder over AllDiff and DiffData", Printed("2 to 3", "section 5"),
-                     number(value, se), sum(n.runs for n in numbers.values()), greater,
-                     "" if greater else f"beyond a calibrated law: {', '.join(beyond)}"))  # fmt: skip
+  beyond = (
+    f"{name} {n.cace[n.runs].value - n.cace[n.runs].calibrated:.3f}"
+    for name, n in numbers.items()
+  )
+  made.append(
+    Row.of(
+      "CACE of all, DiffInit and DiffOrder over AllDiff and DiffData",
+      Printed("2 to 3", "section 5"),
+      number(value, se),
+      sum(n.runs for n in numbers.values()),
+      greater,
+      "" if greater else f"beyond a calibrated law: {', '.join(beyond)}",
+    )
+  )
   return made
 
 
-def of_size(size: int, group: str, n: Ensemble, given: paper.Ensemble, where: str) -> Row:
-  """The row of CACE of `size` runs. With few runs it holds if CACE exceeds that of a calibrated distribution's runs."""
+def of_size(
+  size: int, group: str, n: Ensemble, given: paper.Ensemble, where: str
+) -> Row:
+  """The row of CACE of `size` runs. With few runs it holds if CACE exceeds that of a
+  calibrated distribution's runs.
+  """
   few, cace = size in SIZES and size < n.runs, n.cace[size]
   printed = given.cace.get(size if few else max(given.cace))
   ours = f"{number(cace.value, cace.se)}; if calibrated {cace.calibrated:.4f}"
@@ -134,31 +205,79 @@ def of_size(size: int, group: str, n: Ensemble, given: paper.Ensemble, where: st
   worse = cace.value - 2 * se > cace.calibrated if few else None
   why = f"{size} runs of a calibrated law have as much" if few and not worse else ""
   quantity = f"CACE of {size if few else 'all'}, {group}"
-  return Row.of(quantity, printed and Printed(f"{printed:.4f}", where), ours, n.runs, worse, why)
+  return Row.of(
+    quantity, printed and Printed(f"{printed:.4f}", where), ours, n.runs, worse, why
+  )
 
 
 def same_data_over_different(numbers: Mapping[str, Ensemble]) -> tuple[float, float]:
-  """CACE of groups that share a training set over CACE of groups that do not, with its standard error."""
-  different, same = ([numbers[name].cace[numbers[name].runs] for name in names]
-                     for names in (("AllDiff", "DiffData"), ("DiffInit", "DiffOrder")))  # fmt: skip
+  """CACE of groups that share a training set over CACE of groups that do not, with its
+  standard error.
+  """
+  different, same = (
+    [numbers[name].cace[numbers[name].runs] for name in names]
+    for names in (("AllDiff", "DiffData"), ("DiffInit", "DiffOrder"))
+  )
   above, below = (sum(cace.value for cace in half) for half in (same, different))
   ses = (math.hypot(*(cace.se for cace in half)) for half in (same, different))
-  return above / below, above / below * math.hypot(*(se / x for se, x in zip(ses, (above, below), strict=True)))
+  return above / below, above / below * math.hypot(
+    *(se / x for se, x in zip(ses, (above, below), strict=True))
+  )
 
 
-def plot(numbers: Mapping[str, Ensemble], axes: np.ndarray, where: str = "table 1") -> None:
-  """The gap against CACE, and CACE by the number of runs; the paper's values are open diamonds."""
+def plot(
+  numbers: Mapping[str, Ensemble], axes: np.ndarray, where: str = "table 1"
+) -> None:
+  """The gap against CACE, and CACE by the number of runs; the paper's values are open
+  diamonds.
+  """
   against, sizes = axes
   for group, n in numbers.items():
-    color, given, all_runs = COLORS[group], paper.ENSEMBLES[where][group], n.cace[n.runs]
-    against.errorbar(all_runs.value, 100 * n.gap, 100 * n.gap_se, all_runs.se, color=color, marker="o", markersize=6,
-                     capsize=2, linestyle="none", label=group)  # fmt: skip
-    against.plot(given.cace[100], 100 * given.gap, "D", color=color, markerfacecolor="white")
+    color, given, all_runs = (
+      COLORS[group],
+      paper.ENSEMBLES[where][group],
+      n.cace[n.runs],
+    )
+    against.errorbar(
+      all_runs.value,
+      100 * n.gap,
+      100 * n.gap_se,
+      all_runs.se,
+      color=color,
+      marker="o",
+      markersize=6,
+      capsize=2,
+      linestyle="none",
+      label=group,
+    )
+    against.plot(
+      given.cace[100], 100 * given.gap, "D", color=color, markerfacecolor="white"
+    )
     caces = n.cace.values()
-    sizes.errorbar(list(n.cace), [c.value for c in caces], [c.se for c in caces], color=color, marker="o",
-                   markersize=4, capsize=2, label=group)  # fmt: skip
-    sizes.plot(list(n.cace), [c.calibrated for c in caces], color=color, linestyle=":", marker=".")
-    sizes.plot(list(given.cace), list(given.cace.values()), "D", color=color, markerfacecolor="white")
+    sizes.errorbar(
+      list(n.cace),
+      [c.value for c in caces],
+      [c.se for c in caces],
+      color=color,
+      marker="o",
+      markersize=4,
+      capsize=2,
+      label=group,
+    )
+    sizes.plot(
+      list(n.cace),
+      [c.calibrated for c in caces],
+      color=color,
+      linestyle=":",
+      marker=".",
+    )
+    sizes.plot(
+      list(given.cace),
+      list(given.cace.values()),
+      "D",
+      color=color,
+      markerfacecolor="white",
+    )
   sizes.plot([], [], color=plots.INK, linestyle=":", marker=".", label="if calibrated")
   against.set(
     xlabel="CACE of all runs",
@@ -166,7 +285,9 @@ def plot(numbers: Mapping[str, Ensemble], axes: np.ndarray, where: str = "table 
     ylim=(0, 1.2 * against.get_ylim()[1]),
     xlim=(0, None),
   )
-  shown = sorted({size for n in numbers.values() for size in n.cace} | set(SIZES) | {100})
+  shown = sorted(
+    {size for n in numbers.values() for size in n.cace} | set(SIZES) | {100}
+  )
   sizes.set(xlabel="runs in the ensemble", ylabel="CACE", xscale="log")
   sizes.set_xticks(shown, map(str, shown))
   sizes.minorticks_off()

@@ -1,6 +1,8 @@
-"""Jiang 2022, table 2: error, disagreement, their gap and CACE where the test set is shifted from the training set.
+"""Jiang 2022, table 2: error, disagreement, their gap and CACE where the test set is
+shifted from the training set.
 
-On the domain that runs were trained on, the gap is small; on others it is large, and so is CACE.
+On the domain that runs were trained on, the gap is small; on others it is large, and so
+is CACE.
 """
 
 import math
@@ -31,7 +33,9 @@ def rows(numbers: Transfers) -> list[Row]:
 
 
 def patterns(numbers: Transfers) -> list[Row]:
-  """The rows that compare the domains here with the paper's, for networks that are not pretrained."""
+  """The rows that compare the domains here with the paper's, for networks that are not
+  pretrained.
+  """
   theirs = np.array(paper.table2("not pretrained"))[..., 2]
   own = np.eye(len(numbers), dtype=bool)
   every = [n for _, _, n in shift.each(numbers)]
@@ -40,23 +44,41 @@ def patterns(numbers: Transfers) -> list[Row]:
   (within, within_se), (beyond, beyond_se) = (
     (gaps[which].mean(), math.hypot(*ses[which]) / which.sum()) for which in (own, ~own)
   )
-  printed = [Printed(percent(theirs[which].mean()), "table 2, not pretrained") for which in (own, ~own)]
+  printed = [
+    Printed(percent(theirs[which].mean()), "table 2, not pretrained")
+    for which in (own, ~own)
+  ]
   greater = beyond - within > 2 * math.hypot(within_se, beyond_se)
   few = Printed(f"{(theirs < SMALL).sum()} of {theirs.size}", "table 2, not pretrained")
-  ours = f"{(gaps < SMALL).sum()} of {gaps.size}, surely {(gaps + 2 * ses < SMALL).sum()}"
+  ours = (
+    f"{(gaps < SMALL).sum()} of {gaps.size}, surely {(gaps + 2 * ses < SMALL).sum()}"
+  )
   return [
-    Row.of("mean gap on the domain trained on", printed[0], percent(within, within_se), runs),
-    Row.of("mean gap on other domains", printed[1], percent(beyond, beyond_se), runs, greater,
-           "" if greater else "the gap is as large on the domain trained on"),
+    Row.of(
+      "mean gap on the domain trained on", printed[0], percent(within, within_se), runs
+    ),
+    Row.of(
+      "mean gap on other domains",
+      printed[1],
+      percent(beyond, beyond_se),
+      runs,
+      greater,
+      "" if greater else "the gap is as large on the domain trained on",
+    ),
     Row.of(f"gaps below {SMALL:.0%}", few, ours, runs),
-  ]  # fmt: skip
+  ]
 
 
 def plot(numbers: Transfers, axes: np.ndarray) -> None:
   """Heat maps of the gap and of CACE, by the domains trained on and tested on."""
-  shown = (("gap of error and disagreement (%)", lambda n: 100 * n.gap), ("CACE", lambda n: n.cace))
+  shown = (
+    ("gap of error and disagreement (%)", lambda n: 100 * n.gap),
+    ("CACE", lambda n: n.cace),
+  )
   for ax, (title, of) in zip(axes, shown, strict=True):
-    values = np.array([of(n) for _, _, n in shift.each(numbers)]).reshape(len(numbers), -1)
+    values = np.array([of(n) for _, _, n in shift.each(numbers)]).reshape(
+      len(numbers), -1
+    )
     drawn = ax.imshow(values, cmap=plots.COUNTS, vmin=0)
     for (row, column), x in np.ndenumerate(values):
       ax.text(column, row, f"{x:.3g}", ha="center", va="center", color="white")

@@ -1,4 +1,6 @@
-"""Jiang 2022, table 3: error, disagreement, their gap and calibration errors of ensembles on CIFAR-100."""
+"""Jiang 2022, table 3: error, disagreement, their gap and calibration errors of
+ensembles on CIFAR-100.
+"""
 
 from collections.abc import Mapping
 
@@ -15,7 +17,10 @@ PANELS = table1.PANELS
 
 
 def compute(trained: Trained) -> dict[str, Ensemble]:
-  return {name: table1.ensemble(group) for name, group in groups.read(trained, "cifar100").items()}
+  return {
+    name: table1.ensemble(group)
+    for name, group in groups.read(trained, "cifar100").items()
+  }
 
 
 def rows(numbers: Mapping[str, Ensemble]) -> list[Row]:

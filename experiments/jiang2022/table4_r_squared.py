@@ -1,6 +1,8 @@
-"""Jiang 2022, table 4: R² of test error and disagreement on CIFAR-10, with and without augmentation.
+"""Jiang 2022, table 4: R² of test error and disagreement on CIFAR-10, with and without
+augmentation.
 
-R² is high over both together, because their errors are far apart, and lower within one of them.
+R² is high over both together, because their errors are far apart, and lower within one
+of them.
 """
 
 from typing import NamedTuple
@@ -26,19 +28,25 @@ class Numbers(NamedTuple):
 
 def compute(trained: Trained) -> Numbers:
   points = scatter.read(trained, "cifar10")
-  found = {g: {said: scatter.agreement(p.only(which)) for said, which in SETS.items()} for g, p in points.items()}
+  found = {
+    g: {said: scatter.agreement(p.only(which)) for said, which in SETS.items()}
+    for g, p in points.items()
+  }
   return Numbers(points, found)
 
 
 def rows(numbers: Numbers, name: str = "r_squared") -> list[Row]:
   return [
     scatter.correlation(
-      f"{scatter.SYMBOLS[name]} {said}, {group}", Printed(f"{value:.3f}", paper.TABLES[name]), value,
-      getattr(by_set[said], name), numbers.points[group].only(SETS[said]),
+      f"{scatter.SYMBOLS[name]} {said}, {group}",
+      Printed(f"{value:.3f}", paper.TABLES[name]),
+      value,
+      getattr(by_set[said], name),
+      numbers.points[group].only(SETS[said]),
     )
     for group, by_set in numbers.found.items()
     for said, value in zip(SETS, paper.CORRELATIONS[name][group], strict=True)
-  ]  # fmt: skip
+  ]
 
 
 def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
@@ -48,11 +56,17 @@ def plot(numbers: Numbers, axes: np.ndarray, name: str = "r_squared") -> None:
   printed = np.array([paper.CORRELATIONS[name][group] for group in numbers.found])
   for i, (said, color) in enumerate(zip(SETS, plots.PALETTE, strict=False)):
     at = x + 0.25 * (i - 1)
-    value, low, high = np.array([getattr(by_set[said], name) for by_set in numbers.found.values()]).T
+    value, low, high = np.array(
+      [getattr(by_set[said], name) for by_set in numbers.found.values()]
+    ).T
     bars = np.maximum(0, [value - low, high - value])
-    ax.errorbar(at, value, bars, fmt="o", color=color, capsize=3, markersize=5, label=said)
+    ax.errorbar(
+      at, value, bars, fmt="o", color=color, capsize=3, markersize=5, label=said
+    )
     ax.plot(at, printed[:, i], "_", color=plots.INK, markersize=14, markeredgewidth=2)
-  ax.plot([], [], "_", color=plots.INK, markersize=14, markeredgewidth=2, label="the paper's")
+  ax.plot(
+    [], [], "_", color=plots.INK, markersize=14, markeredgewidth=2, label="the paper's"
+  )
   ax.set_xticks(x, list(numbers.found))
   ax.set_ylabel(f"{scatter.SYMBOLS[name]} of test error and disagreement")
   frame.legend_above(ax)

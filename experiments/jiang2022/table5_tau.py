@@ -1,4 +1,6 @@
-"""Jiang 2022, table 5: Kendall's τ of test error and disagreement on CIFAR-10, with and without augmentation."""
+"""Jiang 2022, table 5: Kendall's τ of test error and disagreement on CIFAR-10, with and
+without augmentation.
+"""
 
 import numpy as np
 

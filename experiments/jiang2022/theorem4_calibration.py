@@ -1,11 +1,14 @@
-"""Jiang 2022, theorems 4.1, B.1 and 4.2: a calibrated ensemble errs as often as its runs disagree, others within CACE.
+"""Jiang 2022, theorems 4.1, B.1 and 4.2: a calibrated ensemble errs as often as its
+runs disagree, others within CACE.
 
-Theorem 4.2 is about a distribution of runs. Its finite form is exact for any R runs. It takes all R² pairs, including
-those of a run with itself, and CACE with a bin for each number of votes:
+Theorem 4.2 is about a distribution of runs. Its finite form is exact for any R runs. It
+takes all R² pairs, including those of a run with itself, and CACE with a bin for each
+number of votes:
 
     |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
 
-Theorems 4.1 and B.1: with labels drawn from its own vote fractions, an ensemble is calibrated and has no gap.
+Theorems 4.1 and B.1: with labels drawn from its own vote fractions, an ensemble is
+  calibrated and has no gap.
 """
 
 from collections.abc import Mapping
@@ -33,31 +36,50 @@ class Bounds(NamedTuple):
   refined: float  # with the factor 1 - q, which the proof drops
   cace: float
   binned: float  # CACE of 10 bins, which bounds nothing
-  calibrated: float  # error less disagreement with labels from the ensemble itself; mean over draws of labels
+  # Error less disagreement with labels from the ensemble itself; mean over draws of
+  # labels
+  calibrated: float
   calibrated_se: float
 
 
 def compute(trained: Trained) -> dict[str, Bounds]:
-  return {name: bounds(group) for name, group in groups.read(trained, "cifar10").items()}
+  return {
+    name: bounds(group) for name, group in groups.read(trained, "cifar10").items()
+  }
 
 
 def bounds(group: Group, draws: int = 50) -> Bounds:
   predictions, _, classes = group
   drawn = calibrated_gaps(predictions, classes, draws)
   return Bounds(
-    len(predictions), float(stats.gde_gap(*group, self_pairs=True)),
-    *(float(stats.cace_exact_levels(*group, refined=refined)) for refined in (True, False)), float(stats.cace(*group)),
-    float(drawn.mean()), float(drawn.std(ddof=1) / np.sqrt(draws)),
-  )  # fmt: skip
+    len(predictions),
+    float(stats.gde_gap(*group, self_pairs=True)),
+    *(
+      float(stats.cace_exact_levels(*group, refined=refined))
+      for refined in (True, False)
+    ),
+    float(stats.cace(*group)),
+    float(drawn.mean()),
+    float(drawn.std(ddof=1) / np.sqrt(draws)),
+  )
 
 
 def calibrated_gaps(predictions: np.ndarray, classes: int, draws: int) -> np.ndarray:
-  """Mean error less disagreement where each example's label is what a run drawn at random predicts."""
+  """Mean error less disagreement where each example's label is what a run drawn at
+  random predicts.
+  """
   rng = np.random.default_rng(0)
-  disagreement = float(stats.expected_disagreement(predictions, classes, self_pairs=True))
+  disagreement = float(
+    stats.expected_disagreement(predictions, classes, self_pairs=True)
+  )
   examples = np.arange(predictions.shape[1])
-  labels = (predictions[rng.integers(0, len(predictions), len(examples)), examples] for _ in range(draws))
-  return np.array([(predictions != of_draw).mean() - disagreement for of_draw in labels])
+  labels = (
+    predictions[rng.integers(0, len(predictions), len(examples)), examples]
+    for _ in range(draws)
+  )
+  return np.array(
+    [(predictions != of_draw).mean() - disagreement for of_draw in labels]
+  )
 
 
 def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
@@ -66,26 +88,54 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
     calibrated = abs(n.calibrated) < 3 * n.calibrated_se
     ordered = n.gap <= n.refined + ROUNDING and n.refined <= n.cace + ROUNDING
     made += [
-      Row.of(f"gap if calibrated, {group}", Printed("0", "theorems 4.1 and B.1"),
-             number(n.calibrated, n.calibrated_se), n.runs, calibrated),
-      Row.of(f"gap, and CACE at exact levels, {group}", Printed("gap at most CACE", "theorem 4.2"),
-             f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}", n.runs, ordered),
-    ]  # fmt: skip
+      Row.of(
+        f"gap if calibrated, {group}",
+        Printed("0", "theorems 4.1 and B.1"),
+        number(n.calibrated, n.calibrated_se),
+        n.runs,
+        calibrated,
+      ),
+      Row.of(
+        f"gap, and CACE at exact levels, {group}",
+        Printed("gap at most CACE", "theorem 4.2"),
+        f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}",
+        n.runs,
+        ordered,
+      ),
+    ]
   least, most = (f(numbers, key=lambda group: numbers[group].gap) for f in (min, max))
   tracks = numbers[least].cace < numbers[most].cace
   ours = f"{least} {numbers[least].cace:.3f}, {most} {numbers[most].cace:.3f}"
-  made.append(Row.of("CACE where the gap is least, and greatest", Printed("goes with the gap", "section 5, table 1"),
-                     ours, numbers[least].runs, tracks))  # fmt: skip
+  made.append(
+    Row.of(
+      "CACE where the gap is least, and greatest",
+      Printed("goes with the gap", "section 5, table 1"),
+      ours,
+      numbers[least].runs,
+      tracks,
+    )
+  )
   return made
 
 
 def plot(numbers: Mapping[str, Bounds], axes: np.ndarray) -> None:
   (ax,) = axes
   x = np.arange(len(numbers))
-  shown = (("gap", "gap, with self-pairs"), ("refined", "bound with the factor 1 − q"), ("cace", "CACE, exact levels"),
-           ("binned", "CACE, 10 bins: no bound"))  # fmt: skip
+  shown = (
+    ("gap", "gap, with self-pairs"),
+    ("refined", "bound with the factor 1 − q"),
+    ("cace", "CACE, exact levels"),
+    ("binned", "CACE, 10 bins: no bound"),
+  )
   for (field, label), marker, color in zip(shown, "os^x", plots.PALETTE, strict=False):
-    ax.plot(x, [getattr(n, field) for n in numbers.values()], marker, color=color, markersize=7, label=label)
+    ax.plot(
+      x,
+      [getattr(n, field) for n in numbers.values()],
+      marker,
+      color=color,
+      markersize=7,
+      label=label,
+    )
   ax.set_xticks(x, list(numbers))
   ax.set_ylim(bottom=0)
   ax.set_ylabel("gap, calibration error")

@@ -1,9 +1,10 @@
-"""Jiang 2022, corollary B.1.1: the variance of disagreement over pairs is bounded by that of the error over runs.
+"""Jiang 2022, corollary B.1.1: the variance of disagreement over pairs is bounded by
+that of the error over runs.
 
     Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
 
-Under GDE, where ETE = EDR, this is the paper's bound. κ is 1 if some two runs never err on the same example, and 1/2 if
-each pair disagrees as often as its runs err.
+Under GDE, where ETE = EDR, this is the paper's bound. κ is 1 if some two runs never err
+on the same example, and 1/2 if each pair disagrees as often as its runs err.
 """
 
 import math
@@ -29,11 +30,15 @@ class Variances(NamedTuple):
   error_sd: float  # over runs
   kappa: float
   bound_sd: float
-  ratio_se: float  # of the sd of disagreement over that of errors, by the jackknife over runs
+  ratio_se: (
+    float  # of the sd of disagreement over that of errors, by the jackknife over runs
+  )
 
 
 def compute(trained: Trained) -> dict[str, Variances]:
-  return {name: variances(group) for name, group in groups.read(trained, "cifar10").items()}
+  return {
+    name: variances(group) for name, group in groups.read(trained, "cifar10").items()
+  }
 
 
 def variances(group: Group) -> Variances:
@@ -43,8 +48,14 @@ def variances(group: Group) -> Variances:
   every = np.arange(len(errors))
   left_out = np.array([ratio(matrix, errors, np.delete(every, i)) for i in every])
   se = np.sqrt((len(every) - 1) * left_out.var())
-  return Variances(len(every), float(np.sqrt(found.variance)), float(errors.std(ddof=1)), float(found.kappa),
-                   float(np.sqrt(found.bound)), float(se))  # fmt: skip
+  return Variances(
+    len(every),
+    float(np.sqrt(found.variance)),
+    float(errors.std(ddof=1)),
+    float(found.kappa),
+    float(np.sqrt(found.bound)),
+    float(se),
+  )
 
 
 def ratio(matrix: np.ndarray, errors: np.ndarray, runs: np.ndarray) -> float:
@@ -61,13 +72,29 @@ def rows(numbers: Mapping[str, Variances]) -> list[Row]:
     se = n.ratio_se
     among = n.disagreement_sd / n.error_sd if n.error_sd else math.nan
     made += [
-      Row.of(f"sd of disagreement, and its bound, {group}", Printed("at most the bound", PLACE),
-             f"{100 * n.disagreement_sd:.3g} % ≤ {100 * n.bound_sd:.3g} %", n.runs, n.disagreement_sd <= n.bound_sd),
-      Row.of(f"κ, {group}", Printed("between 1/2 and 1", "appendix B.2"), f"{n.kappa:.3f}", n.runs,
-             0.5 <= n.kappa <= 1, "" if n.kappa >= 0.5 else "runs err on the same examples: GDE fails too"),
-      Row.of(f"sd of disagreement over sd of error, {group}", Printed("about 1", "appendix B.2, table 1"),
-             number(among, se), n.runs, among - 2 * se < 4 / 3 and among + 2 * se > 3 / 4),
-    ]  # fmt: skip
+      Row.of(
+        f"sd of disagreement, and its bound, {group}",
+        Printed("at most the bound", PLACE),
+        f"{100 * n.disagreement_sd:.3g} % ≤ {100 * n.bound_sd:.3g} %",
+        n.runs,
+        n.disagreement_sd <= n.bound_sd,
+      ),
+      Row.of(
+        f"κ, {group}",
+        Printed("between 1/2 and 1", "appendix B.2"),
+        f"{n.kappa:.3f}",
+        n.runs,
+        0.5 <= n.kappa <= 1,
+        "" if n.kappa >= 0.5 else "runs err on the same examples: GDE fails too",
+      ),
+      Row.of(
+        f"sd of disagreement over sd of error, {group}",
+        Printed("about 1", "appendix B.2, table 1"),
+        number(among, se),
+        n.runs,
+        among - 2 * se < 4 / 3 and among + 2 * se > 3 / 4,
+      ),
+    ]
   return made
 
 
@@ -80,7 +107,14 @@ def plot(numbers: Mapping[str, Variances], axes: np.ndarray) -> None:
     ("bound_sd", "bound"),
   )
   for (field, label), marker, color in zip(shown, "os_", plots.PALETTE, strict=False):
-    ax.plot(x, [100 * getattr(n, field) for n in numbers.values()], marker, color=color, markersize=8, label=label)
+    ax.plot(
+      x,
+      [100 * getattr(n, field) for n in numbers.values()],
+      marker,
+      color=color,
+      markersize=8,
+      label=label,
+    )
   ax.set_xticks(x, list(numbers))
   ax.set_yscale("log")
   ax.set_ylabel("standard deviation (%)")

@@ -1,7 +1,8 @@
-"""Jordan 2024, "On the Variance of Neural Network Training with respect to Test Sets and Distributions" (ICLR).
+"""Jordan 2024, "On the Variance of Neural Network Training with respect to Test Sets
+and Distributions" (ICLR).
 
-Figures and sections are numbered as in the conference version. Where the later revision, arXiv v4, has other numbers,
-they stand in brackets.
+Figures and sections are numbered as in the conference version. Where the later
+revision, arXiv v4, has other numbers, they stand in brackets.
 """
 
 TITLE = "Jordan 2024: variance between runs, on test sets and on distributions"

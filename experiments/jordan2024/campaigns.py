@@ -41,7 +41,9 @@ SCALES = {
   ),
   "laptop": Scale(vs.recipe("narrow_cifar10"), (0, 1, 2, 8), 64, TURNED_MNIST, 100),
   "gpu": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 1000, TURNED_MNIST, 1000),
-  "paper": Scale(vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 60_000, TURNED_MNIST, 1000),
+  "paper": Scale(
+    vs.recipe("resnet9_cifar10"), (0, 4, 16, 64), 60_000, TURNED_MNIST, 1000
+  ),
 }
 
 
@@ -56,14 +58,18 @@ class Studies(NamedTuple):
   source_runs: int  # of each source and duration
   poke_epochs: tuple[int, ...]  # some of `source_epochs`
   pairs: int  # of a poked and an unpoked run, for each poke
-  poke_eighths: tuple[int, ...]  # eighths of the longest training, after which it is poked
+  poke_eighths: tuple[
+    int, ...
+  ]  # eighths of the longest training, after which it is poked
 
 
 class Ablations(NamedTuple):
   """Recipes and sizes of the campaigns of figures 7, 9 and 12."""
 
   recipe: vs.Recipe
-  fifth_epochs: int  # on a fifth of the data, for about the accuracy that all data give without augmentation
+  # On a fifth of the data, for about the accuracy that all data give without
+  # augmentation
+  fifth_epochs: int
   runs: int  # of each of the two
   linear: vs.Recipe
   linear_runs: int
@@ -75,37 +81,99 @@ class Ablations(NamedTuple):
   mnist_runs: int
 
 
-DIGITS, RESNET, LINEAR = vs.recipe("digits_cnn"), vs.recipe("resnet9_cifar10"), vs.recipe("linear_cifar10")
+DIGITS, RESNET, LINEAR = (
+  vs.recipe("digits_cnn"),
+  vs.recipe("resnet9_cifar10"),
+  vs.recipe("linear_cifar10"),
+)
 NARROW, MNIST = vs.recipe("narrow_cifar10"), vs.recipe("narrow_mnist")
-# All examples are one batch: runs differ only in their initial weights, and converge to the same optimum.
-CONVERGED = LINEAR.replace(batch_size=50_000, epochs=200, lr=0.02, weight_decay=0.3, schedule="constant")
+# All examples are one batch: runs differ only in their initial weights, and converge to
+# the same optimum.
+CONVERGED = LINEAR.replace(
+  batch_size=50_000, epochs=200, lr=0.02, weight_decay=0.3, schedule="constant"
+)
 STUDIES = {
   "smoke": Studies(DIGITS.replace(epochs=1), 64, 3, 4, (1, 2), 16, (1, 2), 8, (0, 4)),
-  "laptop": Studies(DIGITS, 1, 10, 100, (1, 4, 16, 32, 64), 250, (1, 16, 64), 60, (0, 1, 2, 4, 7)),
-  "gpu": Studies(RESNET.replace(epochs=16), 8, 8, 50, (1, 4, 16, 32), 100, (4, 32), 50, (0, 1, 2, 4, 6, 7)),
-  "paper": Studies(RESNET, 1, 100, 1000, (1, 4, 16, 32, 64, 128), 4000, (4, 128), 1000, (0, 1, 2, 4, 6, 7)),
+  "laptop": Studies(
+    DIGITS, 1, 10, 100, (1, 4, 16, 32, 64), 250, (1, 16, 64), 60, (0, 1, 2, 4, 7)
+  ),
+  "gpu": Studies(
+    RESNET.replace(epochs=16),
+    8,
+    8,
+    50,
+    (1, 4, 16, 32),
+    100,
+    (4, 32),
+    50,
+    (0, 1, 2, 4, 6, 7),
+  ),
+  "paper": Studies(
+    RESNET,
+    1,
+    100,
+    1000,
+    (1, 4, 16, 32, 64, 128),
+    4000,
+    (4, 128),
+    1000,
+    (0, 1, 2, 4, 6, 7),
+  ),
 }
 ABLATIONS = {
   "smoke": Ablations(
-    recipe=DIGITS.replace(epochs=1), fifth_epochs=1, runs=8,
-    linear=CONVERGED.replace(dataset="digits", batch_size=1000), linear_runs=4, finetune_examples=100,
-    finetune_epochs=1, finetune_rates=(0.05, 0.4), finetune_runs=8, mnist=DIGITS.replace(epochs=1), mnist_runs=16,
+    recipe=DIGITS.replace(epochs=1),
+    fifth_epochs=1,
+    runs=8,
+    linear=CONVERGED.replace(dataset="digits", batch_size=1000),
+    linear_runs=4,
+    finetune_examples=100,
+    finetune_epochs=1,
+    finetune_rates=(0.05, 0.4),
+    finetune_runs=8,
+    mnist=DIGITS.replace(epochs=1),
+    mnist_runs=16,
   ),
   "laptop": Ablations(
-    recipe=NARROW.replace(epochs=4), fifth_epochs=16, runs=32, linear=CONVERGED.replace(batch_size=10_000),
-    linear_runs=8, finetune_examples=500, finetune_epochs=5, finetune_rates=(0.005, 0.05), finetune_runs=120,
-    mnist=MNIST, mnist_runs=60,
+    recipe=NARROW.replace(epochs=4),
+    fifth_epochs=16,
+    runs=32,
+    linear=CONVERGED.replace(batch_size=10_000),
+    linear_runs=8,
+    finetune_examples=500,
+    finetune_epochs=5,
+    finetune_rates=(0.005, 0.05),
+    finetune_runs=120,
+    mnist=MNIST,
+    mnist_runs=60,
   ),
   "gpu": Ablations(
-    recipe=RESNET.replace(epochs=16), fifth_epochs=64, runs=50, linear=CONVERGED, linear_runs=50,
-    finetune_examples=3000, finetune_epochs=3, finetune_rates=(0.05, 1.0), finetune_runs=300, mnist=MNIST,
+    recipe=RESNET.replace(epochs=16),
+    fifth_epochs=64,
+    runs=50,
+    linear=CONVERGED,
+    linear_runs=50,
+    finetune_examples=3000,
+    finetune_epochs=3,
+    finetune_rates=(0.05, 1.0),
+    finetune_runs=300,
+    mnist=MNIST,
     mnist_runs=500,
   ),
   "paper": Ablations(
-    recipe=RESNET, fifth_epochs=64, runs=1000, linear=CONVERGED, linear_runs=1000, finetune_examples=3668,
-    finetune_epochs=3, finetune_rates=(0.05, 1.0), finetune_runs=1000, mnist=MNIST, mnist_runs=1000,
+    recipe=RESNET,
+    fifth_epochs=64,
+    runs=1000,
+    linear=CONVERGED,
+    linear_runs=1000,
+    finetune_examples=3668,
+    finetune_epochs=3,
+    finetune_rates=(0.05, 1.0),
+    finetune_runs=1000,
+    mnist=MNIST,
+    mnist_runs=1000,
   ),
-}  # fmt: skip
+}
 TRAIN = {"digits": 1000, "mnist": 60_000, "cifar10": 50_000}
 
 
@@ -124,56 +192,82 @@ def campaigns(scale: str) -> dict[str, Campaign]:
 
 
 def durations(scale: Scale) -> dict[str, Campaign]:
-  """Independent runs of four durations: figures 1 to 5, 13 and 14; the longest on shifted test sets too: 9 and 12."""
+  """Independent runs of four durations: figures 1 to 5, 13 and 14; the longest on
+  shifted test sets too: 9 and 12.
+  """
   found = {
     name: Campaign(scale.recipe.replace(epochs=epochs), scale.runs)
     for name, epochs in zip(DURATIONS, scale.epochs, strict=True)
   }
-  return found | {"long": found["long"]._replace(recipe=found["long"].recipe.replace(test_sets=TEST_SETS))}
+  return found | {
+    "long": found["long"]._replace(
+      recipe=found["long"].recipe.replace(test_sets=TEST_SETS)
+    )
+  }
 
 
 def theorems(scale: Scale) -> dict[str, Campaign]:
-  """Runs trained on the test set and tested on the larger training set: theorems 1 to 5."""
+  """Runs trained on the test set and tested on the larger training set: theorems 1 to
+  5.
+  """
   return {"turned": Campaign(scale.turned, scale.turned_runs)}
 
 
 def said(name: str, epochs: int) -> str:
   """A duration in words: ours, and the paper's that it stands for."""
   printed = PRINTED_EPOCHS[name]
-  return f"{name}: {duration(epochs)}" + (f", the paper's {printed}" if epochs != printed else "")
+  return f"{name}: {duration(epochs)}" + (
+    f", the paper's {printed}" if epochs != printed else ""
+  )
 
 
 def binary_tasks(studies: Studies) -> dict[str, Campaign]:
   """Every task with one seed, then every task with the next: figure 6."""
   maps = label_maps()[:: studies.every_task]
-  runs = vs.Runs.independent(studies.task_runs * len(maps)).with_label_map(np.tile(maps, (studies.task_runs, 1)))
+  runs = vs.Runs.independent(studies.task_runs * len(maps)).with_label_map(
+    np.tile(maps, (studies.task_runs, 1))
+  )
   return {"binary_tasks": Campaign(studies.recipe, runs)}
 
 
 def label_maps() -> Int[np.ndarray, "tasks classes"]:
-  """The 511 ways to split ten classes into two groups: class 0 is in group 0, and some other class in group 1."""
+  """The 511 ways to split ten classes into two groups: class 0 is in group 0, and some
+  other class in group 1.
+  """
   others = np.arange(1, 2**9)[:, None] >> np.arange(9) & 1
   return np.pad(others, ((0, 0), (1, 0)))
 
 
 def ablations(sizes: Ablations) -> dict[str, Campaign]:
-  """A linear model; no augmentation; a fixed fifth of the data; a pretrained network, finetuned: figure 7.
+  """A linear model; no augmentation; a fixed fifth of the data; a pretrained network,
+  finetuned: figure 7.
 
-  The network is pretrained on half of the classes. Finetuning uses a few examples, the same for all runs, of the other
-  classes in two groups, so that the last layer is new. `mnist` is for figures 9 and 12.
+  The network is pretrained on half of the classes. Finetuning uses a few examples, the
+  same for all runs, of the other classes in two groups, so that the last layer is new.
+  `mnist` is for figures 9 and 12.
   """
   recipe, runs = sizes.recipe, vs.Runs.independent(sizes.runs)
   fifth = runs.subset(np.arange(TRAIN[recipe.dataset] // 5))
-  few = vs.Runs.independent(sizes.finetune_runs).subset(np.arange(sizes.finetune_examples))
-  all_at_once = vs.Runs.independent(sizes.linear_runs).subset(np.arange(sizes.linear.batch_size))
+  few = vs.Runs.independent(sizes.finetune_runs).subset(
+    np.arange(sizes.finetune_examples)
+  )
+  all_at_once = vs.Runs.independent(sizes.linear_runs).subset(
+    np.arange(sizes.linear.batch_size)
+  )
   first, others = (0, 1, 2, 3, 4, *(-1,) * 5), (*(-1,) * 5, 0, 0, 0, 1, 1)
-  finetuned = recipe.replace(classes=others, epochs=sizes.finetune_epochs, batch_size=20)
+  finetuned = recipe.replace(
+    classes=others, epochs=sizes.finetune_epochs, batch_size=20
+  )
   return {
     "linear": Campaign(sizes.linear, all_at_once),
     "no_augmentation": Campaign(recipe.replace(augment=""), runs),
     "fifth_of_data": Campaign(recipe.replace(epochs=sizes.fifth_epochs), fifth),
     "pretrained": Campaign(recipe.replace(classes=first), 1, keep=("keep_params",)),
-    "finetuned": Campaign(finetuned, vs.Runs.sweep(lr=sizes.finetune_rates, seeds=few), start_from="pretrained"),
+    "finetuned": Campaign(
+      finetuned,
+      vs.Runs.sweep(lr=sizes.finetune_rates, seeds=few),
+      start_from="pretrained",
+    ),
     "mnist": Campaign(sizes.mnist.replace(test_sets=TEST_SETS), sizes.mnist_runs),
   }
 
@@ -193,15 +287,24 @@ RATES = tuple(2.0**power for power in range(-9, 4))
 def learning_rates(studies: Studies) -> dict[str, Campaign]:
   """Thirteen learning rates, the same seeds with each: figure 8."""
   rates = [studies.recipe.lr * rate for rate in RATES]
-  return {"learning_rates": Campaign(studies.recipe, vs.Runs.sweep(lr=rates, seeds=studies.rate_runs))}
+  return {
+    "learning_rates": Campaign(
+      studies.recipe, vs.Runs.sweep(lr=rates, seeds=studies.rate_runs)
+    )
+  }
 
 
 SOURCES = ("init", "order", "augment")
 
 
 def sources(studies: Studies) -> dict[str, Campaign]:
-  """Runs that vary all sources of randomness, or one while the others keep seed 0: figure 10."""
-  tables = {"all": studies.source_runs, **{source: vs.Runs.vary(source, studies.source_runs) for source in SOURCES}}
+  """Runs that vary all sources of randomness, or one while the others keep seed 0:
+  figure 10.
+  """
+  tables = {
+    "all": studies.source_runs,
+    **{source: vs.Runs.vary(source, studies.source_runs) for source in SOURCES},
+  }
   return {
     f"{source}_{epochs}epochs": Campaign(studies.recipe.replace(epochs=epochs), runs)
     for source, runs in tables.items()
@@ -210,23 +313,36 @@ def sources(studies: Studies) -> dict[str, Campaign]:
 
 
 def pokes(studies: Studies) -> dict[str, Campaign]:
-  """The runs of figure 10 that vary all sources, poked before some step or with another first step: figure 11."""
+  """The runs of figure 10 that vary all sources, poked before some step or with another
+  first step: figure 11.
+  """
   unpoked = vs.Runs.independent(studies.pairs)
   found = {}
   for epochs in studies.poke_epochs:
     steps = epochs * (TRAIN[studies.recipe.dataset] // studies.recipe.batch_size)
     for eighths in studies.poke_eighths if epochs == studies.poke_epochs[-1] else (0,):
       runs = unpoked.poke(steps * eighths // 8)
-      found[f"poked_{epochs}epochs_{eighths}of8"] = Campaign(studies.recipe.replace(epochs=epochs), runs)
-  other = {"optimizer": other_first_step, "schedule": "constant", "values": {"first_step": 0.0}}
+      found[f"poked_{epochs}epochs_{eighths}of8"] = Campaign(
+        studies.recipe.replace(epochs=epochs), runs
+      )
+  other = {
+    "optimizer": other_first_step,
+    "schedule": "constant",
+    "values": {"first_step": 0.0},
+  }
   recipe = studies.recipe.replace(epochs=studies.poke_epochs[-1], **other)
-  return {**found, "first_step": Campaign(recipe, vs.Runs.sweep(first_step=range(3), seeds=unpoked))}
+  return {
+    **found,
+    "first_step": Campaign(recipe, vs.Runs.sweep(first_step=range(3), seeds=unpoked)),
+  }
 
 
 def other_first_step(run: Run, steps: int) -> optax.GradientTransformation:
-  """The recipes' SGD and linear schedule. `run["first_step"]` says what happens to the first gradient.
+  """The recipes' SGD and linear schedule. `run["first_step"]` says what happens to the
+  first gradient.
 
-  0: unchanged; 1: rounded to half precision; 2: replaced by zeros, as if there were no first batch.
+  0: unchanged; 1: rounded to half precision; 2: replaced by zeros, as if there were no
+    first batch.
   """
 
   def update(gradients, step, params=None):

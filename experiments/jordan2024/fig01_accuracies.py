@@ -1,4 +1,6 @@
-"""Jordan 2024, figure 1: more training narrows the distribution of accuracy over runs, then no more."""
+"""Jordan 2024, figure 1: more training narrows the distribution of accuracy over runs,
+then no more.
+"""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +20,9 @@ PANELS = 4
 
 
 class Accuracy(NamedTuple):
-  """The accuracies after some epochs, and the 95 % interval of their standard deviation."""
+  """The accuracies after some epochs, and the 95 % interval of their standard
+  deviation.
+  """
 
   epochs: int
   spread: Spread
@@ -40,19 +44,31 @@ def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
   spreads = {name: (said(name, n.epochs), n.spread) for name, n in numbers.items()}
   return [
     *(
-      Row.of(f"mean accuracy, {words}", paper.MEAN.get(d), percent(n.mean, n.mean_se), n.runs)
+      Row.of(
+        f"mean accuracy, {words}", paper.MEAN.get(d), percent(n.mean, n.mean_se), n.runs
+      )
       for d, (words, n) in spreads.items()
     ),
     *(
-      Row.of(f"sd of accuracy, {words}", paper.SD[d], percent(n.sd, n.sd_se), n.runs,
-             *(narrower if d == "long" else ()))
+      Row.of(
+        f"sd of accuracy, {words}",
+        paper.SD[d],
+        percent(n.sd, n.sd_se),
+        n.runs,
+        *(narrower if d == "long" else ()),
+      )
       for d, (words, n) in spreads.items()
     ),
     *(
-      Row.of(f"best minus worst run, {words}", paper.RANGE[d], percent(np.ptp(n.accuracies)), n.runs)
+      Row.of(
+        f"best minus worst run, {words}",
+        paper.RANGE[d],
+        percent(np.ptp(n.accuracies)),
+        n.runs,
+      )
       for d, (words, n) in spreads.items()
     ),
-  ]  # fmt: skip
+  ]
 
 
 def plot(numbers: Mapping[str, Accuracy], axes: np.ndarray) -> None:

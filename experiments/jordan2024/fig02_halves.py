@@ -1,7 +1,9 @@
-"""Jordan 2024, figure 2 and section 3.1: is a run that is lucky on one half of the test set lucky on the other?
+"""Jordan 2024, figure 2 and section 3.1: is a run that is lucky on one half of the test
+set lucky on the other?
 
-After a short training it is; after a long one it hardly is. The halves are the examples of even and of odd index, as in
-the paper. On CIFAR-10 they hold other examples: tensorflow-datasets and the JPEG copy order the test set differently.
+After a short training it is; after a long one it hardly is. The halves are the examples
+of even and of odd index, as in the paper. On CIFAR-10 they hold other examples:
+tensorflow-datasets and the JPEG copy order the test set differently.
 """
 
 from collections.abc import Mapping
@@ -25,15 +27,20 @@ REPLICATES = 200
 
 
 class Halves(NamedTuple):
-  """Accuracies of the runs on both halves, and what one half tells of the other; intervals of 95 % over runs."""
+  """Accuracies of the runs on both halves, and what one half tells of the other;
+  intervals of 95 % over runs.
+  """
 
   epochs: int
   runs: int
   correlation: float
   correlation_interval: tuple[float, float]
-  quarter_gain: float  # on one half, of the quarter of runs best on the other; mean of both directions
+  # On one half, of the quarter of runs best on the other; mean of both directions
+  quarter_gain: float
   quarter_gain_interval: tuple[float, float]
-  best_gain: tuple[float, float]  # on the odd half, of the run best on the even half; and the reverse
+  best_gain: tuple[
+    float, float
+  ]  # on the odd half, of the run best on the even half; and the reverse
   sd: float  # of a run's accuracy on a half; the standard error of `best_gain`
   even: Float[np.ndarray, " runs"]
   odd: Float[np.ndarray, " runs"]
@@ -47,13 +54,21 @@ def halves(epochs: int, tallies: stats.Tallies) -> Halves:
   examples = np.array([[(tallies.examples + 1) // 2], [tallies.examples // 2]])
   even, odd = 1 - tallies.halves / examples
   best = tallies.top_fraction_gain(1 / tallies.runs)
-  gain = tallies.top_fraction_gain_bootstrap(key=jax.random.key(0), replicates=REPLICATES)
+  gain = tallies.top_fraction_gain_bootstrap(
+    key=jax.random.key(0), replicates=REPLICATES
+  )
   return Halves(
-    epochs, tallies.runs, float(tallies.split_correlation()), tuple(map(float, tallies.split_correlation_interval())),
-    float(tallies.top_fraction_gain().mean), (float(gain.low), float(gain.high)),
-    (float(best.even_to_odd), float(best.odd_to_even)), float(np.sqrt((even.var(ddof=1) + odd.var(ddof=1)) / 2)),
-    even, odd,
-  )  # fmt: skip
+    epochs,
+    tallies.runs,
+    float(tallies.split_correlation()),
+    tuple(map(float, tallies.split_correlation_interval())),
+    float(tallies.top_fraction_gain().mean),
+    (float(gain.low), float(gain.high)),
+    (float(best.even_to_odd), float(best.odd_to_even)),
+    float(np.sqrt((even.var(ddof=1) + odd.var(ddof=1)) / 2)),
+    even,
+    odd,
+  )
 
 
 def rows(numbers: Mapping[str, Halves]) -> list[Row]:
@@ -62,22 +77,35 @@ def rows(numbers: Mapping[str, Halves]) -> list[Row]:
   loses = frame.below(long.quarter_gain_interval, short.quarter_gain_interval, LESS)
   return [
     *(
-      Row.of(f"correlation of the halves, {said(d, n.epochs)}", paper.CORRELATION.get(d),
-             between(n.correlation, *n.correlation_interval), n.runs, *(falls if d == "long" else ()))
+      Row.of(
+        f"correlation of the halves, {said(d, n.epochs)}",
+        paper.CORRELATION.get(d),
+        between(n.correlation, *n.correlation_interval),
+        n.runs,
+        *(falls if d == "long" else ()),
+      )
       for d, n in numbers.items()
     ),
     *(
-      Row.of(f"gain of the top quarter on the other half, {said(d, n.epochs)}", paper.TOP_QUARTER_GAIN.get(d),
-             between(n.quarter_gain, *n.quarter_gain_interval, 100, " %"), n.runs,
-             *(loses if d == "long" else ()))
+      Row.of(
+        f"gain of the top quarter on the other half, {said(d, n.epochs)}",
+        paper.TOP_QUARTER_GAIN.get(d),
+        between(n.quarter_gain, *n.quarter_gain_interval, 100, " %"),
+        n.runs,
+        *(loses if d == "long" else ()),
+      )
       for d, n in numbers.items()
     ),
     *(
-      Row.of(f"gain of the best run on the other half, {said(d, n.epochs)}", paper.BEST_RUN_GAIN.get(d),
-             f"{percent(n.best_gain[0], n.sd)} and {percent(n.best_gain[1], n.sd)}", n.runs)
+      Row.of(
+        f"gain of the best run on the other half, {said(d, n.epochs)}",
+        paper.BEST_RUN_GAIN.get(d),
+        f"{percent(n.best_gain[0], n.sd)} and {percent(n.best_gain[1], n.sd)}",
+        n.runs,
+      )
       for d, n in numbers.items()
     ),
-  ]  # fmt: skip
+  ]
 
 
 def plot(numbers: Mapping[str, Halves], axes: np.ndarray) -> None:

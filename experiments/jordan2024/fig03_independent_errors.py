@@ -1,7 +1,9 @@
-"""Jordan 2024, figure 3 and section 3.2: the accuracies beside what independent errors on the examples would give.
+"""Jordan 2024, figure 3 and section 3.2: the accuracies beside what independent errors
+on the examples would give.
 
-If each example went wrong with its own probability, independently of the others, the accuracy's variance would be
-Σ ε (1 - ε)/n². Short trainings vary more than that; the paper's long ones do not.
+If each example went wrong with its own probability, independently of the others, the
+accuracy's variance would be Σ ε (1 - ε)/n². Short trainings vary more than that; the
+paper's long ones do not.
 """
 
 import math
@@ -24,7 +26,9 @@ PANELS = 5
 
 
 class Independence(NamedTuple):
-  """Observed accuracies, and as many simulated ones with independent errors at each example's own rate."""
+  """Observed accuracies, and as many simulated ones with independent errors at each
+  example's own rate.
+  """
 
   epochs: int
   observed: Spread
@@ -43,16 +47,28 @@ def compute(trained: Trained) -> dict[str, Independence]:
   return numbers
 
 
-def independence(epochs: int, tallies: stats.Tallies, variance_se: float = math.nan) -> Independence:
-  observed, variance = frame.spread_of_tallies(tallies), float(tallies.independent_errors_variance())
-  interval = (float(end) / variance if variance else math.nan for end in stats.variance_interval(observed.accuracies))
+def independence(
+  epochs: int, tallies: stats.Tallies, variance_se: float = math.nan
+) -> Independence:
+  observed, variance = (
+    frame.spread_of_tallies(tallies),
+    float(tallies.independent_errors_variance()),
+  )
+  interval = (
+    float(end) / variance if variance else math.nan
+    for end in stats.variance_interval(observed.accuracies)
+  )
   ratio = observed.sd**2 / variance if variance else math.nan
   predicted, se = root(variance, variance_se)
-  return Independence(epochs, observed, predicted, se, ratio, tuple(interval), simulated(tallies))
+  return Independence(
+    epochs, observed, predicted, se, ratio, tuple(interval), simulated(tallies)
+  )
 
 
 def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
-  """Accuracies of as many simulated runs with independent errors, drawn from their exact distribution."""
+  """Accuracies of as many simulated runs with independent errors, drawn from their
+  exact distribution.
+  """
   law = stats.poisson_binomial_pmf(tallies.example_error_rates())
   runs = np.random.default_rng(0).multinomial(tallies.runs, law / law.sum())
   return 1 - np.repeat(np.arange(len(law)), runs) / tallies.examples
@@ -63,48 +79,83 @@ def rows(numbers: Mapping[str, Independence]) -> list[Row]:
   falls = frame.below(long.interval, short.interval, LESS)
   return [
     *(
-      Row.of(f"sd of accuracy, {said(d, n.epochs)}", paper.SD[d], percent(n.observed.sd, n.observed.sd_se),
-             n.observed.runs)
+      Row.of(
+        f"sd of accuracy, {said(d, n.epochs)}",
+        paper.SD[d],
+        percent(n.observed.sd, n.observed.sd_se),
+        n.observed.runs,
+      )
       for d, n in numbers.items()
     ),
     *(
-      Row.of(f"sd if errors were independent, {said(d, n.epochs)}", paper.INDEPENDENT_SD.get(d),
-             percent(n.predicted, n.predicted_se), n.observed.runs)
+      Row.of(
+        f"sd if errors were independent, {said(d, n.epochs)}",
+        paper.INDEPENDENT_SD.get(d),
+        percent(n.predicted, n.predicted_se),
+        n.observed.runs,
+      )
       for d, n in numbers.items()
     ),
     *(
-      Row.of(f"variance, observed over independent, {said(d, n.epochs)}", paper.OVER_INDEPENDENT.get(d),
-             between(n.ratio, *n.interval), n.observed.runs, *(falls if d == "long" else ()))
+      Row.of(
+        f"variance, observed over independent, {said(d, n.epochs)}",
+        paper.OVER_INDEPENDENT.get(d),
+        between(n.ratio, *n.interval),
+        n.observed.runs,
+        *(falls if d == "long" else ()),
+      )
       for d, n in numbers.items()
     ),
-  ]  # fmt: skip
+  ]
 
 
 def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:
-  """Two histograms for each duration; the last panel has both standard deviations against the duration."""
+  """Two histograms for each duration; the last panel has both standard deviations
+  against the duration.
+  """
   *left, right = axes
   for ax, n in zip(left, numbers.values(), strict=True):
-    histograms({"observed": n.observed.accuracies, "independent": n.simulated}, ax, n.observed.examples)
+    histograms(
+      {"observed": n.observed.accuracies, "independent": n.simulated},
+      ax,
+      n.observed.examples,
+    )
     ax.set_title(frame.duration(n.epochs))
   shown = list(numbers.values())
   for label, color, marker, sd in (
     ("observed", plots.BLUE, "o", [n.observed.sd for n in shown]),
     ("independent errors", plots.VERMILION, "s", [n.predicted for n in shown]),
   ):
-    right.plot(range(len(shown)), 100 * np.array(sd), color=color, marker=marker, label=label)
-  right.set(xlabel="training duration (epochs)", ylabel="standard deviation of accuracy (%)", ylim=(0, None))
+    right.plot(
+      range(len(shown)), 100 * np.array(sd), color=color, marker=marker, label=label
+    )
+  right.set(
+    xlabel="training duration (epochs)",
+    ylabel="standard deviation of accuracy (%)",
+    ylim=(0, None),
+  )
   right.set_xticks(range(len(shown)), [str(n.epochs) for n in shown])
   right.grid(True)
   right.legend()
 
 
-def histograms(groups: Mapping[str, Float[np.ndarray, " _"]], ax: Axes, examples: int) -> None:
+def histograms(
+  groups: Mapping[str, Float[np.ndarray, " _"]], ax: Axes, examples: int
+) -> None:
   """Accuracies of several kinds in the same bins."""
   edges = 100 * plots.bin_edges(list(groups.values()), examples)
-  for (label, values), color in zip(groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False):
+  for (label, values), color in zip(
+    groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False
+  ):
     label = f"{label}: sd {plots.percent(values.std(ddof=1))}"
     ax.hist(
-      100 * values, edges, density=True, histtype="stepfilled", facecolor=(color, 0.25), edgecolor=color, label=label
+      100 * values,
+      edges,
+      density=True,
+      histtype="stepfilled",
+      facecolor=(color, 0.25),
+      edgecolor=color,
+      label=label,
     )
   ax.set(xlabel="test accuracy (%)", ylabel="density (per percentage point)")
   frame.legend_above(ax)

@@ -1,8 +1,9 @@
 """Jordan 2024, figure 4: two test examples on which runs err independently.
 
-The two examples are those whose shares of right runs are nearest to the paper's 36.2 and 60.7 %; whether they depend on
-each other plays no part in the choice. Beside them stand the p-values of all pairs of examples that 30 to 70 % of the
-runs get right. Under independence these are uniform.
+The two examples are those whose shares of right runs are nearest to the paper's 36.2
+and 60.7 %; whether they depend on each other plays no part in the choice. Beside them
+stand the p-values of all pairs of examples that 30 to 70 % of the runs get right. Under
+independence these are uniform.
 """
 
 import math
@@ -25,7 +26,9 @@ EDGES = np.linspace(0, 1, 21)  # of the histogram of p-values
 
 
 class Pair(NamedTuple):
-  """Two examples, the shares of runs that have them right, and how far these are from independent."""
+  """Two examples, the shares of runs that have them right, and how far these are from
+  independent.
+  """
 
   runs: int
   examples: tuple[int, int]
@@ -33,7 +36,9 @@ class Pair(NamedTuple):
   both: float
   p_value: float  # of the χ² test of the 2 × 2 table, one degree of freedom
   images: np.ndarray
-  pairs: Int[np.ndarray, "20"]  # of examples in `MIDDLE`, counted by p-value in the bins of `EDGES`
+  pairs: Int[
+    np.ndarray, "20"
+  ]  # of examples in `MIDDLE`, counted by p-value in the bins of `EDGES`
 
 
 def compute(trained: Trained) -> Pair:
@@ -51,17 +56,32 @@ def pair(tallies: stats.Tallies, images: np.ndarray) -> Pair:
   right = tuple(float(rates[i]) for i in examples)
   both = 1 - (2 - sum(right)) + tallies.joint_errors[examples] / tallies.runs
   pairs, _ = np.histogram(p_values(tallies, middle), EDGES)
-  return Pair(tallies.runs, examples, right, float(both), float(chosen), images[list(examples)], pairs)
+  return Pair(
+    tallies.runs,
+    examples,
+    right,
+    float(both),
+    float(chosen),
+    images[list(examples)],
+    pairs,
+  )
 
 
-def p_values(tallies: stats.Tallies, examples: np.ndarray) -> Float[np.ndarray, " pairs"]:
-  """The χ² test of independence for each pair of some examples; 1 if an example is right in all runs or in none."""
+def p_values(
+  tallies: stats.Tallies, examples: np.ndarray
+) -> Float[np.ndarray, " pairs"]:
+  """The χ² test of independence for each pair of some examples; 1 if an example is
+  right in all runs or in none.
+  """
   runs, wrong = tallies.runs, tallies.wrong[examples].astype(float)
   i, j = np.triu_indices(len(examples), 1)
   joint = tallies.joint_errors[examples[i], examples[j]]
   covariance = runs * joint - wrong[i] * wrong[j]
   spread = wrong[i] * (runs - wrong[i]) * wrong[j] * (runs - wrong[j])
-  return scipy.stats.chi2.sf(np.where(spread > 0, runs * covariance**2 / np.where(spread > 0, spread, 1), 0), df=1)
+  return scipy.stats.chi2.sf(
+    np.where(spread > 0, runs * covariance**2 / np.where(spread > 0, spread, 1), 0),
+    df=1,
+  )
 
 
 def rows(numbers: Pair) -> list[Row]:
@@ -71,28 +91,59 @@ def rows(numbers: Pair) -> list[Row]:
   found = float(n.pairs[0] / pairs) if pairs else math.nan
   return [
     *(
-      Row.of(f"runs that have the {which} example right", printed, percent(p, e), n.runs)
-      for which, printed, p, e in zip(("first", "second"), paper.RIGHT, n.right, se[:2], strict=True)
+      Row.of(
+        f"runs that have the {which} example right", printed, percent(p, e), n.runs
+      )
+      for which, printed, p, e in zip(
+        ("first", "second"), paper.RIGHT, n.right, se[:2], strict=True
+      )
     ),
-    Row.of("runs that have both right", paper.BOTH_RIGHT,
-           f"{percent(n.both, se[2])}, the product is {percent(n.right[0] * n.right[1])}", n.runs),
-    Row.of("p-value of the χ² test", paper.P_VALUE, f"{n.p_value:.2g}", n.runs, n.p_value > 0.05,
-           "" if n.p_value > 0.05 else "this pair depends; see the share of such pairs"),
-    Row.of("pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance", None,
-           f"{percent(found)} of {pairs}", n.runs),
-  ]  # fmt: skip
+    Row.of(
+      "runs that have both right",
+      paper.BOTH_RIGHT,
+      f"{percent(n.both, se[2])}, the product is {percent(n.right[0] * n.right[1])}",
+      n.runs,
+    ),
+    Row.of(
+      "p-value of the χ² test",
+      paper.P_VALUE,
+      f"{n.p_value:.2g}",
+      n.runs,
+      n.p_value > 0.05,
+      "" if n.p_value > 0.05 else "this pair depends; see the share of such pairs",
+    ),
+    Row.of(
+      "pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance",
+      None,
+      f"{percent(found)} of {pairs}",
+      n.runs,
+    ),
+  ]
 
 
 def plot(numbers: Pair, axes: np.ndarray) -> None:
   *images, right = axes
-  for ax, example, image, rate in zip(images, numbers.examples, numbers.images, numbers.right, strict=True):
+  for ax, example, image, rate in zip(
+    images, numbers.examples, numbers.images, numbers.right, strict=True
+  ):
     frame.show_image(image, ax)
     ax.set_title(f"test example {example}: {100 * rate:.1f} % right")
   pairs = numbers.pairs.sum()
   density = numbers.pairs * len(numbers.pairs) / max(1, pairs)
-  right.bar(EDGES[:-1], density, EDGES[1], align="edge", facecolor=(plots.BLUE, 0.55), edgecolor="white")
+  right.bar(
+    EDGES[:-1],
+    density,
+    EDGES[1],
+    align="edge",
+    facecolor=(plots.BLUE, 0.55),
+    edgecolor="white",
+  )
   right.axhline(1, color=plots.VERMILION, linestyle="--", label="independent errors")
-  right.set(xlabel="p-value of the χ² test", ylabel="density", title=f"{pairs:,} pairs 30–70 % right")
+  right.set(
+    xlabel="p-value of the χ² test",
+    ylabel="density",
+    title=f"{pairs:,} pairs 30–70 % right",
+  )
   right.legend()
 
 

@@ -1,6 +1,8 @@
-"""Jordan 2024, figure 5 and section 3.3: how much runs differ on the distribution that the test set was drawn from.
+"""Jordan 2024, figure 5 and section 3.3: how much runs differ on the distribution that
+the test set was drawn from.
 
-Equation 3 subtracts from the variance on the test set what a finite test set adds to it.
+Equation 3 subtracts from the variance on the test set what a finite test set adds to
+it.
 """
 
 import math
@@ -22,7 +24,9 @@ PANELS = 2
 
 
 class Variance(NamedTuple):
-  """Standard deviations on test set and distribution; intervals of 95 % are over runs, for this one test set."""
+  """Standard deviations on test set and distribution; intervals of 95 % are over runs,
+  for this one test set.
+  """
 
   epochs: int
   runs: int
@@ -33,7 +37,9 @@ class Variance(NamedTuple):
   distribution_se: float
   interval: tuple[float, float]
   ratio: float  # of the variances; infinite where equation 3 is not positive
-  ratio_interval: tuple[float, float]  # the prediction of independent errors taken as known
+  ratio_interval: tuple[
+    float, float
+  ]  # the prediction of independent errors taken as known
 
 
 def compute(trained: Trained) -> dict[str, Variance]:
@@ -41,17 +47,32 @@ def compute(trained: Trained) -> dict[str, Variance]:
 
 
 def variance(epochs: int, tallies: stats.Tallies) -> Variance:
-  observed, independent = float(tallies.test_set_variance()), float(tallies.independent_errors_variance())
-  estimate, se = float(tallies.distribution_variance()), float(tallies.distribution_variance_se())
+  observed, independent = (
+    float(tallies.test_set_variance()),
+    float(tallies.independent_errors_variance()),
+  )
+  estimate, se = (
+    float(tallies.distribution_variance()),
+    float(tallies.distribution_variance_se()),
+  )
   low, high = (float(end) for end in tallies.distribution_variance_interval())
   rest = 1 - 1 / tallies.examples
-  above = (rest * (end - estimate) + observed for end in (high, low))  # both variances have the same error
+  above = (
+    rest * (end - estimate) + observed for end in (high, low)
+  )  # both variances have the same error
   return Variance(
-    epochs, tallies.runs, math.sqrt(observed), root(observed, rest * se)[1], math.sqrt(independent),
-    *root(estimate, se), interval=(math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
+    epochs,
+    tallies.runs,
+    math.sqrt(observed),
+    root(observed, rest * se)[1],
+    math.sqrt(independent),
+    *root(estimate, se),
+    interval=(math.sqrt(max(0.0, low)), math.sqrt(max(0.0, high))),
     ratio=ratio(observed, estimate),
-    ratio_interval=tuple(ratio(a, end) for a, end in zip(above, (high, low), strict=True)),
-  )  # fmt: skip
+    ratio_interval=tuple(
+      ratio(a, end) for a, end in zip(above, (high, low), strict=True)
+    ),
+  )
 
 
 def ratio(test_set: float, distribution: float) -> float:
@@ -60,48 +81,98 @@ def ratio(test_set: float, distribution: float) -> float:
 
 def rows(numbers: Mapping[str, Variance]) -> list[Row]:
   short, long = numbers["short"], numbers["long"]
-  rises = frame.below(short.ratio_interval, long.ratio_interval, "more than after the short training")
+  rises = frame.below(
+    short.ratio_interval, long.ratio_interval, "more than after the short training"
+  )
   return [
     *(
-      Row.of(f"sd on the test set, {said(d, n.epochs)}", paper.SD[d], percent(n.test_set, n.test_set_se), n.runs)
+      Row.of(
+        f"sd on the test set, {said(d, n.epochs)}",
+        paper.SD[d],
+        percent(n.test_set, n.test_set_se),
+        n.runs,
+      )
       for d, n in numbers.items()
     ),
     *(
-      Row.of(f"sd on the distribution, {said(d, n.epochs)}", paper.DISTRIBUTION_SD.get(d),
-             between(n.distribution, *n.interval, 100, " %"), n.runs)
+      Row.of(
+        f"sd on the distribution, {said(d, n.epochs)}",
+        paper.DISTRIBUTION_SD.get(d),
+        between(n.distribution, *n.interval, 100, " %"),
+        n.runs,
+      )
       for d, n in numbers.items()
     ),
     *(
-      Row.of(f"variance, test set over distribution, {said(d, n.epochs)}", paper.VARIANCE_RATIO.get(d),
-             between(n.ratio, *n.ratio_interval), n.runs, *(rises if d == "long" else ()))
+      Row.of(
+        f"variance, test set over distribution, {said(d, n.epochs)}",
+        paper.VARIANCE_RATIO.get(d),
+        between(n.ratio, *n.ratio_interval),
+        n.runs,
+        *(rises if d == "long" else ()),
+      )
       for d, n in numbers.items()
     ),
-  ]  # fmt: skip
+  ]
 
 
 def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:
-  """Both standard deviations by duration, with bars of one standard error; the right panel has the longer half only."""
+  """Both standard deviations by duration, with bars of one standard error; the right
+  panel has the longer half only.
+  """
   every = list(numbers.values())
   for ax, shown in zip(axes, (every, every[len(every) // 2 :]), strict=True):
     against_duration(shown, ax)
 
 
 def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
-  """Spaces durations evenly, so that 0 epochs fits beside powers of 2. Open markers are negative variance estimates."""
-  columns = [(n.test_set, n.test_set_se, n.distribution, n.distribution_se, n.independent) for n in numbers]
+  """Spaces durations evenly, so that 0 epochs fits beside powers of 2. Open markers are
+  negative variance estimates.
+  """
+  columns = [
+    (n.test_set, n.test_set_se, n.distribution, n.distribution_se, n.independent)
+    for n in numbers
+  ]
   test_set, test_set_se, distribution, se, independent = 100 * np.array(columns).T
   x, below = np.arange(len(numbers)), np.isnan(distribution)
-  ax.plot(x, independent, color=plots.VERMILION, linestyle="--", marker=".", label="errors independent")
-  ax.errorbar(x, test_set, test_set_se, color=plots.BLUE, marker="o", capsize=3, label="test set")
-  # The line breaks at a NaN. Points at 0 are drawn without a line, so that nobody reads a slope into them.
+  ax.plot(
+    x,
+    independent,
+    color=plots.VERMILION,
+    linestyle="--",
+    marker=".",
+    label="errors independent",
+  )
+  ax.errorbar(
+    x, test_set, test_set_se, color=plots.BLUE, marker="o", capsize=3, label="test set"
+  )
+  # The line breaks at a NaN. Points at 0 are drawn without a line, so that nobody reads
+  # a slope into them.
   bars = np.stack([np.minimum(se, distribution), se])
-  ax.errorbar(x, distribution, bars, color=plots.GREEN, marker="s", capsize=3, label="distribution")
+  ax.errorbar(
+    x,
+    distribution,
+    bars,
+    color=plots.GREEN,
+    marker="s",
+    capsize=3,
+    label="distribution",
+  )
   if below.any():
     zeros = np.zeros(below.sum())
     ax.errorbar(
-      x[below], zeros, np.stack([zeros, se[below]]), color=plots.GREEN, marker="s", markerfacecolor="white",
-      linestyle="none", capsize=3, clip_on=False, zorder=3, label="distribution: variance estimate below 0",
-    )  # fmt: skip
+      x[below],
+      zeros,
+      np.stack([zeros, se[below]]),
+      color=plots.GREEN,
+      marker="s",
+      markerfacecolor="white",
+      linestyle="none",
+      capsize=3,
+      clip_on=False,
+      zorder=3,
+      label="distribution: variance estimate below 0",
+    )
   ax.set_xticks(x, [str(n.epochs) for n in numbers])
   ax.set_ylim(bottom=0)
   plots.finish(ax, "training duration (epochs)", "standard deviation of accuracy (%)")

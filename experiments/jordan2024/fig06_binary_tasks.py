@@ -1,8 +1,9 @@
-"""Jordan 2024, figure 6 and section 3.4: what the mean error alone says of the variance, over 511 binary tasks.
+"""Jordan 2024, figure 6 and section 3.4: what the mean error alone says of the
+variance, over 511 binary tasks.
 
-A class-wise calibrated binary classifier that varies little on the distribution has a variance of err/(2n) on a test
-set of n examples (equation 6). The tasks are all ways to split ten classes into two groups. Standard errors are by the
-bootstrap over tasks.
+A class-wise calibrated binary classifier that varies little on the distribution has a
+variance of err/(2n) on a test set of n examples (equation 6). The tasks are all ways to
+split ten classes into two groups. Standard errors are by the bootstrap over tasks.
 """
 
 from collections.abc import Mapping
@@ -40,14 +41,18 @@ class Counts(NamedTuple):
 
 
 class Estimate(NamedTuple):
-  """A number and its standard error: the standard deviation over bootstrap samples of the tasks."""
+  """A number and its standard error: the standard deviation over bootstrap samples of
+  the tasks.
+  """
 
   value: float
   se: float
 
 
 class Cap(NamedTuple):
-  """What a number would be if equation 6 were exactly true: mean and 95 % range over simulated campaigns."""
+  """What a number would be if equation 6 were exactly true: mean and 95 % range over
+  simulated campaigns.
+  """
 
   mean: float
   low: float
@@ -55,7 +60,9 @@ class Cap(NamedTuple):
 
 
 class Tasks(NamedTuple):
-  """The variances of the tasks and how well predictions fit them. A fit has the fields of `stats.VarianceFit`."""
+  """The variances of the tasks and how well predictions fit them. A fit has the fields
+  of `stats.VarianceFit`.
+  """
 
   runs: int  # of each task
   examples: int
@@ -63,7 +70,9 @@ class Tasks(NamedTuple):
   variance: Float[np.ndarray, " tasks"]  # observed on the test set, ddof = 1
   independent: Float[np.ndarray, " tasks"]  # if errors were independent, unbiased
   distribution: Float[np.ndarray, " tasks"]  # equation 3, unbiased and signed
-  equation_6: dict[str, Estimate]  # this and the next two: each prediction's fit to `variance`
+  equation_6: dict[
+    str, Estimate
+  ]  # this and the next two: each prediction's fit to `variance`
   binomial: dict[str, Estimate]
   theorem_3: dict[str, Estimate]
   mse_ratio: Estimate  # binomial over equation 6
@@ -79,7 +88,9 @@ def compute(trained: Trained) -> Tasks:
 
 
 def count(results: xr.Dataset, tasks: int) -> Counts:
-  """Counts from results with every task at one seed, then every task at the next. Reads one seed's runs at a time."""
+  """Counts from results with every task at one seed, then every task at the next. Reads
+  one seed's runs at a time.
+  """
   runs, examples = results.sizes["run"] // tasks, results.sizes["example"]
   counts = Counts(np.full((runs, tasks), np.nan), np.zeros((tasks, examples), np.int64))
   for run in range(runs):
@@ -98,7 +109,10 @@ def fit_tasks(counts: Counts) -> Tasks:
   error, variance = np.nanmean(rates, 0), np.nanvar(rates, 0, ddof=1)
   independent = (wrong * (runs[:, None] - wrong)).sum(1) / (runs * (runs - 1) * n**2)
   distribution = n / (n - 1) * (variance - independent)
-  equation_6, binomial = stats.calibration_variance(error, n), stats.binomial_variance(error, n)
+  equation_6, binomial = (
+    stats.calibration_variance(error, n),
+    stats.binomial_variance(error, n),
+  )
   theorem_3 = np.maximum(0, equation_6 + (1 - 1 / n) * distribution)
 
   predicted = {"equation_6": equation_6, "binomial": binomial, "theorem_3": theorem_3}
@@ -106,34 +120,61 @@ def fit_tasks(counts: Counts) -> Tasks:
   cap, ratio_cap = caps(equation_6, binomial, runs)
   independent_fitted, independent_ratio = fits(independent, predicted)
   return Tasks(
-    runs=len(rates), examples=n, error=error, variance=variance, independent=independent, distribution=distribution,
-    **fitted, mse_ratio=ratio, cap=cap, mse_ratio_cap=ratio_cap,
-    independent_equation_6=independent_fitted["equation_6"], independent_mse_ratio=independent_ratio,
-  )  # fmt: skip
+    runs=len(rates),
+    examples=n,
+    error=error,
+    variance=variance,
+    independent=independent,
+    distribution=distribution,
+    **fitted,
+    mse_ratio=ratio,
+    cap=cap,
+    mse_ratio_cap=ratio_cap,
+    independent_equation_6=independent_fitted["equation_6"],
+    independent_mse_ratio=independent_ratio,
+  )
 
 
 def fits(
-  observed: Float[np.ndarray, " tasks"], predicted: Mapping[str, Float[np.ndarray, " tasks"]]
+  observed: Float[np.ndarray, " tasks"],
+  predicted: Mapping[str, Float[np.ndarray, " tasks"]],
 ) -> tuple[dict[str, dict[str, Estimate]], Estimate]:
-  """The fit of each prediction, and the mean squared error of "binomial" over that of "equation_6"."""
-  drawn = np.random.default_rng(0).integers(0, len(observed), (REPLICATES, len(observed)))
+  """The fit of each prediction, and the mean squared error of "binomial" over that of
+  "equation_6".
+  """
+  drawn = np.random.default_rng(0).integers(
+    0, len(observed), (REPLICATES, len(observed))
+  )
   fit = {name: stats.variance_fit(observed, p) for name, p in predicted.items()}
   again = {name: replicates(observed[drawn], p[drawn]) for name, p in predicted.items()}
   estimates = {
-    name: {f: Estimate(float(getattr(fit[name], f)), getattr(again[name], f).std(ddof=1)) for f in fit[name]._fields}
+    name: {
+      f: Estimate(float(getattr(fit[name], f)), getattr(again[name], f).std(ddof=1))
+      for f in fit[name]._fields
+    }
     for name in predicted
   }
-  ratio, ratios = (f["binomial"].mean_squared_error / f["equation_6"].mean_squared_error for f in (fit, again))
+  ratio, ratios = (
+    f["binomial"].mean_squared_error / f["equation_6"].mean_squared_error
+    for f in (fit, again)
+  )
   return estimates, Estimate(float(ratio), ratios.std(ddof=1))
 
 
 def caps(
-  equation_6: Float[np.ndarray, " tasks"], binomial: Float[np.ndarray, " tasks"], runs: Int[np.ndarray, " tasks"]
+  equation_6: Float[np.ndarray, " tasks"],
+  binomial: Float[np.ndarray, " tasks"],
+  runs: Int[np.ndarray, " tasks"],
 ) -> tuple[dict[str, Cap], Cap]:
-  """How well equation 6 would fit, with this many runs of each task, if it were exact and accuracies were normal."""
+  """How well equation 6 would fit, with this many runs of each task, if it were exact
+  and accuracies were normal.
+  """
   rng = np.random.default_rng(1)
   observed = equation_6 * rng.chisquare(runs - 1, (REPLICATES, len(runs))) / (runs - 1)
-  fit, rival = (replicates(observed, np.broadcast_to(p, observed.shape)) for p in (equation_6, binomial))
+  fit, rival = (
+    replicates(observed, np.broadcast_to(p, observed.shape))
+    for p in (equation_6, binomial)
+  )
 
   def cap(values: Float[np.ndarray, " replicates"]) -> Cap:
     return Cap(values.mean(), *np.quantile(values, (0.025, 0.975)))
@@ -143,39 +184,89 @@ def caps(
 
 
 def replicates(
-  observed: Float[np.ndarray, "replicates tasks"], predicted: Float[np.ndarray, "replicates tasks"]
+  observed: Float[np.ndarray, "replicates tasks"],
+  predicted: Float[np.ndarray, "replicates tasks"],
 ) -> stats.VarianceFit:
   """`stats.variance_fit` of every row."""
-  return stats.VarianceFit(*np.transpose([stats.variance_fit(*row) for row in zip(observed, predicted, strict=True)]))
+  return stats.VarianceFit(
+    *np.transpose(
+      [stats.variance_fit(*row) for row in zip(observed, predicted, strict=True)]
+    )
+  )
 
 
 def rows(n: Tasks) -> list[Row]:
   tasks = f"{len(n.error)} × {n.runs}"
   closer = n.mse_ratio.value - 2 * n.mse_ratio.se > 1
-  independent_closer = n.independent_mse_ratio.value - 2 * n.independent_mse_ratio.se > 1
+  independent_closer = (
+    n.independent_mse_ratio.value - 2 * n.independent_mse_ratio.se > 1
+  )
   genuine, all_of_it = root(n.distribution.mean(), 0)[0], root(n.variance.mean(), 0)[0]
   said = f"{percent(genuine)} of the deviation of {percent(all_of_it)} is genuine, which equation 6 leaves out"
   lines = [
-    Row.of("mean error, least to most", None, f"{percent(n.error.min())} to {percent(n.error.max())}", tasks),
-    Row.of("mean squared error, binomial over equation 6", paper.BINOMIAL_MSE, number(*n.mse_ratio), tasks, closer,
-           "" if closer else said),
-    Row.of("... to the variance that independent errors give", None, number(*n.independent_mse_ratio), tasks,
-           independent_closer),
-    Row.of("... the most that so many runs allow", None, frame.between(*n.mse_ratio_cap), tasks),
-  ]  # fmt: skip
+    Row.of(
+      "mean error, least to most",
+      None,
+      f"{percent(n.error.min())} to {percent(n.error.max())}",
+      tasks,
+    ),
+    Row.of(
+      "mean squared error, binomial over equation 6",
+      paper.BINOMIAL_MSE,
+      number(*n.mse_ratio),
+      tasks,
+      closer,
+      "" if closer else said,
+    ),
+    Row.of(
+      "... to the variance that independent errors give",
+      None,
+      number(*n.independent_mse_ratio),
+      tasks,
+      independent_closer,
+    ),
+    Row.of(
+      "... the most that so many runs allow",
+      None,
+      frame.between(*n.mse_ratio_cap),
+      tasks,
+    ),
+  ]
   for name, quantity in FITS.items():
     lines += [
-      Row.of(f"{quantity}, equation 6", paper.CALIBRATION_FIT, number(*n.equation_6[name]), tasks),
-      Row.of("... to the variance that independent errors give", None, number(*n.independent_equation_6[name]), tasks),
-      Row.of("... the most that so many runs allow", None, frame.between(*n.cap[name]), tasks),
+      Row.of(
+        f"{quantity}, equation 6",
+        paper.CALIBRATION_FIT,
+        number(*n.equation_6[name]),
+        tasks,
+      ),
+      Row.of(
+        "... to the variance that independent errors give",
+        None,
+        number(*n.independent_equation_6[name]),
+        tasks,
+      ),
+      Row.of(
+        "... the most that so many runs allow", None, frame.between(*n.cap[name]), tasks
+      ),
       Row.of("... binomial", None, number(*n.binomial[name]), tasks),
     ]
   fit = n.theorem_3["identity_r_squared"]
-  return [*lines, Row.of("R² about y = x, theorem 3: equation 6 and the genuine variance", None, number(*fit), tasks)]
+  return [
+    *lines,
+    Row.of(
+      "R² about y = x, theorem 3: equation 6 and the genuine variance",
+      None,
+      number(*fit),
+      tasks,
+    ),
+  ]
 
 
 def plot(n: Tasks, axes: np.ndarray) -> None:
-  """Observed standard deviations, and those of independent errors, against the predicted ones."""
+  """Observed standard deviations, and those of independent errors, against the
+  predicted ones.
+  """
   left, right = axes
   draw(left, n, n.variance, "sd of accuracy on the test set (%)")
   draw(right, n, n.independent, "sd if errors were independent (%)")
@@ -185,14 +276,33 @@ def plot(n: Tasks, axes: np.ndarray) -> None:
 
 def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) -> None:
   predictions = {
-    "binomial: err(1 − err)/n": (stats.binomial_variance(n.error, n.examples), plots.ORANGE),
-    "equation 6: err/(2n)": (stats.calibration_variance(n.error, n.examples), plots.BLUE),
+    "binomial: err(1 − err)/n": (
+      stats.binomial_variance(n.error, n.examples),
+      plots.ORANGE,
+    ),
+    "equation 6: err/(2n)": (
+      stats.calibration_variance(n.error, n.examples),
+      plots.BLUE,
+    ),
   }
   for name, (predicted, color) in predictions.items():
-    ax.scatter(100 * predicted**0.5, 100 * variance**0.5, s=9, color=color, alpha=0.6, linewidths=0, label=name)
-  right, top = (105 * max(v.max(), 1e-9) ** 0.5 for v in (stats.binomial_variance(n.error, n.examples), variance))
+    ax.scatter(
+      100 * predicted**0.5,
+      100 * variance**0.5,
+      s=9,
+      color=color,
+      alpha=0.6,
+      linewidths=0,
+      label=name,
+    )
+  right, top = (
+    105 * max(v.max(), 1e-9) ** 0.5
+    for v in (stats.binomial_variance(n.error, n.examples), variance)
+  )
   ax.axline((0, 0), slope=1, color=plots.INK, linewidth=1, label="as predicted")
-  ax.set(xlim=(0, right), ylim=(0, top), xlabel="predicted sd of accuracy (%)", ylabel=label)
+  ax.set(
+    xlim=(0, right), ylim=(0, top), xlabel="predicted sd of accuracy (%)", ylabel=label
+  )
   frame.legend_above(ax)
 
 

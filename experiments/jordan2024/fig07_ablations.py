@@ -1,8 +1,10 @@
-"""Jordan 2024, figure 7 and sections 3.4, 4.1, 4.2: trainings with little variance, with more, and with much.
+"""Jordan 2024, figure 7 and sections 3.4, 4.1, 4.2: trainings with little variance,
+with more, and with much.
 
-A regularised linear model converges to the same predictions every time. Without augmentation, runs vary more than
-with a fixed fifth of the data, and gain more from an ensemble. One of two finetunings varies only on the test set, the
-other on the distribution too.
+A regularised linear model converges to the same predictions every time. Without
+augmentation, runs vary more than with a fixed fifth of the data, and gain more from an
+ensemble. One of two finetunings varies only on the test set, the other on the
+distribution too.
 """
 
 import math
@@ -47,7 +49,9 @@ class Ablations(NamedTuple):
 
 
 class Finetuned(NamedTuple):
-  """Runs that start from one stored network, with accuracies on both halves of the test examples."""
+  """Runs that start from one stored network, with accuracies on both halves of the test
+  examples.
+  """
 
   rate: float
   accuracy: Spread
@@ -70,9 +74,14 @@ class Numbers(NamedTuple):
 
 def compute(trained: Trained) -> Numbers:
   without, fifth = trained("no_augmentation"), trained("fifth_of_data")
-  kept = [results.predictions.values[~results.diverged.values] for results in (without, fifth)]
+  kept = [
+    results.predictions.values[~results.diverged.values] for results in (without, fifth)
+  ]
   finetuned, linear = trained("finetuned"), spread(trained.errors("linear"))
-  wrong, rates = finetuned.predictions.values != finetuned.labels.values, finetuned.lr.values
+  wrong, rates = (
+    finetuned.predictions.values != finetuned.labels.values,
+    finetuned.lr.values,
+  )
   return Numbers(
     linear,
     tuple(math.sqrt(end) for end in stats.variance_interval(linear.accuracies)),
@@ -85,72 +94,158 @@ def compute(trained: Trained) -> Numbers:
 
 
 def ablate(
-  without: Int[np.ndarray, "a examples"], fifth: Int[np.ndarray, "b examples"], labels: Int[np.ndarray, " examples"]
+  without: Int[np.ndarray, "a examples"],
+  fifth: Int[np.ndarray, "b examples"],
+  labels: Int[np.ndarray, " examples"],
 ) -> Ablations:
   """Compares the two configurations, from their predictions."""
   classes = int(labels.max()) + 1
-  votes = [stats.plurality(predictions, classes) == labels for predictions in (without, fifth)]
+  votes = [
+    stats.plurality(predictions, classes) == labels for predictions in (without, fifth)
+  ]
   both = [
     Ensemble(spread(predictions != labels), float(right.mean()))
     for predictions, right in zip((without, fifth), votes, strict=True)
   ]
-  ratio = stats.variance_ratio(both[0].accuracy.accuracies, both[1].accuracy.accuracies, paired=False)
+  ratio = stats.variance_ratio(
+    both[0].accuracy.accuracies, both[1].accuracy.accuracies, paired=False
+  )
   of_runs = [(predictions == labels).mean(0) for predictions in (without, fifth)]
   gains = (votes[0] - of_runs[0]) - (votes[1] - of_runs[1])
   gain_se = gains.std(ddof=1) / math.sqrt(len(labels))
   interval = float(ratio.low), float(ratio.high)
-  return Ablations(*both, float(ratio.ratio), interval, float(gains.mean()), float(gain_se))
+  return Ablations(
+    *both, float(ratio.ratio), interval, float(gains.mean()), float(gain_se)
+  )
 
 
 def finetune(rate: float, errors: Bool[np.ndarray, "runs examples"]) -> Finetuned:
   validation, test = 1 - errors[:, ::2].mean(1), 1 - errors[:, 1::2].mean(1)
   low, high = stats.split_correlation_interval(errors)
-  excess = root(float(stats.distribution_variance(errors)), float(stats.distribution_variance_se(errors)))
+  excess = root(
+    float(stats.distribution_variance(errors)),
+    float(stats.distribution_variance_se(errors)),
+  )
   gain = float(stats.top_fraction_gain(errors, TOP).even_to_odd)
-  gain_se = float(stats.top_fraction_gain_bootstrap(errors, TOP, key=jax.random.key(0)).se)
+  gain_se = float(
+    stats.top_fraction_gain_bootstrap(errors, TOP, key=jax.random.key(0)).se
+  )
   correlation = float(stats.split_correlation(errors))
   return Finetuned(
-    float(rate), spread(errors), validation, test, correlation, (float(low), float(high)), *excess, gain, gain_se
+    float(rate),
+    spread(errors),
+    validation,
+    test,
+    correlation,
+    (float(low), float(high)),
+    *excess,
+    gain,
+    gain_se,
   )
 
 
 def rows(n: Numbers) -> list[Row]:
   a, (stable, unstable) = n.ablations, n.finetuned
   small = frame.below(n.linear_interval, (1e-4, 1e-4))[0] if n.linear.sd else True
-  linear = between(n.linear.sd, *n.linear_interval, 100, " %") if n.linear.sd else "0 %, all runs are alike"
-  more, higher = frame.below((1.0, 1.0), a.ratio_interval)[0], frame.above(a.gain, a.gain_se)
+  linear = (
+    between(n.linear.sd, *n.linear_interval, 100, " %")
+    if n.linear.sd
+    else "0 %, all runs are alike"
+  )
+  more, higher = (
+    frame.below((1.0, 1.0), a.ratio_interval)[0],
+    frame.above(a.gain, a.gain_se),
+  )
   lines = [
-    Row.of("linear model: sd of accuracy", paper.LINEAR_SD, linear, n.linear.runs, small,
-           {True: "", False: "its training ends before all reach the optimum", None: "the interval reaches it"}[small]),
-    Row.of("mean accuracy without augmentation", paper.ABLATED_MEAN, percent(*a.without.accuracy[2:4]),
-           a.without.accuracy.runs),
-    Row.of("mean accuracy with a fifth of the data", paper.ABLATED_MEAN, percent(*a.fifth.accuracy[2:4]),
-           a.fifth.accuracy.runs),
-    Row.of("variance, without augmentation over a fifth of the data", paper.ABLATED_RATIO,
-           between(a.ratio, *a.ratio_interval), f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}", more,
-           {True: "", False: "it varies less", None: "the interval reaches 1"}[more]),
-    Row.of("accuracy of the ensemble without augmentation", paper.ENSEMBLES["without"], percent(a.without.ensemble),
-           a.without.accuracy.runs),
-    Row.of("accuracy of the ensemble with a fifth of the data", paper.ENSEMBLES["fifth"], percent(a.fifth.ensemble),
-           a.fifth.accuracy.runs),
-    Row.of("... gain of the first on its mean accuracy, less that of the second", paper.ENSEMBLES["difference"],
-           percent(a.gain, a.gain_se),
-           f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}", higher,
-           {True: "", False: "the second gains more", None: "within two standard errors"}[higher]),
-  ]  # fmt: skip
+    Row.of(
+      "linear model: sd of accuracy",
+      paper.LINEAR_SD,
+      linear,
+      n.linear.runs,
+      small,
+      {
+        True: "",
+        False: "its training ends before all reach the optimum",
+        None: "the interval reaches it",
+      }[small],
+    ),
+    Row.of(
+      "mean accuracy without augmentation",
+      paper.ABLATED_MEAN,
+      percent(*a.without.accuracy[2:4]),
+      a.without.accuracy.runs,
+    ),
+    Row.of(
+      "mean accuracy with a fifth of the data",
+      paper.ABLATED_MEAN,
+      percent(*a.fifth.accuracy[2:4]),
+      a.fifth.accuracy.runs,
+    ),
+    Row.of(
+      "variance, without augmentation over a fifth of the data",
+      paper.ABLATED_RATIO,
+      between(a.ratio, *a.ratio_interval),
+      f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
+      more,
+      {True: "", False: "it varies less", None: "the interval reaches 1"}[more],
+    ),
+    Row.of(
+      "accuracy of the ensemble without augmentation",
+      paper.ENSEMBLES["without"],
+      percent(a.without.ensemble),
+      a.without.accuracy.runs,
+    ),
+    Row.of(
+      "accuracy of the ensemble with a fifth of the data",
+      paper.ENSEMBLES["fifth"],
+      percent(a.fifth.ensemble),
+      a.fifth.accuracy.runs,
+    ),
+    Row.of(
+      "... gain of the first on its mean accuracy, less that of the second",
+      paper.ENSEMBLES["difference"],
+      percent(a.gain, a.gain_se),
+      f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
+      higher,
+      {True: "", False: "the second gains more", None: "within two standard errors"}[
+        higher
+      ],
+    ),
+  ]
   holds, why = frame.below(stable.interval, unstable.interval)
   for name, f in (("small", stable), ("large", unstable)):
-    what, last = f"finetuned at a {name} learning rate", (holds, why) if name == "large" else (None, "")
+    what, last = (
+      f"finetuned at a {name} learning rate",
+      (holds, why) if name == "large" else (None, ""),
+    )
     printed = paper.FINETUNED[name]
     lines += [
-      Row.of(f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6]), f.accuracy.runs),
-      Row.of(f"sd on the distribution, {what}", printed["distribution"], percent(f.distribution, f.distribution_se),
-             f.accuracy.runs),
-      Row.of(f"correlation of validation and test half, {what}", printed["correlation"],
-             between(f.correlation, *f.interval), f.accuracy.runs, *last),
-      Row.of(f"gain on the test half of the best 15 % on the validation half, {what}", printed["gain"],
-             percent(f.gain, f.gain_se), f.accuracy.runs),
-    ]  # fmt: skip
+      Row.of(
+        f"sd of accuracy, {what}",
+        printed["sd"],
+        percent(*f.accuracy[4:6]),
+        f.accuracy.runs,
+      ),
+      Row.of(
+        f"sd on the distribution, {what}",
+        printed["distribution"],
+        percent(f.distribution, f.distribution_se),
+        f.accuracy.runs,
+      ),
+      Row.of(
+        f"correlation of validation and test half, {what}",
+        printed["correlation"],
+        between(f.correlation, *f.interval),
+        f.accuracy.runs,
+        *last,
+      ),
+      Row.of(
+        f"gain on the test half of the best 15 % on the validation half, {what}",
+        printed["gain"],
+        percent(f.gain, f.gain_se),
+        f.accuracy.runs,
+      ),
+    ]
   return lines
 
 
@@ -159,19 +254,34 @@ def plot(n: Numbers, axes: np.ndarray) -> None:
   axes[0].set_title("linear model")
   axes[0].xaxis.get_major_locator().set_params(nbins=4)
   frame.legend_above(axes[0])
-  histograms(axes[1], {"no augmentation": n.ablations.without, "a fifth of the data": n.ablations.fifth})
+  histograms(
+    axes[1],
+    {"no augmentation": n.ablations.without, "a fifth of the data": n.ablations.fifth},
+  )
   for ax, f in zip(axes[2:], n.finetuned, strict=True):
     plots.split_scatter(f.validation, f.test, ax, correlation=f.correlation)
-    ax.set(xlabel="accuracy on the validation half (%)", ylabel="accuracy on the test half (%)")
+    ax.set(
+      xlabel="accuracy on the validation half (%)",
+      ylabel="accuracy on the test half (%)",
+    )
     ax.set_title(f"finetuned at learning rate {f.rate:.3g}", pad=22)
 
 
 def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
   """Accuracies, and a line at the accuracy of each ensemble."""
-  for color, (name, e) in zip((plots.BLUE, plots.ORANGE), ensembles.items(), strict=True):
+  for color, (name, e) in zip(
+    (plots.BLUE, plots.ORANGE), ensembles.items(), strict=True
+  ):
     label = f"{name}: sd {plots.percent(e.accuracy.sd)}"
-    plots.accuracy_histogram(e.accuracy.accuracies, ax, examples=e.accuracy.examples, label=label, color=color)
-    ax.axvline(100 * e.ensemble, color=color, linestyle="--", label=f"its ensemble: {plots.percent(e.ensemble)}")
+    plots.accuracy_histogram(
+      e.accuracy.accuracies, ax, examples=e.accuracy.examples, label=label, color=color
+    )
+    ax.axvline(
+      100 * e.ensemble,
+      color=color,
+      linestyle="--",
+      label=f"its ensemble: {plots.percent(e.ensemble)}",
+    )
   frame.legend_above(ax)
 
 

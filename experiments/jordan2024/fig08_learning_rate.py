@@ -1,6 +1,8 @@
-"""Jordan 2024, figure 8 and section 4.3: the variance between runs at thirteen learning rates.
+"""Jordan 2024, figure 8 and section 4.3: the variance between runs at thirteen learning
+rates.
 
-The paper's best learning rate is the largest at which the variance hardly exceeds that of independent errors.
+The paper's best learning rate is the largest at which the variance hardly exceeds that
+of independent errors.
 """
 
 import itertools
@@ -40,7 +42,9 @@ def compute(trained: Trained) -> list[Rate]:
 
 
 def by_rate(
-  rates: np.ndarray, wrong: Bool[np.ndarray, "runs examples"], diverged: Bool[np.ndarray, " runs"]
+  rates: np.ndarray,
+  wrong: Bool[np.ndarray, "runs examples"],
+  diverged: Bool[np.ndarray, " runs"],
 ) -> list[Rate]:
   """The numbers of each learning rate at which at least three runs did not diverge."""
   found = []
@@ -48,14 +52,21 @@ def by_rate(
     errors = wrong[(rates == rate) & ~diverged]
     if len(errors) >= 3:
       independent = math.sqrt(stats.independent_errors_variance(errors))
-      excess = float(stats.distribution_variance(errors)), float(stats.distribution_variance_se(errors))
+      excess = (
+        float(stats.distribution_variance(errors)),
+        float(stats.distribution_variance_se(errors)),
+      )
       left_out = int(diverged[rates == rate].sum())
-      found.append(Rate(float(rate), len(errors), left_out, spread(errors), independent, *excess))
+      found.append(
+        Rate(float(rate), len(errors), left_out, spread(errors), independent, *excess)
+      )
   return found
 
 
 def apart(a: tuple[float, float], b: tuple[float, float]) -> bool:
-  """Whether the first number is above the second by more than two standard errors of their difference."""
+  """Whether the first number is above the second by more than two standard errors of
+  their difference.
+  """
   return a[0] - b[0] > 2 * math.hypot(a[1], b[1])
 
 
@@ -65,36 +76,90 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   least = min(numbers, key=lambda n: n.accuracy.sd)
   narrow = not apart(best.accuracy[4:6], least.accuracy[4:6])
   above = [n for n in numbers if n.rate > best.rate]
-  # At very large rates all runs fail alike and vary little again: so stop at the first rate that varies more.
+  # At very large rates all runs fail alike and vary little again: so stop at the first
+  # rate that varies more.
   alike_above = list(itertools.takewhile(lambda n: not apart(n[5:7], best[5:7]), above))
   edge = bool(above) and not alike_above
   lines = [
-    Row.of("best learning rate", paper.BEST_RATE, f"{best.rate:g}; within two standard errors: {listed(alike)}",
-           best.runs),
+    Row.of(
+      "best learning rate",
+      paper.BEST_RATE,
+      f"{best.rate:g}; within two standard errors: {listed(alike)}",
+      best.runs,
+    ),
     Row.of("mean accuracy at the best", None, percent(*best.accuracy[2:4]), best.runs),
-    Row.of("sd of accuracy at the best", paper.SD_BEST_RATE, percent(*best.accuracy[4:6]), best.runs, narrow,
-           "" if narrow else f"it is {percent(*least.accuracy[4:6])} at {least.rate:g}"),
-  ]  # fmt: skip
-  twice = next((n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None)
+    Row.of(
+      "sd of accuracy at the best",
+      paper.SD_BEST_RATE,
+      percent(*best.accuracy[4:6]),
+      best.runs,
+      narrow,
+      "" if narrow else f"it is {percent(*least.accuracy[4:6])} at {least.rate:g}",
+    ),
+  ]
+  twice = next(
+    (n for n in numbers if math.isclose(n.rate, 2 * best.rate, rel_tol=1e-5)), None
+  )
   if twice:
     more, less = apart(twice[5:7], best[5:7]), apart(best[5:7], twice[5:7])
     holds = True if more else False if less else None
-    why = {True: "", False: "it is less", None: f"too few runs tell {twice.rate:g} from {best.rate:g}"}[holds]
+    why = {
+      True: "",
+      False: "it is less",
+      None: f"too few runs tell {twice.rate:g} from {best.rate:g}",
+    }[holds]
     difference = (twice.distribution - best.distribution) / best.accuracy.sd**2
-    error = math.hypot(twice.distribution_se, best.distribution_se) / best.accuracy.sd**2
-    ratio = f"{twice.distribution / best.distribution:,.1f}" if best.distribution > 0 else "—"
+    error = (
+      math.hypot(twice.distribution_se, best.distribution_se) / best.accuracy.sd**2
+    )
+    ratio = (
+      f"{twice.distribution / best.distribution:,.1f}" if best.distribution > 0 else "—"
+    )
     said = f"{ratio}; the difference is {number(difference, error)} times the best's variance on the test set"
     lines += [
-      Row.of("sd of accuracy at twice the best", paper.SD_TWICE_BEST_RATE, percent(*twice.accuracy[4:6]), twice.runs),
-      Row.of("variance on the distribution, twice the best over the best", paper.TWICE_OVER_BEST, said, twice.runs,
-             holds, why),
-    ]  # fmt: skip
+      Row.of(
+        "sd of accuracy at twice the best",
+        paper.SD_TWICE_BEST_RATE,
+        percent(*twice.accuracy[4:6]),
+        twice.runs,
+      ),
+      Row.of(
+        "variance on the distribution, twice the best over the best",
+        paper.TWICE_OVER_BEST,
+        said,
+        twice.runs,
+        holds,
+        why,
+      ),
+    ]
   said = f"{(alike_above or [best])[-1].rate:g}; the best is {best.rate:g}"
-  why = "" if edge else "larger ones have no more of it" if above else "no larger one has runs that did not diverge"
-  lines.append(Row.of("largest learning rate without more variance on the distribution than the best",
-                      paper.LARGEST_WITHOUT_EXCESS, said, sum(n.runs for n in numbers), edge, why))  # fmt: skip
+  why = (
+    ""
+    if edge
+    else "larger ones have no more of it"
+    if above
+    else "no larger one has runs that did not diverge"
+  )
+  lines.append(
+    Row.of(
+      "largest learning rate without more variance on the distribution than the best",
+      paper.LARGEST_WITHOUT_EXCESS,
+      said,
+      sum(n.runs for n in numbers),
+      edge,
+      why,
+    )
+  )
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
-  return [*lines, Row.of("runs that diverged, left out", None, diverged or "0", sum(n.runs for n in numbers))]
+  return [
+    *lines,
+    Row.of(
+      "runs that diverged, left out",
+      None,
+      diverged or "0",
+      sum(n.runs for n in numbers),
+    ),
+  ]
 
 
 def listed(numbers: Sequence[Rate]) -> str:
@@ -108,12 +173,29 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
   distribution, se = np.array([frame.root(*n[5:7]) for n in numbers]).T * 100
   left.errorbar(rates, mean, 2 * mean_se, color=plots.BLUE, marker="o", capsize=3)
   left.set(xlabel="learning rate", ylabel="mean test accuracy (%)")
-  right.errorbar(rates, sd, 2 * sd_se, color=plots.BLUE, marker="o", capsize=3, label="test set")
-  right.plot(rates, [100 * n.independent for n in numbers], color=plots.VERMILION, linestyle="--", marker=".",
-             label="errors independent")  # fmt: skip
-  right.errorbar(rates, distribution, np.minimum(2 * se, 0.999 * distribution), color=plots.GREEN, marker="s",
-                 capsize=3, label="distribution (equation 3)")  # fmt: skip
-  right.set(xlabel="learning rate", ylabel="standard deviation of accuracy (%)", yscale="log")
+  right.errorbar(
+    rates, sd, 2 * sd_se, color=plots.BLUE, marker="o", capsize=3, label="test set"
+  )
+  right.plot(
+    rates,
+    [100 * n.independent for n in numbers],
+    color=plots.VERMILION,
+    linestyle="--",
+    marker=".",
+    label="errors independent",
+  )
+  right.errorbar(
+    rates,
+    distribution,
+    np.minimum(2 * se, 0.999 * distribution),
+    color=plots.GREEN,
+    marker="s",
+    capsize=3,
+    label="distribution (equation 3)",
+  )
+  right.set(
+    xlabel="learning rate", ylabel="standard deviation of accuracy (%)", yscale="log"
+  )
   right.legend()
   for ax in axes:
     ax.set_xscale("log", base=2)

@@ -1,7 +1,9 @@
-"""Jordan 2024, figure 9, section 4.4 and appendix C: variance between runs on shifted test sets.
+"""Jordan 2024, figure 9, section 4.4 and appendix C: variance between runs on shifted
+test sets.
 
-On the test set, runs vary about as much as with independent errors; on shifted test sets, much more. The paper has
-ImageNet and its shifted versions. Here CIFAR-10 and MNIST are blurred, noisy, of less contrast, translated, inverted.
+On the test set, runs vary about as much as with independent errors; on shifted test
+sets, much more. The paper has ImageNet and its shifted versions. Here CIFAR-10 and
+MNIST are blurred, noisy, of less contrast, translated, inverted.
 """
 
 from collections.abc import Mapping
@@ -32,9 +34,14 @@ def compute(trained: Trained) -> dict[str, dict[str, Shift]]:
   found = {}
   for name in SHIFTED:
     campaign = trained.campaigns[name]
-    of_set = {test_set: trained.tallies(name, test_set) for test_set in campaign.recipe.test_sets}
+    of_set = {
+      test_set: trained.tallies(name, test_set)
+      for test_set in campaign.recipe.test_sets
+    }
     epochs = trained.epochs(name)
-    found[data_of(campaign)] = {s: Shift(spread_of_tallies(t), variance(epochs, t)) for s, t in of_set.items()}
+    found[data_of(campaign)] = {
+      s: Shift(spread_of_tallies(t), variance(epochs, t)) for s, t in of_set.items()
+    }
   return found
 
 
@@ -45,35 +52,63 @@ def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
     for name, s in shifts.items():
       v, plain = s.variance, name == unshifted
       what = f"{data}, {'test set' if plain else name}"
-      holds = () if plain else frame.below(shifts[unshifted].variance.interval, v.interval)
+      holds = (
+        () if plain else frame.below(shifts[unshifted].variance.interval, v.interval)
+      )
       kind = "test" if plain else "shifted"
       lines += [
-        Row.of(f"mean accuracy, {what}", paper.SHIFT_MEAN.get(kind), percent(*s.accuracy[2:4]), v.runs),
-        Row.of(f"sd of accuracy, {what}", paper.SHIFT_SD.get(kind), percent(v.test_set, v.test_set_se), v.runs),
-        Row.of(f"sd on the distribution, {what}", paper.SHIFT_DISTRIBUTION_SD[kind],
-               between(v.distribution, *v.interval, 100, " %"), v.runs, *holds),
-      ]  # fmt: skip
+        Row.of(
+          f"mean accuracy, {what}",
+          paper.SHIFT_MEAN.get(kind),
+          percent(*s.accuracy[2:4]),
+          v.runs,
+        ),
+        Row.of(
+          f"sd of accuracy, {what}",
+          paper.SHIFT_SD.get(kind),
+          percent(v.test_set, v.test_set_se),
+          v.runs,
+        ),
+        Row.of(
+          f"sd on the distribution, {what}",
+          paper.SHIFT_DISTRIBUTION_SD[kind],
+          between(v.distribution, *v.interval, 100, " %"),
+          v.runs,
+          *holds,
+        ),
+      ]
   return lines
 
 
 def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
-  """Accuracies on the first data set's test set and on the one with most variance; standard deviations on all sets."""
+  """Accuracies on the first data set's test set and on the one with most variance;
+  standard deviations on all sets.
+  """
   first = next(iter(numbers.values()))
   worst = max(first, key=lambda name: first[name].variance.test_set)
   for ax, name in zip(axes[:2], (next(iter(first)), worst), strict=True):
     s = first[name]
-    plots.accuracy_histogram(s.accuracy.accuracies, ax, examples=s.accuracy.examples,
-                             independent_sd=s.variance.independent)  # fmt: skip
+    plots.accuracy_histogram(
+      s.accuracy.accuracies,
+      ax,
+      examples=s.accuracy.examples,
+      independent_sd=s.variance.independent,
+    )
     ax.set_title(f"{next(iter(numbers))}: {name}")
     frame.legend_above(ax)
   for ax, (data, shifts) in zip(axes[-len(numbers) :], numbers.items(), strict=True):
     of_each = [s.variance for s in shifts.values()]
     series = {
-      "test set": [(v.test_set, v.test_set - v.test_set_se, v.test_set + v.test_set_se) for v in of_each],
+      "test set": [
+        (v.test_set, v.test_set - v.test_set_se, v.test_set + v.test_set_se)
+        for v in of_each
+      ],
       "errors independent": [(v.independent, None, None) for v in of_each],
       "distribution": [(v.distribution, *v.interval) for v in of_each],
     }
-    plots.sds_side_by_side(list(shifts), series, ax, below=[np.isnan(v.distribution) for v in of_each])
+    plots.sds_side_by_side(
+      list(shifts), series, ax, below=[np.isnan(v.distribution) for v in of_each]
+    )
     ax.set_title(data)
     ax.set_ylim(top=-2.8)  # room for the legend
     ax.legend(loc="upper left")

@@ -1,7 +1,8 @@
-"""Jordan 2024, figure 10 [11] and appendix D.1: what initialisation, order or augmentation gives when it varies alone.
+"""Jordan 2024, figure 10 [11] and appendix D.1: what initialisation, order or
+augmentation gives when it varies alone.
 
-After a short training, one source alone gives less variance than all together; after a long one, as much. Fixed sources
-have seed 0; another seed may give another variance.
+After a short training, one source alone gives less variance than all together; after a
+long one, as much. Fixed sources have seed 0; another seed may give another variance.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,9 @@ PANELS = 3
 
 
 class Source(NamedTuple):
-  """The accuracies when one source varies, and the ratio of their variance to that with all sources."""
+  """The accuracies when one source varies, and the ratio of their variance to that with
+  all sources.
+  """
 
   runs: int
   accuracy: Spread
@@ -33,27 +36,44 @@ class Source(NamedTuple):
 def compute(trained: Trained) -> dict[int, dict[str, Source]]:
   """The numbers by duration and by source; "all" is one of the sources."""
   return {
-    epochs: by_source({source: trained.errors(f"{source}_{epochs}epochs") for source in ("all", *SOURCES)})
+    epochs: by_source(
+      {
+        source: trained.errors(f"{source}_{epochs}epochs")
+        for source in ("all", *SOURCES)
+      }
+    )
     for epochs in STUDIES[trained.scale].source_epochs
   }
 
 
-def by_source(errors: Mapping[str, Bool[np.ndarray, "runs examples"]]) -> dict[str, Source]:
+def by_source(
+  errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
+) -> dict[str, Source]:
   spreads = {source: spread(e) for source, e in errors.items()}
   everything = spreads["all"].accuracies
-  ratios = {source: stats.variance_ratio(s.accuracies, everything, paired=False) for source, s in spreads.items()}
+  ratios = {
+    source: stats.variance_ratio(s.accuracies, everything, paired=False)
+    for source, s in spreads.items()
+  }
   return {
-    source: Source(s.runs, s, float((r := ratios[source]).ratio), (float(r.low), float(r.high)))
+    source: Source(
+      s.runs, s, float((r := ratios[source]).ratio), (float(r.low), float(r.high))
+    )
     for source, s in spreads.items()
   }
 
 
 def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
   lines = [
-    Row.of(f"sd of accuracy, varying {source}", paper.SD_SOURCES.get((source, epochs)),
-           f"{duration(epochs)}: {percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}", n[source].runs)
-    for source in ("all", *SOURCES) for epochs, n in numbers.items()
-  ]  # fmt: skip
+    Row.of(
+      f"sd of accuracy, varying {source}",
+      paper.SD_SOURCES.get((source, epochs)),
+      f"{duration(epochs)}: {percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
+      n[source].runs,
+    )
+    for source in ("all", *SOURCES)
+    for epochs, n in numbers.items()
+  ]
   for source in SOURCES:
     for epochs, n in numbers.items():
       printed, holds, why = None, None, ""
@@ -64,7 +84,16 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
         if holds is False:
           why = f"{why}; after {duration(min(numbers))} it gives {numbers[min(numbers)][source].ratio:.2g} of it"
       said = f"{duration(epochs)}: {between(n[source].ratio, *n[source].interval)}"
-      lines.append(Row.of(f"variance, {source} alone over all", printed, said, n[source].runs, holds, why))
+      lines.append(
+        Row.of(
+          f"variance, {source} alone over all",
+          printed,
+          said,
+          n[source].runs,
+          holds,
+          why,
+        )
+      )
   return lines
 
 
@@ -76,32 +105,68 @@ def less(low: float, high: float) -> tuple[bool | None, str]:
 
 
 def as_much(low: float, high: float) -> tuple[bool | None, str]:
-  """Whether a ratio with this interval may be 1 and is above 0.75, the paper's share after a short training."""
+  """Whether a ratio with this interval may be 1 and is above 0.75, the paper's share
+  after a short training.
+  """
   if low < 1 < high:
-    return (True, "") if low > 0.75 else (None, "the interval reaches 0.75, the paper's share after 1 epoch")
+    return (
+      (True, "")
+      if low > 0.75
+      else (None, "the interval reaches 0.75, the paper's share after 1 epoch")
+    )
   return (False, "it gives less") if high < 1 else (False, "it gives more")
 
 
 def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
-  """Left: the distributions of accuracy after the shortest and the longest training. Right: the ratios of variances."""
+  """Left: the distributions of accuracy after the shortest and the longest training.
+  Right: the ratios of variances.
+  """
   durations = list(numbers)
   for ax, epochs in zip(axes, (durations[0], durations[-1]), strict=False):
-    groups = {source: 100 * n.accuracy.accuracies for source, n in numbers[epochs].items()}
-    edges = np.linspace(min(map(np.min, groups.values())), max(map(np.max, groups.values())), 26)
+    groups = {
+      source: 100 * n.accuracy.accuracies for source, n in numbers[epochs].items()
+    }
+    edges = np.linspace(
+      min(map(np.min, groups.values())), max(map(np.max, groups.values())), 26
+    )
     for color, (source, values) in zip(plots.PALETTE, groups.items(), strict=False):
       label = f"{source}: sd {plots.percent(numbers[epochs][source].accuracy.sd)}"
-      ax.hist(values, bins=edges, density=True, histtype="step", color=color, linewidth=1.5, label=label)
-    ax.set(title=duration(epochs), xlabel="test accuracy (%)", ylabel="density (per percentage point)")
+      ax.hist(
+        values,
+        bins=edges,
+        density=True,
+        histtype="step",
+        color=color,
+        linewidth=1.5,
+        label=label,
+      )
+    ax.set(
+      title=duration(epochs),
+      xlabel="test accuracy (%)",
+      ylabel="density (per percentage point)",
+    )
     frame.legend_above(ax)
   right = axes[-1]
   for i, (color, source) in enumerate(zip(plots.PALETTE[1:], SOURCES, strict=False)):
     ratio = np.array([n[source].ratio for n in numbers.values()])
     low, high = np.array([n[source].interval for n in numbers.values()]).T
     x = np.arange(len(numbers)) + (i - 1) * 0.1
-    right.errorbar(x, ratio, [ratio - low, high - ratio], color=color, marker="o", capsize=3, label=f"{source} alone")
+    right.errorbar(
+      x,
+      ratio,
+      [ratio - low, high - ratio],
+      color=color,
+      marker="o",
+      capsize=3,
+      label=f"{source} alone",
+    )
   right.axhline(1, color=plots.INK, linestyle="--", linewidth=1)
   right.set_xticks(range(len(numbers)), durations)
-  right.set(xlabel="training duration (epochs)", ylabel="variance over that of all sources", ylim=(0, None))
+  right.set(
+    xlabel="training duration (epochs)",
+    ylabel="variance over that of all sources",
+    ylim=(0, None),
+  )
   frame.legend_above(right)
 
 

@@ -1,6 +1,8 @@
-"""Jordan 2024, figure 11 [12] and appendix D.2: how far apart training ends when one weight is changed by a thousandth.
+"""Jordan 2024, figure 11 [12] and appendix D.2: how far apart training ends when one
+weight is changed by a thousandth.
 
-Two runs have the same seeds; in one of them a random weight is multiplied by 1.001 before some step. Two other changes
+Two runs have the same seeds; in one of them a random weight is multiplied by 1.001
+before some step. Two other changes
 stand beside it: the first gradient in half precision, and the first batch left out.
 """
 
@@ -27,14 +29,18 @@ FIRST_STEPS = ("first gradient in half precision", "first batch left out")
 
 
 class Poked(NamedTuple):
-  """Test-set disagreement of matched pairs (a run and the same run changed), and of runs with distinct seeds."""
+  """Test-set disagreement of matched pairs (a run and the same run changed), and of
+  runs with distinct seeds.
+  """
 
   runs: int  # matched pairs, neither of which diverged
   examples: int
   matched: float
   matched_se: float
   distinct: float  # all pairs of distinct unpoked runs
-  distinct_se: float  # of a mean over pairs: 2/√R times the sd over runs of a run's disagreement with all others
+  # Of a mean over pairs: 2/√R times the sd over runs of a run's disagreement with all
+  # others
+  distinct_se: float
   ratio: float  # matched over distinct
   ratio_se: float
   matched_pairs: Float[np.ndarray, " runs"]
@@ -42,7 +48,9 @@ class Poked(NamedTuple):
 
 
 class Numbers(NamedTuple):
-  """Pokes before the first step, by duration; pokes of the longest training, by eighth; other first steps, by name."""
+  """Pokes before the first step, by duration; pokes of the longest training, by eighth;
+  other first steps, by name.
+  """
 
   epochs: dict[int, Poked]
   eighths: dict[int, Poked]
@@ -54,7 +62,10 @@ def compute(trained: Trained) -> Numbers:
   longest, ours = studies.poke_epochs[-1], slice(studies.pairs)
 
   def poked(epochs: int, eighths: int) -> Poked:
-    pair = trained(f"all_{epochs}epochs").isel(run=ours), trained(f"poked_{epochs}epochs_{eighths}of8")
+    pair = (
+      trained(f"all_{epochs}epochs").isel(run=ours),
+      trained(f"poked_{epochs}epochs_{eighths}of8"),
+    )
     kept = ~(pair[0].diverged.values | pair[1].diverged.values)
     return compare(*(results.predictions.values[kept] for results in pair))
 
@@ -65,25 +76,50 @@ def compute(trained: Trained) -> Numbers:
   return Numbers(
     {epochs: poked(epochs, 0) for epochs in studies.poke_epochs},
     {eighths: poked(longest, eighths) for eighths in studies.poke_eighths},
-    {name: compare(unchanged, other) for name, other in zip(FIRST_STEPS, others, strict=True)},
+    {
+      name: compare(unchanged, other)
+      for name, other in zip(FIRST_STEPS, others, strict=True)
+    },
   )
 
 
-def compare(unchanged: Int[np.ndarray, "runs examples"], changed: Int[np.ndarray, "runs examples"]) -> Poked:
+def compare(
+  unchanged: Int[np.ndarray, "runs examples"], changed: Int[np.ndarray, "runs examples"]
+) -> Poked:
   """The disagreement of one change: row i of both arrays has the same seeds."""
   runs, examples = unchanged.shape
   pairs = stats.churn(unchanged, changed)
   with_others = mean_disagreement(unchanged)
   matched, matched_se = float(pairs.mean()), pairs.std(ddof=1) / math.sqrt(runs)
-  distinct, distinct_se = float(with_others.mean()), 2 * with_others.std(ddof=1) / math.sqrt(runs)
+  distinct, distinct_se = (
+    float(with_others.mean()),
+    2 * with_others.std(ddof=1) / math.sqrt(runs),
+  )
   ratio = matched / distinct if distinct else math.nan
-  ratio_se = math.hypot(matched_se, ratio * distinct_se) / distinct if distinct else math.nan
+  ratio_se = (
+    math.hypot(matched_se, ratio * distinct_se) / distinct if distinct else math.nan
+  )
   following = stats.churn(unchanged, np.roll(unchanged, -1, axis=0))
-  return Poked(runs, examples, matched, matched_se, distinct, distinct_se, ratio, ratio_se, pairs, following)
+  return Poked(
+    runs,
+    examples,
+    matched,
+    matched_se,
+    distinct,
+    distinct_se,
+    ratio,
+    ratio_se,
+    pairs,
+    following,
+  )
 
 
-def mean_disagreement(predictions: Int[np.ndarray, "runs examples"]) -> Float[np.ndarray, " runs"]:
-  """Each run's mean disagreement with the others, computed from how many runs predict each class of each example."""
+def mean_disagreement(
+  predictions: Int[np.ndarray, "runs examples"],
+) -> Float[np.ndarray, " runs"]:
+  """Each run's mean disagreement with the others, computed from how many runs predict
+  each class of each example.
+  """
   runs, examples = predictions.shape
   agree = np.zeros(runs)
   for label in np.unique(predictions):
@@ -103,32 +139,68 @@ def rows(numbers: Numbers) -> list[Row]:
     ("distinct seeds", paper.DISTINCT, lambda n: percent(n.distinct, n.distinct_se)),
   ):
     lines += [
-      Row.of(f"predictions that differ: {name}", printed.get(lengths.get(epochs)),
-             f"{duration(epochs)}: {ours(n)}", n.runs) for epochs, n in by_epochs.items()
-    ]  # fmt: skip
+      Row.of(
+        f"predictions that differ: {name}",
+        printed.get(lengths.get(epochs)),
+        f"{duration(epochs)}: {ours(n)}",
+        n.runs,
+      )
+      for epochs, n in by_epochs.items()
+    ]
   for epochs, n in by_epochs.items():
     length = lengths.get(epochs)
-    holds = {"short": n.ratio + 2 * n.ratio_se < 1, "long": abs(n.ratio - 1) <= 2 * n.ratio_se}.get(length)
-    why = f"the share {'grows' if grows else 'does not grow'} with the duration" if holds is False else ""
-    printed, said = paper.POKED_OVER_DISTINCT.get(length), f"{duration(epochs)}: {number(n.ratio, n.ratio_se)}"
-    lines.append(Row.of("one poked over distinct seeds", printed, said, n.runs, holds, why))
-  first, last = numbers.eighths[min(numbers.eighths)], numbers.eighths[max(numbers.eighths)]
-  less = frame.above(first.matched - last.matched, math.hypot(first.matched_se, last.matched_se))
+    holds = {
+      "short": n.ratio + 2 * n.ratio_se < 1,
+      "long": abs(n.ratio - 1) <= 2 * n.ratio_se,
+    }.get(length)
+    why = (
+      f"the share {'grows' if grows else 'does not grow'} with the duration"
+      if holds is False
+      else ""
+    )
+    printed, said = (
+      paper.POKED_OVER_DISTINCT.get(length),
+      f"{duration(epochs)}: {number(n.ratio, n.ratio_se)}",
+    )
+    lines.append(
+      Row.of("one poked over distinct seeds", printed, said, n.runs, holds, why)
+    )
+  first, last = (
+    numbers.eighths[min(numbers.eighths)],
+    numbers.eighths[max(numbers.eighths)],
+  )
+  less = frame.above(
+    first.matched - last.matched, math.hypot(first.matched_se, last.matched_se)
+  )
   for eighths, n in numbers.eighths.items():
-    said = f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}"
-    lines.append(Row.of("predictions that differ: poked later", paper.POKED_LATER, said, n.runs))
-  why = {True: "", False: "it changes more", None: "too few pairs tell the latest from the first"}[less]
+    said = (
+      f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}"
+    )
+    lines.append(
+      Row.of("predictions that differ: poked later", paper.POKED_LATER, said, n.runs)
+    )
+  why = {
+    True: "",
+    False: "it changes more",
+    None: "too few pairs tell the latest from the first",
+  }[less]
   lines[-1] = lines[-1]._replace(holds=less, why=why)
   for name, n in numbers.first_steps.items():
     least = n.matched > 2 * n.matched_se and n.matched > long.matched / 2
     said = f"{percent(n.matched, n.matched_se)}; one poked: {percent(long.matched, long.matched_se)}"
     why = "" if least else "it changes less than half as much"
-    lines.append(Row.of(f"predictions that differ: {name}", paper.FIRST_STEP, said, n.runs, least, why))
+    lines.append(
+      Row.of(
+        f"predictions that differ: {name}", paper.FIRST_STEP, said, n.runs, least, why
+      )
+    )
   return lines
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:
-  """Left: pokes before the first step of the shortest and longest training. Right: later pokes, other first steps."""
+  """Left: pokes before the first step of the shortest and longest training. Right:
+  later pokes, other first steps.
+  """
   *left, right = axes
   for ax, epochs in zip(left, (min(numbers.epochs), max(numbers.epochs)), strict=True):
     n = numbers.epochs[epochs]
@@ -137,15 +209,36 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
     ax.set_title(f"poked before the first step of {duration(epochs)}")
     frame.legend_above(ax)
   share = [eighths / 8 for eighths in numbers.eighths]
-  mean, se = 100 * np.array([(n.matched, n.matched_se) for n in numbers.eighths.values()]).T
-  right.errorbar(share, mean, 2 * se, color=plots.BLUE, marker="o", capsize=3, label="one poked")
+  mean, se = (
+    100 * np.array([(n.matched, n.matched_se) for n in numbers.eighths.values()]).T
+  )
+  right.errorbar(
+    share, mean, 2 * se, color=plots.BLUE, marker="o", capsize=3, label="one poked"
+  )
   for i, (name, n) in enumerate(numbers.first_steps.items(), 1):
-    right.errorbar(-0.06 * i, 100 * n.matched, 200 * n.matched_se, color=plots.PALETTE[i + 1], marker="s", capsize=3,
-                   linestyle="none", label=name)  # fmt: skip
+    right.errorbar(
+      -0.06 * i,
+      100 * n.matched,
+      200 * n.matched_se,
+      color=plots.PALETTE[i + 1],
+      marker="s",
+      capsize=3,
+      linestyle="none",
+      label=name,
+    )
   distinct = next(iter(numbers.eighths.values())).distinct
-  right.axhline(100 * distinct, color=plots.ORANGE, linestyle="--", label="distinct seeds, all pairs")
-  right.set(title=f"poked later in {duration(max(numbers.epochs))}", xlabel="share of training before the poke",
-            ylabel="mean disagreement (%)", ylim=(0, None))  # fmt: skip
+  right.axhline(
+    100 * distinct,
+    color=plots.ORANGE,
+    linestyle="--",
+    label="distinct seeds, all pairs",
+  )
+  right.set(
+    title=f"poked later in {duration(max(numbers.epochs))}",
+    xlabel="share of training before the poke",
+    ylabel="mean disagreement (%)",
+    ylim=(0, None),
+  )
   right.grid(True)
   frame.legend_above(right)
 

@@ -1,8 +1,11 @@
-"""Jordan 2024, figure 12 [10] and appendix C: is a run that is good on one test set good on another?
+"""Jordan 2024, figure 12 [10] and appendix C: is a run that is good on one test set
+good on another?
 
-Squared correlations over runs between the accuracies on a test set and its shifted versions, all pairs. These have the
-same images, so a run that is lucky on one would be lucky on the other. Therefore a pair compares the even examples of
-the first with the odd examples of the second. p-values are two-sided, from Student's t, for each pair alone.
+Squared correlations over runs between the accuracies on a test set and its shifted
+versions, all pairs. These have the same images, so a run that is lucky on one would be
+lucky on the other. Therefore a pair compares the even examples of the first with the
+odd examples of the second. p-values are two-sided, from Student's t, for each pair
+alone.
 """
 
 from collections.abc import Mapping
@@ -41,7 +44,9 @@ class Pair(NamedTuple):
 
 
 class Correlations(NamedTuple):
-  """One data set: `accuracies` by test set, on its even and odd examples. The first test set is not shifted."""
+  """One data set: `accuracies` by test set, on its even and odd examples. The first
+  test set is not shifted.
+  """
 
   runs: int
   accuracies: dict[str, Float[np.ndarray, "runs 2"]]
@@ -52,15 +57,21 @@ def compute(trained: Trained) -> dict[str, Correlations]:
   found = {}
   for name in SHIFTED:
     campaign = trained.campaigns[name]
-    of_set = {test_set: trained(name, test_set) for test_set in campaign.recipe.test_sets}
-    found[data_of(campaign)] = correlations({test_set: halves(results) for test_set, results in of_set.items()})
+    of_set = {
+      test_set: trained(name, test_set) for test_set in campaign.recipe.test_sets
+    }
+    found[data_of(campaign)] = correlations(
+      {test_set: halves(results) for test_set, results in of_set.items()}
+    )
   return found
 
 
 def halves(results: xr.Dataset) -> Float[np.ndarray, "runs 2"]:
   """The accuracies on even and odd examples of the runs that did not diverge."""
   examples = results.sizes["example"]
-  return 1 - results.half_errors.values[~results.diverged.values] / np.array([(examples + 1) // 2, examples // 2])
+  return 1 - results.half_errors.values[~results.diverged.values] / np.array(
+    [(examples + 1) // 2, examples // 2]
+  )
 
 
 def correlations(accuracies: dict[str, Float[np.ndarray, "runs 2"]]) -> Correlations:
@@ -83,15 +94,31 @@ def rows(numbers: Mapping[str, Correlations]) -> list[Row]:
     known = [pair for pair in n.pairs if np.isfinite(pair.r)]
     found = [pair for pair in known if pair.p_value < LEVEL]
     said = f"{len(found)} of {len(known)}; chance gives {LEVEL * len(known):.2g}"
-    lines.append(Row.of(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs))
-    groups = [[pair for pair in known if (pair.first == unshifted) == plain] for plain in (True, False)]
+    lines.append(
+      Row.of(f"{data}: pairs with p < {LEVEL}", paper.SIGNIFICANT_PAIRS, said, n.runs)
+    )
+    groups = [
+      [pair for pair in known if (pair.first == unshifted) == plain]
+      for plain in (True, False)
+    ]
     strongest = [max(group, key=lambda pair: abs(pair.r)) for group in groups if group]
     for kind, pair in zip(("test", "shifted"), strongest, strict=False):
       holds = frame.below(strongest[0].size, pair.size) if kind == "shifted" else ()
       what = "the test set and a shifted one" if kind == "test" else "two shifted ones"
       said = f"{told(pair)} ({pair.first}, {pair.second})"
-      lines.append(Row.of(f"{data}: largest R², {what}", paper.LARGEST_R_SQUARED[kind], said, n.runs, *holds))
-    lines += [Row.of(f"{data}: R² of {pair.first} and {pair.second}", None, told(pair), n.runs) for pair in n.pairs]
+      lines.append(
+        Row.of(
+          f"{data}: largest R², {what}",
+          paper.LARGEST_R_SQUARED[kind],
+          said,
+          n.runs,
+          *holds,
+        )
+      )
+    lines += [
+      Row.of(f"{data}: R² of {pair.first} and {pair.second}", None, told(pair), n.runs)
+      for pair in n.pairs
+    ]
   return lines
 
 
@@ -102,8 +129,12 @@ def told(pair: Pair) -> str:
 
 
 def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
-  """For each data set: R² of all pairs, starred where p < 0.05, and the accuracies of the pair with the largest R²."""
-  for (left, right), (data, n) in zip(axes.reshape(-1, 2), numbers.items(), strict=True):
+  """For each data set: R² of all pairs, starred where p < 0.05, and the accuracies of
+  the pair with the largest R².
+  """
+  for (left, right), (data, n) in zip(
+    axes.reshape(-1, 2), numbers.items(), strict=True
+  ):
     names = list(n.accuracies)
     squares = np.full((len(names), len(names)), np.nan)
     for pair in n.pairs:
@@ -112,7 +143,15 @@ def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
       if np.isfinite(pair.r):
         star = "*" if pair.p_value < LEVEL else ""
         color = "white" if pair.r**2 > 0.5 else plots.INK
-        left.text(column, row, f"{pair.r**2:.2f}{star}", ha="center", va="center", fontsize="small", color=color)
+        left.text(
+          column,
+          row,
+          f"{pair.r**2:.2f}{star}",
+          ha="center",
+          va="center",
+          fontsize="small",
+          color=color,
+        )
     left.imshow(squares[:, :-1], cmap="Blues", vmin=0, vmax=1, aspect="auto")
     left.set_xticks(range(len(names) - 1), names[:-1], rotation=30, ha="right")
     left.set_yticks(range(1, len(names)), names[1:])
@@ -121,7 +160,10 @@ def plot(numbers: Mapping[str, Correlations], axes: np.ndarray) -> None:
     best = max(n.pairs, key=lambda pair: -1 if np.isnan(pair.r) else abs(pair.r))
     x, y = 100 * n.accuracies[best.first][:, 0], 100 * n.accuracies[best.second][:, 1]
     right.scatter(x, y, s=16, color=plots.BLUE, alpha=0.6, linewidths=0)
-    right.set(xlabel=f"accuracy, {best.first}, even examples (%)", ylabel=f"accuracy, {best.second}, odd examples (%)")
+    right.set(
+      xlabel=f"accuracy, {best.first}, even examples (%)",
+      ylabel=f"accuracy, {best.second}, odd examples (%)",
+    )
     right.set_title(f"{data}: {n.runs} runs, R² = {best.r**2:.2f}")
     right.grid(True)
 

@@ -1,7 +1,9 @@
-"""Jordan 2024, figure 14 [13]: the pairs of test examples whose errors are farthest from independent.
+"""Jordan 2024, figure 14 [13]: the pairs of test examples whose errors are farthest
+from independent.
 
-The paper counts pairs whose probability that both are right deviates from independence by more than 2 %. With few runs,
-chance alone takes many independent pairs beyond that, so the number expected by chance stands beside the number found.
+The paper counts pairs whose probability that both are right deviates from independence
+by more than 2 %. With few runs, chance alone takes many independent pairs beyond that,
+so the number expected by chance stands beside the number found.
 """
 
 from typing import NamedTuple
@@ -24,7 +26,9 @@ FEW = 1e-4  # up to this share of all pairs counts as few; the paper has 1e-7
 
 
 class Pairs(NamedTuple):
-  """Pairs beyond the threshold, how many chance alone puts there, and those that deviate most."""
+  """Pairs beyond the threshold, how many chance alone puts there, and those that
+  deviate most.
+  """
 
   runs: int
   pairs: int  # of examples
@@ -47,11 +51,22 @@ def pairs(tallies: stats.Tallies, images: np.ndarray) -> Pairs:
   deviations = np.sort(abs(beyond.joint - beyond.product))
   thresholds = np.linspace(LEAST, max(2 * LEAST, deviations.max(initial=0)), 31)
   found = len(deviations) - np.searchsorted(deviations, thresholds, side="right")
-  by_chance = np.array([stats.expected_false_pairs(rates, tallies.runs, threshold) for threshold in thresholds])
+  by_chance = np.array(
+    [
+      stats.expected_false_pairs(rates, tallies.runs, threshold)
+      for threshold in thresholds
+    ]
+  )
   return Pairs(
-    tallies.runs, tallies.examples * (tallies.examples - 1) // 2, thresholds, found, by_chance, most,
-    1 - rates[both], images[both],
-  )  # fmt: skip
+    tallies.runs,
+    tallies.examples * (tallies.examples - 1) // 2,
+    thresholds,
+    found,
+    by_chance,
+    most,
+    1 - rates[both],
+    images[both],
+  )
 
 
 def rows(numbers: Pairs) -> list[Row]:
@@ -61,33 +76,59 @@ def rows(numbers: Pairs) -> list[Row]:
   many = f"{100 * found / n.pairs:.2g} % of the pairs do"
   why = f"{n.runs} runs are too few to say" if by_chance >= 1 else "" if few else many
   return [
-    Row.of("pairs that deviate by more than 2 %", paper.DEPENDENT_PAIRS,
-           f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone", n.runs, few if by_chance < 1 else None, why),
+    Row.of(
+      "pairs that deviate by more than 2 %",
+      paper.DEPENDENT_PAIRS,
+      f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone",
+      n.runs,
+      few if by_chance < 1 else None,
+      why,
+    ),
     *(
-      Row.of(f"pair {k}, independent → both right", printed,
-             f"{100 * product:.2f} → {100 * joint:.2f} ± {100 * (joint * (1 - joint) / n.runs) ** 0.5:.2g} %", n.runs)
+      Row.of(
+        f"pair {k}, independent → both right",
+        printed,
+        f"{100 * product:.2f} → {100 * joint:.2f} ± {100 * (joint * (1 - joint) / n.runs) ** 0.5:.2g} %",
+        n.runs,
+      )
       for k, (printed, joint, product) in enumerate(
         zip(paper.MOST_DEPENDENT, n.most.joint, n.most.product, strict=False), 1
       )
     ),
-  ]  # fmt: skip
+  ]
 
 
 def plot(numbers: Pairs, axes: np.ndarray) -> None:
-  """Both images of a pair side by side; the last panel counts the pairs beyond each deviation, found and by chance."""
+  """Both images of a pair side by side; the last panel counts the pairs beyond each
+  deviation, found and by chance.
+  """
   *axes, last = axes
   for ax in axes[len(numbers.images) :]:
     ax.set_axis_off()
   most = numbers.most
-  for ax, images, i, j, joint, product in zip(axes, numbers.images, *most, strict=False):
+  for ax, images, i, j, joint, product in zip(
+    axes, numbers.images, *most, strict=False
+  ):
     between = np.full((images.shape[1], 1, images.shape[3]), images.max())
     frame.show_image(np.concatenate([images[0], between, images[1]], axis=1), ax)
-    ax.set_title(f"examples {i} and {j}\nboth right {100 * joint:.1f} %, product {100 * product:.1f} %", fontsize=10)
-  shown = {"found": (numbers.found, plots.BLUE, "-"), "by chance alone": (numbers.by_chance, plots.VERMILION, "--")}
+    ax.set_title(
+      f"examples {i} and {j}\nboth right {100 * joint:.1f} %, product {100 * product:.1f} %",
+      fontsize=10,
+    )
+  shown = {
+    "found": (numbers.found, plots.BLUE, "-"),
+    "by chance alone": (numbers.by_chance, plots.VERMILION, "--"),
+  }
   for label, (counts, color, style) in shown.items():
-    last.plot(100 * numbers.thresholds, counts, color=color, linestyle=style, label=label)
+    last.plot(
+      100 * numbers.thresholds, counts, color=color, linestyle=style, label=label
+    )
   last.set_yscale("symlog", linthresh=1)
-  last.set(xlabel="deviation of P(both right), at least (%)", ylabel="pairs of examples", ylim=(0, None))
+  last.set(
+    xlabel="deviation of P(both right), at least (%)",
+    ylabel="pairs of examples",
+    ylim=(0, None),
+  )
   last.legend()
 
 

@@ -1,7 +1,9 @@
-"""What very many runs teach that some hundred cannot: how good intervals are, and how many runs each claim needs.
+"""What very many runs teach that some hundred cannot: how good intervals are, and how
+many runs each claim needs.
 
-Everything is computed from tallies. Groups of runs are drawn from the numbers of errors that real runs make on both
-halves of the test set. The variance that independent errors would give is that of all runs; intervals take it as known.
+Everything is computed from tallies. Groups of runs are drawn from the numbers of errors
+that real runs make on both halves of the test set. The variance that independent errors
+would give is that of all runs; intervals take it as known.
 """
 
 import math
@@ -31,8 +33,12 @@ class Intervals(NamedTuple):
   correlation: Ends  # of the halves
 
 
-def intervals(halves: Int[np.ndarray, "2 runs"], independent: float, examples: int) -> Intervals:
-  """Intervals from the runs' numbers of errors on both halves and the variance that independent errors would give."""
+def intervals(
+  halves: Int[np.ndarray, "2 runs"], independent: float, examples: int
+) -> Intervals:
+  """Intervals from the runs' numbers of errors on both halves and the variance that
+  independent errors would give.
+  """
   rates = halves.sum(0) / examples
   found = (
     stats.mean_interval(rates),
@@ -44,18 +50,28 @@ def intervals(halves: Int[np.ndarray, "2 runs"], independent: float, examples: i
 
 
 def truths(tallies: stats.Tallies) -> Intervals:
-  """The true values that the intervals estimate, from all runs; both ends are the value."""
+  """The true values that the intervals estimate, from all runs; both ends are the
+  value.
+  """
   mean = float(tallies.example_error_rates().mean())
-  rest = tallies.test_set_variance(), tallies.distribution_variance(), tallies.split_correlation()
+  rest = (
+    tallies.test_set_variance(),
+    tallies.distribution_variance(),
+    tallies.split_correlation(),
+  )
   return Intervals(*((x, x) for x in (mean, *map(float, rest))))
 
 
 class Coverage(NamedTuple):
-  """How many of some disjoint groups of real runs have intervals that contain the value from all runs."""
+  """How many of some disjoint groups of real runs have intervals that contain the value
+  from all runs.
+  """
 
   groups: int
   held: dict[str, int]
-  reach: float  # half the width of equation 3's interval, relative to its value; the median over groups
+  # Half the width of equation 3's interval, relative to its value; the median over
+  # groups
+  reach: float
 
 
 def coverage(tallies: stats.Tallies, size: int) -> Coverage:
@@ -67,35 +83,58 @@ def coverage(tallies: stats.Tallies, size: int) -> Coverage:
     for start in range(0, tallies.runs - size + 1, size)
   ]
   held = {
-    name: sum(low <= value <= high for low, high in (getattr(group, name) for group in found))
+    name: sum(
+      low <= value <= high for low, high in (getattr(group, name) for group in found)
+    )
     for name, (value, _) in truth._asdict().items()
   }
   widths = [high - low for low, high in (group.distribution for group in found)]
-  return Coverage(len(found), held, float(np.median(widths) / 2 / truth.distribution[0]) if found else math.nan)
+  return Coverage(
+    len(found),
+    held,
+    float(np.median(widths) / 2 / truth.distribution[0]) if found else math.nan,
+  )
 
 
-# Claims: each takes the intervals of a short and a long training, and the independent-errors variance of each.
+# Claims: each takes the intervals of a short and a long training, and the
+# independent-errors variance of each.
 
 Claim = Callable[[Intervals, Intervals, float, float], bool]
 CLAIMS: dict[str, Claim] = {
-  "figure 1: sd of accuracy falls": lambda short, long, *_: long.variance[1] < short.variance[0],
-  "figure 2: correlation of the halves falls": lambda short, long, *_: long.correlation[1] < short.correlation[0],
-  # The ratio of test-set to distribution-wise variance rises exactly when this ratio falls.
-  "figures 3, 5: variance over independent errors' falls": (
-    lambda short, long, of_short, of_long: long.variance[1] / of_long < short.variance[0] / of_short
+  "figure 1: sd of accuracy falls": lambda short, long, *_: (
+    long.variance[1] < short.variance[0]
   ),
-  "equation 3 is above 0 after the long training": lambda short, long, *_: long.distribution[0] > 0,
+  "figure 2: correlation of the halves falls": lambda short, long, *_: (
+    long.correlation[1] < short.correlation[0]
+  ),
+  # The ratio of test-set to distribution-wise variance rises exactly when this ratio
+  # falls.
+  "figures 3, 5: variance over independent errors' falls": (
+    lambda short, long, of_short, of_long: (
+      long.variance[1] / of_long < short.variance[0] / of_short
+    )
+  ),
+  "equation 3 is above 0 after the long training": lambda short, long, *_: (
+    long.distribution[0] > 0
+  ),
 }
 
 
 def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, float]:
-  """The share of draws of `size` runs of each training that show each claim: their intervals leave no doubt."""
+  """The share of draws of `size` runs of each training that show each claim: their
+  intervals leave no doubt.
+  """
   rng = np.random.default_rng(size)
-  halves = [(t.halves, float(t.independent_errors_variance()), t.examples) for t in (short, long)]
+  halves = [
+    (t.halves, float(t.independent_errors_variance()), t.examples)
+    for t in (short, long)
+  ]
   shown = dict.fromkeys(CLAIMS, 0)
   for _ in range(DRAWS):
     drawn = [
-      intervals(runs[:, rng.choice(runs.shape[1], size, replace=False)], independent, examples)
+      intervals(
+        runs[:, rng.choice(runs.shape[1], size, replace=False)], independent, examples
+      )
       for runs, independent, examples in halves
     ]
     for name, claim in CLAIMS.items():
@@ -104,12 +143,16 @@ def shares(short: stats.Tallies, long: stats.Tallies, size: int) -> dict[str, fl
 
 
 def sizes(runs: int) -> list[int]:
-  """Powers of 2 from 8 on, at most a quarter of all runs, so that draws are not all the same."""
+  """Powers of 2 from 8 on, at most a quarter of all runs, so that draws are not all the
+  same.
+  """
   return [2**k for k in range(3, 30) if 2**k <= runs / 4]
 
 
 def smallest(by_size: Mapping[int, float]) -> int | None:
-  """The least number of runs from which on at least 95 % of the draws show a claim; None if there is none."""
+  """The least number of runs from which on at least 95 % of the draws show a claim;
+  None if there is none.
+  """
   enough = None
   for size in sorted(by_size, reverse=True):
     if by_size[size] < LEVEL:
@@ -118,11 +161,14 @@ def smallest(by_size: Mapping[int, float]) -> int | None:
   return enough
 
 
-def pairs_seen(tallies: stats.Tallies, runs: Int[np.ndarray, " sizes"]) -> Float[np.ndarray, " sizes"]:
-  """The share of pairs of examples, right in 30 to 70 % of the runs, whose χ² test with so many runs has p < 5 %.
+def pairs_seen(
+  tallies: stats.Tallies, runs: Int[np.ndarray, " sizes"]
+) -> Float[np.ndarray, " sizes"]:
+  """The share of pairs of examples, right in 30 to 70 % of the runs, whose χ² test with
+  so many runs has p < 5 %.
 
-  The power is by the non-central χ² distribution with parameter runs · φ². φ² is that of all runs, less what chance
-  adds to it.
+  The power is by the non-central χ² distribution with parameter runs · φ². φ² is that
+  of all runs, less what chance adds to it.
   """
   wrong, total = tallies.wrong.astype(float), tallies.runs
   middle = np.flatnonzero((wrong >= 0.3 * total) & (wrong <= 0.7 * total))
@@ -132,17 +178,27 @@ def pairs_seen(tallies: stats.Tallies, runs: Int[np.ndarray, " sizes"]) -> Float
   phi = covariance**2 / (wrong[i] * (total - wrong[i]) * wrong[j] * (total - wrong[j]))
   beyond = np.maximum(phi - 1 / total, 0)
   limit = scipy.stats.chi2.isf(0.05, 1)
-  return np.array([scipy.stats.ncx2.sf(limit, 1, np.maximum(n * beyond, 1e-9)).mean() for n in runs])
+  return np.array(
+    [scipy.stats.ncx2.sf(limit, 1, np.maximum(n * beyond, 1e-9)).mean() for n in runs]
+  )
 
 
 def plot(by_claim: Mapping[str, Mapping[int, float]], ax: Axes) -> None:
   """The share of draws that show a claim against their number of runs."""
   for (name, by_size), color in zip(by_claim.items(), plots.PALETTE, strict=False):
-    ax.plot(list(by_size), [100 * share for share in by_size.values()], color=color, marker="o", label=name)
+    ax.plot(
+      list(by_size),
+      [100 * share for share in by_size.values()],
+      color=color,
+      marker="o",
+      label=name,
+    )
   ax.axhline(100 * LEVEL, color=plots.INK, linestyle=":", linewidth=0.9)
   if any(by_claim.values()):
     ax.set_xscale("log", base=2)
   ax.xaxis.set_major_formatter("{x:.0f}")
-  ax.set(xlabel="runs of either training", ylabel="draws that show it (%)", ylim=(-2, 102))
+  ax.set(
+    xlabel="runs of either training", ylabel="draws that show it (%)", ylim=(-2, 102)
+  )
   ax.grid(True)
   ax.legend(loc="lower left", bbox_to_anchor=(0, 1))

@@ -1,4 +1,6 @@
-"""The printed values. Numbers of figures and sections are ICLR's; arXiv v4's stand in brackets where they differ."""
+"""The printed values. Numbers of figures and sections are ICLR's; arXiv v4's stand in
+brackets where they differ.
+"""
 
 from experiments.frame import Printed
 
@@ -16,14 +18,19 @@ RANGE = {
   "long": Printed(0.014, "figure 1"),
 }
 MEAN = {"untrained": Printed(0.10, "section 2"), "long": Printed(0.9442, "section 3.1")}
-DISTRIBUTION_SD = {"short": Printed(0.0052, "section 3.3"), "long": Printed(0.00033, "section 3.3")}
+DISTRIBUTION_SD = {
+  "short": Printed(0.0052, "section 3.3"),
+  "long": Printed(0.00033, "section 3.3"),
+}
 VARIANCE_RATIO = {"long": Printed("22 [20]", "figure 5; 0.149 and 0.033 % give 20")}
 
 CORRELATION = {
   "short": Printed("substantial", "section 3.1; figure 2 prints no number"),
   "long": Printed("nearly none", "section 3.1; figure 2 prints no number"),
 }
-TOP_QUARTER_GAIN = {"long": Printed(0.0002, "section 3.1; 0.007 % would fit section 3.3")}
+TOP_QUARTER_GAIN = {
+  "long": Printed(0.0002, "section 3.1; 0.007 % would fit section 3.3")
+}
 BEST_RUN_GAIN = {"long": Printed("not above 0 %", "section 3.1")}
 INDEPENDENT_SD = {
   "short": Printed(0.0022, "section 3.3"),
@@ -37,22 +44,33 @@ OVER_INDEPENDENT = {
 RIGHT = (Printed(0.362, "figure 4, image 776"), Printed(0.607, "figure 4, image 796"))
 BOTH_RIGHT = Printed("21.83 %, the product is 21.97 %", "figure 4")
 P_VALUE = Printed("0.16", "from figure 4's counts")
-BINOMIAL_OVER_OBSERVED = Printed("≈ 2.5", "figure 13 [14]; 0.9441 and 0.149 % give 2.38")
+BINOMIAL_OVER_OBSERVED = Printed(
+  "≈ 2.5", "figure 13 [14]; 0.9441 and 0.149 % give 2.38"
+)
 INDEPENDENT_OVER_OBSERVED = Printed("0.95", "from 0.145 and 0.149 %")
 DEPENDENT_PAIRS = Printed("5 of 49,995,000", "figure 14 [13]")
 MOST_DEPENDENT = tuple(
   Printed(f"{product} → {joint} %", "figure 14 [13]")
-  for product, joint in ((46.76, 59.78), (58.46, 64.57), (40.89, 43.63), (25.46, 27.96), (43.88, 46.04))
+  for product, joint in (
+    (46.76, 59.78),
+    (58.46, 64.57),
+    (40.89, 43.63),
+    (25.46, 27.96),
+    (43.88, 46.04),
+  )
 )
 
 # Figure 8: 1,000 runs of each learning rate.
 BEST_RATE = Printed("0.5, the recipe's own", "section 4.3")
 SD_BEST_RATE = Printed(0.00148, "section 4.3")
 SD_TWICE_BEST_RATE = Printed(0.00168, "section 4.3")
-TWICE_OVER_BEST = Printed("5", "section 4.3; with 1,000 runs the lesser is 0.9 standard errors above 0")
+TWICE_OVER_BEST = Printed(
+  "5", "section 4.3; with 1,000 runs the lesser is 0.9 standard errors above 0"
+)
 LARGEST_WITHOUT_EXCESS = Printed("the best, 0.5", "section 4.3, figure 8")
 
-# Figure 10 [11]: 4,000 runs each, from another code base than figure 1's. The shortest and the longest training.
+# Figure 10 [11]: 4,000 runs each, from another code base than figure 1's. The shortest
+# and the longest training.
 SD_SOURCES = {
   ("all", 1): Printed(0.0133, "figure 10 [11]"),
   ("all", 4): Printed(0.0045, "appendix D.1"),
@@ -63,9 +81,16 @@ SD_SOURCES = {
 ONE_SOURCE_SHORT = Printed("25 to 40 % less variance", "figure 10 [11], 1 epoch")
 ONE_SOURCE_LONG = Printed("as much variance", "figure 10 [11], 64 epochs")
 
-# Figure 11 [12]. It says neither how long its short training is nor how many pairs there are.
-POKED = {"short": Printed("7.0 to 7.5 %", "figure 11 [12]"), "long": Printed(0.0514, "appendix D.2, 128 epochs")}
-DISTINCT = {"short": Printed("about 8.5 %", "figure 11 [12]"), "long": Printed(0.0519, "appendix D.2, 128 epochs")}
+# Figure 11 [12]. It says neither how long its short training is nor how many pairs
+# there are.
+POKED = {
+  "short": Printed("7.0 to 7.5 %", "figure 11 [12]"),
+  "long": Printed(0.0514, "appendix D.2, 128 epochs"),
+}
+DISTINCT = {
+  "short": Printed("about 8.5 %", "figure 11 [12]"),
+  "long": Printed(0.0519, "appendix D.2, 128 epochs"),
+}
 POKED_OVER_DISTINCT = {
   "short": Printed("0.82 to 0.88", "from figure 11 [12]"),
   "long": Printed("0.99", "from 5.14 and 5.19 %"),
@@ -89,7 +114,9 @@ ENSEMBLES = {
 FINETUNED = {  # BERT base and large on MRPC, 1,000 runs each
   "small": {
     "sd": Printed(0.0080, "section 4.1, BERT base"),
-    "distribution": Printed(0.0021, "section 4.1, BERT base; 1.5 standard errors above 0"),
+    "distribution": Printed(
+      0.0021, "section 4.1, BERT base; 1.5 standard errors above 0"
+    ),
     "correlation": Printed("nearly none", "section 4.1, BERT base"),
     "gain": Printed(0.0009, "section 4.1, BERT base"),
   },
@@ -101,7 +128,8 @@ FINETUNED = {  # BERT base and large on MRPC, 1,000 runs each
   },
 }
 
-# Figures 9 and 12 [10]: 1,000 ResNet-18 on ImageNet's validation set; ImageNet-R, ObjectNet and Sketch are shifted.
+# Figures 9 and 12 [10]: 1,000 ResNet-18 on ImageNet's validation set; ImageNet-R,
+# ObjectNet and Sketch are shifted.
 SHIFT_MEAN = {"test": Printed(0.71, "appendix C, ImageNet")}
 SHIFT_SD = {"test": Printed(0.00118, "appendix C, ImageNet")}
 SHIFT_DISTRIBUTION_SD = {

@@ -1,10 +1,12 @@
-"""Sixty thousand real runs of each of several durations: the paper's figures from them, and what they teach.
+"""Sixty thousand real runs of each of several durations: the paper's figures from them,
+and what they teach.
 
     python -m experiments.jordan2024.sixty_thousand
     python -m experiments.jordan2024.sixty_thousand --recipe narrow_mnist --epochs 0 1 2 --runs 5000 --out results/mnist
 
-After an interruption it goes on where it was. Tallies are kept beside the figures. If the folder of trained runs is
-lost, the next sitting trains only the missing runs, and the tallies of both sittings are added.
+After an interruption it goes on where it was. Tallies are kept beside the figures. If
+the folder of trained runs is lost, the next sitting trains only the missing runs, and
+the tallies of both sittings are added.
 """
 
 import dataclasses
@@ -47,7 +49,9 @@ PRECISE = 0.05  # relative precision of a variance that fixes two digits of its 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-  """Trains very many runs of some durations, and makes the paper's figures from their tallies."""
+  """Trains very many runs of some durations, and makes the paper's figures from their
+  tallies.
+  """
 
   recipe: Annotated[str, arg(metavar="NAME")] = "digits_cnn"
   """what is trained; its data set gives the names of folders and files"""
@@ -72,7 +76,9 @@ class Flags:
 
 
 class Sitting(NamedTuple):
-  """The runs of one folder: their seeds (first, last + 1), their tallies, and the seconds that they took."""
+  """The runs of one folder: their seeds (first, last + 1), their tallies, and the
+  seconds that they took.
+  """
 
   seeds: tuple[int, int]
   tallies: stats.Tallies
@@ -81,20 +87,35 @@ class Sitting(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
-    flags = parse(Flags, argv, prog="python -m experiments.jordan2024.sixty_thousand", description=__doc__)
+    flags = parse(
+      Flags,
+      argv,
+      prog="python -m experiments.jordan2024.sixty_thousand",
+      description=__doc__,
+    )
     names = named(flags.epochs)
-    for name, value, least in (("--runs", flags.runs, 4), ("--seed-batch", flags.seed_batch, 1)):
+    for name, value, least in (
+      ("--runs", flags.runs, 4),
+      ("--seed-batch", flags.seed_batch, 1),
+    ):
       at_least(name, value, least)
-    recipes = {name: vs.recipe(flags.recipe, epochs=epochs) for name, epochs in names.items()}
+    recipes = {
+      name: vs.recipe(flags.recipe, epochs=epochs) for name, epochs in names.items()
+    }
     data = dataset_of(recipes["long"])
     out = Path(flags.out)
     if (out / "index.html").exists() and not (out / "numbers.json").exists():
-      raise Mistake(f"{out} has an index.html that is none of ours: give another folder with --out")
+      raise Mistake(
+        f"{out} has an index.html that is none of ours: give another folder with --out"
+      )
     for folder in (flags.campaigns, out):
       check_writable(folder)
     out.mkdir(parents=True, exist_ok=True)
     lanes.start_jax()
-    kept = {name: sittings(recipe, f"{data.name}-{recipe.epochs}", flags) for name, recipe in recipes.items()}
+    kept = {
+      name: sittings(recipe, f"{data.name}-{recipe.epochs}", flags)
+      for name, recipe in recipes.items()
+    }
     make(flags, names, kept, data, recipes["long"].test_sets[0])
     print(f"wrote {out / 'index.html'}")
 
@@ -103,20 +124,29 @@ def named(epochs: Sequence[int]) -> dict[str, int]:
   """The durations by the figures' names: untrained, short, medium, long."""
   trained = sorted({at_least("--epochs", e, 0) for e in epochs} - {0})
   if not 2 <= len(trained) <= 3:
-    raise Mistake(f"--epochs is {' '.join(map(str, epochs))}: give two or three durations above 0, and 0 as you like")
+    raise Mistake(
+      f"--epochs is {' '.join(map(str, epochs))}: give two or three durations above 0, and 0 as you like"
+    )
   names = ("short", "long") if len(trained) == 2 else ("short", "medium", "long")
-  return ({"untrained": 0} if 0 in epochs else {}) | dict(zip(names, trained, strict=True))
+  return ({"untrained": 0} if 0 in epochs else {}) | dict(
+    zip(names, trained, strict=True)
+  )
 
 
 # Sittings.
 
 
 def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
-  """Trains the missing runs of a duration, saves the tallies of their folder, and returns all sittings."""
+  """Trains the missing runs of a duration, saves the tallies of their folder, and
+  returns all sittings.
+  """
   out, place = Path(flags.out), Path(flags.campaigns, key)
   earlier = [
     read(path, recipe)
-    for path in (out / f"tallies-{key}.npz", *sorted(out.glob(f"tallies-{key}-from*.npz")))
+    for path in (
+      out / f"tallies-{key}.npz",
+      *sorted(out.glob(f"tallies-{key}-from*.npz")),
+    )
     if path.exists()
   ]
   if place.exists():
@@ -125,12 +155,21 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
     first = max((s.seeds[1] for s in earlier), default=0)
   if flags.train and first < flags.runs:
     print(f"{key}: runs {first} to {flags.runs}", file=sys.stderr)
-    vs.train(recipe, vs.Runs.independent(flags.runs - first, start=first), place, seed_batch=flags.seed_batch)
+    vs.train(
+      recipe,
+      vs.Runs.independent(flags.runs - first, start=first),
+      place,
+      seed_batch=flags.seed_batch,
+    )
   if place.exists():
     results = vs.open_results(place)
     tallies = vs.tally(results, pairs=recipe.epochs > 0)
     sitting = Sitting((first, first + results.sizes["run"]), tallies, seconds_of(place))
-    save(out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"), sitting, recipe)
+    save(
+      out / (f"tallies-{key}-from{first}.npz" if first else f"tallies-{key}.npz"),
+      sitting,
+      recipe,
+    )
     earlier = [s for s in earlier if s.seeds[0] != first] + [sitting]
   if not earlier:
     raise Mistake(f"there are no runs of {key}: leave --no-train out")
@@ -138,23 +177,40 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
 
 
 def seconds_of(place: Path) -> float:
-  """The seconds that a folder's runs took, by the median over writes of seconds per run: so a pause does not count."""
+  """The seconds that a folder's runs took, by the median over writes of seconds per
+  run: so a pause does not count.
+  """
   results = Results(place)
-  writes = [write for block in range(-(-len(results) // results.block_runs)) for write in results.record(block)]
+  writes = [
+    write
+    for block in range(-(-len(results) // results.block_runs))
+    for write in results.record(block)
+  ]
   runs = [stop - start for start, stop in (write["rows"] for write in writes)]
-  return float(np.median([write["seconds"] / n for write, n in zip(writes, runs, strict=True)]) * sum(runs))
+  return float(
+    np.median([write["seconds"] / n for write, n in zip(writes, runs, strict=True)])
+    * sum(runs)
+  )
 
 
 def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
-  """Saves a sitting with the smallest dtypes; joint errors only on and above the diagonal."""
+  """Saves a sitting with the smallest dtypes; joint errors only on and above the
+  diagonal.
+  """
   arrays = sitting.tallies.to_arrays()
   if "joint_errors" in arrays:
     arrays["joint_errors"] = np.triu(arrays["joint_errors"])
   arrays |= histograms(sitting.tallies)
-  arrays |= {"seeds": np.array(sitting.seeds), "seconds": np.array(sitting.seconds),
-             "recipe": np.array(recipe.to_json())}  # fmt: skip
+  arrays |= {
+    "seeds": np.array(sitting.seeds),
+    "seconds": np.array(sitting.seconds),
+    "recipe": np.array(recipe.to_json()),
+  }
   small = {
-    k: a.astype(np.min_scalar_type(int(a.max(initial=0)))) if a.dtype.kind in "iu" else a for k, a in arrays.items()
+    k: a.astype(np.min_scalar_type(int(a.max(initial=0))))
+    if a.dtype.kind in "iu"
+    else a
+    for k, a in arrays.items()
   }
   stream = io.BytesIO()
   np.savez_compressed(stream, **small)
@@ -162,27 +218,40 @@ def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
 
 
 def histograms(tallies: stats.Tallies) -> dict[str, np.ndarray]:
-  """How many runs make 0, 1, ... errors in all and on each half; for a half, also their errors on the other half."""
+  """How many runs make 0, 1, ... errors in all and on each half; for a half, also their
+  errors on the other half.
+  """
   even, odd, runs = tallies.half_errors
   n = tallies.examples
 
   def by_count(here: np.ndarray, there: np.ndarray, most: int) -> np.ndarray:
-    return np.stack([np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)])
+    return np.stack(
+      [np.bincount(here, x, most + 1).astype(np.int64) for x in (runs, runs * there)]
+    )
 
-  halves = {"by_even_errors": by_count(even, odd, (n + 1) // 2), "by_odd_errors": by_count(odd, even, n // 2)}
+  halves = {
+    "by_even_errors": by_count(even, odd, (n + 1) // 2),
+    "by_odd_errors": by_count(odd, even, n // 2),
+  }
   return {"run_errors": by_count(even + odd, odd, n)[0], **halves}
 
 
 def read(path: Path, recipe: vs.Recipe) -> Sitting:
-  """Reads a sitting; `Mistake` if its runs are of another recipe. Older files do not say which."""
+  """Reads a sitting; `Mistake` if its runs are of another recipe. Older files do not
+  say which.
+  """
   with np.load(path) as file:
-    arrays = {name: a.astype(np.int64) if a.dtype.kind == "u" else a for name, a in file.items()}
+    arrays = {
+      name: a.astype(np.int64) if a.dtype.kind == "u" else a for name, a in file.items()
+    }
   if str(arrays.pop("recipe", recipe.to_json())) != recipe.to_json():
     raise Mistake(f"{path} has runs of another recipe: give another folder with --out")
   if "joint_errors" in arrays:
     arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
   first, stop = arrays["seeds"].tolist()
-  return Sitting((first, stop), stats.Tallies.from_arrays(arrays), float(arrays["seconds"]))
+  return Sitting(
+    (first, stop), stats.Tallies.from_arrays(arrays), float(arrays["seconds"])
+  )
 
 
 # Numbers, figures and the page.
@@ -199,42 +268,74 @@ class Section(NamedTuple):
 
 
 def make(
-  flags: Flags, names: Mapping[str, int], kept: Mapping[str, list[Sitting]], data: vs.Dataset, test_set: str
+  flags: Flags,
+  names: Mapping[str, int],
+  kept: Mapping[str, list[Sitting]],
+  data: vs.Dataset,
+  test_set: str,
 ) -> None:
   """Writes the numbers, the pictures and the page."""
   out = Path(flags.out)
-  tallies = {name: functools.reduce(operator.add, (s.tallies for s in held)) for name, held in kept.items()}
+  tallies = {
+    name: functools.reduce(operator.add, (s.tallies for s in held))
+    for name, held in kept.items()
+  }
   seconds = {name: sum(s.seconds for s in held) for name, held in kept.items()}
   every = {name: numbers(t) for name, t in tallies.items()}
   described = {
-    f"{data.name}-{names[name]}": {**n, "seconds": seconds[name], "sittings": [s.seeds for s in kept[name]]}
+    f"{data.name}-{names[name]}": {
+      **n,
+      "seconds": seconds[name],
+      "sittings": [s.seeds for s in kept[name]],
+    }
     for name, n in every.items()
   }
-  files.write(out / "numbers.json", (json.dumps(frame.plain(described), indent=1) + "\n").encode())
+  files.write(
+    out / "numbers.json", (json.dumps(frame.plain(described), indent=1) + "\n").encode()
+  )
   durations = [frame.duration(epochs) for epochs in names.values()]
   context = {
     "recipe": flags.recipe,
     "again": f"--recipe {flags.recipe} --epochs {' '.join(map(str, names.values()))} --out {flags.out}",
     "examples": tallies["long"].examples,
-    "head": ("training", "runs", "accuracy", "its standard deviation", "... on the distribution", "trained in"),
+    "head": (
+      "training",
+      "runs",
+      "accuracy",
+      "its standard deviation",
+      "... on the distribution",
+      "trained in",
+    ),
     "rows": [
-      (duration, f"{n['runs']:,}", between(n["mean"], *n["mean_interval"], 100, " %"),
-       between(n["sd"], *n["sd_interval"], 100, " %"),
-       between(n["distribution_sd"], *n["distribution_sd_interval"], 100, " %"), lasted(seconds[name]))
+      (
+        duration,
+        f"{n['runs']:,}",
+        between(n["mean"], *n["mean_interval"], 100, " %"),
+        between(n["sd"], *n["sd_interval"], 100, " %"),
+        between(n["distribution_sd"], *n["distribution_sd_interval"], 100, " %"),
+        lasted(seconds[name]),
+      )
       for duration, (name, n) in zip(durations, every.items(), strict=True)
     ],
     "sections": [
       *figures(out, names, tallies, seconds, data.tests[test_set].inputs),
-      covered(names, tallies), digits(names, tallies), dependent(names, tallies), claimed(out, tallies),
+      covered(names, tallies),
+      digits(names, tallies),
+      dependent(names, tallies),
+      claimed(out, tallies),
     ],
-  }  # fmt: skip
+  }
   for ending in ("html", "md"):
-    page = gallery.TEMPLATES.get_template(f"jordan2024/sixty_thousand.{ending}.j2").render(**context)
+    page = gallery.TEMPLATES.get_template(
+      f"jordan2024/sixty_thousand.{ending}.j2"
+    ).render(**context)
     files.write(out / f"index.{ending}", page.encode())
 
 
 def lasted(seconds: float) -> str:
-  return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+  return (
+    f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+  )
 
 
 def numbers(tallies: stats.Tallies) -> dict[str, Any]:
@@ -242,32 +343,44 @@ def numbers(tallies: stats.Tallies) -> dict[str, Any]:
   accuracy = fig01_accuracies.accuracy(0, tallies)
   variance = fig05_distribution_variance.variance(0, tallies)
   return {
-    "runs": tallies.runs, "examples": tallies.examples,
-    "mean": accuracy.spread.mean, "mean_interval": (*stats.mean_interval(accuracy.spread.accuracies),),
-    "sd": accuracy.spread.sd, "sd_interval": accuracy.interval,
+    "runs": tallies.runs,
+    "examples": tallies.examples,
+    "mean": accuracy.spread.mean,
+    "mean_interval": (*stats.mean_interval(accuracy.spread.accuracies),),
+    "sd": accuracy.spread.sd,
+    "sd_interval": accuracy.interval,
     "independent_sd": variance.independent,
     "distribution_variance": tallies.distribution_variance(),
     "distribution_variance_interval": (*tallies.distribution_variance_interval(),),
-    "distribution_sd": variance.distribution, "distribution_sd_interval": variance.interval,
+    "distribution_sd": variance.distribution,
+    "distribution_sd_interval": variance.interval,
     "split_correlation": tallies.split_correlation(),
     "split_correlation_interval": (*tallies.split_correlation_interval(),),
     "top_quarter_gain": tallies.top_fraction_gain().mean,
-  }  # fmt: skip
+  }
 
 
 def figures(
-  out: Path, names: Mapping[str, int], tallies: Mapping[str, stats.Tallies], seconds: Mapping[str, float],
+  out: Path,
+  names: Mapping[str, int],
+  tallies: Mapping[str, stats.Tallies],
+  seconds: Mapping[str, float],
   images: np.ndarray,
-) -> list[Section]:  # fmt: skip
+) -> list[Section]:
   """The paper's figures from these runs."""
 
   def of_each(function: Callable[[int, stats.Tallies], Any]) -> dict[str, Any]:
     return {name: function(names[name], t) for name, t in tallies.items()}
 
-  def with_cost(numbers: Mapping[str, fig01_accuracies.Accuracy], axes: np.ndarray) -> None:
+  def with_cost(
+    numbers: Mapping[str, fig01_accuracies.Accuracy], axes: np.ndarray
+  ) -> None:
     fig01_accuracies.plot(numbers, axes)
     for ax, (name, n) in zip(axes, numbers.items(), strict=True):
-      ax.set_title(f"{frame.duration(n.epochs)}: {n.spread.runs:,} runs in {lasted(seconds[name])}", fontsize=11)
+      ax.set_title(
+        f"{frame.duration(n.epochs)}: {n.spread.runs:,} runs in {lasted(seconds[name])}",
+        fontsize=11,
+      )
 
   count, long = len(names), (names["long"], tallies["long"])
   found = [
@@ -279,15 +392,28 @@ def figures(
       count + 1,
       fig03_independent_errors.plot,
     ),
-    (fig05_distribution_variance, of_each(fig05_distribution_variance.variance), 2, fig05_distribution_variance.plot),
+    (
+      fig05_distribution_variance,
+      of_each(fig05_distribution_variance.variance),
+      2,
+      fig05_distribution_variance.plot,
+    ),
     (fig13_binomial, fig13_binomial.binomial(*long), 1, fig13_binomial.plot),
-    (fig14_dependent_pairs, fig14_dependent_pairs.pairs(tallies["long"], images), 6, fig14_dependent_pairs.plot),
+    (
+      fig14_dependent_pairs,
+      fig14_dependent_pairs.pairs(tallies["long"], images),
+      6,
+      fig14_dependent_pairs.plot,
+    ),
   ]
   sections = []
   for module, numbers, panels, plot in found:
     rows = [(*row[:5], gallery.verdict(row._asdict())) for row in module.rows(numbers)]
     picture = f"{module.__name__.rpartition('.')[2]}.png"
-    files.write(out / picture, frame.drawn(types.SimpleNamespace(PANELS=panels, plot=plot), numbers))
+    files.write(
+      out / picture,
+      frame.drawn(types.SimpleNamespace(PANELS=panels, plot=plot), numbers),
+    )
     sections.append(Section(module.TITLE, "", picture, frame.HEAD, rows))
   return sections
 
@@ -313,36 +439,69 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
     for statistic, hits in held.items():
       low, high = stats.proportion_interval(hits / groups, groups)
       share = between(hits / groups, float(low), float(high), 100, " %")
-      rows.append((frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share))
+      rows.append(
+        (frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share)
+      )
   text = f"""Disjoint groups of {few} of these runs, and the 95 % intervals of vmapseeds.stats from each: how many
 hold what all runs say? In brackets Wilson's interval of that share."""
-  return Section(f"Intervals from {few} runs", text, "", ("training", "interval of", "hold", "share"), rows)
+  return Section(
+    f"Intervals from {few} runs",
+    text,
+    "",
+    ("training", "interval of", "hold", "share"),
+    rows,
+  )
 
 
 def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
   """How precisely equation 3 is known."""
   rows, few = [], few_of(tallies)
   for name, t in tallies.items():
-    n, reach = fig05_distribution_variance.variance(0, t), lessons.coverage(t, few).reach
+    n, reach = (
+      fig05_distribution_variance.variance(0, t),
+      lessons.coverage(t, few).reach,
+    )
     needed = float(t.runs_for_precision(PRECISE))
-    rows.append((frame.duration(names[name]), between(n.distribution, *n.interval, 100, " %"),
-                 f"± {100 * reach / 2:.2g} %", f"{needed:,.0f}"))  # fmt: skip
+    rows.append(
+      (
+        frame.duration(names[name]),
+        between(n.distribution, *n.interval, 100, " %"),
+        f"± {100 * reach / 2:.2g} %",
+        f"{needed:,.0f}",
+      )
+    )
   text = f"""The standard deviation on the distribution with its 95 % interval from all runs; half the width of the
 interval that {few} runs give, as a part of it; and how many runs bring that of the variance to ± {100 * PRECISE:.0f} %,
 so that two digits of the standard deviation stand."""
-  head = ("training", "equation 3 from all runs", f"reach of the interval from {few}", "runs for two digits")
+  head = (
+    "training",
+    "equation 3 from all runs",
+    f"reach of the interval from {few}",
+    "runs for two digits",
+  )
   return Section("Equation 3 to two digits", text, "", head, rows)
 
 
-def dependent(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Section:
+def dependent(
+  names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]
+) -> Section:
   """Pairs beyond the paper's threshold, beside what chance alone gives."""
   rows = []
   for name, t in tallies.items():
     if t.joint_errors is not None:
       rates = t.example_error_rates()
-      by_chance = [f"{float(stats.expected_false_pairs(rates, runs)):,.0f}" for runs in (t.runs, FEW)]
+      by_chance = [
+        f"{float(stats.expected_false_pairs(rates, runs)):,.0f}"
+        for runs in (t.runs, FEW)
+      ]
       pairs = t.examples * (t.examples - 1) // 2
-      rows.append((frame.duration(names[name]), f"{len(t.dependent_pairs().i):,} of {pairs:,}", *by_chance))
+      rows.append(
+        (
+          frame.duration(names[name]),
+          f"{len(t.dependent_pairs().i):,} of {pairs:,}",
+          *by_chance,
+        )
+      )
   text = """Pairs of test examples that are both right more than 2 % of the runs more or less often than independent
 ones would be, beside how many chance alone puts there."""
   head = ("training", "pairs found", "by chance alone", f"by chance alone, {FEW} runs")
@@ -352,24 +511,46 @@ ones would be, beside how many chance alone puts there."""
 def claimed(out: Path, tallies: Mapping[str, stats.Tallies]) -> Section:
   """How many runs each of the paper's claims needs."""
   short, long = tallies["short"], tallies["long"]
-  by_size = {size: lessons.shares(short, long, size) for size in lessons.sizes(min(short.runs, long.runs))}
-  by_claim = {claim: {size: shares[claim] for size, shares in by_size.items()} for claim in lessons.CLAIMS}
+  by_size = {
+    size: lessons.shares(short, long, size)
+    for size in lessons.sizes(min(short.runs, long.runs))
+  }
+  by_claim = {
+    claim: {size: shares[claim] for size, shares in by_size.items()}
+    for claim in lessons.CLAIMS
+  }
   files.write(
-    out / "claims.png", frame.drawn(types.SimpleNamespace(plot=lambda n, axes: lessons.plot(n, axes[0])), by_claim)
+    out / "claims.png",
+    frame.drawn(
+      types.SimpleNamespace(plot=lambda n, axes: lessons.plot(n, axes[0])), by_claim
+    ),
   )
   most = max(by_size, default=0)
   least = {claim: lessons.smallest(shares) for claim, shares in by_claim.items()}
-  rows = [(claim, f"{runs:,}" if runs else f"more than {most:,}") for claim, runs in least.items()]
+  rows = [
+    (claim, f"{runs:,}" if runs else f"more than {most:,}")
+    for claim, runs in least.items()
+  ]
   grid = np.unique(np.geomspace(8, long.runs, 100).astype(int))
   seen = lessons.pairs_seen(long, grid)
   half = grid[seen >= 0.5]
-  rows.append(("figure 4: half of the pairs of examples 30 to 70 % right are seen to depend (χ² test at 5 %)",
-               f"{half[0]:,}" if len(half) else f"more than {long.runs:,}: {percent(seen[-1])} are"))  # fmt: skip
+  rows.append(
+    (
+      "figure 4: half of the pairs of examples 30 to 70 % right are seen to depend (χ² test at 5 %)",
+      f"{half[0]:,}"
+      if len(half)
+      else f"more than {long.runs:,}: {percent(seen[-1])} are",
+    )
+  )
   text = f"""Runs drawn from these, {lessons.DRAWS} times: from how many runs of the short and of the long training on
 do at least 95 % of the draws show a claim, so that its 95 % intervals leave no doubt? The last row follows from the
 χ² test's power at the dependence that all runs show."""
   return Section(
-    "The least number of runs for each claim", text, "claims.png", ("claim", "runs of either training"), rows
+    "The least number of runs for each claim",
+    text,
+    "claims.png",
+    ("claim", "runs of either training"),
+    rows,
   )
 
 

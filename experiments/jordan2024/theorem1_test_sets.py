@@ -1,8 +1,10 @@
-"""Jordan 2024, theorems 1 and 2: test-set variance overestimates that on the distribution; equation 3 does not.
+"""Jordan 2024, theorems 1 and 2: test-set variance overestimates that on the
+distribution; equation 3 does not.
 
-The distribution is a large set of equally likely examples, and the runs at hand are all that training can give. So the
-truth is known, and test sets can be drawn again and again. Networks are trained on the 10,000 test images of MNIST; the
-distribution is its 60,000 training images.
+The distribution is a large set of equally likely examples, and the runs at hand are all
+that training can give. So the truth is known, and test sets can be drawn again and
+again. Networks are trained on the 10,000 test images of MNIST; the distribution is its
+60,000 training images.
 """
 
 from typing import NamedTuple
@@ -48,14 +50,35 @@ def known(errors: Bool[np.ndarray, "runs examples"]) -> Known:
   rates = errors.mean(0)
   rng = np.random.default_rng(0)
   by_size = {size: drawn(errors, size, rng) for size in SIZES if size <= examples}
-  return Known(runs, examples, float(errors.mean(1).var()), float((rates * (1 - rates)).mean()), by_size)
+  return Known(
+    runs,
+    examples,
+    float(errors.mean(1).var()),
+    float((rates * (1 - rates)).mean()),
+    by_size,
+  )
 
 
-def drawn(errors: Bool[np.ndarray, "runs examples"], size: int, rng: np.random.Generator) -> Drawn:
-  """Draws test sets of independent examples, so that an example may be in one twice, and averages over them."""
-  found = np.array([moments(errors[:, rng.integers(errors.shape[1], size=size)]) for _ in range(DRAWS)])
-  (test_set, estimate), (test_set_se, estimate_se) = found.mean(0), found.std(0, ddof=1) / DRAWS**0.5
-  return Drawn(test_set, test_set_se, estimate, estimate_se, tuple(np.percentile(found[:, 1], [10, 90])))
+def drawn(
+  errors: Bool[np.ndarray, "runs examples"], size: int, rng: np.random.Generator
+) -> Drawn:
+  """Draws test sets of independent examples, so that an example may be in one twice,
+  and averages over them.
+  """
+  found = np.array(
+    [moments(errors[:, rng.integers(errors.shape[1], size=size)]) for _ in range(DRAWS)]
+  )
+  (test_set, estimate), (test_set_se, estimate_se) = (
+    found.mean(0),
+    found.std(0, ddof=1) / DRAWS**0.5,
+  )
+  return Drawn(
+    test_set,
+    test_set_se,
+    estimate,
+    estimate_se,
+    tuple(np.percentile(found[:, 1], [10, 90])),
+  )
 
 
 def moments(errors: Bool[np.ndarray, "runs examples"]) -> tuple[float, float]:
@@ -71,11 +94,25 @@ def rows(numbers: Known) -> list[Row]:
     ratio = n.estimate / numbers.truth, n.estimate_se / numbers.truth
     above, near = over[0] - 2 * over[1] > 1, abs(ratio[0] - 1) < 3 * ratio[1]
     said += [
-      Row(f"theorem 1: variance on {size} examples over that on the distribution", "at least 1", "theorem 1",
-          frame.number(*over), numbers.runs, above, "" if above else "the mean is not clearly above 1"),
-      Row(f"theorem 2: equation 3 on {size} examples over the truth, mean of {DRAWS} test sets", "1", "theorem 2",
-          frame.number(*ratio), numbers.runs, near, "" if near else "more than three standard errors away"),
-    ]  # fmt: skip
+      Row(
+        f"theorem 1: variance on {size} examples over that on the distribution",
+        "at least 1",
+        "theorem 1",
+        frame.number(*over),
+        numbers.runs,
+        above,
+        "" if above else "the mean is not clearly above 1",
+      ),
+      Row(
+        f"theorem 2: equation 3 on {size} examples over the truth, mean of {DRAWS} test sets",
+        "1",
+        "theorem 2",
+        frame.number(*ratio),
+        numbers.runs,
+        near,
+        "" if near else "more than three standard errors away",
+      ),
+    ]
   return sorted(said, key=lambda row: row.where)
 
 
@@ -87,13 +124,32 @@ def plot(numbers: Known, axes: np.ndarray) -> None:
   scale = 1e6
   expected = (1 - 1 / grid) * numbers.truth + numbers.of_examples / grid
   left.plot(grid, scale * expected, color=plots.BLUE, label="lemma 2")
-  left.plot(sizes, [scale * n.test_set for n in found], "o", color=plots.BLUE, label="test set, mean of draws")
+  left.plot(
+    sizes,
+    [scale * n.test_set for n in found],
+    "o",
+    color=plots.BLUE,
+    label="test set, mean of draws",
+  )
   low, high = (np.array([scale * n.middle[k] for n in found]) for k in (0, 1))
   estimate = np.array([scale * n.estimate for n in found])
-  right.errorbar(sizes, estimate, [estimate - low, high - estimate], color=plots.GREEN, marker="s", capsize=3,
-                 linestyle="none", label="equation 3: mean, 10 to 90 % of test sets")  # fmt: skip
+  right.errorbar(
+    sizes,
+    estimate,
+    [estimate - low, high - estimate],
+    color=plots.GREEN,
+    marker="s",
+    capsize=3,
+    linestyle="none",
+    label="equation 3: mean, 10 to 90 % of test sets",
+  )
   for ax in axes:
-    ax.axhline(scale * numbers.truth, color=plots.INK, linestyle="--", label="on the distribution")
+    ax.axhline(
+      scale * numbers.truth,
+      color=plots.INK,
+      linestyle="--",
+      label="on the distribution",
+    )
     ax.set(xscale="log", xlabel="test examples", ylabel="variance of the error (10⁻⁶)")
     ax.grid(True)
     ax.legend()

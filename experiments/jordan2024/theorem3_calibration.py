@@ -1,7 +1,10 @@
-"""Jordan 2024, theorems 3 to 5: what class-wise calibration says of variance and disagreement.
+"""Jordan 2024, theorems 3 to 5: what class-wise calibration says of variance and
+disagreement.
 
-Theorem 3, two classes: the mean variance on test sets of n examples is err/(2n) + (1 - 1/n) Var(err). Theorem 4, k
-classes: it is at least err/(n k). Theorem 5: two runs disagree as often as one errs. The networks are those of theorem
+Theorem 3, two classes: the mean variance on test sets of n examples is err/(2n) + (1 -
+  1/n) Var(err). Theorem 4, k
+classes: it is at least err/(n k). Theorem 5: two runs disagree as often as one errs.
+  The networks are those of theorem
 1. Their predictions are taken in ten classes, and in two: even and odd digits.
 """
 
@@ -22,7 +25,9 @@ CLOSE = 0.1  # how far from 1 a ratio may be to count as nearly calibrated
 
 
 class Calibrated(NamedTuple):
-  """Statistics of predictions in k classes. Means are over the distribution; variances are over runs and unbiased."""
+  """Statistics of predictions in k classes. Means are over the distribution; variances
+  are over runs and unbiased.
+  """
 
   runs: int
   classes: int
@@ -38,7 +43,10 @@ class Calibrated(NamedTuple):
 
 def compute(trained: Trained) -> dict[str, Calibrated]:
   results = trained("turned")
-  predictions, labels = results.predictions.values[~results.diverged.values], results.labels.values
+  predictions, labels = (
+    results.predictions.values[~results.diverged.values],
+    results.labels.values,
+  )
   classes = int(results.attrs["num_classes"])
   return {
     "two classes": calibrated(predictions % 2, labels % 2, 2),
@@ -47,21 +55,30 @@ def compute(trained: Trained) -> dict[str, Calibrated]:
 
 
 def calibrated(
-  predictions: Int[np.ndarray, "runs examples"], labels: Int[np.ndarray, " examples"], classes: int
+  predictions: Int[np.ndarray, "runs examples"],
+  labels: Int[np.ndarray, " examples"],
+  classes: int,
 ) -> Calibrated:
   errors = predictions != labels
   runs, rates = len(errors), errors.mean(0)
   return Calibrated(
-    runs, classes, float(errors.mean()), float(stats.expected_disagreement(predictions, classes)),
-    float(stats.gde_gap_se(predictions, labels, classes)), float((rates * (1 - rates)).mean() * runs / (runs - 1)),
-    float(stats.distribution_variance(errors)), float(stats.distribution_variance_se(errors)),
+    runs,
+    classes,
+    float(errors.mean()),
+    float(stats.expected_disagreement(predictions, classes)),
+    float(stats.gde_gap_se(predictions, labels, classes)),
+    float((rates * (1 - rates)).mean() * runs / (runs - 1)),
+    float(stats.distribution_variance(errors)),
+    float(stats.distribution_variance_se(errors)),
     stats.calibration_curve(predictions, labels, classes),
     float(stats.cace(predictions, labels, classes)),
-  )  # fmt: skip
+  )
 
 
 def on_test_sets(n: Calibrated, size: int) -> float:
-  """The mean variance on test sets of `size` examples by lemma 2, which needs no calibration."""
+  """The mean variance on test sets of `size` examples by lemma 2, which needs no
+  calibration.
+  """
   return (1 - 1 / size) * n.variance + n.of_examples / size
 
 
@@ -72,41 +89,81 @@ def rows(numbers: dict[str, Calibrated]) -> list[Row]:
     ratio, se = n.disagreement / n.error, n.gap_se / n.error
     close = ratio - 2 * se > 1 - CLOSE and ratio + 2 * se < 1 + CLOSE
     said += [
-      Row(f"theorem 5: disagreement over error, {words}", "1", "theorem 5", number(ratio, se), n.runs, close,
-          "" if close else f"the votes are not calibrated: CACE {n.cace:.3f}, error {percent(n.error)}"),
-    ]  # fmt: skip
+      Row(
+        f"theorem 5: disagreement over error, {words}",
+        "1",
+        "theorem 5",
+        number(ratio, se),
+        n.runs,
+        close,
+        ""
+        if close
+        else f"the votes are not calibrated: CACE {n.cace:.3f}, error {percent(n.error)}",
+      ),
+    ]
   for size in SIZES:
-    found, expected = on_test_sets(two, size), two.error / (2 * size) + (1 - 1 / size) * two.variance
-    # Both contain the same variance on the distribution. With two classes they differ only by the gap of theorem 5.
+    found, expected = (
+      on_test_sets(two, size),
+      two.error / (2 * size) + (1 - 1 / size) * two.variance,
+    )
+    # Both contain the same variance on the distribution. With two classes they differ
+    # only by the gap of theorem 5.
     ratio, se = found / expected, two.gap_se / 2 / size / expected
     close = ratio - 2 * se > 1 - CLOSE and ratio + 2 * se < 1 + CLOSE
     said.append(
-      Row(f"theorem 3: variance on {size} examples over err/(2n) + (1 - 1/n) Var(err)", "1", "theorem 3",
-          number(ratio, se), two.runs, close, "" if close else "as theorem 5")
-    )  # fmt: skip
+      Row(
+        f"theorem 3: variance on {size} examples over err/(2n) + (1 - 1/n) Var(err)",
+        "1",
+        "theorem 3",
+        number(ratio, se),
+        two.runs,
+        close,
+        "" if close else "as theorem 5",
+      )
+    )
   for size in SIZES:
     least = float(stats.calibration_variance_bound(many.error, size, many.classes))
-    ratio, se = on_test_sets(many, size) / least, (1 - 1 / size) * many.variance_se / least
+    ratio, se = (
+      on_test_sets(many, size) / least,
+      (1 - 1 / size) * many.variance_se / least,
+    )
     above = ratio - 2 * se > 1
     said.append(
-      Row(f"theorem 4: variance on {size} examples over err/(n k)", "at least 1", "theorem 4", number(ratio, se),
-          many.runs, above, "" if above else "not clearly above 1")
-    )  # fmt: skip
+      Row(
+        f"theorem 4: variance on {size} examples over err/(n k)",
+        "at least 1",
+        "theorem 4",
+        number(ratio, se),
+        many.runs,
+        above,
+        "" if above else "not clearly above 1",
+      )
+    )
   return sorted(said, key=lambda row: row.where)
 
 
 def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
   *lines, right = axes
   grid = np.geomspace(SIZES[0], SIZES[-1], 50)
-  for ax, (words, n), theorem in zip(lines, numbers.items(), ("theorem 3", "theorem 4"), strict=True):
+  for ax, (words, n), theorem in zip(
+    lines, numbers.items(), ("theorem 3", "theorem 4"), strict=True
+  ):
     expected = n.error / (n.classes * grid)
     label = "at least err/(n k)"
     if n.classes == 2:
-      expected, label = expected + (1 - 1 / grid) * n.variance, "err/(2n) + (1 - 1/n) Var(err)"
+      expected, label = (
+        expected + (1 - 1 / grid) * n.variance,
+        "err/(2n) + (1 - 1/n) Var(err)",
+      )
     found = [1e6 * on_test_sets(n, size) for size in SIZES]
     ax.plot(SIZES, found, "o", color=plots.BLUE, label="networks")
     ax.plot(grid, 1e6 * expected, color=plots.VERMILION, linestyle="--", label=label)
-    ax.set(xscale="log", yscale="log", xlabel="test examples", ylabel="variance of the error (10⁻⁶)")
+    ax.set(
+      xscale="log",
+      yscale="log",
+      xlabel="test examples",
+      ylabel="variance of the error (10⁻⁶)",
+    )
     ax.set_title(f"{theorem}, {words}")
     ax.grid(True)
     ax.legend()

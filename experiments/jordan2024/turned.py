@@ -1,6 +1,8 @@
-"""Data sets turned round: runs train on the test set and are tested on the training set, which has more examples.
+"""Data sets turned round: runs train on the test set and are tested on the training
+set, which has more examples.
 
-`experiments.jordan2024.turned:mnist` in a recipe's `dataset` is MNIST, trained on 10,000 examples and tested on 60,000.
+`experiments.jordan2024.turned:mnist` in a recipe's `dataset` is MNIST, trained on
+10,000 examples and tested on 60,000.
 """
 
 import functools
@@ -14,7 +16,12 @@ NAMES = ("digits", "mnist")
 @functools.cache
 def turned(name: str) -> vs.Dataset:
   data = load(name)
-  return vs.Dataset(train=data.tests["test"], test=data.train, name=f"{name}_turned", num_classes=data.num_classes)
+  return vs.Dataset(
+    train=data.tests["test"],
+    test=data.train,
+    name=f"{name}_turned",
+    num_classes=data.num_classes,
+  )
 
 
 def __getattr__(name: str) -> vs.Dataset:

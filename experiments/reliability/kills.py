@@ -1,12 +1,14 @@
-"""SIGKILLs one campaign again and again, and compares what it has at the end with an undisturbed one, bit for bit.
+"""SIGKILLs one campaign again and again, and compares what it has at the end with an
+undisturbed one, bit for bit.
 
     python -m experiments.reliability.kills                                            (9 minutes on two busy CPU cores)
 
-Every other kill is by the clock, mostly while networks train. The others come just before the n-th time that a process
-opens a file for writing, renames or removes one, or makes a folder. So they fall between any two steps of creating the
-results folder, extending it, claiming, saving checkpoints, writing, recording and marking. Each process wants more runs
-than the one before, and every third one checkpoints. After each kill the folder must be sound; no run that was marked
-done may be trained again.
+Every other kill is by the clock, mostly while networks train. The others come just
+before the n-th time that a process opens a file for writing, renames or removes one, or
+makes a folder. So they fall between any two steps of creating the results folder,
+extending it, claiming, saving checkpoints, writing, recording and marking. Each process
+wants more runs than the one before, and every third one checkpoints. After each kill
+the folder must be sound; no run that was marked done may be trained again.
 """
 
 import dataclasses
@@ -57,16 +59,26 @@ class Outcome(NamedTuple):
 
 
 def train(
-  out: str, recipe: vs.Recipe, runs: int, log: str | None = None, operation: int | None = None,
+  out: str,
+  recipe: vs.Recipe,
+  runs: int,
+  log: str | None = None,
+  operation: int | None = None,
   checkpoint_every: int | None = None,
-) -> None:  # fmt: skip
-  """What a process does: trains, logs the rows, and kills itself just before its `operation`-th change of a file."""
+) -> None:
+  """What a process does: trains, logs the rows, and kills itself just before its
+  `operation`-th change of a file.
+  """
   count, place = 0, str(Path(out).parent)
 
   def watch(event, args):
     nonlocal count
     writes = event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)
-    ours = isinstance(args[0], str | os.PathLike) and os.fspath(args[0]).startswith(place) if args else False
+    ours = (
+      isinstance(args[0], str | os.PathLike) and os.fspath(args[0]).startswith(place)
+      if args
+      else False
+    )
     if ours and (writes or event in ("os.rename", "os.remove", "os.mkdir")):
       count += 1
       if count == operation:
@@ -83,11 +95,15 @@ def train(
     Results.write = logged
   if operation:
     sys.addaudithook(watch)
-  vs.train(recipe, vs.Runs.independent(runs), out, checkpoint_every=checkpoint_every, **HOW)
+  vs.train(
+    recipe, vs.Runs.independent(runs), out, checkpoint_every=checkpoint_every, **HOW
+  )
 
 
 def process(*args) -> multiprocessing.Process:
-  """A process of `train`, forked from one that has imported everything and not yet started JAX."""
+  """A process of `train`, forked from one that has imported everything and not yet
+  started JAX.
+  """
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["vmapseeds.campaign.loop", "vmapseeds.cli"])
   started = context.Process(target=train, args=args)
@@ -97,11 +113,24 @@ def process(*args) -> multiprocessing.Process:
 
 def trained(log: Path) -> list[int]:
   """The rows that were trained. A row that was trained twice is there twice."""
-  return [row for line in log.read_text().splitlines() for row in json.loads(line)] if log.exists() else []
+  return (
+    [row for line in log.read_text().splitlines() for row in json.loads(line)]
+    if log.exists()
+    else []
+  )
 
 
-def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0, said: bool = False) -> Outcome:
-  """Kills a campaign again and again, lets it end, and compares it with one that is never killed."""
+def killed(
+  folder: Path,
+  recipe: vs.Recipe,
+  runs: int,
+  kills: int,
+  seed: int = 0,
+  said: bool = False,
+) -> Outcome:
+  """Kills a campaign again and again, lets it end, and compares it with one that is
+  never killed.
+  """
   rng = np.random.default_rng(seed)
   out, log = folder / "killed" / "r", folder / "log"
   out.parent.mkdir()
@@ -112,13 +141,22 @@ def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0
     nonlocal again
     done = Results(out).done if attributes(out) else np.zeros(0, bool)
     before = len(trained(log))
-    # Every fourth kill comes within the first 60 changes, where the process extends the folder.
-    operation = int(rng.integers(1, min(300, 2 * runs) if left % 4 else 60)) if left and not clock else None
+    # Every fourth kill comes within the first 60 changes, where the process extends the
+    # folder.
+    operation = (
+      int(rng.integers(1, min(300, 2 * runs) if left % 4 else 60))
+      if left and not clock
+      else None
+    )
     wanted = runs * (kills // 8 + kills - left + 1) // (kills // 8 + kills + 1)
-    run = process(str(out), recipe, wanted, str(log), operation, 1 if left % 3 == 0 else None)
+    run = process(
+      str(out), recipe, wanted, str(log), operation, 1 if left % 3 == 0 else None
+    )
     if clock and left:
       begun = len(os.listdir(out / "blocks")) if attributes(out) else 0
-      while run.is_alive() and not (attributes(out) and len(os.listdir(out / "blocks")) > begun):
+      while run.is_alive() and not (
+        attributes(out) and len(os.listdir(out / "blocks")) > begun
+      ):
         time.sleep(0.01)
       time.sleep(rng.uniform(0, min(1, runs / 400)))
       run.kill()
@@ -136,7 +174,9 @@ def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0
       done_at_kills.append(vs.open_results(out).sizes["run"])
     if said:
       when = "by the clock" if clock else "at a change"
-      print(f"kill {hits}, {when}: {(done_at_kills or [0])[-1]} runs done", file=sys.stderr)
+      print(
+        f"kill {hits}, {when}: {(done_at_kills or [0])[-1]} runs done", file=sys.stderr
+      )
   left = 0
   finish(False)
   problems += vs.verify(out).problems
@@ -144,10 +184,16 @@ def killed(folder: Path, recipe: vs.Recipe, runs: int, kills: int, seed: int = 0
   undisturbed = process(str(folder / "undisturbed"), recipe, runs)
   undisturbed.join()
   one, other = (vs.open_results(f).load() for f in (out, folder / "undisturbed"))
-  if "votes" in other:  # one array a write; the two campaigns' writes differ, the sums do not
+  if (
+    "votes" in other
+  ):  # one array a write; the two campaigns' writes differ, the sums do not
     one, other = (r.assign(votes=r.votes.sum("write")) for r in (one, other))
-  same = set(one) == set(other) and all(one[name].values.tobytes() == other[name].values.tobytes() for name in one)
-  return Outcome(hits, by_clock, done_at_kills, again, problems, same and one.sizes["run"] == runs)
+  same = set(one) == set(other) and all(
+    one[name].values.tobytes() == other[name].values.tobytes() for name in one
+  )
+  return Outcome(
+    hits, by_clock, done_at_kills, again, problems, same and one.sizes["run"] == runs
+  )
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -156,7 +202,9 @@ def main(argv: list[str] | None = None) -> None:
     flags = cli.parse(Flags, argv, prog="python -m experiments.reliability.kills")
     at_least("kills", flags.kills, 1)
     with tempfile.TemporaryDirectory() as folder:
-      outcome = killed(Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, said=True)
+      outcome = killed(
+        Path(folder), RECIPE, flags.runs, flags.kills, flags.seed, said=True
+      )
   print(
     f"{outcome.kills} kills ({outcome.by_clock} by the clock) with {outcome.done_at_kills} of {flags.runs} runs done; "
     f"runs trained again after they were marked: {outcome.trained_again}; problems: {outcome.problems or 'none'}; "

@@ -1,4 +1,6 @@
-"""Data sets in their original formats, served from localhost as their authors serve them."""
+"""Data sets in their original formats, served from localhost as their authors serve
+them.
+"""
 
 import http.server
 import threading
@@ -39,14 +41,18 @@ def serve():
 
 @pytest.fixture
 def cifar10(serve, monkeypatch, tmp_path):
-  """A small CIFAR-10 in the original format that `load("cifar10")` will download; its arrays and folder."""
+  """A small CIFAR-10 in the original format that `load("cifar10")` will download; its
+  arrays and folder.
+  """
   from tensorflow_datasets.image_classification.cifar import Cifar10, CifarInfo
 
   archive, *arrays = cifar10_archive()
   files = {"cifar-10-binary.tar.gz": archive}
   address = serve(files)
   original = Cifar10._cifar_info.fget
-  point_to(monkeypatch, Cifar10, original, CifarInfo, address + "cifar-10-binary.tar.gz")
+  point_to(
+    monkeypatch, Cifar10, original, CifarInfo, address + "cifar-10-binary.tar.gz"
+  )
   register(monkeypatch, Cifar10, address, files)
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   return arrays, tmp_path

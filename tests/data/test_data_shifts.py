@@ -12,16 +12,28 @@ LOW, HIGH = 3.0, 241.0
 
 
 def images(n=2, shape=(7, 5, 3), dtype=np.uint8):
-  return np.random.default_rng(0).integers(LOW, HIGH, (n, *shape), endpoint=True).astype(dtype)
+  return (
+    np.random.default_rng(0)
+    .integers(LOW, HIGH, (n, *shape), endpoint=True)
+    .astype(dtype)
+  )
 
 
 def blurred(x, sigma):
-  """A two-dimensional Gaussian convolution of the image, padded by repeating its border pixels."""
+  """A two-dimensional Gaussian convolution of the image, padded by repeating its border
+  pixels.
+  """
   reach = round(4 * sigma)
   line = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
   kernel = np.outer(line, line) / line.sum() ** 2
   padded = np.pad(x, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
-  return np.stack([scipy.signal.convolve2d(padded[..., c], kernel, "valid") for c in range(x.shape[-1])], -1)
+  return np.stack(
+    [
+      scipy.signal.convolve2d(padded[..., c], kernel, "valid")
+      for c in range(x.shape[-1])
+    ],
+    -1,
+  )
 
 
 def less_contrast(x, factor):
@@ -56,7 +68,9 @@ def test_a_shift_is_what_its_formula_says(name, n):
     assert (np.abs(whole - exact) <= 0.5 + 1e-9).all(), "rounded"
 
 
-@pytest.mark.parametrize(("name", "size"), [("translation-1", 2), ("translation", 4), ("translation-5", 6)])
+@pytest.mark.parametrize(
+  ("name", "size"), [("translation-1", 2), ("translation", 4), ("translation-5", 6)]
+)
 def test_a_translation_moves_every_image_along_both_axes(name, size):
   real = images(40, (9, 8, 2))
   moves, found = set(), shifted(real, name, LOW, HIGH)
@@ -74,10 +88,14 @@ def test_a_translation_moves_every_image_along_both_axes(name, size):
     assert any((moved == after).all() for moved in expected.values())
   assert len(moves) == 4, "every direction occurs"
   np.testing.assert_array_equal(shifted(real[:2], name, LOW, HIGH), found[:2])
-  assert (shifted(images(1, (2, 3, 1)), name, LOW, HIGH) == LOW).all(), "moved out of the image"
+  assert (shifted(images(1, (2, 3, 1)), name, LOW, HIGH) == LOW).all(), (
+    "moved out of the image"
+  )
 
 
-@pytest.mark.parametrize(("name", "part"), [("noise-1", 0.04), ("noise", 0.08), ("noise-5", 0.1)])
+@pytest.mark.parametrize(
+  ("name", "part"), [("noise-1", 0.04), ("noise", 0.08), ("noise-5", 0.1)]
+)
 def test_noise_is_normal_independent_and_fixed(name, part):
   grey = np.full((50, 8, 8, 3), 128.0, np.float32)
   found = shifted(grey, name, 0.0, 255.0)
@@ -86,10 +104,17 @@ def test_noise_is_normal_independent_and_fixed(name, part):
   assert abs(e.mean()) < 4 / np.sqrt(e.size)
   assert abs(e.var() - 1) < 4 * np.sqrt(2 / e.size)
   assert abs((e**4).mean() - 3) < 4 * np.sqrt(96 / e.size)
-  for a, b in ((e[1:], e[:-1]), (e[:, 1:], e[:, :-1]), (e[:, :, 1:], e[:, :, :-1]), (e[..., 1:], e[..., :-1])):
+  for a, b in (
+    (e[1:], e[:-1]),
+    (e[:, 1:], e[:, :-1]),
+    (e[:, :, 1:], e[:, :, :-1]),
+    (e[..., 1:], e[..., :-1]),
+  ):
     assert abs((a * b).mean()) < 4 / np.sqrt(a.size)
   np.testing.assert_array_equal(shifted(grey[:2], name, 0.0, 255.0), found[:2])
-  ends = shifted(np.array([0, 255] * 32, np.uint8).reshape(1, 8, 8, 1), name, 0.0, 255.0)
+  ends = shifted(
+    np.array([0, 255] * 32, np.uint8).reshape(1, 8, 8, 1), name, 0.0, 255.0
+  )
   assert (ends == 0).any(), "clipped, where whole numbers would go round"
   assert ((ends <= 120) | (ends >= 135)).all()
 
@@ -132,9 +157,19 @@ def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
   chosen = data.chosen(("noise", "blur", "inversion"), (1, 0))
   assert [*chosen.tests] == ["noise", "blur", "inversion"]
   np.testing.assert_array_equal(chosen.tests["blur"].inputs, x[2:3])
-  np.testing.assert_array_equal(chosen.tests["inversion"].inputs, x.min() + x.max() - x[:2])
+  np.testing.assert_array_equal(
+    chosen.tests["inversion"].inputs, x.min() + x.max() - x[:2]
+  )
   assert chosen.tests["noise"].targets.tolist() == [1, 0]
-  np.savez(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x[:2], y_test=y[:2], x_blur=x[2:3], y_blur=y[2:3])
+  np.savez(
+    tmp_path / "a.npz",
+    x_train=x,
+    y_train=y,
+    x_test=x[:2],
+    y_test=y[:2],
+    x_blur=x[2:3],
+    y_blur=y[2:3],
+  )
   found = load(tmp_path / "a.npz", test_sets=("noise", "blur"))
   for name in found.tests:
     np.testing.assert_array_equal(found.tests[name].inputs, chosen.tests[name].inputs)
@@ -143,10 +178,26 @@ def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
 @pytest.mark.parametrize(
   ("tests", "asked", "message"),
   [
-    ({"test": (np.ones((2, 3)), [0, 1])}, "blur", r"the shift 'blur' of inputs \(3,\): give images"),
-    ({"other": (np.ones((2, 3)), [0, 1])}, "blur", "unknown test set 'blur': choose one of train, other$"),
-    ({"test": (np.ones((2, 3)), [0, 1])}, "blur-6", "choose one of train, test, blur, noise, .*inversion; did you mean 'blur'"),
-    ({"test": (np.ones((2, 3)), [0, 1])}, "inversion-1", "unknown test set 'inversion-1'"),
+    (
+      {"test": (np.ones((2, 3)), [0, 1])},
+      "blur",
+      r"the shift 'blur' of inputs \(3,\): give images",
+    ),
+    (
+      {"other": (np.ones((2, 3)), [0, 1])},
+      "blur",
+      "unknown test set 'blur': choose one of train, other$",
+    ),
+    (
+      {"test": (np.ones((2, 3)), [0, 1])},
+      "blur-6",
+      "choose one of train, test, blur, noise, .*inversion; did you mean 'blur'",
+    ),
+    (
+      {"test": (np.ones((2, 3)), [0, 1])},
+      "inversion-1",
+      "unknown test set 'inversion-1'",
+    ),
   ],
 )
 def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
@@ -156,11 +207,20 @@ def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
 
 
 def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):
-  linear = vs.recipe("digits_cnn", model="linear", epochs=1, augment="", test_sets=("test", "contrast-5", "inversion"))
+  linear = vs.recipe(
+    "digits_cnn",
+    model="linear",
+    epochs=1,
+    augment="",
+    test_sets=("test", "contrast-5", "inversion"),
+  )
   vs.train(linear, 1, tmp_path / "r", progress=False)
   # `work` knows the recipe only from the folder's text.
   again = vs.Recipe.from_json(linear.to_json())
   vs.train(again, 2, tmp_path / "r", progress=False)
-  accuracies = {name: vs.open_results(tmp_path / "r", name).accuracy.values for name in linear.test_sets}
+  accuracies = {
+    name: vs.open_results(tmp_path / "r", name).accuracy.values
+    for name in linear.test_sets
+  }
   assert accuracies["test"].shape == (2,)
   assert (accuracies["inversion"] < accuracies["test"] - 0.2).all()

@@ -30,7 +30,14 @@ def save(tmp_path):
 
   def write(**changes):
     path = str(tmp_path / "own.npz")
-    np.savez(path, **{key: value for key, value in {**arrays(), **changes}.items() if value is not None})
+    np.savez(
+      path,
+      **{
+        key: value
+        for key, value in {**arrays(), **changes}.items()
+        if value is not None
+      },
+    )
     return path
 
   return write
@@ -46,22 +53,33 @@ def test_digits_are_scikit_learns_cut_once():
   assert train.targets.dtype == np.int32
   np.testing.assert_array_equal(train.inputs[..., 0], original.images[:1000])
   np.testing.assert_array_equal(train.targets, original.target[:1000])
+
   # The test set holds the remaining images, in another order.
-  rows = lambda images, labels: sorted(map(tuple, np.c_[images.reshape(len(labels), -1), labels].tolist()))  # noqa: E731
-  assert rows(test.inputs, test.targets) == rows(original.images[1000:], original.target[1000:])
+  def rows(images, labels):
+    return sorted(map(tuple, np.c_[images.reshape(len(labels), -1), labels].tolist()))
+
+  assert rows(test.inputs, test.targets) == rows(
+    original.images[1000:], original.target[1000:]
+  )
   halves = [np.bincount(test.targets[half::2], minlength=10) for half in (0, 1)]
-  assert np.abs(halves[0] - halves[1]).max() < 25, "even and odd examples have the same classes"
+  assert np.abs(halves[0] - halves[1]).max() < 25, (
+    "even and odd examples have the same classes"
+  )
   assert len(digits.train) == 1000
   assert np.ptp(np.bincount(digits.train.targets)) <= 6
   assert np.ptp(np.bincount(digits.tests["test"].targets)) <= 7
 
 
 def test_digits_writers_are_kept_apart():
-  """Nearest neighbours err about twice as often across the cut at 1,000 as in a split that mixes the writers."""
+  """Nearest neighbours err about twice as often across the cut at 1,000 as in a split
+  that mixes the writers.
+  """
   original = load_digits()
 
   def errors(test):
-    distances = ((original.data[test][:, None] - original.data[~test][None]) ** 2).sum(-1)
+    distances = ((original.data[test][:, None] - original.data[~test][None]) ** 2).sum(
+      -1
+    )
     return np.mean(original.target[~test][distances.argmin(1)] != original.target[test])
 
   index = np.arange(1797)
@@ -83,7 +101,10 @@ def test_training_errors_can_be_asked_for():
 @pytest.mark.parametrize(
   ("test_sets", "message"),
   [
-    (["validation"], "unknown test set 'validation': choose one of train, test, blur, .*"),
+    (
+      ["validation"],
+      "unknown test set 'validation': choose one of train, test, blur, .*",
+    ),
     ([], r"test_sets is \[\]: give a list of names from train, test"),
     ("test", "test_sets is 'test': give a list of names from train, test"),
     (["test", "test"], "test_sets is test, test: name each set once"),
@@ -96,7 +117,8 @@ def test_wrong_test_sets(test_sets, message):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize(
-  ("shape", "expected"), [((2, 3, 3), (2, 3, 3)), ((2, 3), (2, 3, 1)), ((5,), (1, 5, 1)), ((1, 1), (1, 1, 1))]
+  ("shape", "expected"),
+  [((2, 3, 3), (2, 3, 3)), ((2, 3), (2, 3, 1)), ((5,), (1, 5, 1)), ((1, 1), (1, 1, 1))],
 )
 def test_npz(save, shape, expected, dtype):
   good = arrays(shape=shape, dtype=dtype)
@@ -104,7 +126,10 @@ def test_npz(save, shape, expected, dtype):
   dataset = load(path)
   assert dataset.name == path
   assert dataset.num_classes == 2
-  for examples, split, n in ((dataset.train, "train", 6), (dataset.tests["test"], "test", 4)):
+  for examples, split, n in (
+    (dataset.train, "train", 6),
+    (dataset.tests["test"], "test", 4),
+  ):
     assert examples.inputs.dtype == dtype
     assert examples.inputs.shape == (n, *expected)
     np.testing.assert_array_equal(examples.inputs.ravel(), good[f"x_{split}"].ravel())
@@ -112,10 +137,15 @@ def test_npz(save, shape, expected, dtype):
     np.testing.assert_array_equal(examples.targets, good[f"y_{split}"])
 
 
-@pytest.mark.parametrize(("dtype", "kept"), [(float, np.float32), (">f4", np.float32), (int, np.int32), (np.int16, np.int16)])
+@pytest.mark.parametrize(
+  ("dtype", "kept"),
+  [(float, np.float32), (">f4", np.float32), (int, np.int32), (np.int16, np.int16)],
+)
 def test_npz_images_in_the_precisions_that_jax_has(save, dtype, kept):
   images = arrays()["x_train"]
-  inputs = load(save(x_train=images.astype(dtype), x_test=images[:4].astype(dtype))).train.inputs
+  inputs = load(
+    save(x_train=images.astype(dtype), x_test=images[:4].astype(dtype))
+  ).train.inputs
   assert inputs.dtype == kept
   assert inputs.dtype.isnative
   np.testing.assert_array_equal(inputs, images)
@@ -130,22 +160,36 @@ def test_npz_labels_of_any_integer_dtype(save, dtype):
 
 def test_npz_of_one_training_and_one_test_example(save):
   dataset = load(save(**arrays(n=(1, 1))))
-  assert (len(dataset.train), len(dataset.tests["test"]), dataset.num_classes) == (1, 1, 1)
+  assert (len(dataset.train), len(dataset.tests["test"]), dataset.num_classes) == (
+    1,
+    1,
+    1,
+  )
 
 
 def test_npz_further_test_sets(save):
   blurred = np.ones((3, 2, 3, 1), np.uint8)
-  path = save(x_blurred=blurred, y_blurred=np.array([1, 1, 0]), x_lone=blurred, notes=np.array("none"))
+  path = save(
+    x_blurred=blurred,
+    y_blurred=np.array([1, 1, 0]),
+    x_lone=blurred,
+    notes=np.array("none"),
+  )
   dataset = load(path, test_sets=("blurred", "test"))
   assert [*dataset.tests] == ["blurred", "test"]
   assert dataset.tests["blurred"].targets.tolist() == [1, 1, 0]
-  with pytest.raises(Mistake, match=r"unknown test set 'lone': choose one of train, test, blurred, blur, "):
+  with pytest.raises(
+    Mistake,
+    match=r"unknown test set 'lone': choose one of train, test, blurred, blur, ",
+  ):
     load(path, test_sets=["lone"])
 
 
 def test_npz_without_test_but_with_validation(save):
   good = arrays()
-  path = save(x_validation=good["x_test"], y_validation=good["y_test"], x_test=None, y_test=None)
+  path = save(
+    x_validation=good["x_test"], y_validation=good["y_test"], x_test=None, y_test=None
+  )
   with pytest.raises(
     Mistake, match=r"unknown test set 'test': choose one of .*validation"
   ):
@@ -165,23 +209,50 @@ FLOAT = np.zeros((6, 2, 3, 1), np.float32)
       {"x_train": None},
       "'.*own.npz' lacks x_train and y_train, it holds y_train, x_test, y_test: give an .npz",
     ),
-    ({"y_train": None}, "lacks x_train and y_train, it holds x_train, x_test, y_test: give an .npz with"),
+    (
+      {"y_train": None},
+      "lacks x_train and y_train, it holds x_train, x_test, y_test: give an .npz with",
+    ),
     ({"y_test": None}, "unknown test set 'test': choose one of train$"),
-    ({"x_train": X[0, 0, :, 0]}, r"'train' of '.*own.npz' has inputs \(3,\) and targets \(6,\): give as many of each"),
-    ({"x_train": X[:, :0]}, r"has inputs \(6, 0, 3, 1\) and targets \(6,\): give as many of each, at least one$"),
-    ({"x_train": np.array(3, np.uint8)}, "'train' of '.*' has uint8 inputs and .* targets: give arrays of numbers$"),
-    ({"x_train": NAN}, "'train' of '.*own.npz' holds NaN or infinite values: give finite ones$"),
+    (
+      {"x_train": X[0, 0, :, 0]},
+      r"'train' of '.*own.npz' has inputs \(3,\) and targets \(6,\): give as many of each",
+    ),
+    (
+      {"x_train": X[:, :0]},
+      r"has inputs \(6, 0, 3, 1\) and targets \(6,\): give as many of each, at least one$",
+    ),
+    (
+      {"x_train": np.array(3, np.uint8)},
+      "'train' of '.*' has uint8 inputs and .* targets: give arrays of numbers$",
+    ),
+    (
+      {"x_train": NAN},
+      "'train' of '.*own.npz' holds NaN or infinite values: give finite ones$",
+    ),
     ({"x_train": NAN + np.inf}, "holds NaN or infinite values: give finite ones$"),
-    ({"x_train": FLOAT, "x_test": -np.inf * np.ones((4, 2, 3, 1), np.float32)}, "'test' .* holds NaN or"),
-    ({"y_train": np.zeros(6)}, r"targets of 'test' of '.*own.npz' are int32 \(\), those of 'train' are float32 \(\)"),
+    (
+      {"x_train": FLOAT, "x_test": -np.inf * np.ones((4, 2, 3, 1), np.float32)},
+      "'test' .* holds NaN or",
+    ),
+    (
+      {"y_train": np.zeros(6)},
+      r"targets of 'test' of '.*own.npz' are int32 \(\), those of 'train' are float32 \(\)",
+    ),
     ({"y_train": np.zeros(6, bool)}, r"those of 'train' are bool \(\)"),
-    ({"y_train": np.zeros(5, int)}, r"has inputs \(6, 2, 3, 1\) and targets \(5,\): give as many"),
+    (
+      {"y_train": np.zeros(5, int)},
+      r"has inputs \(6, 2, 3, 1\) and targets \(5,\): give as many",
+    ),
     ({"y_train": np.zeros((6, 1), int)}, r"those of 'train' are int32 \(1,\)"),
     (
       {"x_train": X[:0], "y_train": np.zeros(0, int)},
       r"'train' of '.*' has inputs \(0, 2, 3, 1\) and targets \(0,\): give as many of each, at least one",
     ),
-    ({"x_test": X[:0], "y_test": np.zeros(0, int)}, r"'test' of '.*' has inputs \(0, 2, 3, 1\) and targets \(0,\)"),
+    (
+      {"x_test": X[:0], "y_test": np.zeros(0, int)},
+      r"'test' of '.*' has inputs \(0, 2, 3, 1\) and targets \(0,\)",
+    ),
     (
       {"y_train": np.array([1, 2, 3, 1, 2, 3])},
       "targets of 'train' .* take 3 values from 1 to 3: number the cla",
@@ -206,8 +277,14 @@ FLOAT = np.zeros((6, 2, 3, 1), np.float32)
       {"y_test": np.array([0, 1, -1, 0])},
       "targets of 'test' of .* go from -1 to 1: classes lie in 0 to 1; where",
     ),
-    ({"x_test": X[:4, :, :2]}, r"inputs of 'test' of .*own.npz' are uint8 \(2, 2, 1\), those of 'train' are uint8"),
-    ({"x_test": FLOAT[:4]}, r"inputs of 'test' of .*own.npz' are float32 \(2, 3, 1\), those of 'train' are uint8"),
+    (
+      {"x_test": X[:4, :, :2]},
+      r"inputs of 'test' of .*own.npz' are uint8 \(2, 2, 1\), those of 'train' are uint8",
+    ),
+    (
+      {"x_test": FLOAT[:4]},
+      r"inputs of 'test' of .*own.npz' are float32 \(2, 3, 1\), those of 'train' are uint8",
+    ),
     (
       {"x_train": np.array([object()] * 6)},
       "is no .npz, or holds pickled objects, which are not loaded: give an",
@@ -221,14 +298,17 @@ def test_npz_mistakes(save, changes, message):
 
 def test_npz_that_is_missing(tmp_path):
   with pytest.raises(
-    Mistake, match=r"^no such file '.*none.npz': give an .npz with x_train, y_train, x_test, y_te"
+    Mistake,
+    match=r"^no such file '.*none.npz': give an .npz with x_train, y_train, x_test, y_te",
   ):
     load(str(tmp_path / "none.npz"))
 
 
 def test_npz_that_is_a_folder(tmp_path):
   (tmp_path / "own.npz").mkdir()
-  with pytest.raises(Mistake, match=r"^no such file '.*own.npz': give an .npz with x_train, y_train"):
+  with pytest.raises(
+    Mistake, match=r"^no such file '.*own.npz': give an .npz with x_train, y_train"
+  ):
     load(tmp_path / "own.npz")
 
 
@@ -240,7 +320,10 @@ def test_npz_that_is_a_folder(tmp_path):
       b"x_train, y_train\n",
       "^'.*own.npz' is no .npz, or holds pickled objects, which are not loaded: give an",
     ),
-    (b"PK\x03\x04 and no more", r"^'.*own.npz' cannot be read \(BadZipFile\): give an .npz with"),
+    (
+      b"PK\x03\x04 and no more",
+      r"^'.*own.npz' cannot be read \(BadZipFile\): give an .npz with",
+    ),
   ],
 )
 def test_npz_that_is_none(tmp_path, content, message):
@@ -253,7 +336,8 @@ def test_npz_that_is_a_single_array(tmp_path):
   with (tmp_path / "own.npz").open("wb") as file:
     np.save(file, X)
   with pytest.raises(
-    Mistake, match=r"^'.*own.npz' lacks x_train and y_train, it holds nothing by name: give an .npz"
+    Mistake,
+    match=r"^'.*own.npz' lacks x_train and y_train, it holds nothing by name: give an .npz",
   ):
     load(tmp_path / "own.npz")
 
@@ -265,19 +349,26 @@ def test_npz_whose_array_header_is_damaged(save):
   with open(path, "wb") as file:
     file.write(content.replace(b"'fortran_order'", b"'fortran_0rder'"))
   with pytest.raises(
-    Mistake, match=r"^'.*own.npz' cannot be read \((ValueError|BadZipFile)\): give an .npz with"
+    Mistake,
+    match=r"^'.*own.npz' cannot be read \((ValueError|BadZipFile)\): give an .npz with",
   ):
     load(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
+@settings(
+  suppress_health_check=[HealthCheck.function_scoped_fixture],
+  max_examples=200,
+  deadline=None,
+)
 @given(st.data())
 def test_a_damaged_npz_is_loaded_unharmed_or_is_a_mistake(save, data):
   path = save()
   with open(path, "rb") as file:
     content = bytearray(file.read())
   for _ in range(data.draw(st.integers(1, 3))):
-    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+      st.integers(0, 255)
+    )
   with open(path, "wb") as file:
     file.write(content[: data.draw(st.integers(0, len(content)))])
   with contextlib.suppress(Mistake):
@@ -290,7 +381,9 @@ def test_classes_are_renamed_and_dropped_in_every_set():
   binary = load("digits", test_sets=["test", "train"], classes=classes)
   assert binary.num_classes == 2
   for before, after in zip(
-    (whole.train, *whole.tests.values()), (binary.train, *binary.tests.values()), strict=True
+    (whole.train, *whole.tests.values()),
+    (binary.train, *binary.tests.values()),
+    strict=True,
   ):
     kept = [i for i, label in enumerate(before.targets) if label not in (3, 4)]
     np.testing.assert_array_equal(after.inputs, before.inputs[kept])
@@ -307,13 +400,19 @@ def test_classes_that_change_nothing():
 @pytest.mark.parametrize(
   ("classes", "message"),
   [
-    ((0, 1), "classes is 0, 1, 2 numbers: give one for each of the 10 classes of 'digits', -1 to drop it"),
+    (
+      (0, 1),
+      "classes is 0, 1, 2 numbers: give one for each of the 10 classes of 'digits', -1 to drop it",
+    ),
     (
       (0, 2, *[0] * 8),
       "classes is 0, 2, 0, 0, .*: those kept must be 0 to K-1 without gaps, -1 drops a class",
     ),
     ((1, *[2] * 9), "those kept must be 0 to K-1 without gaps, -1 drops a class"),
-    ((-2, *[0] * 9), "classes is -2, 0, .*: those kept must be 0 to K-1 without gaps, -1 drops a class"),
+    (
+      (-2, *[0] * 9),
+      "classes is -2, 0, .*: those kept must be 0 to K-1 without gaps, -1 drops a class",
+    ),
     ([-1] * 10, "those kept must be 0 to K-1 without gaps, -1 drops a class"),
   ],
 )
@@ -325,6 +424,7 @@ def test_wrong_classes(classes, message):
 def test_classes_that_leave_a_test_set_empty(save):
   path = save(y_train=np.array([0, 1, 2, 0, 1, 2]), y_test=np.array([2, 2, 2, 2]))
   with pytest.raises(
-    Mistake, match=r"classes is 0, 1, -1, which leaves no examples in the test set of '.*own.npz': keep"
+    Mistake,
+    match=r"classes is 0, 1, -1, which leaves no examples in the test set of '.*own.npz': keep",
   ):
     load(path, classes=(0, 1, -1))

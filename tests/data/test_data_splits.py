@@ -48,7 +48,9 @@ def test_bootstrap_is_uniform_and_leaves_out_a_share_of_one_over_e():
   assert seen == pytest.approx(1 - (1 - 1 / n) ** n, abs=0.005)
 
 
-@pytest.mark.parametrize("draw", [lambda k: splits.subset(k, 9, 4), lambda k: splits.bootstrap(k, 9)])
+@pytest.mark.parametrize(
+  "draw", [lambda k: splits.subset(k, 9, 4), lambda k: splits.bootstrap(k, 9)]
+)
 def test_under_jit_and_vmap_each_key_draws_what_it_draws_alone(draw):
   many = jax.jit(jax.vmap(draw))(keys(3))
   for key, row in zip(keys(3), many, strict=True):
@@ -58,7 +60,9 @@ def test_under_jit_and_vmap_each_key_draws_what_it_draws_alone(draw):
 
 def test_out_of_bootstrap_by_a_slow_loop():
   labels = np.array([0, 1, 1, 0, 1, 0, 1, 1, 0, 0] * 4)
-  drawn = splits.out_of_bootstrap(labels, 3, train_per_class=10, valid_per_class=4, test_per_class=5)
+  drawn = splits.out_of_bootstrap(
+    labels, 3, train_per_class=10, valid_per_class=4, test_per_class=5
+  )
   rng = np.random.default_rng(3)
   expected = {"train": [], "valid": [], "test": []}
   for label in (0, 1):
@@ -78,7 +82,9 @@ def test_out_of_bootstrap_by_a_slow_loop():
   st.integers(0, 4),
   st.integers(1, 4),
 )
-def test_out_of_bootstrap_sets_are_disjoint_and_balanced(labels, seed, train, valid, test):
+def test_out_of_bootstrap_sets_are_disjoint_and_balanced(
+  labels, seed, train, valid, test
+):
   labels = np.array(labels)
   try:
     drawn = splits.out_of_bootstrap(labels, seed, train, valid, test)
@@ -112,5 +118,7 @@ def test_out_of_bootstrap_refuses(labels, sizes, message):
 
 
 def test_out_of_bootstrap_refuses_a_negative_seed():
-  with pytest.raises(Mistake, match="the seed is -1: give a whole number of at least 0"):
+  with pytest.raises(
+    Mistake, match="the seed is -1: give a whole number of at least 0"
+  ):
     splits.out_of_bootstrap(np.zeros(9, int), -1, 1, 1, 1)

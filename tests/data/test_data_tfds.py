@@ -1,4 +1,6 @@
-"""tensorflow-datasets without TensorFlow: downloading, preparing, reading, and what can go wrong."""
+"""tensorflow-datasets without TensorFlow: downloading, preparing, reading, and what can
+go wrong.
+"""
 
 import io
 import json
@@ -10,7 +12,15 @@ import time
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from originals import as_dict, cifar_arrays, cifar_bytes, idx_gz, point_to, register, tar_gz
+from originals import (
+  as_dict,
+  cifar_arrays,
+  cifar_bytes,
+  idx_gz,
+  point_to,
+  register,
+  tar_gz,
+)
 from tensorflow_datasets.core.utils import lazy_imports_utils
 from tensorflow_datasets.image_classification import cifar, mnist
 
@@ -26,25 +36,36 @@ def test_cifar10_is_downloaded_prepared_and_read(cifar10, capfd):
   assert dataset.train.inputs.dtype == np.uint8
   assert dataset.train.inputs.shape == (25, 32, 32, 3)
   assert dataset.train.targets.dtype == np.int32
-  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(train_images, train_labels)
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(
+    train_images, train_labels
+  )
   test = dataset.tests["test"]
   assert as_dict(test.inputs, test.targets) == as_dict(test_images, test_labels)
   out, err = capfd.readouterr()
   assert out == err == ""
 
-  # What was written is a data set of tensorflow-datasets like any other, with its names of the classes.
+  # What was written is a data set of tensorflow-datasets like any other, with its names
+  # of the classes.
   source = tfds.data_source("cifar10", split="train", data_dir=folder)
-  np.testing.assert_array_equal(np.stack([r["image"] for r in source]), dataset.train.inputs)
+  np.testing.assert_array_equal(
+    np.stack([r["image"] for r in source]), dataset.train.inputs
+  )
   assert [r["label"] for r in source] == dataset.train.targets.tolist()
-  assert tfds.builder("cifar10", data_dir=folder).info.features["label"].names[3] == "class3"
+  assert (
+    tfds.builder("cifar10", data_dir=folder).info.features["label"].names[3] == "class3"
+  )
 
 
 def test_a_second_load_needs_no_network_and_gives_the_same(cifar10, monkeypatch):
   first = load("cifar10", test_sets=["test", "train"])
-  monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("it should not ask the network"))
+  monkeypatch.setattr(
+    socket.socket, "connect", lambda *_: pytest.fail("it should not ask the network")
+  )
   second = load("cifar10", test_sets=["test", "train"])
   np.testing.assert_array_equal(first.tests["train"].inputs, second.train.inputs)
-  np.testing.assert_array_equal(first.tests["test"].targets, second.tests["test"].targets)
+  np.testing.assert_array_equal(
+    first.tests["test"].targets, second.tests["test"].targets
+  )
 
 
 def test_classes_apply_to_tensorflow_datasets(cifar10):
@@ -57,11 +78,21 @@ def test_classes_apply_to_tensorflow_datasets(cifar10):
 
 
 def test_cifar100_is_prepared(serve, monkeypatch, tmp_path):
-  (images, labels), (test_images, test_labels) = cifar_arrays(9, [20, 100], 0), cifar_arrays(4, [20, 100], 1)
-  files = {"train.bin": cifar_bytes(images, labels), "test.bin": cifar_bytes(test_images, test_labels)}
+  (images, labels), (test_images, test_labels) = (
+    cifar_arrays(9, [20, 100], 0),
+    cifar_arrays(4, [20, 100], 1),
+  )
+  files = {
+    "train.bin": cifar_bytes(images, labels),
+    "test.bin": cifar_bytes(test_images, test_labels),
+  }
   files["coarse_label_names.txt"] = b"\n".join(b"coarse%d" % i for i in range(20))
   files["fine_label_names.txt"] = b"\n".join(b"fine%d" % i for i in range(100))
-  archive = {"cifar-100.tar.gz": tar_gz({f"cifar-100-binary/{name}": body for name, body in files.items()})}
+  archive = {
+    "cifar-100.tar.gz": tar_gz(
+      {f"cifar-100-binary/{name}": body for name, body in files.items()}
+    )
+  }
   address = serve(archive)
   point_to(
     monkeypatch,
@@ -74,7 +105,9 @@ def test_cifar100_is_prepared(serve, monkeypatch, tmp_path):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   dataset = load("cifar100")
   assert dataset.num_classes == 100
-  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(images, labels[1])
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(
+    images, labels[1]
+  )
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "kmnist"])
@@ -98,29 +131,41 @@ def test_mnist_and_its_kin_are_prepared(serve, monkeypatch, tmp_path, name):
   dataset = load(name)
   assert dataset.train.inputs.shape == (8, 28, 28, 1)
   assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(images, labels)
-  assert as_dict(dataset.tests["test"].inputs, dataset.tests["test"].targets) == as_dict(
-    test_images, test_labels
-  )
+  assert as_dict(
+    dataset.tests["test"].inputs, dataset.tests["test"].targets
+  ) == as_dict(test_images, test_labels)
 
 
 def test_svhn_is_prepared(serve, monkeypatch, tmp_path):
   from scipy.io import savemat
-  from tensorflow_datasets.datasets.svhn_cropped import svhn_cropped_dataset_builder as svhn
+  from tensorflow_datasets.datasets.svhn_cropped import (
+    svhn_cropped_dataset_builder as svhn,
+  )
 
   files, arrays = {}, {}
   for seed, split in enumerate(("train", "test", "extra")):
     images, (labels,) = cifar_arrays(6, [10], seed)
     body = io.BytesIO()
-    savemat(body, {"X": images.transpose(1, 2, 3, 0), "y": np.where(labels == 0, 10, labels)[:, None]})
+    savemat(
+      body,
+      {
+        "X": images.transpose(1, 2, 3, 0),
+        "y": np.where(labels == 0, 10, labels)[:, None],
+      },
+    )
     files[f"{split}_32x32.mat"], arrays[split] = body.getvalue(), (images, labels)
   address = serve(files)
   monkeypatch.setattr(svhn, "URL", address)
   register(monkeypatch, svhn.Builder, address, files)
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   dataset = load("svhn_cropped", test_sets=["test", "extra"])
-  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(*arrays["train"])
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(
+    *arrays["train"]
+  )
   for split in ("test", "extra"):
-    assert as_dict(dataset.tests[split].inputs, dataset.tests[split].targets) == as_dict(*arrays[split])
+    assert as_dict(
+      dataset.tests[split].inputs, dataset.tests[split].targets
+    ) == as_dict(*arrays[split])
 
 
 def test_what_is_patched_while_preparing_is_restored(cifar10):
@@ -144,19 +189,27 @@ def test_pillow_encodes_losslessly_what_tensorflow_would_have_encoded(channels):
   feature = tfds.features.Image(shape=(5, 7, channels))
   encoded = tfds_prepare.encode_image(feature._image_encoder, image)
   assert encoded.startswith(b"\x89PNG")
-  np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encoded))).reshape(image.shape), image)
+  np.testing.assert_array_equal(
+    np.asarray(Image.open(io.BytesIO(encoded))).reshape(image.shape), image
+  )
   np.testing.assert_array_equal(feature.decode_example_np(encoded), image)
 
 
 @pytest.mark.parametrize(
   ("feature", "dtype", "what"),
   [
-    (tfds.features.Image(shape=(2, 2, 3), encoding_format="jpeg"), np.uint8, "uint8 jpeg"),
+    (
+      tfds.features.Image(shape=(2, 2, 3), encoding_format="jpeg"),
+      np.uint8,
+      "uint8 jpeg",
+    ),
     (tfds.features.Image(shape=(2, 2, 1), dtype=np.uint16), np.uint16, "uint16 png"),
   ],
 )
 def test_other_encodings_are_left_to_tensorflow(feature, dtype, what):
-  with pytest.raises(ModuleNotFoundError, match=f"^it needs TensorFlow's encoder of {what} images$"):
+  with pytest.raises(
+    ModuleNotFoundError, match=f"^it needs TensorFlow's encoder of {what} images$"
+  ):
     tfds_prepare.encode_image(feature._image_encoder, np.zeros(feature.shape, dtype))
 
 
@@ -172,7 +225,8 @@ def test_a_builder_that_needs_more_of_tensorflow(cifar10, monkeypatch):
 
   monkeypatch.setattr(cifar.Cifar10, "_generate_examples", examples)
   with pytest.raises(
-    Mistake, match=r"\(ModuleNotFoundError: it needs TensorFlow's image\): pip install tensorflow"
+    Mistake,
+    match=r"\(ModuleNotFoundError: it needs TensorFlow's image\): pip install tensorflow",
   ):
     load("cifar10")
 
@@ -180,9 +234,15 @@ def test_a_builder_that_needs_more_of_tensorflow(cifar10, monkeypatch):
 def test_a_file_with_another_checksum_is_refused(cifar10, monkeypatch, tmp_path):
   infos = cifar.Cifar10.url_infos
   (url,) = [url for url in infos if "127.0.0.1" in url]
-  register(monkeypatch, cifar.Cifar10, url[: url.rindex("/") + 1], {"cifar-10-binary.tar.gz": b"another"})
+  register(
+    monkeypatch,
+    cifar.Cifar10,
+    url[: url.rindex("/") + 1],
+    {"cifar-10-binary.tar.gz": b"another"},
+  )
   with pytest.raises(
-    Mistake, match=r"^data set 'cifar10' is not in '.*' and cannot be prepared there .*wrong checksum"
+    Mistake,
+    match=r"^data set 'cifar10' is not in '.*' and cannot be prepared there .*wrong checksum",
   ):
     load("cifar10")
   assert not [*tmp_path.glob("cifar10/3*")]
@@ -190,8 +250,16 @@ def test_a_file_with_another_checksum_is_refused(cifar10, monkeypatch, tmp_path)
 
 def test_a_file_that_is_not_there(cifar10, monkeypatch):
   url = cifar.Cifar10._cifar_info.fget(tfds.builder("cifar10", data_dir="/")).url
-  point_to(monkeypatch, cifar.Cifar10, cifar.Cifar10._cifar_info.fget, cifar.CifarInfo, url + ".moved")
-  with pytest.raises(Mistake, match=r"DownloadError: Failed to get url .*\.moved\. HTTP code: 404"):
+  point_to(
+    monkeypatch,
+    cifar.Cifar10,
+    cifar.Cifar10._cifar_info.fget,
+    cifar.CifarInfo,
+    url + ".moved",
+  )
+  with pytest.raises(
+    Mistake, match=r"DownloadError: Failed to get url .*\.moved\. HTTP code: 404"
+  ):
     load("cifar10")
 
 
@@ -199,7 +267,13 @@ def test_no_network(cifar10, monkeypatch, capfd):
   with socket.create_server(("127.0.0.1", 0)) as closed:
     port = closed.getsockname()[1]
   original = cifar.Cifar10._cifar_info.fget
-  point_to(monkeypatch, cifar.Cifar10, original, cifar.CifarInfo, f"http://127.0.0.1:{port}/cifar.tar.gz")
+  point_to(
+    monkeypatch,
+    cifar.Cifar10,
+    original,
+    cifar.CifarInfo,
+    f"http://127.0.0.1:{port}/cifar.tar.gz",
+  )
   start = time.monotonic()
   message = (
     r"^data set 'cifar10' is not in '.*' and cannot be prepared there \(no connection to 127.0.0.1\): "
@@ -212,9 +286,13 @@ def test_no_network(cifar10, monkeypatch, capfd):
   assert out == err == ""
 
 
-@pytest.mark.parametrize("there", [(), ("data/downloads/mine.tar.gz", "data/mnist/empty/")])
+@pytest.mark.parametrize(
+  "there", [(), ("data/downloads/mine.tar.gz", "data/mnist/empty/")]
+)
 def test_a_failed_download_leaves_what_was_there(there, cifar10, monkeypatch, tmp_path):
-  """No half download, no empty folder of its own, whether the server is gone at once or midway."""
+  """No half download, no empty folder of its own, whether the server is gone at once or
+  midway.
+  """
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "new" / "data"))
   for path in there:
     file = tmp_path / "new" / path
@@ -229,7 +307,13 @@ def test_a_failed_download_leaves_what_was_there(there, cifar10, monkeypatch, tm
 
   original = cifar.Cifar10._cifar_info.fget
   with socket.create_server(("127.0.0.1", 0)) as server:
-    point_to(monkeypatch, cifar.Cifar10, original, cifar.CifarInfo, f"http://127.0.0.1:{server.getsockname()[1]}/c.tar.gz")
+    point_to(
+      monkeypatch,
+      cifar.Cifar10,
+      original,
+      cifar.CifarInfo,
+      f"http://127.0.0.1:{server.getsockname()[1]}/c.tar.gz",
+    )
     answering = threading.Thread(target=lambda: half(server.accept()[0]))
     answering.start()
     with pytest.raises(Mistake, match="cannot be prepared there"):
@@ -249,7 +333,8 @@ def test_a_server_that_never_answers(cifar10, monkeypatch):
     point_to(monkeypatch, cifar.Cifar10, original, cifar.CifarInfo, url)
     start = time.monotonic()
     with pytest.raises(
-      Mistake, match=r"cannot be prepared there \(no connection to 127.0.0.1\): set TFDS_DATA_DIR"
+      Mistake,
+      match=r"cannot be prepared there \(no connection to 127.0.0.1\): set TFDS_DATA_DIR",
     ):
       load("cifar10")
   assert time.monotonic() - start < 10
@@ -259,7 +344,8 @@ def test_a_folder_that_cannot_be_written_to(cifar10, monkeypatch, tmp_path):
   (tmp_path / "file").write_text("in the way")
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "file"))
   with pytest.raises(
-    Mistake, match=r"^data set 'cifar10' is not in '.*file' and cannot be prepared there .*Error"
+    Mistake,
+    match=r"^data set 'cifar10' is not in '.*file' and cannot be prepared there .*Error",
   ):
     load("cifar10")
 
@@ -292,7 +378,10 @@ def test_another_process_that_prepared_it_meanwhile(cifar10, monkeypatch):
       "cifar10/grey",
       r"^data set 'cifar10/grey' cannot be opened in .*\(ValueError: BuilderConfig grey not found",
     ),
-    ("own data.npy", "^data set 'own data.npy' cannot be opened .* or the path of an .npz file$"),
+    (
+      "own data.npy",
+      "^data set 'own data.npy' cannot be opened .* or the path of an .npz file$",
+    ),
     (
       "someone:cifar10",
       "^data set 'someone:cifar10' cannot be opened .*: give digits, a name such as cifar10",
@@ -320,7 +409,9 @@ def test_wrong_names(monkeypatch, tmp_path, capfd, name, message):
 
 
 def own(monkeypatch, folder, splits, feature=None, labels=2):
-  """Writes a data set `own` that tensorflow-datasets has no code for: {split: [(image, label), ...]}."""
+  """Writes a data set `own` that tensorflow-datasets has no code for: {split: [(image,
+  label), ...]}.
+  """
   feature = feature or tfds.features.Image(shape=(2, 2, 1))
 
   class Own(tfds.core.GeneratorBasedBuilder):
@@ -354,17 +445,27 @@ PIXELS = np.zeros((2, 2, 1), np.uint8)
 
 
 def test_a_data_set_that_is_only_in_the_folder(monkeypatch, tmp_path):
-  own(monkeypatch, tmp_path, {"train": [(PIXELS, 0), (PIXELS + 9, 1)], "test": [(PIXELS + 5, 1)]})
+  own(
+    monkeypatch,
+    tmp_path,
+    {"train": [(PIXELS, 0), (PIXELS + 9, 1)], "test": [(PIXELS + 5, 1)]},
+  )
   dataset = load("own")
-  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict([PIXELS, PIXELS + 9], [0, 1])
+  assert as_dict(dataset.train.inputs, dataset.train.targets) == as_dict(
+    [PIXELS, PIXELS + 9], [0, 1]
+  )
   assert dataset.tests["test"].inputs.tolist() == (PIXELS + 5)[None].tolist()
 
 
 def test_unknown_test_set(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"train": [(PIXELS, 0)], "validation": [(PIXELS, 1)]})
-  with pytest.raises(Mistake, match=r"^unknown test set 'extra': choose one of train, validation"):
+  with pytest.raises(
+    Mistake, match=r"^unknown test set 'extra': choose one of train, validation"
+  ):
     load("own", test_sets=["extra"])
-  with pytest.raises(Mistake, match="unknown test set 'test': choose one of train, validation"):
+  with pytest.raises(
+    Mistake, match="unknown test set 'test': choose one of train, validation"
+  ):
     load("own")
   assert len(load("own", test_sets=["validation"]).tests["validation"]) == 1
 
@@ -372,7 +473,8 @@ def test_unknown_test_set(monkeypatch, tmp_path):
 def test_without_a_training_set(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"test": [(PIXELS, 0)]})
   with pytest.raises(
-    Mistake, match=r"^data set 'own' has no 'train' set, only test: choose another data set$"
+    Mistake,
+    match=r"^data set 'own' has no 'train' set, only test: choose another data set$",
   ):
     load("own")
 
@@ -380,7 +482,8 @@ def test_without_a_training_set(monkeypatch, tmp_path):
 def test_a_test_set_without_labels(monkeypatch, tmp_path):
   own(monkeypatch, tmp_path, {"train": [(PIXELS, 0)], "test": [(PIXELS, -1)]})
   with pytest.raises(
-    Mistake, match=r"^targets of 'test' of 'own' go from -1 to -1: classes lie in 0 to 1; where"
+    Mistake,
+    match=r"^targets of 'test' of 'own' go from -1 to -1: classes lie in 0 to 1; where",
   ):
     load("own")
 
@@ -393,12 +496,19 @@ def test_grey_images_in_a_colour_set_get_three_channels(monkeypatch, tmp_path):
   png = io.BytesIO()
   Image.fromarray(grey).save(png, "PNG")
   feature = tfds.features.Image(shape=(2, 2, 3))
-  own(monkeypatch, tmp_path, {"train": [(png.getvalue(), 0)], "test": [(png.getvalue(), 0)]}, feature)
+  own(
+    monkeypatch,
+    tmp_path,
+    {"train": [(png.getvalue(), 0)], "test": [(png.getvalue(), 0)]},
+    feature,
+  )
   np.testing.assert_array_equal(load("own").train.inputs[0], np.stack([grey] * 3, -1))
 
 
 def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
-  """The same records in the TFRecord format: framed, with checksums, which are not looked at."""
+  """The same records in the TFRecord format: framed, with checksums, which are not
+  looked at.
+  """
   from array_record.python.array_record_data_source import ArrayRecordDataSource
 
   first = load("cifar10", test_sets=["test", "train"])
@@ -406,16 +516,23 @@ def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
   for path in version.glob("*array_record*"):
     source = ArrayRecordDataSource([str(path)])
     frames = [
-      struct.pack("<QI", len(r), 0) + r + b"\0\0\0\0" for r in (source[i] for i in range(len(source)))
+      struct.pack("<QI", len(r), 0) + r + b"\0\0\0\0"
+      for r in (source[i] for i in range(len(source)))
     ]
-    path.with_name(path.name.replace("array_record", "tfrecord")).write_bytes(b"".join(frames))
+    path.with_name(path.name.replace("array_record", "tfrecord")).write_bytes(
+      b"".join(frames)
+    )
     path.unlink()
-  info = json.loads((version / "dataset_info.json").read_text().replace("array_record", "tfrecord"))
+  info = json.loads(
+    (version / "dataset_info.json").read_text().replace("array_record", "tfrecord")
+  )
   (version / "dataset_info.json").write_text(json.dumps(info))
 
   second = load("cifar10", test_sets=["test", "train"])
   np.testing.assert_array_equal(first.train.inputs, second.train.inputs)
-  np.testing.assert_array_equal(first.tests["test"].targets, second.tests["test"].targets)
+  np.testing.assert_array_equal(
+    first.tests["test"].targets, second.tests["test"].targets
+  )
 
   (path,) = version.glob("*train*tfrecord*")
   content = path.read_bytes()
@@ -425,7 +542,8 @@ def test_record_files_that_tensorflow_wrote_are_read(cifar10, tmp_path):
   ):
     path.write_bytes(cut)
     with pytest.raises(
-      Mistake, match=rf"^the train set in '.*3\..*' cannot be read \(EOFError: .*{complaint}\)"
+      Mistake,
+      match=rf"^the train set in '.*3\..*' cannot be read \(EOFError: .*{complaint}\)",
     ):
       load("cifar10")
 
@@ -435,7 +553,8 @@ def test_damaged_record_files(cifar10, tmp_path):
   (path,) = tmp_path.glob("cifar10/3*/*train*array_record*")
   path.write_bytes(path.read_bytes()[:100])
   with pytest.raises(
-    Mistake, match=r"^the train set in '.*' cannot be read .*: delete that folder to have it prepared"
+    Mistake,
+    match=r"^the train set in '.*' cannot be read .*: delete that folder to have it prepared",
   ):
     load("cifar10")
 

@@ -13,7 +13,9 @@ from vmapseeds.stats.resampling import resamples
 A, B = [0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.8, 0.6, 0.7, 0.1]
 
 
-@pytest.mark.parametrize(("ties", "expected"), [("half", 3.5 / 5), ("strict", 3 / 5), ("drop", 3 / 4)])
+@pytest.mark.parametrize(
+  ("ties", "expected"), [("half", 3.5 / 5), ("strict", 3 / 5), ("drop", 3 / 4)]
+)
 def test_paired_probability(ties, expected):
   assert stats.probability_of_outperforming(A, B, ties) == expected
 
@@ -22,7 +24,11 @@ def test_paired_probability(ties, expected):
 def test_unpaired_probability_equals_all_pairs(ties):
   b = B[:3]
   wins, even = sum(x > y for x in A for y in b), sum(x == y for x in A for y in b)
-  expected = {"half": (wins + even / 2) / 15, "strict": wins / 15, "drop": wins / (15 - even)}[ties]
+  expected = {
+    "half": (wins + even / 2) / 15,
+    "strict": wins / 15,
+    "drop": wins / (15 - even),
+  }[ties]
   given = stats.probability_of_outperforming(A, b, ties, paired=False)
   assert given == pytest.approx(expected)
   if ties == "half":
@@ -38,7 +44,9 @@ def test_all_tied_pairs():
 
 
 def pairs(wins, ties, losses):
-  return np.r_[np.ones(wins), np.zeros(ties), -np.ones(losses)], np.zeros(wins + ties + losses)
+  return np.r_[np.ones(wins), np.zeros(ties), -np.ones(losses)], np.zeros(
+    wins + ties + losses
+  )
 
 
 @pytest.mark.parametrize("wins", [0, 7, 17, 20, 29])
@@ -60,7 +68,11 @@ def test_interval_of_very_many_pairs_is_binomial(wins):
 @pytest.mark.parametrize("ties", ["half", "strict", "drop"])
 def test_interval_with_ties_equals_all_resamples(ties):
   a, b = pairs(3, 2, 1)
-  score = {"half": [1, 1, 1, 0.5, 0.5, 0], "strict": [1, 1, 1, 0, 0, 0], "drop": [1, 1, 1, 0]}[ties]
+  score = {
+    "half": [1, 1, 1, 0.5, 0.5, 0],
+    "strict": [1, 1, 1, 0, 0, 0],
+    "drop": [1, 1, 1, 0],
+  }[ties]
   means = np.sort([np.mean(s) for s in itertools.product(score, repeat=len(score))])
   for alpha in (0.05, 0.33):
     result = stats.decide(a, b, alpha=alpha, ties=ties)
@@ -73,25 +85,43 @@ def test_unpaired_interval_equals_a_loop_over_the_same_resamples(ties):
   rng = np.random.default_rng(1)
   a, b = rng.integers(1, 5, 6), rng.integers(0, 4, 9)
   of_a, of_b = jax.random.split(jax.random.key(2))
-  times = zip(*(resamples(len(x), key=k, replicates=41) for x, k in ((a, of_a), (b, of_b))), strict=True)
+  times = zip(
+    *(resamples(len(x), key=k, replicates=41) for x, k in ((a, of_a), (b, of_b))),
+    strict=True,
+  )
   means = []
   for n, m in times:
     drawn = [(x, y) for x in np.repeat(a, n) for y in np.repeat(b, m)]
     won, tied = sum(x > y for x, y in drawn), sum(x == y for x, y in drawn)
-    means.append({"half": (won + tied / 2) / 54, "strict": won / 54, "drop": won / (54 - tied)}[ties])
-  result = stats.decide(a, b, alpha=0.2, ties=ties, paired=False, key=jax.random.key(2), replicates=41)
-  np.testing.assert_allclose([result.low, result.high], [sorted(means)[4], sorted(means)[36]], rtol=1e-12)
+    means.append(
+      {"half": (won + tied / 2) / 54, "strict": won / 54, "drop": won / (54 - tied)}[
+        ties
+      ]
+    )
+  result = stats.decide(
+    a, b, alpha=0.2, ties=ties, paired=False, key=jax.random.key(2), replicates=41
+  )
+  np.testing.assert_allclose(
+    [result.low, result.high], [sorted(means)[4], sorted(means)[36]], rtol=1e-12
+  )
 
 
 def test_unpaired_interval_equals_a_plain_bootstrap():
   rng = np.random.default_rng(0)
   a, b = rng.normal(0.5, 1, 30).round(1), rng.normal(0, 1, 40).round(1)
   plain = np.sort(
-    [stats.probability_of_outperforming(rng.choice(a, 30), rng.choice(b, 40), paired=False) for _ in range(2000)]
+    [
+      stats.probability_of_outperforming(
+        rng.choice(a, 30), rng.choice(b, 40), paired=False
+      )
+      for _ in range(2000)
+    ]
   )
   result = stats.decide(a, b, paired=False, key=jax.random.key(0))
   np.testing.assert_allclose([result.low, result.high], plain[[49, 1949]], atol=0.02)
-  assert result.probability == pytest.approx(stats.probability_of_outperforming(a, b, paired=False))
+  assert result.probability == pytest.approx(
+    stats.probability_of_outperforming(a, b, paired=False)
+  )
   assert result.low < result.probability < result.high
 
 
@@ -102,7 +132,10 @@ def test_the_three_decisions():
   assert few_but_sure.decision == "significant, not meaningful"
   assert few_but_sure.significant
   assert not few_but_sure.meaningful
-  assert stats.decide(*pairs(600, 0, 400), gamma=0.6).decision == "significant and meaningful"
+  assert (
+    stats.decide(*pairs(600, 0, 400), gamma=0.6).decision
+    == "significant and meaningful"
+  )
   assert stats.decide(*pairs(3, 0, 26)).decision == "not significant"
 
 
@@ -123,7 +156,9 @@ def test_decisions_on_little():
   assert nothing.decision == "not significant"
   assert np.isnan(stats.decide([1.0], [1.0], ties="drop").low)
   assert np.isnan(stats.decide([], [1.0], paired=False, key=jax.random.key(0)).low)
-  tied = stats.decide([1.0], [1.0], ties="drop", paired=False, key=jax.random.key(0), replicates=5)
+  tied = stats.decide(
+    [1.0], [1.0], ties="drop", paired=False, key=jax.random.key(0), replicates=5
+  )
   assert np.isnan(tied.high)
 
 
@@ -131,19 +166,28 @@ def test_sample_sizes():
   z = 2 * 1.6448536269514722
   assert stats.noether_sample_size() == int(np.ceil(z**2 / (6 * 0.25**2))) == 29
   assert stats.paired_sample_size() == int(np.ceil(z**2 / (4 * 0.25**2))) == 44
-  np.testing.assert_array_equal(stats.noether_sample_size([0.55, 0.6, 0.56]), [722, 181, 502])
+  np.testing.assert_array_equal(
+    stats.noether_sample_size([0.55, 0.6, 0.56]), [722, 181, 502]
+  )
   z = scipy.stats.norm.ppf(0.99) - scipy.stats.norm.ppf(0.2)
   assert stats.noether_sample_size(0.7, 0.01, 0.2) == np.ceil(z**2 / 6 / 0.2**2)
 
 
 def test_power_equals_all_outcomes():
   """Every sequence of wins and losses, decided one by one."""
-  for k, p, gamma, alpha in ((1, 0.7, 0.75, 0.05), (4, 0.8, 0.75, 0.4), (9, 0.75, 0.6, 0.1), (9, 0.6, 1.0, 0.3)):
+  for k, p, gamma, alpha in (
+    (1, 0.7, 0.75, 0.05),
+    (4, 0.8, 0.75, 0.4),
+    (9, 0.75, 0.6, 0.1),
+    (9, 0.6, 1.0, 0.3),
+  ):
     expected = 0.0
     for wins in range(k + 1):
       result = stats.decide(*pairs(wins, 0, k - wins), gamma=gamma, alpha=alpha)
       expected += scipy.stats.binom.pmf(wins, k, p) * bool(result.meaningful)
-    assert stats.paired_power(k, p, gamma, alpha) == pytest.approx(expected, abs=1e-12), (k, p, gamma, alpha)
+    assert stats.paired_power(k, p, gamma, alpha) == pytest.approx(
+      expected, abs=1e-12
+    ), (k, p, gamma, alpha)
 
 
 def test_power_of_29_pairs_is_not_what_the_paper_promises():
@@ -159,8 +203,12 @@ def test_power_of_29_pairs_is_not_what_the_paper_promises():
 
 def test_gamma_is_inert_up_to_58_pairs():
   for k in (50, 58):
-    assert stats.paired_power(k, 0.7, gamma=0.75) == stats.paired_power(k, 0.7, gamma=0.5001)
-  assert stats.paired_power(59, 0.7, gamma=0.75) < stats.paired_power(59, 0.7, gamma=0.5001)
+    assert stats.paired_power(k, 0.7, gamma=0.75) == stats.paired_power(
+      k, 0.7, gamma=0.5001
+    )
+  assert stats.paired_power(59, 0.7, gamma=0.75) < stats.paired_power(
+    59, 0.7, gamma=0.5001
+  )
 
 
 TRUE_P = [0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.99]
@@ -174,7 +222,9 @@ BIASED = [0.014, 0.095, 0.337, 0.702, 0.854, 0.949, 0.999, 1, 1]
 def test_operating_characteristics_of_section_4_2():
   rates = stats.operating_characteristics(TRUE_P)
   np.testing.assert_allclose(rates, [SINGLE, AVERAGE, IDEAL], atol=5.1e-4)
-  np.testing.assert_allclose(rates.outperforming, stats.paired_power(50, TRUE_P), atol=1e-12)
+  np.testing.assert_allclose(
+    rates.outperforming, stats.paired_power(50, TRUE_P), atol=1e-12
+  )
   biased = stats.operating_characteristics(TRUE_P, correlation=0.05)
   np.testing.assert_allclose(biased.outperforming, BIASED, atol=5.1e-4)
   np.testing.assert_allclose(biased.single_point, rates.single_point, rtol=1e-12)
@@ -182,13 +232,19 @@ def test_operating_characteristics_of_section_4_2():
 
 @pytest.mark.parametrize(("rho", "k"), [(0.3, 7), (0.9, 50)])
 def test_biased_characteristics_equal_an_integral(rho, k):
-  """The integral is over the difference z of the two biases. Given z, pairs are independent."""
+  """The integral is over the difference z of the two biases. Given z, pairs are
+  independent.
+  """
   for p in (0.4, 0.75):
     d = 2**0.5 * scipy.stats.norm.ppf(p)
-    enough = next(w for w in range(k + 1) if stats.decide(*pairs(w, 0, k - w)).meaningful)
+    enough = next(
+      w for w in range(k + 1) if stats.decide(*pairs(w, 0, k - w)).meaningful
+    )
 
     def given(z, d=d, enough=enough):
-      of_pair = scipy.stats.norm.cdf((d + (2 * rho) ** 0.5 * z) / (2 * (1 - rho)) ** 0.5)
+      of_pair = scipy.stats.norm.cdf(
+        (d + (2 * rho) ** 0.5 * z) / (2 * (1 - rho)) ** 0.5
+      )
       return scipy.stats.norm.pdf(z) * scipy.stats.binom.sf(enough - 1, k, of_pair)
 
     expected = scipy.integrate.quad(given, -9, 9, limit=500)[0]
@@ -203,9 +259,15 @@ def test_simulated_detections_agree_with_the_exact_rates(rho):
   simulated = stats.detection_rates(TRUE_P, rho, key=jax.random.key(3))
   exact = stats.operating_characteristics(TRUE_P, rho)
   for name in exact._fields:
-    rate, se, expected = getattr(simulated, name), getattr(simulated, f"{name}_se"), getattr(exact, name)
+    rate, se, expected = (
+      getattr(simulated, name),
+      getattr(simulated, f"{name}_se"),
+      getattr(exact, name),
+    )
     np.testing.assert_allclose(se, np.sqrt(rate * (1 - rate) / 10_000), rtol=1e-12)
-    assert (np.abs(rate - expected) <= 4 * np.sqrt(expected * (1 - expected) / 10_000) + 1e-4).all(), name
+    assert (
+      np.abs(rate - expected) <= 4 * np.sqrt(expected * (1 - expected) / 10_000) + 1e-4
+    ).all(), name
 
 
 def test_a_simulation_in_plain_numpy_detects_as_often():
@@ -222,18 +284,26 @@ def test_a_simulation_in_plain_numpy_detects_as_often():
       stats.decide(a, b).meaningful,
     )
   expected = np.array(stats.operating_characteristics(p, rho, k))
-  assert (np.abs(found / 400 - expected) < 3.5 * np.sqrt(expected * (1 - expected) / 400)).all()
+  assert (
+    np.abs(found / 400 - expected) < 3.5 * np.sqrt(expected * (1 - expected) / 400)
+  ).all()
 
 
 def test_detection_rates_on_little():
-  rates = stats.detection_rates([0.0, 1.0], key=jax.random.key(0), replicates=1, pairs=1)
+  rates = stats.detection_rates(
+    [0.0, 1.0], key=jax.random.key(0), replicates=1, pairs=1
+  )
   np.testing.assert_array_equal(rates.outperforming, [0, 1])
   np.testing.assert_array_equal(rates.single_point, [0, 1])
   np.testing.assert_array_equal(rates.average_se, [0, 0])
   exact = stats.operating_characteristics([[0.0], [1.0]])
   np.testing.assert_allclose(exact.outperforming, [[0], [1]], atol=1e-12)
-  assert stats.detection_rates(0.5, key=jax.random.key(0), replicates=3).average.shape == ()
-  assert np.isnan(stats.detection_rates(np.nan, key=jax.random.key(0), replicates=3)).all()
+  assert (
+    stats.detection_rates(0.5, key=jax.random.key(0), replicates=3).average.shape == ()
+  )
+  assert np.isnan(
+    stats.detection_rates(np.nan, key=jax.random.key(0), replicates=3)
+  ).all()
 
 
 def test_thresholds():
@@ -245,7 +315,9 @@ def test_thresholds():
   assert stats.least_significant_difference(3, 4, 25, 0.5) == pytest.approx(0)
   delta = stats.equivalent_threshold([0.6, 0.75, 0.5], 0.3)
   # P(A > B) of two independent normal runs whose means differ by delta.
-  np.testing.assert_allclose(scipy.stats.norm.cdf(delta, scale=0.3 * 2**0.5), [0.6, 0.75, 0.5], rtol=1e-12)
+  np.testing.assert_allclose(
+    scipy.stats.norm.cdf(delta, scale=0.3 * 2**0.5), [0.6, 0.75, 0.5], rtol=1e-12
+  )
   assert scipy.stats.norm.cdf(1.9952 / 2**0.5) == pytest.approx(0.921, abs=5e-4)
   result = stats.single_point_comparison([0.02, 0.01996, 0.0199], 0.0, 0.01)
   np.testing.assert_array_equal(result, [True, True, False])
@@ -270,22 +342,30 @@ def test_average_comparison():
   one = stats.average_comparison([0.9], [0.5], sigma=0.1)
   assert one.better
   assert not one.significant
-  assert np.isnan([one.least_significant, stats.average_comparison([0.9], [0.5]).threshold]).all()
+  assert np.isnan(
+    [one.least_significant, stats.average_comparison([0.9], [0.5]).threshold]
+  ).all()
   assert np.isnan(stats.average_comparison([], [0.5]).difference)
 
 
 def test_z_test_finds_false_differences_at_its_rate():
   rng = np.random.default_rng(2)
   a, b = rng.normal(0, 1, (4000, 50)), rng.normal(0, 3, (4000, 50))
-  found = np.mean([stats.average_comparison(*pair).significant for pair in zip(a, b, strict=True)])
-  # Variances estimated from 50 runs raise the rate from 0.05 to 0.0532, by the t distribution.
+  found = np.mean(
+    [stats.average_comparison(*pair).significant for pair in zip(a, b, strict=True)]
+  )
+  # Variances estimated from 50 runs raise the rate from 0.05 to 0.0532, by the t
+  # distribution.
   assert found == pytest.approx(0.0532, abs=3 * (0.05 * 0.95 / 4000) ** 0.5)
 
 
 def test_mean_difference_equals_scipy():
   rng = np.random.default_rng(3)
   a, b = rng.normal(1, 1, 9), rng.normal(0, 3, 9)
-  paired, welch = stats.mean_difference(a, b), stats.mean_difference(a, b[:4], paired=False, level=0.8)
+  paired, welch = (
+    stats.mean_difference(a, b),
+    stats.mean_difference(a, b[:4], paired=False, level=0.8),
+  )
   expected = scipy.stats.ttest_rel(a, b).confidence_interval(0.95)
   np.testing.assert_allclose(paired, [(a - b).mean(), *expected], rtol=1e-10)
   expected = scipy.stats.ttest_ind(a, b[:4], equal_var=False).confidence_interval(0.8)
@@ -298,12 +378,18 @@ def test_variance_ratio_equals_leaving_pairs_out():
   b = 0.7 * a + rng.normal(size=12)
   paired = stats.variance_ratio(a, b)
   assert paired.ratio == pytest.approx(a.var(ddof=1) / b.var(ddof=1))
-  left = np.array([np.log(np.delete(a, h).var() / np.delete(b, h).var()) for h in range(12)])
+  left = np.array(
+    [np.log(np.delete(a, h).var() / np.delete(b, h).var()) for h in range(12)]
+  )
   freedom = 2 * 12 / (scipy.stats.kurtosis(left, fisher=False) - 1)
   reach = scipy.stats.t.ppf(0.975, freedom) * np.sqrt(11 * left.var())
-  np.testing.assert_allclose(np.log(paired[1:]), np.log(paired.ratio) + [-reach, reach], rtol=1e-9)
+  np.testing.assert_allclose(
+    np.log(paired[1:]), np.log(paired.ratio) + [-reach, reach], rtol=1e-9
+  )
   swapped = stats.variance_ratio(b, a)
-  np.testing.assert_allclose([1 / swapped.high, 1 / swapped.low], [paired.low, paired.high], rtol=1e-9)
+  np.testing.assert_allclose(
+    [1 / swapped.high, 1 / swapped.low], [paired.low, paired.high], rtol=1e-9
+  )
 
 
 def test_variance_ratio_without_pairs_is_made_of_both_intervals():
@@ -313,8 +399,12 @@ def test_variance_ratio_without_pairs_is_made_of_both_intervals():
   variance_a, variance_b = a.var(ddof=1), b.var(ddof=1)
   a_low, a_high = stats.variance_interval(a, level=0.9)
   b_low, b_high = stats.variance_interval(b, level=0.9)
-  assert low == pytest.approx(ratio * np.exp(-np.hypot(np.log(variance_a / a_low), np.log(b_high / variance_b))))
-  assert high == pytest.approx(ratio * np.exp(np.hypot(np.log(a_high / variance_a), np.log(variance_b / b_low))))
+  assert low == pytest.approx(
+    ratio * np.exp(-np.hypot(np.log(variance_a / a_low), np.log(b_high / variance_b)))
+  )
+  assert high == pytest.approx(
+    ratio * np.exp(np.hypot(np.log(a_high / variance_a), np.log(variance_b / b_low)))
+  )
 
 
 @pytest.mark.parametrize("paired", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -324,8 +414,12 @@ def test_intervals_of_differences_and_ratios_cover(paired):
   a, b = shared + rng.normal(2, 1, (1500, 30)), shared + rng.normal(1, 2, (1500, 30))
   truth = (1 + paired) / (4 + paired)
   ratios = [stats.variance_ratio(*x, paired=paired) for x in zip(a, b, strict=True)]
-  differences = [stats.mean_difference(*x, paired=paired) for x in zip(a, b, strict=True)]
-  assert np.mean([x.low <= 1.0 <= x.high for x in differences]) == pytest.approx(0.95, abs=3 * 0.0056)
+  differences = [
+    stats.mean_difference(*x, paired=paired) for x in zip(a, b, strict=True)
+  ]
+  assert np.mean([x.low <= 1.0 <= x.high for x in differences]) == pytest.approx(
+    0.95, abs=3 * 0.0056
+  )
   assert 0.935 < np.mean([x.low <= truth <= x.high for x in ratios]) < 0.98
 
 
@@ -345,8 +439,12 @@ def test_differences_and_ratios_of_little():
   assert np.isnan([one.low, one.high]).all()
   assert np.isnan(stats.mean_difference([], [])).all()
   assert np.isnan(stats.mean_difference([0.75], [0.5, 0.25], paired=False).low)
-  np.testing.assert_array_equal(stats.mean_difference([0.75, 0.5], [0.5, 0.25]), [0.25, 0.25, 0.25])
-  np.testing.assert_array_equal(stats.mean_difference([0.5, 0.5], [0.25, 0.25], paired=False), [0.25, 0.25, 0.25])
+  np.testing.assert_array_equal(
+    stats.mean_difference([0.75, 0.5], [0.5, 0.25]), [0.25, 0.25, 0.25]
+  )
+  np.testing.assert_array_equal(
+    stats.mean_difference([0.5, 0.5], [0.25, 0.25], paired=False), [0.25, 0.25, 0.25]
+  )
   assert np.isnan(stats.variance_ratio([1.0], [2.0])).all()
   two = stats.variance_ratio([1.0, 3.0], [1.0, 2.0])
   assert two.ratio == 4
@@ -355,7 +453,9 @@ def test_differences_and_ratios_of_little():
   constant = stats.variance_ratio([0.1, 0.1, 0.1], [1.0, 2.0, 3.0], paired=False)
   assert constant.ratio == 0
   assert np.isnan([constant.low, constant.high]).all()
-  np.testing.assert_allclose(stats.variance_ratio([1, 2, 3, 5], [2, 4, 6, 10]), [0.25] * 3, rtol=1e-12)
+  np.testing.assert_allclose(
+    stats.variance_ratio([1, 2, 3, 5], [2, 4, 6, 10]), [0.25] * 3, rtol=1e-12
+  )
 
 
 @pytest.mark.parametrize(
@@ -365,38 +465,98 @@ def test_differences_and_ratios_of_little():
       lambda: stats.probability_of_outperforming([1], [1, 2]),
       r"a has shape \(1,\) and b \(2,\): .*paired=False",
     ),
-    (lambda: stats.probability_of_outperforming([1], [np.nan]), "b is nan at run 0: leave such entries out"),
+    (
+      lambda: stats.probability_of_outperforming([1], [np.nan]),
+      "b is nan at run 0: leave such entries out",
+    ),
     (
       lambda: stats.probability_of_outperforming([1], [2], "halve"),
       "unknown ties 'halve': .*did you mean 'half'",
     ),
-    (lambda: stats.decide([1], [2], gamma=0.5), "gamma is 0.5: give a number above 0.5 and at most 1"),
-    (lambda: stats.decide([1], [2], alpha=0), "alpha is 0: give a number above 0 and below 1"),
-    (lambda: stats.decide([1], [2], paired=False), "key is None: give one JAX random key"),
-    (lambda: stats.decide([1], [2], paired=False, key=jax.random.key(0), replicates=0), "replicates is 0"),
-    (lambda: stats.noether_sample_size(0.5), "gamma is 0.5: give a number above 0.5 and at most 1"),
-    (lambda: stats.paired_sample_size(0.7, 0.5, 0.5), "alpha is 0.5 and beta 0.5: give rates above 0"),
-    (lambda: stats.decide([1], [2], alpha=[0.1, 0.2]), r"alpha is \[0.1, 0.2\]: give a number"),
+    (
+      lambda: stats.decide([1], [2], gamma=0.5),
+      "gamma is 0.5: give a number above 0.5 and at most 1",
+    ),
+    (
+      lambda: stats.decide([1], [2], alpha=0),
+      "alpha is 0: give a number above 0 and below 1",
+    ),
+    (
+      lambda: stats.decide([1], [2], paired=False),
+      "key is None: give one JAX random key",
+    ),
+    (
+      lambda: stats.decide([1], [2], paired=False, key=jax.random.key(0), replicates=0),
+      "replicates is 0",
+    ),
+    (
+      lambda: stats.noether_sample_size(0.5),
+      "gamma is 0.5: give a number above 0.5 and at most 1",
+    ),
+    (
+      lambda: stats.paired_sample_size(0.7, 0.5, 0.5),
+      "alpha is 0.5 and beta 0.5: give rates above 0",
+    ),
+    (
+      lambda: stats.decide([1], [2], alpha=[0.1, 0.2]),
+      r"alpha is \[0.1, 0.2\]: give a number",
+    ),
     (lambda: stats.paired_power(0), "pairs is 0: give a number of at least 1"),
     (lambda: stats.paired_power(2.5), "pairs is 2.5: give whole numbers of at least 1"),
-    (lambda: stats.paired_power([[1], [1, 2]]), r"pairs is \[\[1\], \[1, 2\]\]: give numbers"),
-    (lambda: stats.paired_power(5, 1.5), "probability is 1.5: give a number of at least 0 and at most 1"),
-    (lambda: stats.paired_power(5, gamma=0.4), "gamma is 0.4: give a number above 0.5 and at most 1"),
-    (lambda: stats.detection_rates(0.5, key=jax.random.key(0), replicates=0), "replicates is 0"),
-    (lambda: stats.detection_rates(0.5, key=jax.random.key(0), correlation=1), "correlation is 1: .* below 1"),
-    (lambda: stats.operating_characteristics(0.5, [0.1, 0.2]), r"correlation is \[0.1, 0.2\]: give a number"),
+    (
+      lambda: stats.paired_power([[1], [1, 2]]),
+      r"pairs is \[\[1\], \[1, 2\]\]: give numbers",
+    ),
+    (
+      lambda: stats.paired_power(5, 1.5),
+      "probability is 1.5: give a number of at least 0 and at most 1",
+    ),
+    (
+      lambda: stats.paired_power(5, gamma=0.4),
+      "gamma is 0.4: give a number above 0.5 and at most 1",
+    ),
+    (
+      lambda: stats.detection_rates(0.5, key=jax.random.key(0), replicates=0),
+      "replicates is 0",
+    ),
+    (
+      lambda: stats.detection_rates(0.5, key=jax.random.key(0), correlation=1),
+      "correlation is 1: .* below 1",
+    ),
+    (
+      lambda: stats.operating_characteristics(0.5, [0.1, 0.2]),
+      r"correlation is \[0.1, 0.2\]: give a number",
+    ),
     (lambda: stats.operating_characteristics(-0.1), "probability is -0.1"),
     (lambda: stats.operating_characteristics(0.5, pairs=0), "pairs is 0"),
     (lambda: stats.mean_difference([1], [1, 2]), "paired=False"),
-    (lambda: stats.mean_difference([1], [1], level=1), "level is 1: give a number above 0 and below 1"),
+    (
+      lambda: stats.mean_difference([1], [1], level=1),
+      "level is 1: give a number above 0 and below 1",
+    ),
     (lambda: stats.variance_ratio([1], [np.inf]), "b is inf at run 0"),
     (lambda: stats.difference_sd(-1, 1), "sd_a is -1"),
     (lambda: stats.difference_sd(1, 1, 2), "correlation is 2"),
-    (lambda: stats.least_significant_difference(1, 1, 0), "k is 0: give a number above 0"),
-    (lambda: stats.least_significant_difference(1, 1, 1, 1), "alpha is 1: give a number above 0 and below 1"),
-    (lambda: stats.equivalent_threshold(0), "gamma is 0: give a number above 0 and below 1"),
-    (lambda: stats.single_point_comparison(1, 0, 0), "sigma is 0: give a number above 0"),
-    (lambda: stats.single_point_comparison(np.nan, 0, 1), "a is nan: give a number that is finite"),
+    (
+      lambda: stats.least_significant_difference(1, 1, 0),
+      "k is 0: give a number above 0",
+    ),
+    (
+      lambda: stats.least_significant_difference(1, 1, 1, 1),
+      "alpha is 1: give a number above 0 and below 1",
+    ),
+    (
+      lambda: stats.equivalent_threshold(0),
+      "gamma is 0: give a number above 0 and below 1",
+    ),
+    (
+      lambda: stats.single_point_comparison(1, 0, 0),
+      "sigma is 0: give a number above 0",
+    ),
+    (
+      lambda: stats.single_point_comparison(np.nan, 0, 1),
+      "a is nan: give a number that is finite",
+    ),
     (lambda: stats.average_comparison([1], [0], sigma=-1), "sigma is -1"),
   ],
 )

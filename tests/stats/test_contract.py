@@ -31,13 +31,17 @@ RATES = _rng.uniform(0, 1, 12)
 PAIRS = np.arange(1, 13)
 MEASURES = _rng.normal(size=(5, 4))
 LOGITS = _rng.normal(size=(RUNS, EXAMPLES, CLASSES))
-SETS = np.stack([ERRORS, ERRORS ^ (_rng.uniform(size=ERRORS.shape) < 0.3), ~ERRORS & ERRORS[::-1]])
+SETS = np.stack(
+  [ERRORS, ERRORS ^ (_rng.uniform(size=ERRORS.shape) < 0.3), ~ERRORS & ERRORS[::-1]]
+)
 LOSSES = _rng.gamma(1, 1, (RUNS, EXAMPLES))
 FRACTIONS = _rng.dirichlet(np.ones(CLASSES), EXAMPLES)
 
 
 class Case(NamedTuple):
-  """A call, the axes of its array arguments and of each result, and the bounds of the results."""
+  """A call, the axes of its array arguments and of each result, and the bounds of the
+  results.
+  """
 
   args: tuple
   axes: tuple[str, ...]
@@ -55,7 +59,15 @@ def of_errors(out, low, high, **kwargs):
 
 def of_votes(out, low, high, **kwargs):
   classes = {"num_classes": CLASSES}
-  return Case((PREDICTIONS, LABELS), ("runs examples", "examples"), out, low, high, classes, **kwargs)
+  return Case(
+    (PREDICTIONS, LABELS),
+    ("runs examples", "examples"),
+    out,
+    low,
+    high,
+    classes,
+    **kwargs,
+  )
 
 
 def of_predictions(out, low, high, **options):
@@ -89,23 +101,41 @@ CASES = {
   "top_fraction_gain": halves(("", "", ""), -1, 1),
   # Pairs name examples by place.
   "dependent_pairs": of_errors(("pairs",) * 4, 0, EXAMPLES, ordered=("examples",)),
-  "most_dependent_pairs": of_errors(("pairs",) * 4, 0, EXAMPLES, options={"k": 7}, ordered=("examples",)),
+  "most_dependent_pairs": of_errors(
+    ("pairs",) * 4, 0, EXAMPLES, options={"k": 7}, ordered=("examples",)
+  ),
   "expected_false_pairs": Case((RATES,), ("points",), ("",), 0, 66, {"runs": 100}),
-  "test_set_correlations": Case((SETS,), ("sets runs examples",), ("sets sets",) * 3, -1, 1),
+  "test_set_correlations": Case(
+    (SETS,), ("sets runs examples",), ("sets sets",) * 3, -1, 1
+  ),
   "variance_fit": of_pairs(*("",) * 5)._replace(low=-9),
-  "loss_variance": Case((LOSSES,), ("runs examples",), ("",) * 6, -1, 9, ordered=("examples",)),  # its halves
+  "loss_variance": Case(
+    (LOSSES,), ("runs examples",), ("",) * 6, -1, 9, ordered=("examples",)
+  ),  # its halves
   "cross_entropy": Case(
-    (LOGITS, LABELS), ("runs examples classes", "examples"), ("runs examples",), 0, 20, ordered=("classes",)
+    (LOGITS, LABELS),
+    ("runs examples classes", "examples"),
+    ("runs examples",),
+    0,
+    20,
+    ordered=("classes",),
   ),
   "brier_score": Case(
-    (LOGITS, LABELS), ("runs examples classes", "examples"), ("runs examples",), 0, 2, ordered=("classes",)
+    (LOGITS, LABELS),
+    ("runs examples classes", "examples"),
+    ("runs examples",),
+    0,
+    2,
+    ordered=("classes",),
   ),
   "binomial_variance": elementwise(0.25, RATES, 1 + 9 * RATES),
   "calibration_variance": elementwise(0.5, RATES, 1 + 9 * RATES),
   "calibration_variance_bound": elementwise(0.5, RATES, 1 + 9 * RATES, 2 + RATES),
   "correlation_p_value": Case((RATES,), ("points",), ("points",), 0, 1, {"runs": 9}),
   "poisson_binomial_pmf": Case((RATES,), ("points",), ("events",), 0, 1),
-  "churn": Case((PREDICTIONS, PREDICTIONS[::-1]), ("runs examples",) * 2, ("runs",), 0, 1),
+  "churn": Case(
+    (PREDICTIONS, PREDICTIONS[::-1]), ("runs examples",) * 2, ("runs",), 0, 1
+  ),
   "disagreement_matrix": of_predictions(("runs runs",), 0, 1),
   "expected_disagreement": of_predictions(("",), 0, 1, num_classes=CLASSES),
   "vote_fractions": of_predictions(("examples classes",), 0, 1, num_classes=CLASSES),
@@ -116,48 +146,96 @@ CASES = {
   "gde_gap": of_votes(("",), 0, 1),
   "cace_exact_levels": of_votes(("",), 0, CLASSES),
   "calibration_curve": Case(
-    (PREDICTIONS, LABELS), ("runs examples", "examples"), ("bins",) * 4, 0, EXAMPLES * CLASSES,
+    (PREDICTIONS, LABELS),
+    ("runs examples", "examples"),
+    ("bins",) * 4,
+    0,
+    EXAMPLES * CLASSES,
     {"num_classes": CLASSES, "bins": 2},
   ),
   # The bootstrap draws examples by their place, and a simulation draws for each.
   "calibration_band": Case(
-    (PREDICTIONS, LABELS), ("runs examples", "examples"), ("bins",) * 3, 0, 1,
-    {"num_classes": CLASSES, "bins": 2, "key": jax.random.key(0), "replicates": 20}, ordered=("examples",),
+    (PREDICTIONS, LABELS),
+    ("runs examples", "examples"),
+    ("bins",) * 3,
+    0,
+    1,
+    {"num_classes": CLASSES, "bins": 2, "key": jax.random.key(0), "replicates": 20},
+    ordered=("examples",),
   ),
   "finite_ensemble_calibration": Case(
-    (FRACTIONS,), ("examples classes",), ("",) * 4, 0, CLASSES,
-    {"runs": 3, "key": jax.random.key(0), "replicates": 5}, ordered=("examples", "classes"),
+    (FRACTIONS,),
+    ("examples classes",),
+    ("",) * 4,
+    0,
+    CLASSES,
+    {"runs": 3, "key": jax.random.key(0), "replicates": 5},
+    ordered=("examples", "classes"),
   ),
-  "confidence_histogram": of_predictions(("bins",), 0, EXAMPLES * CLASSES, num_classes=CLASSES, bins=2),
+  "confidence_histogram": of_predictions(
+    ("bins",), 0, EXAMPLES * CLASSES, num_classes=CLASSES, bins=2
+  ),
   "beta_of_error_rates": of_errors(("", ""), 0, 99),
   "disagreement_variance": of_votes(("",) * 4, -1, 5),
   "ensemble_accuracy_of_logits": Case(
-    (LOGITS, LABELS), ("runs examples classes", "examples"), ("",), 0, 1, ordered=("classes",)
+    (LOGITS, LABELS),
+    ("runs examples classes", "examples"),
+    ("",),
+    0,
+    1,
+    ordered=("classes",),
   ),
   "scatter_agreement": of_pairs("", "", "", "", "", "")._replace(low=-9, high=9),
   "relative_deviation": elementwise(2, RATES, RATES[::-1] / 2),
   "kendall_tau": of_pairs("")._replace(low=-1),
   "r_squared": of_pairs(""),
-  "logit_gap": Case((np.stack([GAPS, -GAPS], -1),), ("runs examples class",), ("runs examples",), -9, 9,
-                    ordered=("class",)),  # its sign
+  "logit_gap": Case(
+    (np.stack([GAPS, -GAPS], -1),),
+    ("runs examples class",),
+    ("runs examples",),
+    -9,
+    9,
+    ordered=("class",),
+  ),  # its sign
   "gap_labels": Case((GAPS,), ("runs examples",), ("runs examples",), 0, 1),
-  "gap_ece": Case((GAPS, LABELS % 2), ("runs examples", "examples"), ("runs",), 0, 1, {"bins": 3}),
-  "ensemble_gaps": Case((GAPS, MEMBERS), ("models examples", "ensembles members"), ("ensembles examples",), -9, 9,
-                        ordered=("models",)),  # which `members` name
+  "gap_ece": Case(
+    (GAPS, LABELS % 2), ("runs examples", "examples"), ("runs",), 0, 1, {"bins": 3}
+  ),
+  "ensemble_gaps": Case(
+    (GAPS, MEMBERS),
+    ("models examples", "ensembles members"),
+    ("ensembles examples",),
+    -9,
+    9,
+    ordered=("models",),
+  ),  # which `members` name
   "ecdf": Case((CANDIDATES, X), ("runs examples", "points"), ("runs points",), 0, 1),
   "reference_ecdf": Case((GAPS, X), ("models examples", "points"), ("points",), 0, 1),
-  "ks_test": Case((X, CANDIDATES), ("points", "candidates examples"), ("candidates",) * 2, 0, 1),
+  "ks_test": Case(
+    (X, CANDIDATES), ("points", "candidates examples"), ("candidates",) * 2, 0, 1
+  ),
   "ks_threshold": elementwise(5, 2 + RATES * 100),
   "dkw_threshold": elementwise(5, 2 + RATES * 100, 1 + RATES),
-  "ks_distance": Case((GAPS, CANDIDATES), ("models points", "candidates points"), ("candidates",), 0, 1),
+  "ks_distance": Case(
+    (GAPS, CANDIDATES), ("models points", "candidates points"), ("candidates",), 0, 1
+  ),
   "trimmed_ks_distance": Case(
-    (GAPS, CANDIDATES), ("models points", "candidates points"), ("candidates",), 0, 1, {"alpha": 0.2}
+    (GAPS, CANDIDATES),
+    ("models points", "candidates points"),
+    ("candidates",),
+    0,
+    1,
+    {"alpha": 0.2},
   ),
   # The bootstrap draws examples by their place.
   "trimming_level": Case(
-    (GAPS, CANDIDATES), ("models examples", "candidates examples"),
-    ("candidates", "candidates replicates", "candidates"), 0, 5,
-    {"key": jax.random.key(0), "replicates": 5, "threshold": 0.77}, ordered=("examples",),
+    (GAPS, CANDIDATES),
+    ("models examples", "candidates examples"),
+    ("candidates", "candidates replicates", "candidates"),
+    0,
+    5,
+    {"key": jax.random.key(0), "replicates": 5, "threshold": 0.77},
+    ordered=("examples",),
   ),
   "probability_of_outperforming": of_pairs(""),
   "decide": of_pairs("", "", "", "", ""),
@@ -172,33 +250,50 @@ CASES = {
   "single_point_comparison": elementwise(1, RATES, RATES[::-1], (1 + RATES) / 8),
   "average_comparison": of_pairs("", "", "", "", "")._replace(low=-1),
   "detection_rates": Case(
-    (RATES,), ("points",), ("points",) * 6, 0, 1, {"correlation": 0.1, "key": jax.random.key(0), "replicates": 50}
+    (RATES,),
+    ("points",),
+    ("points",) * 6,
+    0,
+    1,
+    {"correlation": 0.1, "key": jax.random.key(0), "replicates": 50},
   ),
-  "operating_characteristics": Case((RATES,), ("points",), ("points",) * 3, 0, 1, {"correlation": 0.1}),
+  "operating_characteristics": Case(
+    (RATES,), ("points",), ("points",) * 3, 0, 1, {"correlation": 0.1}
+  ),
   "ideal_estimate": Case((RATES,), ("runs",), ("",) * 3, 0, 1),
   "biased_estimate": Case((RATES,), ("runs",), ("",) * 3, 0, 1, {"correlation": 0.25}),
   "estimator_se": elementwise(1, 1 + 9 * RATES, RATES, RATES[::-1] / 2),
   "equivalent_ideal_size": elementwise(10, 1 + 9 * RATES, RATES / 2),
   "normality": Case((RATES,), ("runs",), ("", ""), 0, 1),
   "average_correlation": Case((MEASURES,), ("repetitions k",), ("",), -1, 1),
-  "mse_decomposition": Case((MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}),
+  "mse_decomposition": Case(
+    (MEASURES,), ("repetitions k",), ("",) * 5, -1, 9, {"truth": 0.5}
+  ),
   "mean_interval": Case((RATES,), ("runs",), ("", ""), 0, 1),
   "variance_interval": Case((RATES,), ("runs",), ("", ""), 0, 20),
   "distribution_variance_interval": of_errors(("", ""), -0.25, 0.25),
   "correlation_interval": of_pairs("", "")._replace(low=-1),
   "split_correlation_se": halves(("",), 0, 2),
   "split_correlation_interval": halves(("", ""), -1, 1),
-  "proportion_interval": Case((RATES,), ("points",), ("points",) * 2, 0, 1, {"examples": 40}),
-  "runs_for_precision": of_errors(("",), 1, 999, options={"statistic": "test_set_variance", "relative": 0.2}),
+  "proportion_interval": Case(
+    (RATES,), ("points",), ("points",) * 2, 0, 1, {"examples": 40}
+  ),
+  "runs_for_precision": of_errors(
+    ("",), 1, 999, options={"statistic": "test_set_variance", "relative": 0.2}
+  ),
   "independent_errors_variance_se": of_errors(("",), 0, 1),
   "expected_disagreement_se": of_predictions(("",), 0, 1, num_classes=CLASSES),
   "gde_gap_se": of_votes(("",), 0, 1),
   "from_replicates": Case((GAPS,), ("replicates examples",), ("examples",) * 3, -9, 9),
   # The bootstrap draws runs by their place.
   "top_fraction_gain_bootstrap": of_errors(
-    ("",) * 3, -1, 1, options={"key": jax.random.key(0), "replicates": 20}, ordered=("runs", "examples")
+    ("",) * 3,
+    -1,
+    1,
+    options={"key": jax.random.key(0), "replicates": 20},
+    ordered=("runs", "examples"),
   ),
-}  # fmt: skip
+}
 RESULTS = {
   "AverageComparison",
   "BetaFit",
@@ -225,12 +320,33 @@ RESULTS = {
   "VarianceRatio",
 }
 TRACEABLE = [
-  *("error_rates", "example_error_rates", "test_set_variance", "independent_errors_variance", "distribution_variance"),
-  *("distribution_variance_se", "split_correlation", "split_covariance", "churn", "disagreement_matrix"),
-  *("expected_disagreement", "vote_fractions", "plurality", "ensemble_accuracy", "cace", "ece", "gde_gap"),
+  *(
+    "error_rates",
+    "example_error_rates",
+    "test_set_variance",
+    "independent_errors_variance",
+    "distribution_variance",
+  ),
+  *(
+    "distribution_variance_se",
+    "split_correlation",
+    "split_covariance",
+    "churn",
+    "disagreement_matrix",
+  ),
+  *(
+    "expected_disagreement",
+    "vote_fractions",
+    "plurality",
+    "ensemble_accuracy",
+    "cace",
+    "ece",
+    "gde_gap",
+  ),
   *("cace_exact_levels", "calibration_curve", "confidence_histogram"),
 ]
-# These return counts or many statistics at once; test_tallies.py and test_resampling.py test them.
+# These return counts or many statistics at once; test_tallies.py and test_resampling.py
+# test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"}
 
 every = pytest.mark.parametrize("name", CASES)
@@ -248,12 +364,20 @@ def equal(given, expected, tolerance, name):
   assert len(given) == len(expected)
   for g, e in zip(given, expected, strict=True):
     np.testing.assert_allclose(
-      np.asarray(g, float), np.asarray(e, float), rtol=tolerance, atol=tolerance / 10, err_msg=name
+      np.asarray(g, float),
+      np.asarray(e, float),
+      rtol=tolerance,
+      atol=tolerance / 10,
+      err_msg=name,
     )
 
 
 def test_every_public_name_is_in_one_set():
-  public = {n for n, v in vars(stats).items() if not n.startswith("_") and not inspect.ismodule(v)}
+  public = {
+    n
+    for n, v in vars(stats).items()
+    if not n.startswith("_") and not inspect.ismodule(v)
+  }
   assert set(CASES) | RESULTS | COUNTS == public
   assert not set(CASES) & RESULTS
 
@@ -264,21 +388,30 @@ def test_order_of_runs_and_of_examples(name):
   before = call(name, *case.args)
   rng = np.random.default_rng(0)
   for axis in {a for axes in case.axes for a in axes.split()} - set(case.ordered):
-    sizes = [x.shape[axes.split().index(axis)] for x, axes in zip(case.args, case.axes, strict=True)
-             if axis in axes.split()]  # fmt: skip
+    sizes = [
+      x.shape[axes.split().index(axis)]
+      for x, axes in zip(case.args, case.axes, strict=True)
+      if axis in axes.split()
+    ]
     if axis == "points" and "models points" in case.axes:
-      moves = [rng.permutation(s) for s in sizes]  # Each model has a sample of its own: no order is shared.
+      moves = [
+        rng.permutation(s) for s in sizes
+      ]  # Each model has a sample of its own: no order is shared.
     else:
       moves = [rng.permutation(sizes[0])] * len(sizes)
     moves_left = iter(moves)
     moved = [
-      np.take(x, next(moves_left), axes.split().index(axis)) if axis in axes.split() else x
+      np.take(x, next(moves_left), axes.split().index(axis))
+      if axis in axes.split()
+      else x
       for x, axes in zip(case.args, case.axes, strict=True)
     ]
     expected = before
     for place in range(2):
       expected = [
-        np.take(e, moves[0], place) if len(out.split()) > place and out.split()[place] == axis else e
+        np.take(e, moves[0], place)
+        if len(out.split()) > place and out.split()[place] == axis
+        else e
         for e, out in zip(expected, case.out, strict=True)
       ]
     equal(call(name, *moved), expected, 1e-12, f"{name} along {axis}")
@@ -317,7 +450,9 @@ def test_under_jit_and_vmap(name):
     arrays = [jnp.asarray(a) for a in case.args]
     jitted = jax.jit(function)(*arrays)
     assert all(isinstance(leaf, jax.Array) for leaf in leaves(jitted))
-    stacked = [jnp.stack([a, jnp.asarray(b)]) for a, b in zip(arrays, flipped, strict=True)]
+    stacked = [
+      jnp.stack([a, jnp.asarray(b)]) for a, b in zip(arrays, flipped, strict=True)
+    ]
     both = leaves(jax.jit(jax.vmap(function))(*stacked))
   expected = call(name, *case.args)
   equal(leaves(jitted), expected, 1e-4, name)
@@ -334,7 +469,10 @@ def test_what_is_computed_in_numpy_refuses_tracers(name):
     def alone(x, place=place, rest=rest):
       return call(name, *rest[:place], x, *rest[place + 1 :])
 
-    with pytest.raises(Mistake, match="is traced: this statistic is computed in NumPy, call it outside jit"):
+    with pytest.raises(
+      Mistake,
+      match="is traced: this statistic is computed in NumPy, call it outside jit",
+    ):
       jax.jit(alone)(x)
 
 
@@ -342,8 +480,12 @@ def test_what_is_computed_in_numpy_refuses_tracers(name):
 def test_options_stand_behind_the_data_and_agree(name):
   parameters = inspect.signature(getattr(stats, name)).parameters.values()
   named = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
-  assert list(named) == [option for option in ("key", "level", "replicates") if option in named]
-  assert not {"key", "level", "replicates"} & {p.name for p in parameters if p.kind is not p.KEYWORD_ONLY} or (
+  assert list(named) == [
+    option for option in ("key", "level", "replicates") if option in named
+  ]
+  assert not {"key", "level", "replicates"} & {
+    p.name for p in parameters if p.kind is not p.KEYWORD_ONLY
+  } or (
     name == "from_replicates"  # the replicates are its data
   )
   assert "level" not in named or named["level"].default == 0.95
@@ -353,16 +495,26 @@ def test_options_stand_behind_the_data_and_agree(name):
 def test_key_and_level_are_checked(name):
   function, case = getattr(stats, name), CASES[name]
   parameters = inspect.signature(function).parameters
-  for option, given in (("key", 0), ("level", "95%"), ("level", [0.9, 0.95]), ("level", 1)):
+  for option, given in (
+    ("key", 0),
+    ("level", "95%"),
+    ("level", [0.9, 0.95]),
+    ("level", 1),
+  ):
     # A key that may be left out is not always read.
     if option in parameters and parameters[option].default is not None:
-      with pytest.raises(Mistake, match=rf"{option} is {re.escape(repr(given))}: give (a number|one JAX random key)"):
+      with pytest.raises(
+        Mistake,
+        match=rf"{option} is {re.escape(repr(given))}: give (a number|one JAX random key)",
+      ):
         function(*case.args, **case.options | {option: given})
 
 
 @every
 def test_annotations_hold(name):
-  function = partial(jaxtyped(getattr(stats, name), typechecker=beartype), **CASES[name].options)
+  function = partial(
+    jaxtyped(getattr(stats, name), typechecker=beartype), **CASES[name].options
+  )
   args = CASES[name].args
   function(*args)
   function(*[a.tolist() if isinstance(a, np.ndarray) else a for a in args])
@@ -373,12 +525,17 @@ def test_annotations_hold(name):
 MODULES = [m.name for m in pkgutil.iter_modules(stats.__path__, "vmapseeds.stats.")]
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith(("_arrays", "_joint", "reading", "tallies"))])
+@pytest.mark.parametrize(
+  "module",
+  [m for m in MODULES if not m.endswith(("_arrays", "_joint", "reading", "tallies"))],
+)
 @pytest.mark.optimized
 def test_examples_in_docstrings_run(module):
   module = importlib.import_module(module)
   failed, tried = doctest.testmod(module)
-  public = [f for n, f in vars(module).items() if n in CASES and f.__module__ == module.__name__]
+  public = [
+    f for n, f in vars(module).items() if n in CASES and f.__module__ == module.__name__
+  ]
   assert failed == 0
   assert tried >= len(public) > 0
 

@@ -26,7 +26,9 @@ def test_churn_equals_a_loop_in_each_layout():
   assert stats.churn(P[0], Q[0]) == slow_churn(P[0], Q[0])
   by_run = [slow_churn(p, q) for p, q in zip(P, Q, strict=True)]
   np.testing.assert_array_equal(stats.churn(P, Q), by_run)
-  np.testing.assert_array_equal(stats.churn(jnp.asarray(P, jnp.int8), jnp.asarray(Q, jnp.int8)), by_run)
+  np.testing.assert_array_equal(
+    stats.churn(jnp.asarray(P, jnp.int8), jnp.asarray(Q, jnp.int8)), by_run
+  )
   against_one = [slow_churn(p, Q[0]) for p in P]
   np.testing.assert_array_equal(stats.churn(P, Q[0]), against_one)
   np.testing.assert_array_equal(stats.churn(Q[0], P), against_one)
@@ -49,14 +51,23 @@ def test_expected_disagreement_equals_the_mean_over_pairs(runs, array):
   P = some_predictions(runs, least=-1)
   distinct = np.mean([slow_churn(p, q) for p, q in itertools.combinations(P, 2)])
   all_pairs = np.mean([slow_churn(p, q) for p in P for q in P])
-  np.testing.assert_allclose(stats.expected_disagreement(array(P), 4), distinct, rtol=1e-14)
-  np.testing.assert_allclose(stats.expected_disagreement(array(P), 4, self_pairs=True), all_pairs, rtol=1e-14)
+  np.testing.assert_allclose(
+    stats.expected_disagreement(array(P), 4), distinct, rtol=1e-14
+  )
+  np.testing.assert_allclose(
+    stats.expected_disagreement(array(P), 4, self_pairs=True), all_pairs, rtol=1e-14
+  )
   assert distinct != pytest.approx(all_pairs)
 
 
 def test_expected_disagreement_is_unbiased_over_all_tuples():
-  rows, p = np.array([[0, 1, 2, 2], [1, 1, 2, -1], [0, 2, 1, 2]]), np.array([0.5, 0.3, 0.2])
-  truth = sum(p[g] * p[h] * slow_churn(rows[g], rows[h]) for g in range(3) for h in range(3))
+  rows, p = (
+    np.array([[0, 1, 2, 2], [1, 1, 2, -1], [0, 2, 1, 2]]),
+    np.array([0.5, 0.3, 0.2]),
+  )
+  truth = sum(
+    p[g] * p[h] * slow_churn(rows[g], rows[h]) for g in range(3) for h in range(3)
+  )
   for runs in (2, 3):
     mean = sum(
       np.prod(p[list(chosen)]) * stats.expected_disagreement(rows[list(chosen)], 3)
@@ -83,15 +94,21 @@ def test_votes_and_plurality_equal_loops(array, dtype):
 
 
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
-@pytest.mark.parametrize(("dtype", "classes"), [(np.uint8, 256), (np.int8, 300), (np.int16, 300)])
+@pytest.mark.parametrize(
+  ("dtype", "classes"), [(np.uint8, 256), (np.int8, 300), (np.int16, 300)]
+)
 def test_narrow_predictions_are_not_mixed_up(array, dtype, classes):
   """255 is not -1, and class 256 is not class 0, in 8 bits."""
   P = some_predictions(6, 50, min(classes, np.iinfo(dtype).max + 1))
   P[:, 0] = P.max()
   P[:3, 1] = 0
   expected = [[(column == k).mean() for k in range(classes)] for column in P.T]
-  np.testing.assert_allclose(stats.vote_fractions(array(P.astype(dtype)), classes), expected, rtol=1e-15)
-  np.testing.assert_array_equal(stats.plurality(array(P.astype(dtype)), classes), stats.plurality(P, classes))
+  np.testing.assert_allclose(
+    stats.vote_fractions(array(P.astype(dtype)), classes), expected, rtol=1e-15
+  )
+  np.testing.assert_array_equal(
+    stats.plurality(array(P.astype(dtype)), classes), stats.plurality(P, classes)
+  )
 
 
 def test_one_run_no_run_and_no_example():
@@ -115,10 +132,16 @@ def test_disagreement_variance_equals_loops(array):
   error = [np.mean(p != y) for p in P]
   kappa = max(d / (error[a] + error[b]) for d, (a, b) in zip(dis, pairs, strict=True))
   of_error = 2 * kappa**2 * np.var(error, ddof=1)
-  expected = np.var(dis), kappa, of_error + 4 * kappa**2 * np.mean(error) ** 2 - np.mean(dis) ** 2
+  expected = (
+    np.var(dis),
+    kappa,
+    of_error + 4 * kappa**2 * np.mean(error) ** 2 - np.mean(dis) ** 2,
+  )
   given = stats.disagreement_variance(array(P), array(y), 4)
   np.testing.assert_allclose(given[:3], expected, rtol=1e-12)
-  assert given.bound_under_gde == pytest.approx(of_error + (4 * kappa**2 - 1) * np.mean(error) ** 2)
+  assert given.bound_under_gde == pytest.approx(
+    of_error + (4 * kappa**2 - 1) * np.mean(error) ** 2
+  )
   assert given.bound != pytest.approx(given.bound_under_gde)
 
 
@@ -127,7 +150,11 @@ def test_disagreement_variance_stays_below_its_bound(runs):
   for seed in range(30):
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, 8)
-    P = np.where(rng.random((runs, 8)) < rng.random(runs)[:, None], y, rng.integers(0, 3, (runs, 8)))
+    P = np.where(
+      rng.random((runs, 8)) < rng.random(runs)[:, None],
+      y,
+      rng.integers(0, 3, (runs, 8)),
+    )
     given = stats.disagreement_variance(P, y, 3)
     if np.isnan(given.kappa):  # no run errs
       assert given.variance == 0
@@ -157,7 +184,9 @@ def test_beta_of_error_rates_has_the_moments():
   np.testing.assert_allclose(beta.stats("mv"), (rates.mean(), rates.var()), rtol=1e-12)
   # The error counts' own moments, of mean and variance over examples.
   betabinom = scipy.stats.betabinom(7, *stats.beta_of_error_rates(errors))
-  np.testing.assert_allclose(betabinom.stats("mv"), (7 * rates.mean(), 49 * rates.var()), rtol=1e-12)
+  np.testing.assert_allclose(
+    betabinom.stats("mv"), (7 * rates.mean(), 49 * rates.var()), rtol=1e-12
+  )
 
 
 def test_beta_of_error_rates_finds_the_law_at_few_runs():
@@ -181,16 +210,17 @@ def test_beta_of_error_rates_that_have_none(unbiased):
   )
   for errors in none:
     assert np.isnan(stats.beta_of_error_rates(errors, unbiased)).all()
-  # Less spread than chance between runs alone gives: these examples cannot be told from equally hard ones.
+  # Less spread than chance between runs alone gives: these examples cannot be told from
+  # equally hard ones.
   spread = np.eye(6, 7, dtype=bool)
   assert np.isnan(stats.beta_of_error_rates(spread, unbiased)).all() == unbiased
 
 
 def some_logits(runs=9, examples=60, classes=4, seed=0):
   rng = np.random.default_rng(seed)
-  return 2 * rng.normal(size=(runs, examples, classes)) * rng.exponential(size=(runs, 1, 1)), np.arange(
-    examples
-  ) % classes
+  return 2 * rng.normal(size=(runs, examples, classes)) * rng.exponential(
+    size=(runs, 1, 1)
+  ), np.arange(examples) % classes
 
 
 @pytest.mark.parametrize("at_once", [1, 500, 2**22])
@@ -200,13 +230,18 @@ def test_ensembles_of_logits_equal_loops(at_once, array, monkeypatch):
   logits, y = some_logits()
   logits = array(logits)
   wide = np.asarray(logits, np.float64)
-  for how, outputs in (("probability", scipy.special.softmax(wide, axis=2)), ("logit", wide)):
+  for how, outputs in (
+    ("probability", scipy.special.softmax(wide, axis=2)),
+    ("logit", wide),
+  ):
     expected = np.mean(outputs.mean(0).argmax(1) == y)
     assert stats.ensemble_accuracy_of_logits(logits, y, how) == expected
 
 
 def test_three_ways_to_vote_differ():
-  """Of three runs two lean to class 1, one is sure of class 0, and in logits it overrules them."""
+  """Of three runs two lean to class 1, one is sure of class 0, and in logits it
+  overrules them.
+  """
   logits = np.array([[[9.0, 0, 0]], [[0, 2.0, 0]], [[0, 2.0, 0]]])
   y = [1]
   assert stats.ensemble_accuracy(logits.argmax(2), y, 3) == 1
@@ -220,7 +255,9 @@ def test_ensembles_of_odd_logits():
     assert stats.ensemble_accuracy_of_logits(constant, [0, 0, 0, 1], how) == 0.75
     assert np.isnan(stats.ensemble_accuracy_of_logits(constant[:0], [0, 0, 0, 1], how))
     assert np.isnan(stats.ensemble_accuracy_of_logits(constant[:, :0], [], how))
-    assert stats.ensemble_accuracy_of_logits([[[6e4, -6e4]], [[-3e38, 3e38]]], [1], how) == (how == "logit")
+    assert stats.ensemble_accuracy_of_logits(
+      [[[6e4, -6e4]], [[-3e38, 3e38]]], [1], how
+    ) == (how == "logit")
   # In float16 these sums are equal.
   near = np.array([[[2048, 2048]], [[0, 1]]], np.float16)
   assert stats.ensemble_accuracy_of_logits(near, [1], "logit") == 1
@@ -231,7 +268,9 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
   monkeypatch.setattr(losses, "_AT_ONCE", 480)
   logits, y = some_logits()
   logits[7, 11, 2] = wrong
-  with pytest.raises(Mistake, match=f"logits is {wrong} at run 7, example 11, class 2: leave"):
+  with pytest.raises(
+    Mistake, match=f"logits is {wrong} at run 7, example 11, class 2: leave"
+  ):
     stats.ensemble_accuracy_of_logits(logits, y)
 
 
@@ -247,16 +286,31 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
       r"predictions_a has shape \(1, 2\) and predictions_b \(2, 2\)",
     ),
     (lambda: stats.churn(0, 1), r"predictions_a has shape \(\)"),
-    (lambda: stats.churn([0.5], [1]), "predictions_a has dtype float64: give class indices, integers"),
-    (lambda: stats.disagreement_matrix([[0, -2]]), "predictions is -2 at run 0, example 1: .* -1 or more"),
+    (
+      lambda: stats.churn([0.5], [1]),
+      "predictions_a has dtype float64: give class indices, integers",
+    ),
+    (
+      lambda: stats.disagreement_matrix([[0, -2]]),
+      "predictions is -2 at run 0, example 1: .* -1 or more",
+    ),
     (
       lambda: stats.expected_disagreement([0, 1], 2),
       r"predictions has shape \(2,\): give \(runs, examples\)",
     ),
-    (lambda: stats.expected_disagreement([[0, 3]], 3), "predictions is 3 at run 0, example 1: .* -1 to 2"),
-    (lambda: stats.vote_fractions([[0]], 0), "num_classes is 0: give a whole number of at least 1"),
+    (
+      lambda: stats.expected_disagreement([[0, 3]], 3),
+      "predictions is 3 at run 0, example 1: .* -1 to 2",
+    ),
+    (
+      lambda: stats.vote_fractions([[0]], 0),
+      "num_classes is 0: give a whole number of at least 1",
+    ),
     (lambda: stats.plurality([[True]], 2), "predictions has dtype bool"),
-    (lambda: stats.ensemble_accuracy([[0, 1]], [0, -1], 2), "labels is -1 at example 1: .* 0 to 1"),
+    (
+      lambda: stats.ensemble_accuracy([[0, 1]], [0, -1], 2),
+      "labels is -1 at example 1: .* 0 to 1",
+    ),
     (
       lambda: stats.ensemble_accuracy([[0, 1, 1]] * 2, [0, 1], 2),
       r"labels has shape \(2,\) beside predictions of shape \(2, 3\), of which axis 1 is examples: "
@@ -272,7 +326,10 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
       lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [0, 1]),
       r"labels has shape \(2,\) beside logits of shape \(1, 1, 2\)",
     ),
-    (lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [2]), "labels is 2 at example 0: .* 0 to 1"),
+    (
+      lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [2]),
+      "labels is 2 at example 0: .* 0 to 1",
+    ),
     (
       lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [1], "logits"),
       "unknown way to average 'logits': .* mean 'logit'",

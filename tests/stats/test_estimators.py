@@ -13,7 +13,9 @@ from vmapseeds.mistakes import Mistake
 def test_estimates():
   x = np.random.default_rng(0).normal(0.9, 0.01, 7)
   ideal, biased = stats.ideal_estimate(x), stats.biased_estimate(x, 0.3)
-  np.testing.assert_allclose(ideal, [x.mean(), x.std(ddof=1), scipy.stats.sem(x)], rtol=1e-10)
+  np.testing.assert_allclose(
+    ideal, [x.mean(), x.std(ddof=1), scipy.stats.sem(x)], rtol=1e-10
+  )
   np.testing.assert_allclose(biased[:2], ideal[:2], rtol=1e-12)
   total = x.var(ddof=1) / 0.7
   assert biased.se == pytest.approx((total / 7 + 6 / 7 * 0.3 * total) ** 0.5)
@@ -28,7 +30,9 @@ def test_estimates_of_little():
 
 
 def test_biased_standard_error_is_that_of_repetitions():
-  """Its square is unbiased for the estimator's variance between repetitions; s²/k is far too small."""
+  """Its square is unbiased for the estimator's variance between repetitions; s²/k is
+  far too small.
+  """
   rng, rho, k = np.random.default_rng(1), 0.4, 5
   x = rng.normal(0, rho**0.5, (2_500, 1)) + rng.normal(0, (1 - rho) ** 0.5, (2_500, k))
   squares = np.array([stats.biased_estimate(row, rho).se for row in x]) ** 2
@@ -41,11 +45,14 @@ def test_biased_standard_error_is_that_of_repetitions():
 def test_equation_7_as_a_curve():
   k = np.array([1, 2, 10, 100])
   curve = stats.estimator_se(k, 4.0, 0.25)
-  # The variance of the mean of k equally correlated measures, from their whole covariance matrix.
+  # The variance of the mean of k equally correlated measures, from their whole
+  # covariance matrix.
   slow = [np.sqrt((4 * (0.75 * np.eye(n) + 0.25)).sum() / n**2) for n in k]
   np.testing.assert_allclose(curve, slow, rtol=1e-12)
   np.testing.assert_allclose(stats.estimator_se(k, 4.0), 2 / np.sqrt(k), rtol=1e-12)
-  np.testing.assert_allclose(stats.estimator_se(stats.equivalent_ideal_size(k, 0.25), 4.0), curve, rtol=1e-12)
+  np.testing.assert_allclose(
+    stats.estimator_se(stats.equivalent_ideal_size(k, 0.25), 4.0), curve, rtol=1e-12
+  )
   np.testing.assert_allclose(stats.equivalent_ideal_size([7, np.inf], 0.0), [7, np.inf])
   assert stats.equivalent_ideal_size(np.inf, 0.5) == 2
   np.testing.assert_allclose(stats.estimator_se(np.inf, 4.0, [0.25, 0.0]), [1, 0])
@@ -64,9 +71,15 @@ def test_normality():
 
 
 def slow_correlation(x):
-  """Fisher's intraclass correlation: the mean product of two values of a row, measured from the mean of all."""
+  """Fisher's intraclass correlation: the mean product of two values of a row, measured
+  from the mean of all.
+  """
   mean, k = x.mean(), x.shape[1]
-  products = [(row[i] - mean) * (row[j] - mean) for row in x for i, j in itertools.permutations(range(k), 2)]
+  products = [
+    (row[i] - mean) * (row[j] - mean)
+    for row in x
+    for i, j in itertools.permutations(range(k), 2)
+  ]
   return np.mean(products) / np.mean((x - mean) ** 2)
 
 
@@ -89,7 +102,13 @@ def test_average_correlation_and_equation_7(shape):
 
 
 def test_average_correlation_on_little():
-  for x in ([[1.0, 2.0]], [[1.0], [2.0]], [[0.1, 0.1], [0.1, 0.1]], np.zeros((0, 2)), np.zeros((2, 0))):
+  for x in (
+    [[1.0, 2.0]],
+    [[1.0], [2.0]],
+    [[0.1, 0.1], [0.1, 0.1]],
+    np.zeros((0, 2)),
+    np.zeros((2, 0)),
+  ):
     assert np.isnan(stats.average_correlation(x))
   one = stats.mse_decomposition([[1.0, 2.0]], 1.0)
   assert (one.variance, one.bias, one.mse) == (0, 0.5, 0.25)
@@ -101,15 +120,36 @@ def test_average_correlation_on_little():
 @pytest.mark.parametrize(
   ("call", "text"),
   [
-    (lambda: stats.average_correlation([1.0]), r"performances has shape \(1,\): give \(repetitions, k\)"),
-    (lambda: stats.mse_decomposition([[1.0, np.inf]], 0), "performances is inf at repetition 0, k 1"),
-    (lambda: stats.mse_decomposition([[1.0]], [0, 1]), r"truth is \[0, 1\]: give a number"),
-    (lambda: stats.mse_decomposition([[1.0]], np.nan), "truth is nan: give a number that is finite"),
-    (lambda: stats.ideal_estimate([[1.0]]), r"performances has shape \(1, 1\): give \(k,\)"),
-    (lambda: stats.biased_estimate([1.0], 1.0), "correlation is 1: give a number of at least 0 and below 1"),
+    (
+      lambda: stats.average_correlation([1.0]),
+      r"performances has shape \(1,\): give \(repetitions, k\)",
+    ),
+    (
+      lambda: stats.mse_decomposition([[1.0, np.inf]], 0),
+      "performances is inf at repetition 0, k 1",
+    ),
+    (
+      lambda: stats.mse_decomposition([[1.0]], [0, 1]),
+      r"truth is \[0, 1\]: give a number",
+    ),
+    (
+      lambda: stats.mse_decomposition([[1.0]], np.nan),
+      "truth is nan: give a number that is finite",
+    ),
+    (
+      lambda: stats.ideal_estimate([[1.0]]),
+      r"performances has shape \(1, 1\): give \(k,\)",
+    ),
+    (
+      lambda: stats.biased_estimate([1.0], 1.0),
+      "correlation is 1: give a number of at least 0 and below 1",
+    ),
     (lambda: stats.estimator_se(0, 1.0), "k is 0: give a number above 0"),
     (lambda: stats.estimator_se(1, -1.0), "variance is -1"),
-    (lambda: stats.equivalent_ideal_size(1, -0.1), "correlation is -0.1: give a number of at least 0 and below 1"),
+    (
+      lambda: stats.equivalent_ideal_size(1, -0.1),
+      "correlation is -0.1: give a number of at least 0 and below 1",
+    ),
     (lambda: stats.normality([1.0, np.nan, 2.0]), "performances is nan at run 1"),
   ],
 )

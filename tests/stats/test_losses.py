@@ -19,7 +19,9 @@ LABELS = np.array([0, 1, 2, 3, 0, 0, 2])
 
 def some_losses(runs=7, examples=11):
   """Losses that vary by run and by example, so that no two definitions agree on them."""
-  return RNG.gamma(1, 1, (runs, examples)) * RNG.uniform(0.2, 3, examples) + RNG.normal(0, 0.3, (runs, 1))
+  return RNG.gamma(1, 1, (runs, examples)) * RNG.uniform(0.2, 3, examples) + RNG.normal(
+    0, 0.3, (runs, 1)
+  )
 
 
 @pytest.mark.parametrize("at_once", [1, 2**22])
@@ -34,7 +36,11 @@ def test_loss_variance_equals_the_covariance_matrix(shape, at_once, monkeypatch)
   assert v.independent == pytest.approx(np.trace(covariance) / n**2, rel=1e-12)
   off_diagonal = (covariance.sum() - np.trace(covariance)) / (n * (n - 1))
   assert v.distribution == pytest.approx(off_diagonal, rel=1e-10, abs=1e-15)
-  left = [np.delete(x, h, axis=0).mean(1).var(ddof=1) for h in range(runs)] if runs > 2 else [np.nan]
+  left = (
+    [np.delete(x, h, axis=0).mean(1).var(ddof=1) for h in range(runs)]
+    if runs > 2
+    else [np.nan]
+  )
   jackknife = n / (n - 1) * math.sqrt((runs - 1) * np.var(left))
   assert v.distribution_se == pytest.approx(jackknife, rel=1e-9, nan_ok=True)
   expected = np.corrcoef(x[:, 0::2].mean(1), x[:, 1::2].mean(1))[0, 1]
@@ -75,7 +81,10 @@ def test_a_constant_half_has_no_correlation():
 
 def test_loss_variance_is_unbiased_over_all_tuples_and_test_sets_of_a_small_law():
   """Theorem 2 holds for any loss."""
-  rows, p = np.array([[0.0, 2.5, 1.0], [1.0, 0.5, -3.0], [0.25, 1.0, 1.0]]), np.array([0.5, 0.3, 0.2])
+  rows, p = (
+    np.array([[0.0, 2.5, 1.0], [1.0, 0.5, -3.0], [0.25, 1.0, 1.0]]),
+    np.array([0.5, 0.3, 0.2]),
+  )
   mean_loss = rows.mean(1)
   truth = p @ mean_loss**2 - (p @ mean_loss) ** 2
   mean = sum(
@@ -95,7 +104,9 @@ def test_a_large_common_part_costs_no_digits():
 
 def test_half_precision_is_read_in_double():
   x = (some_losses(50, 300) + 100).astype(np.float16)
-  np.testing.assert_allclose(stats.loss_variance(x), stats.loss_variance(x.astype(np.float64)), rtol=1e-14)
+  np.testing.assert_allclose(
+    stats.loss_variance(x), stats.loss_variance(x.astype(np.float64)), rtol=1e-14
+  )
 
 
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
@@ -103,19 +114,28 @@ def test_half_precision_is_read_in_double():
 def test_cross_entropy_and_brier_score_equal_scikit_learn(array, at_once, monkeypatch):
   monkeypatch.setattr(losses, "_AT_ONCE", at_once)
   logits = LOGITS.astype(np.float32)
-  entropy, brier = (f(array(logits), LABELS) for f in (stats.cross_entropy, stats.brier_score))
+  entropy, brier = (
+    f(array(logits), LABELS) for f in (stats.cross_entropy, stats.brier_score)
+  )
   assert entropy.dtype == brier.dtype == np.float64
   probabilities = scipy.special.softmax(logits.astype(np.float64), axis=-1)
   for run in range(5):
     for i, label in enumerate(LABELS):
       q = probabilities[run, i]
-      assert entropy[run, i] == pytest.approx(sklearn.metrics.log_loss([label], [q], labels=range(4)), rel=1e-12)
-      assert brier[run, i] == pytest.approx(((q - np.eye(4)[label]) ** 2).sum(), rel=1e-12)
+      assert entropy[run, i] == pytest.approx(
+        sklearn.metrics.log_loss([label], [q], labels=range(4)), rel=1e-12
+      )
+      assert brier[run, i] == pytest.approx(
+        ((q - np.eye(4)[label]) ** 2).sum(), rel=1e-12
+      )
 
 
 def test_losses_far_from_0_and_near_it():
   logits = np.array([[[1e4, 0, -1e4]] * 3, [[60.0, 0, -700]] * 3])
-  entropy, brier = stats.cross_entropy(logits, [0, 1, 2]), stats.brier_score(logits, [0, 1, 2])
+  entropy, brier = (
+    stats.cross_entropy(logits, [0, 1, 2]),
+    stats.brier_score(logits, [0, 1, 2]),
+  )
   np.testing.assert_array_equal(entropy[0], [0, 1e4, 2e4])
   np.testing.assert_allclose(entropy[1], [math.exp(-60), 60, 760], rtol=1e-13)
   np.testing.assert_allclose(brier[0], [0, 2, 2], rtol=1e-15)
@@ -125,7 +145,9 @@ def test_losses_far_from_0_and_near_it():
 def test_losses_of_one_class_equal_logits_and_nothing():
   assert (stats.cross_entropy(np.ones((2, 3, 1)), [0, 0, 0]) == 0).all()
   assert (stats.brier_score(np.ones((2, 3, 1)), [0, 0, 0]) == 0).all()
-  np.testing.assert_allclose(stats.cross_entropy(np.full((1, 1, 10), 7), [3]), math.log(10))
+  np.testing.assert_allclose(
+    stats.cross_entropy(np.full((1, 1, 10), 7), [3]), math.log(10)
+  )
   np.testing.assert_allclose(stats.brier_score(np.full((1, 1, 10), 7), [3]), 0.9)
   assert stats.cross_entropy(np.zeros((0, 3, 2)), [0, 1, 0]).shape == (0, 3)
   assert stats.brier_score(np.zeros((2, 0, 2)), np.zeros(0, int)).shape == (2, 0)
@@ -154,15 +176,39 @@ def with_one(value):
 @pytest.mark.parametrize(
   ("call", "text"),
   [
-    (lambda: stats.loss_variance([1.0, 0.5]), r"losses has shape \(2,\): give \(runs, examples\)"),
+    (
+      lambda: stats.loss_variance([1.0, 0.5]),
+      r"losses has shape \(2,\): give \(runs, examples\)",
+    ),
     (lambda: stats.loss_variance([[1.0, np.inf]]), "losses is inf at run 0, example 1"),
-    (lambda: stats.cross_entropy(with_one(np.nan), LABELS), "logits is nan at run 3, example 5, class 1"),
-    (lambda: stats.brier_score(with_one(-np.inf), LABELS), "logits is -inf at run 3, example 5, class 1"),
-    (lambda: stats.cross_entropy(LOGITS, LABELS + 1), "labels is 4 at example ..?: give class indices, 0 to 3"),
-    (lambda: stats.cross_entropy(LOGITS, LABELS[:5]), r"labels has shape \(5,\) beside logits of shape \(5, 7, 4\)"),
-    (lambda: stats.cross_entropy(np.zeros((2, 3, 0)), [0, 0, 0]), "classes in logits is 0: give a whole number of at le"),
-    (lambda: stats.cross_entropy(Unread(), [0]), r"logits is a Unread: give one array, .* \(use detach\(\)\)"),
-    (lambda: stats.brier_score(LOGITS[0], LABELS), r"logits has shape \(7, 4\): give \(runs, examples, classes\)"),
+    (
+      lambda: stats.cross_entropy(with_one(np.nan), LABELS),
+      "logits is nan at run 3, example 5, class 1",
+    ),
+    (
+      lambda: stats.brier_score(with_one(-np.inf), LABELS),
+      "logits is -inf at run 3, example 5, class 1",
+    ),
+    (
+      lambda: stats.cross_entropy(LOGITS, LABELS + 1),
+      "labels is 4 at example ..?: give class indices, 0 to 3",
+    ),
+    (
+      lambda: stats.cross_entropy(LOGITS, LABELS[:5]),
+      r"labels has shape \(5,\) beside logits of shape \(5, 7, 4\)",
+    ),
+    (
+      lambda: stats.cross_entropy(np.zeros((2, 3, 0)), [0, 0, 0]),
+      "classes in logits is 0: give a whole number of at le",
+    ),
+    (
+      lambda: stats.cross_entropy(Unread(), [0]),
+      r"logits is a Unread: give one array, .* \(use detach\(\)\)",
+    ),
+    (
+      lambda: stats.brier_score(LOGITS[0], LABELS),
+      r"logits has shape \(7, 4\): give \(runs, examples, classes\)",
+    ),
   ],
 )
 def test_mistakes(call, text, monkeypatch):

@@ -1,4 +1,6 @@
-"""The bootstrap against a loop over resamples that says each statistic's definition again."""
+"""The bootstrap against a loop over resamples that says each statistic's definition
+again.
+"""
 
 from itertools import combinations
 
@@ -24,7 +26,9 @@ def campaign(runs=7, n=11, seed=0):
 
 
 def slow(predictions, labels, rows, columns):
-  """All statistics of one resample. Copies of the same run or example are never paired with each other."""
+  """All statistics of one resample. Copies of the same run or example are never paired
+  with each other.
+  """
   p, y = predictions[rows][:, columns], labels[columns]
   runs, n = p.shape
   errors = (p != y).astype(float)
@@ -47,9 +51,15 @@ def slow(predictions, labels, rows, columns):
   return {
     "mean_error": rates.mean(),
     "test_set_variance": covariance(rates, rates),
-    "independent_errors_variance": sum(covariance(errors[:, i], errors[:, i]) for i in range(n)) / n**2,
-    "distribution_variance": np.mean([covariance(errors[:, i], errors[:, j]) for i, j in two]),
-    "split_correlation": covariance(even, odd) / (np.sqrt(covariance(even, even) * covariance(odd, odd)) or np.nan),
+    "independent_errors_variance": sum(
+      covariance(errors[:, i], errors[:, i]) for i in range(n)
+    )
+    / n**2,
+    "distribution_variance": np.mean(
+      [covariance(errors[:, i], errors[:, j]) for i, j in two]
+    ),
+    "split_correlation": covariance(even, odd)
+    / (np.sqrt(covariance(even, even) * covariance(odd, odd)) or np.nan),
     "ensemble_accuracy": (top == y).mean(),
     "expected_disagreement": disagreement,
     "gde_gap": abs(rates.mean() - disagreement),
@@ -65,7 +75,10 @@ def test_every_statistic_of_every_resample(over, monkeypatch):
   predictions, labels = campaign()
   runs, n = predictions.shape
   of_runs, of_examples = jax.random.split(KEY)
-  w, v = resampling.resamples(runs, key=of_runs, replicates=6), resampling.resamples(n, key=of_examples, replicates=6)
+  w, v = (
+    resampling.resamples(runs, key=of_runs, replicates=6),
+    resampling.resamples(n, key=of_examples, replicates=6),
+  )
   w = w if over != "examples" else np.ones_like(w)
   v = v if over != "runs" else np.ones_like(v)
   expected = [
@@ -75,15 +88,21 @@ def test_every_statistic_of_every_resample(over, monkeypatch):
   found = stats.bootstrap(predictions, labels, K, key=KEY, over=over, replicates=6)
   for name in expected[0]:
     replicates = np.array([e[name] for e in expected])
-    assert found[name].se == pytest.approx(np.nanstd(replicates, ddof=1), rel=1e-5, abs=1e-7), name
-    assert found[name].high == pytest.approx(np.nanpercentile(replicates, 97.5), rel=1e-5, abs=1e-7), name
+    assert found[name].se == pytest.approx(
+      np.nanstd(replicates, ddof=1), rel=1e-5, abs=1e-7
+    ), name
+    assert found[name].high == pytest.approx(
+      np.nanpercentile(replicates, 97.5), rel=1e-5, abs=1e-7
+    ), name
   assert ("top_fraction_gain" in found) == (over == "runs")
 
 
 def test_products_are_not_rounded_on_any_device():
   predictions, labels = campaign()
   one = np.ones((1, len(labels)))
-  program = jax.make_jaxpr(lambda w: resampling._of_resampled_votes(predictions, labels, one, w, K, 10))(np.ones((5, 7)))
+  program = jax.make_jaxpr(
+    lambda w: resampling._of_resampled_votes(predictions, labels, one, w, K, 10)
+  )(np.ones((5, 7)))
   products = str(program).count("dot_general[")
   assert str(program).count("(Precision.HIGHEST, Precision.HIGHEST)") == products > 1
 
@@ -92,7 +111,11 @@ def test_blocks_of_resamples(monkeypatch):
   monkeypatch.setattr(resampling, "_AT_ONCE", 24)
   keys = jax.random.split(KEY)
   blocks = list(resampling.blocks((3, keys[0]), (6, keys[1]), replicates=10))
-  assert [(a.shape, b.shape) for a, b in blocks] == [((4, 3), (4, 6)), ((4, 3), (4, 6)), ((2, 3), (2, 6))]
+  assert [(a.shape, b.shape) for a, b in blocks] == [
+    ((4, 3), (4, 6)),
+    ((4, 3), (4, 6)),
+    ((2, 3), (2, 6)),
+  ]
   for a, b in blocks:
     assert (a.sum(1) == 3).all()
     assert (b.sum(1) == 6).all()
@@ -102,7 +125,9 @@ def test_blocks_of_resamples(monkeypatch):
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_resamples_of_few(size, monkeypatch):
   monkeypatch.setattr(resampling, "_AT_ONCE", 4)
-  drawn = np.concatenate([block for (block,) in resampling.blocks((size, KEY), replicates=20)])
+  drawn = np.concatenate(
+    [block for (block,) in resampling.blocks((size, KEY), replicates=20)]
+  )
   assert drawn.shape == (20, size)
   assert (drawn.sum(1) == size).all()
   assert len(np.unique(drawn, axis=0)) == [1, 1, 3][size]
@@ -125,38 +150,64 @@ def test_gain_of_resamples():
   errors = predictions != labels
   errors = errors[np.lexsort([errors[:, half::2].sum(1) for half in (1, 0)])]
   w = resampling.resamples(9, key=KEY, replicates=5)
-  expected = [float(stats.top_fraction_gain(errors[np.repeat(np.arange(9), row)]).mean) for row in w]
+  expected = [
+    float(stats.top_fraction_gain(errors[np.repeat(np.arange(9), row)]).mean)
+    for row in w
+  ]
   found = stats.top_fraction_gain_bootstrap(errors[::-1], key=KEY, replicates=5)
   assert found.se == pytest.approx(np.std(expected, ddof=1), rel=1e-5)
   assert found.low == pytest.approx(np.percentile(expected, 2.5), rel=1e-5)
 
 
 def test_order_does_not_matter_beyond_the_draw():
-  """Relabelling classes changes only ties; the dtype of the predictions changes nothing."""
+  """Relabelling classes changes only ties; the dtype of the predictions changes
+  nothing.
+  """
   predictions, labels = campaign()
-  as_bytes = stats.bootstrap(predictions.astype(np.int8), labels.astype(np.int8), K, key=KEY, replicates=20)
-  on_device = stats.bootstrap(jax.numpy.asarray(predictions), labels, K, key=KEY, replicates=20)
-  for name, value in stats.bootstrap(predictions, labels, K, key=KEY, replicates=20).items():
+  as_bytes = stats.bootstrap(
+    predictions.astype(np.int8), labels.astype(np.int8), K, key=KEY, replicates=20
+  )
+  on_device = stats.bootstrap(
+    jax.numpy.asarray(predictions), labels, K, key=KEY, replicates=20
+  )
+  for name, value in stats.bootstrap(
+    predictions, labels, K, key=KEY, replicates=20
+  ).items():
     np.testing.assert_array_equal(value, as_bytes[name])
     np.testing.assert_array_equal(value, on_device[name])
   relabelled = np.where(predictions < 0, -1, np.array([2, 0, 1])[predictions])
-  same = stats.bootstrap(relabelled, np.array([2, 0, 1])[labels], K, key=KEY, replicates=20)
+  same = stats.bootstrap(
+    relabelled, np.array([2, 0, 1])[labels], K, key=KEY, replicates=20
+  )
   for name in ("mean_error", "distribution_variance", "expected_disagreement", "cace"):
-    assert same[name].se == pytest.approx(stats.bootstrap(predictions, labels, K, key=KEY, replicates=20)[name].se)
+    assert same[name].se == pytest.approx(
+      stats.bootstrap(predictions, labels, K, key=KEY, replicates=20)[name].se
+    )
 
 
 def test_few_runs_and_examples():
   predictions, labels = campaign()
-  one_run = stats.bootstrap(predictions[:1], labels, K, key=KEY, over="examples", replicates=50)
+  one_run = stats.bootstrap(
+    predictions[:1], labels, K, key=KEY, over="examples", replicates=50
+  )
   assert one_run["mean_error"].se > 0
   assert np.isnan(one_run["expected_disagreement"].se)
-  one_example = stats.bootstrap(predictions[:, 1:2], labels[1:2], K, key=KEY, replicates=50)
+  one_example = stats.bootstrap(
+    predictions[:, 1:2], labels[1:2], K, key=KEY, replicates=50
+  )
   assert np.isnan(one_example["distribution_variance"].se)
   assert one_example["mean_error"].se >= 0
   for none in (predictions[:0], predictions[:, :0]):
     found = stats.bootstrap(none, labels[: none.shape[1]], K, key=KEY, replicates=5)
-    assert np.isnan([found[name].se for name in ("mean_error", "cace", "ece", "expected_disagreement")]).all()
-  all_right = stats.bootstrap(np.tile(labels, (4, 1)), labels, K, key=KEY, replicates=20)
+    assert np.isnan(
+      [
+        found[name].se
+        for name in ("mean_error", "cace", "ece", "expected_disagreement")
+      ]
+    ).all()
+  all_right = stats.bootstrap(
+    np.tile(labels, (4, 1)), labels, K, key=KEY, replicates=20
+  )
   assert all_right["mean_error"] == all_right["cace"] == (0, 0, 0)
   assert all_right["ensemble_accuracy"] == (0, 1, 1)
 
@@ -175,14 +226,21 @@ def test_from_replicates_leaves_out_nan():
 
 @pytest.mark.parametrize("size", [-1, 2.5])
 def test_resamples_of_no_number_of_things(size):
-  with pytest.raises(Mistake, match=f"size is {size}: give a whole number of at least 0"):
+  with pytest.raises(
+    Mistake, match=f"size is {size}: give a whole number of at least 0"
+  ):
     resampling.resamples(size, key=KEY, replicates=2)
 
 
 @pytest.mark.parametrize("key", [0, None, jax.random.split(KEY)])
 def test_a_key_is_one_jax_random_key(key):
-  for call in (lambda: stats.resamples(3, key=key, replicates=2), lambda: stats.bootstrap(*campaign(), K, key=key)):
-    with pytest.raises(Mistake, match=r"key is .*: give one JAX random key, such as jax.random.key"):
+  for call in (
+    lambda: stats.resamples(3, key=key, replicates=2),
+    lambda: stats.bootstrap(*campaign(), K, key=key),
+  ):
+    with pytest.raises(
+      Mistake, match=r"key is .*: give one JAX random key, such as jax.random.key"
+    ):
       call()
   old = stats.resamples(3, key=jax.random.PRNGKey(3), replicates=2)
   np.testing.assert_array_equal(old, stats.resamples(3, key=KEY, replicates=2))

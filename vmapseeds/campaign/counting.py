@@ -11,11 +11,15 @@ from vmapseeds.stats import tallies
 from vmapseeds.store.results import Results
 from vmapseeds.training.task import Task
 
-STORED = ("votes", "joint_errors")  # the parts of a `stats.Tallies` stored per block; others are stored per run
+STORED = (
+  "votes",
+  "joint_errors",
+)  # the parts of a `stats.Tallies` stored per block; others are stored per run
 
 
 class Counting:
-  """The tallies of some runs, for each block and test set; they stay on the devices until all runs are added.
+  """The tallies of some runs, for each block and test set; they stay on the devices
+  until all runs are added.
 
   Args:
     results: the folder.
@@ -24,32 +28,55 @@ class Counting:
     width: the lane width.
   """
 
-  def __init__(self, results: Results, task: Task, rows: Int[np.ndarray, " rows"], width: int):
+  def __init__(
+    self, results: Results, task: Task, rows: Int[np.ndarray, " rows"], width: int
+  ):
     self.results, self.task, self.blocks = results, task, rows // results.block_runs
-    # Rounded up, so that a smaller last batch needs no program of its own. An unused place costs a few bytes.
+    # Rounded up, so that a smaller last batch needs no program of its own. An unused
+    # place costs a few bytes.
     self.capacity = -(-len(rows) // (256 * len(lanes.devices())) * 256) + width
-    self.test_sets = [name.removesuffix("/votes") for name in results.counts if name.endswith("/votes")]
+    self.test_sets = [
+      name.removesuffix("/votes") for name in results.counts if name.endswith("/votes")
+    ]
     self.held: dict[tuple[int, str], tallies.DeviceTallies] = {}
 
-  def add(self, numbers: Int[np.ndarray, " lanes"], outputs: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Adds the runs of a step that did not diverge to the tallies. Returns the outputs that the folder stores."""
+  def add(
+    self, numbers: Int[np.ndarray, " lanes"], outputs: dict[str, jax.Array]
+  ) -> dict[str, jax.Array]:
+    """Adds the runs of a step that did not diverge to the tallies. Returns the outputs
+    that the folder stores.
+    """
     blocks = np.where(numbers < 0, -1, self.blocks[numbers])
     for block in np.unique(blocks[numbers >= 0]) if self.test_sets else ():
-      counted = jax.device_put(blocks == block, outputs["diverged"].sharding) & ~outputs["diverged"]
+      counted = (
+        jax.device_put(blocks == block, outputs["diverged"].sharding)
+        & ~outputs["diverged"]
+      )
       for name in self.test_sets:
         held = self.held.get((block, name)) or self._nothing(name)
-        self.held[block, name] = tallies.update(held, outputs[f"{name}/predictions"], counted)
-    return {name: values for name, values in outputs.items() if name in self.results.outputs}
+        self.held[block, name] = tallies.update(
+          held, outputs[f"{name}/predictions"], counted
+        )
+    return {
+      name: values for name, values in outputs.items() if name in self.results.outputs
+    }
 
   def _nothing(self, test_set: str) -> tallies.DeviceTallies:
-    labels, classes = self.task.examples[f"{test_set}/labels"], self.results.array(f"{test_set}/votes").shape[-1]
+    labels, classes = (
+      self.task.examples[f"{test_set}/labels"],
+      self.results.array(f"{test_set}/votes").shape[-1],
+    )
     pairs = f"{test_set}/joint_errors" in self.results.counts
-    return tallies.zeros(labels, classes, capacity=self.capacity, pairs=pairs, devices=lanes.devices())
+    return tallies.zeros(
+      labels, classes, capacity=self.capacity, pairs=pairs, devices=lanes.devices()
+    )
 
   def found(self) -> dict[int, dict[str, np.ndarray]]:
     """The tallies, by block and then by the names of the folder's arrays."""
     found: dict[int, dict[str, Any]] = {}
     for (block, test_set), held in self.held.items():
       counts = tallies.fetch(held).to_arrays()
-      found.setdefault(int(block), {}).update({f"{test_set}/{n}": counts[n] for n in STORED if n in counts})
+      found.setdefault(int(block), {}).update(
+        {f"{test_set}/{n}": counts[n] for n in STORED if n in counts}
+      )
     return found

@@ -1,8 +1,10 @@
-"""Several hosts under one coordinator (`jax.distributed`): each trains blocks of the same folder on its own devices.
+"""Several hosts under one coordinator (`jax.distributed`): each trains blocks of the
+same folder on its own devices.
 
-Training steps do not communicate. Processes share only the folder, and each takes blocks that no other has. If a
-process dies, the others train its block. If the coordinator dies, JAX aborts every process. So a child process does
-the training, and its parent says what happened and how to go on.
+Training steps do not communicate. Processes share only the folder, and each takes
+blocks that no other has. If a process dies, the others train its block. If the
+coordinator dies, JAX aborts every process. So a child process does the training, and
+its parent says what happened and how to go on.
 """
 
 import contextlib
@@ -33,15 +35,21 @@ class Host(NamedTuple):
   process: int
 
 
-def checked(coordinator: str | None, processes: int | None, process: int | None) -> Host | None:
-  """These options as a `Host`, None if none is given. Raises `Mistake` if some are missing or invalid."""
+def checked(
+  coordinator: str | None, processes: int | None, process: int | None
+) -> Host | None:
+  """These options as a `Host`, None if none is given. Raises `Mistake` if some are
+  missing or invalid.
+  """
   if coordinator is None or processes is None or process is None:
     if coordinator is processes is process is None:
       return None
     three = "--coordinator HOST:PORT, --processes N and --process I, the number of this one from 0"
     raise Mistake(f"{three}: give all of them, or none")
   if not re.fullmatch(r"[^\s:/]+:\d{1,5}", coordinator):
-    raise Mistake(f"--coordinator {coordinator!r}: give HOST:PORT, the same to every process, e.g. 10.0.0.1:1234")
+    raise Mistake(
+      f"--coordinator {coordinator!r}: give HOST:PORT, the same to every process, e.g. 10.0.0.1:1234"
+    )
   if not 0 <= process < at_least("processes", processes, 1):
     raise Mistake(f"--process {process} of {processes}: give 0 to {processes - 1}")
   return Host(coordinator, processes, process)
@@ -55,13 +63,16 @@ def train_as_child(argv: Sequence[str], coordinator: str) -> None:
   """
   command = [sys.executable, "-m", "vmapseeds.cli", *argv]
   child = subprocess.Popen(command, env={**os.environ, CHILD: "1"})
-  # The child ends in order: SIGTERM reaches only this process, Ctrl-C on a terminal both.
+  # The child ends in order: SIGTERM reaches only this process, Ctrl-C on a terminal
+  # both.
   signal.signal(signal.SIGTERM, lambda *_: child.terminate())
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   status = child.wait()
   if status < 0:
     ended = f"this process ended with signal {-status}: the coordinator {coordinator} is gone, or it was killed"
-    raise Failure(f"{ended}; what was written stays, and the same commands on all hosts go on")
+    raise Failure(
+      f"{ended}; what was written stays, and the same commands on all hosts go on"
+    )
   sys.exit(status)
 
 
@@ -90,9 +101,12 @@ def join(host: Host) -> None:
 def leave(host: Host) -> None:
   """Waits until every living process is done and disconnects, the coordinator last.
 
-  JAX does not wait for processes that are allowed to die, and it aborts those that disconnect after the coordinator.
+  JAX does not wait for processes that are allowed to die, and it aborts those that
+  disconnect after the coordinator.
   """
-  with contextlib.suppress(jax.errors.JaxRuntimeError):  # a process that has died never reaches the barrier
+  with contextlib.suppress(
+    jax.errors.JaxRuntimeError
+  ):  # a process that has died never reaches the barrier
     client = distributed.global_state.client
     client and client.wait_at_barrier("all runs are done", 30_000)
   if host.process == 0:

@@ -1,4 +1,5 @@
-"""The options of a campaign: how it is trained, which changes results by rounding at most, and what is kept of a run.
+"""The options of a campaign: how it is trained, which changes results by rounding at
+most, and what is kept of a run.
 
 The command line has a flag for each field. Its help is the field's text below.
 """
@@ -21,12 +22,12 @@ class WorkOptions:
   """Options that change nothing in an existing folder; `vs.work` takes them too.
 
   Args:
-    seed_batch: how many runs are trained and written together, and in a new folder form a block; an interruption loses
-      at most these
-    checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task; an interruption loses at most
-      these
-    force_mixed: go on even where recipe, package versions, device kind, lane width, lowering or precision differ from
-      the folder's; the folder says so from then on
+    seed_batch: how many runs are trained and written together, and in a new folder form
+      a block; an interruption loses at most these
+    checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task; an
+      interruption loses at most these
+    force_mixed: go on even where recipe, package versions, device kind, lane width,
+      lowering or precision differ from the folder's; the folder says so from then on
     progress: print on stderr what was chosen and how far the training is
   """
 
@@ -40,13 +41,22 @@ class WorkOptions:
       value = getattr(self, field.name)
       if isinstance(field.default, bool) and value not in (True, False):
         raise Mistake(f"{field.name} is {value!r:.100}: give True or False")
-      if field.name in ("seed_batch", "lane_width", "checkpoint_every") and value is not None:
-        name = field.name if field.name == "checkpoint_every" else field.name.replace("_", " ")
+      if (
+        field.name in ("seed_batch", "lane_width", "checkpoint_every")
+        and value is not None
+      ):
+        name = (
+          field.name
+          if field.name == "checkpoint_every"
+          else field.name.replace("_", " ")
+        )
         object.__setattr__(self, field.name, at_least(name, value, 1))
 
   @classmethod
   def of(cls, **given: Any) -> Self:
-    """Makes options from keyword arguments. Raises `UnknownField` (a TypeError) for an unknown name."""
+    """Makes options from keyword arguments. Raises `UnknownField` (a TypeError) for an
+    unknown name.
+    """
     names = [field.name for field in dataclasses.fields(cls)]
     for name in given:
       one_of("option", name, names, UnknownField)
@@ -58,15 +68,21 @@ class Options(WorkOptions):
   """The options of `vs.train` and of the Ray engine.
 
   Args:
-    lane_width: lanes that a device advances together, at most the seed batch; results depend on it by rounding, so a
-      folder keeps one; it is reduced if the devices' memory is too small
-    lowering: how convolutions run their lanes: im2col, grouped or sequential; results depend on it by rounding
-    tallies: whether a new folder's votes and errors are counted on the devices, so that `vs.tally` and reports need not
-      read predictions; only for classifiers whose runs differ in nothing but seeds
-    pairs: in a new folder, also count the joint errors of all pairs of n examples: n² numbers per seed batch
-    predictions: all, or none to keep only tallies, accuracies and numbers of errors, a few bytes per run
+    lane_width: lanes that a device advances together, at most the seed batch; results
+      depend on it by rounding, so a folder keeps one; it is reduced if the devices'
+      memory is too small
+    lowering: how convolutions run their lanes: im2col, grouped or sequential; results
+      depend on it by rounding
+    tallies: whether a new folder's votes and errors are counted on the devices, so that
+      `vs.tally` and reports need not read predictions; only for classifiers whose runs
+      differ in nothing but seeds
+    pairs: in a new folder, also count the joint errors of all pairs of n examples: n²
+      numbers per seed batch
+    predictions: all, or none to keep only tallies, accuracies and numbers of errors, a
+      few bytes per run
     logits: keep logits beside predictions
-    keep_params: keep the trained parameters and batch statistics of all runs, for vs.load_networks
+    keep_params: keep the trained parameters and batch statistics of all runs, for
+      vs.load_networks
 
   Raises:
     Mistake: a value that is not allowed.

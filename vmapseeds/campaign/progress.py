@@ -1,4 +1,6 @@
-"""Shows how far a campaign is: by a live line on a terminal, else by a printed line now and then."""
+"""Shows how far a campaign is: by a live line on a terminal, else by a printed line now
+and then.
+"""
 
 import math
 import sys
@@ -15,16 +17,20 @@ INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
 
 class Progress:
-  """Runs done, runs per second, mean and standard deviation of accuracy so far, time left; a context manager.
+  """Runs done, runs per second, mean and standard deviation of accuracy so far, time
+  left; a context manager.
 
   Args:
     total: how many runs there will be.
     accuracies: those of the runs that are done and did not diverge.
-    done: how many are done; the caller updates it when other processes train some, whose accuracies are not shown.
+    done: how many are done; the caller updates it when other processes train some,
+      whose accuracies are not shown.
     shown: whether anything is said at all.
   """
 
-  def __init__(self, total: int, done: int, accuracies: Float[np.ndarray, " runs"], shown: bool):
+  def __init__(
+    self, total: int, done: int, accuracies: Float[np.ndarray, " runs"], shown: bool
+  ):
     self.total, self.done, self.trained = total, done, 0
     self.training: str | None = None
     self.doing = "compiling"  # while no run is in training
@@ -33,7 +39,11 @@ class Progress:
     self.first: float | None = None
     self.add(accuracies)
     console = Console(stderr=True)
-    self.live = Live(console=console, get_renderable=self._text) if shown and console.is_terminal else None
+    self.live = (
+      Live(console=console, get_renderable=self._text)
+      if shown and console.is_terminal
+      else None
+    )
     self.plain, self.printed = shown and self.live is None, self.begun
 
   def __enter__(self) -> "Progress":
@@ -52,9 +62,13 @@ class Progress:
     self.accuracies = np.append(self.accuracies, accuracies[np.isfinite(accuracies)])
 
   def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
-    """Shows that `runs` runs have trained for `epochs` epochs; `resumed` if they go on from a checkpoint there."""
+    """Shows that `runs` runs have trained for `epochs` epochs; `resumed` if they go on
+    from a checkpoint there.
+    """
     self.training = f"{runs} at epoch {epochs}"
-    if self.first is None:  # runs will come out in a burst, so that their speed must count from the beginning
+    if (
+      self.first is None
+    ):  # runs will come out in a burst, so that their speed must count from the beginning
       self.first, self.before = self.begun, 0
     if resumed and (self.live or self.plain):
       print(f"{runs} runs go on after epoch {epochs}", file=sys.stderr)
@@ -83,7 +97,9 @@ class Progress:
       print(self.line(), file=sys.stderr)
 
   def speed(self) -> float | None:
-    """Runs per second of this process, without the first compilation if that can be told apart; None at first."""
+    """Runs per second of this process, without the first compilation if that can be
+    told apart; None at first.
+    """
     if self.first is None:
       return None
     now = time.monotonic()
@@ -102,7 +118,10 @@ class Progress:
     elif self.done < self.total and not self.training:
       parts.append(self.doing)
     if count := len(self.accuracies):
-      mean, sd = self.accuracies.mean(), self.accuracies.std(ddof=1) if count > 1 else math.nan
+      mean, sd = (
+        self.accuracies.mean(),
+        self.accuracies.std(ddof=1) if count > 1 else math.nan,
+      )
       parts.append(f"accuracy {_with_error(mean, sd / math.sqrt(count))}")
       if count > 1:
         parts.append(f"σ {_with_error(sd, sd / math.sqrt(2 * (count - 1)))}")
@@ -115,4 +134,6 @@ class Progress:
 
 
 def _with_error(value: float, error: float) -> str:
-  return f"{value:.2%}" if math.isnan(error) else f"{100 * value:.3f} ± {100 * error:.3f} %"
+  return (
+    f"{value:.2%}" if math.isnan(error) else f"{100 * value:.3f} ± {100 * error:.3f} %"
+  )

@@ -1,4 +1,6 @@
-"""Where runs come from: versions, commit, device, seconds of training and of compilation."""
+"""Where runs come from: versions, commit, device, seconds of training and of
+compilation.
+"""
 
 import functools
 import importlib.metadata
@@ -9,31 +11,54 @@ from pathlib import Path
 import jax
 
 PACKAGES = ("vmapseeds", "jax", "jaxlib", "flax", "optax", "numpy")
-SETTINGS = {"jax_threefry_partitionable": True, "jax_default_matmul_precision": None}  # and their usual values
+SETTINGS = {
+  "jax_threefry_partitionable": True,
+  "jax_default_matmul_precision": None,
+}  # and their usual values
 
 
 def versions() -> dict[str, str]:
-  """Versions of Python and of the packages that results depend on. JAX's names settings of JAX that change results."""
+  """Versions of Python and of the packages that results depend on. JAX's names settings
+  of JAX that change results.
+  """
   changed = ["x64"] * (jax.dtypes.result_type(float) == "float64")
-  changed += [f"{name}={value}" for name, usual in SETTINGS.items() if (value := getattr(jax.config, name)) != usual]
+  changed += [
+    f"{name}={value}"
+    for name, usual in SETTINGS.items()
+    if (value := getattr(jax.config, name)) != usual
+  ]
   installed = _installed()
-  return installed | {"jax": installed["jax"] + " with " * bool(changed) + ", ".join(changed)}
+  return installed | {
+    "jax": installed["jax"] + " with " * bool(changed) + ", ".join(changed)
+  }
 
 
 @functools.cache
 def _installed() -> dict[str, str]:
-  return {"python": platform.python_version(), **{p: importlib.metadata.version(p) for p in PACKAGES}}
+  return {
+    "python": platform.python_version(),
+    **{p: importlib.metadata.version(p) for p in PACKAGES},
+  }
 
 
 @functools.cache
 def commit() -> str | None:
-  """The git commit of this source, with -dirty after it if files were changed; None if it is not a checkout."""
+  """The git commit of this source, with -dirty after it if files were changed; None if
+  it is not a checkout.
+  """
   git = ["git", "-C", str(Path(__file__).parent)]
   try:
     # Fails if the package is installed inside a repository that does not track it.
-    subprocess.run([*git, "ls-files", "--error-unmatch", Path(__file__).name], capture_output=True, check=True)
+    subprocess.run(
+      [*git, "ls-files", "--error-unmatch", Path(__file__).name],
+      capture_output=True,
+      check=True,
+    )
     told = [*git, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    return subprocess.run(told, capture_output=True, check=True, text=True).stdout.strip() or None
+    return (
+      subprocess.run(told, capture_output=True, check=True, text=True).stdout.strip()
+      or None
+    )
   except (OSError, subprocess.CalledProcessError):
     return None
 
@@ -51,5 +76,7 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 def compile_seconds() -> float:
-  """Seconds that this process has spent so far on tracing, lowering and compiling, or on reading compiled programs."""
+  """Seconds that this process has spent so far on tracing, lowering and compiling, or
+  on reading compiled programs.
+  """
   return _seconds

@@ -1,6 +1,8 @@
-"""Ray as the engine of a campaign: each accelerator has an actor, which trains one block of runs after another.
+"""Ray as the engine of a campaign: each accelerator has an actor, which trains one
+block of runs after another.
 
-Everything a worker needs is in the results folder, which all nodes must see; the driver only hands out blocks.
+Everything a worker needs is in the results folder, which all nodes must see; the driver
+only hands out blocks.
 """
 
 import collections
@@ -28,15 +30,21 @@ from vmapseeds.training.runs import Runs
 from vmapseeds.training.task import Task
 
 POLL = 1.0  # seconds between two looks at the folder
-TRIES = 3  # a block, or the beginning, is given up when this many workers have died of it
+TRIES = (
+  3  # a block, or the beginning, is given up when this many workers have died of it
+)
 
 
 class Worker:
-  """What runs in an actor: a process with an accelerator of its own, which loads the data once."""
+  """What runs in an actor: a process with an accelerator of its own, which loads the
+  data once.
+  """
 
   begun: loop.Begun | None = None
 
-  def begin(self, task: str, origin: str, runs: Runs, out: str, options: Options) -> None:
+  def begin(
+    self, task: str, origin: str, runs: Runs, out: str, options: Options
+  ) -> None:
     """Makes or extends the folder. The worker does this, because it has the devices."""
     self.begun = loop.begin(from_description(task, origin), runs, out, options)
 
@@ -47,15 +55,22 @@ class Worker:
 
 
 def train(
-  task: Recipe | Task | str, runs: Runs, out: str | os.PathLike, *, workers: int | None = None, **options: Any
+  task: Recipe | Task | str,
+  runs: Runs,
+  out: str | os.PathLike,
+  *,
+  workers: int | None = None,
+  **options: Any,
 ) -> xr.Dataset:
-  """`vs.train` by the workers of a Ray cluster: the one that RAY_ADDRESS names, else one on this machine.
+  """`vs.train` by the workers of a Ray cluster: the one that RAY_ADDRESS names, else
+  one on this machine.
 
   Args:
     task: what to train; workers must be able to import its parts by name.
     runs: the runs table.
     out: the results folder, at a path that every node sees.
-    workers: how many actors; by default one per accelerator, or one per node of a cluster without accelerators.
+    workers: how many actors; by default one per accelerator, or one per node of a
+      cluster without accelerators.
     **options: those of `vs.train`.
 
   Raises:
@@ -68,11 +83,15 @@ def train(
   if isinstance(task, Recipe):
     task.check_found("Ray")
   elif not task.origin:
-    raise Mistake(f"task {task.name} is an object of this program: Ray needs it in a module, as package.module:name")
+    raise Mistake(
+      f"task {task.name} is an object of this program: Ray needs it in a module, as package.module:name"
+    )
   try:
     import ray
   except ImportError:
-    raise Mistake("Ray is not installed: pip install 'vmapseeds[ray]', or take another engine") from None
+    raise Mistake(
+      "Ray is not installed: pip install 'vmapseeds[ray]', or take another engine"
+    ) from None
   out = place(out)
   out = str(out if is_remote(out) else out.absolute())
   ours = not ray.is_initialized()
@@ -86,7 +105,14 @@ def train(
       ray.shutdown()
 
 
-def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | None, options: Options) -> xr.Dataset:
+def _train(
+  ray: Any,
+  task: Recipe | Task,
+  runs: Runs,
+  out: str,
+  workers: int | None,
+  options: Options,
+) -> xr.Dataset:
   progress, quiet = options.progress, dataclasses.replace(options, progress=False)
   described = task.to_json() if isinstance(task, Recipe) else task.described()
   placement, count = _placement(ray, workers)
@@ -95,7 +121,8 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
   for _ in range(TRIES):
     if _lived(ray, idle[0].begin.remote(described, task.origin, runs, out, quiet)):
       break
-    # The dead worker's claim stays. It tells the next worker, which takes it over, that the folder is half made.
+    # The dead worker's claim stays. It tells the next worker, which takes it over, that
+    # the folder is half made.
     idle[0] = actor.remote()
     if progress:
       print(f"a worker died while it began {out}: another one does", file=sys.stderr)
@@ -122,12 +149,16 @@ def _train(ray: Any, task: Recipe | Task, runs: Runs, out: str, workers: int | N
           continue
         deaths[block] += 1
         if deaths[block] == TRIES:
-          raise Failure(f"block {block} of {out} made {TRIES} workers die: see Ray's logs; the same command goes on")
+          raise Failure(
+            f"block {block} of {out} made {TRIES} workers die: see Ray's logs; the same command goes on"
+          )
         abandon(out, block)
         pending.append(block)
         idle.append(actor.remote())
         if progress:
-          print(f"a worker died; block {block} is trained by another one", file=sys.stderr)
+          print(
+            f"a worker died; block {block} is trained by another one", file=sys.stderr
+          )
       now = results.done[: len(runs)]
       new = np.flatnonzero(now & ~done)
       bar.trained_more(len(new), loop.shown_of(results, shown, new))
@@ -147,10 +178,15 @@ def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
       return options, workers or int(resources[kind])
   nodes = len([node for node in ray.nodes() if node["Alive"]])
   count = workers or nodes
-  # A worker takes all cores of its machine, or its share where there are several on one.
+  # A worker takes all cores of its machine, or its share where there are several on
+  # one.
   cores = max(1, int(resources.get("CPU", 1)) // count)
   environment = {"env_vars": {"JAX_NUM_CPU_DEVICES": str(cores)}}
-  return {"num_cpus": 0, "scheduling_strategy": "SPREAD", "runtime_env": environment}, count
+  return {
+    "num_cpus": 0,
+    "scheduling_strategy": "SPREAD",
+    "runtime_env": environment,
+  }, count
 
 
 def _left(results: Results, runs: int) -> list[int]:
@@ -159,7 +195,9 @@ def _left(results: Results, runs: int) -> list[int]:
 
 
 def _lived(ray: Any, future: Any) -> bool:
-  """True if a worker did what it was asked to, False if it died. Raises what the worker raised."""
+  """True if a worker did what it was asked to, False if it died. Raises what the worker
+  raised.
+  """
   try:
     ray.get(future)
   except ray.exceptions.RayTaskError as error:

@@ -14,10 +14,12 @@ from vmapseeds.store.layout import readable
 
 
 class Replay(NamedTuple):
-  """A run that was trained again. For each test set: its number of examples, and how many predictions differ.
+  """A run that was trained again. For each test set: its number of examples, and how
+  many predictions differ.
 
-  For a task without a recipe: the entries of each stored array, and how many differ. If predictions were
-  not kept, `compared` is "half_errors": the numbers of errors on examples of even and of odd index.
+  For a task without a recipe: the entries of each stored array, and how many differ. If
+  predictions were not kept, `compared` is "half_errors": the numbers of errors on
+  examples of even and of odd index.
   """
 
   run: int
@@ -31,10 +33,14 @@ class Replay(NamedTuple):
     return not any(self.differing.values())
 
 
-def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None) -> Replay:
-  """Trains one run of a results folder again, as it was trained, and compares the predictions. Nothing is written.
+def replay(
+  out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None
+) -> Replay:
+  """Trains one run of a results folder again, as it was trained, and compares the
+  predictions. Nothing is written.
 
-  For a task without a recipe all stored arrays are compared. If predictions were not kept, numbers of errors are.
+  For a task without a recipe all stored arrays are compared. If predictions were not
+  kept, numbers of errors are.
 
   Args:
     out: a results folder that `train` made.
@@ -46,15 +52,21 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   """
   runs, results = description.campaign_of(out)
   if at_least("run", run, 0) >= len(runs):
-    raise Mistake(f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}")
+    raise Mistake(
+      f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}"
+    )
   writes = results.record(run // results.block_runs)
   write = next((w for w in writes if run in range(*w["rows"])), None)
   if write is None:
-    raise Mistake(f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it")
+    raise Mistake(
+      f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
+    )
   root = results.root
   predictions = description.kept_of(root)["predictions"]
   compared = "half_errors" if predictions == "none" else "predictions"
-  names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {name: name for name in results.outputs}
+  names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {
+    name: name for name in results.outputs
+  }
   with readable(out):
     theirs = {name: results.array(path)[run] for name, path in names.items()}
   # The recorded precision, because `auto` may mean another one on the devices here.
@@ -62,10 +74,17 @@ def replay(out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | Non
   task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
   description.check_arrays(results, task, runs, {*names.values()})
   how = lanes.Choice(write["lowering"], write["lane_width"])
-  ((_, outputs),) = spread_task(task, how)(task.data, task.lanes(runs[slice(run, run + 1)]))
+  ((_, outputs),) = spread_task(task, how)(
+    task.data, task.lanes(runs[slice(run, run + 1)])
+  )
   outputs = {name: outputs[path][0] for name, path in names.items()}
   differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}
-  return Replay(run, {name: len(np.atleast_1d(row)) for name, row in theirs.items()}, differing, compared)
+  return Replay(
+    run,
+    {name: len(np.atleast_1d(row)) for name, row in theirs.items()},
+    differing,
+    compared,
+  )
 
 
 def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:

@@ -1,4 +1,6 @@
-"""Data sets as arrays: training sets, test sets, and the choice of examples that a run is trained on."""
+"""Data sets as arrays: training sets, test sets, and the choice of examples that a run
+is trained on.
+"""
 
 from vmapseeds.data.examples import Dataset, Examples
 from vmapseeds.data.sources import load

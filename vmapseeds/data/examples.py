@@ -30,7 +30,8 @@ class Examples:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset:
-  """A training set and one or more test sets, as arrays. Inputs and targets may have any shape.
+  """A training set and one or more test sets, as arrays. Inputs and targets may have
+  any shape.
 
   >>> x, y = np.zeros((6, 8), np.float32), np.array([0, 1, 0, 1, 0, 1])
   >>> Dataset(train=(x[:4], y[:4]), test=(x[4:], y[4:])).num_classes
@@ -41,8 +42,9 @@ class Dataset:
     test: the test set that is called `test`.
     tests: test sets by their names.
     name: what results call it.
-    num_classes: how many classes the targets have; None if they are not classes. By default whole numbers (n,) are
-      classes, and the training set must have examples of each.
+    num_classes: how many classes the targets have; None if they are not classes. By
+      default whole numbers (n,) are classes, and the training set must have examples of
+      each.
 
   Raises:
     Mistake: arrays that do not fit together.
@@ -57,12 +59,17 @@ class Dataset:
   def __post_init__(self, test):
     tests = {"test": test} if test is not None else {}
     if not isinstance(self.tests, Mapping):
-      raise Mistake(f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)")
+      raise Mistake(
+        f"tests is {self.tests!r:.100}: give a dict, name -> (inputs, targets)"
+      )
     tests |= self.tests
     if not tests:
       raise Mistake("the data set has no test set: give test=(inputs, targets)")
     train = _examples(self.train, f"'train' of {self.name!r}")
-    tests = {name: _examples(given, f"{name!r} of {self.name!r}") for name, given in tests.items()}
+    tests = {
+      name: _examples(given, f"{name!r} of {self.name!r}")
+      for name, given in tests.items()
+    }
     count = self.num_classes
     if count is not None and count != AS_MANY:
       count = at_least("num_classes", count, 1)
@@ -80,35 +87,58 @@ class Dataset:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
     for name, examples in {"train": train, **tests}.items():
       for what in ("inputs", "targets"):
-        mine, due = (f"{a.dtype} {a.shape[1:]}" for a in (getattr(examples, what), getattr(train, what)))
+        mine, due = (
+          f"{a.dtype} {a.shape[1:]}"
+          for a in (getattr(examples, what), getattr(train, what))
+        )
         if mine != due:
-          raise Mistake(f"{what} of {name!r} of {self.name!r} are {mine}, those of 'train' are {due}: give the same")
+          raise Mistake(
+            f"{what} of {name!r} of {self.name!r} are {mine}, those of 'train' are {due}: give the same"
+          )
       low, high = examples.targets.min(), examples.targets.max()
       if count is not None and not 0 <= low <= high < count:
         remedy = f"classes lie in 0 to {count - 1}; where they are none, give a vs.Dataset with num_classes=None"
-        raise Mistake(f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}")
+        raise Mistake(
+          f"targets of {name!r} of {self.name!r} go from {low} to {high}: {remedy}"
+        )
     for name, value in (("train", train), ("tests", tests), ("num_classes", count)):
       object.__setattr__(self, name, value)
 
   @functools.cached_property
   def digest(self) -> str:
     """A fingerprint of all examples."""
-    return fingerprint([(examples.inputs, examples.targets) for examples in (self.train, *self.tests.values())])
+    return fingerprint(
+      [
+        (examples.inputs, examples.targets)
+        for examples in (self.train, *self.tests.values())
+      ]
+    )
 
   def described(self) -> dict[str, str]:
-    """How a recipe's folder describes the data set: by its digest, as no import string leads to arrays in memory."""
+    """How a recipe's folder describes the data set: by its digest, as no import string
+    leads to arrays in memory.
+    """
     return {"object": f"<{self.name}>", "source": self.digest}
 
-  def chosen(self, test_sets: Sequence[str], classes: Sequence[int] | None = None) -> "Dataset":
-    """The data set with some of its test sets, or with shifts of `test` (see `data.shifts`), and its classes merged."""
+  def chosen(
+    self, test_sets: Sequence[str], classes: Sequence[int] | None = None
+  ) -> "Dataset":
+    """The data set with some of its test sets, or with shifts of `test` (see
+    `data.shifts`), and its classes merged.
+    """
     held = {"train": self.train, **self.tests}
     wanted(test_sets, held)
 
     def shifted(name: str) -> Examples:
       low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
-      return Examples(shifts.shifted(held["test"].inputs, name, low, high), held["test"].targets)
+      return Examples(
+        shifts.shifted(held["test"].inputs, name, low, high), held["test"].targets
+      )
 
-    chosen = replace(self, tests={name: held[name] if name in held else shifted(name) for name in test_sets})
+    chosen = replace(
+      self,
+      tests={name: held[name] if name in held else shifted(name) for name in test_sets},
+    )
     return chosen if classes is None else relabel(chosen, classes)
 
 
@@ -121,19 +151,27 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
 
 
 def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
-  """The arrays as `Examples`, checked to fit together, with 64-bit dtypes narrowed to the 32 bits that JAX has."""
+  """The arrays as `Examples`, checked to fit together, with 64-bit dtypes narrowed to
+  the 32 bits that JAX has.
+  """
   if isinstance(given, Examples):
     return given
   try:
     if any(np.ma.is_masked(array) for array in given):
-      raise Mistake(f"{where} has masked entries: fill them, or leave these examples out")
+      raise Mistake(
+        f"{where} has masked entries: fill them, or leave these examples out"
+      )
     inputs, targets = (np.asarray(array) for array in given)
   except Mistake:
     raise
   except (TypeError, ValueError):
-    raise Mistake(f"{where} is {given!r:.100}: give (inputs, targets), two arrays") from None
+    raise Mistake(
+      f"{where} is {given!r:.100}: give (inputs, targets), two arrays"
+    ) from None
   if any(a.dtype.kind not in "biuf" or not a.ndim for a in (inputs, targets)):
-    raise Mistake(f"{where} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers")
+    raise Mistake(
+      f"{where} has {inputs.dtype} inputs and {targets.dtype} targets: give arrays of numbers"
+    )
   if len(inputs) != len(targets) or not inputs.size or not targets.size:
     shapes = f"inputs {inputs.shape} and targets {targets.shape}"
     raise Mistake(f"{where} has {shapes}: give as many of each, at least one")
@@ -141,44 +179,66 @@ def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
     raise Mistake(f"{where} holds NaN or infinite values: give finite ones")
   for a in (inputs, targets):
     if a.dtype.kind in "iu" and not -(2**31) <= int(a.min()) <= int(a.max()) < 2**31:
-      raise Mistake(f"{where} holds whole numbers from {a.min()} to {a.max()}: give some of 32 bits")
+      raise Mistake(
+        f"{where} holds whole numbers from {a.min()} to {a.max()}: give some of 32 bits"
+      )
   narrow = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
-  inputs, targets = (a.astype(narrow.get(a.dtype.name, a.dtype.name), copy=False) for a in (inputs, targets))
-  return Examples(inputs, targets.astype(np.int32, copy=False) if targets.dtype.kind in "iu" else targets)
+  inputs, targets = (
+    a.astype(narrow.get(a.dtype.name, a.dtype.name), copy=False)
+    for a in (inputs, targets)
+  )
+  return Examples(
+    inputs,
+    targets.astype(np.int32, copy=False) if targets.dtype.kind in "iu" else targets,
+  )
 
 
 def wanted(test_sets: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
-  """The `available` splits that `test_sets` need: those named, and `test` for shifts. `Mistake` for unknown names."""
+  """The `available` splits that `test_sets` need: those named, and `test` for shifts.
+  `Mistake` for unknown names.
+  """
   available = tuple(available)
   if isinstance(test_sets, str) or not test_sets:
-    raise Mistake(f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}")
+    raise Mistake(
+      f"test_sets is {test_sets!r}: give a list of names from {', '.join(available)}"
+    )
   shifted = "test" in available
   for given in test_sets:
     if not (shifted and given in shifts.SHIFTS):
       one_of("test set", given, [*available, *(shifts.NAMES if shifted else ())])
   if len(set(test_sets)) < len(test_sets):
     raise Mistake(f"test_sets is {', '.join(test_sets)}: name each set once")
-  return tuple(dict.fromkeys(given if given in available else "test" for given in test_sets))
+  return tuple(
+    dict.fromkeys(given if given in available else "test" for given in test_sets)
+  )
 
 
 def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
-  """The data set with class `c` renamed to `classes[c]` in every set, and dropped where that is -1.
+  """The data set with class `c` renamed to `classes[c]` in every set, and dropped where
+  that is -1.
 
-  For example (1, 1, 0, -1, -1, 0, 0, 0, 1, 1) makes two classes of CIFAR-10, without cats and deer.
+  For example (1, 1, 0, -1, -1, 0, 0, 0, 1, 1) makes two classes of CIFAR-10, without
+  cats and deer.
 
   Raises:
-    Mistake: unless `classes` has one number for each class and those kept are 0 to K-1 without gaps,
-      or when a set is left without examples.
+    Mistake: unless `classes` has one number for each class and those kept are 0 to K-1
+      without gaps, or when a set is left without examples.
   """
   given = ", ".join(map(str, classes))
   if dataset.num_classes is None:
-    raise Mistake(f"classes is {given}: the targets of {dataset.name!r} are no classes, leave it out")
+    raise Mistake(
+      f"classes is {given}: the targets of {dataset.name!r} are no classes, leave it out"
+    )
   if len(classes) != dataset.num_classes:
-    raise Mistake(f"classes is {given}, {len(classes)} numbers: give one for each of the {dataset.num_classes} "
-                  f"classes of {dataset.name!r}, -1 to drop it")
+    raise Mistake(
+      f"classes is {given}, {len(classes)} numbers: give one for each of the {dataset.num_classes} "
+      f"classes of {dataset.name!r}, -1 to drop it"
+    )
   kept = set(classes) - {-1}
   if not kept or kept != set(range(len(kept))):
-    raise Mistake(f"classes is {given}: those kept must be 0 to K-1 without gaps, -1 drops a class")
+    raise Mistake(
+      f"classes is {given}: those kept must be 0 to K-1 without gaps, -1 drops a class"
+    )
 
   table = np.array(classes, np.int32)
 
@@ -186,9 +246,13 @@ def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
     labels = table[examples.targets]
     keep = labels >= 0
     if not keep.any():
-      raise Mistake(f"classes is {given}, which leaves no examples in the {where} set of {dataset.name!r}: "
-                    "keep a class that it has")
+      raise Mistake(
+        f"classes is {given}, which leaves no examples in the {where} set of {dataset.name!r}: "
+        "keep a class that it has"
+      )
     return Examples(examples.inputs[keep], labels[keep])
 
   tests = {name: renamed(examples, name) for name, examples in dataset.tests.items()}
-  return replace(dataset, train=renamed(dataset.train, "train"), tests=tests, num_classes=len(kept))
+  return replace(
+    dataset, train=renamed(dataset.train, "train"), tests=tests, num_classes=len(kept)
+  )

@@ -1,19 +1,24 @@
 """Shifted test sets: the images of a test set, changed in the same way every time.
 
-A shift's name may stand in place of a test set's: `blur`, or `blur-5` with a severity from 1 to 5. The default severity
-is 3. With pixels x from `low` to `high`, the least and the greatest value of the training set, an image becomes
+A shift's name may stand in place of a test set's: `blur`, or `blur-5` with a severity
+from 1 to 5. The default severity is 3. With pixels x from `low` to `high`, the least
+and the greatest value of the training set, an image becomes
 
-- `blur`: the convolution of x with a Gaussian of standard deviation 0.4, 0.6, 0.7, 0.8, 1 pixels, cut off at four
-  standard deviations; pixels outside the image are those at its border.
-- `noise`: x + s (high - low) e, with e standard normal for each pixel and channel, s = 0.04, 0.06, 0.08, 0.09, 0.1.
-- `contrast`: m + c (x - m), with m the mean of the image's channel, c = 0.75, 0.5, 0.4, 0.3, 0.15.
-- `translation`: moved by 2, 3, 4, 5, 6 pixels along rows and as many along columns, each in a direction drawn for the
-  image; pixels from outside the image are `low`.
+- `blur`: the convolution of x with a Gaussian of standard deviation 0.4, 0.6, 0.7, 0.8,
+  1 pixels, cut off at four standard deviations; pixels outside the image are those at
+  its border.
+- `noise`: x + s (high - low) e, with e standard normal for each pixel and channel, s =
+  0.04, 0.06, 0.08, 0.09, 0.1.
+- `contrast`: m + c (x - m), with m the mean of the image's channel, c = 0.75, 0.5, 0.4,
+  0.3, 0.15.
+- `translation`: moved by 2, 3, 4, 5, 6 pixels along rows and as many along columns,
+  each in a direction drawn for the image; pixels from outside the image are `low`.
 - `inversion`: low + high - x. It has one severity.
 
-Values are clipped to [low, high], and rounded if they are integers or bool. Draws use one fixed seed. The severities of
-blur, noise and contrast are those of CIFAR-10-C (Hendrycks and Dietterich 2019, github.com/hendrycks/robustness,
-make_cifar_c.py), where values are truncated instead of rounded.
+Values are clipped to [low, high], and rounded if they are integers or bool. Draws use
+one fixed seed. The severities of blur, noise and contrast are those of CIFAR-10-C
+(Hendrycks and Dietterich 2019, github.com/hendrycks/robustness, make_cifar_c.py), where
+values are truncated instead of rounded.
 """
 
 import functools
@@ -35,8 +40,11 @@ def blur(sigma: float, x: Values, low: float, high: float) -> Values:
 
 
 def noise(deviation: float, x: Values, low: float, high: float) -> Values:
-  # The draws of RandomState are frozen by NumPy's policy; those of newer generators are not.
-  return x + deviation * (high - low) * np.random.RandomState(0).standard_normal(x.shape)
+  # The draws of RandomState are frozen by NumPy's policy; those of newer generators are
+  # not.
+  return x + deviation * (high - low) * np.random.RandomState(0).standard_normal(
+    x.shape
+  )
 
 
 def contrast(factor: float, x: Values, low: float, high: float) -> Values:
@@ -48,7 +56,10 @@ def translation(size: int, x: Values, low: float, high: float) -> Values:
   height, width = x.shape[1:3]
   padded = np.pad(x, ((0, 0), (size, size), (size, size), (0, 0)), constant_values=low)
   corners = 2 * size * np.random.RandomState(0).randint(0, 2, (len(x), 2))
-  rows, columns = (corners[:, [axis]] + np.arange(length) for axis, length in enumerate((height, width)))
+  rows, columns = (
+    corners[:, [axis]] + np.arange(length)
+    for axis, length in enumerate((height, width))
+  )
   return padded[np.arange(len(x))[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
@@ -62,7 +73,9 @@ STRENGTHS: dict[Callable[..., Values], tuple[float, ...]] = {
   contrast: (0.75, 0.5, 0.4, 0.3, 0.15),
   translation: (2, 3, 4, 5, 6),
 }
-SHIFTS: dict[str, Callable[..., Values]] = {"inversion": inversion}  # functions of (values, low, high)
+SHIFTS: dict[str, Callable[..., Values]] = {
+  "inversion": inversion
+}  # functions of (values, low, high)
 for shift, strengths in STRENGTHS.items():
   for severity, strength in enumerate(strengths, 1):
     SHIFTS[f"{shift.__name__}-{severity}"] = functools.partial(shift, strength)
@@ -71,8 +84,12 @@ NAMES = ("blur", "noise", "contrast", "translation", "inversion")  # without sev
 
 
 def shifted(images: Images, name: str, low: float, high: float) -> Images:
-  """Images after the shift `name` of `SHIFTS`; pixels go from `low` to `high`. `Mistake` if they are not images."""
+  """Images after the shift `name` of `SHIFTS`; pixels go from `low` to `high`.
+  `Mistake` if they are not images.
+  """
   if images.ndim != 4:
-    raise Mistake(f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)")
+    raise Mistake(
+      f"the shift {name!r} of inputs {images.shape[1:]}: give images (n, height, width, channels)"
+    )
   values = SHIFTS[name](images.astype(np.float64), low, high).clip(low, high)
   return (values.round() if images.dtype.kind in "biu" else values).astype(images.dtype)

@@ -12,17 +12,22 @@ from vmapseeds.mistakes import Mistake
 
 
 def load(
-  name: str | os.PathLike, *, test_sets: Sequence[str] = ("test",), classes: Sequence[int] | None = None
+  name: str | os.PathLike,
+  *,
+  test_sets: Sequence[str] = ("test",),
+  classes: Sequence[int] | None = None,
 ) -> Dataset:
   """Reads a data set into memory.
 
   Args:
-    name: `digits`; the name of a tensorflow-datasets image classification set, such as `cifar10`, which is
-      looked for in `TFDS_DATA_DIR` (else in `~/tensorflow_datasets`) and downloaded to it when absent; or the
-      path of an `.npz` file, see `load_npz`.
-    test_sets: names of the splits to test on, or of shifts of `test`, see `vmapseeds.data.shifts`. `train` is
-      allowed, and gives training errors.
-    classes: new class of each original one, -1 to drop it, see `relabel`; None keeps them as they are.
+    name: `digits`; the name of a tensorflow-datasets image classification set, such as
+      `cifar10`, which is looked for in `TFDS_DATA_DIR` (else in
+      `~/tensorflow_datasets`) and downloaded to it when absent; or the path of an
+      `.npz` file, see `load_npz`.
+    test_sets: names of the splits to test on, or of shifts of `test`, see
+      `vmapseeds.data.shifts`. `train` is allowed, and gives training errors.
+    classes: new class of each original one, -1 to drop it, see `relabel`; None keeps
+      them as they are.
 
   Returns:
     The data set, `tests` in the order of `test_sets`.
@@ -36,7 +41,8 @@ def load(
   elif name.endswith(".npz"):
     dataset = load_npz(name, test_sets)
   else:
-    # Importing tensorflow-datasets takes half a second, which users of the other sources need not wait for.
+    # Importing tensorflow-datasets takes half a second, which users of the other
+    # sources need not wait for.
     from vmapseeds.data.tfds_read import load_tfds
 
     dataset = load_tfds(name, test_sets)
@@ -44,65 +50,99 @@ def load(
 
 
 def load_digits() -> Dataset:
-  """scikit-learn's 1,797 handwritten digits, 8×8×1, values 0 to 16: the first 1,000 train, the last 797 test.
+  """scikit-learn's 1,797 handwritten digits, 8×8×1, values 0 to 16: the first 1,000
+  train, the last 797 test.
 
-  The images come writer after writer, so that an image's nearest neighbour is mostly by the same hand.
-  Cutting the sequence once keeps the writers of the two sets apart (but for one at the cut). A random split,
-  or every n-th image, would test on hands seen in training: the nearest neighbour in the training set then
-  has the wrong class for 2.0% of the test set (training on 5 of every 9 images). With this cut it is 3.8%.
-  The classes have 98 to 104 training and 76 to 83 test examples each.
+  The images come writer after writer, so that an image's nearest neighbour is mostly by
+  the same hand. Cutting the sequence once keeps the writers of the two sets apart (but
+  for one at the cut). A random split, or every n-th image, would test on hands seen in
+  training: the nearest neighbour in the training set then has the wrong class for 2.0%
+  of the test set (training on 5 of every 9 images). With this cut it is 3.8%. The
+  classes have 98 to 104 training and 76 to 83 test examples each.
 
-  The digits are written in turn, 0 to 9, so even and odd examples would be of different classes: the test set is
-  stored in a fixed random order, as CIFAR-10's is.
+  The digits are written in turn, 0 to 9, so even and odd examples would be of different
+  classes: the test set is stored in a fixed random order, as CIFAR-10's is.
   """
   from sklearn.datasets import load_digits as sklearn_digits
 
   digits = sklearn_digits()
-  images, labels = digits.images.astype(np.uint8)[..., None], digits.target.astype(np.int32)
-  # The draws of RandomState are frozen by NumPy's policy; those of newer generators are not.
+  images, labels = (
+    digits.images.astype(np.uint8)[..., None],
+    digits.target.astype(np.int32),
+  )
+  # The draws of RandomState are frozen by NumPy's policy; those of newer generators are
+  # not.
   shuffled = 1000 + np.random.RandomState(0).permutation(len(labels) - 1000)
-  train, test = (Examples(images[rows], labels[rows]) for rows in (slice(1000), shuffled))
+  train, test = (
+    Examples(images[rows], labels[rows]) for rows in (slice(1000), shuffled)
+  )
   return Dataset(name="digits", train=train, test=test, num_classes=10)
 
 
 def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
-  """An `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`, `y_<name>`.
+  """An `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`,
+  `y_<name>`.
 
-  The arrays are as `Dataset` takes them. Images may lack axes: (n, height, width) have one channel, and (n, width) are
-  one row of one channel.
+  The arrays are as `Dataset` takes them. Images may lack axes: (n, height, width) have
+  one channel, and (n, width) are one row of one channel.
 
   Raises:
-    Mistake: when the file cannot be read or does not hold that. Pickled objects are never loaded.
+    Mistake: when the file cannot be read or does not hold that. Pickled objects are
+      never loaded.
   """
   arrays = read_npz(path, test_sets)
   axes = {2: np.s_[:, None, :, None], 3: np.s_[..., None]}
-  sets = {split: (images[axes.get(images.ndim, ...)], labels) for split, (images, labels) in arrays.items()}
-  return Dataset(name=path, train=sets["train"], tests={s: sets[s] for s in sets if s in ("test", *test_sets)})
+  sets = {
+    split: (images[axes.get(images.ndim, ...)], labels)
+    for split, (images, labels) in arrays.items()
+  }
+  return Dataset(
+    name=path,
+    train=sets["train"],
+    tests={s: sets[s] for s in sets if s in ("test", *test_sets)},
+  )
 
 
-def read_npz(path: str, test_sets: Sequence[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def read_npz(
+  path: str, test_sets: Sequence[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
   """The raw (images, labels) of `train` and of the wanted test sets."""
-  advice = "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
+  advice = (
+    "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
+  )
   if not os.path.isfile(path):
     raise Mistake(f"no such file {path!r}: {advice}")
   try:
-    with open(path, "rb") as stream:  # np.load itself leaves a file open that is not a zip.
+    with open(
+      path, "rb"
+    ) as stream:  # np.load itself leaves a file open that is not a zip.
       file = np.load(stream, allow_pickle=False)
       keys = file.files if isinstance(file, np.lib.npyio.NpzFile) else []
-      splits = [key[2:] for key in keys if key.startswith("x_") and "y_" + key[2:] in keys]
+      splits = [
+        key[2:] for key in keys if key.startswith("x_") and "y_" + key[2:] in keys
+      ]
       if "train" not in splits:
         held = ", ".join(keys) or "nothing by name"
         raise Mistake(f"{path!r} lacks x_train and y_train, it holds {held}: {advice}")
       test_sets = wanted(test_sets, splits)
       splits = dict.fromkeys(("train", *test_sets))
-      check_room(file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path)
+      check_room(
+        file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path
+      )
       # np.load gives a member that is not an array as bytes.
-      return {split: (np.asarray(file[f"x_{split}"]), np.asarray(file[f"y_{split}"])) for split in splits}
+      return {
+        split: (np.asarray(file[f"x_{split}"]), np.asarray(file[f"y_{split}"]))
+        for split in splits
+      }
   except Mistake:
     raise
-  except Exception as error:  # Whatever a damaged file makes zipfile and the reader of headers raise.
+  except (
+    Exception
+  ) as error:  # Whatever a damaged file makes zipfile and the reader of headers raise.
     what = f"cannot be read ({type(error).__name__})"
-    if isinstance(error, ValueError) and "pickle" in str(error):  # object arrays, and any file that is no .npz
+    if isinstance(error, ValueError) and "pickle" in str(
+      error
+    ):  # object arrays, and any file that is no .npz
       what = "is no .npz, or holds pickled objects, which are not loaded"
     raise Mistake(f"{path!r} {what}: {advice}") from error
 
@@ -112,4 +152,6 @@ def check_room(file: zipfile.ZipFile, names: Iterable[str], path: str) -> None:
   members = {f"{name}.npy" for name in names}
   needed = sum(info.file_size for info in file.infolist() if info.filename in members)
   if needed > free_host_memory():
-    raise Mistake(f"the arrays of {path!r} take {needed / 1e9:.3g} GB, more memory than is free: give smaller ones")
+    raise Mistake(
+      f"the arrays of {path!r} take {needed / 1e9:.3g} GB, more memory than is free: give smaller ones"
+    )

@@ -1,8 +1,10 @@
-"""Downloads and prepares tensorflow-datasets where TensorFlow is not installed, and without ever hanging.
+"""Downloads and prepares tensorflow-datasets where TensorFlow is not installed, and
+without ever hanging.
 
-tensorflow-datasets reads without TensorFlow, but prepares with it: TensorFlow opens files and encodes images as
-PNG. Here a stand-in opens files and Pillow encodes images. Everything else (addresses, checksums, download
-cache, record files) is tensorflow-datasets' own. So the files are those that it would have written, except for
+tensorflow-datasets reads without TensorFlow, but prepares with it: TensorFlow opens
+files and encodes images as PNG. Here a stand-in opens files and Pillow encodes images.
+Everything else (addresses, checksums, download cache, record files) is
+tensorflow-datasets' own. So the files are those that it would have written, except for
 the compression of the PNGs, which is lossless.
 """
 
@@ -38,21 +40,25 @@ def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
   """Downloads a data set to `folder` and writes its record files.
 
   Raises:
-    Mistake: when it cannot be fetched, does not have the registered checksum, or needs more of TensorFlow.
+    Mistake: when it cannot be fetched, does not have the registered checksum, or needs
+      more of TensorFlow.
   """
   config = tfds.download.DownloadConfig(try_download_gcs=False)
   try:
     bars = mock.patch.object(tqdm_utils, "_active", sys.stderr.isatty())
     with tidied(folder), quietly(), bars, without_tensorflow(), impatient_downloads():
       builder.download_and_prepare(download_config=config, file_format="array_record")
-  except Exception as error:  # Builders are third-party code that meets the network, archives and the disk.
+  # Builders are third-party code that meets the network, archives and the disk.
+  except Exception as error:
     if is_prepared(builder):
       return  # Another process was faster.
     advice = "set TFDS_DATA_DIR to a folder that has it, or give an .npz file"
     if isinstance(error, ModuleNotFoundError):
       advice = f"pip install {error.name}, or {advice}"
-    raise Mistake(f"data set {name!r} is not in {folder!r} and cannot be prepared there ({reason(error)}): "
-                  f"{advice}") from error
+    raise Mistake(
+      f"data set {name!r} is not in {folder!r} and cannot be prepared there ({reason(error)}): "
+      f"{advice}"
+    ) from error
 
 
 def is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
@@ -64,17 +70,23 @@ def is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
 def reason(error: BaseException) -> str:
   """What went wrong, within one line."""
   request = getattr(error, "request", None)
-  if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout) and request:
+  if (
+    isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout)
+    and request
+  ):
     return f"no connection to {urlsplit(request.url).hostname}"
   text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-  # tensorflow-datasets puts the arguments of the builder before what was wrong with them.
+  # tensorflow-datasets puts the arguments of the builder before what was wrong with
+  # them.
   text = text.rpartition('}": ')[2]
   return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
 
 
 @contextlib.contextmanager
 def tidied(folder: str) -> Iterator[None]:
-  """After an exception, removes unfinished downloads and those empty folders that were not there before."""
+  """After an exception, removes unfinished downloads and those empty folders that were
+  not there before.
+  """
   before = set(folders(folder))
   destinations, download = [], downloader._Downloader.download
 
@@ -90,20 +102,28 @@ def tidied(folder: str) -> Iterator[None]:
       shutil.rmtree(destination, ignore_errors=True)
     for made in folders(folder):
       if made not in before:
-        with contextlib.suppress(OSError):  # it holds something, maybe of another process
+        with contextlib.suppress(
+          OSError
+        ):  # it holds something, maybe of another process
           os.rmdir(made)
     raise
 
 
 def folders(folder: str) -> list[str]:
-  """The existing folders among those inside `folder`, itself, and its parents, the deepest first."""
+  """The existing folders among those inside `folder`, itself, and its parents, the
+  deepest first.
+  """
   inside = [path for path, _, _ in os.walk(folder, topdown=False)]
-  return inside + [str(parent) for parent in Path(folder).absolute().parents if parent.exists()]
+  return inside + [
+    str(parent) for parent in Path(folder).absolute().parents if parent.exists()
+  ]
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-  """A context without tensorflow-datasets' notices and without warnings about retried connections."""
+  """A context without tensorflow-datasets' notices and without warnings about retried
+  connections.
+  """
   before = logging.root.manager.disable
   logging.disable(logging.WARNING)
   try:
@@ -116,19 +136,25 @@ def quietly() -> Iterator[None]:
 def impatient_downloads() -> contextlib.AbstractContextManager:
   """A context in which tensorflow-datasets gives up on a server that does not answer.
 
-  By default it waits without limit, and without a network it tries ten times over some three minutes.
+  By default it waits without limit, and without a network it tries ten times over some
+  three minutes.
   """
-  impatient = functools.partial(downloader._open_with_requests, timeout=(CONNECT_SECONDS, SILENCE_SECONDS))
+  impatient = functools.partial(
+    downloader._open_with_requests, timeout=(CONNECT_SECONDS, SILENCE_SECONDS)
+  )
   return mock.patch.multiple(downloader, _open_with_requests=impatient, MAX_RETRIES=1)
 
 
 @contextlib.contextmanager
 def without_tensorflow() -> Iterator[None]:
-  """A context in which tensorflow-datasets uses a stand-in for TensorFlow, unless TensorFlow is installed."""
+  """A context in which tensorflow-datasets uses a stand-in for TensorFlow, unless
+  TensorFlow is installed.
+  """
   if importlib.util.find_spec("tensorflow"):
     yield
     return
-  # tensorflow-datasets imports TensorFlow at one place for all its modules, on first use, and keeps it there.
+  # tensorflow-datasets imports TensorFlow at one place for all its modules, on first
+  # use, and keeps it there.
   with (
     mock.patch.dict(vars(lazy_imports_utils.tensorflow), _module=stand_in()),
     mock.patch.object(image_feature._ImageEncoder, "_encode_image", encode_image),
@@ -144,7 +170,9 @@ class Needs(SimpleNamespace):
 
 
 def stand_in() -> Needs:
-  """TensorFlow's functions for files, the only part of it that most builders of data sets use."""
+  """TensorFlow's functions for files, the only part of it that most builders of data
+  sets use.
+  """
   gfile = Needs(
     GFile=open,
     copy=shutil.copy,
@@ -167,12 +195,16 @@ def stand_in() -> Needs:
 
 
 def encode_image(encoder: image_feature._ImageEncoder, image: np.ndarray) -> bytes:
-  """`_ImageEncoder._encode_image` with Pillow: a lossless PNG of a uint8 image of 1 to 4 channels."""
+  """`_ImageEncoder._encode_image` with Pillow: a lossless PNG of a uint8 image of 1 to
+  4 channels.
+  """
   image_feature._validate_np_array(image, shape=encoder.shape, dtype=encoder.np_dtype)
   if encoder.encoding_format != "png" or image.dtype != np.uint8:
     # JPEG is lossy, so the decoded image would depend on the encoder.
     what = f"{image.dtype} {encoder.encoding_format}"
-    raise ModuleNotFoundError(f"it needs TensorFlow's encoder of {what} images", name="tensorflow")
+    raise ModuleNotFoundError(
+      f"it needs TensorFlow's encoder of {what} images", name="tensorflow"
+    )
   png = io.BytesIO()
   Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(png, "PNG")
   return png.getvalue()

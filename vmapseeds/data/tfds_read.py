@@ -17,24 +17,30 @@ from vmapseeds.data.examples import Dataset, wanted
 from vmapseeds.data.tfds_prepare import is_prepared, prepare, quietly, reason
 from vmapseeds.mistakes import Mistake
 
-# About 12,000 small images are decoded per second. A progress bar for less than two seconds is only noise.
+# About 12,000 small images are decoded per second. A progress bar for less than two
+# seconds is only noise.
 SHOWN_FROM = 25_000
 PILLOW_MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-# The images stay encoded until they are decoded straight into the array that holds them all.
+# The images stay encoded until they are decoded straight into the array that holds them
+# all.
 ENCODED = {"image": tfds.decode.SkipDecoding()}
 
 
 def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
-  """An image classification set of tensorflow-datasets, by its name there (`cifar10`, `emnist/letters`, ...).
+  """An image classification set of tensorflow-datasets, by its name there (`cifar10`,
+  `emnist/letters`, ...).
 
-  Reads `TFDS_DATA_DIR`, else `~/tensorflow_datasets`; a set that is not there is downloaded and prepared. The
-  examples come in the order of the stored records: tensorflow-datasets shuffles them once, always in the same way.
+  Reads `TFDS_DATA_DIR`, else `~/tensorflow_datasets`; a set that is not there is
+  downloaded and prepared. The examples come in the order of the stored records:
+  tensorflow-datasets shuffles them once, always in the same way.
 
   Raises:
-    Mistake: for an unknown name or test set, a set that is not image classification with images of one size,
-      or one that is neither there nor can be fetched.
+    Mistake: for an unknown name or test set, a set that is not image classification
+      with images of one size, or one that is neither there nor can be fetched.
   """
-  folder = os.path.expanduser(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+  folder = os.path.expanduser(
+    os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+  )
   builder = find(name, folder)
   check_features(builder.info.features, name)
   if not is_prepared(builder):
@@ -42,59 +48,91 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
     builder = find(name, folder)
   splits = tuple(builder.info.splits)
   if "train" not in splits:
-    raise Mistake(f"data set {name!r} has no 'train' set, only {', '.join(splits)}: choose another data set")
+    raise Mistake(
+      f"data set {name!r} has no 'train' set, only {', '.join(splits)}: choose another data set"
+    )
   test_sets = wanted(test_sets, splits)
   num_classes = builder.info.features["label"].num_classes
   sets = {}
   for split in dict.fromkeys(("train", *test_sets)):
     try:
       sets[split] = read(builder, split)
-    except Exception as error:  # Whatever a damaged or unsupported record file makes the readers raise.
-      raise Mistake(f"the {split} set in {str(builder.data_path)!r} cannot be read ({reason(error)}): delete "
-                    "that folder to have it prepared again") from error
+    # Whatever a damaged or unsupported record file makes the readers raise.
+    except Exception as error:
+      raise Mistake(
+        f"the {split} set in {str(builder.data_path)!r} cannot be read ({reason(error)}): delete "
+        "that folder to have it prepared again"
+      ) from error
   tests = {split: sets[split] for split in test_sets}
   return Dataset(name=name, train=sets["train"], tests=tests, num_classes=num_classes)
 
 
 def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
-  """The builder of a data set, from its code or from the files in `folder`; fetches nothing."""
+  """The builder of a data set, from its code or from the files in `folder`; fetches
+  nothing.
+  """
   public = [tfds.core.visibility.DatasetType.TFDS_PUBLIC]
   try:
-    # Looking a name up among the community's sets would need TensorFlow and the network.
+    # Looking a name up among the community's sets would need TensorFlow and the
+    # network.
     with quietly(), tfds.core.visibility.set_availables_tmp(public):
       return tfds.builder(name, data_dir=folder)
   except tfds.core.DatasetNotFoundError as error:
     known = ["digits", *tfds.list_builders(with_community_datasets=False)]
     near = difflib.get_close_matches(name, known, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise Mistake(f"unknown data set {name!r}: give digits, the name of a tensorflow-datasets image "
-                  f"classification set (such as cifar10) or the path of an .npz file{hint}") from error
-  except Exception as error:  # Builders are third-party code; this is a version or configuration they lack.
-    raise Mistake(f"data set {name!r} cannot be opened in {folder!r} ({reason(error)}): give digits, a name "
-                  "such as cifar10 or emnist/letters, or the path of an .npz file") from error
+    raise Mistake(
+      f"unknown data set {name!r}: give digits, the name of a tensorflow-datasets image "
+      f"classification set (such as cifar10) or the path of an .npz file{hint}"
+    ) from error
+  # Builders are third-party code; this is a version or configuration they lack.
+  except Exception as error:
+    raise Mistake(
+      f"data set {name!r} cannot be opened in {folder!r} ({reason(error)}): give digits, a name "
+      "such as cifar10 or emnist/letters, or the path of an .npz file"
+    ) from error
 
 
 def check_features(features: tfds.features.FeatureConnector, name: str) -> None:
-  """Raises a `Mistake` unless there are uint8 images of one size under `image` and classes under `label`."""
-  features = dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+  """Raises a `Mistake` unless there are uint8 images of one size under `image` and
+  classes under `label`.
+  """
+  features = (
+    dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
+  )
   image, label = features.get("image"), features.get("label")
-  if not isinstance(image, tfds.features.Image) or not isinstance(label, tfds.features.ClassLabel):
-    raise Mistake(f"data set {name!r} is not image classification, with an 'image' and a class 'label': it "
-                  f"has {', '.join(features) or 'neither'}, choose another data set")
+  if not isinstance(image, tfds.features.Image) or not isinstance(
+    label, tfds.features.ClassLabel
+  ):
+    raise Mistake(
+      f"data set {name!r} is not image classification, with an 'image' and a class 'label': it "
+      f"has {', '.join(features) or 'neither'}, choose another data set"
+    )
   if None in image.shape or image.np_dtype != np.uint8:
-    raise Mistake(f"images of data set {name!r} are {np.dtype(image.np_dtype)} of shape {image.shape}: they "
-                  "must be uint8 and of one size, so bring them to one size and give an .npz file")
+    raise Mistake(
+      f"images of data set {name!r} are {np.dtype(image.np_dtype)} of shape {image.shape}: they "
+      "must be uint8 and of one size, so bring them to one size and give an .npz file"
+    )
 
 
 def read(
   builder: tfds.core.DatasetBuilder, split: str
 ) -> tuple[UInt8[np.ndarray, "n height width channels"], Int64[np.ndarray, " n"]]:
-  """All images and labels of one split, decoded: about 5 seconds for CIFAR-10 on one core."""
+  """All images and labels of one split, decoded: about 5 seconds for CIFAR-10 on one
+  core.
+  """
   height, width, channels = builder.info.features["image"].shape
   n = builder.info.splits[split].num_examples
-  images, labels = np.empty((n, height, width, channels), np.uint8), np.empty(n, np.int64)
+  images, labels = (
+    np.empty((n, height, width, channels), np.uint8),
+    np.empty(n, np.int64),
+  )
   done, console = 0, Console(stderr=True)
-  with Progress(console=console, transient=True, disable=n < SHOWN_FROM or not console.is_interactive) as bars:
+  with Progress(
+    console=console,
+    transient=True,
+    disable=n < SHOWN_FROM or not console.is_interactive,
+  ) as bars:
     task = bars.add_task(f"reading {builder.name} {split}", total=n)
     for record in records(builder, split):
       image = Image.open(io.BytesIO(record["image"])).convert(PILLOW_MODES[channels])
@@ -111,7 +149,8 @@ def read(
 def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
   """The records of one split in their stored order, with the images still encoded."""
   if builder.info.file_format == tfds.core.FileFormat.TFRECORD:
-    # This is what tensorflow-datasets writes where TensorFlow is installed, and reads only there.
+    # This is what tensorflow-datasets writes where TensorFlow is installed, and reads
+    # only there.
     for path in builder.info.splits[split].filepaths:
       for record in tfrecords(path):
         yield builder.info.features.deserialize_example_np(record, decoders=ENCODED)
@@ -122,7 +161,9 @@ def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
 
 
 def tfrecords(path: os.PathLike) -> Iterator[bytes]:
-  """The records of a TFRecord file: a length (uint64), its checksum (4 bytes), the record, its checksum."""
+  """The records of a TFRecord file: a length (uint64), its checksum (4 bytes), the
+  record, its checksum.
+  """
   with open(path, "rb") as file:
     while header := file.read(12):
       (length,) = struct.unpack_from("<Q", header)

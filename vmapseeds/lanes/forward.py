@@ -1,9 +1,10 @@
 """One network's convolution on a CPU, with gradients that are forward convolutions too.
 
-On CPUs XLA has a fast kernel for the plain forward convolution only. The gradients that JAX derives from it, reversed
-or with the batch as channels, run 5 to 160 times slower (experiments/benchmarks/RESULTS.md). So here the gradients are
-plain convolutions of rearranged arrays. Convolutions of many channels are matrix products (`winograd`). Images are (n,
-*spatial, in), kernels (*kernel, in per group, out).
+On CPUs XLA has a fast kernel for the plain forward convolution only. The gradients that
+JAX derives from it, reversed or with the batch as channels, run 5 to 160 times slower
+(experiments/benchmarks/RESULTS.md). So here the gradients are plain convolutions of
+rearranged arrays. Convolutions of many channels are matrix products (`winograd`).
+Images are (n, *spatial, in), kernels (*kernel, in per group, out).
 """
 
 import dataclasses
@@ -15,23 +16,31 @@ import jax.numpy as jnp
 
 from vmapseeds.lanes import im2col, winograd
 
-# With fewer input channels × output features than this, XLA's kernel has too little to do at once.
+# With fewer input channels × output features than this, XLA's kernel has too little to
+# do at once.
 FEW_PRODUCTS = 256
-# With at least this many channels × features, Winograd's form saves more in products than its transforms cost.
+# With at least this many channels × features, Winograd's form saves more in products
+# than its transforms cost.
 MANY_PRODUCTS = {"images": 32 * 64, "kernel": 128 * 256}
-# Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay in cache. Yet a block may have
-# MANY_IMAGES images in any case, or FEW_IMAGES with at least MANY_FEATURES features. Numbers of images that are no
-# multiple of TOGETHER may take three times as long.
+# Most bytes of `dy` in a block of a kernel gradient, so that the rearranged arrays stay
+# in cache. Yet a block may have MANY_IMAGES images in any case, or FEW_IMAGES with at
+# least MANY_FEATURES features. Numbers of images that are no multiple of TOGETHER may
+# take three times as long.
 GRADIENT_BYTES, MANY_IMAGES, MANY_FEATURES = 256 * 1024, 32, 32
-# In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined, but not those of arrays of more
-# bytes than this, as joining them costs more than it saves.
-JOINED_BYTES, FEW_IMAGES, TOGETHER = (2**22, 10, 2) if jax.__version_info__ >= (0, 11) else (0, 4, 4)
+# In version 0.11 XLA's kernel changed: it is slow for short rows, so rows are joined,
+# but not those of arrays of more bytes than this, as joining them costs more than it
+# saves.
+JOINED_BYTES, FEW_IMAGES, TOGETHER = (
+  (2**22, 10, 2) if jax.__version_info__ >= (0, 11) else (0, 4, 4)
+)
 
 
 def forward(window, x, w):
   """The convolution of images and kernel."""
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
-    return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(window, x, w)
+    return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(
+      window, x, w
+    )
   if found := _unstrided(window, x, w):
     images, kernels, plain = found
     return winograd.forward(plain, images(x), kernels(w))
@@ -39,77 +48,126 @@ def forward(window, x, w):
 
 
 def _unstrided(window, x, w):
-  """Turns a strided convolution into a plain one: tiles as large as the stride become pixels, their pixels channels.
-  Returns the functions that rearrange images and kernels, and the plain window; None if that would not be fast."""
+  """Turns a strided convolution into a plain one: tiles as large as the stride become
+  pixels, their pixels channels. Returns the functions that rearrange images and
+  kernels, and the plain window; None if that would not be fast.
+  """
   if set(window.strides) == {1} or set(window.dilation) != {1} or window.groups > 1:
     return None
   s = window.strides
-  ahead = [-(-low // a) for a, (low, _) in zip(s, window.padding, strict=True)]  # tiles of padding
+  ahead = [
+    -(-low // a) for a, (low, _) in zip(s, window.padding, strict=True)
+  ]  # tiles of padding
 
   def images(x):
-    return _tiled(jnp.pad(x, ((0, 0), *((0, -n % a) for n, a in zip(x.shape[1:], s, strict=False)), (0, 0))), s, 1)
+    return _tiled(
+      jnp.pad(
+        x,
+        ((0, 0), *((0, -n % a) for n, a in zip(x.shape[1:], s, strict=False)), (0, 0)),
+      ),
+      s,
+      1,
+    )
 
   def kernels(w):
-    first = [a * t - low for a, t, (low, _) in zip(s, ahead, window.padding, strict=True)]
+    first = [
+      a * t - low for a, t, (low, _) in zip(s, ahead, window.padding, strict=True)
+    ]
     ends = ((f, -(f + k) % a) for f, k, a in zip(first, w.shape, s, strict=False))
     return _tiled(jnp.pad(w, (*ends, (0, 0), (0, 0))), s, 0)
 
   looks = jax.eval_shape(images, x), jax.eval_shape(kernels, w)
-  sizes = zip(ahead, window.out_spatial(x, w), *(a.shape[i:] for i, a in zip((1, 0), looks, strict=True)), strict=False)
+  sizes = zip(
+    ahead,
+    window.out_spatial(x, w),
+    *(a.shape[i:] for i, a in zip((1, 0), looks, strict=True)),
+    strict=False,
+  )
   padding = tuple((t, out + taps - 1 - n - t) for t, out, n, taps in sizes)
   plain = dataclasses.replace(window, strides=(1,) * len(s), padding=padding)
-  return (images, kernels, plain) if winograd.fits(plain, *looks, math.prod(s) * MANY_PRODUCTS["images"]) else None
+  return (
+    (images, kernels, plain)
+    if winograd.fits(plain, *looks, math.prod(s) * MANY_PRODUCTS["images"])
+    else None
+  )
 
 
 def _tiled(a, sizes, first):
-  """Cuts the axes from `first` on into tiles of `sizes`, and moves the pixels of each tile into the channel axis."""
-  split = [n for length, size in zip(a.shape[first:], sizes, strict=False) for n in (length // size, size)]
+  """Cuts the axes from `first` on into tiles of `sizes`, and moves the pixels of each
+  tile into the channel axis.
+  """
+  split = [
+    n
+    for length, size in zip(a.shape[first:], sizes, strict=False)
+    for n in (length // size, size)
+  ]
   channels = first + len(sizes)
   a = a.reshape(*a.shape[:first], *split, *a.shape[channels:])
-  a = jnp.moveaxis(a, range(first + 1, first + len(split), 2), range(channels, first + len(split)))
+  a = jnp.moveaxis(
+    a, range(first + 1, first + len(split), 2), range(channels, first + len(split))
+  )
   return jax.lax.collapse(a, channels, first + len(split) + 1)
 
 
 def _plain(window, x, w):
   many = MANY_PRODUCTS["images"]
-  return winograd.forward(window, x, w) if winograd.fits(window, x, w, many) else _joined(window, x, w)
+  return (
+    winograd.forward(window, x, w)
+    if winograd.fits(window, x, w, many)
+    else _joined(window, x, w)
+  )
 
 
 def _joined(window, x, w):
-  """XLA's own convolution. Small images are joined to one, in whose rows every image's first pixel comes before every
-  image's second. So neighbours in an image are as many pixels apart as there are images, and the kernel is dilated."""
+  """XLA's own convolution. Small images are joined to one, in whose rows every image's
+  first pixel comes before every image's second. So neighbours in an image are as many
+  pixels apart as there are images, and the kernel is dilated.
+  """
   n, out = len(x), window.out_spatial(x, w)
   largest = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
   if window.strides[-1] > 1 or window.groups > 1 or not 0 < largest <= JOINED_BYTES:
     return window.lax(x, w)
   *padding, (low, high) = window.padding
   *dilation, apart = window.dilation
-  wide = dataclasses.replace(window, padding=(*padding, (n * low, n * high)), dilation=(*dilation, n * apart))
+  wide = dataclasses.replace(
+    window, padding=(*padding, (n * low, n * high)), dilation=(*dilation, n * apart)
+  )
   one = jax.lax.collapse(jnp.moveaxis(x, 0, -2), x.ndim - 3, x.ndim - 1)[None]
   return jnp.moveaxis(wide.lax(one, w).reshape(*out, n, w.shape[-1]), -2, 0)
 
 
 def _pairs(window, x, w):
-  """The convolution, with each pair of pixels in an output row computed as one pixel of twice the features. This gives
-  XLA's kernel more to do at once, which is worth the zeros that pad `w`."""
+  """The convolution, with each pair of pixels in an output row computed as one pixel of
+  twice the features. This gives XLA's kernel more to do at once, which is worth the
+  zeros that pad `w`.
+  """
   *strides, stride = window.strides
   *rows, (low, _) = window.padding
   *kernel, width, channels, features = w.shape
   out = window.out_spatial(x, w)
-  pairs, size = -(-out[-1] // 2), 2 * stride  # pairs in an output row, and the input pixels from one to the next
+  pairs, size = (
+    -(-out[-1] // 2),
+    2 * stride,
+  )  # pairs in an output row, and the input pixels from one to the next
   taps = -(-(stride + width) // size)
   edges = [(low, (pairs + taps - 1) * size - low - x.shape[-2], 0), (0, 0, 0)]
   x = jax.lax.pad(x, jnp.zeros((), x.dtype), [*[(0, 0, 0)] * len(out), *edges])
   x = x.reshape(*x.shape[:-2], pairs + taps - 1, size * channels)
   ends = [(begin, taps * size - width - begin) for begin in (0, stride)]
-  w = jnp.concatenate([jnp.pad(w, (*[(0, 0)] * len(kernel), end, (0, 0), (0, 0))) for end in ends], -1)
+  w = jnp.concatenate(
+    [jnp.pad(w, (*[(0, 0)] * len(kernel), end, (0, 0), (0, 0))) for end in ends], -1
+  )
   w = w.reshape(*kernel, taps, size * channels, 2 * features)
-  y = _joined(dataclasses.replace(window, strides=(*strides, 1), padding=(*rows, (0, 0))), x, w)
+  y = _joined(
+    dataclasses.replace(window, strides=(*strides, 1), padding=(*rows, (0, 0))), x, w
+  )
   return y.reshape(len(x), *out[:-1], 2 * pairs, features)[..., : out[-1], :]
 
 
 def input_gradient(window, x, w, dy):
-  """The gradient with respect to the images: a convolution of `dy` with the kernel flipped, its channels swapped."""
+  """The gradient with respect to the images: a convolution of `dy` with the kernel
+  flipped, its channels swapped.
+  """
   strided = set(window.strides) != {1}
   if window.groups > 1 or (strided and set(window.dilation) != {1}):
     return im2col.input_gradient(window, x, w, dy)
@@ -119,12 +177,20 @@ def input_gradient(window, x, w, dy):
     return jax.linear_transpose(images, x)(dx)[0]
   if strided:  # each phase's gradient, at the phase's pixels
     return sum(
-      _put(input_gradient(plain, x, w[elements], dy), (slice(None), *pixels, slice(None)), x.shape)
+      _put(
+        input_gradient(plain, x, w[elements], dy),
+        (slice(None), *pixels, slice(None)),
+        x.shape,
+      )
       for pixels, elements, plain in _phases(window, x, w)
     )
   extents = [(k - 1) * d for k, d in zip(w.shape, window.dilation, strict=False)]
-  padding = tuple((e - low, e - high) for e, (low, high) in zip(extents, window.padding, strict=True))
-  return _plain(dataclasses.replace(window, padding=padding, dtype=x.dtype), dy, _turned(w))
+  padding = tuple(
+    (e - low, e - high) for e, (low, high) in zip(extents, window.padding, strict=True)
+  )
+  return _plain(
+    dataclasses.replace(window, padding=padding, dtype=x.dtype), dy, _turned(w)
+  )
 
 
 def _turned(w):
@@ -133,47 +199,80 @@ def _turned(w):
 
 def _put(part, slices, shape):
   """An array of zeros of `shape`, with `part` at `slices`."""
-  places = [(*s.indices(size), size, k) for s, size, k in zip(slices, shape, part.shape, strict=True)]
-  edges = [(start, size - start - (k - 1) * step - 1, step - 1) for start, _, step, size, k in places]
+  places = [
+    (*s.indices(size), size, k)
+    for s, size, k in zip(slices, shape, part.shape, strict=True)
+  ]
+  edges = [
+    (start, size - start - (k - 1) * step - 1, step - 1)
+    for start, _, step, size, k in places
+  ]
   return jax.lax.pad(part, jnp.zeros((), part.dtype), edges)
 
 
 def _phases(window, x, w):
-  """Splits a strided convolution into a sum of plain ones. The pixels of a phase, whose indices have the same remainder
-  modulo the stride, meet the same kernel elements. Yields, for each phase that meets any, the slices of its pixels and
-  of its kernel elements, and the window of the plain convolution."""
+  """Splits a strided convolution into a sum of plain ones. The pixels of a phase, whose
+  indices have the same remainder modulo the stride, meet the same kernel elements.
+  Yields, for each phase that meets any, the slices of its pixels and of its kernel
+  elements, and the window of the plain convolution.
+  """
   for phase in itertools.product(*map(range, window.strides)):
     pixels, elements, padding = [], [], []
-    sizes = zip(x.shape[1:-1], window.out_spatial(x, w), w.shape, window.dilation, window.padding, strict=False)
-    for p, s, (size, out, k, d, (low, _)) in zip(phase, window.strides, sizes, strict=True):
-      # Kernel element `first` is the lowest that meets the phase. It meets the phase's pixel q for output q + ahead.
+    sizes = zip(
+      x.shape[1:-1],
+      window.out_spatial(x, w),
+      w.shape,
+      window.dilation,
+      window.padding,
+      strict=False,
+    )
+    for p, s, (size, out, k, d, (low, _)) in zip(
+      phase, window.strides, sizes, strict=True
+    ):
+      # Kernel element `first` is the lowest that meets the phase. It meets the phase's
+      # pixel q for output q + ahead.
       ahead, first = divmod(p + low, s)
       pixels.append(slice(p, None, s))
       elements.append(slice(first, None, s))
       padding.append((ahead, out + ((k - first - 1) // s) * d - ahead - -(-size // s)))
     if w[tuple(elements)].size:
-      plain = dataclasses.replace(window, strides=(1,) * len(phase), padding=tuple(padding))
+      plain = dataclasses.replace(
+        window, strides=(1,) * len(phase), padding=tuple(padding)
+      )
       yield tuple(pixels), tuple(elements), plain
 
 
 def kernel_gradient(window, x, w, dy):
-  """The gradient with respect to the kernel: a convolution with the batch as input channels and `dy` as the kernel.
+  """The gradient with respect to the kernel: a convolution with the batch as input
+  channels and `dy` as the kernel.
 
-  The channels of a pixel are laid out as pixels of a longer row, so that output rows are long, too. An output row is
-  the gradient of a whole row of the kernel.
+  The channels of a pixel are laid out as pixels of a longer row, so that output rows
+  are long, too. An output row is the gradient of a whole row of the kernel.
   """
   if window.groups > 1:
     return im2col.kernel_gradient(window, x, w, dy)
   if winograd.fits(window, x, w, MANY_PRODUCTS["kernel"]):
     return winograd.kernel_gradient(window, x, w, dy)
   reach = [(k - 1) * d + 1 for k, d in zip(w.shape, window.dilation, strict=False)]
-  turned = tuple((n - 1 - low, n - 1 - high) for n, (low, high) in zip(reach, window.padding, strict=True))
+  turned = tuple(
+    (n - 1 - low, n - 1 - high)
+    for n, (low, high) in zip(reach, window.padding, strict=True)
+  )
   *_, channels, features = w.shape
-  if features < channels and {*window.strides, *window.dilation} == {1} and turned == window.padding:
-    # Swap `x` and `dy`, because the fast kernel wants many features. It takes no padding that makes images larger.
+  if (
+    features < channels
+    and {*window.strides, *window.dilation} == {1}
+    and turned == window.padding
+  ):
+    # Swap `x` and `dy`, because the fast kernel wants many features. It takes no
+    # padding that makes images larger.
     return _turned(kernel_gradient(window, dy, _turned(w), x))
-  sizes = zip(reach, dy.shape[1:], window.strides, x.shape[1:], window.padding, strict=False)
-  padding = [(low, (out - 1) * s + n - size - low) for n, out, s, size, (low, _) in sizes]
+  sizes = zip(
+    reach, dy.shape[1:], window.strides, x.shape[1:], window.padding, strict=False
+  )
+  padding = [
+    (low, (out - 1) * s + n - size - low) for n, out, s, size, (low, _) in sizes
+  ]
   swapped = dataclasses.replace(
     window,
     strides=(*window.dilation[:-1], 1),
@@ -192,7 +291,9 @@ def kernel_gradient(window, x, w, dy):
   whole, most = len(x) // together, most // together
   blocks = im2col.blocks(whole, most)
   if 2 * (whole // blocks) < most:
-    blocks = im2col.blocks(whole, 2 * most)  # a few images in a block cost more than a block too large
+    blocks = im2col.blocks(
+      whole, 2 * most
+    )  # a few images in a block cost more than a block too large
   dw = im2col.sum_over(blocks, block, x, dy)
   dw = dw.reshape(*w.shape[: w.ndim - 3], reach[-1], channels, features)
   return dw[..., :: window.dilation[-1], :, :].astype(w.dtype)

@@ -1,4 +1,6 @@
-"""The cost of an optimised XLA program: of each operation the compiler's own estimate, else its bytes and products."""
+"""The cost of an optimised XLA program: of each operation the compiler's own estimate,
+else its bytes and products.
+"""
 
 import functools
 import math
@@ -9,15 +11,27 @@ from typing import NamedTuple
 from vmapseeds.target import Target
 
 FREE = {
-  "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota", "opt-barrier",
-  "copy-done", "slice-done", "async-done", "custom-call-done",
-}  # fmt: skip
+  "parameter",
+  "constant",
+  "tuple",
+  "get-tuple-element",
+  "bitcast",
+  "after-all",
+  "partition-id",
+  "iota",
+  "opt-barrier",
+  "copy-done",
+  "slice-done",
+  "async-done",
+  "custom-call-done",
+}
 # Custom calls that do nothing: the slices that they join lie side by side already.
 NOTHING = {"ConcatBitcast"}
 # Asynchronous copies: their bytes count, their time does not.
 BESIDE = {"copy-start", "slice-start", "async-start"}
 SLICES = {"gather", "dynamic-slice", "slice"}
-# An operation without the compiler's estimate takes this many times what its bytes or products take at the peak rates.
+# An operation without the compiler's estimate takes this many times what its bytes or
+# products take at the peak rates.
 CHARGE = 2.0
 ARRAY = re.compile(r"\b(pred|[a-z]+\d\w*)\[([\d,]*)\](?:\{([\d,]*)(?::([^}]*))?\})?")
 
@@ -44,7 +58,9 @@ class Operation(NamedTuple):
   root: bool
 
   def attribute(self, name: str) -> str:
-    """The computation that the attribute `name` refers to, as in `calls=%fused`; empty if there is none."""
+    """The computation that the attribute `name` refers to, as in `calls=%fused`; empty
+    if there is none.
+    """
     found = re.search(rf"\b{name}=%?([\w.\-]+)", self.rest)
     return found[1] if found else ""
 
@@ -73,7 +89,9 @@ def size(shape: str, *, main: bool = False) -> float:
     sizes = dimensions(sizes)
     tile = re.match(r"T\(([\d,]+)\)", tiles)
     if tile and sizes:
-      for axis, step in zip(dimensions(order), reversed(dimensions(tile[1])), strict=False):
+      for axis, step in zip(
+        dimensions(order), reversed(dimensions(tile[1])), strict=False
+      ):
         sizes[axis] = -(-sizes[axis] // step) * step
     bits = 8 if kind == "pred" else int(re.findall(r"\d+", kind)[0])
     total += math.prod(sizes) * bits / 8
@@ -98,17 +116,25 @@ class Program:
         operations = self.computations[begun[2]] = {}
         if begun[1]:
           self.entry = begun[2]
-      elif found := re.match(r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)", line):
+      elif found := re.match(
+        r"\s+(ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)", line
+      ):
         root, name, shape, kind, rest = found.groups()
-        operands = re.findall(r"%([\w.\-]+)", re.split(r"\)(?:, |$)", rest, maxsplit=1)[0])
+        operands = re.findall(
+          r"%([\w.\-]+)", re.split(r"\)(?:, |$)", rest, maxsplit=1)[0]
+        )
         operations[name] = Operation(name, shape, kind, operands, rest, bool(root))
     self.cost: Callable[[str], Cost] = functools.cache(self._cost)
     self.read: Callable[[str, int], float] = functools.cache(self._read)
 
   def total(self) -> Cost:
-    """The cost of running the program once. Its seconds are at least those that its traffic takes."""
+    """The cost of running the program once. Its seconds are at least those that its
+    traffic takes.
+    """
     cost = self.cost(self.entry)
-    return cost._replace(seconds=max(cost.seconds, cost.traffic / self.target.bandwidth))
+    return cost._replace(
+      seconds=max(cost.seconds, cost.traffic / self.target.bandwidth)
+    )
 
   def _cost(self, computation: str) -> Cost:
     costs = (self.of(computation, op) for op in self.computations[computation].values())
@@ -135,27 +161,39 @@ class Program:
       return Cost(int(estimated[1]) / self.target.clock, traffic, 1.0)
     moved = self.moved(computation, op) / self.target.bandwidth
     products = self.flops(computation, op) / self.target.flops
-    return Cost(max(CHARGE * moved, CHARGE * products, self.target.launch), traffic, 1.0)
+    return Cost(
+      max(CHARGE * moved, CHARGE * products, self.target.launch), traffic, 1.0
+    )
 
   def trips(self, loop: Operation) -> int:
-    """How often a loop runs: the compiler's count, else the only constant in its condition, else `rounds`."""
+    """How often a loop runs: the compiler's count, else the only constant in its
+    condition, else `rounds`.
+    """
     if known := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.rest):
       return int(known[1])
     condition = self.computations[loop.attribute("condition")].values()
-    constants = [int(n[1]) for op in condition if op.kind == "constant" and (n := re.match(r"(-?\d+)\)", op.rest))]
+    constants = [
+      int(n[1])
+      for op in condition
+      if op.kind == "constant" and (n := re.match(r"(-?\d+)\)", op.rest))
+    ]
     return max(1, constants[0]) if len(constants) == 1 else self.rounds
 
   # Bytes.
 
   def moved(self, computation: str, op: Operation, main: bool = False) -> float:
-    """Bytes that an operation reads and writes. Of an array that it slices or gathers from, only the part it takes."""
+    """Bytes that an operation reads and writes. Of an array that it slices or gathers
+    from, only the part it takes.
+    """
     operations = self.computations[computation]
     shapes = [operations[o].shape if o in operations else "" for o in op.operands]
     if op.kind in SLICES:
       return size(op.shape, main=main) + size(op.shape, main=main and "S(" in shapes[0])
     if op.kind == "dynamic-update-slice":
       return 2 * size(shapes[1], main=main)
-    if op.kind in BESIDE:  # the shape is a copy, its source and a context; a slice is smaller than its source
+    if (
+      op.kind in BESIDE
+    ):  # the shape is a copy, its source and a context; a slice is smaller than its source
       return min(size(array[0]) for array in list(ARRAY.finditer(op.shape))[:-1])
     called = op.attribute("calls") if op.kind == "fusion" else None
     reads = [size(shape, main=main) for shape in shapes]
@@ -168,7 +206,11 @@ class Program:
   def _read(self, computation: str, parameter: int) -> float:
     """Bytes that a fused computation reads of its n-th operand."""
     operations = self.computations[computation].values()
-    names = [op.name for op in operations if op.kind == "parameter" and op.rest.startswith(f"{parameter})")]
+    names = [
+      op.name
+      for op in operations
+      if op.kind == "parameter" and op.rest.startswith(f"{parameter})")
+    ]
     return sum((self.used(computation, name) for name in names), 0.0)
 
   def used(self, computation: str, name: str) -> float:
@@ -183,12 +225,16 @@ class Program:
         total += self.used(computation, op.name)
       elif op.kind == "fusion" and called:
         total += self.read(called, place)
-      elif op.kind != "dynamic-update-slice" or place:  # its first operand is updated in place, and not read
+      elif (
+        op.kind != "dynamic-update-slice" or place
+      ):  # its first operand is updated in place, and not read
         return math.inf
     return total
 
   def written(self, computation: str, op: Operation) -> float:
-    """Bytes that a fused computation writes for `op`, which is its root or an operand of its root."""
+    """Bytes that a fused computation writes for `op`, which is its root or an operand
+    of its root.
+    """
     operations = self.computations[computation]
     if op.kind == "dynamic-update-slice":
       return size(operations[op.operands[1]].shape)
@@ -199,16 +245,22 @@ class Program:
   # Products.
 
   def flops(self, computation: str, op: Operation) -> float:
-    """Floating-point operations of the matrix products and convolutions of an operation."""
+    """Floating-point operations of the matrix products and convolutions of an
+    operation.
+    """
     called = op.attribute("calls") if op.kind == "fusion" else None
     if called:
-      return sum((self.flops(called, inner) for inner in self.computations[called].values()), 0.0)
+      return sum(
+        (self.flops(called, inner) for inner in self.computations[called].values()), 0.0
+      )
     operations = self.computations[computation]
     shapes = [operations[o].shape if o in operations else "" for o in op.operands]
     if contracted := re.search(r'lhs_contracting_dim\w*"?[=:][{\[]([^}\]]*)', op.rest):
       sizes = sizes_of(shapes[0])
       axes = map(int, re.findall(r"\d+", contracted[1]))
-      return 2.0 * math.prod(sizes_of(op.shape)) * math.prod(sizes[axis] for axis in axes)
+      return (
+        2.0 * math.prod(sizes_of(op.shape)) * math.prod(sizes[axis] for axis in axes)
+      )
     if labels := re.search(r"dim_labels=\w+_(\w+)->", op.rest):
       output, kernel = op.shape, shapes[1]
       if "convBackwardInput" in op.rest:

@@ -1,7 +1,9 @@
-"""One lane's convolution by im2col: matrix products over patches, which `vmap` turns into batched matrix products.
+"""One lane's convolution by im2col: matrix products over patches, which `vmap` turns
+into batched matrix products.
 
-Patches are made block by block, a few images at a time, so that they stay in cache, and are made again in the backward
-pass rather than kept. Images are (n, *spatial, in), kernels (*kernel, in per group, out).
+Patches are made block by block, a few images at a time, so that they stay in cache, and
+are made again in the backward pass rather than kept. Images are (n, *spatial, in),
+kernels (*kernel, in per group, out).
 """
 
 import itertools
@@ -12,7 +14,8 @@ import jax.numpy as jnp
 
 from vmapseeds.target import platform
 
-# Bytes of the patches of one block: on a CPU as many as a core's L2 cache holds; elsewhere enough for a large product.
+# Bytes of the patches of one block: on a CPU as many as a core's L2 cache holds;
+# elsewhere enough for a large product.
 BLOCK_BYTES = {"cpu": 512 * 1024}
 LARGE_BLOCK_BYTES = 256 * 1024 * 1024
 
@@ -32,7 +35,9 @@ def kernel_gradient(window, x, w, dy):
   """The gradient with respect to the kernel, given that of the output."""
 
   def block(x, dy):
-    return _product("npgk,npgo->kgo", _patches(x, w, window), _rows(dy, w, window), window)
+    return _product(
+      "npgk,npgo->kgo", _patches(x, w, window), _rows(dy, w, window), window
+    )
 
   return sum_over(_blocks(x, w, window), block, x, dy).reshape(w.shape).astype(w.dtype)
 
@@ -40,18 +45,30 @@ def kernel_gradient(window, x, w, dy):
 def input_gradient(window, x, w, dy):
   """The gradient with respect to the images, given that of the output."""
   matrix, out_spatial = _matrix(w, window), window.out_spatial(x, w)
-  padded = tuple(n + low + high for n, (low, high) in zip(x.shape[1:-1], window.padding, strict=True))
+  padded = tuple(
+    n + low + high for n, (low, high) in zip(x.shape[1:-1], window.padding, strict=True)
+  )
 
   def block(dy):
-    patches = _product("npgo,kgo->npgk", _rows(dy, w, window), matrix, window).astype(x.dtype)
+    patches = _product("npgo,kgo->npgk", _rows(dy, w, window), matrix, window).astype(
+      x.dtype
+    )
     views = jnp.split(patches, math.prod(w.shape[:-2]), axis=-1)
     dx = jnp.zeros((len(dy), *padded, x.shape[-1]), x.dtype)
     # Add each view back where it was sliced from: the transpose of `_patches`.
-    for view, (starts, limits, strides) in zip(views, _views(dx.shape, w, window, out_spatial), strict=True):
+    for view, (starts, limits, strides) in zip(
+      views, _views(dx.shape, w, window, out_spatial), strict=True
+    ):
       view = view.reshape(len(dy), *out_spatial, x.shape[-1])
       edges = zip(starts, limits, strides, dx.shape, strict=True)
-      dx += jax.lax.pad(view, jnp.zeros((), x.dtype), [(a, n - b, s - 1) for a, b, s, n in edges])
-    return jax.lax.pad(dx, jnp.zeros((), x.dtype), [(-low, -high, 0) for low, high, _ in _padding(window)])
+      dx += jax.lax.pad(
+        view, jnp.zeros((), x.dtype), [(a, n - b, s - 1) for a, b, s, n in edges]
+      )
+    return jax.lax.pad(
+      dx,
+      jnp.zeros((), x.dtype),
+      [(-low, -high, 0) for low, high, _ in _padding(window)],
+    )
 
   return in_turn(_blocks(x, w, window), block, dy)
 
@@ -69,7 +86,12 @@ def in_turn(blocks, function, a):
   # Not zeros: XLA would share one array of zeros between loops, and copy it for each.
   out = jnp.full((len(a), *like.shape[1:]), a[(0,) * a.ndim], like.dtype)
   return jax.lax.fori_loop(
-    0, blocks, lambda block, out: jax.lax.dynamic_update_slice_in_dim(out, part(block), block * images, 0), out
+    0,
+    blocks,
+    lambda block, out: jax.lax.dynamic_update_slice_in_dim(
+      out, part(block), block * images, 0
+    ),
+    out,
   )
 
 
@@ -80,18 +102,28 @@ def sum_over(blocks, function, x, dy):
   images = len(x) // blocks
 
   def part(block):
-    # Slice the arrays here, because XLA would write an extra copy of arrays that are split before the loop.
-    return function(*(jax.lax.dynamic_slice_in_dim(a, block * images, images) for a in (x, dy)))
+    # Slice the arrays here, because XLA would write an extra copy of arrays that are
+    # split before the loop.
+    return function(
+      *(jax.lax.dynamic_slice_in_dim(a, block * images, images) for a in (x, dy))
+    )
 
   zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(part, 0))
-  return jax.lax.fori_loop(0, blocks, lambda block, sum: jax.tree.map(jnp.add, sum, part(block)), zeros)
+  return jax.lax.fori_loop(
+    0, blocks, lambda block, sum: jax.tree.map(jnp.add, sum, part(block)), zeros
+  )
 
 
 def _views(x_shape, w, window, out_spatial):
-  """The (starts, limits, strides) of the slice of the padded images that each kernel element sees, row by row."""
+  """The (starts, limits, strides) of the slice of the padded images that each kernel
+  element sees, row by row.
+  """
   for index in itertools.product(*(range(k) for k in w.shape[:-2])):
     offset = [i * d for i, d in zip(index, window.dilation, strict=True)]
-    limits = [o + (n - 1) * s + 1 for o, n, s in zip(offset, out_spatial, window.strides, strict=True)]
+    limits = [
+      o + (n - 1) * s + 1
+      for o, n, s in zip(offset, out_spatial, window.strides, strict=True)
+    ]
     yield (0, *offset, 0), (x_shape[0], *limits, x_shape[-1]), (1, *window.strides, 1)
 
 
@@ -100,13 +132,16 @@ def _padding(window):
 
 
 def views(window, x, w):
-  """What each kernel element sees: a list of (n, *out spatial, in), in the order of the kernel's rows."""
+  """What each kernel element sees: a list of (n, *out spatial, in), in the order of the
+  kernel's rows.
+  """
   out_spatial = window.out_spatial(x, w)
   x = jax.lax.pad(x, jnp.zeros((), x.dtype), _padding(window))
   return [jax.lax.slice(x, *view) for view in _views(x.shape, w, window, out_spatial)]
 
 
-# Without groups there is no group axis, because XLA would choose a layout of the products that suits it.
+# Without groups there is no group axis, because XLA would choose a layout of the
+# products that suits it.
 
 
 def _groups(window):
@@ -127,21 +162,39 @@ def _matrix(w, window):
 
 def _rows(y, w, window):
   """Outputs as (n, pixels, groups, out per group)."""
-  return y.reshape(len(y), math.prod(y.shape[1:-1]), *_groups(window), w.shape[-1] // window.groups)
+  return y.reshape(
+    len(y), math.prod(y.shape[1:-1]), *_groups(window), w.shape[-1] // window.groups
+  )
 
 
 def _product(equation, a, b, window):
   equation = equation if _groups(window) else equation.replace("g", "")
   accumulated = jnp.promote_types(a.dtype, jnp.float32)
-  return jnp.einsum(equation, a, b, precision=window.precision, preferred_element_type=accumulated)
+  return jnp.einsum(
+    equation, a, b, precision=window.precision, preferred_element_type=accumulated
+  )
 
 
 def _blocks(x, w, window):
-  """How many blocks of images: the fewest that divide the batch and keep a block's patches in cache."""
-  a_image = math.prod(window.out_spatial(x, w)) * math.prod(w.shape[:-1]) * window.groups * x.dtype.itemsize
-  return blocks(len(x), BLOCK_BYTES.get(platform(), LARGE_BLOCK_BYTES) // max(1, a_image))
+  """How many blocks of images: the fewest that divide the batch and keep a block's
+  patches in cache.
+  """
+  a_image = (
+    math.prod(window.out_spatial(x, w))
+    * math.prod(w.shape[:-1])
+    * window.groups
+    * x.dtype.itemsize
+  )
+  return blocks(
+    len(x), BLOCK_BYTES.get(platform(), LARGE_BLOCK_BYTES) // max(1, a_image)
+  )
 
 
 def blocks(images, most):
   """The fewest equal blocks of at most `most` images each (at least one image)."""
-  return next((b for b in range(1, images + 1) if images % b == 0 and images // b <= max(1, most)), 1)
+  return next(
+    (
+      b for b in range(1, images + 1) if images % b == 0 and images // b <= max(1, most)
+    ),
+    1,
+  )

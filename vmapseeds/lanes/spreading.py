@@ -22,38 +22,49 @@ Lane = TypeVar("Lane")
 Out = TypeVar("Out")
 Seen = Callable[[Int[np.ndarray, " lanes"], Any], Any]
 
-# On a CPU, vectors of the full width, as LLVM alone would take half. On a TPU, the fast memory that one operation may
-# use: with the default of 16 MiB a convolution gets smaller windows. On a GPU, operations that repeat bit for bit, and
-# none chosen by time, which another process would choose otherwise.
+# On a CPU, vectors of the full width, as LLVM alone would take half. On a TPU, the fast
+# memory that one operation may use: with the default of 16 MiB a convolution gets
+# smaller windows. On a GPU, operations that repeat bit for bit, and none chosen by
+# time, which another process would choose otherwise.
 OPTIONS: dict[str, dict[str, str | bool]] = {
   "cpu": {"xla_cpu_prefer_vector_width": "512"},
   "tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"},
   "gpu": {"xla_gpu_deterministic_ops": True},
 }
 if jax.__version_info__ >= (0, 11):
-  # Products by cuBLAS. XLA takes it anyway for deterministic ones, but fails without this if the GPU is not here.
+  # Products by cuBLAS. XLA takes it anyway for deterministic ones, but fails without
+  # this if the GPU is not here.
   OPTIONS["gpu"]["xla_gpu_enable_triton_gemm"] = False
 
 if jax.__version_info__ < (0, 8):
-  # There the gradient of a convolution in `shard_map` asks for a sharding, and `vmap` of it fails if it asks for any.
+  # There the gradient of a convolution in `shard_map` asks for a sharding, and `vmap`
+  # of it fails if it asks for any.
   _rules: Any = batching.primitive_batchers
   _of_convolution = _rules[jax.lax.conv_general_dilated_p]
-  _rules[jax.lax.conv_general_dilated_p] = lambda args, dims, **options: _of_convolution(
-    args, dims, **{**options, "out_sharding": None}
+  _rules[jax.lax.conv_general_dilated_p] = lambda args, dims, **options: (
+    _of_convolution(args, dims, **{**options, "out_sharding": None})
   )
 
-MEMORY = ("argument_size_in_bytes", "temp_size_in_bytes", "output_size_in_bytes", "generated_code_size_in_bytes")
+MEMORY = (
+  "argument_size_in_bytes",
+  "temp_size_in_bytes",
+  "output_size_in_bytes",
+  "generated_code_size_in_bytes",
+)
 
 
 class Stages(NamedTuple):
   """A function of one lane that goes on for `length` rounds, in three parts.
 
-  Each part is compiled on its own, and `advance` gets the numbers of its rounds at run time. So results are the same to
-  the last bit, however many rounds a call does. In one program for everything, Adam's steps would round differently.
+  Each part is compiled on its own, and `advance` gets the numbers of its rounds at run
+  time. So results are the same to the last bit, however many rounds a call does. In one
+  program for everything, Adam's steps would round differently.
   """
 
   start: Callable[[Any, Any], Any]  # (shared, lane) -> state
-  advance: Callable[[Any, Any, Any, Int[Array, ""], Int[Array, ""]], Any]  # (..., state, first, last) -> state
+  advance: Callable[
+    [Any, Any, Any, Int[Array, ""], Int[Array, ""]], Any
+  ]  # (..., state, first, last) -> state
   finish: Callable[[Any, Any, Any], Any]  # (shared, lane, state) -> what comes out
   length: int
 
@@ -64,23 +75,31 @@ class Keeper(Protocol):
 
   every: int  # rounds between two saves
 
-  def load(self, like: PyTree[jax.ShapeDtypeStruct]) -> tuple[int, PyTree[np.ndarray]] | None:
-    """How many rounds the lanes have done, and their states; None unless stored states have the shapes of `like`."""
+  def load(
+    self, like: PyTree[jax.ShapeDtypeStruct]
+  ) -> tuple[int, PyTree[np.ndarray]] | None:
+    """How many rounds the lanes have done, and their states; None unless stored states
+    have the shapes of `like`.
+    """
 
   def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
     """Keeps the states of the lanes after `rounds` rounds."""
 
 
 def start_jax() -> list[jax.Device]:
-  """Sets what must be set before JAX starts, unless the user has set it, and starts JAX. Returns all local devices.
+  """Sets what must be set before JAX starts, unless the user has set it, and starts
+  JAX. Returns all local devices.
 
-  On a CPU there is one XLA device per core. If JAX has already started with fewer, a line on stderr says so. Compiled
-  programs are cached in the user's cache folder, so that a resumed campaign does not compile again. Change that with
+  On a CPU there is one XLA device per core. If JAX has already started with fewer, a
+  line on stderr says so. Compiled programs are cached in the user's cache folder, so
+  that a resumed campaign does not compile again. Change that with
   `JAX_COMPILATION_CACHE_DIR` or `JAX_ENABLE_COMPILATION_CACHE=false`.
   """
   if jax.config.values["jax_compilation_cache_dir"] is None:
     jax.config.update("jax_compilation_cache_dir", str(cache_folder() / "xla"))
-  told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get("XLA_FLAGS", "")
+  told = "JAX_NUM_CPU_DEVICES" in os.environ or "xla_force_host" in os.environ.get(
+    "XLA_FLAGS", ""
+  )
   if not told and jax.config.values["jax_num_cpu_devices"] == -1:
     try:
       jax.config.update("jax_num_cpu_devices", _cores())
@@ -96,35 +115,59 @@ def devices() -> list[jax.Device]:
 
 @functools.cache
 def _say_which_are_missing() -> None:
-  """Prints a line on stderr, once, if JAX started with fewer CPU devices than there are cores."""
+  """Prints a line on stderr, once, if JAX started with fewer CPU devices than there are
+  cores.
+  """
   found, cores = devices(), _cores()
   if found[0].platform == "cpu" and len(found) < cores:
     remedy = f"call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES={cores}, to use all"
-    print(f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}", file=sys.stderr)
+    print(
+      f"JAX has already started, with {len(found)} CPU device(s) for {cores} cores: {remedy}",
+      file=sys.stderr,
+    )
 
 
 def _cores() -> int:
   """The cores this process may use; macOS has no affinity to ask."""
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+  return (
+    len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity")
+    else os.cpu_count() or 1
+  )
 
 
 def _mesh(devices: Sequence[jax.Device]) -> Mesh:
   return Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
 
 
-def shapes(tree: PyTree, devices: Sequence[jax.Device], *, of_lanes: bool) -> PyTree[jax.ShapeDtypeStruct]:
-  """The shapes of `tree` on devices, sharded over them by its leading lane axis, or replicated."""
+def shapes(
+  tree: PyTree, devices: Sequence[jax.Device], *, of_lanes: bool
+) -> PyTree[jax.ShapeDtypeStruct]:
+  """The shapes of `tree` on devices, sharded over them by its leading lane axis, or
+  replicated.
+  """
   sharding = NamedSharding(_mesh(devices), P("lanes") if of_lanes else P())
-  return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree)
+  return jax.tree.map(
+    lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding), tree
+  )
 
 
 def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
-  """Copies `shared` to every device. Do this once, and give the copy to `spread` functions many times."""
+  """Copies `shared` to every device. Do this once, and give the copy to `spread`
+  functions many times.
+  """
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
 
-def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate: tuple[int, ...] = ()) -> Any:
-  """Compiles `function` over a leading lane axis, with an equal share of the lanes on each device.
+def _step(
+  function: Callable[..., Out],
+  mesh: Mesh,
+  *,
+  of_lanes: int = 1,
+  donate: tuple[int, ...] = (),
+) -> Any:
+  """Compiles `function` over a leading lane axis, with an equal share of the lanes on
+  each device.
 
   Args:
     function: takes what all lanes share, then the arguments of one lane.
@@ -136,27 +179,38 @@ def _step(function: Callable[..., Out], mesh: Mesh, *, of_lanes: int = 1, donate
   platform = mesh.devices.flat[0].platform
 
   def share(shared, *lanes):
-    # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen by it.
+    # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen
+    # by it.
     if platform != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
       one = function(shared, *jax.tree.map(lambda a: a[0], lanes))
       return jax.tree.map(lambda a: jnp.expand_dims(a, 0), one)
     return jax.vmap(function, in_axes=(None, *(0,) * of_lanes))(shared, *lanes)
 
   specs = (P(), *(P("lanes"),) * of_lanes)
-  shared = jax.shard_map(share, mesh=mesh, in_specs=specs, out_specs=P("lanes"), check_vma=False)
+  shared = jax.shard_map(
+    share, mesh=mesh, in_specs=specs, out_specs=P("lanes"), check_vma=False
+  )
   return jax.jit(shared, donate_argnums=donate, compiler_options=OPTIONS.get(platform))
 
 
 def compiled(
-  function: Callable[[Shared, Lane], Out], shared: Shared, lanes: Lane, *, devices: Sequence[jax.Device]
+  function: Callable[[Shared, Lane], Out],
+  shared: Shared,
+  lanes: Lane,
+  *,
+  devices: Sequence[jax.Device],
 ) -> tuple[Callable[[], None], float]:
   """Compiles one step of `spread`, so that it can be measured.
 
   Returns:
-    A function that runs the step with these arguments and waits for it, and the bytes it needs on each device.
+    A function that runs the step with these arguments and waits for it, and the bytes
+    it needs on each device.
   """
   mesh = _mesh(devices)
-  args = replicate(shared, devices), jax.device_put(lanes, NamedSharding(mesh, P("lanes")))
+  args = (
+    replicate(shared, devices),
+    jax.device_put(lanes, NamedSharding(mesh, P("lanes"))),
+  )
   step = _step(function, mesh).lower(*args).compile()
   return lambda: jax.block_until_ready(step(*args)), memory(step)
 
@@ -164,23 +218,33 @@ def compiled(
 def memory(program: Any) -> float:
   """Bytes that a compiled program needs on each device, its arguments among them."""
   analysis = program.memory_analysis()
-  return float(sum(getattr(analysis, part, 0) for part in MEMORY) - getattr(analysis, "alias_size_in_bytes", 0))
+  return float(
+    sum(getattr(analysis, part, 0) for part in MEMORY)
+    - getattr(analysis, "alias_size_in_bytes", 0)
+  )
 
 
 def spread(
-  function: Callable[[Shared, Lane], Out], *, width: int, devices: Sequence[jax.Device] | None = None
+  function: Callable[[Shared, Lane], Out],
+  *,
+  width: int,
+  devices: Sequence[jax.Device] | None = None,
 ) -> Callable[[Shared, Lane], Iterator[tuple[slice, Out]]]:
-  """Maps `function(shared, lane)` over a leading lane axis, `width` lanes at a time on each device.
+  """Maps `function(shared, lane)` over a leading lane axis, `width` lanes at a time on
+  each device.
 
-  Every step has the same shape: the last step is padded with copies of the last lane, which are dropped again. So one
-  compilation serves any number of lanes, and a lane's result depends on that lane and `width` alone.
+  Every step has the same shape: the last step is padded with copies of the last lane,
+  which are dropped again. So one compilation serves any number of lanes, and a lane's
+  result depends on that lane and `width` alone.
 
   Returns:
-    `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays with a leading lane axis) step
-    by step. The next step starts before a step is yielded, so that devices do not wait for the reader.
+    `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays
+    with a leading lane axis) step by step. The next step starts before a step is
+    yielded, so that devices do not wait for the reader.
 
   Raises:
-    Mistake: `width` is no whole number from 1, or the arrays of the lanes are not of one length.
+    Mistake: `width` is no whole number from 1, or the arrays of the lanes are not of
+      one length.
 
   >>> squares = spread(lambda scale, lane: scale * lane**2, width=2)
   >>> [values.tolist() for _, values in squares(10, np.arange(5))][0][:2]
@@ -193,7 +257,9 @@ def spread(
   def spread_function(shared, lanes: PyTree):
     given = [np.shape(leaf) for leaf in jax.tree.leaves(lanes)]
     if not all(given) or len({shape[0] for shape in given}) != 1:
-      raise Mistake(f"lanes are arrays of shapes {given}: give at least one, each with as many lanes as first axis")
+      raise Mistake(
+        f"lanes are arrays of shapes {given}: give at least one, each with as many lanes as first axis"
+      )
     shared = replicate(shared, devices)  # copies nothing that is there already
     return _step_by_step(lambda lanes: step(shared, lanes), lanes, width, devices)
 
@@ -201,8 +267,10 @@ def spread(
 
 
 def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, Any]:
-  """The three parts of `stages` for all lanes of a step: start(shared, lanes) -> state; advance((shared, first, last),
-  lanes, state) -> state; finish(shared, lanes, state) -> what comes out."""
+  """The three parts of `stages` for all lanes of a step: start(shared, lanes) -> state;
+  advance((shared, first, last), lanes, state) -> state; finish(shared, lanes, state) ->
+  what comes out.
+  """
 
   def some_rounds(shared, lane, state):
     shared, first, last = shared
@@ -220,15 +288,18 @@ def spread_stages(
   """Like `spread`, for a function in stages.
 
   Returns:
-    `spread_function(shared, lanes, keeper=None, seen=None)`: with a `Keeper`, the lanes go on from the states that it
-    loads. All lanes advance `keeper.every` rounds before any goes further, and the keeper saves their states.
-    `seen(lanes, outputs)` gets the outputs of each step while they are on the devices, and the lanes' numbers, -1 for
+    `spread_function(shared, lanes, keeper=None, seen=None)`: with a `Keeper`, the lanes
+    go on from the states that it loads. All lanes advance `keeper.every` rounds before
+    any goes further, and the keeper saves their states. `seen(lanes, outputs)` gets the
+    outputs of each step while they are on the devices, and the lanes' numbers, -1 for
     copies that pad the step. What it returns is fetched instead of the outputs.
   """
   devices = jax.local_devices() if devices is None else devices
   start, advance, finish = programs(stages, devices)
 
-  def spread_function(shared, lanes: PyTree, keeper: Keeper | None = None, seen: Seen | None = None):
+  def spread_function(
+    shared, lanes: PyTree, keeper: Keeper | None = None, seen: Seen | None = None
+  ):
     shared = replicate(shared, devices)
     rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
 
@@ -239,7 +310,12 @@ def spread_stages(
 
     while keeper and rounds + keeper.every < stages.length:
       last = rounds + keeper.every
-      parts = [part for _, part in _step_by_step(lambda given: step(given, last), (lanes, state), width, devices)]
+      parts = [
+        part
+        for _, part in _step_by_step(
+          lambda given: step(given, last), (lanes, state), width, devices
+        )
+      ]
       rounds, state = last, jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
       keeper.save(rounds, state)
 
@@ -252,16 +328,24 @@ def spread_stages(
     """The shapes of the states of all lanes."""
 
     def of_lanes(tree, count):
-      return jax.tree.map(lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree)
+      return jax.tree.map(
+        lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), tree
+      )
 
-    states = start.eval_shape(shared, of_lanes(jax.tree.map(np.asarray, lanes), width * len(devices)))
+    states = start.eval_shape(
+      shared, of_lanes(jax.tree.map(np.asarray, lanes), width * len(devices))
+    )
     return of_lanes(states, len(jax.tree.leaves(lanes)[0]))
 
   return spread_function
 
 
 def _step_by_step(
-  step: Callable[[Lane], Out], lanes: Lane, width: int, devices: Sequence[jax.Device], seen: Seen | None = None
+  step: Callable[[Lane], Out],
+  lanes: Lane,
+  width: int,
+  devices: Sequence[jax.Device],
+  seen: Seen | None = None,
 ) -> Iterator[tuple[slice, Out]]:
   """What `spread` and `spread_stages` yield, given what a step does."""
   step_size = width * len(devices)

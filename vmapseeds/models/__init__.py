@@ -6,8 +6,9 @@ from typing import Any
 
 from vmapseeds.mistakes import Mistake
 
-# The place of each class, and the least height and width of its images. Classes are imported when they are used:
-# recipes need only the names, and importing Flax takes a second.
+# The place of each class, and the least height and width of its images. Classes are
+# imported when they are used: recipes need only the names, and importing Flax takes a
+# second.
 MODELS = {
   "small_cnn": ("small.SmallCNN", 4),
   "resnet9": ("resnet9.ResNet9", 11),
@@ -22,11 +23,15 @@ NAMES = tuple(MODELS)
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:
-  """`Mistake` unless inputs are images large enough for the network `name`, whose layers make them smaller."""
+  """`Mistake` unless inputs are images large enough for the network `name`, whose
+  layers make them smaller.
+  """
   least = MODELS[name][1]
   if len(shape) != 3:
     remedy = "give inputs[..., None]" if len(shape) == 2 else "give a model of your own"
-    raise Mistake(f"model {name!r} on inputs {tuple(shape)}: it is of images (height, width, channels), {remedy}")
+    raise Mistake(
+      f"model {name!r} on inputs {tuple(shape)}: it is of images (height, width, channels), {remedy}"
+    )
   height, width = shape[:2]
   if min(height, width) < least:
     given = f"model {name!r} on images of {height}×{width} pixels"
@@ -34,7 +39,9 @@ def check_size(name: str, shape: Sequence[int]) -> None:
 
 
 def resolved(precision: str) -> str:
-  """What a recipe's precision means here: `auto` is bfloat16 where matrix units have it, float32 on a CPU."""
+  """What a recipe's precision means here: `auto` is bfloat16 where matrix units have
+  it, float32 on a CPU.
+  """
   if precision != "auto":
     return precision
   from vmapseeds.target import platform
@@ -43,7 +50,8 @@ def resolved(precision: str) -> str:
 
 
 def load(name: str) -> Any:
-  """The class of the network `name`: a Flax module on (batch, height, width, channels) that computes in its `dtype`;
-  parameters and batch statistics are float32."""
+  """The class of the network `name`: a Flax module on (batch, height, width, channels)
+  that computes in its `dtype`; parameters and batch statistics are float32.
+  """
   module, _, network = MODELS[name][0].partition(".")
   return getattr(importlib.import_module(f"vmapseeds.models.{module}"), network)

@@ -1,4 +1,6 @@
-"""What the networks share: convolutions and blocks of them that are fast with many lanes."""
+"""What the networks share: convolutions and blocks of them that are fast with many
+lanes.
+"""
 
 import functools
 import itertools
@@ -38,23 +40,29 @@ def scaled(channels: int, width: float) -> int:
   return max(1, round(channels * width))
 
 
-# Convolution and pooling on a TPU. Its registers hold 128 numbers along the last axis: features alone leave them nearly
-# empty. So channels also hold pixels: the four of a pooling tile, over which the maximum is taken, and `beside` pooled
-# pixels of a row. The next layer takes this form as it is, so no data moves; a reshape gives images.
+# Convolution and pooling on a TPU. Its registers hold 128 numbers along the last axis:
+# features alone leave them nearly empty. So channels also hold pixels: the four of a
+# pooling tile, over which the maximum is taken, and `beside` pooled pixels of a row.
+# The next layer takes this form as it is, so no data moves; a reshape gives images.
 
-LARGE = 256  # least pixels for this; with 64 the digits' network takes 12 µs by the compiler's estimate, instead of 7
+# Least pixels for this; with 64 the digits' network takes 12 µs by the compiler's
+# estimate, instead of 7
+LARGE = 256
 
 
 def _neighbours(width, inside):
-  """How many blocks of `inside` pixels a kernel of this width reaches to the left and to the right."""
+  """How many blocks of `inside` pixels a kernel of this width reaches to the left and
+  to the right.
+  """
   return -(-((width - 1) // 2) // inside), -(-(width // 2) // inside)
 
 
 def _beside(images, kernel):
-  """How many pooled pixels of a row come out side by side, given the shapes; 0 where the convolution stays as it is.
+  """How many pooled pixels of a row come out side by side, given the shapes; 0 where
+  the convolution stays as it is.
 
-  There are as many as fill the registers, while the kernel is at most twice as large as the output. A large batch needs
-  only one, because its images fill the registers.
+  There are as many as fill the registers, while the kernel is at most twice as large as
+  the output. A large batch needs only one, because its images fill the registers.
   """
   batch, height, columns, together = images
   rows, width, channels, features = kernel
@@ -65,7 +73,11 @@ def _beside(images, kernel):
   while (
     columns * inside // 2 % (2 * beside) == 0
     and 2 * beside * features <= PLACES >= 4 * batch
-    and (rows + 1) * (sum(_neighbours(width, inside)) * inside + 4 * beside) * channels * 4 * beside
+    and (rows + 1)
+    * (sum(_neighbours(width, inside)) * inside + 4 * beside)
+    * channels
+    * 4
+    * beside
     <= batch * height * columns * inside
   ):
     beside *= 2
@@ -73,58 +85,83 @@ def _beside(images, kernel):
 
 
 def _widened(kernel, inside, beside):
-  """The kernel from `inside` pixels side by side to channels in the order (pixel of the tile, pooled pixel, feature);
-  its strides and its padding."""
+  """The kernel from `inside` pixels side by side to channels in the order (pixel of the
+  tile, pooled pixel, feature); its strides and its padding.
+  """
   height, width, channels, features = kernel.shape
   left, right = _neighbours(width, inside)
-  strides, padding = (2, 2 * beside // inside), [((height - 1) // 2, height // 2), (left, right)]
+  strides, padding = (
+    (2, 2 * beside // inside),
+    [((height - 1) // 2, height // 2), (left, right)],
+  )
   if inside == beside == 1:
-    each = [jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0))) for i in (0, 1) for j in (0, 1)]
+    each = [
+      jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0)))
+      for i in (0, 1)
+      for j in (0, 1)
+    ]
     return jnp.concatenate(each, -1), strides, padding
-  # A product with ones and zeros, which is exact, places the columns in one pass over a large array; pads need many.
-  rows = jnp.stack([jnp.pad(kernel, ((i, 1 - i), (0, 0), (0, 0), (0, 0))) for i in (0, 1)], -2)
+  # A product with ones and zeros, which is exact, places the columns in one pass over a
+  # large array; pads need many.
+  rows = jnp.stack(
+    [jnp.pad(kernel, ((i, 1 - i), (0, 0), (0, 0), (0, 0))) for i in (0, 1)], -2
+  )
   blocks = left + right + strides[1]
   k, column, j, pixel = np.ogrid[:width, : blocks * inside, :2, :beside]
   there = column == left * inside - (width - 1) // 2 + k + 2 * pixel + j
   ones = np.einsum("kcjp,ab,fg->kafcbjpg", there, np.eye(2), np.eye(features))
-  ones = jnp.asarray(ones.reshape(width, 2, features, blocks * inside, -1), kernel.dtype)
+  ones = jnp.asarray(
+    ones.reshape(width, 2, features, blocks * inside, -1), kernel.dtype
+  )
   wide = jnp.einsum("rkiaf,kafco->rcio", rows, ones, precision="highest")
   return wide.reshape(height + 1, blocks, inside * channels, -1), strides, padding
 
 
 def _strips(images, kernel):
-  """How many strips of rows images of these shapes are cut into, so that a small batch fills a TPU's registers.
+  """How many strips of rows images of these shapes are cut into, so that a small batch
+  fills a TPU's registers.
 
-  There is more than one only if images have far fewer numbers than the output, as strips overlap and are joined again.
+  There is more than one only if images have far fewer numbers than the output, as
+  strips overlap and are joined again.
   """
   (batch, height, _, channels), features = images, kernel[-1]
   rows = height // 2 if 4 * channels <= features else 1
-  return max((n for n in range(1, rows + 1) if rows % n == 0 and n * batch <= PLACES), default=1)
+  return max(
+    (n for n in range(1, rows + 1) if rows % n == 0 and n * batch <= PLACES), default=1
+  )
 
 
 def _cut(x, strips, above, below):
-  """Strips of images as a batch, every image's first strip first, each with `above` and `below` more rows."""
+  """Strips of images as a batch, every image's first strip first, each with `above` and
+  `below` more rows.
+  """
   rows = x.shape[1] // 2 // strips * 2
   x = jnp.pad(x, ((0, 0), (above, below), (0, 0), (0, 0)))
-  return jnp.concatenate([x[:, i * rows : (i + 1) * rows + above + below] for i in range(strips)])
+  return jnp.concatenate(
+    [x[:, i * rows : (i + 1) * rows + above + below] for i in range(strips)]
+  )
 
 
 def _uncut(x, strips):
   """Images from their strips."""
   batch, rows = len(x) // strips, x.shape[1]
-  return jnp.moveaxis(x.reshape(strips, batch, *x.shape[1:]), 0, 1).reshape(batch, strips * rows, *x.shape[2:])
+  return jnp.moveaxis(x.reshape(strips, batch, *x.shape[1:]), 0, 1).reshape(
+    batch, strips * rows, *x.shape[2:]
+  )
 
 
 def conv_relu_pool(
-  x: Float[Array, "batch height columns inside_channels"], kernel: Float[Array, "h w channels features"],
+  x: Float[Array, "batch height columns inside_channels"],
+  kernel: Float[Array, "h w channels features"],
   bias: Float[Array, " features"],
-) -> Float[Array, "batch rows pooled_columns beside_features"]:  # fmt: skip
+) -> Float[Array, "batch rows pooled_columns beside_features"]:
   """A convolution that keeps the images' size, bias, ReLU and 2×2 pooling.
 
-  On a CPU bias and ReLU follow the convolution; elsewhere they follow pooling, which leaves fewer pixels. On a TPU
-  several pixels of a row may come in and go out side by side as channels, by one convolution with a larger kernel, and
-  strips of small images may form a larger batch. The result is the same except for rounding, and for which of the
-  pixels that rounding makes equal gets the gradient.
+  On a CPU bias and ReLU follow the convolution; elsewhere they follow pooling, which
+  leaves fewer pixels. On a TPU several pixels of a row may come in and go out side by
+  side as channels, by one convolution with a larger kernel, and strips of small images
+  may form a larger batch. The result is the same except for rounding, and for which of
+  the pixels that rounding makes equal gets the gradient.
   """
   numbers = ("NHWC", "HWIO", "NHWC")
   if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
@@ -145,15 +182,18 @@ def conv_relu_pool(
 
 @jax.custom_vjp
 def _relu_pool(x, bias):
-  """Bias, ReLU and pooling of images of whole tiles. The gradient is computed on the pooled pixels, and its last
-  operation places them in their tiles."""
+  """Bias, ReLU and pooling of images of whole tiles. The gradient is computed on the
+  pooled pixels, and its last operation places them in their tiles.
+  """
   return _relu_pool_forward(x, bias)[0]
 
 
 def _relu_pool_forward(x, bias):
-  # Before pooling, because of how XLA makes loops: after pooling bias and ReLU take four times as long.
+  # Before pooling, because of how XLA makes loops: after pooling bias and ReLU take
+  # four times as long.
   y = nn.relu(x + bias)
-  # Slices, because with a reshape between `y` and the next convolution the gradient would compute `y` again.
+  # Slices, because with a reshape between `y` and the next convolution the gradient
+  # would compute `y` again.
   y = functools.reduce(jnp.maximum, [y[:, i::2, j::2] for i in (0, 1) for j in (0, 1)])
   return y, (x, y)
 
@@ -169,16 +209,21 @@ _relu_pool.defvjp(_relu_pool_forward, _relu_pool_backward)
 
 @jax.custom_vjp
 def _pool_relu(x, bias):
-  """The same as `_relu_pool`, but pooling comes first, and the gradient reads only the pixel it goes to (-1: none)."""
+  """The same as `_relu_pool`, but pooling comes first, and the gradient reads only the
+  pixel it goes to (-1: none).
+  """
   return _pool_relu_forward(x, bias)[0]
 
 
 def _pool_relu_forward(x, bias):
   tiles = in_registers(as_tiles(x, 2, 0))
-  largest, which = largest_of([tiles[:, i, :, j] for i in (0, 1) for j in (0, 1)], at_once=False)
+  largest, which = largest_of(
+    [tiles[:, i, :, j] for i in (0, 1) for j in (0, 1)], at_once=False
+  )
   y = nn.relu(largest + bias).astype(x.dtype)
   y, which = in_registers(y), in_registers(jnp.where(y > 0, which, -1))
-  # The barrier makes both at once: otherwise XLA goes over all pixels a second time for the residuals.
+  # The barrier makes both at once: otherwise XLA goes over all pixels a second time for
+  # the residuals.
   y, which = jax.lax.optimization_barrier((y, which))
   return as_images(y, 0), which
 
@@ -199,10 +244,16 @@ def _largest_part(parts, x):
 
 
 def _largest_part_backward(parts, which, gradient):
-  return (jnp.concatenate([jnp.where(which == part, gradient, 0) for part in range(parts)], -1),)
+  return (
+    jnp.concatenate(
+      [jnp.where(which == part, gradient, 0) for part in range(parts)], -1
+    ),
+  )
 
 
-_largest_part.defvjp(lambda parts, x: largest_of(jnp.split(x, parts, -1)), _largest_part_backward)
+_largest_part.defvjp(
+  lambda parts, x: largest_of(jnp.split(x, parts, -1)), _largest_part_backward
+)
 
 
 class ConvReluPool(nn.Module):
@@ -216,7 +267,9 @@ class ConvReluPool(nn.Module):
   def __call__(
     self, x: Real[Array, "batch height columns inside_channels"]
   ) -> Float[Array, "batch rows pooled_columns beside_features"]:
-    kernel = self.param("kernel", nn.initializers.lecun_normal(), (3, 3, self.channels, self.features))
+    kernel = self.param(
+      "kernel", nn.initializers.lecun_normal(), (3, 3, self.channels, self.features)
+    )
     bias = self.param("bias", nn.initializers.zeros, (self.features,))
     return conv_relu_pool(x.astype(self.dtype), kernel.astype(self.dtype), bias)
 
@@ -224,12 +277,16 @@ class ConvReluPool(nn.Module):
 def patches(x: Images, size: int) -> Real[Array, "batch h w pixels"]:
   """The pixels of size × size tiles as channels, row by row, dropping a remainder."""
   height, width = x.shape[1] // size, x.shape[2] // size
-  tiles = x[:, : height * size, : width * size].reshape(len(x), height, size, width, size, -1)
+  tiles = x[:, : height * size, : width * size].reshape(
+    len(x), height, size, width, size, -1
+  )
   return tiles.swapaxes(2, 3).reshape(len(x), height, width, -1)
 
 
 class ConvBlock(nn.Module):
-  """A convolution without bias, then batch norm, and then ReLU and pooling unless `relu` is False."""
+  """A convolution without bias, then batch norm, and then ReLU and pooling unless
+  `relu` is False.
+  """
 
   features: int
   kernel: int = 3
@@ -250,21 +307,26 @@ class ConvBlock(nn.Module):
       kernel_init=torch_init,
       dtype=self.dtype,
     )(x)
-    options: dict[str, Any] = dict(momentum=0.9, epsilon=1e-5, dtype=self.dtype, name="BatchNorm_0")
+    options: dict[str, Any] = dict(
+      momentum=0.9, epsilon=1e-5, dtype=self.dtype, name="BatchNorm_0"
+    )
     if self.relu:
       return NormReluPool(size=self.pool, **options)(x, train)
     return nn.BatchNorm(use_running_average=not train, **options)(x)
 
 
-def flatten(x: Float[Array, "batch height width channels"]) -> Float[Array, "batch features"]:
+def flatten(
+  x: Float[Array, "batch height width channels"],
+) -> Float[Array, "batch features"]:
   """Images as vectors, one row per image."""
   if platform() == "cpu" and x.ndim == 4 and x.shape[1] * x.shape[2] <= FEW_PIXELS:
     return _side_by_side(x.shape, x)
   return jax.lax.collapse(x, 1)
 
 
-# XLA for CPUs writes reshaped images number by number, in the loop that makes them: in 20 µs instead of 4 for 64 images
-# of 2×2×32. It writes a concatenation of single pixels in vectors.
+# XLA for CPUs writes reshaped images number by number, in the loop that makes them: in
+# 20 µs instead of 4 for 64 images of 2×2×32. It writes a concatenation of single pixels
+# in vectors.
 FEW_PIXELS = 16
 
 
@@ -274,7 +336,8 @@ def _side_by_side(shape, x):
 
 
 _side_by_side.defvjp(
-  lambda shape, x: (_side_by_side(shape, x), None), lambda shape, _, gradient: (gradient.reshape(shape),)
+  lambda shape, x: (_side_by_side(shape, x), None),
+  lambda shape, _, gradient: (gradient.reshape(shape),),
 )
 
 
@@ -287,13 +350,17 @@ class Classifier(nn.Module):
   dropout: float = 0.0
 
   def convolved(self, x: Images, *features: int) -> Float[Array, "batch pixels"]:
-    """Images after one `ConvReluPool` for each number of features (times the width factor), flattened."""
+    """Images after one `ConvReluPool` for each number of features (times the width
+    factor), flattened.
+    """
     channels = (x.shape[-1], *(scaled(wanted, self.width) for wanted in features))
     for number, pair in enumerate(itertools.pairwise(channels)):
       x = ConvReluPool(*pair, self.dtype, name=f"Conv_{number}")(x)
     return flatten(x)
 
-  def last(self, x: Float[Array, "batch features"], train: bool, **options: Any) -> Logits:
+  def last(
+    self, x: Float[Array, "batch features"], train: bool, **options: Any
+  ) -> Logits:
     """The logits of features, by dropout and a linear layer."""
     kept = nn.Dropout(self.dropout, deterministic=not train)(x) if self.dropout else x
     return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

@@ -19,7 +19,9 @@ class Linear(nn.Module):
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
     dot_general = _product if platform() == "cpu" else None
-    return nn.Dense(self.num_classes, dtype=self.dtype, dot_general=dot_general)(flatten(x))
+    return nn.Dense(self.num_classes, dtype=self.dtype, dot_general=dot_general)(
+      flatten(x)
+    )
 
 
 def _product(x, kernel, dimensions, precision=None):
@@ -28,8 +30,9 @@ def _product(x, kernel, dimensions, precision=None):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _of_few_features(precision, x, kernel):
-  """A matrix product whose kernel gradient is computed transposed. With many pixels and few features XLA for CPUs takes
-  five times as long for the tall and narrow gradient."""
+  """A matrix product whose kernel gradient is computed transposed. With many pixels and
+  few features XLA for CPUs takes five times as long for the tall and narrow gradient.
+  """
   return _forward(precision, x, kernel)[0]
 
 

@@ -1,4 +1,6 @@
-"""Network in Network (Lin et al. 2013) as in Jiang et al. 2022, appendix C.1: batch norm and no dropout."""
+"""Network in Network (Lin et al. 2013) as in Jiang et al. 2022, appendix C.1: batch
+norm and no dropout.
+"""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -8,8 +10,10 @@ from vmapseeds.models.layers import Conv, ConvBlock, Images, Logits, scaled, tor
 
 
 class NiN(nn.Module):
-  """Blocks of a 3×3 convolution of stride 2 and two 1×1 ones, a 1×1 convolution to the classes, and the mean over
-  pixels. `depth` counts the convolutions: 7 makes two blocks."""
+  """Blocks of a 3×3 convolution of stride 2 and two 1×1 ones, a 1×1 convolution to the
+  classes, and the mean over
+  pixels. `depth` counts the convolutions: 7 makes two blocks.
+  """
 
   num_classes: int
   width: float = 1.0
@@ -20,7 +24,9 @@ class NiN(nn.Module):
   def __call__(self, x: Images, train: bool) -> Logits:
     blocks, rest = divmod(self.depth - 1, 3)
     if rest or not blocks:
-      raise Mistake(f"depth is {self.depth}: nin has blocks of three layers and one more, give 4, 7, 10, 13 or so")
+      raise Mistake(
+        f"depth is {self.depth}: nin has blocks of three layers and one more, give 4, 7, 10, 13 or so"
+      )
     features = scaled(128, self.width)
     for _ in range(blocks):
       x = ConvBlock(features, stride=2, dtype=self.dtype)(x, train)

@@ -23,9 +23,9 @@ from vmapseeds.models.pooling import (
 class NormReluPool(nn.BatchNorm):
   """Batch norm, ReLU and size × size pooling.
 
-  Training uses its own derivative rule, with as few passes over the pixels as possible. It pools first, because norm
-  and ReLU keep the order of pixels (a negative scale reverses it). Norm, ReLU and the sums of the gradient then go over
-  fewer pixels.
+  Training uses its own derivative rule, with as few passes over the pixels as possible.
+  It pools first, because norm and ReLU keep the order of pixels (a negative scale
+  reverses it). Norm, ReLU and the sums of the gradient then go over fewer pixels.
   """
 
   size: int = 1
@@ -39,16 +39,22 @@ class NormReluPool(nn.BatchNorm):
       x = nn.relu(super().__call__(x, use_running_average=not train))
       return max_pool(x, self.size) if self.size > 1 else x
     params, stats = self.variables["params"], self.variables["batch_stats"]
-    y, *moments = _norm_relu_pool(self.size, self.epsilon, x, params["scale"], params["bias"])
+    y, *moments = _norm_relu_pool(
+      self.size, self.epsilon, x, params["scale"], params["bias"]
+    )
     for name, moment in zip(("mean", "var"), moments, strict=True):
       running = stats[name]
-      self.put_variable("batch_stats", name, self.momentum * running + (1 - self.momentum) * moment)
+      self.put_variable(
+        "batch_stats", name, self.momentum * running + (1 - self.momentum) * moment
+      )
     return y
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _norm_relu_pool(size, epsilon, x, scale, bias):
-  """The images, and the mean and variance of the batch. No gradient goes through these two."""
+  """The images, and the mean and variance of the batch. No gradient goes through these
+  two.
+  """
   return _norm_relu_pool_forward(size, epsilon, x, scale, bias)[0]
 
 
@@ -76,7 +82,8 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   axes, n = tuple(range(x.ndim - 1)), x.size // x.shape[-1]
   dbias = d.sum(axes, jnp.float32)
   dscale = ((d * pooled.astype(jnp.float32)).sum(axes) - mean * dbias) * reciprocal
-  # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), in as few operations per pixel as possible.
+  # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), in as few
+  # operations per pixel as possible.
   line = slope * reciprocal * dscale / n
   ahead = ahead_of(x)
   if size > 1:

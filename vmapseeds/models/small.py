@@ -14,7 +14,9 @@ class SmallCNN(Classifier):
 
 
 class BanerjeeCNN(Classifier):
-  """Banerjee et al. 2024, figure 15: 71,250 parameters for 32×32×3 images and two classes."""
+  """Banerjee et al. 2024, figure 15: 71,250 parameters for 32×32×3 images and two
+  classes.
+  """
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
@@ -24,8 +26,10 @@ class BanerjeeCNN(Classifier):
 
 
 class NarrowCNN(Classifier):
-  """Patches of 2×2 pixels as channels, three 3×3 convolutions of 16, 32 and 64 features, each pooled, and a linear
-  layer: 27,450 parameters for 32×32×3 images and ten classes."""
+  """Patches of 2×2 pixels as channels, three 3×3 convolutions of 16, 32 and 64
+  features, each pooled, and a linear
+  layer: 27,450 parameters for 32×32×3 images and ten classes.
+  """
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:

@@ -1,4 +1,6 @@
-"""Pages: self-contained HTML, with its figures as PNG and its numbers as JSON beside it."""
+"""Pages: self-contained HTML, with its figures as PNG and its numbers as JSON beside
+it.
+"""
 
 import base64
 import hashlib
@@ -22,14 +24,24 @@ from vmapseeds.store.files import Folder, is_remote, place, write
 MOST_BYTES = 255  # of a folder's name
 
 TEMPLATES = jinja2.Environment(
-  loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+  loader=jinja2.FileSystemLoader(Path(__file__).parent),
+  autoescape=True,
+  trim_blocks=True,
+  lstrip_blocks=True,
   undefined=jinja2.StrictUndefined,
-)  # fmt: skip
-TEMPLATES.globals |= {"groups": GROUPS, "show": show, "show_error": show_error, "show_interval": show_interval}
+)
+TEMPLATES.globals |= {
+  "groups": GROUPS,
+  "show": show,
+  "show_error": show_error,
+  "show_interval": show_interval,
+}
 
 
 class Figure(NamedTuple):
-  """A figure of a page. `draw` draws it on the axes of a figure of this height, in inches."""
+  """A figure of a page. `draw` draws it on the axes of a figure of this height, in
+  inches.
+  """
 
   title: str
   caption: str
@@ -45,9 +57,15 @@ def html(template: str, **context: Any) -> str:
 
 
 def write_page(
-  out: Path | UPath, name: str, template: str, figures: Mapping[str, Figure], record: Any, **context: Any
+  out: Path | UPath,
+  name: str,
+  template: str,
+  figures: Mapping[str, Figure],
+  record: Any,
+  **context: Any,
 ) -> Path | UPath:
-  """Writes NAME.html, NAME.json with the `record` and the figures into a folder, and returns the page's path.
+  """Writes NAME.html, NAME.json with the `record` and the figures into a folder, and
+  returns the page's path.
 
   Raises:
     Mistake: the folder cannot be written.
@@ -55,7 +73,11 @@ def write_page(
   page = out / f"{name}.html"
   try:
     drawn = [
-      {"title": f.title, "caption": f.caption, "source": _save_figure(f, out / f"{key}.png")}
+      {
+        "title": f.title,
+        "caption": f.caption,
+        "source": _save_figure(f, out / f"{key}.png"),
+      }
       for key, f in figures.items()
     ]
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
@@ -71,14 +93,20 @@ def write_page(
 def path_parts(folder: Folder) -> tuple[str, ...]:
   """The parts of a folder's absolute path or URL. The last is its name."""
   path = place(folder)
-  return tuple((str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/"))
+  return tuple(
+    (str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/")
+  )
 
 
 def below(out: Path | UPath, *names: str) -> Path | UPath:
-  """A folder in `out`: a subfolder in a subfolder for each name. Empty names are left out, and long ones cut."""
+  """A folder in `out`: a subfolder in a subfolder for each name. Empty names are left
+  out, and long ones cut.
+  """
   for name in filter(None, names):
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    out = out / (name if len(name.encode()) <= MOST_BYTES else f"{name[:MOST_LETTERS]}... {digest}")
+    out = out / (
+      name if len(name.encode()) <= MOST_BYTES else f"{name[:MOST_LETTERS]}... {digest}"
+    )
   return out
 
 

@@ -1,7 +1,9 @@
-"""The trained variables of all runs: parameters and batch statistics, in the group `variables` of a results folder.
+"""The trained variables of all runs: parameters and batch statistics, in the group
+`variables` of a results folder.
 
-There is one array per leaf. Its first axis is the run, in the same blocks as all other arrays of runs. Its name is the
-leaf's path with dots: `params.Conv_0.kernel`, `batch_stats.BatchNorm_0.mean`.
+There is one array per leaf. Its first axis is the run, in the same blocks as all other
+arrays of runs. Its name is the leaf's path with dots: `params.Conv_0.kernel`,
+`batch_stats.BatchNorm_0.mean`.
 """
 
 import functools
@@ -34,16 +36,24 @@ from vmapseeds.training.supervised import VARIABLES
 class Networks(NamedTuple):
   """Trained networks of a results folder.
 
-  `apply(variables, images)` returns one network's logits (examples, classes), float32. It takes images as the data set
-  has them, (examples, height, width, channels), and normalises them as the training did. For many networks use
-  `jax.vmap(networks.apply, (0, None))(networks.variables, images)`.
+  `apply(variables, images)` returns one network's logits (examples, classes), float32.
+  It takes images as the data set has them, (examples, height, width, channels), and
+  normalises them as the training did. For many networks use `jax.vmap(networks.apply,
+  (0, None))(networks.variables, images)`.
   """
 
-  variables: PyTree[Float[np.ndarray, "..."]]  # `params` and, where there are some, `batch_stats`; first axis the run
-  apply: Callable[[PyTree[Float[Array, "..."]], Real[Array, "examples height width channels"]], Float[Array, "..."]]
+  variables: PyTree[
+    Float[np.ndarray, "..."]
+  ]  # `params` and, where there are some, `batch_stats`; first axis the run
+  apply: Callable[
+    [PyTree[Float[Array, "..."]], Real[Array, "examples height width channels"]],
+    Float[Array, "..."],
+  ]
 
 
-def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = None) -> Networks:
+def load_networks(
+  path: str | os.PathLike, runs: int | Sequence[int] | None = None
+) -> Networks:
   """The trained networks of a results folder, to be applied to any images.
 
   >>> networks = vs.load_networks("results/mine", runs=[0, 17])  # doctest: +SKIP
@@ -51,71 +61,114 @@ def load_networks(path: str | os.PathLike, runs: int | Sequence[int] | None = No
 
   Args:
     path: a results folder that was trained with `keep_params=True`, or `--keep-params`.
-    runs: rows of the folder. None means all trained runs, in the order of `open_results`. A single number means that
-      run's network, without the axis of runs.
+    runs: rows of the folder. None means all trained runs, in the order of
+      `open_results`. A single number means that run's network, without the axis of
+      runs.
 
   Returns:
-    `Networks`: their variables, in dictionaries as Flax names them, and the function that applies them.
+    `Networks`: their variables, in dictionaries as Flax names them, and the function
+      that applies them.
 
   Raises:
-    Mistake: there are no such runs, they are not trained yet, their parameters were not kept, do not fit in memory or
-      are damaged. From `apply`: images that the networks cannot take.
+    Mistake: there are no such runs, they are not trained yet, their parameters were not
+      kept, do not fit in memory or are damaged. From `apply`: images that the networks
+      cannot take.
   """
   stored = ours(path)
   if not variables_of(stored):
-    raise Mistake(f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them")
+    raise Mistake(
+      f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them"
+    )
   if MIXED in (stored["mean"], stored["std"]):
-    raise Mistake(f"{path} has no one mean and std of pixels: its networks were trained with different ones")
+    raise Mistake(
+      f"{path} has no one mean and std of pixels: its networks were trained with different ones"
+    )
   with readable(path):
     results = Results(path, stored)
     rows = _rows(path, runs, results.done)
-    variables = unflatten_dict(_read(results, rows, list(variables_of(stored))), sep=".")
+    variables = unflatten_dict(
+      _read(results, rows, list(variables_of(stored))), sep="."
+    )
   return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
 
 
-def _read(results: Results, rows: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _read(
+  results: Results, rows: np.ndarray, names: Sequence[str]
+) -> dict[str, np.ndarray]:
   """Some variables of stored networks. `Mistake` where they do not fit in memory."""
   arrays = {name: results.array(f"{VARIABLES}/{name}") for name in names}
-  needed = rows.size * sum(math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values())
+  needed = rows.size * sum(
+    math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values()
+  )
   if needed > free_host_memory():
-    raise Mistake(f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs")
-  return {name: array.oindex[rows if rows.ndim else int(rows)] for name, array in arrays.items()}
+    raise Mistake(
+      f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs"
+    )
+  return {
+    name: array.oindex[rows if rows.ndim else int(rows)]
+    for name, array in arrays.items()
+  }
 
 
 class StoredNetworks:
-  """The networks of a results folder as the start of other runs: a `training.supervised.Base`.
+  """The networks of a results folder as the start of other runs: a
+  `training.supervised.Base`.
 
   Raises:
-    Mistake: there is no such folder, its parameters were not kept, or runs are left to train.
+    Mistake: there is no such folder, its parameters were not kept, or runs are left to
+      train.
   """
 
   def __init__(self, path: str):
     self.path, root = path, checked(path)
     if root is None:
-      raise Mistake(f"start_from is {path}, which is no results folder: train it first, or put it back")
+      raise Mistake(
+        f"start_from is {path}, which is no results folder: train it first, or put it back"
+      )
     if not variables_of(root):
-      raise Mistake(f"start_from is {path}, which holds no trained parameters: train it with keep_params=True")
+      raise Mistake(
+        f"start_from is {path}, which holds no trained parameters: train it with keep_params=True"
+      )
     self.results = Results(path, root)
     if not self.results.done.all():
-      raise Mistake(f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first")
+      raise Mistake(
+        f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first"
+      )
     self.shapes = {name: tuple(shape) for name, shape in variables_of(root).items()}
-    writes = [self.results.record(block) for block in range(-(-len(self) // root["block_runs"]))]
-    digests = [{name: w["digests"][f"{VARIABLES}/{name}"] for name in self.shapes} for of in writes for w in of]
-    self.digest = hashlib.blake2b(json.dumps(digests).encode(), digest_size=8).hexdigest()
+    writes = [
+      self.results.record(block) for block in range(-(-len(self) // root["block_runs"]))
+    ]
+    digests = [
+      {name: w["digests"][f"{VARIABLES}/{name}"] for name in self.shapes}
+      for of in writes
+      for w in of
+    ]
+    self.digest = hashlib.blake2b(
+      json.dumps(digests).encode(), digest_size=8
+    ).hexdigest()
 
   def __len__(self) -> int:
     return len(self.results)
 
-  def load(self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The variables `names` of the networks in these rows. The first axis is the network."""
+  def load(
+    self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]
+  ) -> dict[str, np.ndarray]:
+    """The variables `names` of the networks in these rows. The first axis is the
+    network.
+    """
     return self._loaded(tuple(rows), tuple(names))
 
   # The first run's variables are requested many times.
   @functools.lru_cache(maxsize=1)  # noqa: B019
-  def _loaded(self, rows: tuple[int, ...], names: tuple[str, ...]) -> dict[str, np.ndarray]:
+  def _loaded(
+    self, rows: tuple[int, ...], names: tuple[str, ...]
+  ) -> dict[str, np.ndarray]:
     kept, places = np.unique(rows, return_inverse=True)
     with readable(self.path):
-      return {name: leaves[places] for name, leaves in _read(self.results, kept, names).items()}
+      return {
+        name: leaves[places]
+        for name, leaves in _read(self.results, kept, names).items()
+      }
 
 
 def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "..."]]:
@@ -123,36 +176,56 @@ def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "
   return load_networks(path, run).variables
 
 
-def _rows(path: str | os.PathLike, runs: int | Sequence[int] | None, done: Bool[np.ndarray, " runs"]) -> np.ndarray:
-  """The rows of the requested runs. `Mistake` if a run does not exist or is not trained."""
+def _rows(
+  path: str | os.PathLike,
+  runs: int | Sequence[int] | None,
+  done: Bool[np.ndarray, " runs"],
+) -> np.ndarray:
+  """The rows of the requested runs. `Mistake` if a run does not exist or is not
+  trained.
+  """
   if runs is None:
     return np.flatnonzero(done)
   rows = np.asarray(runs)
   if rows.dtype.kind not in "iu" or rows.ndim > 1 or not rows.size or rows.min() < 0:
-    raise Mistake(f"runs is {runs!r:.100}: give the number of a run, from 0, or a list of such")
+    raise Mistake(
+      f"runs is {runs!r:.100}: give the number of a run, from 0, or a list of such"
+    )
   if rows.max() >= len(done):
-    raise Mistake(f"run {rows.max()} of a folder with {len(done)}: the last is {len(done) - 1}")
+    raise Mistake(
+      f"run {rows.max()} of a folder with {len(done)}: the last is {len(done) - 1}"
+    )
   if not done[rows].all():
     run = rows[~done[rows]][0]
-    raise Mistake(f"run {run} of {path} is not trained yet: `vmapseeds train` with the same --out goes on")
+    raise Mistake(
+      f"run {run} of {path} is not trained yet: `vmapseeds train` with the same --out goes on"
+    )
   return rows
 
 
 def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
   """Makes `Networks.apply` for a folder with this recipe and these attributes."""
   precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
-  mean, std = (None if stored[name] is None else np.asarray(stored[name], np.float32) for name in ("mean", "std"))
+  mean, std = (
+    None if stored[name] is None else np.asarray(stored[name], np.float32)
+    for name in ("mean", "std")
+  )
 
   @jax.jit
   def apply(variables, inputs):
     model = network(recipe.replace(precision=precision), stored["num_classes"])
     what, data = f"inputs have shape {inputs.shape}", objects.described(recipe.dataset)
     channels = f"(examples, ..., {len(mean)})" if mean is not None else "a batch"
-    remedy = f"give {channels}, as in {data if isinstance(data, str) else data['object']}"
+    remedy = (
+      f"give {channels}, as in {data if isinstance(data, str) else data['object']}"
+    )
     if inputs.ndim < 2 or (mean is not None and inputs.shape[-1] != len(mean)):
       raise Mistake(f"{what}: {remedy}")
     try:
-      outputs = model.apply(variables, normalize(inputs, *(m if m is None else jnp.asarray(m) for m in (mean, std))))
+      outputs = model.apply(
+        variables,
+        normalize(inputs, *(m if m is None else jnp.asarray(m) for m in (mean, std))),
+      )
     except (TypeError, ValueError, flax.errors.ScopeParamShapeError):
       raise Mistake(f"{what}, which these networks cannot take: {remedy}") from None
     return outputs.astype(jnp.float32)

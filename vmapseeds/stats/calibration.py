@@ -1,6 +1,8 @@
-"""Calibration of the ensemble of votes, the generalization-disagreement equality, correlations (Jiang 2022).
+"""Calibration of the ensemble of votes, the generalization-disagreement equality,
+correlations (Jiang 2022).
 
-h~_k(x) is the fraction of the R runs that vote for class k on example x: the ensemble's confidence in k.
+h~_k(x) is the fraction of the R runs that vote for class k on example x: the ensemble's
+confidence in k.
 """
 
 from typing import NamedTuple
@@ -24,26 +26,40 @@ from vmapseeds.stats._arrays import (
   votes_of,
 )
 from vmapseeds.stats.disagreement import disagreement_of_votes, top_class
-from vmapseeds.stats.reading import counted, ends, read_key, read_predictions, read_reals, read_series, within
+from vmapseeds.stats.reading import (
+  counted,
+  ends,
+  read_key,
+  read_predictions,
+  read_reals,
+  read_series,
+  within,
+)
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 from vmapseeds.stats.theory import identity_r_squared
 
 
 def cace(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, bins: int = 10
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  bins: int = 10,
 ) -> Float[Array, ""]:
   """Class-aggregated calibration error of the ensemble of votes:
 
       CACE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
-  The items are all n K pairs of an example and a class k. An item has confidence h~_k(x) and is right if y = k.
-  B_i holds the items with a confidence in [(i - 1)/bins, i/bins); the last bin is closed. The weights |B_i|/n
-  sum to K. Bins are computed from integer votes, so that 3 votes of 10 are in the bin that starts at 0.3. Empty
-  bins add nothing.
+  The items are all n K pairs of an example and a class k. An item has confidence
+  h~_k(x) and is right if y = k. B_i holds the items with a confidence in [(i - 1)/bins,
+  i/bins); the last bin is closed. The weights |B_i|/n sum to K. Bins are computed from
+  integer votes, so that 3 votes of 10 are in the bin that starts at 0.3. Empty bins add
+  nothing.
 
-  CACE falls with the number of runs even for a perfectly calibrated law of runs (to .36 at 2 runs and .03 at 30
-  in a typical case), so report R with it, or `finite_ensemble_calibration`. `bins = runs + 1` gives each number of
-  votes its own bin. That CACE bounds the gap in theorem 4.2 (`cace_exact_levels`); wider bins can only lower it.
+  CACE falls with the number of runs even for a perfectly calibrated law of runs (to .36
+  at 2 runs and .03 at 30 in a typical case), so report R with it, or
+  `finite_ensemble_calibration`. `bins = runs + 1` gives each number of votes its own
+  bin. That CACE bounds the gap in theorem 4.2 (`cace_exact_levels`); wider bins can
+  only lower it.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -68,15 +84,19 @@ def cace_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
 
 
 def ece(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, bins: int = 10
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  bins: int = 10,
 ) -> Float[Array, ""]:
   """Expected calibration error of the ensemble of votes:
 
       ECE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
-  The items are the n examples. An item has the confidence h~_ŷ(x) of its plurality class ŷ (the lowest of tied
-  classes) and is right if y = ŷ. Bins as in `cace`. An example on which no run has a prediction has confidence
-  0 and is wrong. Like CACE it falls with the number of runs.
+  The items are the n examples. An item has the confidence h~_ŷ(x) of its plurality
+  class ŷ (the lowest of tied classes) and is right if y = ŷ. Bins as in `cace`. An
+  example on which no run has a prediction has confidence 0 and is wrong. Like CACE it
+  falls with the number of runs.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -100,30 +120,46 @@ def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
   return _calibration_error(*_items(votes, labels, "top"), runs, bins)
 
 
-def _calibration_error(votes: Array, hits: Array, runs: int, bins: int, weights: Array | float = 1.0) -> Array:
-  """Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i| cancels the divisor of the bin's means."""
+def _calibration_error(
+  votes: Array, hits: Array, runs: int, bins: int, weights: Array | float = 1.0
+) -> Array:
+  """Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i| cancels the
+  divisor of the bin's means.
+  """
   excess = _by_bin(votes, real(hits) * runs - real(votes), runs, bins)[0]
   return ratio((abs(excess) * weights).sum(), votes.shape[1] * runs)
 
 
 class CalibrationCurve(NamedTuple):
-  """The bins of a calibration curve, (bins,), or (classes, bins) for one curve per class."""
+  """The bins of a calibration curve, (bins,), or (classes, bins) for one curve per
+  class.
+  """
 
-  confidence: Float[Array, "..."]  # conf(B_i), the mean confidence of the items; NaN in an empty bin
-  accuracy: Float[Array, "..."]  # acc(B_i), the fraction of the items that is right; NaN in an empty bin
+  confidence: Float[
+    Array, "..."
+  ]  # conf(B_i), the mean confidence of the items; NaN in an empty bin
+  accuracy: Float[
+    Array, "..."
+  ]  # acc(B_i), the fraction of the items that is right; NaN in an empty bin
   weight: Float[Array, "..."]  # |B_i|/n
   items: Int[Array, "..."]  # |B_i|
 
 
 def calibration_curve(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, bins: int = 10, of: str = "pairs"
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  bins: int = 10,
+  of: str = "pairs",
 ) -> CalibrationCurve:
-  """Calibration curve of the ensemble of votes: acc(B_i) against conf(B_i), on y = x if calibrated.
+  """Calibration curve of the ensemble of votes: acc(B_i) against conf(B_i), on y = x if
+  calibrated.
 
-  Bins as in `cace`. `of` chooses the items: "pairs" are all n K pairs of an example and a class (class-aggregated, as
-  in `cace`), "classes" the n examples once for each class (class-wise, one row per class), "top" the n examples with
-  their plurality class (as in `ece`). Σ weight |accuracy - confidence| over the nonempty bins is CACE, the calibration
-  error of each class, or ECE.
+  Bins as in `cace`. `of` chooses the items: "pairs" are all n K pairs of an example and
+  a class (class-aggregated, as in `cace`), "classes" the n examples once for each class
+  (class-wise, one row per class), "top" the n examples with their plurality class (as
+  in `ece`). Σ weight |accuracy - confidence| over the nonempty bins is CACE, the
+  calibration error of each class, or ECE.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -133,8 +169,9 @@ def calibration_curve(
     of: "pairs", "classes" or "top".
 
   Returns:
-    `confidence`, `accuracy`, `weight` and `items`, (bins,) or (classes, bins). A class that no label has keeps its row,
-    with an accuracy of 0. Without runs all bins are empty; without examples the weights are NaN too.
+    `confidence`, `accuracy`, `weight` and `items`, (bins,) or (classes, bins). A class
+    that no label has keeps its row, with an accuracy of 0. Without runs all bins are
+    empty; without examples the weights are NaN too.
 
   Source: jiang2022, definitions 4.2 and 4.3, equations 56 and 57, figures 6 and 14.
 
@@ -145,27 +182,42 @@ def calibration_curve(
   return curve_of_votes(*counted(predictions, labels, num_classes), bins, of)
 
 
-def curve_of_votes(votes: Array, labels: Array, runs: int, bins: int, of: str) -> CalibrationCurve:
+def curve_of_votes(
+  votes: Array, labels: Array, runs: int, bins: int, of: str
+) -> CalibrationCurve:
   """`calibration_curve` from the votes (examples, classes)."""
   examples = len(votes)
   votes, hits = _items(votes, labels, of)
   items, voted, right = (_by_bin(votes, x, runs, bins) for x in (None, votes, hits))
   if of != "classes":
     items, voted, right = items[0], voted[0], right[0]
-  return CalibrationCurve(ratio(voted, items * runs), ratio(right, items), ratio(items, examples), settled(items))
+  return CalibrationCurve(
+    ratio(voted, items * runs),
+    ratio(right, items),
+    ratio(items, examples),
+    settled(items),
+  )
 
 
 def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
-  """The votes of each item and whether it is right, each (curves, examples, items of an example)."""
+  """The votes of each item and whether it is right, each (curves, examples, items of an
+  example).
+  """
   one_of("items of", of, ("pairs", "classes", "top"))
   if of == "top":
     return votes.max(1)[None, :, None], (top_class(votes) == labels)[None, :, None]
   hits = labels[:, None] == namespace(labels).arange(votes.shape[1])[None, :]
-  return (votes[None], hits[None]) if of == "pairs" else (votes.T[..., None], hits.T[..., None])
+  return (
+    (votes[None], hits[None])
+    if of == "pairs"
+    else (votes.T[..., None], hits.T[..., None])
+  )
 
 
 def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
-  """Sum of the weights, or for None number, of each curve's items in each bin: (curves, bins). Votes: (curves, ...)."""
+  """Sum of the weights, or for None number, of each curve's items in each bin: (curves,
+  bins). Votes: (curves, ...).
+  """
   curves, bins = len(votes), at_least("bins", bins, 1)
   first = bins * namespace(votes).arange(curves)[:, None, None]
   places = (bins_of(votes, runs, bins) + first).reshape(-1)
@@ -175,13 +227,21 @@ def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
 
 
 def calibration_band(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, bins: int = 10, of: str = "pairs",
-  *, key: jax.Array, level: float = 0.95, replicates: int = 1000,
-) -> Bootstrap:  # fmt: skip
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  bins: int = 10,
+  of: str = "pairs",
+  *,
+  key: jax.Array,
+  level: float = 0.95,
+  replicates: int = 1000,
+) -> Bootstrap:
   """Bootstrap of the accuracies of a `calibration_curve`, over test examples.
 
-  An example is drawn with all its K pairs, since only one of them can be right. The band answers what the same runs
-  would give on other test examples, with unchanged bins. A resample that leaves a bin empty is left out for that bin.
+  An example is drawn with all its K pairs, since only one of them can be right. The
+  band answers what the same runs would give on other test examples, with unchanged
+  bins. A resample that leaves a bin empty is left out for that bin.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -194,9 +254,11 @@ def calibration_band(
     replicates: how many resamples.
 
   Returns:
-    `se` (the paper's error bar), `low` and `high` of acc(B_i), (bins,) or (classes, bins); NaN for an empty bin.
+    `se` (the paper's error bar), `low` and `high` of acc(B_i), (bins,) or (classes,
+    bins); NaN for an empty bin.
 
-  Source: jiang2022, figure 6 ("one bootstrapping standard deviation"; the paper leaves open of what).
+  Source: jiang2022, figure 6 ("one bootstrapping standard deviation"; the paper leaves
+    open of what).
 
   >>> band = calibration_band([[0, 1, 1], [0, 1, 0]], [0, 0, 1], num_classes=2, key=jax.random.key(0), bins=2)
   >>> bool((band.low <= band.high).all())
@@ -207,24 +269,40 @@ def calibration_band(
 
 
 def band_of_votes(
-  votes: np.ndarray, labels: np.ndarray, runs: int, bins: int, of: str, *, key: jax.Array, level: float, replicates: int
+  votes: np.ndarray,
+  labels: np.ndarray,
+  runs: int,
+  bins: int,
+  of: str,
+  *,
+  key: jax.Array,
+  level: float,
+  replicates: int,
 ) -> Bootstrap:
   """`calibration_band` from the votes (examples, classes)."""
   ends(level)
   drawn = real(resamples(len(votes), key=key, replicates=replicates))
 
   def accuracy(votes: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    right, items = (drawn @ real(_by_bin(votes[:, None], x, runs, bins)) for x in (hits, None))
+    right, items = (
+      drawn @ real(_by_bin(votes[:, None], x, runs, bins)) for x in (hits, None)
+    )
     return ratio(right, items)
 
   curves = [accuracy(*curve) for curve in zip(*_items(votes, labels, of), strict=True)]
-  return from_replicates(np.stack(curves, 1) if of == "classes" else curves[0], level=level)
+  return from_replicates(
+    np.stack(curves, 1) if of == "classes" else curves[0], level=level
+  )
 
 
 def confidence_histogram(
-  predictions: Given["runs examples"], num_classes: int, bins: int = 10, of: str = "pairs"
+  predictions: Given["runs examples"],
+  num_classes: int,
+  bins: int = 10,
+  of: str = "pairs",
 ) -> Int[Array, "..."]:
-  """How many items have a confidence in each bin: |B_i| of a `calibration_curve`. Needs no labels.
+  """How many items have a confidence in each bin: |B_i| of a `calibration_curve`. Needs
+  no labels.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -233,8 +311,8 @@ def confidence_histogram(
     of: "pairs", "classes" or "top", as in `calibration_curve`.
 
   Returns:
-    (bins,), whole numbers that sum to n K ("pairs") or n ("top"); (classes, bins) with rows that sum to n ("classes").
-    Zeros without runs.
+    (bins,), whole numbers that sum to n K ("pairs") or n ("top"); (classes, bins) with
+    rows that sum to n ("classes"). Zeros without runs.
 
   Source: jiang2022, appendix D.5, figure 12.
 
@@ -242,7 +320,9 @@ def confidence_histogram(
   array([2, 0, 2, 2])
   """
   predictions = read_predictions(predictions, num_classes, traceable=True)
-  return histogram_of_votes(votes_of(predictions, num_classes), len(predictions), bins, of)
+  return histogram_of_votes(
+    votes_of(predictions, num_classes), len(predictions), bins, of
+  )
 
 
 def histogram_of_votes(votes: Array, runs: int, bins: int, of: str) -> Array:
@@ -252,15 +332,20 @@ def histogram_of_votes(votes: Array, runs: int, bins: int, of: str) -> Array:
 
 
 def cace_exact_levels(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, refined: bool = False
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  refined: bool = False,
 ) -> Float[Array, ""]:
   """CACE with a bin for each number of votes v, which bounds the gap of theorem 4.2:
 
       |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
 
-  It is `cace` with bins = runs + 1; `refined` is the tighter bound in the middle. The gap is `gde_gap` with self_pairs
-  of the same runs, not the gap over distinct pairs that the paper reports. CACE of 10 bins bounds neither. Predictions
-  of -1 are one more class in the disagreement; with any, the bound needs that class to be counted too, as class K.
+  It is `cace` with bins = runs + 1; `refined` is the tighter bound in the middle. The
+  gap is `gde_gap` with self_pairs of the same runs, not the gap over distinct pairs
+  that the paper reports. CACE of 10 bins bounds neither. Predictions of -1 are one more
+  class in the disagreement; with any, the bound needs that class to be counted too, as
+  class K.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -271,7 +356,8 @@ def cace_exact_levels(
   Returns:
     0-d, from 0 to num_classes; NaN without runs or examples.
 
-  Source: jiang2022, definition 4.4, theorem 4.2 and the remark at the end of appendix B.3.
+  Source: jiang2022, definition 4.4, theorem 4.2 and the remark at the end of appendix
+    B.3.
 
   >>> P, y = [[0, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], [0, 0, 1]
   >>> bounds = [cace_exact_levels(P, y, 2, refined) for refined in (True, False)]
@@ -281,14 +367,20 @@ def cace_exact_levels(
   return exact_levels_of_votes(*counted(predictions, labels, num_classes), refined)
 
 
-def exact_levels_of_votes(votes: Array, labels: Array, runs: int, refined: bool) -> Array:
+def exact_levels_of_votes(
+  votes: Array, labels: Array, runs: int, refined: bool
+) -> Array:
   """`cace_exact_levels` from the votes (examples, classes)."""
-  weights = 1 - real(np.arange(runs + 1), namespace(votes)) / max(runs, 1) if refined else 1.0
+  weights = (
+    1 - real(np.arange(runs + 1), namespace(votes)) / max(runs, 1) if refined else 1.0
+  )
   return _calibration_error(*_items(votes, labels, "pairs"), runs, runs + 1, weights)
 
 
 class FiniteEnsemble(NamedTuple):
-  """Calibration errors of R runs of a perfectly calibrated law: their means and standard deviations."""
+  """Calibration errors of R runs of a perfectly calibrated law: their means and
+  standard deviations.
+  """
 
   cace: Float[Array, ""]
   cace_sd: Float[Array, ""]
@@ -297,27 +389,37 @@ class FiniteEnsemble(NamedTuple):
 
 
 def finite_ensemble_calibration(
-  fractions: Given["examples classes"], runs: int, bins: int = 10, *, key: jax.Array, replicates: int = 100
+  fractions: Given["examples classes"],
+  runs: int,
+  bins: int = 10,
+  *,
+  key: jax.Array,
+  replicates: int = 100,
 ) -> FiniteEnsemble:
-  """CACE and ECE that R runs on n examples have if their law is perfectly calibrated: the part that comes from R and n.
+  """CACE and ECE that R runs on n examples have if their law is perfectly calibrated:
+  the part that comes from R and n.
 
-  The law is given by the vote fractions h~_k of infinitely many of its runs; in practice, give those of all runs you
-  have. In each simulation an example's label and the R votes on it are drawn independently from its fractions. Report
-  this with `cace` and `ece` of R runs: only their excess over it is the runs' lack of calibration.
+  The law is given by the vote fractions h~_k of infinitely many of its runs; in
+  practice, give those of all runs you have. In each simulation an example's label and
+  the R votes on it are drawn independently from its fractions. Report
+  this with `cace` and `ece` of R runs: only their excess over it is the runs' lack of
+    calibration.
 
   Args:
-    fractions: (examples, classes), such as `vote_fractions`. What a row lacks to sum to 1 stands for runs
-      without a prediction, and for examples of none of the classes.
+    fractions: (examples, classes), such as `vote_fractions`. What a row lacks to sum to
+      1 stands for runs without a prediction, and for examples of none of the classes.
     runs: R, at least 1.
     bins: as in `cace`.
     key: a JAX random key; the same key gives the same labels and votes.
     replicates: how many simulations.
 
   Returns:
-    `cace`, `ece`: means over simulations, 0-d; `cace_sd`, `ece_sd`: their standard deviation (ddof = 1) from one
-    simulation to another, NaN for a single one. NaN without examples.
+    `cace`, `ece`: means over simulations, 0-d; `cace_sd`, `ece_sd`: their standard
+    deviation (ddof = 1) from one simulation to another, NaN for a single one. NaN
+    without examples.
 
-  Source: ours; compare jiang2022, table 1, whose CACE of 5 and of 2 models mostly measures this.
+  Source: ours; compare jiang2022, table 1, whose CACE of 5 and of 2 models mostly
+    measures this.
 
   >>> certain = [[1.0, 0.0], [0.0, 1.0]]
   >>> print(finite_ensemble_calibration(certain, runs=2, key=jax.random.key(0)).cace)
@@ -326,37 +428,50 @@ def finite_ensemble_calibration(
   >>> print(finite_ensemble_calibration(undecided, runs=1, key=jax.random.key(0)).cace.round(1))
   1.0
   """
-  fractions = within("fractions", read_reals("fractions", fractions, "examples classes"), "[0, 1]")
+  fractions = within(
+    "fractions", read_reals("fractions", fractions, "examples classes"), "[0, 1]"
+  )
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
   rng = np.random.default_rng(np.asarray(jax.random.key_data(read_key(key))))
   total = fractions.sum(1)
   if (total > 1 + 1e-4).any():  # fractions in float32 sum to 1 only so far
     i = total.argmax()
-    raise Mistake(f"fractions of example {i} sum to {total[i]:.6g}: give fractions that sum to at most 1")
-  # What a row lacks to sum to 1 is an extra class: labels that nobody votes for, and runs that do not vote.
+    raise Mistake(
+      f"fractions of example {i} sum to {total[i]:.6g}: give fractions that sum to at most 1"
+    )
+  # What a row lacks to sum to 1 is an extra class: labels that nobody votes for, and
+  # runs that do not vote.
   law = np.append(fractions, np.maximum(1 - total[:, None], 0), axis=1)
   law /= law.sum(1, keepdims=True)
   simulated = np.empty((replicates, 2))
   for both in simulated:
     labels = rng.multinomial(1, law).argmax(1)
     votes = rng.multinomial(runs, law)[:, :-1]
-    both[:] = cace_of_votes(votes, labels, runs, bins), ece_of_votes(votes, labels, runs, bins)
+    both[:] = (
+      cace_of_votes(votes, labels, runs, bins),
+      ece_of_votes(votes, labels, runs, bins),
+    )
   mean, sd = simulated.mean(0), from_replicates(simulated).se
   return FiniteEnsemble(*(np.asarray(x[i]) for i in range(2) for x in (mean, sd)))
 
 
 def gde_gap(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, self_pairs: bool = False
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  self_pairs: bool = False,
 ) -> Float[Array, ""]:
-  """Gap of the generalization-disagreement equality: |mean test error - expected disagreement|.
+  """Gap of the generalization-disagreement equality: |mean test error - expected
+  disagreement|.
 
   Args:
-    predictions: (runs, examples), class indices; -1 is an error, and one class more in the disagreement.
+    predictions: (runs, examples), class indices; -1 is an error, and one class more in
+      the disagreement.
     labels: (examples,), class indices.
     num_classes: K.
-    self_pairs: as in `expected_disagreement`; False is the gap that the paper reports, True the one that theorem 4.2
-      bounds by the exact-level CACE of the same runs.
+    self_pairs: as in `expected_disagreement`; False is the gap that the paper reports,
+      True the one that theorem 4.2 bounds by the exact-level CACE of the same runs.
 
   Returns:
     0-d, from 0 to 1; NaN for a single run (without self_pairs) or without examples.
@@ -377,8 +492,11 @@ def gap_of_votes(votes: Array, labels: Array, runs: int, self_pairs: bool) -> Ar
   return xp.asarray(abs(error - disagreement_of_votes(votes, runs, self_pairs)))
 
 
-def relative_deviation(error: Given["..."], disagreement: Given["..."]) -> Float[Array, "..."]:
-  """Distance from the line disagreement = error, relative to their mean: |err - dis| / (0.5 (err + dis)).
+def relative_deviation(
+  error: Given["..."], disagreement: Given["..."]
+) -> Float[Array, "..."]:
+  """Distance from the line disagreement = error, relative to their mean: |err - dis| /
+  (0.5 (err + dis)).
 
   Elementwise; the paper reports the mean over configurations.
 
@@ -400,7 +518,8 @@ def relative_deviation(error: Given["..."], disagreement: Given["..."]) -> Float
 
 
 def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
-  """Kendall's τ_b: (C - D) / √((pairs untied in x) (pairs untied in y)), C concordant, D discordant pairs.
+  """Kendall's τ_b: (C - D) / √((pairs untied in x) (pairs untied in y)), C concordant,
+  D discordant pairs.
 
   Args:
     x, y: (points,), numbers.
@@ -418,7 +537,8 @@ def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
 
 
 def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
-  """Squared Pearson correlation R² of two series: how well the best line fits, not the line y = x.
+  """Squared Pearson correlation R² of two series: how well the best line fits, not the
+  line y = x.
 
   Args:
     x, y: (points,), numbers.
@@ -438,27 +558,32 @@ class ScatterAgreement(NamedTuple):
   """How well disagreement predicts the error over configurations."""
 
   r_squared: Float[Array, ""]  # squared Pearson correlation
-  r_squared_identity: Float[Array, ""]  # 1 - Σ (err - dis)² / Σ (err - mean err)², for the line error = disagreement
+  r_squared_identity: Float[
+    Array, ""
+  ]  # 1 - Σ (err - dis)² / Σ (err - mean err)², for the line error = disagreement
   kendall_tau: Float[Array, ""]
   mean_deviation: Float[Array, ""]  # mean of `relative_deviation`
   least_ratio: Float[Array, ""]  # the least disagreement / error
   greatest_ratio: Float[Array, ""]
 
 
-def scatter_agreement(error: Given["configurations"], disagreement: Given["configurations"]) -> ScatterAgreement:
-  """The numbers of a scatter plot of test error (y) against disagreement (x), one point per configuration.
+def scatter_agreement(
+  error: Given["configurations"], disagreement: Given["configurations"]
+) -> ScatterAgreement:
+  """The numbers of a scatter plot of test error (y) against disagreement (x), one point
+  per configuration.
 
-  The paper's R² is that of the best line; `r_squared_identity` is that of y = x, and negative where y = x predicts the
-  error worse than the mean error does.
+  The paper's R² is that of the best line; `r_squared_identity` is that of y = x, and
+  negative where y = x predicts the error worse than the mean error does.
 
   Args:
     error: (configurations,), error rates, fractions.
     disagreement: (configurations,), disagreements, likewise.
 
   Returns:
-    See `ScatterAgreement`, all 0-d. Correlations are NaN for fewer than two points or a constant series. The
-    deviation leaves out points where error and disagreement are 0, and the ratios those where the error is 0; they are
-    NaN if no point is left.
+    See `ScatterAgreement`, all 0-d. Correlations are NaN for fewer than two points or a
+    constant series. The deviation leaves out points where error and disagreement are 0,
+    and the ratios those where the error is 0; they are NaN if no point is left.
 
   Source: jiang2022, section 3, figures 1 to 5, tables 4 and 5, equation 63.
 
@@ -474,5 +599,7 @@ def scatter_agreement(error: Given["configurations"], disagreement: Given["confi
     identity_r_squared(y, x),
     kendall_tau(x, y),
     ratio(np.where(known, deviation, 0).sum(), known.sum()),
-    *(np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)),  # which ignore NaN
+    *(
+      np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)
+    ),  # which ignore NaN
   )

@@ -1,6 +1,8 @@
-"""Whether the runs of two algorithms show one to be better, and how often such a decision is right.
+"""Whether the runs of two algorithms show one to be better, and how often such a
+decision is right.
 
-Bouthillier et al. 2021, with its misprints corrected. A higher performance is better: an accuracy, not a risk.
+Bouthillier et al. 2021, with its misprints corrected. A higher performance is better:
+an accuracy, not a risk.
 """
 
 from functools import partial
@@ -18,11 +20,20 @@ from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, ratio, real
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
-from vmapseeds.stats.reading import ends, one_within, positive, read_key, read_reals, within
+from vmapseeds.stats.reading import (
+  ends,
+  one_within,
+  positive,
+  read_key,
+  read_reals,
+  within,
+)
 
-# Section 4.2: the average published improvement, in standard deviations of a run, from the paper's regression.
+# Section 4.2: the average published improvement, in standard deviations of a run, from
+# the paper's regression.
 _PUBLISHED = 1.9952
-# Nodes of the sum that integrates over the normal difference of two biases; its error is below 1e-9 for ρ up to 0.9.
+# Nodes of the sum that integrates over the normal difference of two biases; its error
+# is below 1e-9 for ρ up to 0.9.
 _NODES = np.linspace(-8, 8, 1001)
 
 
@@ -40,7 +51,9 @@ class Decision(NamedTuple):
     """The three scenarios of appendix C.6 in words."""
     if not self.significant:
       return "not significant"
-    return "significant and meaningful" if self.meaningful else "significant, not meaningful"
+    return (
+      "significant and meaningful" if self.meaningful else "significant, not meaningful"
+    )
 
 
 class MeanDifference(NamedTuple):
@@ -60,7 +73,9 @@ class VarianceRatio(NamedTuple):
 
 
 class AverageComparison(NamedTuple):
-  """mean A - mean B against a threshold δ, and against the differences that noise alone gives."""
+  """mean A - mean B against a threshold δ, and against the differences that noise alone
+  gives.
+  """
 
   difference: Float[Array, ""]
   threshold: Float[Array, ""]
@@ -70,7 +85,9 @@ class AverageComparison(NamedTuple):
 
 
 class DetectionRates(NamedTuple):
-  """How often three criteria find A better in simulations, and the standard errors of these rates."""
+  """How often three criteria find A better in simulations, and the standard errors of
+  these rates.
+  """
 
   single_point: Float[Array, "..."]
   average: Float[Array, "..."]
@@ -91,17 +108,19 @@ class OperatingCharacteristics(NamedTuple):
 def probability_of_outperforming(
   a: Given["pairs"], b: Given["pairs"], ties: str = "half", paired: bool = True
 ) -> Float[Array, ""]:
-  """Probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [ 1{a_i > b_i} + ½ 1{a_i = b_i} ].
+  """Probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [ 1{a_i >
+  b_i} + ½ 1{a_i = b_i} ].
 
-  With half credit for ties this is the Mann-Whitney functional, and P(A > B) + P(B > A) = 1. `"strict"` gives
-  ties none, as equation 9 is printed, and so favours B; `"drop"` leaves tied pairs out.
+  With half credit for ties this is the Mann-Whitney functional, and P(A > B) + P(B > A)
+  = 1. `"strict"` gives ties none, as equation 9 is printed, and so favours B; `"drop"`
+  leaves tied pairs out.
 
   Args:
     a: (pairs,) performances of A, higher is better; give risks with their sign changed.
     b: (pairs,) performances of B, run i under the same splits and seeds as a's run i.
     ties: "half", "strict" or "drop".
-    paired: False compares every run of A with every run of B, U/(n m), for runs that are not paired; A and B
-      may then have different numbers of runs.
+    paired: False compares every run of A with every run of B, U/(n m), for runs that
+      are not paired; A and B may then have different numbers of runs.
 
   Returns:
     0-d, from 0 to 1; NaN without pairs, or if all are dropped.
@@ -118,46 +137,77 @@ def probability_of_outperforming(
 def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
   a, b = read_reals("a", a, "runs"), read_reals("b", b, "runs")
   if paired and a.shape != b.shape:
-    raise Mistake(f"a has shape {a.shape} and b {b.shape}: give as many, or paired=False for runs that make no pairs")
+    raise Mistake(
+      f"a has shape {a.shape} and b {b.shape}: give as many, or paired=False for runs that make no pairs"
+    )
   return a, b
 
 
-def _outcomes(a: Array, b: Array, ties: str, paired: bool) -> tuple[Array, Array, Array]:
+def _outcomes(
+  a: Array, b: Array, ties: str, paired: bool
+) -> tuple[Array, Array, Array]:
   """How many comparisons A wins, how many give it half credit, and how many count."""
   one_of("ties", ties, ("half", "strict", "drop"))
   if not paired:
-    return tuple(x[0] for x in _of_resamples(a, b, ties, np.ones((1, len(a)), int), np.ones((1, len(b)), int)))
+    return tuple(
+      x[0]
+      for x in _of_resamples(
+        a, b, ties, np.ones((1, len(a)), int), np.ones((1, len(b)), int)
+      )
+    )
   return _credited((a > b).sum(), (a == b).sum(), np.asarray(len(a)), ties)
 
 
-def _of_resamples(a: Array, b: Array, ties: str, times_a: Array, times_b: Array) -> tuple[Array, Array, Array]:
-  """`_outcomes` of all runs of A with all of B, for resamples in which each run is drawn so many times."""
+def _of_resamples(
+  a: Array, b: Array, ties: str, times_a: Array, times_b: Array
+) -> tuple[Array, Array, Array]:
+  """`_outcomes` of all runs of A with all of B, for resamples in which each run is
+  drawn so many times.
+  """
   order = np.argsort(b)
   first, last = (np.searchsorted(b[order], a, side) for side in ("left", "right"))
-  lower = np.pad(np.cumsum(times_b[:, order], axis=1), ((0, 0), (1, 0)))  # runs of B before each place in their order
+  lower = np.pad(
+    np.cumsum(times_b[:, order], axis=1), ((0, 0), (1, 0))
+  )  # runs of B before each place in their order
   won, up_to = ((times_a * lower[:, place]).sum(1) for place in (first, last))
   return _credited(won, up_to - won, times_a.sum(1) * times_b.sum(1), ties)
 
 
-def _credited(won: Array, tied: Array, compared: Array, ties: str) -> tuple[Array, Array, Array]:
-  return won, tied if ties == "half" else 0 * tied, compared - tied if ties == "drop" else compared
+def _credited(
+  won: Array, tied: Array, compared: Array, ties: str
+) -> tuple[Array, Array, Array]:
+  return (
+    won,
+    tied if ties == "half" else 0 * tied,
+    compared - tied if ties == "drop" else compared,
+  )
 
 
 def decide(
-  a: Given["pairs"], b: Given["pairs"], gamma: float = 0.75, alpha: float = 0.05, ties: str = "half",
-  paired: bool = True, *, key: jax.Array | None = None, replicates: int = 10_000,
-) -> Decision:  # fmt: skip
-  """Decides whether A is better than B: P(A > B) with its percentile-bootstrap interval, against ½ and γ.
+  a: Given["pairs"],
+  b: Given["pairs"],
+  gamma: float = 0.75,
+  alpha: float = 0.05,
+  ties: str = "half",
+  paired: bool = True,
+  *,
+  key: jax.Array | None = None,
+  replicates: int = 10_000,
+) -> Decision:
+  """Decides whether A is better than B: P(A > B) with its percentile-bootstrap
+  interval, against ½ and γ.
 
       CI_min ≤ ½ : not significant;  CI_max ≤ γ : not meaningful;  else both
 
-  For pairs the interval is the bootstrap's limit for infinitely many resamples, computed exactly: the α/2 and
-  1 - α/2 quantiles of the mean of k outcomes drawn from the observed ones, a binomial without ties. It has no
-  Monte-Carlo noise and needs no key. With ties="drop" tied pairs are left out before resampling. With
-  paired=False the runs of A and of B are resampled independently, `replicates` times, under `key`.
+  For pairs the interval is the bootstrap's limit for infinitely many resamples,
+  computed exactly: the α/2 and 1 - α/2 quantiles of the mean of k outcomes drawn from
+  the observed ones, a binomial without ties. It has no Monte-Carlo noise and needs no
+  key. With ties="drop" tied pairs are left out before resampling. With paired=False the
+  runs of A and of B are resampled independently, `replicates` times, under `key`.
 
-  The interval answers what other runs on the same task would give. With up to 58 pairs γ = 0.75 never changes
-  the decision, and if A wins every pair, even a single one, the interval is [1, 1]: see `paired_sample_size`.
+  The interval answers what other runs on the same task would give. With up to 58 pairs
+  γ = 0.75 never changes the decision, and if A wins every pair, even a single one, the
+  interval is [1, 1]: see `paired_sample_size`.
 
   Args:
     a: (pairs,) performances of A, higher is better.
@@ -170,10 +220,12 @@ def decide(
     replicates: how many bootstrap resamples, for paired=False only.
 
   Returns:
-    `probability`, `low`, `high`, 0-d; `significant` and `meaningful`, 0-d bool; and `decision`, a str.
-    Without (decided) pairs the numbers are NaN and nothing is significant.
+    `probability`, `low`, `high`, 0-d; `significant` and `meaningful`, 0-d bool; and
+    `decision`, a str. Without (decided) pairs the numbers are NaN and nothing is
+    significant.
 
-  Source: bouthillier2021, appendices C.5 and C.6 (the rule in section 4.1 is misprinted).
+  Source: bouthillier2021, appendices C.5 and C.6 (the rule in section 4.1 is
+    misprinted).
 
   >>> result = decide(np.arange(20) + 0.3, np.r_[np.arange(17), 99, 99, 99])
   >>> print(result.probability, result.low, result.high, result.decision)
@@ -187,7 +239,13 @@ def decide(
   else:
     low, high = _resampled_interval(a, b, ties, alpha, key, replicates)
   probability = ratio(won + 0.5 * tied, decided)
-  return Decision(probability, low, high, np.asarray(low > 0.5), np.asarray((low > 0.5) & (high > gamma)))
+  return Decision(
+    probability,
+    low,
+    high,
+    np.asarray(low > 0.5),
+    np.asarray((low > 0.5) & (high > gamma)),
+  )
 
 
 def _check_rule(gamma: float, alpha: float) -> None:
@@ -195,15 +253,24 @@ def _check_rule(gamma: float, alpha: float) -> None:
   one_within("alpha", alpha, "(0, 1)")
 
 
-def _exact_interval(won: Array, tied: Array, decided: Array, alpha: float) -> tuple[Array, Array]:
-  """Quantiles of A's mean credit in as many draws from the outcomes as pairs are decided; `pmf` counts half credits."""
+def _exact_interval(
+  won: Array, tied: Array, decided: Array, alpha: float
+) -> tuple[Array, Array]:
+  """Quantiles of A's mean credit in as many draws from the outcomes as pairs are
+  decided; `pmf` counts half credits.
+  """
   drawn = int(decided)
   p_win, p_tie = ratio(won, drawn), ratio(tied, drawn)
   # The law of a sum of draws has a draw's transform to their number.
-  pmf = np.fft.irfft(np.fft.rfft([1 - p_win - p_tie, p_tie, p_win], 2 * drawn + 1) ** drawn, 2 * drawn + 1)
+  pmf = np.fft.irfft(
+    np.fft.rfft([1 - p_win - p_tie, p_tie, p_win], 2 * drawn + 1) ** drawn,
+    2 * drawn + 1,
+  )
   # The tolerance lets a sum that equals a level count as equal, however it was rounded.
   cdf = np.cumsum(pmf) + 1e-12
-  low, high = (ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2))
+  low, high = (
+    ratio(np.argmax(cdf >= q), 2 * drawn) for q in (alpha / 2, 1 - alpha / 2)
+  )
   return low, high
 
 
@@ -212,24 +279,29 @@ def _resampled_interval(
 ) -> tuple[Array, Array]:
   """Quantiles of U/(n m) over resamples of A's runs and of B's."""
   keys = jax.random.split(read_key(key))
-  blocks = resampling.blocks(*zip((len(a), len(b)), keys, strict=True), replicates=replicates)
+  blocks = resampling.blocks(
+    *zip((len(a), len(b)), keys, strict=True), replicates=replicates
+  )
   counted = [np.stack(_of_resamples(a, b, ties, *times)) for times in blocks]
   won, tied, decided = np.concatenate(counted, axis=1)
   means = ratio(2 * won + tied, 2 * decided)
   # A resample in which all pairs are dropped says nothing.
   said = means[~np.isnan(means)]
   levels = alpha / 2, 1 - alpha / 2
-  low, high = np.quantile(said, levels, method="inverted_cdf") if said.size else (np.nan, np.nan)
+  low, high = (
+    np.quantile(said, levels, method="inverted_cdf") if said.size else (np.nan, np.nan)
+  )
   return real(low), real(high)
 
 
 def noether_sample_size(
   gamma: Given["..."] = 0.75, alpha: Given["..."] = 0.05, beta: Given["..."] = 0.05
 ) -> Int[Array, "..."]:
-  """Runs of each algorithm to detect P(A > B) > γ without pairing: N ≥ (z_{1-α} - z_β)² / (6 (γ - ½)²).
+  """Runs of each algorithm to detect P(A > B) > γ without pairing: N ≥ (z_{1-α} - z_β)²
+  / (6 (γ - ½)²).
 
-  Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2 N trainings. For pairs see
-  `paired_sample_size`.
+  Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2
+  N trainings. For pairs see `paired_sample_size`.
 
   Args:
     gamma: γ, above ½ and at most 1, a number or an array.
@@ -262,7 +334,8 @@ def paired_sample_size(
   Returns:
     The arguments' broadcast shape, whole numbers.
 
-  Source: Noether 1987, the sign test; bouthillier2021 uses the Mann-Whitney size instead.
+  Source: Noether 1987, the sign test; bouthillier2021 uses the Mann-Whitney size
+    instead.
 
   >>> print(paired_sample_size())
   44
@@ -271,21 +344,32 @@ def paired_sample_size(
 
 
 def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> np.ndarray:
-  gamma, alpha, beta = within("gamma", gamma, "(0.5, 1]"), positive("alpha", alpha), positive("beta", beta)
+  gamma, alpha, beta = (
+    within("gamma", gamma, "(0.5, 1]"),
+    positive("alpha", alpha),
+    positive("beta", beta),
+  )
   if not (alpha + beta < 1).all():
-    raise Mistake(f"alpha is {alpha} and beta {beta}: give rates above 0 that add up to less than 1")
+    raise Mistake(
+      f"alpha is {alpha} and beta {beta}: give rates above 0 that add up to less than 1"
+    )
   z = ndtri(1 - alpha) - ndtri(beta)
   return np.asarray(np.ceil(z**2 / (factor * (gamma - 0.5) ** 2))).astype(int)
 
 
 def paired_power(
-  pairs: Given["..."], probability: Given["..."] = 0.75, gamma: float = 0.75, alpha: float = 0.05
+  pairs: Given["..."],
+  probability: Given["..."] = 0.75,
+  gamma: float = 0.75,
+  alpha: float = 0.05,
 ) -> Float[Array, "..."]:
-  """Power of `decide` on pairs without ties: how often it finds A significantly and meaningfully better.
+  """Power of `decide` on pairs without ties: how often it finds A significantly and
+  meaningfully better.
 
       Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
 
-  Appendix C.3 promises a power of 0.95 with 29 pairs at P(A > B) = 0.75. They have 0.834; 0.95 takes 51 pairs.
+  Appendix C.3 promises a power of 0.95 with 29 pairs at P(A > B) = 0.75. They have
+  0.834; 0.95 takes 51 pairs.
 
   Args:
     pairs: k, whole numbers of at least 1.
@@ -294,9 +378,11 @@ def paired_power(
     alpha: α of the decision.
 
   Returns:
-    The arguments' broadcast shape. At a `probability` of ½ this is the rate of false positives.
+    The arguments' broadcast shape. At a `probability` of ½ this is the rate of false
+    positives.
 
-  Source: ours, exactly from the binomial law; the rule is that of bouthillier2021, appendices C.5 and C.6.
+  Source: ours, exactly from the binomial law; the rule is that of bouthillier2021,
+    appendices C.5 and C.6.
 
   >>> paired_power([29, 51], 0.75).round(3)
   array([0.834, 0.965])
@@ -305,16 +391,25 @@ def paired_power(
   given = within("pairs", pairs, "[1, inf)")
   if not ((pairs := given.astype(int)) == given).all():
     raise Mistake(f"pairs is {given}: give whole numbers of at least 1")
-  fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(pairs)
-  return real(scipy.stats.binom.sf(fewest - 1, pairs, within("probability", probability, "[0, 1]", nan=True)))
+  fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(
+    pairs
+  )
+  return real(
+    scipy.stats.binom.sf(
+      fewest - 1, pairs, within("probability", probability, "[0, 1]", nan=True)
+    )
+  )
 
 
 def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
-  """The fewest wins of untied pairs that `decide` calls significant and meaningful; pairs + 1 if none are enough."""
+  """The fewest wins of untied pairs that `decide` calls significant and meaningful;
+  pairs + 1 if none are enough.
+  """
   wins = np.arange(pairs + 1)
 
   def lower_end_above(bound: float, q: float) -> np.ndarray:
-    # The q quantile of a resample's wins is above the bound iff wins up to the bound have a probability below q.
+    # The q quantile of a resample's wins is above the bound iff wins up to the bound
+    # have a probability below q.
     most = np.searchsorted(wins / pairs, bound, side="right") - 1
     return scipy.special.bdtr(most, pairs, wins / pairs) + 1e-12 < q
 
@@ -322,8 +417,11 @@ def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
   return int(np.argmax(enough)) if enough.any() else pairs + 1
 
 
-def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95) -> MeanDifference:
-  """mean A - mean B with Student's interval of the differences of pairs, or Welch's interval for unpaired runs.
+def mean_difference(
+  a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
+) -> MeanDifference:
+  """mean A - mean B with Student's interval of the differences of pairs, or Welch's
+  interval for unpaired runs.
 
       paired: d ± t_{k-1} s_d/√k;    unpaired: d ± t_ν √(s_A²/n + s_B²/m)
 
@@ -336,9 +434,11 @@ def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, *, 
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `difference`, `low`, `high`, 0-d; no interval (NaN) for fewer than two pairs or, unpaired, two runs of A or of B.
+    `difference`, `low`, `high`, 0-d; no interval (NaN) for fewer than two pairs or,
+    unpaired, two runs of A or of B.
 
-  Source: Student 1908; Welch 1947. bouthillier2021 has the z test of section 3.1: see `average_comparison`.
+  Source: Student 1908; Welch 1947. bouthillier2021 has the z test of section 3.1: see
+    `average_comparison`.
 
   >>> result = mean_difference([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
   >>> print(result.difference.round(6), result.low.round(6), result.high.round(6))
@@ -351,21 +451,32 @@ def mean_difference(a: Given["runs"], b: Given["runs"], paired: bool = True, *, 
     se, freedom = np.sqrt(ratio(sample_variance(a - b), len(a))), max(len(a) - 1, 0)
   else:
     parts = [ratio(sample_variance(x), len(x)) for x in (a, b)]
-    squares = sum(ratio(part**2, len(x) - 1) for part, x in zip(parts, (a, b), strict=True))
-    se, freedom = np.sqrt(sum(parts)), np.where(sum(parts) == 0, 1, ratio(sum(parts) ** 2, squares))
+    squares = sum(
+      ratio(part**2, len(x) - 1) for part, x in zip(parts, (a, b), strict=True)
+    )
+    se, freedom = (
+      np.sqrt(sum(parts)),
+      np.where(sum(parts) == 0, 1, ratio(sum(parts) ** 2, squares)),
+    )
   reach = scipy.stats.t.ppf(quantile, freedom) * se
-  return MeanDifference(*map(np.asarray, (difference, difference - reach, difference + reach)))
+  return MeanDifference(
+    *map(np.asarray, (difference, difference - reach, difference + reach))
+  )
 
 
-def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95) -> VarianceRatio:
+def variance_ratio(
+  a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
+) -> VarianceRatio:
   """Var(A) / Var(B) with its interval, whatever the law of the performances.
 
       paired:   log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval` has it
-      unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² + b_low²)
+      unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² +
+        b_low²)
 
-  Runs with the same seeds are correlated, which makes the paired interval narrower. For unpaired runs, a_low and a_high
-  are how far A's `variance_interval` reaches down and up from s_A² on the log scale, b_low and b_high likewise for B.
-  It answers what infinitely many runs on the same test examples would give.
+  Runs with the same seeds are correlated, which makes the paired interval narrower. For
+  unpaired runs, a_low and a_high are how far A's `variance_interval` reaches down and
+  up from s_A² on the log scale, b_low and b_high likewise for B. It answers what
+  infinitely many runs on the same test examples would give.
 
   Args:
     a: (runs,) performances of A.
@@ -374,10 +485,12 @@ def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, *, l
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or if the runs of B are equal. There is no interval for
-    fewer than three runs of either, or if those of A are equal.
+    `ratio`, `low`, `high`, 0-d; NaN for fewer than two runs or if the runs of B are
+    equal. There is no interval for fewer than three runs of either, or if those of A
+    are equal.
 
-  Source: ours; Miller 1968 for the jackknife, Zou and Donner 2008 for the interval from two. Not in bouthillier2021.
+  Source: ours; Miller 1968 for the jackknife, Zou and Donner 2008 for the interval from
+    two. Not in bouthillier2021.
 
   >>> result = variance_ratio([1.0, 2.0, 3.0, 4.0, 6.0], [1.0, 3.0, 5.0, 6.0, 8.0])
   >>> print(result.ratio.round(4), result.low.round(4), result.high.round(4))
@@ -392,13 +505,20 @@ def variance_ratio(a: Given["runs"], b: Given["runs"], paired: bool = True, *, l
     down = up = log_ratio_reach(a, b, level)
   else:
     reached = np.log([variance_interval(x, level=level) for x in (a, b)])
-    (a_down, a_up), (b_down, b_up) = abs(reached - np.log([[sample_variance(x)] for x in (a, b)]))
+    (a_down, a_up), (b_down, b_up) = abs(
+      reached - np.log([[sample_variance(x)] for x in (a, b)])
+    )
     down, up = np.hypot(a_down, b_up), np.hypot(a_up, b_down)
-  return VarianceRatio(found, *(np.asarray(found * np.exp(side)) for side in (-down, up)))
+  return VarianceRatio(
+    found, *(np.asarray(found * np.exp(side)) for side in (-down, up))
+  )
 
 
-def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:
-  """Standard deviation of the difference of a run of A and one of B: √(s_A² + s_B² - 2 r s_A s_B).
+def difference_sd(
+  sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0
+) -> Float[Array, "..."]:
+  """Standard deviation of the difference of a run of A and one of B: √(s_A² + s_B² - 2
+  r s_A s_B).
 
   For runs that are not paired r = 0. Appendix C.2 has s_A + s_B, the value for r = -1.
 
@@ -415,7 +535,10 @@ def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..
   >>> print(difference_sd(3.0, 4.0))
   5.0
   """
-  sd_a, sd_b = within("sd_a", sd_a, "[0, inf]", nan=True), within("sd_b", sd_b, "[0, inf]", nan=True)
+  sd_a, sd_b = (
+    within("sd_a", sd_a, "[0, inf]", nan=True),
+    within("sd_b", sd_b, "[0, inf]", nan=True),
+  )
   r = within("correlation", correlation, "[-1, 1]", nan=True)
   # Rounding may leave a hair below 0 at r = 1.
   return np.asarray(np.sqrt(np.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
@@ -424,7 +547,8 @@ def difference_sd(sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..
 def least_significant_difference(
   sd_a: Given["..."], sd_b: Given["..."], k: Given["..."], alpha: Given["..."] = 0.05
 ) -> Float[Array, "..."]:
-  """The difference of means that noise alone exceeds at the rate α: z_{1-α} √((s_A² + s_B²)/k).
+  """The difference of means that noise alone exceeds at the rate α: z_{1-α} √((s_A² +
+  s_B²)/k).
 
   Args:
     sd_a: s_A, at least 0.
@@ -435,7 +559,8 @@ def least_significant_difference(
   Returns:
     The arguments' broadcast shape.
 
-  Source: bouthillier2021, section 3.1, which speaks of a rate of 95 % where 5 % is meant.
+  Source: bouthillier2021, section 3.1, which speaks of a rate of 95 % where 5 % is
+    meant.
 
   >>> print(least_significant_difference(3.0, 4.0, k=25).round(4))
   1.6449
@@ -444,8 +569,11 @@ def least_significant_difference(
   return np.asarray(-ndtri(alpha) * difference_sd(sd_a, sd_b) / np.sqrt(k))
 
 
-def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Float[Array, "..."]:
-  """The difference of means at which P(A > B) = γ, for independent normal runs of deviation σ: δ = √2 Φ⁻¹(γ) σ.
+def equivalent_threshold(
+  gamma: Given["..."], sigma: Given["..."] = 1.0
+) -> Float[Array, "..."]:
+  """The difference of means at which P(A > B) = γ, for independent normal runs of
+  deviation σ: δ = √2 Φ⁻¹(γ) σ.
 
   Args:
     gamma: γ, above 0 and below 1.
@@ -454,7 +582,8 @@ def equivalent_threshold(gamma: Given["..."], sigma: Given["..."] = 1.0) -> Floa
   Returns:
     The arguments' broadcast shape.
 
-  Source: bouthillier2021, appendix I, where the √2 of a difference of two runs is missing.
+  Source: bouthillier2021, appendix I, where the √2 of a difference of two runs is
+    missing.
 
   >>> equivalent_threshold([0.75, 0.921]).round(3)
   array([0.954, 1.997])
@@ -487,26 +616,32 @@ def single_point_comparison(
 
 
 def average_comparison(
-  a: Given["runs"], b: Given["runs"], sigma: Given[""] | None = None, threshold: float = _PUBLISHED,
+  a: Given["runs"],
+  b: Given["runs"],
+  sigma: Given[""] | None = None,
+  threshold: float = _PUBLISHED,
   alpha: float = 0.05,
-) -> AverageComparison:  # fmt: skip
-  """Whether A is better on average by a threshold, mean A - mean B > δ = 1.9952 σ, and by the z test of section 3.1.
+) -> AverageComparison:
+  """Whether A is better on average by a threshold, mean A - mean B > δ = 1.9952 σ, and
+  by the z test of section 3.1.
 
       z test: mean A - mean B > z_{1-α} √(s_A²/n + s_B²/m)
 
-  The threshold does not depend on the number of runs: at P(A > B) = 0.75 even many runs practically never pass it,
-  because it corresponds to P(A > B) = Φ(1.9952/√2) = 0.921.
+  The threshold does not depend on the number of runs: at P(A > B) = 0.75 even many runs
+  practically never pass it, because it corresponds to P(A > B) = Φ(1.9952/√2) = 0.921.
 
   Args:
     a: (runs,) performances of A.
-    b: (runs,) performances of B, which may have another number of runs; pairs are not used.
+    b: (runs,) performances of B, which may have another number of runs; pairs are not
+      used.
     sigma: σ, the standard deviation of one run; by default √((s_A² + s_B²)/2).
     threshold: δ/σ; by default the average published improvement.
     alpha: one-sided rate of false positives of the z test.
 
   Returns:
-    `difference`, `threshold` = δ, `better`, `least_significant` (the z test's threshold), `significant`, 0-d each.
-    Without two runs of each there is no z test, and without `sigma` no δ: NaN, and not better.
+    `difference`, `threshold` = δ, `better`, `least_significant` (the z test's
+    threshold), `significant`, 0-d each. Without two runs of each there is no z test,
+    and without `sigma` no δ: NaN, and not better.
 
   Source: bouthillier2021, sections 3.1 and 4.
 
@@ -518,22 +653,35 @@ def average_comparison(
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   of_a, of_b = sample_variance(a), sample_variance(b)
   sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
-  least = -ndtri(one_within("alpha", alpha, "(0, 1)")) * np.sqrt(ratio(of_a, len(a)) + ratio(of_b, len(b)))
+  least = -ndtri(one_within("alpha", alpha, "(0, 1)")) * np.sqrt(
+    ratio(of_a, len(a)) + ratio(of_b, len(b))
+  )
   delta = threshold * sigma
-  return AverageComparison(*map(np.asarray, (difference, delta, difference > delta, least, difference > least)))
+  return AverageComparison(
+    *map(np.asarray, (difference, delta, difference > delta, least, difference > least))
+  )
 
 
 def detection_rates(
-  probability: Given["..."], correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
-  threshold: float = _PUBLISHED, alpha: float = 0.05, *, key: jax.Array, replicates: int = 10_000,
-) -> DetectionRates:  # fmt: skip
-  """How often each criterion says that A is better, at each true P(A > B): the simulation of section 4.2.
+  probability: Given["..."],
+  correlation: float = 0.0,
+  pairs: int = 50,
+  gamma: float = 0.75,
+  threshold: float = _PUBLISHED,
+  alpha: float = 0.05,
+  *,
+  key: jax.Array,
+  replicates: int = 10_000,
+) -> DetectionRates:
+  """How often each criterion says that A is better, at each true P(A > B): the
+  simulation of section 4.2.
 
-  Runs are normal with standard deviation σ = 1; A's are better by √2 Φ⁻¹(P). With the ideal estimator (ρ = 0) all are
-  independent. With a biased one the k runs of an algorithm share a bias: the variance between repetitions of the
-  estimator is ρ σ², and the variance within one is (1 - ρ) σ². The criteria: one run exceeds another by
-  `threshold` σ; the means of k do; `decide` finds the k pairs significant and meaningful. The same draws serve all
-  values of `probability`.
+  Runs are normal with standard deviation σ = 1; A's are better by √2 Φ⁻¹(P). With the
+  ideal estimator (ρ = 0) all are independent. With a biased one the k runs of an
+  algorithm share a bias: the variance between repetitions of the estimator is ρ σ², and
+  the variance within one is (1 - ρ) σ². The criteria: one run exceeds another by
+  `threshold` σ; the means of k do; `decide` finds the k pairs significant and
+  meaningful. The same draws serve all values of `probability`.
 
   Args:
     probability: the true P(A > B), any shape, from 0 to 1.
@@ -546,11 +694,12 @@ def detection_rates(
     replicates: how many comparisons are simulated.
 
   Returns:
-    `single_point`, `average`, `outperforming`, each of the shape of `probability`, and their standard errors
-    √(rate (1 - rate)/replicates) as `..._se`.
+    `single_point`, `average`, `outperforming`, each of the shape of `probability`, and
+    their standard errors √(rate (1 - rate)/replicates) as `..._se`.
 
-  Source: bouthillier2021, section 4.2 and figure 6. The paper's bias has the variance of the whole biased estimator,
-    which counts the variance within twice; here it has the variance between repetitions.
+  Source: bouthillier2021, section 4.2 and figure 6. The paper's bias has the variance
+    of the whole biased estimator, which counts the variance within twice; here it has
+    the variance between repetitions.
 
   >>> rates = detection_rates([0.5, 0.75], key=jax.random.key(0))
   >>> bool(rates.outperforming[0] < 0.05), bool(rates.outperforming[1] > 0.9)
@@ -558,8 +707,12 @@ def detection_rates(
   """
   difference, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
   replicates = at_least("replicates", replicates, 1)
-  counts = _detections(read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates)
-  rates = np.where(np.isnan(difference.ravel()), np.nan, ratio(np.asarray(counts), replicates))
+  counts = _detections(
+    read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates
+  )
+  rates = np.where(
+    np.isnan(difference.ravel()), np.nan, ratio(np.asarray(counts), replicates)
+  )
   both = np.concatenate([rates, np.sqrt(rates * (1 - rates) / replicates)])
   return DetectionRates(*both.reshape(6, *difference.shape))
 
@@ -567,42 +720,67 @@ def detection_rates(
 def _setting(
   probability: object, correlation: object, pairs: object, gamma: float, alpha: float
 ) -> tuple[np.ndarray, float, int]:
-  """The difference of the means in standard deviations of a run, ρ, and the fewest wins that are enough."""
+  """The difference of the means in standard deviations of a run, ρ, and the fewest wins
+  that are enough.
+  """
   _check_rule(gamma, alpha)
   pairs = at_least("pairs", pairs, 1)
   rho = one_within("correlation", correlation, "[0, 1)")
   probability = within("probability", probability, "[0, 1]", nan=True)
-  return np.asarray(np.sqrt(2) * ndtri(probability)), rho, _fewest_wins(pairs, gamma, alpha)
+  return (
+    np.asarray(np.sqrt(2) * ndtri(probability)),
+    rho,
+    _fewest_wins(pairs, gamma, alpha),
+  )
 
 
 @partial(jax.jit, static_argnames=("pairs", "replicates"))
 def _detections(
-  key: jax.Array, difference: jax.Array, rho: float, threshold: float, fewest: int, pairs: int, replicates: int
+  key: jax.Array,
+  difference: jax.Array,
+  rho: float,
+  threshold: float,
+  fewest: int,
+  pairs: int,
+  replicates: int,
 ) -> jax.Array:
-  """How many simulations of each difference (points,) each of the three criteria detects, (3, points)."""
+  """How many simulations of each difference (points,) each of the three criteria
+  detects, (3, points).
+  """
   bias_key, run_key = jax.random.split(key)
   # Only differences matter, and they have twice the variance of a run.
   bias = jnp.sqrt(2 * rho) * jax.random.normal(bias_key, (replicates,))
-  noise = bias[:, None] + jnp.sqrt(2 * (1 - rho)) * jax.random.normal(run_key, (replicates, pairs))
+  noise = bias[:, None] + jnp.sqrt(2 * (1 - rho)) * jax.random.normal(
+    run_key, (replicates, pairs)
+  )
   means = noise.mean(1)
 
   def count(shift: jax.Array) -> jax.Array:
     wins = (noise + shift > 0).sum(1)
     return jnp.stack(
-      [(noise[:, 0] + shift > threshold).sum(), (means + shift > threshold).sum(), (wins >= fewest).sum()]
+      [
+        (noise[:, 0] + shift > threshold).sum(),
+        (means + shift > threshold).sum(),
+        (wins >= fewest).sum(),
+      ]
     )
 
   return jax.lax.map(count, difference).T
 
 
 def operating_characteristics(
-  probability: Given["..."], correlation: float = 0.0, pairs: int = 50, gamma: float = 0.75,
-  threshold: float = _PUBLISHED, alpha: float = 0.05,
-) -> OperatingCharacteristics:  # fmt: skip
+  probability: Given["..."],
+  correlation: float = 0.0,
+  pairs: int = 50,
+  gamma: float = 0.75,
+  threshold: float = _PUBLISHED,
+  alpha: float = 0.05,
+) -> OperatingCharacteristics:
   """The exact rates that `detection_rates` estimates by simulation.
 
-      single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2 Φ⁻¹(P)
-      P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 - ρ))), averaged over normal z
+      single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2
+      Φ⁻¹(P) P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 -
+      ρ))), averaged over normal z
 
   Args:
     probability: the true P(A > B), any shape, from 0 to 1.
@@ -622,9 +800,16 @@ def operating_characteristics(
   [0.079 0.231] [0.016 0.945]
   """
   d, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
-  single, average = (np.asarray(ndtr((d - threshold) / np.sqrt(v))) for v in (2, 2 * rho + 2 * (1 - rho) / pairs))
+  single, average = (
+    np.asarray(ndtr((d - threshold) / np.sqrt(v)))
+    for v in (2, 2 * rho + 2 * (1 - rho) / pairs)
+  )
   density = scipy.stats.norm.pdf(_NODES)
   of_pair = ndtr((d[..., None] + np.sqrt(2 * rho) * _NODES) / np.sqrt(2 * (1 - rho)))
-  outperforming = scipy.stats.binom.sf(fewest - 1, pairs, of_pair) @ (density / density.sum())
+  outperforming = scipy.stats.binom.sf(fewest - 1, pairs, of_pair) @ (
+    density / density.sum()
+  )
   # Weights add up to 1 but for rounding.
-  return OperatingCharacteristics(single, average, np.asarray(np.clip(outperforming, 0.0, 1.0)))
+  return OperatingCharacteristics(
+    single, average, np.asarray(np.clip(outperforming, 0.0, 1.0))
+  )

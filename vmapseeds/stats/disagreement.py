@@ -1,6 +1,8 @@
-"""Disagreement between runs and the ensemble of their votes (Jiang 2022; churn as in Banerjee 2024).
+"""Disagreement between runs and the ensemble of their votes (Jiang 2022; churn as in
+Banerjee 2024).
 
-A prediction of -1 stands for none (a diverged run). It agrees with another -1 only, and is never a vote.
+A prediction of -1 stands for none (a diverged run). It agrees with another -1 only, and
+is never a vote.
 """
 
 from typing import NamedTuple
@@ -12,18 +14,40 @@ import scipy.special
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, centred, count, namespace, ratio, real, settled, votes_of
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  centred,
+  count,
+  namespace,
+  ratio,
+  real,
+  settled,
+  votes_of,
+)
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.losses import logit_blocks
-from vmapseeds.stats.reading import counted, read, read_classes, read_errors, read_labels, read_predictions, read_votes
+from vmapseeds.stats.reading import (
+  counted,
+  read,
+  read_classes,
+  read_errors,
+  read_labels,
+  read_predictions,
+  read_votes,
+)
 
 
-def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]) -> Float[Array, "*runs"]:
-  """Fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
+def churn(
+  predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]
+) -> Float[Array, "*runs"]:
+  """Fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i) ≠
+  ŷ_b(x_i)}.
 
   Args:
     predictions_a: class indices (examples,), or (runs, examples) for one churn per run.
-    predictions_b: likewise; an (examples,) beside (runs, examples) is compared with each run.
+    predictions_b: likewise; an (examples,) beside (runs, examples) is compared with
+      each run.
 
   Returns:
     0-d, or (runs,) if either has an axis of runs, from 0 to 1; NaN without examples.
@@ -34,16 +58,23 @@ def churn(predictions_a: Given["*runs examples"], predictions_b: Given["*runs ex
   0.5
   """
   given = {"predictions_a": predictions_a, "predictions_b": predictions_b}
-  a, b = (read_classes(what, x, "runs examples", None, -1, 1, traceable=True) for what, x in given.items())
+  a, b = (
+    read_classes(what, x, "runs examples", None, -1, 1, traceable=True)
+    for what, x in given.items()
+  )
   if a.shape[-1] != b.shape[-1] or (a.ndim == b.ndim and a.shape != b.shape):
     given = f"predictions_a has shape {a.shape} and predictions_b {b.shape}"
-    raise Mistake(f"{given}: give (runs, examples) of one shape, or (examples,) for one run")
+    raise Mistake(
+      f"{given}: give (runs, examples) of one shape, or (examples,) for one run"
+    )
   rows_a, rows_b = (x[None] if x.ndim == 1 else x for x in (a, b))
   differ = count(rows_a != rows_b, 1)
   return ratio(differ if 2 in (a.ndim, b.ndim) else differ[0], a.shape[-1])
 
 
-def disagreement_matrix(predictions: Given["runs examples"]) -> Float[Array, "runs runs"]:
+def disagreement_matrix(
+  predictions: Given["runs examples"],
+) -> Float[Array, "runs runs"]:
   """Churn of every two runs: D_ab = (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
 
   Takes R² n comparisons and holds no more than one more copy of the predictions.
@@ -61,24 +92,34 @@ def disagreement_matrix(predictions: Given["runs examples"]) -> Float[Array, "ru
          [0.5, 0. , 0.5],
          [1. , 0.5, 0. ]])
   """
-  predictions = read_classes("predictions", predictions, "runs examples", None, -1, traceable=True)
+  predictions = read_classes(
+    "predictions", predictions, "runs examples", None, -1, traceable=True
+  )
   runs, examples = predictions.shape
   if isinstance(predictions, np.ndarray):
-    differ = np.array([count(row != predictions, 1) for row in predictions]).reshape(runs, runs)
+    differ = np.array([count(row != predictions, 1) for row in predictions]).reshape(
+      runs, runs
+    )
   else:
-    differ = settled(jax.lax.map(lambda row: (row[None] != predictions).sum(1, dtype=jnp.int32), predictions))
+    differ = settled(
+      jax.lax.map(
+        lambda row: (row[None] != predictions).sum(1, dtype=jnp.int32), predictions
+      )
+    )
   return ratio(differ, examples)
 
 
 def expected_disagreement(
   predictions: Given["runs examples"], num_classes: int, self_pairs: bool = False
 ) -> Float[Array, ""]:
-  """Expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c (N_c - 1) / (R (R - 1)).
+  """Expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c (N_c - 1)
+  / (R (R - 1)).
 
-  N_c of the R runs predict class c; -1 counts as one more class. This is the mean churn over all pairs of
-  distinct runs, unbiased for E[Dis(h, h')]. With `self_pairs` the two runs are drawn with
-  replacement, 1 - Σ_c (N_c/R)²: equation 32 on the votes of this ensemble, the disagreement in theorem 4.2, and
-  (R - 1)/R times the mean over distinct runs.
+  N_c of the R runs predict class c; -1 counts as one more class. This is the mean churn
+  over all pairs of distinct runs, unbiased for E[Dis(h, h')]. With `self_pairs` the two
+  runs are drawn with replacement, 1 - Σ_c (N_c/R)²: equation 32 on the votes of this
+  ensemble, the disagreement in theorem 4.2, and (R - 1)/R times the mean over distinct
+  runs.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -86,7 +127,8 @@ def expected_disagreement(
     self_pairs: True to count each run's agreement with itself.
 
   Returns:
-    0-d, from 0 to 1; a single run gives NaN, and 0 with self_pairs; no examples give NaN.
+    0-d, from 0 to 1; a single run gives NaN, and 0 with self_pairs; no examples give
+    NaN.
 
   Source: jiang2022, section 2 and equation 32.
 
@@ -95,7 +137,9 @@ def expected_disagreement(
   0.666667 0.444444
   """
   predictions = read_predictions(predictions, num_classes, traceable=True)
-  return disagreement_of_votes(votes_of(predictions, num_classes), len(predictions), self_pairs)
+  return disagreement_of_votes(
+    votes_of(predictions, num_classes), len(predictions), self_pairs
+  )
 
 
 def disagreement_of_votes(votes: Array, runs: int, self_pairs: bool) -> Array:
@@ -108,33 +152,40 @@ def disagreement_of_votes(votes: Array, runs: int, self_pairs: bool) -> Array:
 
 
 class DisagreementVariance(NamedTuple):
-  """The variance of the disagreement of two runs, and what corollary B.1.1 bounds it by."""
+  """The variance of the disagreement of two runs, and what corollary B.1.1 bounds it
+  by.
+  """
 
   variance: Float[Array, ""]  # of Dis(h, h') over all pairs of distinct runs
   kappa: Float[Array, ""]  # κ, the greatest Dis(h, h') / (err(h) + err(h'))
   bound: Float[Array, ""]  # 2κ² Var(err) + 4κ² ETE² - EDR², equation 54
-  bound_under_gde: Float[Array, ""]  # 2κ² Var(err) + (4κ² - 1) ETE², equation 55: a bound only where EDR >= ETE
+  bound_under_gde: Float[
+    Array, ""
+  ]  # 2κ² Var(err) + (4κ² - 1) ETE², equation 55: a bound only where EDR >= ETE
 
 
 def disagreement_variance(
   predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
 ) -> DisagreementVariance:
-  """Variance of the disagreement between pairs of runs, and its two bounds by the variance of their errors.
+  """Variance of the disagreement between pairs of runs, and its two bounds by the
+  variance of their errors.
 
       Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
 
-  ETE and EDR are the mean error and the mean disagreement of distinct runs. Var(err) has ddof = 1,
-  and Var(Dis) is the variance (ddof = 0) over all R(R - 1)/2 pairs: the first bound then holds for any runs. Takes R² n
-  comparisons.
+  ETE and EDR are the mean error and the mean disagreement of distinct runs. Var(err)
+  has ddof = 1, and Var(Dis) is the variance (ddof = 0) over all R(R - 1)/2 pairs: the
+  first bound then holds for any runs. Takes R² n comparisons.
 
   Args:
-    predictions: (runs, examples), class indices; -1 is an error, and one more class in the disagreement.
+    predictions: (runs, examples), class indices; -1 is an error, and one more class in
+      the disagreement.
     labels: (examples,), class indices.
     num_classes: K.
 
   Returns:
-    `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions except κ, which is from 0 to 1; NaN for a
-    single run or without examples. κ and the bounds are NaN where no run errs.
+    `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions except κ,
+    which is from 0 to 1; NaN for a single run or without examples. κ and the bounds are
+    NaN where no run errs.
 
   Source: jiang2022, corollary B.1.1, equations 54 and 55.
 
@@ -152,7 +203,11 @@ def disagreement_variance(
   kappa = np.fmax.reduce(apart)  # of those that are not NaN
   ete, edr = error.mean(), dis.mean()
   bound = 2 * kappa**2 * sample_variance(error) + 4 * kappa**2 * ete**2
-  return DisagreementVariance(*map(np.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)))
+  return DisagreementVariance(
+    *map(
+      np.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)
+    )
+  )
 
 
 class BetaFit(NamedTuple):
@@ -162,25 +217,32 @@ class BetaFit(NamedTuple):
   b: Float[Array, ""]
 
 
-def beta_of_error_rates(errors: Given["runs examples"], unbiased: bool = True) -> BetaFit:
-  """Beta distribution with the mean and variance of the error distribution, the law over examples of 1 - h~_y(x).
+def beta_of_error_rates(
+  errors: Given["runs examples"], unbiased: bool = True
+) -> BetaFit:
+  """Beta distribution with the mean and variance of the error distribution, the law
+  over examples of 1 - h~_y(x).
 
-  With m the mean and v the variance (ddof = 0) over examples of the error rates ε_i of `example_error_rates`,
+  With m the mean and v the variance (ddof = 0) over examples of the error rates ε_i of
+  `example_error_rates`,
 
       a = m s,  b = (1 - m) s,    s = m (1 - m)/v - 1
 
-  `unbiased` subtracts from v what sampling R runs adds to it, mean ε_i (1 - ε_i)/(R - 1): this fits the moments of the
-  beta-binomial distribution of error counts. Maximum likelihood fails on examples that no run, or every run, has wrong.
+  `unbiased` subtracts from v what sampling R runs adds to it, mean ε_i (1 - ε_i)/(R -
+  1): this fits the moments of the beta-binomial distribution of error counts. Maximum
+  likelihood fails on examples that no run, or every run, has wrong.
 
   Args:
     errors: (runs, examples), bool or 0/1.
     unbiased: False for the moments of the ε_i of these R runs as they are.
 
   Returns:
-    `a` and `b`, 0-d. NaN where no Beta distribution has the moments: all examples equally hard (as far as the runs can
-    tell), or each always right or always wrong, as with a single run; and without runs or examples.
+    `a` and `b`, 0-d. NaN where no Beta distribution has the moments: all examples
+    equally hard (as far as the runs can tell), or each always right or always wrong, as
+    with a single run; and without runs or examples.
 
-  Source: jiang2022, appendix D.4, figure 11 (which says neither how it fits nor to what parameters).
+  Source: jiang2022, appendix D.4, figure 11 (which says neither how it fits nor to what
+    parameters).
 
   >>> fit = beta_of_error_rates([[1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 1]], unbiased=False)
   >>> print(fit.a.round(6), fit.b.round(6))
@@ -203,7 +265,9 @@ def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
   return BetaFit(np.asarray(mean * size), np.asarray((1 - mean) * size))
 
 
-def vote_fractions(predictions: Given["runs examples"], num_classes: int) -> Float[Array, "examples classes"]:
+def vote_fractions(
+  predictions: Given["runs examples"], num_classes: int
+) -> Float[Array, "examples classes"]:
   """Fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h 1{h(x) = k}.
 
   Args:
@@ -211,8 +275,8 @@ def vote_fractions(predictions: Given["runs examples"], num_classes: int) -> Flo
     num_classes: how many classes there are.
 
   Returns:
-    (examples, classes). Rows sum to 1, less the fraction of the runs without a prediction (-1). NaN without
-    runs.
+    (examples, classes). Rows sum to 1, less the fraction of the runs without a
+    prediction (-1). NaN without runs.
 
   Source: jiang2022, sections 4 and 5 (votes of labels, not mean probabilities).
 
@@ -224,7 +288,9 @@ def vote_fractions(predictions: Given["runs examples"], num_classes: int) -> Flo
   return ratio(votes_of(predictions, num_classes), predictions.shape[0])
 
 
-def plurality(predictions: Given["runs examples"], num_classes: int) -> Int[Array, "examples"]:
+def plurality(
+  predictions: Given["runs examples"], num_classes: int
+) -> Int[Array, "examples"]:
   """The class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
 
   Args:
@@ -232,7 +298,8 @@ def plurality(predictions: Given["runs examples"], num_classes: int) -> Int[Arra
     num_classes: how many classes there are.
 
   Returns:
-    (examples,), class indices; -1 where no run has a prediction. A single run is returned as it is.
+    (examples,), class indices; -1 where no run has a prediction. A single run is
+    returned as it is.
 
   Source: jiang2022, equation 59 (which leaves ties open).
 
@@ -244,7 +311,9 @@ def plurality(predictions: Given["runs examples"], num_classes: int) -> Int[Arra
 
 
 def top_class(votes: Array) -> Array:
-  """The lowest class with the most votes, -1 where there are none; votes is (examples, classes)."""
+  """The lowest class with the most votes, -1 where there are none; votes is (examples,
+  classes).
+  """
   xp = namespace(votes)
   return xp.where(votes.sum(1) > 0, votes.argmax(1), -1)
 
@@ -277,12 +346,15 @@ def accuracy_of_votes(votes: Array, labels: Array) -> Array:
 
 
 def ensemble_accuracy_of_logits(
-  logits: Given["runs examples classes"], labels: Given["examples"], how: str = "probability"
+  logits: Given["runs examples classes"],
+  labels: Given["examples"],
+  how: str = "probability",
 ) -> Float[Array, ""]:
-  """Accuracy of the runs' mean probability or mean logit: (1/n) Σ_i 1{argmax_k mean_h f_h(x_i)_k = y_i}.
+  """Accuracy of the runs' mean probability or mean logit: (1/n) Σ_i 1{argmax_k mean_h
+  f_h(x_i)_k = y_i}.
 
-  f_h is softmax(logits) or the logits themselves, in float64; the lowest of tied classes wins. Reads a few runs
-  at a time, so that logits may be memory-mapped.
+  f_h is softmax(logits) or the logits themselves, in float64; the lowest of tied
+  classes wins. Reads a few runs at a time, so that logits may be memory-mapped.
 
   Args:
     logits: (runs, examples, classes), of any float type.
@@ -292,8 +364,8 @@ def ensemble_accuracy_of_logits(
   Returns:
     0-d, from 0 to 1; a single run gives its accuracy, no runs or no examples give NaN.
 
-  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open); jiang2022, section 5, on mean
-  probabilities as the usual ensemble.
+  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open);
+  jiang2022, section 5, on mean probabilities as the usual ensemble.
 
   >>> logits = [[[4.0, 0.0]], [[0.0, 3.0]], [[0.0, 3.0]]]
   >>> print(ensemble_accuracy_of_logits(logits, [1]), ensemble_accuracy_of_logits(logits, [1], how="logit"))
@@ -302,7 +374,9 @@ def ensemble_accuracy_of_logits(
   one_of("way to average", how, ("probability", "logit"))
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  labels = read_labels(labels, at_least("classes in logits", classes, 1), "logits", logits.shape)
+  labels = read_labels(
+    labels, at_least("classes in logits", classes, 1), "logits", logits.shape
+  )
   if not runs:
     return real(np.nan)
   total = np.zeros((examples, classes))

@@ -1,6 +1,8 @@
-"""Estimating a mean performance from few runs: ideal and biased estimators and their errors (Bouthillier 2021).
+"""Estimating a mean performance from few runs: ideal and biased estimators and their
+errors (Bouthillier 2021).
 
-An ideal estimator draws everything anew for each measure. A biased one holds something fixed, such as the
+An ideal estimator draws everything anew for each measure. A biased one holds something
+fixed, such as the
 hyperparameters: its k measures are correlated, and more of them help less.
 """
 
@@ -16,7 +18,9 @@ from vmapseeds.stats.reading import one_within, positive, read_reals, within
 
 
 class Estimate(NamedTuple):
-  """A mean of k measures, their standard deviation (ddof = 1), and the standard error of the mean."""
+  """A mean of k measures, their standard deviation (ddof = 1), and the standard error
+  of the mean.
+  """
 
   mean: Float[Array, ""]
   sd: Float[Array, ""]
@@ -31,7 +35,9 @@ class Normality(NamedTuple):
 
 
 class MseDecomposition(NamedTuple):
-  """Mean squared error of an estimator, mse = variance + bias², and V and ρ, which determine its variance."""
+  """Mean squared error of an estimator, mse = variance + bias², and V and ρ, which
+  determine its variance.
+  """
 
   mse: Float[Array, ""]
   bias: Float[Array, ""]
@@ -47,7 +53,8 @@ def ideal_estimate(performances: Given["k"]) -> Estimate:
     performances: (k,), measures in which all sources of variation vary.
 
   Returns:
-    `mean`, `sd` (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none has no `mean`.
+    `mean`, `sd` (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none
+    has no `mean`.
 
   Source: bouthillier2021, algorithm 1 and equation 6 (ddof unstated there).
 
@@ -63,18 +70,22 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
 
       se² = V/k + (k - 1)/k ρ V,    V = s²/(1 - ρ)
 
-  The k measures differ by less than independent ones would: s² estimates (1 - ρ) V, not V, and s/√k is too
-  small an error by a factor that grows with k. ρ cannot be seen from one row of measures; it comes from
-  repetitions of the whole procedure, see `average_correlation`.
+  The k measures differ by less than independent ones would: s² estimates (1 - ρ) V, not
+  V, and s/√k is too small an error by a factor that grows with k. ρ cannot be seen from
+  one row of measures; it comes from repetitions of the whole procedure, see
+  `average_correlation`.
 
   Args:
-    performances: (k,), measures that have something in common, such as their hyperparameters.
+    performances: (k,), measures that have something in common, such as their
+      hyperparameters.
     correlation: ρ, at least 0 and below 1.
 
   Returns:
-    `mean`, `sd` = s (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN), none has no `mean`.
+    `mean`, `sd` = s (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN),
+    none has no `mean`.
 
-  Source: bouthillier2021, algorithm 2 and equation 7, whose Var(. | ξ) must be read as the total variance V.
+  Source: bouthillier2021, algorithm 2 and equation 7, whose Var(. | ξ) must be read as
+    the total variance V.
 
   >>> estimate = biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
   >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
@@ -88,10 +99,14 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   return Estimate(*map(np.asarray, (ratio(x.sum(), k), np.sqrt(variance), se)))
 
 
-def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0) -> Float[Array, "..."]:
-  """Standard error of the mean of k measures: √(V/k + (k - 1)/k ρ V), for an ideal estimator (ρ = 0) √(V/k).
+def estimator_se(
+  k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0
+) -> Float[Array, "..."]:
+  """Standard error of the mean of k measures: √(V/k + (k - 1)/k ρ V), for an ideal
+  estimator (ρ = 0) √(V/k).
 
-  It falls to √(ρ V), not to 0: k correlated measures are worth `equivalent_ideal_size` independent ones.
+  It falls to √(ρ V), not to 0: k correlated measures are worth `equivalent_ideal_size`
+  independent ones.
 
   Args:
     k: numbers of measures, above 0; np.inf for the limit.
@@ -110,8 +125,11 @@ def estimator_se(k: Given["..."], variance: Given["..."], correlation: Given["..
   return np.asarray(np.sqrt(variance / equivalent_ideal_size(k, correlation)))
 
 
-def equivalent_ideal_size(k: Given["..."], correlation: Given["..."]) -> Float[Array, "..."]:
-  """How many independent measures have the error of k correlated ones: k / (1 + (k - 1) ρ), at most 1/ρ.
+def equivalent_ideal_size(
+  k: Given["..."], correlation: Given["..."]
+) -> Float[Array, "..."]:
+  """How many independent measures have the error of k correlated ones: k / (1 + (k - 1)
+  ρ), at most 1/ρ.
 
   Args:
     k: numbers of measures, above 0; np.inf for the limit.
@@ -137,16 +155,19 @@ def sample_variance(x: Array) -> Array:
 
 
 def normality(performances: Given["runs"]) -> Normality:
-  """Shapiro-Wilk test of whether performances are normal over runs: a small p value says that they are not.
+  """Shapiro-Wilk test of whether performances are normal over runs: a small p value
+  says that they are not.
 
-  Accuracies on few examples take few distinct values. With many runs the test then rejects normality, however
-  bell-shaped their histogram is. Beyond 5,000 runs SciPy's p value is an extrapolation.
+  Accuracies on few examples take few distinct values. With many runs the test then
+  rejects normality, however bell-shaped their histogram is. Beyond 5,000 runs SciPy's p
+  value is an extrapolation.
 
   Args:
     performances: (runs,).
 
   Returns:
-    `statistic`, from 0 to 1, and `p_value`, 0-d; NaN for fewer than 3 runs or a constant.
+    `statistic`, from 0 to 1, and `p_value`, 0-d; NaN for fewer than 3 runs or a
+    constant.
 
   Source: bouthillier2021, figure G.3; `scipy.stats.shapiro`.
 
@@ -162,22 +183,25 @@ def normality(performances: Given["runs"]) -> Normality:
 
 
 def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""]:
-  """Average correlation ρ among the k measures of a repetition, which makes equation 7 hold for these
-  samples:
+  """Average correlation ρ among the k measures of a repetition, which makes equation 7
+  hold for these samples:
 
       Var(mean of k) = V/k + (k - 1)/k ρ V
 
-  V is the variance of one measure about the mean of all, over repetitions and measures alike, and the
-  variances divide by their counts (ddof = 0): ρ is Fisher's intraclass correlation, and does not depend on
-  the order of the measures. From few repetitions it is biased downwards.
+  V is the variance of one measure about the mean of all, over repetitions and measures
+  alike, and the variances divide by their counts (ddof = 0): ρ is Fisher's intraclass
+  correlation, and does not depend on the order of the measures. From few repetitions it
+  is biased downwards.
 
   Args:
-    performances: (repetitions, k), the measures of a row share hyperparameters or seeds.
+    performances: (repetitions, k), the measures of a row share hyperparameters or
+      seeds.
 
   Returns:
     0-d, from -1/(k - 1) to 1; NaN for one repetition, one measure or a constant.
 
-  Source: bouthillier2021, equation 7, whose Var(. | ξ) must be read as the total variance.
+  Source: bouthillier2021, equation 7, whose Var(. | ξ) must be read as the total
+    variance.
 
   >>> print(average_correlation([[0.0, 1.0], [2.0, 3.0]]).round(6))
   0.6
@@ -194,24 +218,30 @@ def _moments(x: Array) -> tuple[Array, Array]:
   """Population variance of the rows' means, and of all entries."""
   x = x - x[:1, :1]  # so that a large common part costs no digits
   means = ratio(x.sum(1), x.shape[1])
-  return ratio((centred(means) ** 2).sum(), len(x)), ratio((centred(x.reshape(-1)) ** 2).sum(), x.size)
+  return ratio((centred(means) ** 2).sum(), len(x)), ratio(
+    (centred(x.reshape(-1)) ** 2).sum(), x.size
+  )
 
 
-def mse_decomposition(performances: Given["repetitions k"], truth: float) -> MseDecomposition:
+def mse_decomposition(
+  performances: Given["repetitions k"], truth: float
+) -> MseDecomposition:
   """Mean squared error of the mean of k measures as an estimate of μ:
 
       E[(μ~ - μ)²] = Var(μ~) + (E[μ~] - μ)²,    Var(μ~) = V/k + (k - 1)/k ρ V
 
-  E and Var are population moments over the repetitions given (ddof = 0), for which both equations are exact.
+  E and Var are population moments over the repetitions given (ddof = 0), for which both
+  equations are exact.
 
   Args:
-    performances: (repetitions, k), each row the k measures of one estimate μ~, their mean.
+    performances: (repetitions, k), each row the k measures of one estimate μ~, their
+      mean.
     truth: μ, for example the mean of an ideal estimator.
 
   Returns:
-    `mse`, `bias` = E[μ~] - μ (signed), `variance` = Var(μ~), `total_variance` = V, `correlation` = ρ as in
-    `average_correlation`, 0-d each. One repetition has variance 0 and no correlation (NaN); no measures give
-    NaN.
+    `mse`, `bias` = E[μ~] - μ (signed), `variance` = Var(μ~), `total_variance` = V,
+    `correlation` = ρ as in `average_correlation`, 0-d each. One repetition has variance
+    0 and no correlation (NaN); no measures give NaN.
 
   Source: bouthillier2021, equations 7 and 8.
 
@@ -219,9 +249,14 @@ def mse_decomposition(performances: Given["repetitions k"], truth: float) -> Mse
   >>> print(parts.mse, parts.bias, parts.variance, parts.total_variance, parts.correlation.round(6))
   1.25 0.5 1.0 1.25 0.6
   """
-  x, truth = read_reals("performances", performances, "repetitions k"), one_within("truth", truth, "(-inf, inf)")
+  x, truth = (
+    read_reals("performances", performances, "repetitions k"),
+    one_within("truth", truth, "(-inf, inf)"),
+  )
   repetitions, k = x.shape
   x = x - truth
   of_means, total = _moments(x)
   mse = ratio((ratio(x.sum(1), k) ** 2).sum(), repetitions)
-  return MseDecomposition(mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances))
+  return MseDecomposition(
+    mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances)
+  )

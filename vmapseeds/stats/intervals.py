@@ -1,7 +1,9 @@
-"""Intervals and standard errors of statistics in closed form; where there is none, see `vmapseeds.stats.resampling`.
+"""Intervals and standard errors of statistics in closed form; where there is none, see
+`vmapseeds.stats.resampling`.
 
-Every interval and standard error answers a question, which its docstring names: what other runs on the same test
-examples would have given (over runs), or the same runs on other test examples (over examples).
+Every interval and standard error answers a question, which its docstring names: what
+other runs on the same test examples would have given (over runs), or the same runs on
+other test examples (over examples).
 """
 
 from typing import Any, NamedTuple
@@ -11,9 +13,26 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, ratio, real, votes_of
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  centred,
+  correlation,
+  count,
+  ratio,
+  real,
+  votes_of,
+)
 from vmapseeds.stats.estimators import ideal_estimate
-from vmapseeds.stats.reading import ends, read_errors, read_predictions, read_reals, read_series, read_votes, within
+from vmapseeds.stats.reading import (
+  ends,
+  read_errors,
+  read_predictions,
+  read_reals,
+  read_series,
+  read_votes,
+  within,
+)
 from vmapseeds.stats.variance import (
   distribution_variance,
   distribution_variance_se,
@@ -60,19 +79,22 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
 
       low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
 
-  The jackknife takes the fourth moment into account. Its standard error is uncertain itself, the more so the heavier
-  the tails: ν is Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the R values of log S² with one run left out.
-  An outlying run raises S² and its error together, so u reaches equally far up and down on the scale of 1/S². The high
-  end takes the first terms of 1/(1 - u), which is infinite at u = 1. The scale and the terms are chosen by simulation.
-  The interval answers what the variance of infinitely many runs is, on the same test examples. Its square roots are the
-  interval of the standard deviation.
+  The jackknife takes the fourth moment into account. Its standard error is uncertain
+  itself, the more so the heavier
+  the tails: ν is Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the R values
+  of log S² with one run left out. An outlying run raises S² and its error together, so
+  u reaches equally far up and down on the scale of 1/S². The high end takes the first
+  terms of 1/(1 - u), which is infinite at u = 1. The scale and the terms are chosen by
+  simulation. The interval answers what the variance of infinitely many runs is, on the
+  same test examples. Its square roots are the interval of the standard deviation.
 
   Args:
     values: (runs,), one number a run, such as its accuracy.
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d, squares; NaN for fewer than three runs or where all are equal.
+    `low` and `high`, 0-d, squares; NaN for fewer than three runs or where all are
+    equal.
 
   Source: ours; Miller 1968 for the jackknife of log S², Satterthwaite 1946.
 
@@ -88,51 +110,69 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
   squares = (values - values.mean()) ** 2
   variance = squares.sum() / (runs - 1)
   u = _reach(_logs_without_each(squares), upper)
-  return Interval(np.asarray(variance / (1 + u)), np.asarray(variance * (1 + u + u**2 + u**3)))
+  return Interval(
+    np.asarray(variance / (1 + u)), np.asarray(variance * (1 + u + u**2 + u**3))
+  )
 
 
 def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
-  """Half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the jackknife."""
-  return _reach(np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))), ends(level)[1])
+  """Half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the
+  jackknife.
+  """
+  return _reach(
+    np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))),
+    ends(level)[1],
+  )
 
 
 def _logs_without_each(squares: np.ndarray) -> np.ndarray:
-  """log S² with each run left out in turn, up to a constant, from the squared deviations."""
+  """log S² with each run left out in turn, up to a constant, from the squared
+  deviations.
+  """
   left = 1 - len(squares) / (len(squares) - 1) * squares / squares.sum()
-  # If a single run differs from all others, the variance without it is 0 up to rounding.
+  # If a single run differs from all others, the variance without it is 0 up to
+  # rounding.
   return np.log(np.maximum(left, np.finfo(float).eps))
 
 
 def _reach(left: np.ndarray, upper: float) -> float:
-  """t_ν SE by the jackknife, from a statistic with each run left out in turn; ν is Satterthwaite's."""
+  """t_ν SE by the jackknife, from a statistic with each run left out in turn; ν is
+  Satterthwaite's.
+  """
   runs = len(left)
   squares = (left - left.mean()) ** 2
   total = squares.sum()
   if not total:
     return 0.0
   freedom = 2 / max((squares**2).sum() / total**2 - 1 / runs, 2 / (runs - 1))
-  return float(scipy.special.stdtrit(freedom, upper) * np.sqrt((runs - 1) / runs * total))
+  return float(
+    scipy.special.stdtrit(freedom, upper) * np.sqrt((runs - 1) / runs * total)
+  )
 
 
 def _unknown() -> Interval:
   return Interval(real(np.nan), real(np.nan))
 
 
-def distribution_variance_interval(errors: Given["runs examples"], *, level: float = 0.95) -> Interval:
-  """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² minus the independent-errors variance.
+def distribution_variance_interval(
+  errors: Given["runs examples"], *, level: float = 0.95
+) -> Interval:
+  """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² minus the
+  independent-errors variance.
 
-  S² has its `variance_interval`. The independent-errors variance is estimated far more precisely and is taken as known.
-  The low end is negative if there may be no variance at all. The high end is at most 1/4, which no error rate's
-  variance exceeds. It answers what infinitely many runs would give on the same examples. The sampling of the examples
-  adds uncertainty that one test set cannot show.
+  S² has its `variance_interval`. The independent-errors variance is estimated far more
+  precisely and is taken as known. The low end is negative if there may be no variance
+  at all. The high end is at most 1/4, which no error rate's variance exceeds. It
+  answers what infinitely many runs would give on the same examples. The sampling of the
+  examples adds uncertainty that one test set cannot show.
 
   Args:
     errors: (runs, examples), bool or 0/1.
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d, squared fractions; NaN for fewer than three runs, a single example, or where the runs' errors
-    are equal.
+    `low` and `high`, 0-d, squared fractions; NaN for fewer than three runs, a single
+    example, or where the runs' errors are equal.
 
   Source: ours; jordan2024 gives none.
 
@@ -146,20 +186,30 @@ def distribution_variance_interval(errors: Given["runs examples"], *, level: flo
   )
 
 
-def variance_beyond_independence_interval(rates: Array, independent: Array, examples: int, level: float) -> Interval:
-  """`distribution_variance_interval` from the runs' error rates and the unbiased independent-errors variance."""
+def variance_beyond_independence_interval(
+  rates: Array, independent: Array, examples: int, level: float
+) -> Interval:
+  """`distribution_variance_interval` from the runs' error rates and the unbiased
+  independent-errors variance.
+  """
   if not examples:
     return _unknown()
   scale = ratio(examples, examples - 1)
-  both = (np.minimum(scale * (end - independent), 0.25) for end in variance_interval(rates, level=level))
+  both = (
+    np.minimum(scale * (end - independent), 0.25)
+    for end in variance_interval(rates, level=level)
+  )
   return Interval(*map(np.asarray, both))
 
 
-def correlation_interval(x: Given["runs"], y: Given["runs"], *, level: float = 0.95) -> Interval:
-  """Interval of Pearson's correlation over runs, whatever their law: tanh(artanh r ± t_ν SE), by the jackknife.
+def correlation_interval(
+  x: Given["runs"], y: Given["runs"], *, level: float = 0.95
+) -> Interval:
+  """Interval of Pearson's correlation over runs, whatever their law: tanh(artanh r ±
+  t_ν SE), by the jackknife.
 
-  ν is Satterthwaite's, as in `variance_interval`. It answers what infinitely many runs would give on the same test
-  examples.
+  ν is Satterthwaite's, as in `variance_interval`. It answers what infinitely many runs
+  would give on the same test examples.
 
   Args:
     x: (runs,), one number a run.
@@ -167,9 +217,11 @@ def correlation_interval(x: Given["runs"], y: Given["runs"], *, level: float = 0
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d; NaN for fewer than four runs, or where x or y is the same in all runs but one.
+    `low` and `high`, 0-d; NaN for fewer than four runs, or where x or y is the same in
+    all runs but one.
 
-  Source: ours; Fisher 1921 for the scale, Hinkley 1978 for the jackknife of a correlation, Satterthwaite 1946.
+  Source: ours; Fisher 1921 for the scale, Hinkley 1978 for the jackknife of a
+    correlation, Satterthwaite 1946.
 
   >>> low, high = correlation_interval([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 9])
   >>> print(low.round(3), high.round(3))
@@ -186,7 +238,9 @@ def correlation_interval(x: Given["runs"], y: Given["runs"], *, level: float = 0
     return Interval(r, r)
   most = 1 - np.finfo(float).eps
   reach = _reach(np.arctanh(np.clip(left, -most, most)), upper)
-  return Interval(*(np.asarray(np.tanh(np.arctanh(r) + side)) for side in (-reach, reach)))
+  return Interval(
+    *(np.asarray(np.tanh(np.arctanh(r) + side)) for side in (-reach, reach))
+  )
 
 
 def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -195,7 +249,9 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   xx, yy, xy = ((a * b).sum() - grown * a * b for a, b in ((x, x), (y, y), (x, y)))
   # The sum of squares of a constant is 0 up to rounding.
   constant = (xx <= 1e-13 * (x**2).sum()) | (yy <= 1e-13 * (y**2).sum())
-  return np.clip(np.where(constant, np.nan, xy / np.sqrt(np.where(constant, 1, xx * yy))), -1, 1)
+  return np.clip(
+    np.where(constant, np.nan, xy / np.sqrt(np.where(constant, 1, xx * yy))), -1, 1
+  )
 
 
 def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
@@ -207,7 +263,8 @@ def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
     errors: (runs, examples), bool or 0/1.
 
   Returns:
-    0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
+    0-d; NaN for fewer than four runs, or where a half's error is the same in all runs
+    but one.
 
   Source: ours; Hinkley 1978.
 
@@ -217,7 +274,9 @@ def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
   return correlation_se(*halves(read_errors(errors)))
 
 
-def split_correlation_interval(errors: Given["runs examples"], *, level: float = 0.95) -> Interval:
+def split_correlation_interval(
+  errors: Given["runs examples"], *, level: float = 0.95
+) -> Interval:
   """`correlation_interval` of `split_correlation`.
 
   Args:
@@ -225,7 +284,8 @@ def split_correlation_interval(errors: Given["runs examples"], *, level: float =
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `low` and `high`, 0-d; NaN for fewer than four runs, or where a half's error is the same in all runs but one.
+    `low` and `high`, 0-d; NaN for fewer than four runs, or where a half's error is the
+    same in all runs but one.
 
   Source: ours; jordan2024 gives none.
 
@@ -237,24 +297,36 @@ def split_correlation_interval(errors: Given["runs examples"], *, level: float =
 
 
 def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
-  """The jackknife standard error of Pearson's correlation over runs; NaN for fewer than four."""
+  """The jackknife standard error of Pearson's correlation over runs; NaN for fewer than
+  four.
+  """
   order = np.lexsort((y, x))
   left = _correlations_without_each(x[order], y[order])
-  return np.asarray(np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum()) if len(x) > 3 else np.nan)
+  return np.asarray(
+    np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum())
+    if len(x) > 3
+    else np.nan
+  )
 
 
 def nonnegative_interval(value: Any, se: Any, runs: int) -> Interval:
-  """Student's 95 % interval of a quantity that cannot be negative, from its standard error over runs."""
+  """Student's 95 % interval of a quantity that cannot be negative, from its standard
+  error over runs.
+  """
   reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else np.nan
   return Interval(np.maximum(0.0, value - reach), value + reach)
 
 
 def sd_interval(ends: Interval) -> Interval:
-  """Interval of a standard deviation between runs from that of the variance, which is at most 1/4 for accuracies."""
+  """Interval of a standard deviation between runs from that of the variance, which is
+  at most 1/4 for accuracies.
+  """
   return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
 
 
-def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.95) -> Interval:
+def proportion_interval(
+  rate: Given["..."], examples: int, *, level: float = 0.95
+) -> Interval:
   """Wilson's interval of a proportion of test examples, such as one network's accuracy.
 
   It answers what the same network, or ensemble, would have on infinitely many examples.
@@ -267,7 +339,8 @@ def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.9
   Returns:
     `low` and `high`, of the rate's shape; NaN without examples.
 
-  Source: Wilson 1927; bouthillier2021, figure 2, has the binomial variance of accuracies.
+  Source: Wilson 1927; bouthillier2021, figure 2, has the binomial variance of
+    accuracies.
 
   >>> low, high = proportion_interval(0.9, examples=100)
   >>> print(low.round(4), high.round(4))
@@ -278,20 +351,28 @@ def proportion_interval(rate: Given["..."], examples: int, *, level: float = 0.9
   n = at_least("examples", examples, 0) or np.nan
   middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
   reach = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
-  return Interval(*(np.asarray(np.clip(middle + side, 0, 1)) for side in (-reach, reach)))
+  return Interval(
+    *(np.asarray(np.clip(middle + side, 0, 1)) for side in (-reach, reach))
+  )
 
 
 def runs_for_precision(
-  errors: Given["runs examples"], relative: Given["..."] = 0.1, statistic: str = "distribution_variance",
-  *, level: float = 0.95,
-) -> Float[Array, "..."]:  # fmt: skip
-  """How many runs it takes until the interval of a variance has at most this relative half-width.
+  errors: Given["runs examples"],
+  relative: Given["..."] = 0.1,
+  statistic: str = "distribution_variance",
+  *,
+  level: float = 0.95,
+) -> Float[Array, "..."]:
+  """How many runs it takes until the interval of a variance has at most this relative
+  half-width.
 
       R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
 
-  V is the test-set variance or the distribution-wise one. The latter has the noise of the former too, so it takes many
-  more runs where most of the test-set variance comes from independent errors. SE is the jackknife's: it takes the
-  fourth moment into account and is as uncertain as that. From few runs of a long-tailed law the answer is too small.
+  V is the test-set variance or the distribution-wise one. The latter has the noise of
+  the former too, so it takes many more runs where most of the test-set variance comes
+  from independent errors. SE is the jackknife's: it takes the fourth moment into
+  account and is as uncertain as that. From few runs of a long-tailed law the answer is
+  too small.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -300,8 +381,9 @@ def runs_for_precision(
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    The shape of `relative`: a whole number as a float; infinite where the estimated variance is not above 0, NaN for
-    fewer than three runs or, for the distribution-wise variance, a single example.
+    The shape of `relative`: a whole number as a float; infinite where the estimated
+    variance is not above 0, NaN for fewer than three runs or, for the distribution-wise
+    variance, a single example.
 
   Source: ours, from `distribution_variance_se`.
 
@@ -310,32 +392,52 @@ def runs_for_precision(
   555.0
   """
   errors = read_errors(errors)
-  variances = test_set_variance(errors), distribution_variance(errors), distribution_variance_se(errors)
-  return runs_of_variances(*variances, *errors.shape, relative=relative, statistic=statistic, level=level)
+  variances = (
+    test_set_variance(errors),
+    distribution_variance(errors),
+    distribution_variance_se(errors),
+  )
+  return runs_of_variances(
+    *variances, *errors.shape, relative=relative, statistic=statistic, level=level
+  )
 
 
 def runs_of_variances(
-  test_set: Array, distribution: Array, se: Array, runs: int, examples: int, *, relative: object, statistic: str,
+  test_set: Array,
+  distribution: Array,
+  se: Array,
+  runs: int,
+  examples: int,
+  *,
+  relative: object,
+  statistic: str,
   level: float,
-) -> Array:  # fmt: skip
+) -> Array:
   """`runs_for_precision` from the variances and the standard error of the second."""
   one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
   variance = distribution
   if statistic == "test_set_variance":
     variance, se = test_set, ratio(examples - 1, examples) * se
   z = scipy.special.ndtri(ends(level)[1])
-  needed = np.ceil(1 + (runs - 1) * (z * ratio(se, within("relative", relative, "(0, inf]") * variance)) ** 2)
+  needed = np.ceil(
+    1
+    + (runs - 1)
+    * (z * ratio(se, within("relative", relative, "(0, inf]") * variance)) ** 2
+  )
   return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
 
 
-# Pairs of runs: the independent-errors variance and disagreement are means over pairs, so a run's share is known.
+# Pairs of runs: the independent-errors variance and disagreement are means over pairs,
+# so a run's share is known.
 
 
 def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Standard error over runs of `independent_errors_variance`, by the jackknife, in closed form.
+  """Standard error over runs of `independent_errors_variance`, by the jackknife, in
+  closed form.
 
-  The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of examples that exactly one of the
-  two has wrong. With h_r the mean over run r's pairs and U the mean over all pairs,
+  The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of
+  examples that exactly one of the two has wrong. With h_r the mean over run r's pairs
+  and U the mean over all pairs,
 
       SE² = 4 (R - 1) / (R (R - 2)²) Σ_r (h_r - U)²
 
@@ -357,10 +459,14 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
   return ratio(_jackknife(_pairs_of_each_run(errors, 2)), 2 * errors.shape[1])
 
 
-def expected_disagreement_se(predictions: Given["runs examples"], num_classes: int) -> Float[Array, ""]:
-  """Standard error over runs of `expected_disagreement`, by the jackknife of its pairs, in closed form.
+def expected_disagreement_se(
+  predictions: Given["runs examples"], num_classes: int
+) -> Float[Array, ""]:
+  """Standard error over runs of `expected_disagreement`, by the jackknife of its pairs,
+  in closed form.
 
-  It answers what other runs on the same test examples would give; see `independent_errors_variance_se`.
+  It answers what other runs on the same test examples would give; see
+  `independent_errors_variance_se`.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -378,10 +484,14 @@ def expected_disagreement_se(predictions: Given["runs examples"], num_classes: i
   return _jackknife(_pairs_of_each_run(predictions, num_classes))
 
 
-def gde_gap_se(predictions: Given["runs examples"], labels: Given["examples"], num_classes: int) -> Float[Array, ""]:
-  """Standard error over runs of mean error - expected disagreement, the signed gap whose size is `gde_gap`.
+def gde_gap_se(
+  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
+) -> Float[Array, ""]:
+  """Standard error over runs of mean error - expected disagreement, the signed gap
+  whose size is `gde_gap`.
 
-  By the jackknife, in closed form. It answers what other runs on the same test examples would give.
+  By the jackknife, in closed form. It answers what other runs on the same test examples
+  would give.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -401,17 +511,27 @@ def gde_gap_se(predictions: Given["runs examples"], labels: Given["examples"], n
   return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
 
 
-def _pairs_of_each_run(predictions: Array, num_classes: int) -> Float[np.ndarray, "runs"]:
+def _pairs_of_each_run(
+  predictions: Array, num_classes: int
+) -> Float[np.ndarray, "runs"]:
   """Each run's mean disagreement with the other runs."""
   runs, examples = predictions.shape
   votes = votes_of(predictions, num_classes)
-  # Runs without a prediction agree with each other: they form one more class, the last, which -1 indexes.
-  votes, each = np.append(votes, runs - votes.sum(1, keepdims=True), axis=1), np.arange(examples)
-  agreeing = np.array([votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64)
+  # Runs without a prediction agree with each other: they form one more class, the last,
+  # which -1 indexes.
+  votes, each = (
+    np.append(votes, runs - votes.sum(1, keepdims=True), axis=1),
+    np.arange(examples),
+  )
+  agreeing = np.array(
+    [votes[each, row.astype(int)].sum() for row in np.asarray(predictions)], np.float64
+  )
   return ratio(runs * examples - agreeing, examples * (runs - 1))
 
 
-def _jackknife(of_pairs: Float[Array, "runs"], of_runs: Float[Array, "runs"] | None = None) -> Array:
+def _jackknife(
+  of_pairs: Float[Array, "runs"], of_runs: Float[Array, "runs"] | None = None
+) -> Array:
   """Standard error of a mean over pairs of runs, from each run's mean over its pairs.
 
   With `of_runs`, that of the mean over runs minus the mean over pairs.

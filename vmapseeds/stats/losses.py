@@ -1,7 +1,9 @@
-"""Losses and their variance between runs: the statistics of `vmapseeds.stats.variance` for any per-example loss.
+"""Losses and their variance between runs: the statistics of `vmapseeds.stats.variance`
+for any per-example loss.
 
-Losses are (runs, examples), R runs and n examples. The theorems of Jordan 2024 on variance between runs do not need
-errors to be 0 or 1 (the end of its appendix B.2), so the same formulas hold for a cross-entropy or a squared error.
+Losses are (runs, examples), R runs and n examples. The theorems of Jordan 2024 on
+variance between runs do not need errors to be 0 or 1 (the end of its appendix B.2), so
+the same formulas hold for a cross-entropy or a squared error.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,16 +19,19 @@ from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.reading import check_finite, read, read_labels, read_numbers
 from vmapseeds.stats.variance import beyond_independence, standard_error
 
-# Logits are turned into losses, and losses centred, this many numbers at a time (32 MB in float64).
+# Logits are turned into losses, and losses centred, this many numbers at a time (32 MB
+# in float64).
 _AT_ONCE = 2**22
 
 
 class LossVariance(NamedTuple):
-  """The mean of a loss, and the parts of its variance between runs; all but the mean and the correlation are squares.
+  """The mean of a loss, and the parts of its variance between runs; all but the mean
+  and the correlation are squares.
 
-  `test_set` is the variance of the runs' mean losses, `independent` what it would be if the examples' losses were
-  independent. `distribution` is the variance on the whole distribution, `distribution_se` its standard error over runs.
-  `split_correlation` is the correlation between the mean losses on the examples of even and of odd index.
+  `test_set` is the variance of the runs' mean losses, `independent` what it would be if
+  the examples' losses were independent. `distribution` is the variance on the whole
+  distribution, `distribution_se` its standard error over runs. `split_correlation` is
+  the correlation between the mean losses on the examples of even and of odd index.
   """
 
   mean: Float[Array, ""]
@@ -38,26 +43,30 @@ class LossVariance(NamedTuple):
 
 
 def loss_variance(losses: Given["runs examples"]) -> LossVariance:
-  """Variance between runs of a mean loss: on the test set, if examples were independent, and on the distribution.
+  """Variance between runs of a mean loss: on the test set, if examples were
+  independent, and on the distribution.
 
       test_set = Var_h(mean_i loss_i(h))
       independent = (1/n²) Σ_i Var_h(loss_i(h))
       distribution = n/(n - 1) [test_set - independent]
 
-  All variances have ddof = 1, so the three are unbiased. For losses of 0 and 1 the results after the mean equal
-  `test_set_variance`, `independent_errors_variance`, `distribution_variance`, `distribution_variance_se` and
-  `split_correlation`. The first run's loss on each example is subtracted before anything is summed, so that a large
+  All variances have ddof = 1, so the three are unbiased. For losses of 0 and 1 the
+  results after the mean equal `test_set_variance`, `independent_errors_variance`,
+  `distribution_variance`, `distribution_variance_se` and `split_correlation`. The first
+  run's loss on each example is subtracted before anything is summed, so that a large
   common part costs no digits.
 
   Args:
     losses: (runs, examples), finite numbers, such as `cross_entropy(logits, labels)`.
 
   Returns:
-    Six numbers, 0-d. All but the mean are NaN for a single run, `distribution_se` for two runs, `distribution`,
-    `distribution_se` and `split_correlation` for a single example, all without examples. `split_correlation` is NaN
-    also where a half's mean loss is the same in all runs.
+    Six numbers, 0-d. All but the mean are NaN for a single run, `distribution_se` for
+    two runs, `distribution`, `distribution_se` and `split_correlation` for a single
+    example, all without examples. `split_correlation` is NaN also where a half's mean
+    loss is the same in all runs.
 
-  Source: jordan2024, theorem 2 and equation 3, which its appendix B.2 extends to any loss.
+  Source: jordan2024, theorem 2 and equation 3, which its appendix B.2 extends to any
+    loss.
 
   >>> v = loss_variance([[0.5, 0.0, 0.25], [1.5, 0.5, 0.25], [0.5, 0.5, 0.5]])
   >>> print(v.mean, v.test_set, v.independent.round(6), v.distribution.round(6), v.distribution_se.round(6))
@@ -67,36 +76,56 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
   runs, examples = losses.shape
   # The width is even, so that a block's even columns are the even examples.
   width = 2 * max(1, _AT_ONCE // (2 * max(runs, 1)))
-  blocks = [_parts(real(losses[:, start : start + width])) for start in range(0, max(examples, 1), width)]
-  first, even, odd, squares = (sum(parts, real(0)) for parts in zip(*blocks, strict=True))
-  above = ratio(even + odd, examples)  # each run's mean loss, less that of the first run
+  blocks = [
+    _parts(real(losses[:, start : start + width]))
+    for start in range(0, max(examples, 1), width)
+  ]
+  first, even, odd, squares = (
+    sum(parts, real(0)) for parts in zip(*blocks, strict=True)
+  )
+  above = ratio(
+    even + odd, examples
+  )  # each run's mean loss, less that of the first run
   test_set = sample_variance(above)
   independent = ratio(squares, max(runs - 1, 0) * examples**2)
   return LossVariance(
     mean=np.asarray(ratio(first, examples) + ratio(above.sum(), runs)),
     test_set=test_set if examples else real(np.nan),
     independent=independent,
-    distribution=beyond_independence(test_set, independent, runs, examples, unbiased=True),
+    distribution=beyond_independence(
+      test_set, independent, runs, examples, unbiased=True
+    ),
     distribution_se=standard_error(above, examples),
     split_correlation=correlation(even, odd),
   )
 
 
 def _parts(losses: Array) -> tuple[Array, Array, Array, Array]:
-  """The first run's sum, each run's sums over even and over odd examples minus the first's, and Σ (loss - mean)²."""
+  """The first run's sum, each run's sums over even and over odd examples minus the
+  first's, and Σ (loss - mean)².
+  """
   above = losses - losses[:1]
   from_mean = above - ratio(above.sum(0, keepdims=True), len(above))
-  return losses[:1].sum(), above[:, 0::2].sum(1), above[:, 1::2].sum(1), (from_mean**2).sum()
+  return (
+    losses[:1].sum(),
+    above[:, 0::2].sum(1),
+    above[:, 1::2].sum(1),
+    (from_mean**2).sum(),
+  )
 
 
-def cross_entropy(logits: Given["runs examples classes"], labels: Given["examples"]) -> Float[Array, "runs examples"]:
-  """Cross-entropy of each run on each example: -log softmax(logits)_y = log(1 + Σ_{c≠y} exp(z_c - z_y)), in nats.
+def cross_entropy(
+  logits: Given["runs examples classes"], labels: Given["examples"]
+) -> Float[Array, "runs examples"]:
+  """Cross-entropy of each run on each example: -log softmax(logits)_y = log(1 + Σ_{c≠y}
+  exp(z_c - z_y)), in nats.
 
-  In this form large logits do not overflow and small losses do not vanish: a loss of e^-40 is not rounded to 0.
+  In this form large logits do not overflow and small losses do not vanish: a loss of
+  e^-40 is not rounded to 0.
 
   Args:
-    logits: (runs, examples, classes), finite numbers, float16 too. They are read a few runs at a time, so that a
-      memory-mapped array may be larger than the memory.
+    logits: (runs, examples, classes), finite numbers, float16 too. They are read a few
+      runs at a time, so that a memory-mapped array may be larger than the memory.
     labels: (examples,), class indices.
 
   Returns:
@@ -110,10 +139,13 @@ def cross_entropy(logits: Given["runs examples classes"], labels: Given["example
   return _by_runs(_cross_entropy, logits, labels)
 
 
-def brier_score(logits: Given["runs examples classes"], labels: Given["examples"]) -> Float[Array, "runs examples"]:
+def brier_score(
+  logits: Given["runs examples classes"], labels: Given["examples"]
+) -> Float[Array, "runs examples"]:
   """Brier score of each run on each example: Σ_c (softmax(logits)_c - 1{c = y})².
 
-  This is Brier's own score, summed over classes; for two classes it is twice the squared error of one probability.
+  This is Brier's own score, summed over classes; for two classes it is twice the
+  squared error of one probability.
 
   Args:
     logits: (runs, examples, classes), finite numbers; read as in `cross_entropy`.
@@ -137,16 +169,22 @@ def _cross_entropy(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 
 
 def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
-  wrong = np.where(label == np.arange(logits.shape[-1]), 0.0, scipy.special.softmax(logits, axis=-1))
+  wrong = np.where(
+    label == np.arange(logits.shape[-1]), 0.0, scipy.special.softmax(logits, axis=-1)
+  )
   # 1 - p_y is computed as the sum of the other probabilities, which does not cancel.
   return (wrong**2).sum(-1) + wrong.sum(-1) ** 2
 
 
-def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: object, labels: object) -> np.ndarray:
+def _by_runs(
+  loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: object, labels: object
+) -> np.ndarray:
   """The loss of every run on every example, (runs, examples)."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
-  label = read_labels(labels, at_least("classes in logits", classes, 1), "logits", logits.shape)[None, :, None]
+  label = read_labels(
+    labels, at_least("classes in logits", classes, 1), "logits", logits.shape
+  )[None, :, None]
   losses = np.empty((runs, examples))
   for start, block in logit_blocks(logits):
     losses[start : start + len(block)] = loss(block, label)
@@ -154,7 +192,9 @@ def _by_runs(loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: objec
 
 
 def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
-  """Blocks of logits in float64, of as many runs as take little memory, each after the index of its first run."""
+  """Blocks of logits in float64, of as many runs as take little memory, each after the
+  index of its first run.
+  """
   runs, examples, classes = logits.shape
   step = max(1, _AT_ONCE // max(1, examples * classes))
   for start in range(0, runs, step):

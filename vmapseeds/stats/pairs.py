@@ -1,4 +1,6 @@
-"""Pairs of examples: which two do runs tend to get right, or wrong, together (Jordan 2024, section 3.2)?"""
+"""Pairs of examples: which two do runs tend to get right, or wrong, together (Jordan
+2024, section 3.2)?
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,14 +21,17 @@ from vmapseeds.stats.reading import one_within, read_errors, read_reals, within
 # Joint counts of example pairs are computed for blocks of this many examples.
 _BLOCK = 512
 
-# `expected_false_pairs` bins examples by standard deviation, into bins so fine that the result hardly changes.
+# `expected_false_pairs` bins examples by standard deviation, into bins so fine that the
+# result hardly changes.
 _BINS = 1000
 
 BothRight = Callable[[slice, slice], Int[np.ndarray, "rows columns"]]
 
 
 class DependentPairs(NamedTuple):
-  """Pairs i < j of examples, the probability that a run has both right, and the product of the two's own."""
+  """Pairs i < j of examples, the probability that a run has both right, and the product
+  of the two's own.
+  """
 
   i: Int[Array, "pairs"]
   j: Int[Array, "pairs"]
@@ -34,23 +39,27 @@ class DependentPairs(NamedTuple):
   product: Float[Array, "pairs"]
 
 
-def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> DependentPairs:
+def dependent_pairs(
+  errors: Given["runs examples"], threshold: float = 0.02
+) -> DependentPairs:
   """Pairs of examples whose being right is far from independent over the runs.
 
       |P(C_i, C_j) - P(C_i) P(C_j)| > threshold
 
-  C_i: the run has example i right (not wrong). P is the fraction of the runs, so a pair's deviation has a standard
-  deviation of up to 0.25/√R by chance alone. Take 10,000 independent examples with error rates like CIFAR-10's
-  (Beta(0.1, 1.5), mean 6 %): of their 5·10⁷ pairs about 20,000 pass 0.02 at 500 runs, and about one at 3,000. See
-  `expected_false_pairs`. Counts are compared exactly, block by block of examples.
+  C_i: the run has example i right (not wrong). P is the fraction of the runs, so a
+  pair's deviation has a standard deviation of up to 0.25/√R by chance alone. Take
+  10,000 independent examples with error rates like CIFAR-10's (Beta(0.1, 1.5), mean 6
+  %): of their 5·10⁷ pairs about 20,000 pass 0.02 at 500 runs, and about one at 3,000.
+  See `expected_false_pairs`. Counts are compared exactly, block by block of examples.
 
   Args:
     errors: (runs, examples), bool or 0/1.
-    threshold: an absolute difference of probabilities, 0 or more; pairs exactly at it are left out.
+    threshold: an absolute difference of probabilities, 0 or more; pairs exactly at it
+      are left out.
 
   Returns:
-    `i` < `j` (from 0, in order), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,) each. Empty for a single
-    run or a single example.
+    `i` < `j` (from 0, in order), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j),
+    (pairs,) each. Empty for a single run or a single example.
 
   Raises:
     Mistake: 2^24 runs or more.
@@ -65,23 +74,27 @@ def dependent_pairs(errors: Given["runs examples"], threshold: float = 0.02) -> 
 
 
 def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> DependentPairs:
-  """The k pairs of examples whose being right is farthest from independent over the runs, the farthest first.
+  """The k pairs of examples whose being right is farthest from independent over the
+  runs, the farthest first.
 
       |P(C_i, C_j) - P(C_i) P(C_j)| = (R - 1)/R |Cov(err_i, err_j)|
 
-  C_i: the run has example i right (not wrong), P is the fraction of the runs and the covariance has ddof = 1: these are
-  also the pairs of largest |covariance|. Deviations are compared exactly; of equal ones the pair of lower i, then lower
-  j, comes first. Takes the memory of a block of pairs and of 2k more.
+  C_i: the run has example i right (not wrong), P is the fraction of the runs and the
+  covariance has ddof = 1: these are also the pairs of largest |covariance|. Deviations
+  are compared exactly; of equal ones the pair of lower i, then lower j, comes first.
+  Takes the memory of a block of pairs and of 2k more.
 
   Args:
     errors: (runs, examples), bool or 0/1.
     k: how many pairs, at least 1.
 
   Returns:
-    `i` < `j` (from 0), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,) each: all pairs where there are
-    fewer than k, so none for a single example. With a single run no pair deviates and the first ones come back.
+    `i` < `j` (from 0), `joint` = P(C_i, C_j) and `product` = P(C_i) P(C_j), (pairs,)
+    each: all pairs where there are fewer than k, so none for a single example. With a
+    single run no pair deviates and the first ones come back.
 
-  Source: jordan2024, section 3.2, figures 4 and 14, which show all pairs beyond a threshold.
+  Source: jordan2024, section 3.2, figures 4 and 14, which show all pairs beyond a
+    threshold.
 
   >>> pairs = most_dependent_pairs([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]], k=1)
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
@@ -90,16 +103,21 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
   return most_of_counts(*_right(errors), k)
 
 
-def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float = 0.02) -> Float[Array, ""]:
-  """How many pairs would pass the threshold of `dependent_pairs` by chance if all examples were independent.
+def expected_false_pairs(
+  rates: Given["examples"], runs: int, threshold: float = 0.02
+) -> Float[Array, ""]:
+  """How many pairs would pass the threshold of `dependent_pairs` by chance if all
+  examples were independent.
 
       Σ_{i<j} P(|Z| √(ε_i (1 - ε_i) ε_j (1 - ε_j)/R) > threshold), Z standard normal
 
-  If this is not far below the number of pairs found, few of them mean anything. Rates may be estimated from the same
-  runs. Examples of nearly the same ε (1 - ε) are grouped, which changes the sum by about a thousandth.
+  If this is not far below the number of pairs found, few of them mean anything. Rates
+  may be estimated from the same runs. Examples of nearly the same ε (1 - ε) are
+  grouped, which changes the sum by about a thousandth.
 
   Args:
-    rates: (examples,), probabilities of being wrong, or of being right: for example `example_error_rates(errors)`.
+    rates: (examples,), probabilities of being wrong, or of being right: for example
+      `example_error_rates(errors)`.
     runs: R, at least 1.
     threshold: an absolute difference of probabilities, 0 or more.
 
@@ -112,37 +130,57 @@ def expected_false_pairs(rates: Given["examples"], runs: int, threshold: float =
   3681545.0
   """
   rates = within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
-  runs, threshold = at_least("runs", runs, 1), one_within("threshold", threshold, "[0, inf]")
+  runs, threshold = (
+    at_least("runs", runs, 1),
+    one_within("threshold", threshold, "[0, inf]"),
+  )
   spread = np.sqrt(rates * (1 - rates))
   # All examples of a bin get its mean deviation; a bin is only 1/2000 wide.
   place = np.minimum(2 * _BINS * spread, _BINS - 1).astype(int)
-  held, total = (np.bincount(place, weights, _BINS) for weights in (np.ones_like(spread), spread))
+  held, total = (
+    np.bincount(place, weights, _BINS) for weights in (np.ones_like(spread), spread)
+  )
   mean = total / np.maximum(held, 1)
   sd = mean[:, None] * mean / runs**0.5
-  passes = np.where(sd > 0, scipy.special.erfc(threshold / (2**0.5 * np.where(sd > 0, sd, 1.0))), 0.0)
+  passes = np.where(
+    sd > 0, scipy.special.erfc(threshold / (2**0.5 * np.where(sd > 0, sd, 1.0))), 0.0
+  )
   ordered = (held[:, None] * held * passes).sum() - (held * np.diagonal(passes)).sum()
   return np.asarray(ordered / 2)
 
 
-def _right(errors: Given["runs examples"]) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
-  """The arguments of `pairs_of_counts`: joint counts by slices, the count of each example, and the number of runs."""
+def _right(
+  errors: Given["runs examples"],
+) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
+  """The arguments of `pairs_of_counts`: joint counts by slices, the count of each
+  example, and the number of runs.
+  """
   errors = read_errors(errors)
   if len(errors) >= 2**24:
-    raise Mistake(f"errors has {len(errors)} runs: float32 products count exactly up to {2**24 - 1}, give fewer")
+    raise Mistake(
+      f"errors has {len(errors)} runs: float32 products count exactly up to {2**24 - 1}, give fewer"
+    )
   return _both_right(errors), len(errors) - count(errors, axis=0), len(errors)
 
 
-def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, threshold: float) -> DependentPairs:
-  """`dependent_pairs` from how many runs have each example right, and each two examples.
+def pairs_of_counts(
+  both_right: BothRight, right: np.ndarray, runs: int, threshold: float
+) -> DependentPairs:
+  """`dependent_pairs` from how many runs have each example right, and each two
+  examples.
 
   Args:
-    both_right: a function of two slices of examples; it gives how many runs have both right, (rows, columns).
+    both_right: a function of two slices of examples; it gives how many runs have both
+      right, (rows, columns).
     right: (examples,), how many runs have each example right.
     runs: how many runs there are.
     threshold: as in `dependent_pairs`.
   """
   # The factor keeps the threshold itself out where the product is rounded down.
-  least, found = one_within("threshold", threshold, "[0, inf]") * runs**2 * (1 + 1e-15), [_NONE]
+  least, found = (
+    one_within("threshold", threshold, "[0, inf]") * runs**2 * (1 + 1e-15),
+    [_NONE],
+  )
   for rows, columns, both, expected in _blocks(both_right, right, runs):
     a, b = np.nonzero(np.abs(both - expected) > least)
     found.append((a + rows, b + columns, both[a, b], expected[a, b]))
@@ -151,10 +189,16 @@ def pairs_of_counts(both_right: BothRight, right: np.ndarray, runs: int, thresho
   return _pairs(i[order], j[order], both[order], expected[order], runs=runs)
 
 
-def most_of_counts(both_right: BothRight, right: np.ndarray, runs: int, k: int) -> DependentPairs:
+def most_of_counts(
+  both_right: BothRight, right: np.ndarray, runs: int, k: int
+) -> DependentPairs:
   """`most_dependent_pairs` from the same counts as `pairs_of_counts` takes."""
   k, n = at_least("k", k, 1), len(right)
-  best, least, last = _NONE, 0, n**2  # the least deviation of the k best so far, and the place of the last of them
+  best, least, last = (
+    _NONE,
+    0,
+    n**2,
+  )  # the least deviation of the k best so far, and the place of the last of them
   for rows, columns, both, expected in _blocks(both_right, right, runs):
     deviation = np.abs(both - expected)
     if deviation.max() < least:
@@ -175,16 +219,22 @@ def most_of_counts(both_right: BothRight, right: np.ndarray, runs: int, k: int) 
 _NONE = (np.zeros(0, np.int64),) * 4
 
 
-def _pairs(i: np.ndarray, j: np.ndarray, both: np.ndarray, expected: np.ndarray, *, runs: int) -> DependentPairs:
+def _pairs(
+  i: np.ndarray, j: np.ndarray, both: np.ndarray, expected: np.ndarray, *, runs: int
+) -> DependentPairs:
   return DependentPairs(i, j, ratio(both, runs**2), ratio(expected, runs**2))
 
 
 def _blocks(
   both_right: BothRight, right: np.ndarray, runs: int
-) -> Iterator[tuple[int, int, Int[np.ndarray, "rows columns"], Int[np.ndarray, "rows columns"]]]:
-  """The first i and j of each block of pairs, and the block's R² P(C_i, C_j) and R² P(C_i) P(C_j), whole numbers.
+) -> Iterator[
+  tuple[int, int, Int[np.ndarray, "rows columns"], Int[np.ndarray, "rows columns"]]
+]:
+  """The first i and j of each block of pairs, and the block's R² P(C_i, C_j) and R²
+  P(C_i) P(C_j), whole numbers.
 
-  Blocks lie on and above the diagonal. In diagonal blocks the pairs that are not i < j are made to look independent.
+  Blocks lie on and above the diagonal. In diagonal blocks the pairs that are not i < j
+  are made to look independent.
   """
   for i in range(0, len(right), _BLOCK):
     for j in range(i, len(right), _BLOCK):
@@ -197,7 +247,9 @@ def _blocks(
 
 
 def _both_right(errors: Array) -> BothRight:
-  """The function `both_right` of `pairs_of_counts`, for slices of at most `_BLOCK`; counts on the errors' device."""
+  """The function `both_right` of `pairs_of_counts`, for slices of at most `_BLOCK`;
+  counts on the errors' device.
+  """
   examples, device, block = errors.shape[1], device_of(errors), _BLOCK
   in_bits = device.platform == "cpu"
   held = _packed_right(jax.device_put(errors, device), -examples % block, in_bits)
@@ -215,6 +267,10 @@ def _packed_right(errors: jax.Array, padding: int, in_bits: bool) -> jax.Array:
 
 
 @partial(jax.jit, static_argnums=(3, 4))
-def _count_block(held: jax.Array, row: int, column: int, block: int, in_bits: bool) -> jax.Array:
-  left, right = (lax.dynamic_slice_in_dim(held, start, block, axis=-1) for start in (row, column))
+def _count_block(
+  held: jax.Array, row: int, column: int, block: int, in_bits: bool
+) -> jax.Array:
+  left, right = (
+    lax.dynamic_slice_in_dim(held, start, block, axis=-1) for start in (row, column)
+  )
   return common(left, right, in_bits)

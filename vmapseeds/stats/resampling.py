@@ -1,7 +1,8 @@
 """The bootstrap: what other runs, or other test examples, would have given.
 
-A resample is stored as how often each run, or each example, was drawn. A statistic that is a sum is then the product of
-these counts with one array, for many resamples at once, and nothing is gathered or recounted.
+A resample is stored as how often each run, or each example, was drawn. A statistic that
+is a sum is then the product of these counts with one array, for many resamples at once,
+and nothing is gathered or recounted.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,16 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, bins_of, namespace, ratio, real, times_drawn, votes_of
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  bins_of,
+  namespace,
+  ratio,
+  real,
+  times_drawn,
+  votes_of,
+)
 from vmapseeds.stats.reading import ends, read_errors, read_key, read_votes, within
 from vmapseeds.stats.variance import gain_of_halves, halves
 
@@ -23,15 +33,20 @@ _AT_ONCE = 2**24
 
 
 class Bootstrap(NamedTuple):
-  """Standard error and percentile interval of a statistic, from its bootstrap replicates."""
+  """Standard error and percentile interval of a statistic, from its bootstrap
+  replicates.
+  """
 
   se: Float[Array, "..."]
   low: Float[Array, "..."]
   high: Float[Array, "..."]
 
 
-def resamples(size: int, *, key: jax.Array, replicates: int) -> Int[np.ndarray, "replicates size"]:
-  """How often each of `size` things is drawn in `size` draws with replacement, in each of many resamples.
+def resamples(
+  size: int, *, key: jax.Array, replicates: int
+) -> Int[np.ndarray, "replicates size"]:
+  """How often each of `size` things is drawn in `size` draws with replacement, in each
+  of many resamples.
 
   Args:
     size: how many things there are, and draws from them.
@@ -48,35 +63,52 @@ def resamples(size: int, *, key: jax.Array, replicates: int) -> Int[np.ndarray, 
   array([4, 4, 4])
   """
   size = at_least("size", size, 0)
-  return times_drawn(_draws(read_key(key), at_least("replicates", replicates, 1), size), size)
+  return times_drawn(
+    _draws(read_key(key), at_least("replicates", replicates, 1), size), size
+  )
 
 
-def blocks(*things: tuple[int, jax.Array], replicates: int) -> Iterator[list[Int[np.ndarray, "block size"]]]:
-  """Yields `resamples` of several things, each given as its size and key, a block of the replicates at a time."""
+def blocks(
+  *things: tuple[int, jax.Array], replicates: int
+) -> Iterator[list[Int[np.ndarray, "block size"]]]:
+  """Yields `resamples` of several things, each given as its size and key, a block of
+  the replicates at a time.
+  """
   at_once = max(1, _AT_ONCE // max(1, *(size for size, _ in things)))
   for start in range(0, at_least("replicates", replicates, 1), at_once):
     count = min(at_once, replicates - start)
-    yield [resamples(n, key=jax.random.fold_in(k, start) if start else k, replicates=count) for n, k in things]
+    yield [
+      resamples(n, key=jax.random.fold_in(k, start) if start else k, replicates=count)
+      for n, k in things
+    ]
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _draws(key: jax.Array, replicates: int, size: int) -> Int[jax.Array, "replicates size"]:
+def _draws(
+  key: jax.Array, replicates: int, size: int
+) -> Int[jax.Array, "replicates size"]:
   if size > 2**16:
     return jax.random.randint(key, (replicates, size), 0, size)
-  # Several times as fast as randint, and as even as the 23 bits of a uniform number allow.
+  # Several times as fast as randint, and as even as the 23 bits of a uniform number
+  # allow.
   uniform = jax.random.uniform(key, (replicates, size), jnp.float32)
   return jnp.minimum((uniform * size).astype(jnp.int32), size - 1)
 
 
-def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95) -> Bootstrap:
-  """Standard deviation (ddof = 1) and percentiles of bootstrap replicates, over the first axis; NaN are left out.
+def from_replicates(
+  replicates: Given["replicates ..."], *, level: float = 0.95
+) -> Bootstrap:
+  """Standard deviation (ddof = 1) and percentiles of bootstrap replicates, over the
+  first axis; NaN are left out.
 
   Args:
-    replicates: (replicates, ...), the statistic of each resample; finite, or NaN where it has none.
+    replicates: (replicates, ...), the statistic of each resample; finite, or NaN where
+      it has none.
     level: the coverage of the interval, between 0 and 1.
 
   Returns:
-    `se`, `low` and `high`, each of the shape of one replicate; NaN with fewer than two replicates that are numbers.
+    `se`, `low` and `high`, each of the shape of one replicate; NaN with fewer than two
+    replicates that are numbers.
 
   Source: Efron 1979; the percentile interval is that of bouthillier2021, appendix C.5.
 
@@ -93,18 +125,28 @@ def from_replicates(replicates: Given["replicates ..."], *, level: float = 0.95)
 
 
 def bootstrap(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, over: str = "runs", bins: int = 10,
-  *, key: jax.Array, level: float = 0.95, replicates: int = 1000,
-) -> dict[str, Bootstrap]:  # fmt: skip
-  """Standard errors and intervals of the statistics of errors and votes, all from the same resamples.
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  over: str = "runs",
+  bins: int = 10,
+  *,
+  key: jax.Array,
+  level: float = 0.95,
+  replicates: int = 1000,
+) -> dict[str, Bootstrap]:
+  """Standard errors and intervals of the statistics of errors and votes, all from the
+  same resamples.
 
-  Over runs it answers what other runs on the same test examples would give, over examples what the same runs on other
-  examples would, over both what other runs on other examples would. A resample holds some runs, or examples, twice.
-  Pairs of a run with itself say nothing of two different runs, so the statistics of pairs (variances and disagreement)
-  leave them out, and likewise for examples. Otherwise they would be (R - 1)/R as large, or the distribution-wise
-  variance would have part of the independent-errors variance. CACE, ECE and the absolute gap are biased upwards in
-  every resample: trust their standard errors more than their intervals. For errors alone, give them as predictions,
-  with all labels 0.
+  Over runs it answers what other runs on the same test examples would give, over
+  examples what the same runs on other examples would, over both what other runs on
+  other examples would. A resample holds some runs, or examples, twice. Pairs of a run
+  with itself say nothing of two different runs, so the statistics of pairs (variances
+  and disagreement) leave them out, and likewise for examples. Otherwise they would be
+  (R - 1)/R as large, or the distribution-wise variance would have part of the
+  independent-errors variance. CACE, ECE and the absolute gap are biased upwards in
+  every resample: trust their standard errors more than their intervals. For errors
+  alone, give them as predictions, with all labels 0.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error and no vote.
@@ -117,9 +159,11 @@ def bootstrap(
     replicates: B, how many resamples.
 
   Returns:
-    `mean_error` and, by their names in `vmapseeds.stats`, `test_set_variance`, `independent_errors_variance`,
-    `distribution_variance`, `split_correlation`, `ensemble_accuracy`, `expected_disagreement`, `gde_gap`, `cace`, `ece`
-    and, over runs, `top_fraction_gain` (of the top quarter, the mean of both directions). NaN where the statistic is.
+    `mean_error` and, by their names in `vmapseeds.stats`, `test_set_variance`,
+    `independent_errors_variance`, `distribution_variance`, `split_correlation`,
+    `ensemble_accuracy`, `expected_disagreement`, `gde_gap`, `cace`, `ece` and, over
+    runs, `top_fraction_gain` (of the top quarter, the mean of both directions). NaN
+    where the statistic is.
 
   Source: Efron 1979; for two axes at once: Owen 2007.
 
@@ -153,8 +197,12 @@ def bootstrap(
   found = {
     "mean_error": mean_error,
     "test_set_variance": ratio(squared, examples**2),
-    "independent_errors_variance": ratio(votes["independent"], examples**2 * pairs_of_runs),
-    "distribution_variance": ratio(squared - ratio(votes["with_itself"], pairs_of_runs), pairs_of_examples),
+    "independent_errors_variance": ratio(
+      votes["independent"], examples**2 * pairs_of_runs
+    ),
+    "distribution_variance": ratio(
+      squared - ratio(votes["with_itself"], pairs_of_runs), pairs_of_examples
+    ),
     "split_correlation": ratio(_covariances(w, even, odd), spread_even * spread_odd),
     "ensemble_accuracy": ratio(votes["right"], examples),
     "expected_disagreement": disagreement,
@@ -163,14 +211,22 @@ def bootstrap(
     "ece": ratio(votes["ece"], examples * runs),
   }
   if over == "runs":
-    found["top_fraction_gain"] = gain_of_halves(even[0], odd[0], w, examples=examples, fraction=0.25).mean
+    found["top_fraction_gain"] = gain_of_halves(
+      even[0], odd[0], w, examples=examples, fraction=0.25
+    ).mean
   return {name: from_replicates(values, level=level) for name, values in found.items()}
 
 
 def top_fraction_gain_bootstrap(
-  errors: Given["runs examples"], fraction: float = 0.25, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
+  errors: Given["runs examples"],
+  fraction: float = 0.25,
+  *,
+  key: jax.Array,
+  level: float = 0.95,
+  replicates: int = 1000,
 ) -> Bootstrap:
-  """Standard error and interval of `top_fraction_gain`'s mean, by the bootstrap over runs.
+  """Standard error and interval of `top_fraction_gain`'s mean, by the bootstrap over
+  runs.
 
   It answers what other runs on the same test examples would give.
 
@@ -182,7 +238,8 @@ def top_fraction_gain_bootstrap(
     replicates: how many resamples.
 
   Returns:
-    `se`, `low` and `high`, 0-d, fractions of accuracy; NaN for a single example or no run.
+    `se`, `low` and `high`, 0-d, fractions of accuracy; NaN for a single example or no
+    run.
 
   Source: ours; jordan2024 gives no error for figure 2's gain.
 
@@ -195,14 +252,29 @@ def top_fraction_gain_bootstrap(
   # Sorted, so that the order of the runs does not matter.
   order = np.lexsort((odd, even))
   return gain_bootstrap_of_halves(
-    even[order], odd[order], examples=errors.shape[1], fraction=fraction, key=key, level=level, replicates=replicates
+    even[order],
+    odd[order],
+    examples=errors.shape[1],
+    fraction=fraction,
+    key=key,
+    level=level,
+    replicates=replicates,
   )
 
 
 def gain_bootstrap_of_halves(
-  even: Array, odd: Array, *, examples: int, fraction: float, key: jax.Array, level: float, replicates: int
+  even: Array,
+  odd: Array,
+  *,
+  examples: int,
+  fraction: float,
+  key: jax.Array,
+  level: float,
+  replicates: int,
 ) -> Bootstrap:
-  """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in ascending order."""
+  """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in
+  ascending order.
+  """
   ends(level)
   gains = (
     gain_of_halves(even, odd, drawn, examples=examples, fraction=fraction).mean
@@ -211,11 +283,16 @@ def gain_bootstrap_of_halves(
   return from_replicates(np.concatenate([*gains]), level=level)
 
 
-def calibration_bootstrap_of_votes(votes: Array, labels: Array, runs: int, *, key: jax.Array) -> dict[str, Bootstrap]:
+def calibration_bootstrap_of_votes(
+  votes: Array, labels: Array, runs: int, *, key: jax.Array
+) -> dict[str, Bootstrap]:
   """CACE and ECE of `bootstrap` over examples, from the votes (examples, classes)."""
   drawn = resamples(len(votes), key=jax.random.split(key)[1], replicates=1000)
   sums = _sums(_of_each_example(votes, labels, runs, bins=10), real(drawn))
-  return {name: from_replicates(ratio(abs(sums[name]).sum(1), len(votes) * runs)) for name in ("cace", "ece")}
+  return {
+    name: from_replicates(ratio(abs(sums[name]).sum(1), len(votes) * runs))
+    for name in ("cace", "ece")
+  }
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:
@@ -224,23 +301,32 @@ def _covariances(w: Array, x: Array, y: Array) -> Array:
 
 
 def _counts(a: Array, b: Array) -> Array:
-  """The matrix product a b of whole numbers; float32 is exact, because results are below 2^24."""
+  """The matrix product a b of whole numbers; float32 is exact, because results are
+  below 2^24.
+  """
   return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64)
 
 
-def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int) -> dict[str, Array]:
-  """The sums over examples that the statistics need from the votes of each resample, (replicates,) each."""
+def _of_votes(
+  predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int
+) -> dict[str, Array]:
+  """The sums over examples that the statistics need from the votes of each resample,
+  (replicates,) each.
+  """
   runs, replicates = len(predictions), max(len(w), len(v))
   # Where all runs agree, no resample of runs changes anything.
   fixed = (predictions == predictions[:1]).all(0) | (len(w) == 1)
   votes = votes_of(predictions[:, fixed], num_classes)
   sums = _sums(_of_each_example(votes, labels[fixed], runs, bins), real(v[:, fixed]))
-  total = {name: np.broadcast_to(x, (replicates, *x.shape[1:])) for name, x in sums.items()}
+  total = {
+    name: np.broadcast_to(x, (replicates, *x.shape[1:])) for name, x in sums.items()
+  }
   varying = np.flatnonzero(~fixed)
   step = max(1, _AT_ONCE // ((runs + replicates) * num_classes))
   for start in range(0, len(varying), step):
     some = varying[start : start + step]
-    # Padded to few different sizes, so that few programs are compiled; the padding is drawn 0 times.
+    # Padded to few different sizes, so that few programs are compiled; the padding is
+    # drawn 0 times.
     more = min(step, 2 ** (len(some) - 1).bit_length()) - len(some)
     block = (x[..., some] for x in (predictions, labels, v))
     padded = (np.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, more))) for x in block)
@@ -253,16 +339,26 @@ def _of_votes(predictions: Array, labels: Array, num_classes: int, w: Array, v: 
 def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
   """`_sums` of the votes of each resample of the runs."""
   runs, examples = predictions.shape
-  one_hot = jax.nn.one_hot(predictions, num_classes).reshape(runs, examples * num_classes)
+  one_hot = jax.nn.one_hot(predictions, num_classes).reshape(
+    runs, examples * num_classes
+  )
   with jax.default_matmul_precision("highest"):  # counts are more than bfloat16 holds
     votes = (w.astype(jnp.float32) @ one_hot).reshape(-1, examples, num_classes)
     terms = jax.vmap(lambda votes: _of_each_example(votes, labels, runs, bins))(votes)
     v = v.astype(jnp.float32)
-    return jax.vmap(_sums)(terms, v) if len(v) > 1 else jax.vmap(lambda x: _sums(x, v[0]))(terms)
+    return (
+      jax.vmap(_sums)(terms, v)
+      if len(v) > 1
+      else jax.vmap(lambda x: _sums(x, v[0]))(terms)
+    )
 
 
-def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[str, Array]:
-  """What each example adds to the statistics, from its votes: votes is (examples, classes)."""
+def _of_each_example(
+  votes: Array, labels: Array, runs: int, bins: int
+) -> dict[str, Array]:
+  """What each example adds to the statistics, from its votes: votes is (examples,
+  classes).
+  """
   xp = namespace(votes)
   votes = real(votes, xp)
   hits = real(labels[:, None] == xp.arange(votes.shape[1])[None], xp)
@@ -270,9 +366,14 @@ def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[
   top_is_right = real((votes.argmax(1) == labels) & (most > 0), xp)
 
   def excess(votes, hits):
-    """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples, bins)."""
+    """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples,
+    bins).
+    """
     bin_of = bins_of(votes.astype(int), runs, bins)
-    return xp.stack([xp.where(bin_of == i, hits * runs - votes, 0).sum(1) for i in range(bins)], axis=1)
+    return xp.stack(
+      [xp.where(bin_of == i, hits * runs - votes, 0).sum(1) for i in range(bins)],
+      axis=1,
+    )
 
   return {
     "independent": right * (runs - right),
@@ -285,4 +386,6 @@ def _of_each_example(votes: Array, labels: Array, runs: int, bins: int) -> dict[
 
 def _sums(terms: dict[str, Array], times: Array) -> dict[str, Array]:
   """The terms summed over examples, each example counted `times` times."""
-  return {name: times @ x for name, x in terms.items()} | {"with_itself": times**2 @ terms["independent"]}
+  return {name: times @ x for name, x in terms.items()} | {
+    "with_itself": times**2 @ terms["independent"]
+  }

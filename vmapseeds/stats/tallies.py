@@ -1,8 +1,10 @@
-"""Tallies: exact sums over runs that determine the statistics, so that no run need be kept.
+"""Tallies: exact sums over runs that determine the statistics, so that no run need be
+kept.
 
-60,000 runs on 10,000 examples need never be in memory together: they are tallied a block of runs at a time, and
-tallies of different runs are added. A statistic of a tally applies the formula of its namesake in `vmapseeds.stats` to
-the same whole numbers, and equals it bit for bit.
+60,000 runs on 10,000 examples need never be in memory together: they are tallied a
+block of runs at a time, and tallies of different runs are added. A statistic of a tally
+applies the formula of its namesake in `vmapseeds.stats` to the same whole numbers, and
+equals it bit for bit.
 """
 
 import dataclasses
@@ -19,65 +21,94 @@ from jaxtyping import Bool, Float, Int, Integer
 
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats import calibration, disagreement, intervals, resampling, variance
-from vmapseeds.stats._arrays import Array, Given, count_halves, count_votes, in_one_type, ratio
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  count_halves,
+  count_votes,
+  in_one_type,
+  ratio,
+)
 from vmapseeds.stats._joint import common, device_of, packed
-from vmapseeds.stats.pairs import BothRight, DependentPairs, most_of_counts, pairs_of_counts
+from vmapseeds.stats.pairs import (
+  BothRight,
+  DependentPairs,
+  most_of_counts,
+  pairs_of_counts,
+)
 from vmapseeds.stats.reading import read_classes, read_votes
 
-# Blocks are regrouped into this many runs: enough that reading and writing all joint counts once a block costs little,
-# and few enough that float32 counts them exactly.
+# Blocks are regrouped into this many runs: enough that reading and writing all joint
+# counts once a block costs little, and few enough that float32 counts them exactly.
 _RUNS = 4096
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tallies:
-  """What `tally` and `tally_blocks` count over R runs on n examples of K classes. All counts are exact.
+  """What `tally` and `tally_blocks` count over R runs on n examples of K classes. All
+  counts are exact.
 
-  `a + b` is the tally of both's runs; order and grouping do not matter, and tallies of no run change nothing. The
-  methods are the functions of `vmapseeds.stats` of the same names, which document the arguments and results. For
-  statistics of a mean error, such as `binomial_variance`, give `error_rates().mean()`.
+  `a + b` is the tally of both's runs; order and grouping do not matter, and tallies of
+  no run change nothing. The methods are the functions of `vmapseeds.stats` of the same
+  names, which document the arguments and results. For statistics of a mean error, such
+  as `binomial_variance`, give `error_rates().mean()`.
 
   Attributes:
     runs: R.
     labels: (examples,), class indices.
-    votes: (examples, classes), how many runs predict each class; a prediction of -1 is not counted.
-    half_errors: (3, events). Rows 0 and 1 are the pairs of numbers of errors that runs make on the examples of even
-      and of odd index (from 0), each pair once, in ascending order; row 2 is how many runs make that pair.
-    joint_errors: (examples, examples), how many runs have both examples wrong, on the diagonal the one example; None
-      unless asked for.
+    votes: (examples, classes), how many runs predict each class; a prediction of -1 is
+      not counted.
+    half_errors: (3, events). Rows 0 and 1 are the pairs of numbers of errors that runs
+      make on the examples of even and of odd index (from 0), each pair once, in
+      ascending order; row 2 is how many runs make that pair.
+    joint_errors: (examples, examples), how many runs have both examples wrong, on the
+      diagonal the one example; None unless asked for.
 
   Raises:
-    Mistake: when adding tallies of different labels or classes, or if only one of them has joint error counts.
+    Mistake: when adding tallies of different labels or classes, or if only one of them
+      has joint error counts.
   """
 
   runs: int
   labels: Int[np.ndarray, "examples"] = dataclasses.field(repr=False)
   votes: Int[np.ndarray, "examples classes"] = dataclasses.field(repr=False)
   half_errors: Int[np.ndarray, "3 events"] = dataclasses.field(repr=False)
-  joint_errors: Int[np.ndarray, "examples examples"] | None = dataclasses.field(repr=False)
+  joint_errors: Int[np.ndarray, "examples examples"] | None = dataclasses.field(
+    repr=False
+  )
 
   def __add__(self, other: "Tallies") -> "Tallies":
     if not isinstance(other, Tallies):
       return NotImplemented
     if self.votes.shape != other.votes.shape:
-      sizes = " and ".join(f"{t.examples} examples of {t.votes.shape[1]} classes" for t in (self, other))
+      sizes = " and ".join(
+        f"{t.examples} examples of {t.votes.shape[1]} classes" for t in (self, other)
+      )
       raise Mistake(f"tallies of {sizes}: add tallies of runs on the same examples")
     if not np.array_equal(self.labels, other.labels):
       first = int((self.labels != other.labels).argmax())
       pair = f"{self.labels[first]} and {other.labels[first]}"
-      raise Mistake(f"tallies with labels {pair} of example {first}: add tallies of runs on the same examples")
+      raise Mistake(
+        f"tallies with labels {pair} of example {first}: add tallies of runs on the same examples"
+      )
     if (self.joint_errors is None) != (other.joint_errors is None):
-      raise Mistake("only one of two tallies has joint error counts: tally both with pairs=True, or neither")
+      raise Mistake(
+        "only one of two tallies has joint error counts: tally both with pairs=True, or neither"
+      )
     return Tallies(
       runs=self.runs + other.runs,
       labels=self.labels,
       votes=self.votes + other.votes,
       half_errors=_alike(np.concatenate([self.half_errors, other.half_errors], axis=1)),
-      joint_errors=None if self.joint_errors is None else self.joint_errors + other.joint_errors,
+      joint_errors=None
+      if self.joint_errors is None
+      else self.joint_errors + other.joint_errors,
     )
 
   def to_arrays(self) -> dict[str, np.ndarray]:
-    """The attributes as arrays by name, for storage; without `joint_errors` if pairs were not counted."""
+    """The attributes as arrays by name, for storage; without `joint_errors` if pairs
+    were not counted.
+    """
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
     return {name: np.asarray(x) for name, x in fields.items() if x is not None}
 
@@ -85,15 +116,25 @@ class Tallies:
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Tallies":
     """The tallies that returned these arrays from `to_arrays()`."""
     votes, joint = arrays["votes"].astype(np.int64), arrays.get("joint_errors")
-    return cls(int(arrays["runs"]), arrays["labels"], votes, arrays["half_errors"], joint)
+    return cls(
+      int(arrays["runs"]), arrays["labels"], votes, arrays["half_errors"], joint
+    )
 
   @classmethod
   def from_counts(
-    cls, labels: np.ndarray, votes: np.ndarray, halves: np.ndarray, joint_errors: np.ndarray | None = None
+    cls,
+    labels: np.ndarray,
+    votes: np.ndarray,
+    halves: np.ndarray,
+    joint_errors: np.ndarray | None = None,
   ) -> "Tallies":
-    """Tallies from votes and `halves`, (2, runs): each run's numbers of errors on examples of even and of odd index."""
+    """Tallies from votes and `halves`, (2, runs): each run's numbers of errors on
+    examples of even and of odd index.
+    """
     halves = np.append(halves, np.ones_like(halves[:1]), axis=0).astype(np.int64)
-    return cls(halves.shape[1], labels, votes.astype(np.int64), _alike(halves), joint_errors)
+    return cls(
+      halves.shape[1], labels, votes.astype(np.int64), _alike(halves), joint_errors
+    )
 
   @property
   def examples(self) -> int:
@@ -102,7 +143,9 @@ class Tallies:
   @property
   def wrong(self) -> Int[np.ndarray, "examples"]:
     """How many runs have each example wrong."""
-    return self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0]
+    return (
+      self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0]
+    )
 
   @property
   def _voted(self) -> tuple[np.ndarray, np.ndarray, int]:
@@ -110,7 +153,9 @@ class Tallies:
 
   @property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
-    """Each run's number of errors on the examples of even and of odd index; the runs are sorted by these numbers."""
+    """Each run's number of errors on the examples of even and of odd index; the runs
+    are sorted by these numbers.
+    """
     return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
 
   @property
@@ -122,7 +167,9 @@ class Tallies:
   # Errors and their variance between runs
 
   def error_rates(self) -> Float[np.ndarray, "runs"]:
-    """`stats.error_rates` in ascending order: tallies do not keep which run has which rate."""
+    """`stats.error_rates` in ascending order: tallies do not keep which run has which
+    rate.
+    """
     return ratio(np.sort(self.halves.sum(0)), self.examples)
 
   def example_error_rates(self) -> Float[np.ndarray, "examples"]:
@@ -141,13 +188,17 @@ class Tallies:
   def distribution_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance`."""
     parts = self.test_set_variance(), self.independent_errors_variance()
-    return variance.beyond_independence(*parts, self.runs, self.examples, unbiased=unbiased)
+    return variance.beyond_independence(
+      *parts, self.runs, self.examples, unbiased=unbiased
+    )
 
   def distribution_variance_se(self) -> Float[np.ndarray, ""]:
     """See `stats.distribution_variance_se`."""
     return variance.standard_error(self.error_rates(), self.examples)
 
-  def distribution_variance_interval(self, *, level: float = 0.95) -> intervals.Interval:
+  def distribution_variance_interval(
+    self, *, level: float = 0.95
+  ) -> intervals.Interval:
     """See `stats.distribution_variance_interval`."""
     return intervals.variance_beyond_independence_interval(
       self.error_rates(), self.independent_errors_variance(), self.examples, level
@@ -167,40 +218,76 @@ class Tallies:
 
   def split_covariance(self) -> Float[np.ndarray, ""]:
     """See `stats.split_covariance`."""
-    return ratio(variance.covariance(*self.halves), (self.examples // 2) * ((self.examples + 1) // 2))
+    return ratio(
+      variance.covariance(*self.halves),
+      (self.examples // 2) * ((self.examples + 1) // 2),
+    )
 
   def top_fraction_gain(self, fraction: float = 0.25) -> variance.TopFractionGain:
     """See `stats.top_fraction_gain`."""
-    return variance.gain_of_halves(*self.half_errors, examples=self.examples, fraction=fraction)
+    return variance.gain_of_halves(
+      *self.half_errors, examples=self.examples, fraction=fraction
+    )
 
   def top_fraction_gain_bootstrap(
-    self, fraction: float = 0.25, *, key: jax.Array, level: float = 0.95, replicates: int = 1000
+    self,
+    fraction: float = 0.25,
+    *,
+    key: jax.Array,
+    level: float = 0.95,
+    replicates: int = 1000,
   ) -> resampling.Bootstrap:
     """See `stats.top_fraction_gain_bootstrap`."""
     return resampling.gain_bootstrap_of_halves(
-      *self.halves, examples=self.examples, fraction=fraction, key=key, level=level, replicates=replicates
+      *self.halves,
+      examples=self.examples,
+      fraction=fraction,
+      key=key,
+      level=level,
+      replicates=replicates,
     )
 
   def runs_for_precision(
-    self, relative: Given["..."] = 0.1, statistic: str = "distribution_variance", *, level: float = 0.95
+    self,
+    relative: Given["..."] = 0.1,
+    statistic: str = "distribution_variance",
+    *,
+    level: float = 0.95,
   ) -> Float[np.ndarray, "..."]:
     """See `stats.runs_for_precision`."""
-    variances = self.test_set_variance(), self.distribution_variance(), self.distribution_variance_se()
+    variances = (
+      self.test_set_variance(),
+      self.distribution_variance(),
+      self.distribution_variance_se(),
+    )
     of_variances = intervals.runs_of_variances
-    return of_variances(*variances, self.runs, self.examples, relative=relative, statistic=statistic, level=level)
+    return of_variances(
+      *variances,
+      self.runs,
+      self.examples,
+      relative=relative,
+      statistic=statistic,
+      level=level,
+    )
 
   # Pairs of examples
 
-  def covariance(self, rows: slice | Int[np.ndarray, "rows"] = slice(None)) -> Float[np.ndarray, "rows examples"]:
-    """Covariance over runs (ddof = 1) of the errors of some examples, by default all, with those of all examples.
+  def covariance(
+    self, rows: slice | Int[np.ndarray, "rows"] = slice(None)
+  ) -> Float[np.ndarray, "rows examples"]:
+    """Covariance over runs (ddof = 1) of the errors of some examples, by default all,
+    with those of all examples.
 
-    Its mean off the diagonal is the distribution-wise variance, and its trace over n² the independent-errors variance.
+    Its mean off the diagonal is the distribution-wise variance, and its trace over n²
+    the independent-errors variance.
 
     Args:
-      rows: which examples. Each number takes 8 bytes: ask for many rows a block at a time.
+      rows: which examples. Each number takes 8 bytes: ask for many rows a block at a
+        time.
 
     Returns:
-      (rows, examples), symmetric if it has all rows, in squared fractions; NaN for a single run.
+      (rows, examples), symmetric if it has all rows, in squared fractions; NaN for a
+      single run.
 
     Raises:
       Mistake: tallied without pairs.
@@ -208,7 +295,9 @@ class Tallies:
     Source: jordan2024, appendix B.2.
     """
     wrong, both = self.wrong, self._joint[rows].astype(np.int64)
-    return ratio(self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1))
+    return ratio(
+      self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1)
+    )
 
   def dependent_pairs(self, threshold: float = 0.02) -> DependentPairs:
     """See `stats.dependent_pairs`. `Mistake` if tallied without pairs."""
@@ -220,9 +309,15 @@ class Tallies:
 
   @property
   def _right(self) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
-    """The arguments of `pairs_of_counts`: joint counts by slices, the count of each example, and the number of runs."""
+    """The arguments of `pairs_of_counts`: joint counts by slices, the count of each
+    example, and the number of runs.
+    """
     joint, right = self._joint, self.runs - self.wrong
-    return lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j], right, self.runs
+    return (
+      lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j],
+      right,
+      self.runs,
+    )
 
   # Disagreement and calibration
 
@@ -262,39 +357,61 @@ class Tallies:
     """See `stats.cace_exact_levels`."""
     return calibration.exact_levels_of_votes(*self._voted, refined)
 
-  def calibration_curve(self, bins: int = 10, of: str = "pairs") -> calibration.CalibrationCurve:
+  def calibration_curve(
+    self, bins: int = 10, of: str = "pairs"
+  ) -> calibration.CalibrationCurve:
     """See `stats.calibration_curve`."""
     return calibration.curve_of_votes(*self._voted, bins, of)
 
   def calibration_band(
-    self, bins: int = 10, of: str = "pairs", *, key: jax.Array, level: float = 0.95, replicates: int = 1000
+    self,
+    bins: int = 10,
+    of: str = "pairs",
+    *,
+    key: jax.Array,
+    level: float = 0.95,
+    replicates: int = 1000,
   ) -> resampling.Bootstrap:
     """See `stats.calibration_band`."""
-    return calibration.band_of_votes(*self._voted, bins, of, key=key, level=level, replicates=replicates)
+    return calibration.band_of_votes(
+      *self._voted, bins, of, key=key, level=level, replicates=replicates
+    )
 
-  def confidence_histogram(self, bins: int = 10, of: str = "pairs") -> Int[np.ndarray, "..."]:
+  def confidence_histogram(
+    self, bins: int = 10, of: str = "pairs"
+  ) -> Int[np.ndarray, "..."]:
     """See `stats.confidence_histogram`."""
     return calibration.histogram_of_votes(self.votes, self.runs, bins, of)
 
 
 def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
-  """`half_errors` with each pair of numbers once, in ascending order, its runs added up."""
+  """`half_errors` with each pair of numbers once, in ascending order, its runs added
+  up.
+  """
   *pairs, runs = half_errors
   pairs, place = np.unique(pairs, axis=1, return_inverse=True)
   # Float64 holds the sums exactly.
-  return np.append(pairs, np.bincount(place, runs, pairs.shape[1])[None].astype(np.int64), axis=0)
+  return np.append(
+    pairs, np.bincount(place, runs, pairs.shape[1])[None].astype(np.int64), axis=0
+  )
 
 
 def tally(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int, *, pairs: bool = False
+  predictions: Given["runs examples"],
+  labels: Given["examples"],
+  num_classes: int,
+  *,
+  pairs: bool = False,
 ) -> Tallies:
   """Counts over runs, from which the statistics follow: see `Tallies`.
 
   Args:
-    predictions: (runs, examples), class indices; -1 is an error and no vote. A device array is counted on its device.
+    predictions: (runs, examples), class indices; -1 is an error and no vote. A device
+      array is counted on its device.
     labels: (examples,), class indices.
     num_classes: how many classes there are.
-    pairs: True to count for each two examples the runs that have both wrong, (examples, examples).
+    pairs: True to count for each two examples the runs that have both wrong, (examples,
+      examples).
 
   Returns:
     The tallies, in NumPy; no runs give zeros.
@@ -309,19 +426,27 @@ def tally(
 
 
 def tally_blocks(
-  blocks: Iterable[Given["runs examples"]], labels: Given["examples"], num_classes: int, *, pairs: bool = False
+  blocks: Iterable[Given["runs examples"]],
+  labels: Given["examples"],
+  num_classes: int,
+  *,
+  pairs: bool = False,
 ) -> Tallies:
-  """`tally` of all runs of several blocks, which are read one after another: the runs need not fit into memory.
+  """`tally` of all runs of several blocks, which are read one after another: the runs
+  need not fit into memory.
 
-  Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of `blocks`. All is counted on
-  one device: that of the first 4,096 runs if they lie on one, else JAX's default device.
+  Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of
+  `blocks`. All is counted on
+  one device: that of the first 4,096 runs if they lie on one, else JAX's default
+    device.
 
-      predictions = zarr.open_group("results/demo")["test/predictions"]
-      blocks = (predictions[start : start + 2000] for start in range(0, predictions.shape[0], 2000))
-      tallies = tally_blocks(blocks, labels, num_classes, pairs=True)
+      predictions = zarr.open_group("results/demo")["test/predictions"] blocks =
+      (predictions[start : start + 2000] for start in range(0, predictions.shape[0],
+      2000)) tallies = tally_blocks(blocks, labels, num_classes, pairs=True)
 
   Args:
-    blocks: any number of predictions (runs, examples), as in `tally`, of one or more runs each.
+    blocks: any number of predictions (runs, examples), as in `tally`, of one or more
+      runs each.
     labels: (examples,), class indices.
     num_classes: how many classes there are.
     pairs: as in `tally`; takes 4 bytes a pair of examples.
@@ -339,13 +464,21 @@ def tally_blocks(
   held, halves = None, []
   for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
     if held is None:  # No block is larger than the first.
-      held = zeros(labels, num_classes, capacity=len(block), pairs=pairs, devices=[device_of(block)])
+      held = zeros(
+        labels,
+        num_classes,
+        capacity=len(block),
+        pairs=pairs,
+        devices=[device_of(block)],
+      )
     held = update(held, block)
     # This also waits for the update; otherwise blocks would queue up in memory.
     halves.append(_half_errors_of(held))
     held = held._replace(runs=jnp.zeros_like(held.runs))
   if held is None:
-    held = zeros(labels, num_classes, capacity=0, pairs=pairs, devices=[device_of(labels)])
+    held = zeros(
+      labels, num_classes, capacity=0, pairs=pairs, devices=[device_of(labels)]
+    )
   return _fetched(held, halves)
 
 
@@ -377,38 +510,54 @@ def _joined(blocks: list[Array]) -> Array:
 
 
 class DeviceTallies(NamedTuple):
-  """Tallies to which runs are added on the devices that hold the runs. The first axis of each array is devices.
+  """Tallies to which runs are added on the devices that hold the runs. The first axis
+  of each array is devices.
 
-  `zeros` makes them, `update` adds runs, and `fetch` makes a `Tallies` of them. Until then devices exchange nothing.
-  Joint errors are counted many runs at a time, from `recent`.
+  `zeros` makes them, `update` adds runs, and `fetch` makes a `Tallies` of them. Until
+  then devices exchange nothing. Joint errors are counted many runs at a time, from
+  `recent`.
   """
 
   labels: Int[jax.Array, "devices examples"]
   votes: Int[jax.Array, "devices examples classes"]
-  half_errors: Int[jax.Array, "devices capacity 2"]  # each run's errors on even and on odd examples; -1 if left out
+  half_errors: Int[
+    jax.Array, "devices capacity 2"
+  ]  # each run's errors on even and on odd examples; -1 if left out
   runs: Int[jax.Array, " devices"]  # how many places of half_errors are taken
-  joint_errors: Int[jax.Array, "devices padded padded"] | None  # on and above the diagonal
-  recent: Bool[jax.Array, "devices places examples"] | None  # errors not yet in joint_errors; 0 in places not taken
+  joint_errors: (
+    Int[jax.Array, "devices padded padded"] | None
+  )  # on and above the diagonal
+  recent: (
+    Bool[jax.Array, "devices places examples"] | None
+  )  # errors not yet in joint_errors; 0 in places not taken
   waiting: Int[jax.Array, " devices"]  # how many places of recent are taken
 
 
 def zeros(
-  labels: Given["examples"], num_classes: int, *, capacity: int, pairs: bool = False,
+  labels: Given["examples"],
+  num_classes: int,
+  *,
+  capacity: int,
+  pairs: bool = False,
   devices: Sequence[jax.Device] | None = None,
-) -> DeviceTallies:  # fmt: skip
+) -> DeviceTallies:
   """Tallies of no runs, to be updated on devices.
 
   Args:
     labels: (examples,), class indices.
     num_classes: how many classes there are.
     capacity: how many runs each device may be given; takes 8 bytes a run.
-    pairs: as in `tally`; takes 4 bytes a pair of examples on each device, and up to 4,096 bytes an example.
+    pairs: as in `tally`; takes 4 bytes a pair of examples on each device, and up to
+      4,096 bytes an example.
     devices: all local devices by default.
 
   Raises:
     Mistake: labels not 0 to num_classes - 1, or a number out of range.
   """
-  num_classes, capacity = at_least("num_classes", num_classes, 1), at_least("capacity", capacity, 0)
+  num_classes, capacity = (
+    at_least("num_classes", num_classes, 1),
+    at_least("capacity", capacity, 0),
+  )
   labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
   mesh = Mesh(np.array(jax.local_devices() if devices is None else devices), ("lanes",))
   tile = _tile(len(labels), mesh.devices.flat[0].platform)
@@ -430,20 +579,24 @@ def zeros(
 
 
 def update(
-  tallies: DeviceTallies, predictions: Integer[np.ndarray | jax.Array, "runs examples"],
+  tallies: DeviceTallies,
+  predictions: Integer[np.ndarray | jax.Array, "runs examples"],
   counted: Bool[Array, "runs"] | None = None,
-) -> DeviceTallies:  # fmt: skip
-  """Adds runs on their devices, in place: nothing is fetched, and the buffers of the given tallies are donated.
+) -> DeviceTallies:
+  """Adds runs on their devices, in place: nothing is fetched, and the buffers of the
+  given tallies are donated.
 
   Args:
     tallies: from `zeros` or `update`.
-    predictions: (runs, examples), class indices, an equal share of the runs on each device, of at most 4,096 each. They
-      are not checked: a number that is no class is an error and no vote.
-    counted: (runs,), which of the runs to count, by default all: leave out those that diverged or pad a last step.
+    predictions: (runs, examples), class indices, an equal share of the runs on each
+      device, of at most 4,096 each. They are not checked: a number that is no class is
+      an error and no vote.
+    counted: (runs,), which of the runs to count, by default all: leave out those that
+      diverged or pad a last step.
 
   Raises:
-    Mistake: another number of examples, runs that devices cannot share equally, more runs at once than a device's
-      capacity, or more than 4,096 on a device.
+    Mistake: another number of examples, runs that devices cannot share equally, more
+      runs at once than a device's capacity, or more than 4,096 on a device.
   """
   each = tallies.votes.sharding
   devices, examples = tallies.labels.shape
@@ -470,25 +623,35 @@ def fetch(tallies: DeviceTallies) -> Tallies:
 
 
 def _half_errors_of(tallies: DeviceTallies) -> Int[np.ndarray, "2 runs"]:
-  """The numbers of errors on both halves of the counted runs that `half_errors` holds now."""
+  """The numbers of errors on both halves of the counted runs that `half_errors` holds
+  now.
+  """
   runs = np.asarray(tallies.runs)
   _check_places(tallies, runs.max())
-  found = [places[:n] for places, n in zip(np.asarray(tallies.half_errors), runs, strict=True)]
+  found = [
+    places[:n] for places, n in zip(np.asarray(tallies.half_errors), runs, strict=True)
+  ]
   found = np.concatenate(found)
   return found[found[:, 0] >= 0].T.astype(np.int64)
 
 
 def _check_places(tallies: DeviceTallies, runs: int) -> None:
   if runs > (capacity := tallies.half_errors.shape[1]):
-    raise Mistake(f"tallies of {runs} runs on a device: make them with a capacity of as many, not {capacity}")
+    raise Mistake(
+      f"tallies of {runs} runs on a device: make them with a capacity of as many, not {capacity}"
+    )
 
 
-def _fetched(tallies: DeviceTallies, half_errors: list[Int[np.ndarray, "2 _"]]) -> Tallies:
+def _fetched(
+  tallies: DeviceTallies, half_errors: list[Int[np.ndarray, "2 _"]]
+) -> Tallies:
   labels, joint = np.asarray(tallies.labels)[0], None
   half_errors = np.concatenate([np.zeros((2, 0), np.int64), *half_errors], axis=1)
   if tallies.joint_errors is not None:
     finish = _on_each(_finished, tallies.votes.sharding)
-    joint = _of_all(finish(tallies.joint_errors, tallies.recent))[: len(labels), : len(labels)]
+    joint = _of_all(finish(tallies.joint_errors, tallies.recent))[
+      : len(labels), : len(labels)
+    ]
   return Tallies.from_counts(labels, _of_all(tallies.votes), half_errors, joint)
 
 
@@ -506,36 +669,52 @@ def _on_each(function: Callable, sharding: Any) -> Callable:
     out = function(jax.tree.map(lambda x: x[0], first), *others, platform)
     return jax.tree.map(lambda x: x[None], out)
 
-  return jax.jit(jax.shard_map(alone, mesh=mesh, in_specs=each, out_specs=each, check_vma=False), donate_argnums=0)
+  return jax.jit(
+    jax.shard_map(alone, mesh=mesh, in_specs=each, out_specs=each, check_vma=False),
+    donate_argnums=0,
+  )
 
 
-def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | None, platform: str) -> DeviceTallies:
+def _add(
+  tallies: DeviceTallies,
+  predictions: jax.Array,
+  counted: jax.Array | None,
+  platform: str,
+) -> DeviceTallies:
   """`update` on one device; the arrays are without the axis of devices."""
   num_classes, joint = tallies.votes.shape[1], tallies.joint_errors
   predictions = in_one_type(predictions, num_classes)
   if counted is not None:
     predictions = jnp.where(counted[:, None], predictions, -1)
-  # Each is a pass of its own: fused into the counting, they would make it several times slower.
+  # Each is a pass of its own: fused into the counting, they would make it several times
+  # slower.
   predictions = lax.optimization_barrier(predictions)
-  wrong = lax.optimization_barrier(predictions != tallies.labels.astype(predictions.dtype)[None])
+  wrong = lax.optimization_barrier(
+    predictions != tallies.labels.astype(predictions.dtype)[None]
+  )
   places = count_halves(wrong)
   if counted is not None:
     places, wrong = jnp.where(counted[:, None], places, -1), counted[:, None] & wrong
   recent, waiting = tallies.recent, tallies.waiting
   if joint is not None and recent is not None:
     full = waiting + len(wrong) > len(recent)
-    # A loop of at most one iteration updates the counts in place; `lax.cond` might copy them.
+    # A loop of at most one iteration updates the counts in place; `lax.cond` might copy
+    # them.
     joint, recent = lax.fori_loop(
-      0, full.astype(jnp.int32), lambda _, x: (_count_recent(*x, platform=platform), jnp.zeros_like(x[1])),
+      0,
+      full.astype(jnp.int32),
+      lambda _, x: (_count_recent(*x, platform=platform), jnp.zeros_like(x[1])),
       (joint, recent),
-    )  # fmt: skip
+    )
     waiting = jnp.where(full, 0, waiting)
     recent = lax.dynamic_update_slice_in_dim(recent, wrong, waiting, 0)
     waiting += len(wrong)
   return DeviceTallies(
     labels=tallies.labels,
     votes=tallies.votes + count_votes(predictions, num_classes),
-    half_errors=lax.dynamic_update_slice_in_dim(tallies.half_errors, places, tallies.runs, 0),
+    half_errors=lax.dynamic_update_slice_in_dim(
+      tallies.half_errors, places, tallies.runs, 0
+    ),
     runs=tallies.runs + len(predictions),
     joint_errors=joint,
     recent=recent,
@@ -543,13 +722,16 @@ def _add(tallies: DeviceTallies, predictions: jax.Array, counted: jax.Array | No
   )
 
 
-# Joint error counts. They are symmetric, so only tiles on and above the diagonal are counted.
+# Joint error counts. They are symmetric, so only tiles on and above the diagonal are
+# counted.
 
 Joint = Int[jax.Array, "padded padded"]
 
 
 def _tile(examples: int, platform: str) -> int:
-  """How many examples a tile has on either side: a multiple of 128 that splits them about evenly."""
+  """How many examples a tile has on either side: a multiple of 128 that splits them
+  about evenly.
+  """
   # On a CPU a tile and its words of bits stay in the core's own cache.
   tiles = max(1, -(-examples // (512 if platform == "cpu" else 2048)))
   return 128 * max(1, -(-examples // (128 * tiles)))
@@ -559,12 +741,18 @@ def _count_recent(joint: Joint, recent: jax.Array, *, platform: str) -> Joint:
   return _count_joint(joint, recent, _tile(len(joint), platform), platform == "cpu")
 
 
-def _count_joint(joint: Joint, errors: Bool[jax.Array, "runs examples"], tile: int, in_bits: bool) -> Joint:
+def _count_joint(
+  joint: Joint, errors: Bool[jax.Array, "runs examples"], tile: int, in_bits: bool
+) -> Joint:
   held = packed(jnp.pad(errors, ((0, 0), (0, len(joint) - errors.shape[1]))), in_bits)
 
   def add(joint, corner):
-    left, right = (lax.dynamic_slice_in_dim(held, start, tile, axis=-1) for start in corner)
-    counts = lax.dynamic_slice(joint, corner, (tile, tile)) + common(left, right, in_bits)
+    left, right = (
+      lax.dynamic_slice_in_dim(held, start, tile, axis=-1) for start in corner
+    )
+    counts = lax.dynamic_slice(joint, corner, (tile, tile)) + common(
+      left, right, in_bits
+    )
     return lax.dynamic_update_slice(joint, counts, corner), None
 
   return lax.scan(add, joint, _upper_corners(len(joint), tile))[0]
@@ -576,8 +764,13 @@ def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
 
 
 def _finished(joint: Joint, recent: jax.Array, platform: str) -> Joint:
-  """The joint counts of all runs, also those of `recent`, on both sides of the diagonal."""
-  joint, tile = _count_recent(joint, recent[0], platform=platform), _tile(len(joint), platform)
+  """The joint counts of all runs, also those of `recent`, on both sides of the
+  diagonal.
+  """
+  joint, tile = (
+    _count_recent(joint, recent[0], platform=platform),
+    _tile(len(joint), platform),
+  )
 
   def mirror(joint, corner):
     counts = lax.dynamic_slice(joint, corner, (tile, tile))

@@ -1,7 +1,7 @@
 """Errors and their variance between runs (Jordan 2024, section 3).
 
-E is the array of errors, predictions != labels, (runs, examples): R runs, n examples. Error rates are
-fractions.
+E is the array of errors, predictions != labels, (runs, examples): R runs, n examples.
+Error rates are fractions.
 """
 
 import math
@@ -13,12 +13,24 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, count, namespace, ratio, real, traced
+from vmapseeds.stats._arrays import (
+  Array,
+  Given,
+  centred,
+  correlation,
+  count,
+  namespace,
+  ratio,
+  real,
+  traced,
+)
 from vmapseeds.stats.reading import one_within, read_errors, within
 
 
 class TopFractionGain(NamedTuple):
-  """Accuracy gained on one half of the examples by the runs that were best on the other half."""
+  """Accuracy gained on one half of the examples by the runs that were best on the other
+  half.
+  """
 
   even_to_odd: Float[Array, ""]
   odd_to_even: Float[Array, ""]
@@ -26,7 +38,9 @@ class TopFractionGain(NamedTuple):
 
 
 class Correlations(NamedTuple):
-  """Pearson's correlation of every two of some series over the same runs, its square, and the two-sided p-value."""
+  """Pearson's correlation of every two of some series over the same runs, its square,
+  and the two-sided p-value.
+  """
 
   r: Float[Array, "series series"]
   r_squared: Float[Array, "series series"]
@@ -52,15 +66,18 @@ def error_rates(errors: Given["runs examples"]) -> Float[Array, "runs"]:
 
 
 def example_error_rates(errors: Given["runs examples"]) -> Float[Array, "examples"]:
-  """Each example's error rate over the runs: ε_i = (1/R) Σ_h err_i(h), with err_i(h) = errors[h, i].
+  """Each example's error rate over the runs: ε_i = (1/R) Σ_h err_i(h), with err_i(h) =
+  errors[h, i].
 
   Args:
     errors: (runs, examples), bool or 0/1.
 
   Returns:
-    (examples,), fractions from 0 to 1; a single run gives its errors as 0 and 1, no run gives NaN.
+    (examples,), fractions from 0 to 1; a single run gives its errors as 0 and 1, no run
+    gives NaN.
 
-  Source: jordan2024, section 3.2, where the mean is over the law of h; the mean over runs is unbiased for it.
+  Source: jordan2024, section 3.2, where the mean is over the law of h; the mean over
+    runs is unbiased for it.
 
   >>> example_error_rates([[True, False, False], [True, True, False]])
   array([1. , 0.5, 0. ])
@@ -72,9 +89,9 @@ def example_error_rates(errors: Given["runs examples"]) -> Float[Array, "example
 def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   """Variance of the test-set error between runs: S² = Σ_h (err_S(h) - mean)² / (R - 1).
 
-  The errors' and the accuracies' variance are the same. This is the ddof = 1 variance, unbiased for
-  Var_h(err_S(h)) on these examples; it overestimates the variance on the whole distribution, for which see
-  `distribution_variance`.
+  The errors' and the accuracies' variance are the same. This is the ddof = 1 variance,
+  unbiased for Var_h(err_S(h)) on these examples; it overestimates the variance on the
+  whole distribution, for which see `distribution_variance`.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -92,12 +109,15 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   return ratio(covariance(wrong, wrong), errors.shape[1] ** 2)
 
 
-# Otherwise pytest would collect this function wherever it is imported, as its name is test_*.
+# Otherwise pytest would collect this function wherever it is imported, as its name is
+# test_*.
 vars(test_set_variance)["__test__"] = False
 
 
 def _products(x: Array, y: Array) -> Any:
-  """R Σxy - Σx Σy of two counts a run: a Python int, exact if Σxy is below 2^63, unless traced."""
+  """R Σxy - Σx Σy of two counts a run: a Python int, exact if Σxy is below 2^63, unless
+  traced.
+  """
   if traced(x, y):
     return len(x) * (centred(x) * centred(y)).sum()
   return len(x) * int((x * y).sum()) - int(x.sum()) * int(y.sum())
@@ -115,18 +135,22 @@ def correlation_of_counts(x: Array, y: Array) -> Array:
   return xp.asarray(xp.clip(ratio(_products(x, y), spread), -1.0, 1.0))
 
 
-def independent_errors_variance(errors: Given["runs examples"], unbiased: bool = True) -> Float[Array, ""]:
-  """Variance of the test-set error if errors were independent between examples: (1/n²) Σ_i ε_i (1 - ε_i).
+def independent_errors_variance(
+  errors: Given["runs examples"], unbiased: bool = True
+) -> Float[Array, ""]:
+  """Variance of the test-set error if errors were independent between examples: (1/n²)
+  Σ_i ε_i (1 - ε_i).
 
-  With ε_i the rates seen in R runs this plug-in is (R - 1)/R of the truth on average; `unbiased` multiplies
-  it by R/(R - 1).
+  With ε_i the rates seen in R runs this plug-in is (R - 1)/R of the truth on average;
+  `unbiased` multiplies it by R/(R - 1).
 
   Args:
     errors: (runs, examples), bool or 0/1.
     unbiased: False for the papers' plug-in.
 
   Returns:
-    0-d, in squared fractions. A single run gives NaN, and 0 as plug-in; no examples give NaN.
+    0-d, in squared fractions. A single run gives NaN, and 0 as plug-in; no examples
+    give NaN.
 
   Source: jordan2024, section 3.2 (the plug-in).
 
@@ -139,22 +163,28 @@ def independent_errors_variance(errors: Given["runs examples"], unbiased: bool =
 
 
 def independent_errors_of_counts(wrong: Array, runs: int, unbiased: bool) -> Array:
-  """`independent_errors_variance` from how many runs have each example wrong, (examples,)."""
+  """`independent_errors_variance` from how many runs have each example wrong,
+  (examples,).
+  """
   examples, wrong = len(wrong), real(wrong)
   pairs = runs * (runs - 1) if unbiased else runs**2
   return ratio((wrong * (runs - wrong)).sum(), pairs * examples**2)
 
 
-def distribution_variance(errors: Given["runs examples"], unbiased: bool = True) -> Float[Array, ""]:
-  """Variance between runs of the error on the whole distribution, of which the examples are a sample:
+def distribution_variance(
+  errors: Given["runs examples"], unbiased: bool = True
+) -> Float[Array, ""]:
+  """Variance between runs of the error on the whole distribution, of which the examples
+  are a sample:
 
       σ²_S = n/(n - 1) [ Var_h(err_S(h)) - (1/n²) Σ_i Var_h(err_i(h)) ]
 
-  n is the number of examples. Theorem 2 has population variances over h. `unbiased` takes the ddof = 1
-  variance in both places, `test_set_variance` and `independent_errors_variance`, which is unbiased for
-  Var_h(err(h)) at any number of runs; otherwise ddof = 0 in both, exactly (R - 1)/R times that. Mixing the
-  two would add 1/R of the independent-errors variance. The estimate is signed: where there is little
-  variance it is often negative.
+  n is the number of examples. Theorem 2 has population variances over h. `unbiased`
+  takes the ddof = 1 variance in both places, `test_set_variance` and
+  `independent_errors_variance`, which is unbiased for Var_h(err(h)) at any number of
+  runs; otherwise ddof = 0 in both, exactly (R - 1)/R times that. Mixing the two would
+  add 1/R of the independent-errors variance. The estimate is signed: where there is
+  little variance it is often negative.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -163,8 +193,8 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
   Returns:
     0-d, in squared fractions; NaN for a single run or a single example.
 
-  Source: jordan2024, theorem 2, equation 3. The sum over pairs of covariances in its appendix B.2 is
-  misprinted and twice this.
+  Source: jordan2024, theorem 2, equation 3. The sum over pairs of covariances in its
+  appendix B.2 is misprinted and twice this.
 
   >>> E = [[True, False, False, False], [True, True, True, False]]
   >>> print(distribution_variance(E).round(6), distribution_variance(E, unbiased=False).round(6))
@@ -175,20 +205,28 @@ def distribution_variance(errors: Given["runs examples"], unbiased: bool = True)
   return beyond_independence(*parts, *errors.shape, unbiased=unbiased)
 
 
-def beyond_independence(test_set: Array, independent: Array, runs: int, examples: int, *, unbiased: bool) -> Array:
-  """`distribution_variance` from the test-set and the independent-errors variance, both unbiased."""
+def beyond_independence(
+  test_set: Array, independent: Array, runs: int, examples: int, *, unbiased: bool
+) -> Array:
+  """`distribution_variance` from the test-set and the independent-errors variance, both
+  unbiased.
+  """
   estimate = ratio(examples, examples - 1) * (test_set - independent)
-  return namespace(test_set).asarray(estimate if unbiased else estimate * ratio(runs - 1, runs))
+  return namespace(test_set).asarray(
+    estimate if unbiased else estimate * ratio(runs - 1, runs)
+  )
 
 
 def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Standard error over runs of `distribution_variance`: n/(n - 1) times that of S², the test-set variance.
+  """Standard error over runs of `distribution_variance`: n/(n - 1) times that of S²,
+  the test-set variance.
 
       SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h = err_S(h) - mean
 
-  This is the jackknife in closed form. It takes the fourth moment into account, so runs need not be normal. The example
-  rates are taken as known. It answers how far another R runs on the same examples would move the estimate. The sampling
-  of the examples themselves adds uncertainty that one test set cannot show.
+  This is the jackknife in closed form. It takes the fourth moment into account, so runs
+  need not be normal. The example rates are taken as known. It answers how far another R
+  runs on the same examples would move the estimate. The sampling of the examples
+  themselves adds uncertainty that one test set cannot show.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -210,7 +248,10 @@ def standard_error(rates: Float[Array, "runs"], examples: int) -> Array:
   xp, runs = namespace(rates), len(rates)
   # Sorted, so that the order of the runs does not change even the last bit.
   squares = centred(xp.sort(rates)) ** 2
-  spread = ratio(runs * (centred(squares) ** 2).sum(), max((runs - 1) * (runs - 2) ** 2, 0)) ** 0.5
+  spread = (
+    ratio(runs * (centred(squares) ** 2).sum(), max((runs - 1) * (runs - 2) ** 2, 0))
+    ** 0.5
+  )
   return xp.asarray(ratio(examples, examples - 1) * spread)
 
 
@@ -220,14 +261,15 @@ def halves(errors: Array) -> tuple[Array, Array]:
 
 
 def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Pearson's correlation over runs between the error on the examples of even and of odd index (from 0).
+  """Pearson's correlation over runs between the error on the examples of even and of
+  odd index (from 0).
 
   Args:
     errors: (runs, examples), bool or 0/1.
 
   Returns:
-    0-d, from -1 to 1; NaN for a single run, a single example, or where a half's error is the same in all
-    runs.
+    0-d, from -1 to 1; NaN for a single run, a single example, or where a half's error
+    is the same in all runs.
 
   Source: jordan2024, section 3.1, figure 2 (whose R² is the square).
 
@@ -238,7 +280,8 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
-  """Two-sided p-value of a Pearson correlation over R runs: t = r √((R - 2)/(1 - r²)) with R - 2 degrees of freedom.
+  """Two-sided p-value of a Pearson correlation over R runs: t = r √((R - 2)/(1 - r²))
+  with R - 2 degrees of freedom.
 
   Args:
     r: correlations, any shape.
@@ -259,21 +302,26 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   return np.asarray(scipy.special.betainc(runs / 2 - 1, 0.5, 1 - r**2))
 
 
-def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"]) -> Correlations:
-  """Correlations over runs between the errors on several test sets: is a run that is good on one good on another?
+def test_set_correlations(
+  errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"],
+) -> Correlations:
+  """Correlations over runs between the errors on several test sets: is a run that is
+  good on one good on another?
 
       r_kl = Pearson's correlation over runs of err_{S_k}(h) and err_{S_l}(h)
 
-  p-values are two-sided, of Student's t with R - 2 degrees of freedom, for each pair alone: among k uncorrelated
-  test sets, about 0.05 k (k - 1)/2 pairs have a p-value below 0.05.
+  p-values are two-sided, of Student's t with R - 2 degrees of freedom, for each pair
+  alone: among k uncorrelated test sets, about 0.05 k (k - 1)/2 pairs have a p-value
+  below 0.05.
 
   Args:
-    errors: by name or in order, the errors (runs, examples) of the same runs in the same order on each test set, bool
-      or 0/1; the numbers of examples may differ.
+    errors: by name or in order, the errors (runs, examples) of the same runs in the
+      same order on each test set, bool or 0/1; the numbers of examples may differ.
 
   Returns:
-    `r`, `r_squared` and `p_value`, (sets, sets) each, in the order given, symmetric. NaN for fewer than two runs and
-    for a test set on which all runs have the same error; two runs have p-values of 1.
+    `r`, `r_squared` and `p_value`, (sets, sets) each, in the order given, symmetric.
+    NaN for fewer than two runs and for a test set on which all runs have the same
+    error; two runs have p-values of 1.
 
   Source: jordan2024, appendix C and figure 12: 5 test sets, not corrected for 10 pairs.
 
@@ -285,22 +333,28 @@ def test_set_correlations(errors: Mapping[str, Given["runs examples"]] | Given["
   read = {name: read_errors(e, what=f"errors[{name!r}]") for name, e in named}
   runs = {name: len(e) for name, e in read.items()}
   if len(set(runs.values())) != 1:
-    listed = ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items()) or "no test set"
+    listed = (
+      ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
+      or "no test set"
+    )
     raise Mistake(f"errors of {listed}: give the same runs on every test set")
   wrong = np.stack([count(e, axis=1) for e in read.values()], axis=1)
   r = correlation(wrong[:, :, None], wrong[:, None, :])
   return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
 
 
-# Otherwise pytest would collect this function wherever it is imported, as its name is test_*.
+# Otherwise pytest would collect this function wherever it is imported, as its name is
+# test_*.
 vars(test_set_correlations)["__test__"] = False
 
 
 def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Covariance over runs (ddof = 1) between the errors on the examples of even and of odd index (from 0).
+  """Covariance over runs (ddof = 1) between the errors on the examples of even and of
+  odd index (from 0).
 
-  The halves are independent samples of the distribution, so this is unbiased for Var_h(err(h)), the same as
-  `distribution_variance`, which uses all pairs of examples and is the less noisy of the two.
+  The halves are independent samples of the distribution, so this is unbiased for
+  Var_h(err(h)), the same as `distribution_variance`, which uses all pairs of examples
+  and is the less noisy of the two.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -318,21 +372,27 @@ def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
   return ratio(covariance(*halves(errors)), (examples // 2) * ((examples + 1) // 2))
 
 
-def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) -> TopFractionGain:
-  """Accuracy on one half of the examples gained by taking the best runs of the other half.
+def top_fraction_gain(
+  errors: Given["runs examples"], fraction: float = 0.25
+) -> TopFractionGain:
+  """Accuracy on one half of the examples gained by taking the best runs of the other
+  half.
 
-      gain = mean accuracy there of the max(1, ⌊fraction R⌋) runs best here - mean accuracy there of all R
+      gain = mean accuracy there of the max(1, ⌊fraction R⌋) runs best here - mean
+      accuracy there of all R
 
-  Halves are the examples of even and of odd index (from 0); the paper does not say which half selects, so
-  both are given. Runs tied at the cut share the places left, so the order of the runs does not matter.
+  Halves are the examples of even and of odd index (from 0); the paper does not say
+  which half selects, so both are given. Runs tied at the cut share the places left, so
+  the order of the runs does not matter.
 
   Args:
     errors: (runs, examples), bool or 0/1.
     fraction: the fraction of the runs that is taken, above 0 and at most 1.
 
   Returns:
-    `even_to_odd` (selected on even, measured on odd), `odd_to_even` and their `mean`, 0-d, as fractions of
-    accuracy; 0 for a single run, NaN for a single example or no run.
+    `even_to_odd` (selected on even, measured on odd), `odd_to_even` and their `mean`,
+    0-d, as fractions of accuracy; 0 for a single run, NaN for a single example or no
+    run.
 
   Source: jordan2024, section 3.1 (the top quarter).
 
@@ -342,13 +402,18 @@ def top_fraction_gain(errors: Given["runs examples"], fraction: float = 0.25) ->
   """
   errors = read_errors(errors)
   even, odd = halves(errors)
-  return gain_of_halves(even, odd, np.ones_like(even), examples=errors.shape[1], fraction=fraction)
+  return gain_of_halves(
+    even, odd, np.ones_like(even), examples=errors.shape[1], fraction=fraction
+  )
 
 
-def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, fraction: float) -> TopFractionGain:
+def gain_of_halves(
+  even: Array, odd: Array, runs: Array, *, examples: int, fraction: float
+) -> TopFractionGain:
   """`top_fraction_gain` from pairs of numbers of errors and how many runs have each.
 
-  `runs` is (pairs,), or (resamples, pairs) with rows of equal sums for one gain per resample.
+  `runs` is (pairs,), or (resamples, pairs) with rows of equal sums for one gain per
+  resample.
   """
   fraction = one_within("fraction", fraction, "(0, 1]")
   # The tolerance keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
@@ -360,18 +425,27 @@ def gain_of_halves(even: Array, odd: Array, runs: Array, *, examples: int, fract
   return TopFractionGain(forward, back, np.asarray((forward + back) / 2))
 
 
-def _errors_by_count(here: np.ndarray, there: np.ndarray, runs: np.ndarray) -> np.ndarray:
-  """How many runs make 0, 1, ... errors here, and how many errors they make there, (2, ..., counts)."""
+def _errors_by_count(
+  here: np.ndarray, there: np.ndarray, runs: np.ndarray
+) -> np.ndarray:
+  """How many runs make 0, 1, ... errors here, and how many errors they make there, (2,
+  ..., counts).
+  """
   size = here.max(initial=0) + 1
   rows = np.atleast_2d(runs)
   places = (here + size * np.arange(len(rows))[:, None]).ravel()
   # Float64 holds the sums exactly.
-  sums = [np.bincount(places, x.ravel(), len(rows) * size).astype(np.int64) for x in (rows, rows * there)]
+  sums = [
+    np.bincount(places, x.ravel(), len(rows) * size).astype(np.int64)
+    for x in (rows, rows * there)
+  ]
   return np.reshape(sums, (2, *runs.shape[:-1], size))
 
 
 def _gain(runs_at: Array, errors_at: Array, *, top: int) -> Array:
-  """How many fewer errors there the `top` runs with the fewest errors here make than the mean run."""
+  """How many fewer errors there the `top` runs with the fewest errors here make than
+  the mean run.
+  """
   runs_at, errors_at = real(runs_at), real(errors_at)
   before = np.cumsum(runs_at, axis=-1) - runs_at
   share = np.clip(top - before, 0, runs_at) / np.maximum(runs_at, 1)

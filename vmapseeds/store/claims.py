@@ -1,9 +1,10 @@
 """Claims say which process trains which block of a results folder.
 
-They only save work: two processes that train the same block write the same bytes. A claim is a file,
-`blocks/<block>.claim`, made only if there is none. Its process renews it while it lives. A claim that was not renewed
-for `LEASE` seconds, or whose process is seen to be gone, is overwritten by any process that wants the block. On an
-object store a renewal writes the file again: a claim that is taken away in that moment comes back.
+They only save work: two processes that train the same block write the same bytes. A
+claim is a file, `blocks/<block>.claim`, made only if there is none. Its process renews
+it while it lives. A claim that was not renewed for `LEASE` seconds, or whose process is
+seen to be gone, is overwritten by any process that wants the block. On an object store
+a renewal writes the file again: a claim that is taken away in that moment comes back.
 """
 
 import contextlib
@@ -19,16 +20,31 @@ from typing import Any
 from upath import UPath
 
 from vmapseeds.mistakes import Failure
-from vmapseeds.store.files import Folder, age, create, is_remote, names, parse, place, read, remove, replace
+from vmapseeds.store.files import (
+  Folder,
+  age,
+  create,
+  is_remote,
+  names,
+  parse,
+  place,
+  read,
+  remove,
+  replace,
+)
 
 BLOCKS = "blocks"
 LEASE = 600.0  # seconds
-UNFINISHED = 10.0  # seconds; an unreadable claim that is younger may still be being written
+UNFINISHED = (
+  10.0  # seconds; an unreadable claim that is younger may still be being written
+)
 CLAIM = r"(\w{1,20})\.claim"
 
 
 class Claims:
-  """The blocks of a results folder that this process holds; leaving the context gives all of them back."""
+  """The blocks of a results folder that this process holds; leaving the context gives
+  all of them back.
+  """
 
   def __init__(self, path: Folder):
     self.folder = place(path) / BLOCKS
@@ -49,16 +65,23 @@ class Claims:
 
   def take(self, block: int | str) -> bool:
     """Claims a block; False where another process holds it."""
-    path, text = self._file(block), json.dumps({**_process(os.getpid()), "token": uuid.uuid4().hex})
+    path, text = (
+      self._file(block),
+      json.dumps({**_process(os.getpid()), "token": uuid.uuid4().hex}),
+    )
     if not create(path, text):
       if not stale(path):
         return False
       replace(path, text)
     self._held[str(block)] = text.encode()
-    return self.holds(block)  # if several processes overwrite a stale claim, the last one has it
+    return self.holds(
+      block
+    )  # if several processes overwrite a stale claim, the last one has it
 
   def holds(self, block: int | str) -> bool:
-    """Whether this process still has a block. Another may take it over if this one sleeps for longer than the lease."""
+    """Whether this process still has a block. Another may take it over if this one
+    sleeps for longer than the lease.
+    """
     return read(self._file(block)) == self._held.get(str(block), b"")
 
   def _file(self, block: int | str) -> Path | UPath:
@@ -67,7 +90,9 @@ class Claims:
   def _renew(self) -> None:
     while not self._ended.wait(LEASE / 10):
       for block in list(self._held):
-        with contextlib.suppress(Failure, OSError):  # a shared disk that answers late must not end all renewals
+        with contextlib.suppress(
+          Failure, OSError
+        ):  # a shared disk that answers late must not end all renewals
           if self.holds(block):
             if is_remote(self.folder):
               replace(self._file(block), self._held[block].decode())
@@ -76,30 +101,40 @@ class Claims:
 
 
 def claimed(path: Folder) -> dict[str, bool]:
-  """block -> whether its claim is alive, for the blocks of a results folder that have a claim."""
+  """block -> whether its claim is alive, for the blocks of a results folder that have a
+  claim.
+  """
   folder = place(path) / BLOCKS
   found = (re.fullmatch(CLAIM, name) for name in names(folder))
   return {match[1]: not stale(folder / match[0]) for match in found if match}
 
 
 def abandon(path: Folder, block: int | str) -> None:
-  """Removes the claim of a block whose worker, on whatever machine, is known to be dead."""
+  """Removes the claim of a block whose worker, on whatever machine, is known to be
+  dead.
+  """
   remove(place(path) / BLOCKS / f"{block}.claim")
 
 
 def stale(claim: Path | UPath) -> bool:
   """Whether the process that made this claim no longer trains the block."""
-  if abs(age(claim)) > LEASE:  # `abs`, because a claim dated in the far future would never expire
+  if (
+    abs(age(claim)) > LEASE
+  ):  # `abs`, because a claim dated in the far future would never expire
     return True
   try:
     owner = parse(read(claim))
-    return owner["host"] == _host() and _process(owner["pid"])["started"] != owner["started"]
+    return (
+      owner["host"] == _host() and _process(owner["pid"])["started"] != owner["started"]
+    )
   except (ArithmeticError, LookupError, TypeError, ValueError):
     return age(claim) > UNFINISHED
 
 
 def _process(pid: int) -> dict[str, Any]:
-  """A process of this machine: host, number and start time, which is None if it is gone or the system does not say."""
+  """A process of this machine: host, number and start time, which is None if it is gone
+  or the system does not say.
+  """
   started = None
   with contextlib.suppress(OSError):
     fields = Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()
@@ -108,8 +143,13 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def _host() -> str:
-  """Names the scope in which process numbers are unique: machine, boot and, in containers, namespace."""
+  """Names the scope in which process numbers are unique: machine, boot and, in
+  containers, namespace.
+  """
   found = [socket.gethostname()]
   with contextlib.suppress(OSError):
-    found += [Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.readlink("/proc/self/ns/pid")]
+    found += [
+      Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+      os.readlink("/proc/self/ns/pid"),
+    ]
   return " ".join(found)

@@ -1,7 +1,9 @@
-"""Files of results folders: on a disk, or behind a URL that fsspec knows, such as `s3://bucket/folder`.
+"""Files of results folders: on a disk, or behind a URL that fsspec knows, such as
+`s3://bucket/folder`.
 
-fsspec and the protocol's package find credentials and endpoints in the environment and in their own files. A folder
-behind a URL has no folders in it, only objects, each written whole. Listings are never cached.
+fsspec and the protocol's package find credentials and endpoints in the environment and
+in their own files. A folder behind a URL has no folders in it, only objects, each
+written whole. Listings are never cached.
 """
 
 import contextlib
@@ -22,19 +24,26 @@ from upath import UPath
 
 from vmapseeds.mistakes import Failure, Mistake
 
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # protocol -> extra of this package
-# By default s3fs first asks for an object's size, then reads a large object in parts, which may mix two writes.
+EXTRAS = {
+  "s3": "s3",
+  "s3a": "s3",
+  "gs": "gcs",
+  "gcs": "gcs",
+}  # protocol -> extra of this package
+# By default s3fs first asks for an object's size, then reads a large object in parts,
+# which may mix two writes.
 WHOLE = {"max_concurrency": 1}
 MOST_BYTES = 2**26  # of a text file
 Folder = str | os.PathLike | UPath  # a path or a URL
 
 
 def place(given: Folder) -> Path | UPath:
-  """A folder given as a path or a URL: a `Path` if it is on a disk, a `UPath` otherwise.
+  """A folder given as a path or a URL: a `Path` if it is on a disk, a `UPath`
+  otherwise.
 
   Raises:
-    Mistake: it is neither; the URL's protocol cannot be used or its package is not installed; or the URL went through
-      `Path`, which turns two slashes into one.
+    Mistake: it is neither; the URL's protocol cannot be used or its package is not
+      installed; or the URL went through `Path`, which turns two slashes into one.
   """
   if isinstance(given, UPath) and not isinstance(given, os.PathLike):
     return UPath(given, **_options(given.protocol))
@@ -45,7 +54,9 @@ def place(given: Folder) -> Path | UPath:
   if not found:
     swallowed = re.match(r"(\w\w+):/", text)
     if swallowed and swallowed[1] in fsspec.available_protocols():
-      raise Mistake(f"{text} is no URL, which has two slashes: give it as text, not as a Path")
+      raise Mistake(
+        f"{text} is no URL, which has two slashes: give it as text, not as a Path"
+      )
     return Path(given)
   if protocol in ("file", "local"):
     return Path(text.partition("://")[2])
@@ -54,11 +65,19 @@ def place(given: Folder) -> Path | UPath:
       raise ValueError
     fsspec.get_filesystem_class(protocol)
   except ImportError as error:
-    how = f"pip install 'vmapseeds[{EXTRAS[protocol]}]'" if protocol in EXTRAS else str(error)
-    raise Mistake(f"{text}: the package for {protocol}:// is not installed: {how}") from None
+    how = (
+      f"pip install 'vmapseeds[{EXTRAS[protocol]}]'"
+      if protocol in EXTRAS
+      else str(error)
+    )
+    raise Mistake(
+      f"{text}: the package for {protocol}:// is not installed: {how}"
+    ) from None
   except ValueError:
     allowed = "a local folder, s3://, gs:// or another store of fsspec"
-    raise Mistake(f"{text}: no results can be behind {protocol}://: give {allowed}") from None
+    raise Mistake(
+      f"{text}: no results can be behind {protocol}://: give {allowed}"
+    ) from None
   return UPath(text, **_options(protocol))
 
 
@@ -73,22 +92,34 @@ def is_remote(path: Path | UPath) -> TypeIs[UPath]:
 
 @contextlib.contextmanager
 def reached(path: Any) -> Iterator[None]:
-  """Turns errors of a store, or of the network to it, into a `Failure`. Passes on errors of a disk, and those that say
-  that an object is missing."""
+  """Turns errors of a store, or of the network to it, into a `Failure`. Passes on
+  errors of a disk, and those that say that an object is missing.
+  """
   try:
     yield
-  except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, Failure, Mistake):
+  except (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    Failure,
+    Mistake,
+  ):
     raise
   except Exception as error:
     if not is_remote(path):
       raise
     what = f"{path} cannot be reached ({said(error, 200)})"
-    raise Failure(f"{what}; what was written stays, and the same command goes on") from error
+    raise Failure(
+      f"{what}; what was written stays, and the same command goes on"
+    ) from error
 
 
 @contextlib.contextmanager
 def reading(path: Path | UPath) -> Iterator[None]:
-  """As `reached`, and turns errors of a disk into a `Failure` too: a file that may not be read is not damaged."""
+  """As `reached`, and turns errors of a disk into a `Failure` too: a file that may not
+  be read is not damaged.
+  """
   try:
     with reached(path):
       yield
@@ -104,18 +135,29 @@ def said(error: BaseException, most: int = 120) -> str:
 
 
 def names(folder: Path | UPath) -> set[str]:
-  """The paths of all files below a folder, relative to it; empty if there is no such folder."""
+  """The paths of all files below a folder, relative to it; empty if there is no such
+  folder.
+  """
   if is_remote(folder):
     with reached(folder), contextlib.suppress(FileNotFoundError):
       start = folder.path.rstrip("/") + "/"
       found = folder.fs.find(folder.path)
-      return {f.removeprefix(start) for f in found if f.startswith(start) and not f.endswith("/")}
+      return {
+        f.removeprefix(start)
+        for f in found
+        if f.startswith(start) and not f.endswith("/")
+      }
     return set()
-  return {Path(at, f).relative_to(folder).as_posix() for at, _, files in os.walk(folder) for f in files}
+  return {
+    Path(at, f).relative_to(folder).as_posix()
+    for at, _, files in os.walk(folder)
+    for f in files
+  }
 
 
 def strays(folder: Path | UPath) -> Iterator[str]:
-  """Says what in a results folder, at any depth, is neither file nor folder: links lead elsewhere, pipes block.
+  """Says what in a results folder, at any depth, is neither file nor folder: links lead
+  elsewhere, pipes block.
 
   Raises:
     Failure: a folder in it cannot be read.
@@ -124,7 +166,10 @@ def strays(folder: Path | UPath) -> Iterator[str]:
   while folders:
     inside = folders.pop()
     entries: list[os.DirEntry[str]] = []
-    with contextlib.suppress(FileNotFoundError), reading(folder / inside):  # another process may have removed it
+    with (
+      contextlib.suppress(FileNotFoundError),
+      reading(folder / inside),
+    ):  # another process may have removed it
       entries = [*os.scandir(str(folder / inside))]
     for entry in entries:
       name = f"{inside}{entry.name}"
@@ -137,7 +182,9 @@ def strays(folder: Path | UPath) -> Iterator[str]:
 
 
 def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
-  """A file's bytes, None if it is not there. On a disk, `ValueError` if it is no file or has over `most` bytes."""
+  """A file's bytes, None if it is not there. On a disk, `ValueError` if it is no file
+  or has over `most` bytes.
+  """
   try:
     if is_remote(path):
       with reached(path):
@@ -191,7 +238,9 @@ def write(path: Path | UPath, data: bytes) -> None:
 
 
 def replace(path: Path | UPath, data: str | bytes) -> None:
-  """Writes a file atomically: it is there whole or not at all, even after a power failure."""
+  """Writes a file atomically: it is there whole or not at all, even after a power
+  failure.
+  """
   data = data.encode() if isinstance(data, str) else data
   if is_remote(path):
     return write(path, data)
@@ -207,7 +256,9 @@ def replace(path: Path | UPath, data: str | bytes) -> None:
 
 
 def flush(path: Path | UPath) -> None:
-  """Waits until a file, or the entries of a folder, are on the disk. A store keeps what it has confirmed."""
+  """Waits until a file, or the entries of a folder, are on the disk. A store keeps what
+  it has confirmed.
+  """
   if is_remote(path):
     return
   descriptor = os.open(path, os.O_RDONLY)
@@ -230,6 +281,10 @@ def age(path: Path | UPath) -> float:
   """Seconds since a file was written or touched; infinite where there is none."""
   try:
     with reached(path):
-      return time.time() - (path.fs.modified(path.path).timestamp() if is_remote(path) else path.stat().st_mtime)
+      return time.time() - (
+        path.fs.modified(path.path).timestamp()
+        if is_remote(path)
+        else path.stat().st_mtime
+      )
   except FileNotFoundError:
     return np.inf

@@ -15,7 +15,16 @@ from upath import UPath
 
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS, Claims, claimed
-from vmapseeds.store.files import Folder, create, exists, is_remote, names, place, remove, replace
+from vmapseeds.store.files import (
+  Folder,
+  create,
+  exists,
+  is_remote,
+  names,
+  place,
+  remove,
+  replace,
+)
 from vmapseeds.store.layout import ROOT, array, attributes, digest, zarr_json
 from vmapseeds.store.results import Results
 
@@ -34,12 +43,18 @@ def check_empty(path: Folder) -> None:
 
 
 def occupied(path: Folder) -> bool:
-  """Whether `path` holds anything but the claims and drafts of processes that make a results folder there."""
+  """Whether `path` holds anything but the claims and drafts of processes that make a
+  results folder there.
+  """
   path = place(path)
   there = names(path)
   if not is_remote(path) and path.is_dir():
-    there |= {entry.name for entry in path.iterdir() if entry.name != BLOCKS}  # empty folders and links too
-  passing = {name for name in there if re.fullmatch(rf"{BLOCKS}/[\w.]+\.(claim|partial)", name)}
+    there |= {
+      entry.name for entry in path.iterdir() if entry.name != BLOCKS
+    }  # empty folders and links too
+  passing = {
+    name for name in there if re.fullmatch(rf"{BLOCKS}/[\w.]+\.(claim|partial)", name)
+  }
   return ROOT in there or (MAKING not in there and there != passing)
 
 
@@ -50,10 +65,14 @@ def check_writable(path: Folder) -> None:
     probe = path / BLOCKS / f"{uuid.uuid4().hex}.partial"
     try:
       if not create(probe, "1") or create(probe, "2"):
-        raise Mistake(f"{path} is in a store without conditional writes, which claims need: give another folder")
+        raise Mistake(
+          f"{path} is in a store without conditional writes, which claims need: give another folder"
+        )
       remove(probe)
     except FileNotFoundError:
-      raise Mistake(f"{path} cannot be written (there is no such bucket): make it, or give another folder") from None
+      raise Mistake(
+        f"{path} cannot be written (there is no such bucket): make it, or give another folder"
+      ) from None
     except Failure as failure:
       raise Mistake(str(failure).partition(";")[0]) from failure.__cause__
     return
@@ -62,18 +81,29 @@ def check_writable(path: Folder) -> None:
       raise Mistake(f"{path} is a file: give a folder for the results")
     parent = next(p for p in (path, *path.absolute().parents) if p.exists())
   except OSError as error:
-    raise Mistake(f"{path} cannot be a folder ({error.strerror}): give another") from None
+    raise Mistake(
+      f"{path} cannot be a folder ({error.strerror}): give another"
+    ) from None
   if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-    raise Mistake(f"{path} cannot be written ({parent} is not writable): give another folder")
+    raise Mistake(
+      f"{path} cannot be written ({parent} is not writable): give another folder"
+    )
 
 
 @contextlib.contextmanager
 def made(
-  path: Folder, description: dict[str, Any], *, runs: int, block_runs: int,
-  columns: dict[str, np.ndarray], dimensions: dict[str, tuple[str, ...]],
-  examples: dict[str, np.ndarray], outputs: dict[str, dict[str, Any]],
-) -> Iterator[Results]:  # fmt: skip
-  """Makes a results folder in which no run is done. It counts as a results folder once the context is left.
+  path: Folder,
+  description: dict[str, Any],
+  *,
+  runs: int,
+  block_runs: int,
+  columns: dict[str, np.ndarray],
+  dimensions: dict[str, tuple[str, ...]],
+  examples: dict[str, np.ndarray],
+  outputs: dict[str, dict[str, Any]],
+) -> Iterator[Results]:
+  """Makes a results folder in which no run is done. It counts as a results folder once
+  the context is left.
 
   Args:
     path: the folder, absent or empty.
@@ -81,27 +111,41 @@ def made(
     runs: how many runs it has.
     block_runs: how many of them make a block.
     columns: the columns of the runs table.
-    dimensions: names of the axes of examples, and of columns with more than one number per run.
+    dimensions: names of the axes of examples, and of columns with more than one number
+      per run.
     examples: arrays without an axis of runs.
-    outputs: descriptions of the arrays that are written as runs finish, from `layout.array`.
+    outputs: descriptions of the arrays that are written as runs finish, from
+      `layout.array`.
 
   Raises:
     MadeMeanwhile: another process has made the folder meanwhile.
-    Mistake: it cannot be written. After this and any other exception the folder is removed again.
+    Mistake: it cannot be written. After this and any other exception the folder is
+      removed again.
   """
   path = place(path)
   about = {
-    name: array(values.dtype, dimensions.get(name, ("run",)), values.shape[name in columns :])
+    name: array(
+      values.dtype, dimensions.get(name, ("run",)), values.shape[name in columns :]
+    )
     for name, values in {**columns, **examples}.items()
   }
   root = {
-    "runs": runs, "block_runs": block_runs, "columns": list(columns), "arrays": {**about, **outputs},
-    "digests": {name: digest(values) for name, values in examples.items()}, **description,
-  }  # fmt: skip
+    "runs": runs,
+    "block_runs": block_runs,
+    "columns": list(columns),
+    "arrays": {**about, **outputs},
+    "digests": {name: digest(values) for name, values in examples.items()},
+    **description,
+  }
   text = zarr_json(root)
   if occupied(path) and not exists(path / ROOT):
-    raise Mistake(f"{path} holds something else than results: give a new or empty folder")
-  absent, taken = _absent(path), MadeMeanwhile(f"{path} was made by another process meanwhile: give another folder")
+    raise Mistake(
+      f"{path} holds something else than results: give a new or empty folder"
+    )
+  absent, taken = (
+    _absent(path),
+    MadeMeanwhile(f"{path} was made by another process meanwhile: give another folder"),
+  )
   try:
     with Claims(path) as claims:
       while not claims.take("folder"):
@@ -127,15 +171,19 @@ def made(
   except BaseException as error:
     _remove_empty(path, absent)
     if isinstance(error, OSError):
-      raise Mistake(f"{path} cannot be written ({error.strerror or error}): give another folder") from None
+      raise Mistake(
+        f"{path} cannot be written ({error.strerror or error}): give another folder"
+      ) from None
     raise
 
 
 @contextlib.contextmanager
 def removed_if_unused(path: Folder) -> Iterator[None]:
-  """Removes a results folder that was made in this context, if the context fails before a block of runs is written.
+  """Removes a results folder that was made in this context, if the context fails before
+  a block of runs is written.
 
-  After a `Failure` or an interruption it stays, because the same command can resume. A folder behind a URL stays too.
+  After a `Failure` or an interruption it stays, because the same command can resume. A
+  folder behind a URL stays too.
   """
   path = place(path)
   if is_remote(path) or attributes(path) is not None:
@@ -155,10 +203,14 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
 
 
 def _absent(path: Path | UPath) -> list[Path]:
-  """The folders, deepest first, that must be made before a file can be written into `path`; none behind a URL."""
+  """The folders, deepest first, that must be made before a file can be written into
+  `path`; none behind a URL.
+  """
   if is_remote(path):
     return []
-  return [folder for folder in (path, *path.absolute().parents) if not os.path.exists(folder)]
+  return [
+    folder for folder in (path, *path.absolute().parents) if not os.path.exists(folder)
+  ]
 
 
 def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
@@ -171,7 +223,9 @@ def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
 
 
 def _clear(path: Path | UPath) -> None:
-  """Removes everything in a results folder except the claim of the process that makes it."""
+  """Removes everything in a results folder except the claim of the process that makes
+  it.
+  """
   for _ in range(20):
     left = names(path) - {MAKING}
     for name in left:
@@ -183,4 +237,6 @@ def _clear(path: Path | UPath) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     if not left:
       return
-    time.sleep(0.1)  # after an interruption, Zarr's threads still finish the writes that they began
+    time.sleep(
+      0.1
+    )  # after an interruption, Zarr's threads still finish the writes that they began

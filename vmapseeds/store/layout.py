@@ -1,30 +1,37 @@
-"""The format of a results folder: a Zarr v3 group with one metadata file, `zarr.json`, that describes all of it.
+"""The format of a results folder: a Zarr v3 group with one metadata file, `zarr.json`,
+that describes all of it.
 
-The attributes in this file are the description: `runs`, the number of runs; `block_runs`, how many of them make a
-block; `arrays`, the dtype, dimensions and shape of each array by its path (`predictions` in the group `test` is
-`test/predictions`); `columns`, the arrays that form the runs table; `digests` of the arrays of examples; and whatever
-else the maker of the folder wants to keep. Arrays of runs have the first dimension `run`, arrays of writes `write`;
-their shapes leave it out. A signature shows damage. Beside the attributes is Zarr's consolidated metadata of all groups
-and arrays, for those who open the folder with xarray or Zarr. It is derived from the description and not read here. A
-folder is extended by replacing this file, with an atomic rename.
+The attributes in this file are the description: `runs`, the number of runs;
+`block_runs`, how many of them make a block; `arrays`, the dtype, dimensions and shape
+of each array by its path (`predictions` in the group `test` is `test/predictions`);
+`columns`, the arrays that form the runs table; `digests` of the arrays of examples; and
+whatever else the maker of the folder wants to keep. Arrays of runs have the first
+dimension `run`, arrays of writes `write`; their shapes leave it out. A signature shows
+damage. Beside the attributes is Zarr's consolidated metadata of all groups and arrays,
+for those who open the folder with xarray or Zarr. It is derived from the description
+and not read here. A folder is extended by replacing this file, with an atomic rename.
 
-Arrays of runs are cut into blocks of runs. Each block is one object, which ends in a CRC-32C. `blocks/<k>.json` is the
-record of block k, written after its objects. It lists the writes to the block. Each has the rows [first, one past the
-last] that it added, a digest of their values in every array, and what the writer says of where they come from. The
-writes follow each other from the block's first row. Their rows are done, no others are, and done rows never change. A
-block may not be full, because a seed batch was smaller or the folder had no more runs. A further write then replaces
-its objects, with the same rows in front, and after them the record.
+Arrays of runs are cut into blocks of runs. Each block is one object, which ends in a
+CRC-32C. `blocks/<k>.json` is the record of block k, written after its objects. It lists
+the writes to the block. Each has the rows [first, one past the last] that it added, a
+digest of their values in every array, and what the writer says of where they come from.
+The writes follow each other from the block's first row. Their rows are done, no others
+are, and done rows never change. A block may not be full, because a seed batch was
+smaller or the folder had no more runs. A further write then replaces its objects, with
+the same rows in front, and after them the record.
 
-Counts over runs are in arrays of writes. Each write has an object of its own, at the index of its first row, written
-before the record. So no stored count is ever changed. What is missing counts as 0, so the sum over the first axis is
-the count over all runs.
+Counts over runs are in arrays of writes. Each write has an object of its own, at the
+index of its first row, written before the record. So no stored count is ever changed.
+What is missing counts as 0, so the sum over the first axis is the count over all runs.
 
-A folder may also hold claims, `blocks/<k>.claim`, checkpoints in the folder `checkpoints` and a report in `report`.
+A folder may also hold claims, `blocks/<k>.claim`, checkpoints in the folder
+`checkpoints` and a report in `report`.
 
-Folders may come from other machines, so they are not trusted. Arrays hold numbers, so nothing is unpickled. Only the
-description is read from the metadata, so a folder does not choose how its arrays are encoded. Links lead out of the
-folder, so they are refused. Arrays are compared with free memory before they are read. Signatures, checksums and
-digests show all other damage.
+Folders may come from other machines, so they are not trusted. Arrays hold numbers, so
+nothing is unpickled. Only the description is read from the metadata, so a folder does
+not choose how its arrays are encoded. Links lead out of the folder, so they are
+refused. Arrays are compared with free memory before they are read. Signatures,
+checksums and digests show all other damage.
 """
 
 import contextlib
@@ -48,13 +55,38 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore, WrapperStore
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.store.claims import BLOCKS
-from vmapseeds.store.files import Folder, exists, is_remote, parse, place, reached, read, reading, replace, said, strays
+from vmapseeds.store.files import (
+  Folder,
+  exists,
+  is_remote,
+  parse,
+  place,
+  reached,
+  read,
+  reading,
+  replace,
+  said,
+  strays,
+)
 
 FORMAT = "vmapseeds results 2"
 ROOT = "zarr.json"
 OF_RUNS = ("run", "write")  # first dimensions, both as long as there are runs
-OWN = ("format", "runs", "block_runs", "arrays", "columns", "digests", "digest")  # attributes that are set here
-FILL = {"b": False, "i": -1, "u": 0, "f": np.nan}  # dtype kind -> what a missing value reads as
+OWN = (
+  "format",
+  "runs",
+  "block_runs",
+  "arrays",
+  "columns",
+  "digests",
+  "digest",
+)  # attributes that are set here
+FILL = {
+  "b": False,
+  "i": -1,
+  "u": 0,
+  "f": np.nan,
+}  # dtype kind -> what a missing value reads as
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
 BACK = "put that file back as it was"
 NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` made"
@@ -71,9 +103,17 @@ class Damage(Mistake):
     return Damage, (self.path, self.fault, self.remedy)
 
 
-def array(dtype: Any, dimensions: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
-  """The entry of an array in a description. `shape` leaves out the first axis if that is one of `OF_RUNS`."""
-  return {"dtype": np.dtype(dtype).name, "dimensions": list(dimensions), "shape": list(shape)}
+def array(
+  dtype: Any, dimensions: Sequence[str], shape: Sequence[int]
+) -> dict[str, Any]:
+  """The entry of an array in a description. `shape` leaves out the first axis if that
+  is one of `OF_RUNS`.
+  """
+  return {
+    "dtype": np.dtype(dtype).name,
+    "dimensions": list(dimensions),
+    "shape": list(shape),
+  }
 
 
 def zarr_json(root: dict[str, Any]) -> str:
@@ -81,7 +121,9 @@ def zarr_json(root: dict[str, Any]) -> str:
   return _zarr_json(json.dumps(root))
 
 
-@functools.lru_cache(maxsize=32)  # a folder is opened many times, and Zarr takes milliseconds for each array
+@functools.lru_cache(
+  maxsize=32
+)  # a folder is opened many times, and Zarr takes milliseconds for each array
 def _zarr_json(text: str) -> str:
   root = json.loads(text)
   store = MemoryStore()
@@ -91,20 +133,31 @@ def _zarr_json(text: str) -> str:
     of = {"run": (runs, [root["block_runs"]]), "write": (runs, [1])}
     lengths = of.get((*about["dimensions"], "")[0], ([], []))
     # Floats are not compressed: all but the first bits of a network's values are noise.
-    packed = [Crc32cCodec()] if dtype.kind == "f" else [ZstdCodec(level=0), Crc32cCodec()]
+    packed = (
+      [Crc32cCodec()] if dtype.kind == "f" else [ZstdCodec(level=0), Crc32cCodec()]
+    )
     shape, chunks = (tuple(first + about["shape"]) for first in lengths)
     group.create_array(
-      name, shape=shape, chunks=chunks, dtype=dtype, compressors=packed, fill_value=FILL[dtype.kind],
+      name,
+      shape=shape,
+      chunks=chunks,
+      dtype=dtype,
+      compressors=packed,
+      fill_value=FILL[dtype.kind],
       dimension_names=about["dimensions"],
-    )  # fmt: skip
+    )
   with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Zarr warns that its specification lacks consolidated metadata
+    warnings.simplefilter(
+      "ignore"
+    )  # Zarr warns that its specification lacks consolidated metadata
     zarr.consolidate_metadata(store)
   return store._store_dict[ROOT].to_bytes().decode()
 
 
 def attributes(path: Folder) -> dict[str, Any] | None:
-  """The description of a results folder, None where there is no such folder. Its content is not checked."""
+  """The description of a results folder, None where there is no such folder. Its
+  content is not checked.
+  """
   with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
     found = parse(read(place(path) / ROOT))["attributes"]
     return found if found["format"] == FORMAT else None
@@ -112,7 +165,9 @@ def attributes(path: Folder) -> dict[str, Any] | None:
 
 
 def checked(path: Folder) -> dict[str, Any] | None:
-  """The description of a results folder, None where there is no such folder. `Damage` where it cannot be trusted."""
+  """The description of a results folder, None where there is no such folder. `Damage`
+  where it cannot be trusted.
+  """
   path = place(path)
   root = attributes(path)
   if root is None:
@@ -120,30 +175,54 @@ def checked(path: Folder) -> dict[str, Any] | None:
       raise Damage(path, f"{ROOT} cannot be read", BACK)
     return None
   for stray in strays(path):
-    raise Damage(path, stray, "a results folder has files and folders alone: put them there, or move it elsewhere")
+    raise Damage(
+      path,
+      stray,
+      "a results folder has files and folders alone: put them there, or move it elsewhere",
+    )
   try:
     check_memory(path, unsigned(root))
   except Mistake:
     raise
   except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-    raise Damage(path, f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})", BACK) from None
+    raise Damage(
+      path,
+      f"{ROOT} is not as it was written ({type(error).__name__}: {error!s:.80})",
+      BACK,
+    ) from None
   return root
 
 
 def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
-  """`Mistake` if a block or the runs table of a described folder is larger than free memory."""
+  """`Mistake` if a block or the runs table of a described folder is larger than free
+  memory.
+  """
   arrays, memory = root["arrays"], free_host_memory()
-  bytes_of = {name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize for name, a in arrays.items()}
+  bytes_of = {
+    name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize
+    for name, a in arrays.items()
+  }
   for name, about in arrays.items():
-    if bytes_of[name] * (root["block_runs"] if about["dimensions"][:1] == ["run"] else 1) > memory:
-      given = f"{path} has {name} of {about['shape']} in blocks of {root['block_runs']} runs"
-      raise Mistake(f"{given}, which free memory does not hold: free some, or open it on a larger machine")
+    if (
+      bytes_of[name] * (root["block_runs"] if about["dimensions"][:1] == ["run"] else 1)
+      > memory
+    ):
+      given = (
+        f"{path} has {name} of {about['shape']} in blocks of {root['block_runs']} runs"
+      )
+      raise Mistake(
+        f"{given}, which free memory does not hold: free some, or open it on a larger machine"
+      )
   if root["runs"] * sum(bytes_of[name] for name in root["columns"]) > memory:
-    raise Mistake(f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine")
+    raise Mistake(
+      f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
+    )
 
 
 def ours(path: Folder) -> dict[str, Any]:
-  """The description of a results folder, checked. `Mistake` if there is no such folder, `Damage` as in `checked`."""
+  """The description of a results folder, checked. `Mistake` if there is no such folder,
+  `Damage` as in `checked`.
+  """
   root = checked(path)
   if root is None:
     raise Mistake(f"{path} {NOT_OURS}")
@@ -151,14 +230,20 @@ def ours(path: Folder) -> dict[str, Any]:
 
 
 def object_path(root: dict[str, Any], name: str, number: int) -> str:
-  """The path, in a results folder, of an array's object: of block `number`, or of the write whose first row it is."""
-  return "/".join((name, "c", str(number), *["0"] * (len(root["arrays"][name]["dimensions"]) - 1)))
+  """The path, in a results folder, of an array's object: of block `number`, or of the
+  write whose first row it is.
+  """
+  return "/".join(
+    (name, "c", str(number), *["0"] * (len(root["arrays"][name]["dimensions"]) - 1))
+  )
 
 
 class Described(WrapperStore):
-  """The store of a results folder that Zarr and xarray open. Its metadata is derived from the description.
+  """The store of a results folder that Zarr and xarray open. Its metadata is derived
+  from the description.
 
-  Only recorded objects are read, so a missing object is damage. A store that cannot be reached is not damage.
+  Only recorded objects are read, so a missing object is damage. A store that cannot be
+  reached is not damage.
   """
 
   def __init__(self, store: Store, path: Path | UPath, metadata: bytes):
@@ -187,11 +272,16 @@ class Described(WrapperStore):
 
 def described(path: Path | UPath, root: dict[str, Any]) -> Described:
   """The store of a results folder, for Zarr and xarray to open."""
-  # Without the wrapper, Zarr would make a second, asynchronous file system, whose connections nobody closes.
+  # Without the wrapper, Zarr would make a second, asynchronous file system, whose
+  # connections nobody closes.
   if is_remote(path):
-    store: Store = FsspecStore(AsyncFileSystemWrapper(path.fs, asynchronous=True), path=path.path)
+    store: Store = FsspecStore(
+      AsyncFileSystemWrapper(path.fs, asynchronous=True), path=path.path
+    )
   else:
-    store = LocalStore(path.absolute())  # still found where a program changes its working folder
+    store = LocalStore(
+      path.absolute()
+    )  # still found where a program changes its working folder
   return Described(store, path, zarr_json(root).encode())
 
 
@@ -223,21 +313,38 @@ def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
   `ValueError`, `LookupError` or `TypeError` if the record is not one of this block.
   """
   found = unsigned(parse(text))
-  edges = [rows.start, *(row for write in found["writes"] for row in write["rows"]), rows.stop]
-  whole = found["writes"] and edges[:-2:2] == edges[1:-1:2]  # each write begins where the one before it ends
+  edges = [
+    rows.start,
+    *(row for write in found["writes"] for row in write["rows"]),
+    rows.stop,
+  ]
+  whole = (
+    found["writes"] and edges[:-2:2] == edges[1:-1:2]
+  )  # each write begins where the one before it ends
   if found["block"] != block or edges != sorted(edges) or not whole:
     raise ValueError(f"it is of block {found['block']} and rows {edges[1:-1]}")
   return found["writes"]
 
 
-def write_record(path: Path | UPath, block: int, writes: Sequence[dict[str, Any]]) -> None:
+def write_record(
+  path: Path | UPath, block: int, writes: Sequence[dict[str, Any]]
+) -> None:
   """Writes a block's record atomically."""
-  replace(path / BLOCKS / f"{block}.json", json.dumps(signed({"block": block, "writes": list(writes)})) + "\n")
+  replace(
+    path / BLOCKS / f"{block}.json",
+    json.dumps(signed({"block": block, "writes": list(writes)})) + "\n",
+  )
 
 
 NOT_AS_WRITTEN = (
-  ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, IsADirectoryError, NotADirectoryError,
-)  # fmt: skip
+  ArithmeticError,
+  LookupError,
+  RuntimeError,
+  TypeError,
+  ValueError,
+  IsADirectoryError,
+  NotADirectoryError,
+)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,16 @@ from typing import NamedTuple
 from upath import UPath
 
 from vmapseeds.store.claims import BLOCKS, CLAIM, Claims, claimed
-from vmapseeds.store.files import Folder, names, parse, place, read, remove, replace, strays
+from vmapseeds.store.files import (
+  Folder,
+  names,
+  parse,
+  place,
+  read,
+  remove,
+  replace,
+  strays,
+)
 from vmapseeds.store.layout import ROOT, Damage, object_path, ours, zarr_json
 from vmapseeds.store.results import Results, stop_of
 
@@ -29,7 +38,11 @@ class Verdict(NamedTuple):
 class _Problem(NamedTuple):
   file: str
   fault: str
-  cure: str | int | None = None  # "root": write `zarr.json` again; "remove": remove the file; block: remove its record
+  cure: str | int | None = (
+    # "root": write `zarr.json` again; "remove": remove the file; block: remove its
+    # record
+    None
+  )
 
 
 def verify(path: Folder, *, repair: bool = False) -> Verdict:
@@ -37,9 +50,9 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
 
   Args:
     path: the folder.
-    repair: whether to remove the records of damaged blocks, so that `vmapseeds train` or `work` trains their runs
-      again, and files that do not belong among the arrays. Nothing else is removed: files in the folder's root may be
-      somebody's.
+    repair: whether to remove the records of damaged blocks, so that `vmapseeds train`
+      or `work` trains their runs again, and files that do not belong among the arrays.
+      Nothing else is removed: files in the folder's root may be somebody's.
 
   Returns:
     A `Verdict`, of the folder after the repair.
@@ -53,7 +66,9 @@ def verify(path: Folder, *, repair: bool = False) -> Verdict:
     _mend(look, repairs, failed)
     look = _Look(path)
   problems = [f"{p.file} {p.fault}".strip() for p in look.problems]
-  lines = (list(dict.fromkeys(each)) for each in (problems, look.notes + failed, repairs))
+  lines = (
+    list(dict.fromkeys(each)) for each in (problems, look.notes + failed, repairs)
+  )
   return Verdict(look.runs, look.done, *lines)
 
 
@@ -72,7 +87,9 @@ class _Look:
       self.problems = found or [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
       return
     if parse(read(path / ROOT)) != parse(zarr_json(root).encode()):
-      self.problems.append(_Problem(ROOT, "has metadata that differ from its own description", "root"))
+      self.problems.append(
+        _Problem(ROOT, "has metadata that differ from its own description", "root")
+      )
     self.results = Results(path, root)
     self.runs = len(self.results)
     self.there, self.known = names(path), {ROOT}
@@ -81,14 +98,20 @@ class _Look:
       self._block(block, claims.get(str(block)))
     for name in self.results.examples:
       if fault := self.results.values(name)[1]:
-        self.problems.append(_Problem(object_path(root, name, 0), f"{fault}; {AGAIN.format('data')}"))
+        self.problems.append(
+          _Problem(object_path(root, name, 0), f"{fault}; {AGAIN.format('data')}")
+        )
       self.known.add(object_path(root, name, 0))
     self._foreign()
 
   def _block(self, block: int, trained: bool | None) -> None:
     results, file = self.results, f"{BLOCKS}/{block}.json"
     outputs = {object_path(results.root, name, block) for name in results.outputs}
-    self.known |= {file, *outputs, *(object_path(results.root, name, block) for name in results.columns)}
+    self.known |= {
+      file,
+      *outputs,
+      *(object_path(results.root, name, block) for name in results.columns),
+    }
     if trained:
       self.notes.append(f"block {block} is being trained: it was not looked at")
       return
@@ -98,7 +121,9 @@ class _Look:
       self.problems.append(_Problem(file, damage.fault.removeprefix(f"{file} "), block))
       return
     if not writes and outputs & self.there:
-      self.notes.append(f"block {block} is not finished, and what lies there of it is not used")
+      self.notes.append(
+        f"block {block} is not finished, and what lies there of it is not used"
+      )
     rows = results.rows(block)
     self.done += len(range(rows.start, min(rows.stop, stop_of(writes))))
     for object, fault in results.faults(block, writes).items():
@@ -115,7 +140,9 @@ class _Look:
       top, inside, rest = file.partition("/")
       object = re.match(rf"({'|'.join(map(re.escape, arrays))})/c/(\d+)(/0)*$", file)
       name, number = (object[1], int(object[2])) if object else ("", 0)
-      beyond = number * (1 if name in results.counts else results.block_runs) >= self.runs
+      beyond = (
+        number * (1 if name in results.counts else results.block_runs) >= self.runs
+      )
       if (inside and top in BESIDE) or (top == BLOCKS and re.fullmatch(CLAIM, rest)):
         continue
       if file.endswith(".partial"):
@@ -123,14 +150,24 @@ class _Look:
       elif not inside or top not in tops:
         self.problems.append(_Problem(top + inside, FOREIGN))
       elif beyond and name in results.columns:
-        self.notes.append("more runs were to be added, and the process ended; train adds them")
-      elif beyond or name not in results.counts:  # other counts are of a write, or of one that was replaced
-        fault = "is of a block that the folder does not have" if beyond else "is foreign: no record knows it"
+        self.notes.append(
+          "more runs were to be added, and the process ended; train adds them"
+        )
+      elif (
+        beyond or name not in results.counts
+      ):  # other counts are of a write, or of one that was replaced
+        fault = (
+          "is of a block that the folder does not have"
+          if beyond
+          else "is foreign: no record knows it"
+        )
         self.problems.append(_Problem(file, fault, "remove"))
 
 
 def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
-  """Repairs what can be repaired. Adds what was done to `mended`, and what could not be written to `failed`."""
+  """Repairs what can be repaired. Adds what was done to `mended`, and what could not be
+  written to `failed`.
+  """
   with Claims(look.path) as claims:
     for file, _, cure in look.problems:
       record = f"{BLOCKS}/{cure}.json"
@@ -143,6 +180,8 @@ def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
           mended.append(f"{file} was removed")
         elif isinstance(cure, int) and claims.take(cure):
           remove(look.path / record)
-          mended.append(f"block {cure}: {record} was removed, so that its runs are trained again")
+          mended.append(
+            f"block {cure}: {record} was removed, so that its runs are trained again"
+          )
       except OSError as error:
         failed.append(f"{file} could not be repaired ({error.strerror or error})")

@@ -1,9 +1,10 @@
 """Augmentation: pure functions of (image, key), one image at a time, in pixel values.
 
-An image's key is derived from (augment seed, epoch, example), so a fixed augment seed gives the same augmented images
-in any order (jordan2024, appendix D.1).
+An image's key is derived from (augment seed, epoch, example), so a fixed augment seed
+gives the same augmented images in any order (jordan2024, appendix D.1).
 
-The random part of an augmentation is a few small numbers per image. They are drawn before they are applied, so that
+The random part of an augmentation is a few small numbers per image. They are drawn
+before they are applied, so that
 one call draws those of a whole epoch: that costs less than a call per batch.
 """
 
@@ -27,7 +28,9 @@ Draw = Bool[Array, ""] | Int[Array, " 2"]
 
 
 class Step(NamedTuple):
-  """One step: `draw(words, height, width)` makes a draw of random words, `apply(image, draw, fill)` the new image."""
+  """One step: `draw(words, height, width)` makes a draw of random words, `apply(image,
+  draw, fill)` the new image.
+  """
 
   draw: Callable[[UInt32[Array, " 2"], int, int], Draw]
   apply: Callable[[Image, Draw, Fill], Image]
@@ -42,17 +45,27 @@ def flip() -> Step:
 
 
 def translate(size: int, border: str = "constant") -> Step:
-  """Shifts by a uniform whole number of pixels in [-size, size] along each axis; the padding is 0 or a reflection."""
+  """Shifts by a uniform whole number of pixels in [-size, size] along each axis; the
+  padding is 0 or a reflection.
+  """
 
   def apply(image: Image, corner: Draw, fill: Fill) -> Image:
     if platform() == "cpu":
       shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
       return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
-    # Accelerators run dynamic slices one image at a time, so select among static slices: of rows, then of columns.
+    # Accelerators run dynamic slices one image at a time, so select among static
+    # slices: of rows, then of columns.
     for axis, start in enumerate(corner):
       length = image.shape[axis]
-      bordered = jnp.pad(image, [(size, size) if axis == other else (0, 0) for other in range(3)], mode=border)
-      slices = [jax.lax.slice_in_dim(bordered, i, i + length, axis=axis) for i in range(2 * size + 1)]
+      bordered = jnp.pad(
+        image,
+        [(size, size) if axis == other else (0, 0) for other in range(3)],
+        mode=border,
+      )
+      slices = [
+        jax.lax.slice_in_dim(bordered, i, i + length, axis=axis)
+        for i in range(2 * size + 1)
+      ]
       image = jax.lax.select_n(start, *slices)
     return image
 
@@ -66,15 +79,22 @@ def cutout(size: int) -> Step:
     return _below(np.array([height - size + 1, width - size + 1]), words)
 
   def apply(image: Image, corner: Draw, fill: Fill) -> Image:
-    rows, columns = (jnp.arange(length) - start for length, start in zip(image.shape, corner, strict=False))
-    inside = ((rows >= 0) & (rows < size))[:, None] & ((columns >= 0) & (columns < size))[None, :]
+    rows, columns = (
+      jnp.arange(length) - start
+      for length, start in zip(image.shape, corner, strict=False)
+    )
+    inside = ((rows >= 0) & (rows < size))[:, None] & (
+      (columns >= 0) & (columns < size)
+    )[None, :]
     return jnp.where(inside[..., None], fill, image)
 
   return Step(draw, apply)
 
 
 def _below(ends, words):
-  """Uniform whole numbers in [0, `ends`); the relative error of each probability is at most `ends` / 2³²."""
+  """Uniform whole numbers in [0, `ends`); the relative error of each probability is at
+  most `ends` / 2³².
+  """
   return (words % np.uint32(ends)).astype(jnp.int32)
 
 
@@ -89,22 +109,34 @@ STEPS: dict[str, Callable[..., Step]] = {
 @functools.cache
 def parse(text: str) -> tuple[Step, ...]:
   """The steps of e.g. "flip translate=2 cutout=12"."""
-  return tuple(STEPS[name]() if size is None else STEPS[name](size) for name, size in augmentation(text))
+  return tuple(
+    STEPS[name]() if size is None else STEPS[name](size)
+    for name, size in augmentation(text)
+  )
 
 
 def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
-  """What the steps draw for one input of this shape, each from its own random words; for a user's function, the key."""
+  """What the steps draw for one input of this shape, each from its own random words;
+  for a user's function, the key.
+  """
   if not is_name(steps):
     return jax.random.key_data(key)
-  # One call draws two words for every step: on a CPU the call costs more than the numbers.
+  # One call draws two words for every step: on a CPU the call costs more than the
+  # numbers.
   words = jax.random.bits(key, (len(parse(steps)), 2), np.uint32)
-  return tuple(step.draw(two, *shape[:2]) for step, two in zip(parse(steps), words, strict=True))
+  return tuple(
+    step.draw(two, *shape[:2]) for step, two in zip(parse(steps), words, strict=True)
+  )
 
 
-def apply(steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill) -> Real[Array, "..."]:
+def apply(
+  steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill
+) -> Real[Array, "..."]:
   """One input after the steps, given what they drew."""
   if not is_name(steps):
-    return resolved("augment", steps)(jax.random.wrap_key_data(drawn, impl="threefry2x32"), single)
+    return resolved("augment", steps)(
+      jax.random.wrap_key_data(drawn, impl="threefry2x32"), single
+    )
   for step, draw in zip(parse(steps), drawn, strict=True):
     single = step.apply(single, draw, fill)
   return single
@@ -115,9 +147,13 @@ def check_size(steps: Any, shape: tuple[int, ...]) -> None:
   if not is_name(steps) or not steps:
     return
   if len(shape) != 3:
-    raise Mistake(f"augmentation {steps!r} on inputs of shape {shape}: it is of images (height, width, channels)")
+    raise Mistake(
+      f"augmentation {steps!r} on inputs of shape {shape}: it is of images (height, width, channels)"
+    )
   height, width = shape[:2]
   for name, size in augmentation(steps):
     limit = min(height, width) - (name == "reflect")
     if size and size > limit:
-      raise Mistake(f"augmentation '{name}={size}' on images of {height}×{width} pixels: at most {name}={limit}")
+      raise Mistake(
+        f"augmentation '{name}={size}' on images of {height}×{width} pixels: at most {name}={limit}"
+      )

@@ -24,18 +24,26 @@ class Evaluation(NamedTuple):
   predictions: Num[Array, "examples ..."]  # the recipe's `predict` of the outputs
   correct: Int[Array, ""]  # how many predictions are right: an exact count
   loss: Float[Array, ""]  # the mean of the recipe's loss
-  half_errors: Int[Array, "2"]  # wrong predictions among examples of even index, and of odd index
+  half_errors: Int[
+    Array, "2"
+  ]  # wrong predictions among examples of even index, and of odd index
   outputs: Float[Array, "examples ..."]  # logits for a classifier
 
 
 def evaluate(
-  recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, subset: Int[Array, " examples"] | None = None
+  recipe: Recipe,
+  data: DeviceExamples,
+  run: Run,
+  trained: Trained,
+  subset: Int[Array, " examples"] | None = None,
 ) -> Evaluation:
-  """One trained network's results on all examples, or on `subset`, in evaluation mode and without test-time
-  augmentation; a label map of the run is applied to the labels."""
+  """One trained network's results on all examples, or on `subset`, in evaluation mode
+  and without test-time augmentation; a label map of the run is applied to the labels.
+  """
   model, predict = network(recipe, data.num_classes), predict_of(recipe)
 
-  # Predictions are made batch by batch, so that no memory holds all outputs unless they are kept.
+  # Predictions are made batch by batch, so that no memory holds all outputs unless they
+  # are kept.
   def batch(shown):
     inputs = shown if subset is None else data.inputs[shown]
     outputs = model.apply(trained.variables, data.seen(inputs)).astype(jnp.float32)
@@ -46,24 +54,40 @@ def evaluate(
   size = min(BATCH, examples)
   steps = -(-examples // size)
   padding = [(0, steps * size - examples), *((0, 0) for _ in shown.shape[1:])]
-  batches = jax.lax.map(batch, jnp.pad(shown, padding).reshape(steps, size, *shown.shape[1:]))
+  batches = jax.lax.map(
+    batch, jnp.pad(shown, padding).reshape(steps, size, *shown.shape[1:])
+  )
   predictions, outputs = (of.reshape(-1, *of.shape[2:])[:examples] for of in batches)
   targets = targets_of(data, run) if subset is None else targets_of(data, run)[subset]
-  if data.num_classes is not None and (predictions.shape != targets.shape or predictions.dtype.kind not in "iu"):
+  if data.num_classes is not None and (
+    predictions.shape != targets.shape or predictions.dtype.kind not in "iu"
+  ):
     given = f"predict {name_of(recipe.predict)} gives {predictions.dtype} {predictions.shape}, the targets are classes"
-    raise Mistake(f"{given}: give whole numbers {targets.shape}, or data with num_classes=None")
-  right = predictions == targets if predictions.shape == targets.shape else jnp.zeros(len(targets), bool)
+    raise Mistake(
+      f"{given}: give whole numbers {targets.shape}, or data with num_classes=None"
+    )
+  right = (
+    predictions == targets
+    if predictions.shape == targets.shape
+    else jnp.zeros(len(targets), bool)
+  )
   wrong = jnp.stack([(~right[half::2]).sum() for half in (0, 1)])
-  return Evaluation(predictions, right.sum(), loss_of(recipe)(outputs, targets).mean(), wrong, outputs)
+  return Evaluation(
+    predictions, right.sum(), loss_of(recipe)(outputs, targets).mean(), wrong, outputs
+  )
 
 
-def reaches(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, share: float) -> Bool[Array, ""]:
-  """Whether a network in evaluation mode is right on at least `share` of its training examples, without augmentation.
+def reaches(
+  recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, share: float
+) -> Bool[Array, ""]:
+  """Whether a network in evaluation mode is right on at least `share` of its training
+  examples, without augmentation.
 
   Wrong predictions are counted batch by batch, until there are too many.
   """
   shown = jnp.arange(len(data)) if run.subset is None else run.subset
-  # The factor takes off less than one example: 0.07 * 100 is slightly above 7 in floating point, and must give 7.
+  # The factor takes off less than one example: 0.07 * 100 is slightly above 7 in
+  # floating point, and must give 7.
   most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
   rows, targets = stored_rows(data.inputs), targets_of(data, run)
   apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)
@@ -78,4 +102,9 @@ def reaches(recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, sh
     return first + recipe.batch_size, wrong + mistaken.sum()
 
   none = jnp.array(0)
-  return jax.lax.while_loop(lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (none, none))[1] <= most
+  return (
+    jax.lax.while_loop(
+      lambda at: (at[0] < len(shown)) & (at[1] <= most), count, (none, none)
+    )[1]
+    <= most
+  )

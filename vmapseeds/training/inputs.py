@@ -24,27 +24,42 @@ Drawn = PyTree[Array]  # what augmentation draws for each input
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DeviceExamples:
-  """Examples on the device, shared by all lanes, and the training set's mean and standard deviation per channel.
+  """Examples on the device, shared by all lanes, and the training set's mean and
+  standard deviation per channel.
 
   The arrays are JAX's or NumPy's, or `jax.ShapeDtypeStruct`s in their place.
   """
 
-  inputs: Any  # (examples, ...), as stored: uint8 images (examples, height, width, channels), or numbers of any shape
+  # (examples, ...), as stored: uint8 images (examples, height, width, channels), or
+  # numbers of any shape
+  inputs: Any
   targets: Any  # (examples, ...)
   mean: Any  # (channels,); None: inputs are not normalised
   std: Any
-  num_classes: int | None = dataclasses.field(metadata=dict(static=True))  # None: targets are not classes
-  # The shape of one input as the network sees it, if inputs are stored in another shape.
-  shape: tuple[int, ...] | None = dataclasses.field(default=None, metadata=dict(static=True))
+  num_classes: int | None = dataclasses.field(
+    metadata=dict(static=True)
+  )  # None: targets are not classes
+  # The shape of one input as the network sees it, if inputs are stored in another
+  # shape.
+  shape: tuple[int, ...] | None = dataclasses.field(
+    default=None, metadata=dict(static=True)
+  )
 
   def __len__(self) -> int:
     return len(self.targets)
 
   def seen(self, inputs: Real[Array, "batch ..."]) -> Real[Array, "batch ..."]:
     """Stored inputs as the network sees them."""
-    # Without the barrier, XLA for TPUs makes images of stored rows in float32 instead of in bytes.
-    inputs = jax.lax.optimization_barrier(inputs) if platform() == "tpu" and inputs.ndim == 4 else inputs
-    return normalize(inputs, self.mean, self.std).reshape(len(inputs), *(self.shape or inputs.shape[1:]))
+    # Without the barrier, XLA for TPUs makes images of stored rows in float32 instead
+    # of in bytes.
+    inputs = (
+      jax.lax.optimization_barrier(inputs)
+      if platform() == "tpu" and inputs.ndim == 4
+      else inputs
+    )
+    return normalize(inputs, self.mean, self.std).reshape(
+      len(inputs), *(self.shape or inputs.shape[1:])
+    )
 
 
 def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
@@ -59,9 +74,11 @@ def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
 
 
 def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
-  """The order in which an epoch shows the run's training examples: a function of the order seed.
+  """The order in which an epoch shows the run's training examples: a function of the
+  order seed.
 
-  It equals that of `jax.random.permutation`, but the rounds of sorting are a loop: TPU compilers take seconds per sort.
+  It equals that of `jax.random.permutation`, but the rounds of sorting are a loop: TPU
+  compilers take seconds per sort.
   """
 
   def shuffled(_, at):
@@ -79,66 +96,102 @@ def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
 
 
 def normalize(
-  inputs: Array, mean: Float[Array, " channels"] | None, std: Float[Array, " channels"] | None
+  inputs: Array,
+  mean: Float[Array, " channels"] | None,
+  std: Float[Array, " channels"] | None,
 ) -> Real[Array, "..."]:
   """Inputs less `mean`, over `std`, in float32; as they are if these are None."""
-  return inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
+  return (
+    inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
+  )
 
 
 def as_vectors(data: DeviceExamples) -> DeviceExamples:
   """The same examples, each input stored as one vector."""
   inputs = data.inputs.reshape(len(data), -1)
-  mean, std = (m if m is None else jnp.tile(m, inputs.shape[1] // len(m)) for m in (data.mean, data.std))
-  return dataclasses.replace(data, inputs=inputs, mean=mean, std=std, shape=data.inputs.shape[1:])
+  mean, std = (
+    m if m is None else jnp.tile(m, inputs.shape[1] // len(m))
+    for m in (data.mean, data.std)
+  )
+  return dataclasses.replace(
+    data, inputs=inputs, mean=mean, std=std, shape=data.inputs.shape[1:]
+  )
 
 
 def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..."]:
-  """Images in a layout that accelerators fetch fast: a row of pixels is one vector, and an image is contiguous."""
+  """Images in a layout that accelerators fetch fast: a row of pixels is one vector, and
+  an image is contiguous.
+  """
   if inputs.ndim not in (2, 4):
     return inputs
-  # One vector for a whole image, if it fits in one register of a TPU, which is 128 numbers wide.
+  # One vector for a whole image, if it fits in one register of a TPU, which is 128
+  # numbers wide.
   one = inputs.ndim == 2 or (platform() == "tpu" and math.prod(inputs.shape[1:]) <= 128)
   rows = inputs.reshape(*inputs.shape[: 1 if one else 2], -1)
   return with_layout_constraint(rows, Layout(tuple(range(rows.ndim))))
 
 
 def taken(
-  data: DeviceExamples, rows: Real[Array, "examples ..."], examples: Int[Array, " batch"]
+  data: DeviceExamples,
+  rows: Real[Array, "examples ..."],
+  examples: Int[Array, " batch"],
 ) -> Real[Array, "batch ..."]:
-  """The stored inputs of `examples`, given the rows. A TPU fetches whole tiles: otherwise it would move lanes apart."""
+  """The stored inputs of `examples`, given the rows. A TPU fetches whole tiles:
+  otherwise it would move lanes apart.
+  """
   more = -len(examples) % TILE if platform() == "tpu" and rows.ndim == 2 else 0
-  return rows[jnp.pad(examples, (0, more))][: len(examples)].reshape(len(examples), *data.inputs.shape[1:])
+  return rows[jnp.pad(examples, (0, more))][: len(examples)].reshape(
+    len(examples), *data.inputs.shape[1:]
+  )
 
 
 def draw_augmentation(
-  recipe: Recipe, data: DeviceExamples, run: Run, epoch: Int[Array, ""], examples: Int[Array, "*shown"]
+  recipe: Recipe,
+  data: DeviceExamples,
+  run: Run,
+  epoch: Int[Array, ""],
+  examples: Int[Array, "*shown"],
 ) -> Drawn:
-  """What an epoch's augmentation draws for each example: a function of the augment seed, independent of the order."""
+  """What an epoch's augmentation draws for each example: a function of the augment
+  seed, independent of the order.
+  """
   key = jax.random.fold_in(run.key("augment"), epoch)
 
   def one(example):
-    return augment.draws(recipe.augment, jax.random.fold_in(key, example), data.inputs.shape[1:])
+    return augment.draws(
+      recipe.augment, jax.random.fold_in(key, example), data.inputs.shape[1:]
+    )
 
   drawn = jax.vmap(one)(examples.ravel())
-  return jax.tree.map(lambda draw: draw.reshape(*examples.shape, *draw.shape[1:]), drawn)
+  return jax.tree.map(
+    lambda draw: draw.reshape(*examples.shape, *draw.shape[1:]), drawn
+  )
 
 
 def training_inputs(
   recipe: Recipe, data: DeviceExamples, inputs: Real[Array, "batch ..."], drawn: Drawn
 ) -> Real[Array, "batch ..."]:
-  """Inputs of the training set, augmented and normalised, given what `draw_augmentation` drew for them."""
+  """Inputs of the training set, augmented and normalised, given what
+  `draw_augmentation` drew for them.
+  """
   if not recipe.augment:
     return data.seen(inputs)
 
   def one(single, drawn):
     if own and data.mean is not None:
       single = single.astype(jnp.float32)
-    return normalize(augment.apply(recipe.augment, single, drawn, fill), data.mean, data.std)
+    return normalize(
+      augment.apply(recipe.augment, single, drawn, fill), data.mean, data.std
+    )
 
-  # Cutout fills with the mean, rounded down to whole pixel values, as the published script does.
+  # Cutout fills with the mean, rounded down to whole pixel values, as the published
+  # script does.
   mean = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
-  fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(data.inputs.dtype)
+  fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(
+    data.inputs.dtype
+  )
   own = not is_name(recipe.augment)
-  # On accelerators the batch is the last axis: three channels would leave a vector register almost empty.
+  # On accelerators the batch is the last axis: three channels would leave a vector
+  # register almost empty.
   axis = 0 if platform() == "cpu" else -1
   return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(inputs, 0, axis), drawn)

@@ -1,4 +1,6 @@
-"""One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and jit-able."""
+"""One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and
+jit-able.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,7 +22,14 @@ from vmapseeds.training.inputs import (
   training_inputs,
 )
 from vmapseeds.training.losses import loss_of
-from vmapseeds.training.networks import Trained, as_fetched, initialize, network, poke, poke_place
+from vmapseeds.training.networks import (
+  Trained,
+  as_fetched,
+  initialize,
+  network,
+  poke,
+  poke_place,
+)
 from vmapseeds.training.optimizers import apart, joined, optimizer_of
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
@@ -33,7 +42,9 @@ class State(NamedTuple):
   batch_stats: PyTree[Float[Array, "..."]]
   opt_state: PyTree[Array]
   diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
-  epochs: Int[Array, ""]  # how many it trains in all: the recipe's, or the number after which it reached `stop_at`
+  epochs: Int[
+    Array, ""
+  ]  # how many it trains in all: the recipe's, or the number after which it reached `stop_at`
 
 
 def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
@@ -52,40 +63,59 @@ def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   variables = initialize(recipe, data, run)
   params, batch_stats = joined(recipe, variables.pop("params")), variables
   opt_state = optimizer_of(recipe, data, run, params).init(params)
-  return State(params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs))
+  return State(
+    params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs)
+  )
 
 
-def stepping(recipe: Recipe, data: DeviceExamples, run: Run, begun: State) -> Callable[..., State]:
-  """The function of one training step: (state, step number, inputs as the network sees them, targets) -> state.
+def stepping(
+  recipe: Recipe, data: DeviceExamples, run: Run, begun: State
+) -> Callable[..., State]:
+  """The function of one training step: (state, step number, inputs as the network sees
+  them, targets) -> state.
 
-  `begun` is any state of the network: only the structure and shapes of its parameters are used.
+  `begun` is any state of the network: only the structure and shapes of its parameters
+    are used.
   """
   model, loss_of_each = network(recipe, data.num_classes), loss_of(recipe)
   optimizer = optimizer_of(recipe, data, run, begun.params)
   poked = poke_place(begun.params, jax.random.fold_in(run.key("init"), 1))
 
   def loss(params, batch_stats, inputs, targets, key):
-    outputs, updates = model.train({"params": apart(params), **batch_stats}, inputs, key)
+    outputs, updates = model.train(
+      {"params": apart(params), **batch_stats}, inputs, key
+    )
     return loss_of_each(outputs.astype(jnp.float32), targets).mean(), updates
 
   def take_step(state, number, inputs, targets):
     params, batch_stats, opt_state, diverged, epochs = state
-    params = poke(params, poked, jnp.where(number == run.poke_step, run.poke_factor, 1.0))
+    params = poke(
+      params, poked, jnp.where(number == run.poke_step, run.poke_factor, 1.0)
+    )
     dropout_key = jax.random.fold_in(run.key("dropout"), number)
     (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(
       params, batch_stats, inputs, targets, dropout_key
     )
     updates, opt_state = optimizer.update(gradient, opt_state, params)
-    params, diverged = optax.apply_updates(params, updates), diverged | ~jnp.isfinite(value)
+    params, diverged = (
+      optax.apply_updates(params, updates),
+      diverged | ~jnp.isfinite(value),
+    )
     return State(params, batch_stats, opt_state, diverged, epochs)
 
   return take_step
 
 
 def advance(
-  recipe: Recipe, data: DeviceExamples, run: Run, state: State, first: Int[Array, ""] | int, last: Int[Array, ""] | int
+  recipe: Recipe,
+  data: DeviceExamples,
+  run: Run,
+  state: State,
+  first: Int[Array, ""] | int,
+  last: Int[Array, ""] | int,
 ) -> State:
-  """Trains a network from its run's seeds for the epochs from `first`, counted from 0, to `last`, not included.
+  """Trains a network from its run's seeds for the epochs from `first`, counted from 0,
+  to `last`, not included.
 
   It stops after the first epoch that ends with the accuracy `recipe.stop_at`.
   """
@@ -103,7 +133,9 @@ def advance(
   def one_epoch(at):
     epoch, state = at
     order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
-    examples = (order if run.subset is None else run.subset[order]).reshape(epoch_steps, recipe.batch_size)
+    examples = (order if run.subset is None else run.subset[order]).reshape(
+      epoch_steps, recipe.batch_size
+    )
     drawn = draw_augmentation(recipe, data, run, epoch, examples)
     numbers = epoch * epoch_steps + jnp.arange(epoch_steps)
     state = jax.lax.scan(step, state, (numbers, examples, drawn))[0]

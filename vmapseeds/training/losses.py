@@ -1,4 +1,6 @@
-"""Losses and predictions by name: functions of a batch of float32 outputs with one loss, or prediction, per example."""
+"""Losses and predictions by name: functions of a batch of float32 outputs with one
+loss, or prediction, per example.
+"""
 
 import functools
 from collections.abc import Callable
@@ -12,23 +14,36 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.training.objects import is_name, name_of, resolved
 from vmapseeds.training.recipes import Recipe
 
-Loss = Callable[[Float[Array, "batch ..."], Num[Array, "batch ..."]], Float[Array, " batch"]]
+Loss = Callable[
+  [Float[Array, "batch ..."], Num[Array, "batch ..."]], Float[Array, " batch"]
+]
 
 
 def cross_entropy(
-  logits: Float[Array, "batch classes"], labels: Int[Array, " batch"], smoothing: float = 0.0
+  logits: Float[Array, "batch classes"],
+  labels: Int[Array, " batch"],
+  smoothing: float = 0.0,
 ) -> Float[Array, " batch"]:
-  """Cross entropy; a share `smoothing` of each label is spread over all classes (Szegedy et al. 2016, section 7)."""
+  """Cross entropy; a share `smoothing` of each label is spread over all classes
+  (Szegedy et al. 2016, section 7).
+  """
   if not smoothing:
-    # As in optax, but labels are compared with the classes: optax looks labels up, which is slow on accelerators.
+    # As in optax, but labels are compared with the classes: optax looks labels up,
+    # which is slow on accelerators.
     at_label = labels[:, None] == jnp.arange(logits.shape[-1])
     return jax.nn.logsumexp(logits, -1) - jnp.where(at_label, logits, 0).sum(-1)
-  return optax.softmax_cross_entropy(logits, optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), smoothing))
+  return optax.softmax_cross_entropy(
+    logits, optax.smooth_labels(jax.nn.one_hot(labels, logits.shape[-1]), smoothing)
+  )
 
 
-def squared_error(outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]) -> Float[Array, " batch"]:
+def squared_error(
+  outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
+) -> Float[Array, " batch"]:
   """The squared difference, averaged over the targets of each example."""
-  return ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).mean(-1)
+  return (
+    ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).mean(-1)
+  )
 
 
 def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
@@ -40,23 +55,36 @@ def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
 def loss_of(recipe: Recipe) -> Loss:
   """The recipe's loss. It raises `Mistake` unless it gives one number per example."""
   smoothed = functools.partial(cross_entropy, smoothing=recipe.label_smoothing)
-  built_in: dict[str, Loss] = {"cross_entropy": smoothed, "squared_error": squared_error}
-  loss = built_in[recipe.loss] if is_name(recipe.loss) else resolved("loss", recipe.loss)
+  built_in: dict[str, Loss] = {
+    "cross_entropy": smoothed,
+    "squared_error": squared_error,
+  }
+  loss = (
+    built_in[recipe.loss] if is_name(recipe.loss) else resolved("loss", recipe.loss)
+  )
 
   def checked(outputs, targets):
     each = loss(outputs, targets)
     if (shape := jnp.shape(each)) != (len(outputs),):
-      given = f"loss {name_of(recipe.loss)} gives shape {shape} for a batch of {len(outputs)}"
+      given = (
+        f"loss {name_of(recipe.loss)} gives shape {shape} for a batch of {len(outputs)}"
+      )
       raise Mistake(f"{given}: give one number an example, ({len(outputs)},)")
     return each
 
   return checked
 
 
-def predict_of(recipe: Recipe) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
+def predict_of(
+  recipe: Recipe,
+) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
   """The recipe's `predict`. It raises `Mistake` unless it gives one row per example."""
   built_in = {"argmax": argmax, "outputs": lambda outputs: outputs}
-  predict = built_in[recipe.predict] if is_name(recipe.predict) else resolved("predict", recipe.predict)
+  predict = (
+    built_in[recipe.predict]
+    if is_name(recipe.predict)
+    else resolved("predict", recipe.predict)
+  )
 
   def checked(outputs):
     kept = predict(outputs)

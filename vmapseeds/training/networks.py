@@ -1,4 +1,6 @@
-"""Flax modules as pairs of pure functions: Linen and NNX, with or without batch statistics, dropout, or a mode."""
+"""Flax modules as pairs of pure functions: Linen and NNX, with or without batch
+statistics, dropout, or a mode.
+"""
 
 import dataclasses
 import functools
@@ -23,17 +25,26 @@ from vmapseeds.training.objects import is_name, name_of, resolved, told
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
-Variables = dict[str, PyTree[Float[Array, "..."]]]  # `params` and, where there are some, `batch_stats`
-# Fields of a recipe that the model may take, and the value with which each is left to the model's own default.
+Variables = dict[
+  str, PyTree[Float[Array, "..."]]
+]  # `params` and, where there are some, `batch_stats`
+# Fields of a recipe that the model may take, and the value with which each is left to
+# the model's own default.
 NEUTRAL = {"width": 1, "dropout": 0, "depth": None}
 
 
 def _as_vector(key: Any, bit_width: int, shape: tuple[int, ...]) -> Array:
-  return threefry_prng_impl.random_bits(key, bit_width, (math.prod(shape),)).reshape(shape)
+  return threefry_prng_impl.random_bits(key, bit_width, (math.prod(shape),)).reshape(
+    shape
+  )
 
 
-# The same bits as Threefry's, but drawn as one vector: XLA compiles that for CPUs in less than half the time.
-VECTORS = define_prng_impl(**threefry_prng_impl._asdict() | {"random_bits": _as_vector, "name": "vectors", "tag": "v"})
+# The same bits as Threefry's, but drawn as one vector: XLA compiles that for CPUs in
+# less than half the time.
+VECTORS = define_prng_impl(
+  **threefry_prng_impl._asdict()
+  | {"random_bits": _as_vector, "name": "vectors", "tag": "v"}
+)
 
 
 def path_of(leaf: tuple) -> str:
@@ -45,8 +56,9 @@ def path_of(leaf: tuple) -> str:
 class Network:
   """A network without its variables.
 
-  `init(key, inputs)` makes them. `apply(variables, inputs)` gives the outputs of a batch in evaluation mode, and
-  `train(variables, inputs, key)` those in training mode, with the updated batch statistics.
+  `init(key, inputs)` makes them. `apply(variables, inputs)` gives the outputs of a
+  batch in evaluation mode, and `train(variables, inputs, key)` those in training mode,
+  with the updated batch statistics.
   """
 
   init: Callable[[Key[Array, ""], Array], Variables]
@@ -62,29 +74,46 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
 
   def train(variables, inputs, key):
     # Frozen layers run in evaluation mode, so the batch statistics stay as they are.
-    return made.apply(variables, inputs), {name: of for name, of in variables.items() if name != "params"}
+    return made.apply(variables, inputs), {
+      name: of for name, of in variables.items() if name != "params"
+    }
 
   return dataclasses.replace(made, train=train)
 
 
-def last_layer(apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Any) -> set[str]:
-  """The paths of the last layer's parameters. The last layer is the last module to use parameters of its own.
+def last_layer(
+  apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Any
+) -> set[str]:
+  """The paths of the last layer's parameters. The last layer is the last module to use
+  parameters of its own.
 
-  This reads the jaxpr of `apply`, where a module's operations stand where the module is called, and computes nothing.
-  So it works for modules of any kind.
+  This reads the jaxpr of `apply`, where a module's operations stand where the module is
+  called, and computes nothing. So it works for modules of any kind.
   """
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
   program = jax.make_jaxpr(apply)(variables, inputs).jaxpr
   found = _last_used(program, dict(zip(program.invars, paths, strict=False)))
-  return {path for path in paths if path.rpartition(".")[0] in found and path.startswith("params.")}
+  return {
+    path
+    for path in paths
+    if path.rpartition(".")[0] in found and path.startswith("params.")
+  }
 
 
 def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
-  """The modules of the parameters that a program's last operation on parameters reads; `paths` are by its variables."""
+  """The modules of the parameters that a program's last operation on parameters reads;
+  `paths` are by its variables.
+  """
   for equation in reversed(program.eqns):
     named = [None if hasattr(v, "val") else paths.get(v) for v in equation.invars]
-    modules = {path.rpartition(".")[0] for path in named if path and path.startswith("params.")}
-    inner = [getattr(p, "jaxpr", p) for p in equation.params.values() if isinstance(p, Jaxpr | ClosedJaxpr)]
+    modules = {
+      path.rpartition(".")[0] for path in named if path and path.startswith("params.")
+    }
+    inner = [
+      getattr(p, "jaxpr", p)
+      for p in equation.params.values()
+      if isinstance(p, Jaxpr | ClosedJaxpr)
+    ]
     if len(modules) > 1 and inner and len(inner[0].invars) == len(named):
       return _last_used(inner[0], dict(zip(inner[0].invars, named, strict=True)))
     if modules:
@@ -94,14 +123,24 @@ def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
 
 @functools.cache
 def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network:
-  model = models.load(recipe.model) if is_name(recipe.model) else resolved("model", recipe.model)
+  model = (
+    models.load(recipe.model)
+    if is_name(recipe.model)
+    else resolved("model", recipe.model)
+  )
   if isinstance(model, nnx.Module):
-    raise Mistake(f"model is a {type(model).__name__} with parameters of its own: give the class, which each run makes")
+    raise Mistake(
+      f"model is a {type(model).__name__} with parameters of its own: give the class, which each run makes"
+    )
   options = {"num_classes": num_classes, "dtype": jnp.dtype(precision)}
   if isinstance(model, nn.Module):
     return linen(_made(recipe, lambda: model, options))
   made = functools.partial(_made, recipe, model, options)
-  found = nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0))) if "rngs" in _parameters(model) else made()
+  found = (
+    nnx.eval_shape(lambda: made(rngs=nnx.Rngs(0)))
+    if "rngs" in _parameters(model)
+    else made()
+  )
   return from_nnx(made) if isinstance(found, nnx.Module) else linen(found)
 
 
@@ -110,22 +149,32 @@ def _parameters(model: Any) -> Mapping[str, inspect.Parameter]:
   return inspect.signature(model.__init__ if is_class else model).parameters
 
 
-def _made(recipe: Recipe, model: Callable[..., Any], options: dict[str, Any], **more: Any) -> Any:
-  """The model, made with those options that it takes. `Mistake` for an option that the recipe sets and it lacks.
+def _made(
+  recipe: Recipe, model: Callable[..., Any], options: dict[str, Any], **more: Any
+) -> Any:
+  """The model, made with those options that it takes. `Mistake` for an option that the
+  recipe sets and it lacks.
 
   Options that the recipe does not set keep the model's own defaults, if it has some.
   """
-  taken, of_recipe = _parameters(model), {name: getattr(recipe, name) for name in NEUTRAL}
+  taken, of_recipe = (
+    _parameters(model),
+    {name: getattr(recipe, name) for name in NEUTRAL},
+  )
   for name, value in of_recipe.items():
     if value != NEUTRAL[name] and name not in taken:
       given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
       raise Mistake(f"{given}, give {str(NEUTRAL[name]).lower()}")
   if recipe.precision == "bfloat16" and "dtype" not in taken:
-    raise Mistake(f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32")
+    raise Mistake(
+      f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32"
+    )
   given = {
-    name: value for name, value in (options | of_recipe).items()
-    if name in taken and (value != NEUTRAL.get(name) or taken[name].default is taken[name].empty)
-  }  # fmt: skip
+    name: value
+    for name, value in (options | of_recipe).items()
+    if name in taken
+    and (value != NEUTRAL.get(name) or taken[name].default is taken[name].empty)
+  }
   return model(**given, **more)
 
 
@@ -143,18 +192,24 @@ def linen(model: nn.Module) -> Network:
     mutable = [name for name in variables if name != "params"] or ["batch_stats"]
     # A random stream of any other name begins from that of `params`.
     rngs = {"dropout": key, "params": jax.random.fold_in(key, 1)}
-    outputs, updates = model.apply(variables, inputs, mutable=mutable, rngs=rngs, **training)
+    outputs, updates = model.apply(
+      variables, inputs, mutable=mutable, rngs=rngs, **training
+    )
     return outputs, dict(updates)
 
   return Network(init, apply, train)
 
 
 def from_nnx(make: Callable[..., nnx.Module]) -> Network:
-  """An NNX module as pure functions. Each makes the module anew, so that its random streams begin from the key."""
+  """An NNX module as pure functions. Each makes the module anew, so that its random
+  streams begin from the key.
+  """
 
   def init(key, inputs):
     params, others = _states(make(rngs=nnx.Rngs(key)))
-    return {"params": nnx.to_pure_dict(params)} | ({"batch_stats": nnx.to_pure_dict(others)} if others else {})
+    return {"params": nnx.to_pure_dict(params)} | (
+      {"batch_stats": nnx.to_pure_dict(others)} if others else {}
+    )
 
   def called(variables, inputs, key, training):
     model = make(rngs=nnx.Rngs(key))
@@ -163,7 +218,9 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
       nnx.update(model, state)
     model.train() if training else model.eval()
     outputs = model(inputs, **_mode(model, training, rngs=nnx.Rngs(key)))
-    return outputs, {"batch_stats": nnx.to_pure_dict(_states(model)[1])} if "batch_stats" in variables else {}
+    return outputs, {
+      "batch_stats": nnx.to_pure_dict(_states(model)[1])
+    } if "batch_stats" in variables else {}
 
   def apply(variables, inputs):
     return called(variables, inputs, jax.random.key(0), False)[0]
@@ -175,9 +232,21 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
 
 
 def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
-  """The keyword arguments that tell a module whether it trains, and `more`, as far as it takes them."""
-  given = {"train": training, "training": training, "is_training": training, "deterministic": not training, **more}
-  return {name: value for name, value in given.items() if name in inspect.signature(type(model).__call__).parameters}
+  """The keyword arguments that tell a module whether it trains, and `more`, as far as
+  it takes them.
+  """
+  given = {
+    "train": training,
+    "training": training,
+    "is_training": training,
+    "deterministic": not training,
+    **more,
+  }
+  return {
+    name: value
+    for name, value in given.items()
+    if name in inspect.signature(type(model).__call__).parameters
+  }
 
 
 def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
@@ -187,14 +256,18 @@ def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
 
 
 class Trained(NamedTuple):
-  """A trained network, and whether its loss or its parameters ever stopped being finite."""
+  """A trained network, and whether its loss or its parameters ever stopped being
+  finite.
+  """
 
   variables: PyTree[Float[Array, "..."]]
   diverged: Bool[Array, ""]
 
 
 def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeStruct]:
-  """What one run's parameters and batch statistics look like. `Mistake` where the network cannot take the inputs."""
+  """What one run's parameters and batch statistics look like. `Mistake` where the
+  network cannot take the inputs.
+  """
   inputs, key = batch_like(data, 3), jax.random.key(0)
   model = f"model {name_of(recipe.model)}"
   try:
@@ -206,66 +279,113 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   except Exception as error:  # whatever the user's network does
     shape = "×".join(map(str, data.inputs.shape[1:]))
     tokens = recipe.normalize and data.inputs.dtype.kind == "i"
-    remedy = "give another, or normalize=False if it takes whole numbers" if tokens else "give another"
-    raise Mistake(f"{model} on inputs of {shape} fails ({told(error)}): {remedy}") from error
+    remedy = (
+      "give another, or normalize=False if it takes whole numbers"
+      if tokens
+      else "give another"
+    )
+    raise Mistake(
+      f"{model} on inputs of {shape} fails ({told(error)}): {remedy}"
+    ) from error
   if "params" not in variables:
     raise Mistake(f"{model} has no parameters to train: give another")
   if not isinstance(outputs, jax.ShapeDtypeStruct) or outputs.shape[:1] != (3,):
     given = getattr(outputs, "shape", type(outputs).__name__)
-    raise Mistake(f"{model} gives {given} for a batch of 3: give one array, its first axis the example")
+    raise Mistake(
+      f"{model} gives {given} for a batch of 3: give one array, its first axis the example"
+    )
   if data.num_classes is not None and outputs.shape[1:] != (data.num_classes,):
-    raise Mistake(f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class from 0 on")
+    raise Mistake(
+      f"{model} gives outputs of shape {outputs.shape[1:]}: give {data.num_classes}, one a class from 0 on"
+    )
   return variables
 
 
 def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
   """Whether the network uses its inputs only as vectors, one per example."""
   inputs = batch_like(data, 1)
-  program = jax.make_jaxpr(network(recipe, data.num_classes).apply)(variables_of(recipe, data), inputs).jaxpr
-  reads = [equation for equation in program.eqns if program.invars[-1] in equation.invars]
-  return inputs.ndim > 2 and all(e.primitive.name == "reshape" and e.outvars[0].aval.ndim == 2 for e in reads)
+  program = jax.make_jaxpr(network(recipe, data.num_classes).apply)(
+    variables_of(recipe, data), inputs
+  ).jaxpr
+  reads = [
+    equation for equation in program.eqns if program.invars[-1] in equation.invars
+  ]
+  return inputs.ndim > 2 and all(
+    e.primitive.name == "reshape" and e.outvars[0].aval.ndim == 2 for e in reads
+  )
 
 
 def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
-  """Training examples in the form that batches are fetched in: vectors on a TPU, if the network flattens them anyway.
+  """Training examples in the form that batches are fetched in: vectors on a TPU, if the
+  network flattens them anyway.
 
-  A TPU would move images pixel by pixel, which takes three times as long as everything else.
+  A TPU would move images pixel by pixel, which takes three times as long as everything
+  else.
   """
-  return as_vectors(data) if platform() == "tpu" and not recipe.augment and flattens(recipe, data) else data
+  return (
+    as_vectors(data)
+    if platform() == "tpu" and not recipe.augment and flattens(recipe, data)
+    else data
+  )
 
 
 def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
-  """`Mistake` where a network cannot take the inputs, has more weights than 32 bits can count, or needs more than
-  `memory` bytes to train."""
-  count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(variables_of(recipe, data)["params"]))
+  """`Mistake` where a network cannot take the inputs, has more weights than 32 bits can
+  count, or needs more than `memory` bytes to train.
+  """
+  count = sum(
+    math.prod(leaf.shape)
+    for leaf in jax.tree.leaves(variables_of(recipe, data)["params"])
+  )
   # At least parameters, their gradient and the optimiser's moments, all in float32.
-  needed = 4 * count * (2 + {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}.get(recipe.optimizer, 0))
+  needed = (
+    4
+    * count
+    * (2 + {"sgd": 1, "nesterov": 1, "adam": 2, "adamw": 2}.get(recipe.optimizer, 0))
+  )
   if count >= 2**31 or needed > memory:
     model = f"{name_of(recipe.model)} of width {recipe.width:g}"
     given = f"{model} has {count:,} parameters, in training {needed / 1e9:.3g} GB"
     raise Mistake(f"{given}: more than there is memory for, give a smaller width")
 
 
-def initialize(recipe: Recipe, data: DeviceExamples, run: Run) -> PyTree[Float[Array, "..."]]:
-  """The variables before training: a function of the init seed, except those that come from a stored network."""
+def initialize(
+  recipe: Recipe, data: DeviceExamples, run: Run
+) -> PyTree[Float[Array, "..."]]:
+  """The variables before training: a function of the init seed, except those that come
+  from a stored network.
+  """
   key = jax.random.wrap_key_data(jax.random.key_data(run.key("init")), impl=VECTORS)
-  variables = network(recipe, data.num_classes).init(key, jnp.zeros_like(batch_like(data, 1)))
+  variables = network(recipe, data.num_classes).init(
+    key, jnp.zeros_like(batch_like(data, 1))
+  )
   stored = run.start or {}
-  return jax.tree.map_with_path(lambda path, fresh: stored.get(path_of(path), fresh), variables)
+  return jax.tree.map_with_path(
+    lambda path, fresh: stored.get(path_of(path), fresh), variables
+  )
 
 
-def poke_place(params: PyTree[Float[Array, "..."]], key: Key[Array, ""]) -> Int[Array, ""]:
-  """The index, among all weights, of the one that a poke changes. Vectors do not count: a factor leaves biases at 0."""
-  return jax.random.randint(key, (), 0, sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1))
+def poke_place(
+  params: PyTree[Float[Array, "..."]], key: Key[Array, ""]
+) -> Int[Array, ""]:
+  """The index, among all weights, of the one that a poke changes. Vectors do not count:
+  a factor leaves biases at 0.
+  """
+  return jax.random.randint(
+    key, (), 0, sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1)
+  )
 
 
-def poke(params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]) -> PyTree:
+def poke(
+  params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
+) -> PyTree:
   """`params` with the weight at `place` multiplied by `factor`."""
   leaves, structure = jax.tree.flatten(params)
   before = 0
   for i, leaf in enumerate(leaves):
     if leaf.ndim > 1:
-      # A mask, because for an indexed update a TPU would change the layout of every weight.
+      # A mask, because for an indexed update a TPU would change the layout of every
+      # weight.
       here = before + jnp.arange(leaf.size).reshape(leaf.shape) == place
       leaves[i] = jnp.where(here, leaf * factor, leaf)
       before += leaf.size

@@ -1,8 +1,9 @@
-"""What a recipe is made of: registered names, import strings `"package.module:attribute"`, or objects themselves.
+"""What a recipe is made of: registered names, import strings
+`"package.module:attribute"`, or objects themselves.
 
-A folder describes an object by its name and a digest of its source, so that another process can find it, and can notice
-an edit. An object that no name leads to (a lambda, one made in a function, one in `__main__`) can train and resume only
-in its own program.
+A folder describes an object by its name and a digest of its source, so that another
+process can find it, and can notice an edit. An object that no name leads to (a lambda,
+one made in a function, one in `__main__`) can train and resume only in its own program.
 """
 
 import functools
@@ -34,50 +35,81 @@ def is_import(text: str) -> bool:
 
 
 def is_name(value: Any) -> bool:
-  """Whether a recipe's field is a registered name, or a text of registered names (as in `augment`)."""
+  """Whether a recipe's field is a registered name, or a text of registered names (as in
+  `augment`).
+  """
   return isinstance(value, str) and not is_import(value)
 
 
 def is_found(text: str) -> bool:
-  """Whether a text is an import string of an importable package: names of data sets may have the same form."""
-  return is_import(text) and importlib.util.find_spec(text.partition(".")[0].partition(":")[0]) is not None
+  """Whether a text is an import string of an importable package: names of data sets may
+  have the same form.
+  """
+  return (
+    is_import(text)
+    and importlib.util.find_spec(text.partition(".")[0].partition(":")[0]) is not None
+  )
 
 
 def imported(text: str) -> Any:
   """The object that an import string means. `Mistake` where there is none."""
   module, _, attribute = text.partition(":")
   try:
-    return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
+    return functools.reduce(
+      getattr, attribute.split("."), importlib.import_module(module)
+    )
   except Mistake:
     raise
   except Exception as error:  # whatever the user's module does
-    raise Mistake(f"{text!r} cannot be imported ({told(error)}): give package.module:attribute") from error
+    raise Mistake(
+      f"{text!r} cannot be imported ({told(error)}): give package.module:attribute"
+    ) from error
 
 
 def told(error: Exception) -> str:
-  """An error of the user's code in one line: the error, and the last line of that code in its traceback."""
+  """An error of the user's code in one line: the error, and the last line of that code
+  in its traceback.
+  """
   ours, python = Path(__file__).parents[1], sysconfig.get_paths()
   others = (str(ours), python["stdlib"], python["purelib"], python["platlib"], "<")
-  frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
-  place = f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}" if frames else ""
+  frames = [
+    f
+    for f in traceback.extract_tb(error.__traceback__)
+    if not f.filename.startswith(others)
+  ]
+  place = (
+    f", {os.path.basename(frames[-1].filename)} line {frames[-1].lineno}"
+    if frames
+    else ""
+  )
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
 def resolved(what: str, value: Any) -> Any:
-  """The object that a recipe's field means if it is not a registered name: the imported one, or the value itself."""
+  """The object that a recipe's field means if it is not a registered name: the imported
+  one, or the value itself.
+  """
   if isinstance(value, Named):
-    ours = value.name.startswith("__main__:") and hasattr(sys.modules["__main__"], value.name.partition(":")[2])
+    ours = value.name.startswith("__main__:") and hasattr(
+      sys.modules["__main__"], value.name.partition(":")[2]
+    )
     if not (ours or is_importable(value.name)):
-      raise Mistake(f"the {what} is {value.name}, which only its own program can make: start that program again")
+      raise Mistake(
+        f"the {what} is {value.name}, which only its own program can make: start that program again"
+      )
     found = imported(value.name)
     if (now := described(found)["source"]) != value.source:
-      raise Mistake(f"the {what} {value.name} has changed: its source is {now}, it was {value.source}; undo the change")
+      raise Mistake(
+        f"the {what} {value.name} has changed: its source is {now}, it was {value.source}; undo the change"
+      )
     return found
   return imported(value) if isinstance(value, str) else value
 
 
 def described(value: Any) -> Any:
-  """A field's value for JSON: plain values as they are, objects and import strings as `object` and `source`."""
+  """A field's value for JSON: plain values as they are, objects and import strings as
+  `object` and `source`.
+  """
   if isinstance(value, Named):
     return {"object": value.name, "source": value.source}
   if isinstance(value, str) and is_found(value):
@@ -90,18 +122,24 @@ def described(value: Any) -> Any:
 
 
 def fields_of(recipe: Any) -> dict[str, Any]:
-  """The fields of a recipe or a task in JSON. `Mistake` where the text is not a JSON object."""
+  """The fields of a recipe or a task in JSON. `Mistake` where the text is not a JSON
+  object.
+  """
   try:
     fields = json.loads(recipe)
   except (TypeError, ValueError, RecursionError):
     fields = None
   if not isinstance(fields, dict):
-    raise Mistake(f"the recipe is {recipe!r:.100}: give a JSON object, as Recipe.to_json writes it")
+    raise Mistake(
+      f"the recipe is {recipe!r:.100}: give a JSON object, as Recipe.to_json writes it"
+    )
   return fields
 
 
 def name_of(value: Any) -> str:
-  """The name of a function or a class; the class's name and () for an instance; a name as it is."""
+  """The name of a function or a class; the class's name and () for an instance; a name
+  as it is.
+  """
   if isinstance(value, str | Named):
     return value if isinstance(value, str) else value.name
   if _is_of_an_instance(value):
@@ -126,7 +164,9 @@ def finds(value: Any) -> bool:
 
 
 def _digest(text: str) -> str:
-  placeless = re.sub(" at 0x[0-9A-Fa-f]+", "", text)  # a place in memory differs between processes
+  placeless = re.sub(
+    " at 0x[0-9A-Fa-f]+", "", text
+  )  # a place in memory differs between processes
   return hashlib.blake2b(placeless.encode(), digest_size=4).hexdigest()
 
 
@@ -148,15 +188,31 @@ def _source(value: Any) -> str:
   try:
     text = inspect.getsource(code)
   except (OSError, TypeError):  # typed at a prompt
-    text = repr((code.__code__.co_code, code.__code__.co_consts)) if hasattr(code, "__code__") else code.__qualname__
+    text = (
+      repr((code.__code__.co_code, code.__code__.co_consts))
+      if hasattr(code, "__code__")
+      else code.__qualname__
+    )
   plain = str | int | float | tuple | list | dict
-  kept = [cell for cell in cells if isinstance(cell, plain) or _is_array(cell) or hasattr(cell, "__qualname__")]
-  return " ".join([text, "" if code is value else _attributes(value), *(repr(_shown(cell)) for cell in kept)])
+  kept = [
+    cell
+    for cell in cells
+    if isinstance(cell, plain) or _is_array(cell) or hasattr(cell, "__qualname__")
+  ]
+  return " ".join(
+    [
+      text,
+      "" if code is value else _attributes(value),
+      *(repr(_shown(cell)) for cell in kept),
+    ]
+  )
 
 
 def _attributes(value: Any) -> str:
   """What an instance was made with, as text."""
-  return repr(_shown(value.__getstate__()) if type(value).__repr__ is object.__repr__ else value)
+  return repr(
+    _shown(value.__getstate__()) if type(value).__repr__ is object.__repr__ else value
+  )
 
 
 def _is_array(value: Any) -> bool:
@@ -164,11 +220,19 @@ def _is_array(value: Any) -> bool:
 
 
 def _shown(value: Any) -> Any:
-  """A value whose `repr` is all of it: digests in place of arrays, names in place of functions."""
+  """A value whose `repr` is all of it: digests in place of arrays, names in place of
+  functions.
+  """
   if isinstance(value, list | tuple):
-    return [*map(_shown, value)] if isinstance(value, list) else tuple(map(_shown, value))
+    return (
+      [*map(_shown, value)] if isinstance(value, list) else tuple(map(_shown, value))
+    )
   if isinstance(value, dict):
     return {name: _shown(of) for name, of in value.items()}
   if _is_array(value) and not isinstance(value, float):
-    return value.dtype, value.shape, hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest()
+    return (
+      value.dtype,
+      value.shape,
+      hashlib.blake2b(value.tobytes(), digest_size=8).hexdigest(),
+    )
   return name_of(value) if hasattr(value, "__qualname__") else value

@@ -1,4 +1,6 @@
-"""Optimizers and schedules by name. Hyperparameters are traced values of the run, so that a sweep compiles once."""
+"""Optimizers and schedules by name. Hyperparameters are traced values of the run, so
+that a sweep compiles once.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,7 +22,8 @@ from vmapseeds.training.runs import Run
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
 
-# The transformation of the gradient before the learning rate scales it, given the momentum.
+# The transformation of the gradient before the learning rate scales it, given the
+# momentum.
 MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {
   "sgd": lambda momentum: optax.trace(momentum),
   "nesterov": lambda momentum: optax.trace(momentum, nesterov=True),
@@ -32,8 +35,8 @@ MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] =
 def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
   """The factor on the learning rate at each step of a training of `steps` steps.
 
-  `linear`, `cosine` and `exponential` count steps from the end of the warm-up. Milestones count from the start of the
-  training, as in PyTorch's `MultiStepLR`.
+  `linear`, `cosine` and `exponential` count steps from the end of the warm-up.
+  Milestones count from the start of the training, as in PyTorch's `MultiStepLR`.
   """
   an_epoch = max(1, steps // max(1, recipe.epochs))
   rising = round(recipe.warmup * an_epoch)
@@ -51,19 +54,24 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
   return lambda step: jnp.where(step < rising, (step + 1) / rising, height(step))
 
 
-def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransformation:
+def make_optimizer(
+  recipe: Recipe, run: Run, steps: int
+) -> optax.GradientTransformation:
   """The recipe's optimizer for a training of `steps` steps, with the run's own values.
 
-  Weight decay applies to every parameter. It is added to the gradient (L2), or with `adamw` to the update (Loshchilov &
-  Hutter 2019), as in `optax.adamw`.
+  Weight decay applies to every parameter. It is added to the gradient (L2), or with
+  `adamw` to the update (Loshchilov & Hutter 2019), as in `optax.adamw`.
   """
   if not is_name(recipe.optimizer):
     optimizer = resolved("optimizer", recipe.optimizer)
     try:
       made = optimizer(run, steps)
     except jax.errors.ConcretizationTypeError:
-      # Its Python code branches on a value, as some of optax's does. So values are compiled in, and sweeps are refused.
-      fixed = {name: np.float32(value) for name, value in recipe.hyperparameters.items()}
+      # Its Python code branches on a value, as some of optax's does. So values are
+      # compiled in, and sweeps are refused.
+      fixed = {
+        name: np.float32(value) for name, value in recipe.hyperparameters.items()
+      }
       made = optimizer(dataclasses.replace(run, values=fixed), steps)
     if not isinstance(made, optax.GradientTransformation):
       given = f"optimizer {name_of(recipe.optimizer)} gives {type(made).__name__}"
@@ -77,50 +85,79 @@ def make_optimizer(recipe: Recipe, run: Run, steps: int) -> optax.GradientTransf
   elif not callable(rate := resolved("schedule", recipe.schedule)(run, steps)):
     given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
     raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
-  moments, decay = MOMENTS[recipe.optimizer](run["momentum"]), optax.add_decayed_weights(run["weight_decay"])
+  moments, decay = (
+    MOMENTS[recipe.optimizer](run["momentum"]),
+    optax.add_decayed_weights(run["weight_decay"]),
+  )
   parts = (moments, decay) if recipe.optimizer == "adamw" else (decay, moments)
   return optax.chain(*parts, optax.scale_by_learning_rate(rate))
 
 
-def optimizer_of(recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree) -> optax.GradientTransformation:
+def optimizer_of(
+  recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree
+) -> optax.GradientTransformation:
   """The run's optimizer, which changes only the parameters that are trained."""
-  # Optimizers of users are made for at least one epoch, as many refuse a training of no steps.
-  optimizer = make_optimizer(recipe, run, max(1, recipe.epochs) * steps_per_epoch(recipe, data, run))
+  # Optimizers of users are made for at least one epoch, as many refuse a training of no
+  # steps.
+  optimizer = make_optimizer(
+    recipe, run, max(1, recipe.epochs) * steps_per_epoch(recipe, data, run)
+  )
   if recipe.trainable == "all":
     return optimizer
-  last = last_layer(network(recipe, data.num_classes).apply, variables_of(recipe, data), batch_like(data, 1))
-  frozen = jax.tree.map_with_path(lambda path, _: f"params.{path_of(path)}" not in last, params)
+  last = last_layer(
+    network(recipe, data.num_classes).apply,
+    variables_of(recipe, data),
+    batch_like(data, 1),
+  )
+  frozen = jax.tree.map_with_path(
+    lambda path, _: f"params.{path_of(path)}" not in last, params
+  )
   return optax.selective_transform(optimizer, freeze_mask=frozen)
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Joined:
-  """Parameters with all vectors, such as biases, joined into one, so that an optimizer updates them all at once."""
+  """Parameters with all vectors, such as biases, joined into one, so that an optimizer
+  updates them all at once.
+  """
 
   others: Any  # a list of the parameters that are not vectors
   vectors: Any  # (numbers,), after the lane axis if there is one
-  sizes: tuple[int | None, ...] = dataclasses.field(metadata=dict(static=True))  # of each parameter; None: not a vector
+  sizes: tuple[int | None, ...] = dataclasses.field(
+    metadata=dict(static=True)
+  )  # of each parameter; None: not a vector
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
   def apart(self) -> PyTree[Float[Array, "..."]]:
     """The parameters before they were joined."""
-    others, ends = iter(self.others), np.cumsum([size or 0 for size in self.sizes]).tolist()
-    # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations that read it.
-    return self.structure.unflatten([
-      next(others) if size is None else self.vectors[end - size : end]
-      for size, end in zip(self.sizes, ends, strict=True)
-    ])
+    others, ends = (
+      iter(self.others),
+      np.cumsum([size or 0 for size in self.sizes]).tolist(),
+    )
+    # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations
+    # that read it.
+    return self.structure.unflatten(
+      [
+        next(others) if size is None else self.vectors[end - size : end]
+        for size, end in zip(self.sizes, ends, strict=True)
+      ]
+    )
 
 
-def joined(recipe: Recipe, params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+def joined(
+  recipe: Recipe, params: PyTree[Float[Array, "..."]]
+) -> PyTree[Float[Array, "..."]]:
   """Parameters in the form that the optimizer takes.
 
-  On accelerators, where each operation has a cost, they are joined if the optimizer is a built-in one. Those treat all
-  numbers alike.
+  On accelerators, where each operation has a cost, they are joined if the optimizer is
+  a built-in one. Those treat all numbers alike.
   """
   leaves, structure = jax.tree.flatten(params)
-  sizes = tuple(leaf.size if leaf.ndim == 1 and leaf.dtype == jnp.float32 else None for leaf in leaves)
+  sizes = tuple(
+    leaf.size if leaf.ndim == 1 and leaf.dtype == jnp.float32 else None
+    for leaf in leaves
+  )
   vectors = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is not None]
   alike = is_name(recipe.optimizer) and recipe.trainable == "all"
   if platform() == "cpu" or not alike or len(vectors) < 2:

@@ -1,4 +1,6 @@
-"""Recipes: everything about a training but its randomness (the papers' 𝒜), frozen and named."""
+"""Recipes: everything about a training but its randomness (the papers' 𝒜), frozen and
+named.
+"""
 
 import dataclasses
 import functools
@@ -11,7 +13,15 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from vmapseeds import models
-from vmapseeds.mistakes import Mistake, UnknownField, at_least, number, one_of, safe_name, whole_number
+from vmapseeds.mistakes import (
+  Mistake,
+  UnknownField,
+  at_least,
+  number,
+  one_of,
+  safe_name,
+  whole_number,
+)
 from vmapseeds.training import objects
 
 # Training computes in float32, where numbers beyond these limits become 0 or infinity.
@@ -20,16 +30,37 @@ MOST_EPOCHS = 10**6  # steps are counted in 32 bits
 MOST_WIDTH = 1000
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
-  "diverged", "label_map", "subset", "start", "poke_step", "poke_factor", "lr", "momentum", "weight_decay", "gamma",
-  "report", "zarr.json", "blocks", "checkpoints", "variables", "epoch", "train_loss", "train_accuracy",
-  "epoch_train_loss", "epoch_train_accuracy", "trained_epochs",
-)  # fmt: skip
-# The registered names of each field (of `augment`: of its steps), and what may stand in place of a name. The code that
-# uses a name says what it means.
+  "diverged",
+  "label_map",
+  "subset",
+  "start",
+  "poke_step",
+  "poke_factor",
+  "lr",
+  "momentum",
+  "weight_decay",
+  "gamma",
+  "report",
+  "zarr.json",
+  "blocks",
+  "checkpoints",
+  "variables",
+  "epoch",
+  "train_loss",
+  "train_accuracy",
+  "epoch_train_loss",
+  "epoch_train_accuracy",
+  "trained_epochs",
+)
+# The registered names of each field (of `augment`: of its steps), and what may stand in
+# place of a name. The code that uses a name says what it means.
 CHOICES = {
   "model": (models.NAMES, "a Flax module, or its class"),
   "optimizer": (("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
-  "schedule": (("constant", "linear", "step", "exponential", "cosine"), "a function of (run, steps)"),
+  "schedule": (
+    ("constant", "linear", "step", "exponential", "cosine"),
+    "a function of (run, steps)",
+  ),
   "loss": (("cross_entropy", "squared_error"), "a function of (outputs, targets)"),
   "predict": (("argmax", "outputs"), "a function of outputs"),
   "augment": (("flip", "translate", "reflect", "cutout"), "a function of (key, input)"),
@@ -48,20 +79,27 @@ class Values(dict):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-  """A training configuration without its randomness. Raises `Mistake` when a field's value is not allowed.
+  """A training configuration without its randomness. Raises `Mistake` when a field's
+  value is not allowed.
 
-  `dataset`, `model`, `loss`, `optimizer`, `schedule`, `augment` and `predict` are a registered name, an import string
-  "package.module:attribute", or the object itself:
+  `dataset`, `model`, `loss`, `optimizer`, `schedule`, `augment` and `predict` are a
+  registered name, an import string "package.module:attribute", or the object itself:
 
-  - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes absolute), or a `vs.Dataset`.
-  - `model`: a Flax module (Linen or NNX) or its class. A class gets those of `num_classes`, `width`, `depth`, `dtype`,
-    `dropout`, `rngs` that it takes; its own defaults count where `width`, `depth`, `dropout` here are not set. The
-    module is called with a batch of inputs, and with `train` if it takes that.
-  - `loss(outputs, targets)`: one number per example, (batch,); training minimises their mean.
-  - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value of the run, traced.
-  - `schedule(run, steps)`: the learning rate as a function of the step, for a training of `steps` steps.
+  - `dataset`: `digits`, a tensorflow-datasets name, the path of an .npz (which becomes
+    absolute), or a `vs.Dataset`.
+  - `model`: a Flax module (Linen or NNX) or its class. A class gets those of
+    `num_classes`, `width`, `depth`, `dtype`, `dropout`, `rngs` that it takes; its own
+    defaults count where `width`, `depth`, `dropout` here are not set. The module is
+    called with a batch of inputs, and with `train` if it takes that.
+  - `loss(outputs, targets)`: one number per example, (batch,); training minimises their
+    mean.
+  - `optimizer(run, steps)`: an `optax.GradientTransformation`; `run["lr"]` is a value
+    of the run, traced.
+  - `schedule(run, steps)`: the learning rate as a function of the step, for a training
+    of `steps` steps.
   - `augment(key, input)`: one input, augmented; each has a key of its own.
-  - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they are.
+  - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they
+    are.
 
   A sweep may vary `lr`, `momentum`, `weight_decay`, `gamma`, and any name in `values`.
   """
@@ -73,51 +111,98 @@ class Recipe:
   batch_size: int  # the last, smaller batch of an epoch is dropped
   lr: float | None = None  # may be None if an optimizer of your own does not use it
   momentum: float = 0.9  # of SGD; the first-moment decay of Adam
-  weight_decay: float = 0.0  # of every parameter: added to the gradient, or with AdamW subtracted from the weights
-  gamma: float = 0.1  # factor on the learning rate: of `step` at each milestone, of `exponential` in each epoch
-  values: Mapping[str, float] = dataclasses.field(default_factory=Values)  # others that an optimizer or schedule reads
+  # Of every parameter: added to the gradient, or with AdamW subtracted from the weights
+  weight_decay: float = 0.0
+  # Factor on the learning rate: of `step` at each milestone, of `exponential` in each
+  # epoch
+  gamma: float = 0.1
+  values: Mapping[str, float] = dataclasses.field(
+    default_factory=Values
+  )  # others that an optimizer or schedule reads
   optimizer: Any = "sgd"
   schedule: Any = "constant"  # linear, cosine: down to 0 by the end of training
-  warmup: float = 0.0  # epochs, also fractions, in which the learning rate first rises linearly to its full value
-  milestones: tuple[int, ...] = ()  # epochs, counted from the start, after which the schedule `step` applies gamma
+  # Epochs, also fractions, in which the learning rate first rises linearly to its full
+  # value
+  warmup: float = 0.0
+  milestones: tuple[
+    int, ...
+  ] = ()  # epochs, counted from the start, after which the schedule `step` applies gamma
   loss: Any = "cross_entropy"
   label_smoothing: float = 0.0  # of cross entropy
   augment: Any = ""  # built in: steps in order, e.g. "flip translate=2 cutout=12"
   predict: Any = "argmax"
   width: float = 1.0  # multiplies the model's channels
-  depth: int | None = None  # of `mlp` and `nin`, which count layers each in its way; None: the model's default
+  depth: int | None = (
+    # Of `mlp` and `nin`, which count layers each in its way; None: the model's default
+    None
+  )
   dropout: float = 0.0  # rate before the last layer, in training
-  classes: tuple[int, ...] | None = None  # merges classes: the new class of each old one, -1 drops it
-  normalize: bool = True  # whether the network sees (input - mean) / std, or inputs as they are
-  mean: tuple[float, ...] | None = None  # per channel, in pixel values; None: the training set's
+  classes: tuple[int, ...] | None = (
+    None  # merges classes: the new class of each old one, -1 drops it
+  )
+  normalize: bool = (
+    True  # whether the network sees (input - mean) / std, or inputs as they are
+  )
+  mean: tuple[float, ...] | None = (
+    None  # per channel, in pixel values; None: the training set's
+  )
   std: tuple[float, ...] | None = None
   test_sets: tuple[str, ...] = ("test",)
-  precision: str = "auto"  # of the computation; auto: bfloat16 on GPU and TPU, else float32. Parameters are float32
-  stop_at: float | None = None  # a run stops after an epoch with this accuracy on its training examples
-  evaluate_every: int | None = None  # epochs between evaluations; there is one at the end, too. None: only that
-  training_metrics: bool = False  # whether evaluations include loss and accuracy on the run's training examples
-  start_from: str | None = None  # folder with n stored networks: run i starts from network i modulo n
-  trainable: str = "all"  # or "last": only the last layer; the network is in evaluation mode
-  origin: str = dataclasses.field(default="", compare=False)  # the import string that it came from
+  # Of the computation; auto: bfloat16 on GPU and TPU, else float32. Parameters are
+  # float32
+  precision: str = "auto"
+  stop_at: float | None = (
+    None  # a run stops after an epoch with this accuracy on its training examples
+  )
+  evaluate_every: int | None = (
+    None  # epochs between evaluations; there is one at the end, too. None: only that
+  )
+  # Whether evaluations include loss and accuracy on the run's training examples
+  training_metrics: bool = False
+  start_from: str | None = (
+    None  # folder with n stored networks: run i starts from network i modulo n
+  )
+  trainable: str = (
+    "all"  # or "last": only the last layer; the network is in evaluation mode
+  )
+  origin: str = dataclasses.field(
+    default="", compare=False
+  )  # the import string that it came from
 
   def __post_init__(self):
     if not isinstance(self.values, Mapping):
-      raise Mistake(f"values is {self.values!r:.100}: give numbers by their names, such as {{'temperature': 0.1}}")
+      raise Mistake(
+        f"values is {self.values!r:.100}: give numbers by their names, such as {{'temperature': 0.1}}"
+      )
     given = dict(self.values)
     for name in [name for name in given if name in HYPERPARAMETERS]:
       if getattr(self, name) != getattr(Recipe, name):
-        raise Mistake(f"{name} is {getattr(self, name)!r}, and {given[name]!r} in values: give one of the two")
+        raise Mistake(
+          f"{name} is {getattr(self, name)!r}, and {given[name]!r} in values: give one of the two"
+        )
       object.__setattr__(self, name, given.pop(name))
     for name in given:
       safe_name("value", name)
       if name in RESERVED or name.startswith("seed_"):
-        raise Mistake(f"value {name!r}: results have something else of that name, rename it")
+        raise Mistake(
+          f"value {name!r}: results have something else of that name, rename it"
+        )
     for field in dataclasses.fields(self):
       if field.name != "values":
-        object.__setattr__(self, field.name, _coerced(field.name, getattr(self, field.name)))
-    object.__setattr__(self, "values", Values((name, hyperparameter(name, value)) for name, value in given.items()))
-    if not (isinstance(self.dataset, str | objects.Named) or hasattr(self.dataset, "tests")):
-      raise Mistake(f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a vs.Dataset")
+        object.__setattr__(
+          self, field.name, _coerced(field.name, getattr(self, field.name))
+        )
+    object.__setattr__(
+      self,
+      "values",
+      Values((name, hyperparameter(name, value)) for name, value in given.items()),
+    )
+    if not (
+      isinstance(self.dataset, str | objects.Named) or hasattr(self.dataset, "tests")
+    ):
+      raise Mistake(
+        f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a vs.Dataset"
+      )
     # Absolute, because a campaign may be resumed from another working directory.
     if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
       object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
@@ -125,18 +210,29 @@ class Recipe:
       object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
     for field, (allowed, other) in CHOICES.items():
       if objects.is_name(value := getattr(self, field)):
-        augmentation(value) if field == "augment" else one_of(f"{field} of recipe {self.name!r}:", value, allowed)
+        augmentation(value) if field == "augment" else one_of(
+          f"{field} of recipe {self.name!r}:", value, allowed
+        )
       elif not (callable(value) or isinstance(value, str | objects.Named)):
-        raise Mistake(f"{field} is {value!r:.100}: give a name ({', '.join(allowed)}), package.module:name, or {other}")
+        raise Mistake(
+          f"{field} is {value!r:.100}: give a name ({', '.join(allowed)}), package.module:name, or {other}"
+        )
       try:
         hash(value)
       except TypeError:
         made = f"{field} {objects.name_of(value)} cannot be hashed"
-        raise Mistake(f"{made}: give its lists as tuples, and a dataclass with frozen=True") from None
+        raise Mistake(
+          f"{made}: give its lists as tuples, and a dataclass with frozen=True"
+        ) from None
     one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
     one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
     safe_name("recipe name", self.name)
-    for field, least in (("epochs", 0), ("batch_size", 1), ("depth", 1), ("evaluate_every", 1)):
+    for field, least in (
+      ("epochs", 0),
+      ("batch_size", 1),
+      ("depth", 1),
+      ("evaluate_every", 1),
+    ):
       if getattr(self, field) is not None:
         at_least(field, getattr(self, field), least)
     for field, value in self.hyperparameters.items():
@@ -145,14 +241,42 @@ class Recipe:
       raise Mistake(f"recipe {self.name!r} lacks lr: give a learning rate")
     for field, fits, allowed in (
       ("epochs", self.epochs <= MOST_EPOCHS, f"at most {MOST_EPOCHS}"),
-      ("stop_at", self.stop_at is None or 0 < self.stop_at <= 1, "an accuracy above 0, at most 1: all examples"),
-      ("label_smoothing", 0 <= self.label_smoothing < 1, "a number of at least 0 and below 1"),
+      (
+        "stop_at",
+        self.stop_at is None or 0 < self.stop_at <= 1,
+        "an accuracy above 0, at most 1: all examples",
+      ),
+      (
+        "label_smoothing",
+        0 <= self.label_smoothing < 1,
+        "a number of at least 0 and below 1",
+      ),
       ("dropout", 0 <= self.dropout < 1, "a number of at least 0 and below 1"),
-      ("warmup", 0 <= self.warmup < max(1, self.epochs), f"at least 0 and fewer than the {self.epochs} epochs"),
-      ("milestones", all(milestone >= 1 for milestone in self.milestones), "epochs from 1 on"),
-      ("width", 0 < self.width <= MOST_WIDTH, f"a finite number above 0, at most {MOST_WIDTH}"),
-      ("mean", all(abs(m) <= MOST for m in self.mean or ()), "finite numbers, one a channel"),
-      ("std", all(LEAST <= s <= MOST for s in self.std or ()), "finite numbers above 0, one a channel"),
+      (
+        "warmup",
+        0 <= self.warmup < max(1, self.epochs),
+        f"at least 0 and fewer than the {self.epochs} epochs",
+      ),
+      (
+        "milestones",
+        all(milestone >= 1 for milestone in self.milestones),
+        "epochs from 1 on",
+      ),
+      (
+        "width",
+        0 < self.width <= MOST_WIDTH,
+        f"a finite number above 0, at most {MOST_WIDTH}",
+      ),
+      (
+        "mean",
+        all(abs(m) <= MOST for m in self.mean or ()),
+        "finite numbers, one a channel",
+      ),
+      (
+        "std",
+        all(LEAST <= s <= MOST for s in self.std or ()),
+        "finite numbers above 0, one a channel",
+      ),
     ):
       if not fits:
         raise Mistake(f"{field} is {getattr(self, field)!r}: give {allowed}")
@@ -161,13 +285,30 @@ class Recipe:
 
   def _check_together(self) -> None:
     """`Mistake` where one field leaves another without effect."""
-    optimizer, schedule = (not objects.is_name(value) for value in (self.optimizer, self.schedule))
+    optimizer, schedule = (
+      not objects.is_name(value) for value in (self.optimizer, self.schedule)
+    )
     for wrong, said in (
-      (bool(self.milestones) != (self.schedule == "step"), "milestones go with schedule 'step': give both or neither"),
-      (self.label_smoothing and self.loss != "cross_entropy", "label_smoothing is of the loss cross_entropy alone"),
-      (optimizer and self.schedule != "constant", "an optimizer of your own has a schedule: leave this 'constant'"),
-      ((optimizer or schedule) and self.warmup, "what you give makes the learning rate: leave warmup out"),
-      (self.trainable == "last" and self.dropout, "with trainable 'last' the rest does not train: leave dropout out"),
+      (
+        bool(self.milestones) != (self.schedule == "step"),
+        "milestones go with schedule 'step': give both or neither",
+      ),
+      (
+        self.label_smoothing and self.loss != "cross_entropy",
+        "label_smoothing is of the loss cross_entropy alone",
+      ),
+      (
+        optimizer and self.schedule != "constant",
+        "an optimizer of your own has a schedule: leave this 'constant'",
+      ),
+      (
+        (optimizer or schedule) and self.warmup,
+        "what you give makes the learning rate: leave warmup out",
+      ),
+      (
+        self.trainable == "last" and self.dropout,
+        "with trainable 'last' the rest does not train: leave dropout out",
+      ),
     ):
       if wrong:
         raise Mistake(f"recipe {self.name!r}: {said}")
@@ -175,11 +316,17 @@ class Recipe:
   @property
   def hyperparameters(self) -> dict[str, float]:
     """The values that a sweep may vary, by name, as the recipe has them."""
-    own = {name: getattr(self, name) for name in HYPERPARAMETERS if getattr(self, name) is not None}
+    own = {
+      name: getattr(self, name)
+      for name in HYPERPARAMETERS
+      if getattr(self, name) is not None
+    }
     return {**own, **self.values}
 
   def replace(self, **changes: Any) -> "Recipe":
-    """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that is no field."""
+    """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that
+    is no field.
+    """
     own = {name: changes.pop(name) for name in {*changes} & {*self.values} - {*FIELDS}}
     for name in changes:
       one_of("recipe field", name, (*FIELDS, *self.values), UnknownField)
@@ -189,7 +336,9 @@ class Recipe:
 
   def to_json(self) -> str:
     """The recipe as one JSON object; `from_json` reads it back to an equal recipe."""
-    return json.dumps({field: objects.described(getattr(self, field)) for field in FIELDS})
+    return json.dumps(
+      {field: objects.described(getattr(self, field)) for field in FIELDS}
+    )
 
   @classmethod
   def from_json(cls, text: str) -> "Recipe":
@@ -199,7 +348,9 @@ class Recipe:
       one_of("recipe field", name, FIELDS, UnknownField)
     missing = [name for name in REQUIRED if name not in fields]
     if missing:
-      raise Mistake(f"the recipe lacks {', '.join(missing)}: give every field that has no default")
+      raise Mistake(
+        f"the recipe lacks {', '.join(missing)}: give every field that has no default"
+      )
     for name, value in fields.items():
       is_object = isinstance(value, dict) and {*value} == {"object", "source"}
       if is_object and all(isinstance(v, str) for v in value.values()):
@@ -207,22 +358,41 @@ class Recipe:
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
-    """The recipe with the objects of `other` in place of their names, where the name and the source are the same."""
-    same = {f: getattr(other, f) for f in FIELDS if isinstance(getattr(self, f), objects.Named)}
-    return dataclasses.replace(self, **{
-      f: value for f, value in same.items() if objects.described(value) == objects.described(getattr(self, f))
-    })  # fmt: skip
+    """The recipe with the objects of `other` in place of their names, where the name
+    and the source are the same.
+    """
+    same = {
+      f: getattr(other, f)
+      for f in FIELDS
+      if isinstance(getattr(self, f), objects.Named)
+    }
+    return dataclasses.replace(
+      self,
+      **{
+        f: value
+        for f, value in same.items()
+        if objects.described(value) == objects.described(getattr(self, f))
+      },
+    )
 
   def check_found(self, who: str) -> None:
-    """`Mistake` where another process (`who`, in the message) cannot find an object of the recipe by its name."""
+    """`Mistake` where another process (`who`, in the message) cannot find an object of
+    the recipe by its name.
+    """
     for field in FIELDS if not self.origin else ():
       if not objects.finds(value := getattr(self, field)):
         what = f"the {field} of {self.name} is {objects.described(value)['object']}, which no other process can import"
-        raise Mistake(f"{what}: {who} needs it in a module, named by package.module:name")
+        raise Mistake(
+          f"{what}: {who} needs it in a module, named by package.module:name"
+        )
 
 
 FIELDS = tuple(f.name for f in dataclasses.fields(Recipe) if f.name != "origin")
-REQUIRED = tuple(f.name for f in dataclasses.fields(Recipe) if f.default is f.default_factory is dataclasses.MISSING)
+REQUIRED = tuple(
+  f.name
+  for f in dataclasses.fields(Recipe)
+  if f.default is f.default_factory is dataclasses.MISSING
+)
 _HINTS = typing.get_type_hints(Recipe)
 
 
@@ -233,26 +403,40 @@ def check_test_sets(names: Sequence[str]) -> None:
   for name in names:
     safe_name("test set", name)
     if name in RESERVED or name.startswith("seed_"):
-      raise Mistake(f"test set {name!r}: results have something else of that name, rename the set")
+      raise Mistake(
+        f"test set {name!r}: results have something else of that name, rename the set"
+      )
 
 
 @functools.cache
 def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
-  """The steps, and their sizes in pixels, of e.g. "flip translate=2". `Mistake` for an unknown step or a wrong size."""
+  """The steps, and their sizes in pixels, of e.g. "flip translate=2". `Mistake` for an
+  unknown step or a wrong size.
+  """
   steps = []
   for word in text.split():
     name, _, size = word.partition("=")
     one_of("augmentation", name, CHOICES["augment"][0])
     if (name == "flip") == bool(size) or not (size or "1").isdecimal() or len(size) > 9:
-      raise Mistake(f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS")
-    steps.append((name, at_least(f"augmentation {name}", int(size), 1) if size else None))
+      raise Mistake(
+        f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS"
+      )
+    steps.append(
+      (name, at_least(f"augmentation {name}", int(size), 1) if size else None)
+    )
   return tuple(steps)
 
 
 def hyperparameter(name: str, value: object) -> float:
-  """`value` as a float. `Mistake` when it is out of range for the hyperparameter `name`."""
+  """`value` as a float. `Mistake` when it is out of range for the hyperparameter
+  `name`.
+  """
   value = number(name, value)
-  least, allowed = (0, "a finite number of at least 0") if name in HYPERPARAMETERS else (-MOST, "a finite number")
+  least, allowed = (
+    (0, "a finite number of at least 0")
+    if name in HYPERPARAMETERS
+    else (-MOST, "a finite number")
+  )
   if not least <= value <= MOST:
     raise Mistake(f"{name} is {value!r}: give {allowed}")
   if name == "momentum" and value >= 1:
@@ -261,7 +445,9 @@ def hyperparameter(name: str, value: object) -> float:
 
 
 def _coerced(name: str, value: Any) -> Any:
-  """`value` as the field's type in plain Python, as JSON needs: lists become tuples and whole numbers floats."""
+  """`value` as the field's type in plain Python, as JSON needs: lists become tuples and
+  whole numbers floats.
+  """
   hint = _HINTS[name]
   if hint is Any:
     return _as(name, str, value) if isinstance(value, str | os.PathLike) else value
@@ -294,9 +480,11 @@ def _as(name: str, kind: type, value: Any) -> Any:
 
 
 def from_text(field: str, text: str) -> Any:
-  """The value that `--set field=text` means: JSON unless the field is a name, commas for lists.
+  """The value that `--set field=text` means: JSON unless the field is a name, commas
+  for lists.
 
-  `field` may also be one of the recipe's `values`. A recipe or task without that name refuses it later.
+  `field` may also be one of the recipe's `values`. A recipe or task without that name
+  refuses it later.
   """
   hint = str(_HINTS.get(field, float))
   if hint in (str(str), str(Any)):
@@ -304,7 +492,9 @@ def from_text(field: str, text: str) -> Any:
   if field in FIELDS and text.lower() in ("none", "null"):
     return None
   if "tuple" in hint:
-    return [v if "str" in hint else _number(v) for v in text.strip("[]()").split(",") if v]
+    return [
+      v if "str" in hint else _number(v) for v in text.strip("[]()").split(",") if v
+    ]
   return text if "str" in hint else _number(text.lower() if hint == str(bool) else text)
 
 
@@ -316,67 +506,128 @@ def _number(text: str) -> Any:
 
 
 RESNET9_CIFAR10 = Recipe(
-  name="resnet9_cifar10", dataset="cifar10", model="resnet9", augment="flip translate=2 cutout=12",
-  epochs=64, batch_size=500, lr=0.5, momentum=0.9, weight_decay=5e-4, schedule="linear",
+  name="resnet9_cifar10",
+  dataset="cifar10",
+  model="resnet9",
+  augment="flip translate=2 cutout=12",
+  epochs=64,
+  batch_size=500,
+  lr=0.5,
+  momentum=0.9,
+  weight_decay=5e-4,
+  schedule="linear",
   # From Jordan's script (github.com/KellerJordan/ffcv-cifar, data.py), in pixel values.
-  mean=(125.307, 122.961, 113.8575), std=(51.5865, 50.847, 51.255),
-)  # fmt: skip
+  mean=(125.307, 122.961, 113.8575),
+  std=(51.5865, 50.847, 51.255),
+)
 
 # Chosen by measurement: see docs/recipes.md.
 NARROW_CIFAR10 = Recipe(
-  name="narrow_cifar10", dataset="cifar10", model="narrow_cnn", augment="flip translate=2",
-  epochs=8, batch_size=100, lr=0.05, momentum=0.9, weight_decay=5e-4, optimizer="nesterov", schedule="linear",
-)  # fmt: skip
+  name="narrow_cifar10",
+  dataset="cifar10",
+  model="narrow_cnn",
+  augment="flip translate=2",
+  epochs=8,
+  batch_size=100,
+  lr=0.05,
+  momentum=0.9,
+  weight_decay=5e-4,
+  optimizer="nesterov",
+  schedule="linear",
+)
 
-# Jiang et al. 2022, appendix C: the first value of each hyperparameter. For our own choices see docs/recipes.md.
+# Jiang et al. 2022, appendix C: the first value of each hyperparameter. For our own
+# choices see docs/recipes.md.
 RESNET18_CIFAR10 = Recipe(
-  name="resnet18_cifar10", dataset="cifar10", model="resnet18", stop_at=1.0,
-  epochs=200, batch_size=200, lr=0.1, momentum=0.9, weight_decay=1e-4, schedule="step", milestones=(50, 100, 150),
-)  # fmt: skip
+  name="resnet18_cifar10",
+  dataset="cifar10",
+  model="resnet18",
+  stop_at=1.0,
+  epochs=200,
+  batch_size=200,
+  lr=0.1,
+  momentum=0.9,
+  weight_decay=1e-4,
+  schedule="step",
+  milestones=(50, 100, 150),
+)
 
 SUMMARIES = {
   Recipe(
-    name="digits_cnn", dataset="digits", model="small_cnn", augment="cutout=2",
-    epochs=16, batch_size=32, lr=0.05, momentum=0.9, weight_decay=5e-4, schedule="linear",
+    name="digits_cnn",
+    dataset="digits",
+    model="small_cnn",
+    augment="cutout=2",
+    epochs=16,
+    batch_size=32,
+    lr=0.05,
+    momentum=0.9,
+    weight_decay=5e-4,
+    schedule="linear",
   ): "a small CNN on scikit-learn's 8×8 digits: built in, seconds on a laptop",
   NARROW_CIFAR10: "a narrow CNN on CIFAR-10: half a minute a run on one CPU core",
-  NARROW_CIFAR10.replace(name="narrow_mnist", dataset="mnist", epochs=2, augment=""):
-    "the same network on MNIST: five seconds a run on one CPU core",
+  NARROW_CIFAR10.replace(
+    name="narrow_mnist", dataset="mnist", epochs=2, augment=""
+  ): "the same network on MNIST: five seconds a run on one CPU core",
   RESNET9_CIFAR10: "Jordan 2024, appendix A.1: the 9-layer ResNet on CIFAR-10, 64 epochs",
   RESNET9_CIFAR10.replace(
-    name="resnet9_cifar10_published", augment="flip cutout=12 reflect=2",
+    name="resnet9_cifar10_published",
+    augment="flip cutout=12 reflect=2",
     # github.com/KellerJordan/cifar10-loader, quick_cifar/loader.py, times 255.
     std=(0.2470 * 255, 0.2435 * 255, 0.2616 * 255),
   ): "the same network with the input pipeline of the 61,565 published runs: cutout, then reflecting translation",
   RESNET18_CIFAR10: "Jiang 2022, appendix C: a ResNet-18 on CIFAR-10 until it is right on all training examples",
-  RESNET18_CIFAR10.replace(name="nin_cifar10", model="nin", weight_decay=1e-3):
-    "the same with Network in Network: two blocks of three convolutions and one more",
-  RESNET18_CIFAR10.replace(name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0):
-    "the same with a fully connected network: one hidden layer of 128",
-  # The paper gives batch size 32 and learning rate 0.001, and says "SGD" only of the batch order. Adam is our reading:
-  # see docs/recipes.md for the measurement that decides it.
+  RESNET18_CIFAR10.replace(
+    name="nin_cifar10", model="nin", weight_decay=1e-3
+  ): "the same with Network in Network: two blocks of three convolutions and one more",
+  RESNET18_CIFAR10.replace(
+    name="mlp_cifar10", model="mlp", batch_size=100, lr=0.01, weight_decay=0
+  ): "the same with a fully connected network: one hidden layer of 128",
+  # The paper gives batch size 32 and learning rate 0.001, and says "SGD" only of the
+  # batch order. Adam is our reading: see docs/recipes.md for the measurement that
+  # decides it.
   Recipe(
-    name="cnn_cifar10_binary", dataset="cifar10", classes=(1, 1, 0, -1, -1, 0, 0, 0, 1, 1), model="banerjee_cnn",
-    epochs=50, batch_size=32, lr=1e-3, optimizer="adam",
+    name="cnn_cifar10_binary",
+    dataset="cifar10",
+    classes=(1, 1, 0, -1, -1, 0, 0, 0, 1, 1),
+    model="banerjee_cnn",
+    epochs=50,
+    batch_size=32,
+    lr=1e-3,
+    optimizer="adam",
   ): "Banerjee 2024, section 5 and appendix 7.4.1: a 71,250-parameter CNN, 8 classes of CIFAR-10 into 2",
   Recipe(
-    name="linear_cifar10", dataset="cifar10", model="linear",
-    epochs=16, batch_size=500, lr=0.01, momentum=0.9, weight_decay=0.05, schedule="linear",
+    name="linear_cifar10",
+    dataset="cifar10",
+    model="linear",
+    epochs=16,
+    batch_size=500,
+    lr=0.01,
+    momentum=0.9,
+    weight_decay=0.05,
+    schedule="linear",
   ): "Jordan 2024, figure 7: a regularised linear model, convex, so nearly the same every time",
-}  # fmt: skip
+}
 RECIPES = {recipe.name: (recipe, summary) for recipe, summary in SUMMARIES.items()}
 
 
 def plugins() -> dict[str, str]:
-  """Import strings by the names that installed packages give them, as entry points in the group `vmapseeds.recipes`."""
-  return {point.name: point.value for point in entry_points(group="vmapseeds.recipes") if point.name not in RECIPES}
+  """Import strings by the names that installed packages give them, as entry points in
+  the group `vmapseeds.recipes`.
+  """
+  return {
+    point.name: point.value
+    for point in entry_points(group="vmapseeds.recipes")
+    if point.name not in RECIPES
+  }
 
 
 def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
   """The named recipe with some fields overridden.
 
   Args:
-    name: one of `vmapseeds recipes`, or an import string "package.module:attribute"; or a recipe.
+    name: one of `vmapseeds recipes`, or an import string "package.module:attribute"; or
+      a recipe.
     **overrides: any field of `Recipe`.
 
   Raises:
