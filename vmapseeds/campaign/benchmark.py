@@ -23,9 +23,9 @@ from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.inputs import DeviceExamples, batch_like
 from vmapseeds.training.networks import check_size, network
 from vmapseeds.training.recipes import Recipe
-from vmapseeds.training.runs import MOST_RUNS, Run, Runs
-from vmapseeds.training.supervised import Supervised, without_data
-from vmapseeds.training.task import Task
+from vmapseeds.training.runs import MAX_RUNS, Run, Runs
+from vmapseeds.training.supervised import abstract_task, check_runs
+from vmapseeds.training.task import Task, bind, lanes_of, speed_key, trial_of
 
 # A measurement is the median of REPETITIONS trainings, or of those that begin within
 # SECONDS.
@@ -63,8 +63,8 @@ def stages(
 
 def measure(task: Task, how: Choice) -> Speed | None:
   """Times the task's trial; None where it does not fit in the devices' memory."""
-  devices, trial = lanes.devices(), task.trial()
-  runs = trial.lanes(trial.bound(Runs.independent(how.width * len(devices))))
+  devices, trial = lanes.devices(), trial_of(task)
+  runs = lanes_of(trial, bind(trial, Runs.independent(how.width * len(devices))))
   rounds = min(1, trial.rounds)
 
   # Each call defines a new function, because JAX does not trace the same function again
@@ -107,7 +107,7 @@ def _conditions(task: Task) -> dict[str, object]:
     "devices": len(devices),
     "jax": jax.__version__,
     "vmapseeds": importlib.metadata.version("vmapseeds"),
-    **task.speed_key(),
+    **speed_key(task),
   }
 
 
@@ -281,8 +281,8 @@ def bench(
     Mistake: there is no such target, or its compiler is not installed.
   """
   for width in widths:
-    if at_least("lane width", width, 1) > MOST_RUNS:
-      raise Mistake(f"lane width is {width}: give at most {MOST_RUNS}")
+    if at_least("lane width", width, 1) > MAX_RUNS:
+      raise Mistake(f"lane width is {width}: give at most {MAX_RUNS}")
   for lowering in lowerings:
     one_of("lowering", lowering, lanes.LOWERINGS)
   if target:
@@ -296,9 +296,9 @@ def bench(
       devices[0].platform,
       devices[0].device_kind,
     )
-  task = without_data(recipe)
-  runs = Runs.independent(1)
-  runs.check(recipe, len(task.data[0]), task.num_classes)
+  task = abstract_task(recipe)
+  runs = bind(task, Runs.independent(1))
+  check_runs(recipe, runs, len(task.data[0]), task.data[0].num_classes)
   check_size(
     recipe, task.data[0], math.inf
   )  # no limit here: what does not fit in memory is a row of the table
@@ -310,7 +310,7 @@ def bench(
     wanted = [Choice(*pair) for pair in pairs]
   said = {}
   if platform != "cpu":
-    ask = asking(task, task.lanes(runs), target=target)
+    ask = asking(task, lanes_of(task, runs), target=target)
     said = lanes.asked(wanted, ask, math.inf, narrow=not widths)
     wanted = list(said)
   if target:
@@ -415,12 +415,10 @@ def products(jaxpr: Any) -> Iterator[int]:
 
 
 def filling(task: Task, platform: str) -> int:
-  """The lane width that fills a device. On a CPU, and for a task without a recipe,
-  there is no limit: `MOST_RUNS`.
-  """
-  if platform == "cpu" or not isinstance(task, Supervised):
-    return MOST_RUNS
-  return math.ceil(FILLING / max(1, product_flops(task.recipe, task.data[0])))
+  """The lane width that fills a device. On a CPU there is no limit: `MAX_RUNS`."""
+  if platform == "cpu":
+    return MAX_RUNS
+  return MAX_RUNS  # until the products of any task are counted
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""Trains a campaign's runs block by block, so that it can stop, go on, and be shared by
+"""Trains a campaign's runs block by block, so that it can stop, resume, and be shared by
 several processes.
 """
 
@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -20,35 +20,46 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds import lanes
-from vmapseeds.campaign import benchmark
-from vmapseeds.campaign.counting import Counting
+from vmapseeds.campaign import benchmark, planning, reducing
 from vmapseeds.campaign.options import Options, WorkOptions
-from vmapseeds.campaign.preparing import (
-  found,
-  lying_elsewhere,
-  prepared,
-  prepared_again,
-)
+from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
 from vmapseeds.lanes.choice import is_out_of_memory
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, whole_number
 from vmapseeds.results import description
-from vmapseeds.results.description import MIXED, check_folder
+from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import MadeMeanwhile, removed_if_unused
 from vmapseeds.store.layout import attributes, readable
-from vmapseeds.store.results import Results, stop_of
+from vmapseeds.store.results import Results
+from vmapseeds.training import outputs
+from vmapseeds.training.outputs import DIVERGED, Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
-from vmapseeds.training.task import Task
+from vmapseeds.training.task import (
+  Task,
+  as_stored,
+  describe,
+  lanes_of,
+  shown_output,
+)
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
+
+
+class Campaign(NamedTuple):
+  """A campaign whose folder is open."""
+
+  plan: Plan
+  results: Results
+  execution: lanes.Choice
+  seed_batch: int  # from the options, else chosen
 
 
 def train(
@@ -57,7 +68,7 @@ def train(
   out: str | os.PathLike | None = None,
   **options: Any,
 ) -> xr.Dataset:
-  """Trains and evaluates the runs that `out` does not hold yet, and returns what
+  """Train and evaluate the runs that `out` does not hold yet, and return what
   `open_results` does.
 
   Several processes may do so at once, on one machine or on several that share the
@@ -81,132 +92,121 @@ def train(
   """
   if out is None:
     raise Mistake(
-      "out is not given: say which folder shall hold the results, e.g. out='results/mine'"
+      "out is not given: say which folder shall hold the results, e.g. "
+      "out='results/mine'"
     )
   with removed_if_unused(out):
-    begun = begin(task, runs, out, Options.of(**options))
-    train_blocks(begun, wait=True)
-  return opened(begun)
+    campaign = open_campaign(task, runs, out, Options.of(**options))
+    train_blocks(campaign, wait=True)
+  return open_dataset(campaign)
 
 
-def opened(begun: "Begun") -> xr.Dataset:
-  """The results of a campaign."""
-  return open_results(begun.results.path, *begun.results.root["test_sets"][:1])
-
-
-class Begun(NamedTuple):
-  """A campaign that is ready to train."""
-
-  results: Results
-  task: Task
-  runs: Runs
-  how: lanes.Choice
-  options: Options
-  seed_batch: int  # from the options, else chosen
-
-
-def begin(
+def open_campaign(
   task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, options: Options
-) -> Begun:
-  """What `train` does before it trains: checks everything and makes the folder, or
-  extends it.
+) -> Campaign:
+  """Do what `train` does before it trains: check everything, and make the folder or
+  extend it.
   """
-  task, runs = found(task), as_runs(runs)
+  task, runs = planning.resolve_task(task), as_runs(runs)
   most = options.seed_batch or len(runs)
   if options.lane_width is not None and options.lane_width > most:
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
     raise Mistake(f"lane width {options.lane_width} with {limit}: give at most as many")
   check_folder(out)
-  kept = {
-    name: getattr(options, name) for name in ("logits", "keep_params", "predictions")
-  }
-  task = prepared(task, runs, **kept)
-  runs = task.bound(runs)
-  tallied = task.tallied(runs) if options.tallies else {}
-  if options.predictions == "none" and not tallied:
-    raise Mistake(
-      "predictions='none' keeps tallies alone: give tallies=True, and runs that differ in seeds alone"
-    )
-  task.outputs(runs)
-  task.check_varying(runs)
-  return entered(out, task, runs, options, tallied)
+  plan = planning.make_plan(*planning.load_task(task, runs, options), options)
+  return attach_folder(out, plan)
 
 
-def entered(
+def resume(
   out: str | os.PathLike,
-  task: Task,
-  runs: Runs,
   options: Options,
-  tallied: Mapping[str, np.ndarray] | None = None,
-) -> Begun:
-  """Makes the campaign's folder, or checks that it has this task and these runs, and
-  extends it.
-
-  `tallied` has, for a new folder, the labels of the test sets that are tallied.
+  *,
+  dataset: str | os.PathLike | None = None,
+) -> Campaign:
+  """Do what `work` does before it trains: open the folder and load what its task
+  needs.
   """
-  a_state = bytes_of_a_state(task, runs) if options.checkpoint_every else 0
+  runs, results = description.campaign_of(out)
+  check_folder(out)
+  root = results.root
+  options = dataclasses.replace(options, **root["kept"])
+  task, runs = planning.reload_task(out, root, root["recipe"], runs, options, dataset)
+  return attach_folder(out, planning.make_plan(task, runs, options))
+
+
+def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
+  """Make the campaign's folder; or check that it has this task and these runs, and
+  extend it.
+  """
+  options = plan.options
+  a_state = plan.traced.bytes_of_a_state if options.checkpoint_every else 0
   while True:
     root = attributes(out) or {}
-    if root.get("data_digest") == task.data_digest:
-      task = lying_elsewhere(task, root)
-    how = chosen(task, runs, options, root)
-    seed_batch = options.seed_batch or fitting_seed_batch(task, runs, how, a_state)
+    execution = choose_execution(plan, root)
+    fitting = fitting_seed_batch(plan, execution, a_state)
+    seed_batch = options.seed_batch or fitting
     try:
       with writing(out):
         results = description.open_or_create(
           out,
-          task,
-          runs,
+          planning.contents_of(plan, seed_batch),
           block_runs=seed_batch,
-          depends=provenance(task, how),
+          depends=provenance(plan, execution),
           force_mixed=options.force_mixed,
-          tallied=tallied,
-          pairs=options.pairs,
         )
     except MadeMeanwhile:
       continue  # the other process's choices count
-    return Begun(results, task, runs, how, options, seed_batch)
+    return Campaign(plan, results, execution, seed_batch)
 
 
-def chosen(
-  task: Task, runs: Runs, options: Options, root: dict[str, Any]
-) -> lanes.Choice:
-  """Lowering and lane width: those given, else the folder's, else the fastest."""
+def open_dataset(campaign: Campaign) -> xr.Dataset:
+  """Return the results of a campaign."""
+  results = campaign.results
+  return open_results(results.path, *results.root["test_sets"][:1])
+
+
+def choose_execution(plan: Plan, root: dict[str, Any]) -> lanes.Choice:
+  """Return the lowering and lane width: those given, else the folder's, else the
+  fastest.
+  """
+  task, runs, options = plan.task, plan.runs, plan.options
   kept = {
     name: root.get(name)
     for name in ("lowering", "lane_width")
     if root.get(name) != MIXED
   }
-  lowering, lane_width = (
-    options.lowering or kept.get("lowering"),
-    options.lane_width or kept.get("lane_width"),
+  lowering = options.lowering or kept.get("lowering")
+  lane_width = options.lane_width or kept.get("lane_width")
+  if lowering is not None and lane_width is not None:
+    return lanes.Choice(lowering, lane_width)
+  most = -(-min(len(runs), options.seed_batch or len(runs)) // len(lanes.devices()))
+  # On a CPU programs fit in memory, so that only those that are measured need be
+  # compiled.
+  cpu = lanes.devices()[0].platform == "cpu"
+  return benchmark.choose(
+    task,
+    model_steps=len(runs) * task.rounds * task.steps,
+    most=most,
+    lowering=lowering,
+    width=lane_width,
+    ask=None if cpu else benchmark.asking(task, lanes_of(task, runs[slice(0, 1)])),
+    shown=options.progress,
   )
-  if lowering is None or lane_width is None:
-    most = -(-min(len(runs), options.seed_batch or len(runs)) // len(lanes.devices()))
-    # On a CPU programs fit in memory, so that only those that are measured need be
-    # compiled.
-    cpu = lanes.devices()[0].platform == "cpu"
-    ask = None if cpu else benchmark.asking(task, task.lanes(runs[slice(0, 1)]))
-    return benchmark.choose(
-      task,
-      model_steps=len(runs) * task.rounds * task.steps,
-      most=most,
-      lowering=lowering,
-      width=lane_width,
-      ask=ask,
-      shown=options.progress,
-    )
-  return lanes.Choice(lowering, lane_width)
 
 
-def provenance(task: Task, how: lanes.Choice) -> dict[str, Any]:
-  """All that results depend on, as the folder, its records and checkpoints store it."""
+def provenance(plan: Plan, execution: lanes.Choice) -> dict[str, Any]:
+  """Return all that results depend on, as the folder, its records and checkpoints store
+  it.
+  """
+  unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
   return {
-    "recipe": task.described(),
+    **unknown,
+    **plan.task.conditions,
+    "recipe": describe(plan.task),
+    "data_digest": plan.digest,
     "device_kind": lanes.devices()[0].device_kind,
-    "lane_width": how.width,
-    "lowering": how.lowering,
-    **task.conditions(),
+    "lane_width": execution.width,
+    "lowering": execution.lowering,
     "versions": versions(),
   }
 
@@ -218,7 +218,7 @@ def work(
   dataset: str | os.PathLike | None = None,
   **options: Any,
 ) -> xr.Dataset:
-  """Trains what is left of a results folder, or of some of its blocks, and returns what
+  """Train what is left of a results folder, or of some of its blocks, and returns what
   `open_results` does.
 
   All it needs is in the folder. It may be started many times, at once and on several
@@ -244,215 +244,217 @@ def work(
     raise Mistake(
       f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)"
     )
-  begun = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
-  count = -(-len(begun.runs) // begun.results.block_runs)
+  campaign = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
+  count = -(-len(campaign.plan.runs) // campaign.results.block_runs)
   first, last = ends
   first, last = first or 0, count if last is None else last
   if not 0 <= first < last <= count:
     raise Mistake(
       f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}"
     )
-  held = train_blocks(begun, range(first, last), wait=False)
-  if held and begun.options.progress:
+  held = train_blocks(campaign, range(first, last), wait=False)
+  if held and campaign.plan.options.progress:
     count = f"{len(held)} block{'s' * (len(held) > 1)}"
     print(
       f"{count} left to other processes, which train them; the first is block {held[0]}",
       file=sys.stderr,
     )
-  return opened(begun)
+  return open_dataset(campaign)
 
 
-def resume(
-  out: str | os.PathLike, options: Options, *, dataset: str | os.PathLike | None = None
-) -> Begun:
-  """What `work` does before it trains: opens the folder and loads what its task needs."""
-  runs, results = description.campaign_of(out)
-  check_folder(out)
-  kept = description.kept_of(results.root)
-  task = prepared_again(
-    out, results.root, results.root["recipe"], runs, dataset, **kept
-  )
-  return entered(out, task, runs, dataclasses.replace(options, **kept))
-
-
-def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> list[int]:
-  """Trains the runs that are left in some blocks, a seed batch at a time, and writes
-  them.
+def train_blocks(
+  campaign: Campaign, blocks: range | None = None, *, wait: bool
+) -> list[int]:
+  """Train the runs that are left in some blocks, block by block, and write them.
 
   Args:
-    begun: the campaign.
+    campaign: the campaign.
     blocks: which blocks; None for all that its runs are in.
     wait: whether to go on until the blocks that other processes train are done.
 
   Returns:
     The blocks that other processes are still training.
   """
-  results, task, runs, how, options, seed_batch = begun
-  out, shared = results.path, on_devices(task)
-  done = results.done[: len(runs)]
-  accuracy = shown_of(results, task.shown, np.flatnonzero(done))
-
-  def rows(block: int) -> range:
-    return range(len(runs))[
-      block * results.block_runs : (block + 1) * results.block_runs
-    ]
-
-  if blocks is None:
-    blocks = range(-(-len(runs) // results.block_runs))
-  ours, pause = slice(rows(blocks.start).start, rows(blocks.stop - 1).stop), POLL
-  with (
-    writing(out),
-    Progress(len(runs), int(done.sum()), accuracy, options.progress) as bar,
-  ):
-    while not done[ours].all():
+  plan, results = campaign.plan, campaign.results
+  total, shown = len(plan.runs), shown_output(plan.traced)
+  out, shared = results.path, on_devices(plan)
+  done = results.done[:total]
+  values = stored_values(results, shown, np.flatnonzero(done))
+  rows = {
+    block: np.arange(total)[as_slice(results.rows(block))]
+    for block in (range(-(-total // results.block_runs)) if blocks is None else blocks)
+  }
+  bar = Progress(total, int(done.sum()), values, shown, plan.options.progress)
+  pause = POLL
+  with writing(out), bar:
+    while left := [block for block in rows if not done[rows[block]].all()]:
       with Claims(out) as claims:
-        held, left = list[int](), list[int]()
-        for block in (b for b in blocks if not done[rows(b)].all()):
-          if len(left) >= seed_batch:
-            break
-          if claims.take(block):
-            left += rows(block)[
-              max(0, stop_of(results.record(block)) - rows(block).start) :
-            ]
-          else:
-            held.append(block)
-        bar.waits(not left)
-        if left:
-          how = train_batch(
-            begun._replace(how=how), shared, np.array(left[:seed_batch]), claims, bar
-          )
-      if held and not left:
+        block = next((block for block in left if claims.take(block)), None)
+        bar.waits(block is None)
+        if block is not None:
+          batch = rows[block][~done[rows[block]]]
+          execution = train_and_store_batch(campaign, shared, batch, claims, bar)
+          campaign = campaign._replace(execution=execution)
+      if block is None:
         if not wait:
-          return held
+          return left
         time.sleep(pause)
       looked = time.perf_counter()
-      done = results.done[: len(runs)]
+      done = results.done[:total]
       bar.done = int(done.sum())
-      # Reading the records takes a while in an object store, where each is a request.
+      # Looking takes a while in an object store, where it is a request.
       pause = max(POLL, 10 * (time.perf_counter() - looked))
   checkpoints.clear(results)
   return []
 
 
-def train_batch(
-  begun: Begun,
+def as_slice(rows: range) -> slice:
+  """Return a range of rows as a slice."""
+  return slice(rows.start, rows.stop)
+
+
+def train_and_store_batch(
+  campaign: Campaign,
   shared: Any,
   batch: Int[np.ndarray, " rows"],
   claims: Claims,
   bar: Progress,
 ) -> lanes.Choice:
-  """Trains some runs together and writes those whose blocks are still ours. Returns the
-  choice to go on with.
+  """Train some runs together and write those whose blocks are still ours. Return the
+  execution to go on with.
   """
-  results, task, runs, how, options, _ = begun
-  how, table = agreed(results, how, options), task.lanes(runs[batch])
+  plan, results, _, _ = campaign
+  options, table = plan.options, lanes_of(plan.task, plan.runs[batch])
+  execution = folder_execution(campaign)
   keeper = None
   if options.checkpoint_every:
-    reached, fits = functools.partial(bar.at_epoch, len(batch)), provenance(task, how)
     keeper = checkpoints.Checkpoints(
-      results.path, batch, table, options.checkpoint_every, fits=fits, reached=reached
+      results.path,
+      batch,
+      table,
+      options.checkpoint_every,
+      fits=provenance(plan, execution),
+      reached=functools.partial(bar.at_epoch, len(batch)),
     )
   try:
-    outputs, told, counts = trained(
-      results, task, shared, batch, table, how, keeper, bar
+    found, record, counts = run_lanes(
+      campaign._replace(execution=execution), shared, batch, table, keeper, bar
     )
   except jax.errors.JaxRuntimeError as error:
-    width = narrower(how.width, error, results, options)
+    width = narrower(execution.width, error, results, options)
     results.revise(lambda root: {**root, "lane_width": width})
-    return lanes.Choice(how.lowering, width)
+    return lanes.Choice(execution.lowering, width)
   # A process that slept for longer than the lease has lost its blocks, and others may
   # be writing them.
   owned = batch // results.block_runs
   kept = np.isin(owned, [block for block in np.unique(owned) if claims.holds(block)])
-  if agreed(results, how, options) == how and kept.any():
+  now = folder_execution(campaign._replace(execution=execution))
+  if now == execution and kept.any():
     with uninterrupted():
-      batch, outputs = jax.tree.map(lambda a: a[kept], (batch, outputs))
-      results.write(batch, outputs, told, counts)
+      batch, found = jax.tree.map(lambda a: a[kept], (batch, found))
+      results.write(batch, found, record, counts)
       if keeper:
         keeper.remove()
-  return how
+  return execution
 
 
-def trained(
-  results: Results,
-  task: Task,
+def run_lanes(
+  campaign: Campaign,
   shared: Any,
   batch: Int[np.ndarray, " rows"],
   table: Run,
-  how: lanes.Choice,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[int, dict[str, np.ndarray]]]:
-  """Trains some runs together. Returns their outputs, what their record says, and the
-  tallies of each block.
+  """Train some runs together. Return their outputs, what their record says, and the
+  counts over them by block.
   """
-  counting = Counting(results, task, batch, how.width)
+  plan, results, execution, _ = campaign
+  shown, devices = shown_output(plan.traced), lanes.devices()
+  arrays = {name: results.root["arrays"][name] for name in results.counts}
+  tallied = [n for n in plan.tallied if outputs.sibling(n, "votes") in arrays]
+  combination, count = combinations(plan.runs[batch])
+  step = execution.width * len(devices)
+  room = -(-len(batch) // step) * execution.width if plan.options.pairs else None
+  carry = {}
+  for name in tallied:
+    _, examples, classes = arrays[outputs.sibling(name, "votes")]["shape"]
+    pairs = outputs.sibling(name, "joint_errors") in arrays
+    carry[name] = reducing.empty(examples, classes, count, room if pairs else None)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
-  for _, outputs in spread_task(task, how)(shared, table, keeper, counting.add):
-    finished.append(task.stored(outputs))
-    runs = len(next(iter(outputs.values())))
-    bar.trained_more(
-      runs, finite(finished[-1].get(task.shown), finished[-1].get("diverged"))
-    )
-  told = {
-    **provenance(task, how),
-    "platform": lanes.devices()[0].platform,
+  steps = spread_task(plan, execution, tallied)(shared, table, keeper, carry, combination)
+  for which, found, carry in steps:  # noqa: B007  # the last is what all counted
+    finished.append(as_stored(plan.stored, found))
+    values = finished[-1].get(shown[0]) if shown else None
+    bar.trained_more(which.stop - which.start, drop_diverged(values, finished[-1]))
+  record = {
+    **provenance(plan, execution),
+    "platform": devices[0].platform,
     "commit": commit(),
     "seconds": round(time.perf_counter() - begun, 3),
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
-  outputs = {
-    name: np.concatenate([outputs[name] for outputs in finished])
-    for name in finished[0]
-  }
-  return outputs, told, counting.found()
+  joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
+  counts = reducing.counts_by_array(carry, devices, arrays) if tallied else {}
+  return joined, record, {int(batch[0]) // results.block_runs: counts}
 
 
-def finite(
-  shown: np.ndarray | None, diverged: np.ndarray | None
+def drop_diverged(
+  values: np.ndarray | None, found: dict[str, np.ndarray]
 ) -> Float[np.ndarray, " rows"]:
-  """The values that the progress line shows, without those of runs that diverged."""
+  """Return the values that the progress line shows, without those of runs that
+  diverged.
+  """
+  if values is None:
+    return np.array([])
+  return values[~found[DIVERGED]] if DIVERGED in found else values
+
+
+def stored_values(
+  results: Results, shown: tuple[str, str, str] | None, rows: Int[np.ndarray, " rows"]
+) -> Float[np.ndarray, " rows"]:
+  """Return the values of finished runs that the progress line shows, from the folder."""
   if shown is None:
     return np.array([])
-  return shown if diverged is None else shown[~diverged]
-
-
-def shown_of(
-  results: Results, shown: str, rows: Int[np.ndarray, " rows"]
-) -> Float[np.ndarray, " rows"]:
-  """The values of finished runs that the progress line shows, read from the folder."""
-  names = [name for name in (shown, "diverged") if name in results.outputs]
+  names = [name for name in (shown[0], DIVERGED) if name in results.outputs]
   with readable(results.path):
     read = {name: results.array(name).oindex[rows] for name in names}
-  return finite(read.get(shown), read.get("diverged"))
+  return drop_diverged(read[shown[0]], read)
 
 
-def on_devices(task: Task) -> Any:
-  """The task's data on every device. Raises `Mistake` if they do not fit in memory."""
+def on_devices(plan: Plan) -> Any:
+  """Return the task's data, and labels, on every device.
+
+  Raises:
+    Mistake: they do not fit in memory.
+  """
+  labels = outputs.labels_of(plan.traced.outputs)
   try:
-    return lanes.replicate(task.data, lanes.devices())
+    return lanes.replicate((plan.task.data, labels), lanes.devices())
   except jax.errors.JaxRuntimeError as error:
     if not is_out_of_memory(error):
       raise
     kind = lanes.devices()[0].device_kind
     raise Mistake(
-      f"the data of {task.name} do not fit in the memory of {kind}: give fewer"
+      f"the data of {plan.task.name} do not fit in the memory of {kind}: give fewer"
     ) from None
 
 
-def agreed(results: Results, how: lanes.Choice, options: Options) -> lanes.Choice:
-  """The lowering and lane width to use: the folder's, which another process may have
-  changed while no run was done.
+def folder_execution(campaign: Campaign) -> lanes.Choice:
+  """Return the lowering and lane width to use: the folder's, which another process may
+  have changed while no run was done.
   """
-  root = attributes(results.path) or {}
+  execution, options = campaign.execution, campaign.plan.options
+  root = attributes(campaign.results.path) or {}
   theirs = lanes.Choice(*(root.get(name, MIXED) for name in ("lowering", "lane_width")))
-  if options.force_mixed or MIXED in theirs or theirs == how:
-    return how
+  if options.force_mixed or MIXED in theirs or theirs == execution:
+    return execution
   if options.progress:
     print(
-      f"another process went on with {theirs.lowering}, width {theirs.width}; this one does too",
+      f"another process went on with {theirs.lowering}, width {theirs.width}; this one "
+      "does too",
       file=sys.stderr,
     )
   return theirs
@@ -493,45 +495,69 @@ def writing(out: Folder) -> Iterator[None]:
     ) from error
 
 
-def spread_task(task: Task, how: lanes.Choice) -> Any:
-  """The task, spread over lanes. A process compiles it only once, whatever the values
-  of the runs.
+def spread_task(
+  plan: Plan, execution: lanes.Choice, tallied: Collection[str] = ()
+) -> Any:
+  """Return the task, spread over lanes, with a reduction of the outputs `tallied`. A
+  process compiles it only once, whatever the values of the runs.
   """
-  return spread_run(task.start, task.advance, task.finish, task.rounds, how)
+  task, declared = plan.task, plan.traced.outputs
+  program = tuple((name, output.program) for name, output in declared.items())
+  return spread_run(
+    task.start,
+    task.advance,
+    task.finish,
+    task.rounds,
+    execution,
+    Measured(program, tuple(plan.stored), tuple(tallied), declared),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+  """What is measured of the outputs of a run, hashed by what its program depends on."""
+
+  program: tuple
+  stored: tuple[str, ...]
+  tallied: tuple[str, ...]
+  declared: dict[str, Output] = dataclasses.field(compare=False)
 
 
 @functools.lru_cache(maxsize=16)
 def spread_run(
-  start: Any, advance: Any, finish: Any, rounds: int, how: lanes.Choice
+  start: Any,
+  advance: Any,
+  finish: Any,
+  rounds: int,
+  execution: lanes.Choice,
+  measured: Measured,
 ) -> Any:
-  """The three functions of a task, spread over lanes."""
-  stages = benchmark.stages(start, advance, finish, rounds, how)
-  return lanes.spread_stages(stages, width=how.width, devices=lanes.devices())
+  """Return the three functions of a task, spread over lanes."""
 
+  def begin(shared, run):
+    return start(shared[0], run)
 
-def bytes_of_a_state(task: Task, runs: Runs) -> int:
-  """How many bytes the state of one run takes. `Mistake` where checkpoints cannot keep
-  it.
-  """
-  state = jax.eval_shape(
-    task.start, task.data, jax.tree.map(lambda a: a[0], task.lanes(runs[:1]))
+  def go_on(shared, run, state, first, last):
+    return advance(shared[0], run, state, first, last)
+
+  def measure(shared, run, state):
+    data, labels = shared
+    found = finish(data, run, state)
+    return outputs.measured(measured.declared, labels, found, run)
+
+  stages = benchmark.stages(begin, go_on, measure, rounds, execution)
+  reduce = reducing.make_reduce(measured.tallied, measured.stored)
+  return lanes.spread_stages(
+    stages._replace(reduce=reduce), width=execution.width, devices=lanes.devices()
   )
-  if any(
-    jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    for leaf in jax.tree.leaves(state)
-  ):
-    raise Mistake(
-      f"the state of {task.name} has keys, which checkpoints cannot keep: keep jax.random.key_data of them"
-    )
-  return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, a_state: int) -> int:
-  """How many runs' outputs, and states of so many bytes, fit easily in the host's
+def fitting_seed_batch(plan: Plan, execution: lanes.Choice, a_state: int) -> int:
+  """Return how many runs' outputs, and states of so many bytes, fit easily in the host's
   memory: whole steps of all lanes, at most 256 runs or one step.
   """
-  step = how.width * len(lanes.devices())
-  a_run = task.bytes_of_a_run(runs) + a_state
+  step = execution.width * len(lanes.devices())
+  a_run = plan.traced.bytes_of_a_run + a_state
   # An eighth, because there are a few copies of the outputs while they are joined and
   # written.
   fitting = free_host_memory() / 8 // max(1, a_run)

@@ -1,4 +1,4 @@
-"""Shows how far a campaign is: by a live line on a terminal, else by a printed line now
+"""Show how far a campaign is: by a live line on a terminal, else by a printed line now
 and then.
 """
 
@@ -17,34 +17,42 @@ INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
 
 class Progress:
-  """Runs done, runs per second, mean and standard deviation of accuracy so far, time
-  left; a context manager.
+  """Runs done, runs per second, mean and standard deviation of an accuracy or a score
+  so far, time left; a context manager.
 
   Args:
     total: how many runs there will be.
-    accuracies: those of the runs that are done and did not diverge.
     done: how many are done; the caller updates it when other processes train some,
-      whose accuracies are not shown.
-    shown: whether anything is said at all.
+      whose values are not shown.
+    values: those of the runs that are done and did not diverge.
+    shown: the array that they come from, what they are called, and their unit, "%" for
+      fractions; None if there is nothing to show.
+    visible: whether anything is said at all.
   """
 
   def __init__(
-    self, total: int, done: int, accuracies: Float[np.ndarray, " runs"], shown: bool
+    self,
+    total: int,
+    done: int,
+    values: Float[np.ndarray, " runs"],
+    shown: tuple[str, str, str] | None,
+    visible: bool,
   ):
+    _, self.label, self.unit = shown or ("", "", "")
     self.total, self.done, self.trained = total, done, 0
     self.training: str | None = None
     self.doing = "compiling"  # while no run is in training
-    self.accuracies = np.array([])
+    self.values = np.array([])
     self.begun, self.before = time.monotonic(), 0
     self.first: float | None = None
-    self.add(accuracies)
+    self.add(values)
     console = Console(stderr=True)
     self.live = (
       Live(console=console, get_renderable=self._text)
-      if shown and console.is_terminal
+      if visible and console.is_terminal
       else None
     )
-    self.plain, self.printed = shown and self.live is None, self.begun
+    self.plain, self.printed = visible and self.live is None, self.begun
 
   def __enter__(self) -> "Progress":
     if self.live:
@@ -57,13 +65,13 @@ class Progress:
     elif self.plain:
       print(self.line(), file=sys.stderr)
 
-  def add(self, accuracies: Float[np.ndarray, " runs"]) -> None:
-    """Adds the accuracies of more runs."""
-    self.accuracies = np.append(self.accuracies, accuracies[np.isfinite(accuracies)])
+  def add(self, values: Float[np.ndarray, " runs"]) -> None:
+    """Add the values of more runs."""
+    self.values = np.append(self.values, values[np.isfinite(values)])
 
   def at_epoch(self, runs: int, epochs: int, resumed: bool) -> None:
-    """Shows that `runs` runs have trained for `epochs` epochs; `resumed` if they go on
-    from a checkpoint there.
+    """Show that `runs` runs have trained for `epochs` epochs; `resumed` if they
+    continue from a checkpoint there.
     """
     self.training = f"{runs} at epoch {epochs}"
     if (
@@ -71,22 +79,22 @@ class Progress:
     ):  # runs will come out in a burst, so that their speed must count from the beginning
       self.first, self.before = self.begun, 0
     if resumed and (self.live or self.plain):
-      print(f"{runs} runs go on after epoch {epochs}", file=sys.stderr)
+      print(f"{runs} runs resume after epoch {epochs}", file=sys.stderr)
     else:
       self._print()
 
-  def trained_more(self, runs: int, accuracies: Float[np.ndarray, " runs"]) -> None:
-    """Counts `runs` more runs that this process has trained."""
+  def trained_more(self, runs: int, values: Float[np.ndarray, " runs"]) -> None:
+    """Count `runs` more runs that this process has trained."""
     self.training = None
     self.trained += runs
     self.done += runs
-    self.add(accuracies)
+    self.add(values)
     if self.first is None:
       self.first, self.before = time.monotonic(), self.trained
     self._print()
 
   def waits(self, others: bool) -> None:
-    """Says whether this process only waits for others, who train what is left."""
+    """Say whether this process only waits for others, who train what is left."""
     self.doing = "waiting for other processes" if others else "compiling"
     if others:
       self._print()
@@ -117,14 +125,14 @@ class Progress:
       parts.append(f"{speed:.3g} runs/s")
     elif self.done < self.total and not self.training:
       parts.append(self.doing)
-    if count := len(self.accuracies):
-      mean, sd = (
-        self.accuracies.mean(),
-        self.accuracies.std(ddof=1) if count > 1 else math.nan,
-      )
-      parts.append(f"accuracy {_with_error(mean, sd / math.sqrt(count))}")
+    if count := len(self.values):
+      mean = self.values.mean()
+      sd = self.values.std(ddof=1) if count > 1 else math.nan
+      error = sd / math.sqrt(count)
+      parts.append(f"{self.label} {with_error(mean, error, self.unit)}")
       if count > 1:
-        parts.append(f"σ {_with_error(sd, sd / math.sqrt(2 * (count - 1)))}")
+        error = sd / math.sqrt(2 * (count - 1))
+        parts.append(f"σ {with_error(sd, error, self.unit)}")
     if speed and self.done < self.total:
       parts.append(f"{timedelta(seconds=round((self.total - self.done) / speed))} left")
     return ", ".join(parts)
@@ -133,7 +141,17 @@ class Progress:
     return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
 
-def _with_error(value: float, error: float) -> str:
-  return (
-    f"{value:.2%}" if math.isnan(error) else f"{100 * value:.3f} ± {100 * error:.3f} %"
-  )
+def with_error(value: float, error: float, unit: str) -> str:
+  """Return a number with its standard error, if that is known, and its unit.
+
+  >>> with_error(0.5, 0.001, "%"), with_error(103.25, 1.5, "reward")
+  ('50.000 ± 0.100 %', '103.2 ± 1.5 reward')
+  """
+  if unit == "%":
+    return (
+      f"{value:.2%}"
+      if math.isnan(error)
+      else f"{100 * value:.3f} ± {100 * error:.3f} %"
+    )
+  known = "" if math.isnan(error) else f" ± {error:.2g}"
+  return f"{value:.4g}{known} {unit}".rstrip()

@@ -6,11 +6,15 @@ from typing import NamedTuple
 import numpy as np
 
 from vmapseeds import lanes
-from vmapseeds.campaign.loop import spread_task
-from vmapseeds.campaign.preparing import prepared_again
+from vmapseeds.campaign.loop import on_devices, spread_task
+from vmapseeds.campaign.options import Options
+from vmapseeds.campaign.planning import Plan, contents_of, make_plan, reload_task
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
+from vmapseeds.results.description import check_arrays
 from vmapseeds.store.layout import readable
+from vmapseeds.training.outputs import sibling, tested
+from vmapseeds.training.task import lanes_of
 
 
 class Replay(NamedTuple):
@@ -62,29 +66,39 @@ def replay(
       f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
     )
   root = results.root
-  predictions = description.kept_of(root)["predictions"]
-  compared = "half_errors" if predictions == "none" else "predictions"
-  names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {
-    name: name for name in results.outputs
-  }
+  options = Options(**root["kept"])
+  # The recorded precision, because `auto` may mean another one on the devices here.
+  task, runs = reload_task(
+    out, root, write["recipe"], runs, options, dataset, write["precision"]
+  )
+  plan = make_plan(task, runs, options)
+  names = compared_arrays(plan)
   with readable(out):
     theirs = {name: results.array(path)[run] for name, path in names.items()}
-  # The recorded precision, because `auto` may mean another one on the devices here.
-  kept = {"precision": write["precision"], "predictions": predictions}
-  task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
-  description.check_arrays(results, task, runs, {*names.values()})
-  how = lanes.Choice(write["lowering"], write["lane_width"])
-  ((_, outputs),) = spread_task(task, how)(
-    task.data, task.lanes(runs[slice(run, run + 1)])
-  )
+  check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})
+  execution = lanes.Choice(write["lowering"], write["lane_width"])
+  spread = spread_task(plan, execution)
+  table = lanes_of(task, runs[slice(run, run + 1)])
+  ((_, outputs, _),) = spread(on_devices(plan), table)
   outputs = {name: outputs[path][0] for name, path in names.items()}
   differing = {name: differing_entries(outputs[name], theirs[name]) for name in names}
-  return Replay(
-    run,
-    {name: len(np.atleast_1d(row)) for name, row in theirs.items()},
-    differing,
-    compared,
-  )
+  entries = {name: len(np.atleast_1d(row)) for name, row in theirs.items()}
+  kinds = {path.rpartition("/")[2] for path in names.values()}
+  return Replay(run, entries, differing, kinds.pop() if len(kinds) == 1 else "arrays")
+
+
+def compared_arrays(plan: Plan) -> dict[str, str]:
+  """Return the arrays that a replay compares: of classes, the predictions by their test
+  sets, or numbers of errors if predictions are not kept; else all, by their names.
+  """
+  if classes := tested(plan.traced.outputs):
+    return {
+      name.rpartition("/")[0] or name: name
+      if name in plan.stored
+      else sibling(name, "half_errors")
+      for name in classes
+    }
+  return {name: name for name, output in plan.stored.items() if not output.total}
 
 
 def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:

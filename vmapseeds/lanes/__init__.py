@@ -13,5 +13,6 @@ from vmapseeds.lanes.spreading import (
   spread,
   spread_stages,
   start_jax,
+  sum_over_devices,
 )
 from vmapseeds.target import TARGETS, absent, compiling_for, platform, target_of

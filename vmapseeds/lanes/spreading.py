@@ -20,7 +20,6 @@ from vmapseeds.mistakes import Mistake, at_least
 Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
 Out = TypeVar("Out")
-Seen = Callable[[Int[np.ndarray, " lanes"], Any], Any]
 
 # On a CPU, vectors of the full width, as LLVM alone would take half. On a TPU, the fast
 # memory that one operation may use: with the default of 16 MiB a convolution gets
@@ -65,8 +64,11 @@ class Stages(NamedTuple):
   advance: Callable[
     [Any, Any, Any, Int[Array, ""], Int[Array, ""]], Any
   ]  # (..., state, first, last) -> state
-  finish: Callable[[Any, Any, Any], Any]  # (shared, lane, state) -> what comes out
+  finish: Callable[[Any, Any, Any], Any]  # (shared, lane, state) -> outputs
   length: int
+  # (shared, carry, outputs of all lanes of a device, marks) -> (carry, what is fetched),
+  # in the same program as `finish`. `carry` sums up what need not be fetched.
+  reduce: Callable[[Any, Any, Any, Any], tuple[Any, Any]] | None = None
 
 
 @runtime_checkable
@@ -176,21 +178,73 @@ def _step(
     donate: the arguments whose memory the outputs may reuse.
   """
 
-  platform = mesh.devices.flat[0].platform
+  over_lanes = _over_lanes(function, mesh, of_lanes)
+  specs = (P(), *(P("lanes"),) * of_lanes)
+  return _sharded(over_lanes, mesh, specs, P("lanes"), donate)
 
-  def share(shared, *lanes):
+
+def _over_lanes(
+  function: Callable[..., Out], mesh: Mesh, of_lanes: int
+) -> Callable[..., Out]:
+  """Return `function` over a leading axis of the lanes of one device."""
+
+  def over_lanes(shared, *lanes):
     # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen
     # by it.
-    if platform != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
+    if _platform(mesh) != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
       one = function(shared, *jax.tree.map(lambda a: a[0], lanes))
       return jax.tree.map(lambda a: jnp.expand_dims(a, 0), one)
     return jax.vmap(function, in_axes=(None, *(0,) * of_lanes))(shared, *lanes)
 
-  specs = (P(), *(P("lanes"),) * of_lanes)
+  return over_lanes
+
+
+def _finish_step(stages: Stages, mesh: Mesh) -> Any:
+  """Compile the end of a step: `finish` of all lanes, and `reduce` of their outputs,
+  which is given a carry with a first axis of devices.
+  """
+  finish = _over_lanes(stages.finish, mesh, 2)
+
+  def share(shared, lanes, state, carry, marks):
+    outputs = finish(shared, lanes, state)
+    if stages.reduce is None:
+      return outputs, carry
+    carry = jax.tree.map(lambda a: a[0], carry)
+    carry, outputs = stages.reduce(shared, carry, outputs, marks)
+    return outputs, jax.tree.map(lambda a: a[None], carry)
+
+  specs = (P(), *(P("lanes"),) * 4)
+  return _sharded(share, mesh, specs, P("lanes"), donate=(3,))
+
+
+def _sharded(function: Callable, mesh: Mesh, specs: Any, out: Any, donate=()) -> Any:
+  """Compile a function that runs on each device with its share of the lanes."""
   shared = jax.shard_map(
-    share, mesh=mesh, in_specs=specs, out_specs=P("lanes"), check_vma=False
+    function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False
   )
-  return jax.jit(shared, donate_argnums=donate, compiler_options=OPTIONS.get(platform))
+  options = OPTIONS.get(_platform(mesh))
+  return jax.jit(shared, donate_argnums=donate, compiler_options=options)
+
+
+def _platform(mesh: Mesh) -> str:
+  return mesh.devices.flat[0].platform
+
+
+@functools.lru_cache(maxsize=16)
+def _each_device(function: Callable, devices: tuple[jax.Device, ...]) -> Any:
+  def share(carry):
+    found = function(jax.tree.map(lambda a: a[0], carry))
+    return jax.tree.map(lambda a: a[None], found)
+
+  return _sharded(share, _mesh(devices), (P("lanes"),), P("lanes"))
+
+
+def sum_over_devices(
+  function: Callable[[Any], Any], carry: PyTree, devices: Sequence[jax.Device]
+) -> PyTree[np.ndarray]:
+  """Return the sum over devices of a function of what each has summed up, fetched."""
+  found = _each_device(function, tuple(devices))(carry)
+  return jax.tree.map(lambda a: np.asarray(a).sum(0, dtype=a.dtype), found)
 
 
 def compiled(
@@ -261,7 +315,7 @@ def spread(
         f"lanes are arrays of shapes {given}: give at least one, each with as many lanes as first axis"
       )
     shared = replicate(shared, devices)  # copies nothing that is there already
-    return _step_by_step(lambda lanes: step(shared, lanes), lanes, width, devices)
+    return _step_by_step(lambda lanes, _: step(shared, lanes), lanes, width, devices)
 
   return spread_function
 
@@ -279,28 +333,33 @@ def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, A
   mesh = _mesh(devices)
   # The old state's memory becomes the new one's.
   advance = _step(some_rounds, mesh, of_lanes=2, donate=(2,))
-  return _step(stages.start, mesh), advance, _step(stages.finish, mesh, of_lanes=2)
+  return _step(stages.start, mesh), advance, _finish_step(stages, mesh)
 
 
 def spread_stages(
   stages: Stages, *, width: int, devices: Sequence[jax.Device] | None = None
-) -> Callable[..., Iterator[tuple[slice, Any]]]:
+) -> Callable[..., Iterator[tuple[slice, Any, Any]]]:
   """Like `spread`, for a function in stages.
 
   Returns:
-    `spread_function(shared, lanes, keeper=None, seen=None)`: with a `Keeper`, the lanes
-    go on from the states that it loads. All lanes advance `keeper.every` rounds before
-    any goes further, and the keeper saves their states. `seen(lanes, outputs)` gets the
-    outputs of each step while they are on the devices, and the lanes' numbers, -1 for
-    copies that pad the step. What it returns is fetched instead of the outputs.
+    `spread_function(shared, lanes, keeper=None, carry=(), marks=None)`: yields (which
+    lanes, their outputs, the carry so far on the devices, valid until the next step).
+    With a `Keeper`, the lanes resume from the states that it loads. All lanes advance
+    `keeper.every` rounds before any advances further, and the keeper saves their
+    states. `carry` is where `stages.reduce` begins on each device, and `marks`, an
+    array of whole numbers (lanes,), is what it gets of each lane; -1 for copies that
+    pad a step.
   """
   devices = jax.local_devices() if devices is None else devices
   start, advance, finish = programs(stages, devices)
+  sharded = NamedSharding(_mesh(devices), P("lanes"))
 
   def spread_function(
-    shared, lanes: PyTree, keeper: Keeper | None = None, seen: Seen | None = None
+    shared, lanes: PyTree, keeper: Keeper | None = None, carry=(), marks=None
   ):
     shared = replicate(shared, devices)
+    count = len(jax.tree.leaves(lanes)[0])
+    marks = np.zeros(count, np.int32) if marks is None else np.int32(marks)
     rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
 
     def step(given, last):
@@ -310,19 +369,29 @@ def spread_stages(
 
     while keeper and rounds + keeper.every < stages.length:
       last = rounds + keeper.every
-      parts = [
-        part
-        for _, part in _step_by_step(
-          lambda given: step(given, last), (lanes, state), width, devices
-        )
-      ]
+      steps = _step_by_step(
+        lambda given, _: step(given, last), (lanes, state), width, devices
+      )
+      parts = [part for _, part in steps]
       rounds, state = last, jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
       keeper.save(rounds, state)
 
-    def to_the_end(given):
-      return finish(shared, given[0], step(given, stages.length))
+    held = jax.device_put(
+      jax.tree.map(lambda a: np.stack([a] * len(devices)), carry), sharded
+    )
 
-    return _step_by_step(to_the_end, (lanes, state), width, devices, seen)
+    def to_the_end(given, which):
+      nonlocal held
+      marked = np.full(width * len(devices), -1, np.int32)
+      marked[: which.stop - which.start] = marks[which]
+      ended = step(given, stages.length)
+      outputs, held = finish(
+        shared, given[0], ended, held, jax.device_put(marked, sharded)
+      )
+      return outputs
+
+    for which, outputs in _step_by_step(to_the_end, (lanes, state), width, devices):
+      yield which, outputs, held
 
   def like(shared, lanes):
     """The shapes of the states of all lanes."""
@@ -341,13 +410,14 @@ def spread_stages(
 
 
 def _step_by_step(
-  step: Callable[[Lane], Out],
+  step: Callable[[Lane, slice], Out],
   lanes: Lane,
   width: int,
   devices: Sequence[jax.Device],
-  seen: Seen | None = None,
 ) -> Iterator[tuple[slice, Out]]:
-  """What `spread` and `spread_stages` yield, given what a step does."""
+  """Yield which lanes a step has, and what it gives for them. The next step starts
+  before that is fetched.
+  """
   step_size = width * len(devices)
   count = len(jax.tree.leaves(lanes)[0])
   started = None
@@ -355,9 +425,8 @@ def _step_by_step(
     which = slice(first, min(first + step_size, count))
     rows = np.minimum(np.arange(first, first + step_size), count - 1)
     lane_step = jax.tree.map(lambda a: np.asarray(a)[rows], lanes)
-    out = step(jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes"))))
-    if seen:
-      out = seen(np.where(np.arange(first, first + step_size) < count, rows, -1), out)
+    placed = jax.device_put(lane_step, NamedSharding(_mesh(devices), P("lanes")))
+    out = step(placed, which)
     if started:
       yield _fetched(*started)
     started = which, out

@@ -1,14 +1,15 @@
 """What a campaign keeps in its results folder, and whether a folder belongs to the
 campaign that is to resume there.
 
-The root group holds arrays of runs: `seed_<source>`, swept hyperparameters by their
-names, `poke_step`, `label_map`, `subset`, `diverged`. Each test set is a group with
-`predictions(run, example)`, `accuracy(run)`, `labels(example)` and, on request,
-`logits(run, example, class)`. The group `variables` is there on request, with one array
-per leaf (`vmapseeds.results.networks`). The description has the recipe as JSON, the
-names of the test sets and what the results
-depend on: device kind, lane width, lowering, precision (what `auto` resolved to), data,
-mean and standard deviation of the inputs.
+The root group holds arrays of runs: `seed_<source>` for each source of randomness, a
+column for each value that the task declares, `poke_step`, `label_map`, `subset`,
+`diverged`. Each test set is a group with `predictions(run, example)`, `accuracy(run)`,
+`labels(example)` and, on request, `logits(run, example, class)`. The group `variables`
+is there on request, with one array per leaf (`vmapseeds.results.networks`). What an
+array means stands in its attributes: `role` and what belongs to it (`vs.Output`). The
+description has the recipe as JSON, the names of the test sets and what results depend
+on: device kind, lane width, lowering, precision (what `auto` resolved to), data, mean
+and standard deviation of the inputs.
 
 Imported runs (`vmapseeds.results.imports`) have no seeds, and none diverged. Their
 `device_kind` is "imported"; `lane_width`, `lowering`, `precision` and `data_digest` are
@@ -17,25 +18,24 @@ None. Their `recipe` is not the JSON of a `Recipe`. It has `name`, `dataset` (No
 """
 
 import os
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.store.folders import check_writable, made, occupied
 from vmapseeds.store.layout import array, checked, ours
 from vmapseeds.store.results import Results
 from vmapseeds.training.objects import fields_of
-from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import VARIABLES
-from vmapseeds.training.task import Task
+from vmapseeds.training.outputs import Output
+from vmapseeds.training.runs import Runs, seed_column
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
-MIXED = (
-  "mixed"  # a condition that differs between runs; the records have it for each write
-)
+# A condition that differs between runs; the records have it for each block.
+MIXED = "mixed"
+# The axes of columns with more than one number a run.
 DIMENSIONS = {
   "label_map": ("run", "original_class"),
   "subset": ("run", "train_example"),
@@ -47,150 +47,169 @@ CONDITIONS = (
   "lowering",
   "precision",
   "data_digest",
+  "networks_digest",
   "mean",
   "std",
 )
+# Other data, or other networks to start from, are never mixed.
+NEVER_MIXED = ("data_digest", "networks_digest")
+KEPT = {
+  "predictions": "predictions",
+  "logits": "logits",
+  "keep_params": "trained parameters",
+}
+USE = "give another --out, or what it was started with"
+
+
+class Contents(NamedTuple):
+  """What the folder of a campaign holds."""
+
+  description: dict[str, Any]  # of the campaign, ready for JSON
+  columns: dict[str, Shaped[np.ndarray, "runs ..."]]  # the runs table
+  constants: Mapping[str, tuple[Sequence[str], np.ndarray]]  # with their axes
+  outputs: dict[str, dict[str, Any]]  # entries of the arrays of runs
+  counts: dict[str, dict[str, Any]]  # entries of the arrays of blocks
 
 
 def check_folder(path: str | os.PathLike) -> None:
-  """`Mistake` unless `path` is the results folder of a training, an empty folder, or
-  can be made.
+  """Raise `Mistake` unless `path` is the results folder of a training, an empty folder,
+  or can be made.
   """
   check_writable(path)
   root = checked(path)
-  if (
-    root is None and occupied(path) and not (root := checked(path))
-  ):  # another process may have made it meanwhile
+  # Another process may have made it meanwhile.
+  if root is None and occupied(path) and not (root := checked(path)):
     raise Mistake(
       f"{path} holds something else than results: give a new or empty folder"
     )
   if root and root["device_kind"] == IMPORTED:
     raise Mistake(
-      f"{path} holds imported runs, which cannot be extended: give a new or empty folder"
+      f"{path} holds imported runs, which cannot be extended: give a new or empty "
+      "folder"
     )
+
+
+def output_entries(
+  stored: Mapping[str, Output], shapes: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+  """Return a description's entries for the arrays of what is stored of each run."""
+  return {
+    name: array(
+      shapes[name].dtype,
+      ("run", *output.dims),
+      shapes[name].shape,
+      **output.attributes,
+    )
+    for name, output in stored.items()
+  }
+
+
+def count_entries(
+  test_set: str, examples: int, classes: int, combinations: int, runs: int, pairs: bool
+) -> dict[str, dict[str, Any]]:
+  """Return a description's entries for the counts over a block of up to `runs` runs,
+  one set for each combination of swept values.
+  """
+  dtype = np.min_scalar_type(runs)
+  prefix = f"{test_set}/" * bool(test_set)
+  axes = ("write", "combination")
+  found = {
+    f"{prefix}votes": array(
+      dtype, (*axes, "example", "class"), (combinations, examples, classes)
+    ),
+    f"{prefix}counted": array(dtype, axes, (combinations,)),
+  }
+  if pairs:
+    found[f"{prefix}joint_errors"] = array(
+      dtype, (*axes, "example", "other_example"), (combinations, examples, examples)
+    )
+  return found
 
 
 def open_or_create(
   path: str | os.PathLike,
-  task: Task,
-  runs: Runs,
+  contents: Contents,
   *,
   block_runs: int,
-  depends: dict[str, Any],
+  depends: Mapping[str, Any],
   force_mixed: bool = False,
-  tallied: Mapping[str, np.ndarray] | None = None,
-  pairs: bool = False,
 ) -> Results:
-  """Opens the campaign's folder. Makes it if there is none, extends it if it has fewer
+  """Open the campaign's folder: make it if there is none, extend it if it has fewer
   runs.
 
   Args:
     path: the folder.
-    task: what its runs train.
-    runs: all runs that it is to have.
+    contents: what it is to hold.
     block_runs: how many runs make a block of a new folder.
     depends: what bit-for-bit equal results need besides the task: `CONDITIONS`, and the
       versions of packages.
-    force_mixed: whether to go on if recipe, conditions or versions differ. The
+    force_mixed: whether to resume if recipe, conditions or versions differ. The
       description then names those that do.
-    tallied: for a new folder, the labels of the test sets that have tallies.
-    pairs: whether the tallies have joint error counts.
 
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another
       task, other runs or other conditions. Nothing is changed then.
     MadeMeanwhile: another process has made the folder meanwhile.
   """
-  description = {**task.description(runs), "origin": task.origin, **depends}
+  description = {**contents.description, **depends}
   if root := checked(path):
     results = Results(path, root)
-    mixed = check_same(results, task, runs, description, force_mixed)
-    results.extend(len(runs), runs.columns())
+    mixed = check_same(results, contents, description, force_mixed)
+    columns = contents.columns
+    results.extend(len(next(iter(columns.values()))), columns)
     settle(results, description, mixed)
     return results
 
-  axes = {name: task.dimensions(name, a.shape) for name, a in task.examples.items()}
-  outputs = {
-    **outputs_of(task, runs),
-    **counts_of(tallied or {}, description["num_classes"], block_runs, pairs),
-  }
+  sources = {seed_column(source): "seed" for source in description["sources"]}
   with made(
     path,
     description,
-    runs=len(runs),
+    runs=len(next(iter(contents.columns.values()))),
     block_runs=block_runs,
-    columns=runs.columns(),
-    examples=task.examples,
-    outputs=outputs,
-    dimensions={**DIMENSIONS, **axes},
+    columns=contents.columns,
+    examples={name: values for name, (_, values) in contents.constants.items()},
+    outputs={**contents.outputs, **contents.counts},
+    dimensions={
+      **DIMENSIONS,
+      **{n: axes for n, (axes, _) in contents.constants.items()},
+    },
+    attributes={n: {"role": sources.get(n, "column")} for n in contents.columns},
   ) as results:
     return results
 
 
-def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
-  """A description's entries for the arrays of what is stored of each run."""
-  return {
-    name: array(leaf.dtype, ("run", *task.dimensions(name, leaf.shape)), leaf.shape)
-    for name, leaf in task.outputs(runs).items()
-  }
-
-
-def counts_of(
-  tallied: Mapping[str, np.ndarray], num_classes: int, block_runs: int, pairs: bool
-) -> dict[str, Any]:
-  """A description's entries for counts over the runs of each write, which are at most
-  `block_runs`.
+def variables_of(root: dict[str, Any]) -> dict[str, str]:
+  """Return the arrays of the networks' variables by the paths of these, empty if they
+  are not kept.
   """
-  found, dtype = {}, np.min_scalar_type(block_runs)
-  for name, labels in tallied.items():
-    found[f"{name}/votes"] = array(
-      dtype, ("write", "example", "class"), (len(labels), num_classes)
-    )
-    if pairs:
-      axes = ("write", "example", "other_example")
-      found[f"{name}/joint_errors"] = array(dtype, axes, (len(labels), len(labels)))
-  return found
-
-
-def kept_of(root: dict[str, Any]) -> dict[str, Any]:
-  """The options that say what a folder keeps of each run."""
-  sets = root["test_sets"]
-  logits, predictions = (
-    any(f"{name}/{of}" in root["arrays"] for name in sets)
-    for of in ("logits", "predictions")
-  )
-  kept = "all" if predictions or not sets else "none"
   return {
-    "logits": logits,
-    "keep_params": bool(variables_of(root)),
-    "predictions": kept,
-  }
-
-
-def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:
-  """name -> shape of one run's variables, empty if they are not kept."""
-  names = (name for name in root["arrays"] if name.startswith(f"{VARIABLES}/"))
-  return {
-    name.removeprefix(f"{VARIABLES}/"): root["arrays"][name]["shape"] for name in names
+    name.partition("/")[2]: name
+    for name, about in root["arrays"].items()
+    if about["attributes"].get("role") == "variable"
   }
 
 
 def campaign_of(path: str | os.PathLike) -> tuple[Runs, Results]:
-  """The runs table and the results of a campaign. `Mistake` if the folder holds none,
-  or imported runs.
+  """Return the runs table and the results of a campaign.
+
+  Raises:
+    Mistake: the folder holds none, or imported runs.
   """
   root = ours(path)
   if root["device_kind"] == IMPORTED:
     raise Mistake(
-      f"{path} holds imported runs, whose training is not known: give a folder that `vmapseeds train` made"
+      f"{path} holds imported runs, whose training is not known: give a folder that "
+      "`vmapseeds train` made"
     )
   results = Results(path, root)
-  return Runs.from_columns(results.table(), root["sampling"]), results
+  return Runs.from_columns(results.table(), root["sources"], root["sampling"]), results
 
 
-def training_examples(path: str | os.PathLike) -> Integer[np.ndarray, "runs examples"]:
-  """Which training examples each finished run of a campaign saw: their indices in the
-  training set.
+def training_examples(
+  path: str | os.PathLike,
+) -> Integer[np.ndarray, "runs examples"]:
+  """Return which training examples each finished run of a campaign saw: their indices
+  in the training set.
 
   The runs are those of `open_results`, in the same order. An example that a bootstrap
   sample has twice is there twice.
@@ -201,49 +220,68 @@ def training_examples(path: str | os.PathLike) -> Integer[np.ndarray, "runs exam
   """
   runs, results = campaign_of(path)
   sampling = results.root["sampling"]
-  examples = runs[np.flatnonzero(results.done)].training_examples(
-    sampling[2] if sampling else 0
-  )
+  finished = runs[np.flatnonzero(results.done)]
+  examples = finished.training_examples(sampling[2] if sampling else 0)
   if examples is None:
     raise Mistake(
-      f"the runs of {path} were trained on all examples: train some with --subset or --bootstrap"
+      f"the runs of {path} were trained on all examples: train some with --subset or "
+      "--bootstrap"
     )
   return examples
 
 
+def combinations(
+  runs: Runs,
+) -> tuple[Int[np.ndarray, " runs"], int]:
+  """Return which combination of values each run of a block has, numbered from 0 in the
+  order of their first runs, and how many there are.
+
+  Votes are counted for each of them. Seeds, and which network a run starts from, do not
+  count.
+  """
+  columns = [
+    column
+    for name, column in sorted(runs.values.items())
+    if column.ndim == 1 and name != "start"
+  ]
+  if not columns:
+    return np.zeros(len(runs), int), 1
+  rows = np.stack([np.asarray(column, np.float64) for column in columns], axis=1)
+  _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+  order = np.argsort(np.argsort(first))
+  return order[place.ravel()], len(first)
+
+
 def check_same(
-  results: Results, task: Task, runs: Runs, given: dict[str, Any], force_mixed: bool
+  results: Results, contents: Contents, given: dict[str, Any], force_mixed: bool
 ) -> list[str]:
-  """`Mistake`, naming the first difference, unless the folder has this task, these runs
-  and the `given` description.
+  """Check that a folder has this task, these runs and the `given` description.
 
   Returns:
     What differs, which only `force_mixed` allows: `recipe` and, if runs are done, names
-    of conditions and `versions`.
+      of conditions and `versions`.
+
+  Raises:
+    Mistake: they differ; it names the first difference.
   """
-  other, use = (
-    f"{results.path} belongs to another campaign",
-    "give another --out, or what it was started with",
-  )
-  columns = runs.columns()
-  mixed = check_alike(
-    results, {**given, "columns": list(columns)}, force_mixed, other, use
-  )
-  results.restore(columns, task.examples)
-  shared = min(len(runs), len(results))
+  other, columns = f"{results.path} belongs to another campaign", contents.columns
+  mixed = check_alike(results, {**given, "columns": list(columns)}, force_mixed, other)
+  constants = {name: values for name, (_, values) in contents.constants.items()}
+  results.restore(columns, constants)
+  shared = min(len(next(iter(columns.values()))), len(results))
   for name, column in results.table().items():
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(
       column[:shared], columns[name][:shared]
     ):
-      raise Mistake(f"{other}: its runs differ from these in {name}; {use}")
-  check_arrays(results, task, runs)
+      raise Mistake(f"{other}: its runs differ from these in {name}; {USE}")
+  check_arrays(results, contents)
   return mixed
 
 
 def check_alike(
-  results: Results, given: dict[str, Any], force_mixed: bool, other: str, use: str
+  results: Results, given: dict[str, Any], force_mixed: bool, other: str, use: str = USE
 ) -> list[str]:
-  """What `check_same` returns, from the descriptions alone. A mistake begins with
+  """Return what `check_same` does, from the descriptions alone. A mistake begins with
   `other` and ends with `use`.
   """
   stored, mixed = results.root, []
@@ -256,12 +294,14 @@ def check_alike(
     same_task = "dataset" in theirs and same_data
     if not (force_mixed and same_task):
       raise Mistake(
-        f"{other}: its recipe and this one differ in {difference}; {force if same_task else use}"
+        f"{other}: its recipe and this one differ in {difference}; "
+        f"{force if same_task else use}"
       )
     mixed.append("recipe")
   packages = given["versions"].keys() & stored["versions"].keys() - {"python"}
   compared = [
-    (name.replace("_", " "), name, stored[name], given[name]) for name in CONDITIONS
+    (name.replace("_", " "), name, stored.get(name), given.get(name))
+    for name in CONDITIONS
   ]
   compared += [
     (f"version of {p}", "versions", stored["versions"][p], given["versions"][p])
@@ -269,9 +309,10 @@ def check_alike(
   ]
   for what, name, theirs, mine in compared:
     if theirs != mine and begun:
-      if not force_mixed or name == "data_digest":
+      never = name in NEVER_MIXED
+      if not force_mixed or never:
         raise Mistake(
-          f"{other}: its {what} is {theirs!r}, not {mine!r}; {use if name == 'data_digest' else force}"
+          f"{other}: its {what} is {theirs!r}, not {mine!r}; {use if never else force}"
         )
       mixed.append(name)
   theirs, mine = (
@@ -284,75 +325,73 @@ def check_alike(
 
 
 def differences(stored: dict[str, Any], given: dict[str, Any]) -> str:
-  """How the recipes of two descriptions differ, as `field: theirs, mine`; empty if they
-  are equal.
+  """Return how the recipes of two descriptions differ, as `field: theirs, mine`; empty
+  if they are equal.
+
+  Of data and networks with the same digest, paths may differ. `auto` is compared as the
+  precision that it resolved to, which is one of the conditions.
   """
   theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
   for recipe, root in ((theirs, given), (mine, given)):
-    # `auto` is compared as the precision that it resolved to, which is one of the
-    # conditions.
     if recipe.get("precision") == "auto" and root.get("precision", MIXED) != MIXED:
       recipe["precision"] = root["precision"]
+  for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
+    paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
+    if paths and digest in given and stored.get(digest) == given[digest]:
+      mine[field] = theirs[field]
   names = dict.fromkeys((*theirs, *mine))
   pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
-  return "; ".join(f"{name}: {told(a)}, {told(b)}" for name, a, b in pairs if a != b)
+  return "; ".join(
+    f"{name}: {format_field(a)}, {format_field(b)}" for name, a, b in pairs if a != b
+  )
 
 
-def told(value: Any) -> str:
-  """A field of a described recipe, as a message shows it."""
+def format_field(value: Any) -> str:
+  """Return a field of a described recipe as a message shows it."""
   if isinstance(value, dict) and {*value} == {"object", "source"}:
     return f"{value['object']} (source {value['source']})"
   return repr(tuple(value) if isinstance(value, list) else value)
 
 
 def check_arrays(
-  results: Results, task: Task, runs: Runs, some: Container[str] | None = None
+  results: Results, contents: Contents, some: Collection[str] | None = None
 ) -> None:
-  """`Mistake` unless the folder has the arrays that the task gives. Of outputs, only
-  `some` are compared if given.
+  """Raise `Mistake` unless the folder has the arrays that the task gives. Of outputs,
+  only `some` are compared if given.
   """
-  other, use = (
-    f"{results.path} belongs to another campaign",
-    "give another --out, or what it was started with",
-  )
-  arrays = results.root["arrays"]
-  stored = (*results.outputs, *results.examples)
-  held: dict[str, Any] = {
-    name: (arrays[name]["dtype"], arrays[name]["shape"]) for name in stored
-  }
-  given: dict[str, Any] = {**task.outputs(runs), **task.examples}
-  due: dict[str, Any] = {name: (str(a.dtype), [*a.shape]) for name, a in given.items()}
-  for what, sign in (
-    ("trained parameters", f"{VARIABLES}/"),
-    ("predictions", "/predictions"),
-    ("logits", "/logits"),
-  ):
-    theirs, mine = (any(sign in name for name in names) for names in (held, due))
+  root, arrays = results.root, results.root["arrays"]
+  for option, what in KEPT.items():
+    theirs, mine = (kept["kept"][option] for kept in (root, contents.description))
     if theirs != mine and some is None:
-      raise Mistake(f"{other}: {what} are {'not ' if mine else ''}kept there; {use}")
-  held["num_classes"], due["num_classes"] = (
-    results.root["num_classes"],
-    task.description(runs)["num_classes"],
-  )
+      raise Mistake(
+        f"{results.path} belongs to another campaign: {what} are "
+        f"{'not ' * (mine not in (False, 'none'))}kept there; {USE}"
+      )
+  stored = (*results.outputs, *results.examples)
+  held: dict[str, Any] = {n: (arrays[n]["dtype"], arrays[n]["shape"]) for n in stored}
+  due: dict[str, Any] = {
+    name: (about["dtype"], about["shape"]) for name, about in contents.outputs.items()
+  }
+  due |= {n: (str(a.dtype), [*a.shape]) for n, (_, a) in contents.constants.items()}
+  held["num_classes"] = root["num_classes"]
+  due["num_classes"] = contents.description["num_classes"]
   for name in dict.fromkeys((*held, *due)):
-    if held.get(name) != due.get(name) and (
-      some is None or name in some or name not in results.outputs
-    ):
-      has = f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}"
-      raise Mistake(f"{has}: give what it was begun with")
+    compared = some is None or name in some or name not in results.outputs
+    if compared and held.get(name) != due.get(name):
+      raise Mistake(
+        f"{results.path} has {name} {held.get(name)}, the task {due.get(name)}: give "
+        "what it was begun with"
+      )
 
 
 def settle(results: Results, given: dict[str, Any], mixed: list[str]) -> None:
-  """Updates the description: conditions and versions as `given` if no run is done, and
+  """Update the description: conditions and versions as `given` if no run is done, and
   those in `mixed` as `MIXED`.
   """
 
   def settled(root: dict[str, Any]) -> dict[str, Any]:
-    new = (
-      {}
-      if results.done.any()
-      else {name: given[name] for name in (*CONDITIONS, "versions")}
-    )
+    names = () if results.done.any() else (*CONDITIONS, "versions")
+    new = {name: given[name] for name in names if name in given}
     new |= {name: MIXED for name in mixed if name not in ("recipe", "versions")}
     if mixed:
       new["mixed"] = sorted({*root.get("mixed", []), *mixed})

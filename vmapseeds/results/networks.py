@@ -214,7 +214,7 @@ def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
   @jax.jit
   def apply(variables, inputs):
     model = network(recipe.replace(precision=precision), stored["num_classes"])
-    what, data = f"inputs have shape {inputs.shape}", objects.described(recipe.dataset)
+    what, data = f"inputs have shape {inputs.shape}", objects.to_spec(recipe.dataset)
     channels = f"(examples, ..., {len(mean)})" if mean is not None else "a batch"
     remedy = (
       f"give {channels}, as in {data if isinstance(data, str) else data['object']}"

@@ -10,162 +10,222 @@ from jaxtyping import Bool, Int
 from vmapseeds import stats
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake, at_least, one_of, whole_number
+from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
 
-COUNTS = ("votes", "joint_errors")  # arrays of writes
+COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
 
 def open_results(
   path: Folder, test_set: str = "test", epoch: int | None = None
 ) -> xr.Dataset:
-  """Opens the finished runs of a campaign, or imported runs: an `xarray.Dataset` that
+  """Open the finished runs of a campaign, or imported runs, as an `xarray.Dataset` that
   reads arrays when they are used.
 
   Dimensions are `run`, `example` (of one test set) and `class`; variables
   `predictions(run, example)`, `labels(example)`, `accuracy(run)`, `diverged(run)`,
-  `seed_<source>(run)` for each source, swept hyperparameters by their names and, where
-  kept, `logits(run, example, class)`. Attributes: the recipe as JSON (`recipe`),
-  `versions`, `device_kind`, `lane_width`, `lowering`, `precision`, and the `mean` and
-  `std` that pixels were normalised with. Seeds
-  and swept values are coordinates: `results.groupby("lr")`.
+  `seed_<source>(run)` for each source, the values that the recipe or task declares by
+  their names and, where kept, `logits(run, example, class)`. Attributes: the recipe as
+  JSON (`recipe`), `versions`, `device_kind`, `lane_width`, `lowering`, `precision`, and
+  the `mean` and `std` that pixels were normalised with. Seeds and values are
+  coordinates: `results.groupby("lr")`. What a variable means stands in its own
+  attributes, such as `role`: see `vs.Output`.
 
-  If targets are not classes, they are in `targets(example)`, and there are no labels
-  and no accuracy. For a task other than a recipe's, the variables are what its `finish`
-  returns.
+  If targets are not classes, they are in `targets(example)`, the recipe's loss of each
+  example in `losses(run, example)`, and there are no labels and no accuracy. For a task
+  other than a recipe's, the variables are what its `finish` returns.
 
   `labels` are classes as the networks predict them. Under a label map they are mapped,
   and the data set's own are in `original_labels(example)`. If label maps differ between
   runs, an example has no single label: `labels` is then `(run, example)`, and
   `predictions == labels` still says who is right, but votes cannot be pooled.
 
-  A recipe with `training_metrics` adds `train_loss(run)` and `train_accuracy(run)`.
-  With `evaluate_every` there are also these, `predictions` and `accuracy` after some
-  epochs: `epoch_predictions(run, epoch, example)` and so on. `epoch` chooses one of
-  them, and `predictions` and the others are then those after that epoch. Runs that
-  diverge later still count as diverged. A recipe with `stop_at` adds
-  `trained_epochs(run)`.
+  A recipe with `training_metrics` adds `train_loss(run)` and `train_accuracy(run)`. With
+  `evaluate_every` there are also these, `predictions` and `accuracy` after some epochs:
+  `epoch_predictions(run, epoch, example)` and so on. `epoch` chooses one of them, and
+  `predictions` and the others are then those after that epoch. Runs that diverge later
+  still count as diverged. A recipe with `stop_at` adds `trained_epochs(run)`.
+
+  Args:
+    path: the results folder.
+    test_set: whose arrays to open; of a task, the first group's if it has no such.
+    epoch: after which epoch; None for the end of training.
 
   Raises:
     Mistake: `path` is no results folder, has no such test set, or was not evaluated
       after that epoch.
   """
   results = Results(path)
-  if sets := results.root["test_sets"]:
+  sets = results.root["test_sets"]
+  if sets and test_set == "test" and test_set not in sets:
+    test_set = sets[0]
+  if sets:
     one_of("test set", test_set, sets)
   with readable(path):
-    opened = _of_epoch(finished(results, test_set if sets else None), path, epoch)
-    return _mapped(
-      opened.set_coords(
-        [name for name in results.columns if opened[name].dims == ("run",)]
-      )
-    )
+    opened = finished(results, test_set if sets else None)
+    opened = _with_places(results, _of_epoch(opened, path, epoch))
+    columns = [name for name in results.columns if opened[name].dims == ("run",)]
+    return _mapped(opened.set_coords(columns))
+
+
+def with_role(results: xr.Dataset, *roles: str) -> list[str]:
+  """Return the variables that have one of these roles, not in training."""
+  return [
+    str(name)
+    for name, variable in results.variables.items()
+    if variable.attrs.get("role") in roles and "series" not in variable.attrs
+  ]
+
+
+def class_of(results: xr.Dataset) -> str | None:
+  """Return the variable with the runs' predicted classes, or None."""
+  return next(iter(with_role(results, "class")), None)
 
 
 def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Dataset:
-  """Results whose predictions are those after an epoch; None for the end of the
-  training.
-  """
+  """Return results whose arrays are those after an epoch; None for the end."""
   if epoch is None:
     return results
-  there = results.epoch.values.tolist() if "epoch" in results.variables else []
-  if (whole := whole_number(epoch)) not in there:
+  epochs = results.epoch.values.tolist() if "epoch" in results.variables else []
+  if (whole := whole_number(epoch)) not in epochs:
     remedy = (
-      f"give one of {', '.join(map(str, there))}"
-      if there
+      f"give one of {', '.join(map(str, epochs))}"
+      if epochs
       else "train with evaluate_every to have any"
     )
     raise Mistake(f"{path} was not evaluated after epoch {epoch!r:.50}: {remedy}")
-  of_epoch = results.sel(epoch=whole, drop=True)
-  names = [name for name in map(str, of_epoch) if name.startswith("epoch_")]
-  chosen = of_epoch.drop_vars([*names, *{"logits", *COUNTS} & {*of_epoch}])
-  return chosen.assign(
-    {name.removeprefix("epoch_"): of_epoch[name] for name in names}
-  ).assign_attrs(epoch=whole)
+  at_epoch = results.sel(epoch=whole, drop=True)
+  series = [str(n) for n, a in at_epoch.items() if a.attrs.get("series") == "epoch"]
+  after = {}
+  for name in series:
+    attrs = dict(at_epoch[name].attrs)
+    del attrs["series"]
+    after[attrs.pop("of")] = xr.Variable(
+      at_epoch[name].dims, at_epoch[name].data, attrs
+    )
+  at_end = [*with_role(at_epoch, "logits"), *(n for n in COUNTS if n in at_epoch)]
+  left = at_epoch.drop_vars([*series, *at_end])
+  return left.assign(after).assign_attrs(epoch=whole)
+
+
+def _with_places(results: Results, opened: xr.Dataset) -> xr.Dataset:
+  """Return results with `run_place(run, place)`: each run's row, its block and, within
+  that, its combination of values. They say which stored counts are of which runs.
+  """
+  if "votes" not in opened:
+    return opened
+  several = opened.sizes["combination"] > 1
+  runs = campaign_of(results.path)[0] if several else None
+  places = []
+  for block in dict.fromkeys(
+    (np.flatnonzero(results.done) // results.block_runs).tolist()
+  ):
+    rows = np.arange(len(results))[block * results.block_runs :][: results.block_runs]
+    of_run = combinations(runs[rows])[0] if runs else np.zeros(len(rows), int)
+    places.append(np.stack([rows, np.full(len(rows), len(places)), of_run], axis=1))
+  places = np.concatenate(places) if places else np.zeros((0, 3), int)
+  return opened.assign(run_place=(("run", "place"), places))
 
 
 def _mapped(results: xr.Dataset) -> xr.Dataset:
-  """Results whose labels are mapped to the classes of the predictions."""
-  if "label_map" not in results:
+  """Return results whose labels are mapped to the classes of the predictions."""
+  name = class_of(results)
+  of = results[name].attrs.get("label_map") if name else None
+  if of not in results.variables:
     return results
   # `[:]` makes a copy to read, because xarray caches what it reads. Labels of many runs
   # are made only when used.
-  maps, original = results.label_map[:].values, results.labels.load()
-  labels = results.label_map.isel(original_class=original.drop_attrs())
+  maps, original = results[of][:].values, results.labels.load()
+  labels = results[of].isel(original_class=original.drop_attrs()).drop_attrs()
   shared = len(maps) > 0 and (maps == maps[0]).all()
   return results.assign(
     labels=labels[0] if shared else labels, original_labels=original
   )
 
 
-def opened(results: xr.Dataset | Folder) -> xr.Dataset:
-  """Results as `open_results` gives them; a folder's path is opened. `Mistake` for
-  others, or without predictions.
+def require_predictions(results: xr.Dataset | Folder) -> xr.Dataset:
+  """Return results as `open_results` gives them; a folder's path is opened.
+
+  Raises:
+    Mistake: they are something else, or their predictions were not kept.
   """
   if isinstance(results, Folder):
     results = open_results(results)
-  if "predictions" not in check_classes(results):
+  if class_of(check_classes(results)) is None:
     raise Mistake(
-      "predictions were not kept: take vs.tally, or train with predictions='all' in another folder"
+      "predictions were not kept: take vs.tally, or train with predictions='all' in "
+      "another folder"
     )
   return results
 
 
 def check_classes(results: xr.Dataset) -> xr.Dataset:
-  """Returns the results. `Mistake` if they are no results, or have no labels."""
+  """Return the results.
+
+  Raises:
+    Mistake: they are no results, or have no labels.
+  """
   if not isinstance(results, xr.Dataset):
     raise Mistake(
-      f"results is {type(results).__name__}: give what vs.open_results returns, or the path of a folder"
+      f"results is {type(results).__name__}: give what vs.open_results returns, or the "
+      "path of a folder"
     )
   if {"labels", "diverged"} <= {*results.variables}:
     return results
   raise Mistake(
-    "these results have no labels, and so no errors: give vs.stats losses of the arrays of vs.open_results"
+    "these results have no labels, and so no errors: give vs.stats losses of the arrays "
+    "of vs.open_results"
   )
 
 
 def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
-  """predictions != labels for the runs that did not diverge. Takes opened results, or
-  the path of a folder.
+  """Return predictions != labels for the runs that did not diverge.
+
+  Args:
+    results: opened results, or the path of a folder.
   """
-  results = opened(results)
+  results = require_predictions(results)
   kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  predictions = kept[class_of(kept)].values
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
-  return kept.predictions.values != kept.labels.values.astype(kept.predictions.dtype)
+  return predictions != kept.labels.values.astype(predictions.dtype)
 
 
 def prediction_blocks(
   results: xr.Dataset | Folder, runs: int = 4096
 ) -> Iterator[Int[np.ndarray, "runs examples"]]:
-  """Yields the predictions of the runs that did not diverge, `runs` of them at a time,
+  """Yield the predictions of the runs that did not diverge, `runs` of them at a time,
   for `stats.tally_blocks`.
 
   Raises:
     Mistake: label maps differ between runs, so that no labels fit all of them.
   """
   at_least("runs of a block", runs, 1)
-  results = opened(results)
+  results = require_predictions(results)
   if "run" in results.labels.dims:
     raise Mistake(
-      "these runs have a label map each, and no labels fit all of them: take vs.errors(results)"
+      "these runs have a label map each, and no labels fit all of them: take "
+      "vs.errors(results)"
     )
   kept = np.flatnonzero(~results.diverged.values)
+  predictions = results[class_of(results)]
   for start in range(0, len(kept), runs):
-    yield results.predictions.isel(run=kept[start : start + runs]).values
+    yield predictions.isel(run=kept[start : start + runs]).values
 
 
 def tally(
   results: xr.Dataset | Folder, test_set: str = "test", *, pairs: bool = False
 ) -> stats.Tallies:
-  """The tallies of the runs that did not diverge: those that a campaign has stored, or
-  counts of the predictions.
+  """Return the tallies of the runs that did not diverge: those that a campaign has
+  stored, if they are of exactly these runs, or counts of the predictions.
 
-  Both are equal, whatever the blocks and devices. Stored tallies are of all runs of a
-  folder.
+  Both are equal, whatever the blocks and devices.
 
   Args:
-    results: a results folder, or what `open_results` returned for it.
+    results: a results folder, or what `open_results` returned for it, or some of its
+      runs.
     test_set: which test set, if `results` is a folder.
     pairs: whether to have joint error counts, which campaigns store on request.
 
@@ -175,62 +235,69 @@ def tally(
   """
   if isinstance(results, Folder):
     with readable(path := results):
-      results = added_up(open_results(path, test_set), pairs=pairs)
-  found = stored_tallies(check_classes(results), pairs=pairs)
-  if found is None or (pairs and found.joint_errors is None):
-    if found is not None and "predictions" not in results:
-      raise Mistake(
-        "joint error counts were not stored, nor predictions: train with pairs=True in another folder"
-      )
-    blocks, num_classes = prediction_blocks(results), int(results.attrs["num_classes"])
-    first = list(
-      itertools.islice(blocks, 1)
-    )  # says what is wrong before anything is counted
-    return stats.tally_blocks(
-      itertools.chain(first, blocks), results.labels.values, num_classes, pairs=pairs
+      results = open_results(path, test_set)
+      found = stored_tallies(check_classes(results), pairs=pairs)
+  else:
+    found = stored_tallies(check_classes(results), pairs=pairs)
+  if found is not None and not (pairs and found.joint_errors is None):
+    return found
+  if found is not None and class_of(results) is None:
+    raise Mistake(
+      "joint error counts were not stored, nor predictions: train with pairs=True in "
+      "another folder"
     )
-  return found
+  blocks, num_classes = prediction_blocks(results), int(results.attrs["num_classes"])
+  # The first block says what is wrong before anything is counted.
+  first = list(itertools.islice(blocks, 1))
+  labels = results.labels.values
+  return stats.tally_blocks(
+    itertools.chain(first, blocks), labels, num_classes, pairs=pairs
+  )
 
 
 def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
-  """The stored tallies of exactly these runs, or None. With `pairs`, they have joint
-  errors if those were stored.
+  """Return the stored tallies of exactly these runs, or None.
+
+  A block's counts of a combination of values are used if all of its runs are among
+  these, each once. With `pairs`, they have joint errors if those were stored.
   """
-  if not {"votes", "half_errors", "labels"} <= {*results.variables}:
+  needed = {"votes", "counted", "half_errors", "labels", "run_place"}
+  if not needed <= {*results.variables}:
     return None
-  results, halves = (
-    added_up(results, pairs=pairs),
-    results.half_errors.values[~results.diverged.values],
+  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  rows, block, combination = kept.run_place.values.T
+  counted = results.counted.values.astype(np.int64)
+  of_these = np.zeros_like(counted)
+  np.add.at(of_these, (block, combination), 1)
+  chosen = of_these > 0
+  if len({*rows}) < len(rows) or (of_these != counted)[chosen].any():
+    return None
+  totals = []
+  for name in COUNTS[: 1 + (pairs and "joint_errors" in results)]:
+    counts = results[name]
+    total = np.zeros(counts.shape[2:], np.int64)
+    # All together may be larger than memory.
+    for number in np.flatnonzero(chosen.any(1)):
+      total += counts[int(number)].values[chosen[number]].sum(0, dtype=np.int64)
+    totals.append(total)
+  halves = kept.half_errors.values.T
+  return stats.Tallies.from_counts(
+    results.labels.values, totals[0], halves, *totals[1:]
   )
-  joint = results.joint_errors.values[0] if "joint_errors" in results else None
-  found = stats.Tallies.from_counts(
-    results.labels.values, results.votes.values[0], halves.T, joint
-  )
-  # The numbers of errors tell whether the votes are of exactly these runs.
-  return found if found.wrong.sum() == halves.sum() else None
-
-
-def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
-  """Results with the counts of all writes added up into one write, and read. Joint
-  errors are kept only for `pairs`.
-  """
-  sums = {}
-  for counts in (results[name] for name in COUNTS[: 1 + pairs] if name in results):
-    total = np.zeros((1, *counts.shape[1:]), np.int32)
-    for of_write in counts:  # all together may be larger than memory
-      total += of_write.values
-    sums[counts.name] = counts.dims, total
-  return results.drop_vars(COUNTS, errors="ignore").assign(sums)
 
 
 def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:
-  """Results read into memory, except logits. `Mistake` if they do not fit in memory or
-  have no labels.
+  """Return results read into memory, except logits and counts.
+
+  Raises:
+    Mistake: they do not fit in memory, or have no labels.
   """
   with readable(where):
-    small = results.drop_vars("logits", errors="ignore")
+    large = [*with_role(results, "logits"), *(n for n in COUNTS if n in results)]
+    small = results.drop_vars(large)
     if small.nbytes > free_host_memory():
       raise Mistake(
-        f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: take fewer runs"
+        f"{where} holds {small.nbytes / 1e9:.3g} GB to read, more than memory is free: "
+        "take fewer runs"
       )
     return check_classes(results.assign(small.load().data_vars))

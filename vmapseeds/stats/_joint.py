@@ -58,3 +58,10 @@ def common(left: jax.Array, right: jax.Array, in_bits: bool) -> jax.Array:
 
   start = jnp.zeros((left.shape[-1], right.shape[-1]), jnp.uint32)
   return lax.scan(add, start, (left, right))[0].astype(jnp.int32)
+
+
+def joint_error_counts(errors: jax.Array) -> jax.Array:
+  """Return how many runs have both of two examples wrong, int32 (examples, examples)."""
+  in_bits = jax.default_backend() == "cpu"
+  marks = packed(errors, in_bits)
+  return common(marks, marks, in_bits)

@@ -6,7 +6,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ def made(
   dimensions: dict[str, tuple[str, ...]],
   examples: dict[str, np.ndarray],
   outputs: dict[str, dict[str, Any]],
+  attributes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Results]:
   """Makes a results folder in which no run is done. It counts as a results folder once
   the context is left.
@@ -116,6 +117,7 @@ def made(
     examples: arrays without an axis of runs.
     outputs: descriptions of the arrays that are written as runs finish, from
       `layout.array`.
+    attributes: what columns and examples mean, by name; see `layout.array`.
 
   Raises:
     MadeMeanwhile: another process has made the folder meanwhile.
@@ -125,7 +127,10 @@ def made(
   path = place(path)
   about = {
     name: array(
-      values.dtype, dimensions.get(name, ("run",)), values.shape[name in columns :]
+      values.dtype,
+      dimensions.get(name, ("run",)),
+      values.shape[name in columns :],
+      **(attributes or {}).get(name, {}),
     )
     for name, values in {**columns, **examples}.items()
   }

@@ -104,7 +104,7 @@ class Damage(Mistake):
 
 
 def array(
-  dtype: Any, dimensions: Sequence[str], shape: Sequence[int]
+  dtype: Any, dimensions: Sequence[str], shape: Sequence[int], **attributes: Any
 ) -> dict[str, Any]:
   """The entry of an array in a description. `shape` leaves out the first axis if that
   is one of `OF_RUNS`.
@@ -113,6 +113,7 @@ def array(
     "dtype": np.dtype(dtype).name,
     "dimensions": list(dimensions),
     "shape": list(shape),
+    "attributes": attributes,
   }
 
 
@@ -144,6 +145,7 @@ def _zarr_json(text: str) -> str:
       dtype=dtype,
       compressors=packed,
       fill_value=FILL[dtype.kind],
+      attributes=about["attributes"],
       dimension_names=about["dimensions"],
     )
   with warnings.catch_warnings():

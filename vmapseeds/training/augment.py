@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Int, Key, Real, UInt32
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
-from vmapseeds.training.objects import is_name, resolved
+from vmapseeds.training.objects import is_name, resolve_object
 from vmapseeds.training.recipes import augmentation
 
 Image = Real[Array, "height width channels"]
@@ -134,7 +134,7 @@ def apply(
 ) -> Real[Array, "..."]:
   """One input after the steps, given what they drew."""
   if not is_name(steps):
-    return resolved("augment", steps)(
+    return resolve_object("augment", steps)(
       jax.random.wrap_key_data(drawn, impl="threefry2x32"), single
     )
   for step, draw in zip(parse(steps), drawn, strict=True):

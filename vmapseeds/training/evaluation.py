@@ -8,7 +8,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.inputs import DeviceExamples, stored_rows, taken, targets_of
+from vmapseeds.training.inputs import (
+  DeviceExamples,
+  gather_rows,
+  stored_rows,
+  targets_of,
+)
 from vmapseeds.training.losses import loss_of, predict_of
 from vmapseeds.training.networks import Trained, network
 from vmapseeds.training.objects import name_of
@@ -22,11 +27,8 @@ class Evaluation(NamedTuple):
   """One network's results on one set of examples."""
 
   predictions: Num[Array, "examples ..."]  # the recipe's `predict` of the outputs
-  correct: Int[Array, ""]  # how many predictions are right: an exact count
-  loss: Float[Array, ""]  # the mean of the recipe's loss
-  half_errors: Int[
-    Array, "2"
-  ]  # wrong predictions among examples of even index, and of odd index
+  correct: Int[Array, ""]  # how many predictions are right
+  losses: Float[Array, " examples"]  # the recipe's loss of each example
   outputs: Float[Array, "examples ..."]  # logits for a classifier
 
 
@@ -46,7 +48,9 @@ def evaluate(
   # are kept.
   def batch(shown):
     inputs = shown if subset is None else data.inputs[shown]
-    outputs = model.apply(trained.variables, data.seen(inputs)).astype(jnp.float32)
+    outputs = model.apply(trained.variables, data.preprocess(inputs)).astype(
+      jnp.float32
+    )
     return predict(outputs), outputs
 
   shown = data.inputs if subset is None else subset
@@ -66,15 +70,9 @@ def evaluate(
     raise Mistake(
       f"{given}: give whole numbers {targets.shape}, or data with num_classes=None"
     )
-  right = (
-    predictions == targets
-    if predictions.shape == targets.shape
-    else jnp.zeros(len(targets), bool)
-  )
-  wrong = jnp.stack([(~right[half::2]).sum() for half in (0, 1)])
-  return Evaluation(
-    predictions, right.sum(), loss_of(recipe)(outputs, targets).mean(), wrong, outputs
-  )
+  right = predictions == targets if predictions.shape == targets.shape else False
+  losses = loss_of(recipe)(outputs, targets)
+  return Evaluation(predictions, jnp.sum(right), losses, outputs)
 
 
 def reaches(
@@ -85,7 +83,8 @@ def reaches(
 
   Wrong predictions are counted batch by batch, until there are too many.
   """
-  shown = jnp.arange(len(data)) if run.subset is None else run.subset
+  subset = run.get("subset")
+  shown = jnp.arange(len(data)) if subset is None else subset
   # The factor takes off less than one example: 0.07 * 100 is slightly above 7 in
   # floating point, and must give 7.
   most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
@@ -96,7 +95,7 @@ def reaches(
     first, wrong = counted
     places = first + jnp.arange(recipe.batch_size)
     examples = shown[jnp.minimum(places, len(shown) - 1)]
-    inputs = data.seen(taken(data, rows, examples))
+    inputs = data.preprocess(gather_rows(data, rows, examples))
     predictions = predict(apply(trained.variables, inputs).astype(jnp.float32))
     mistaken = (predictions != targets[examples]) & (places < len(shown))
     return first + recipe.batch_size, wrong + mistaken.sum()

@@ -48,7 +48,7 @@ class DeviceExamples:
   def __len__(self) -> int:
     return len(self.targets)
 
-  def seen(self, inputs: Real[Array, "batch ..."]) -> Real[Array, "batch ..."]:
+  def preprocess(self, inputs: Real[Array, "batch ..."]) -> Real[Array, "batch ..."]:
     """Stored inputs as the network sees them."""
     # Without the barrier, XLA for TPUs makes images of stored rows in float32 instead
     # of in bytes.
@@ -70,7 +70,8 @@ def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
 
 def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
   """How many whole batches the run's training examples make."""
-  return (len(data) if run.subset is None else len(run.subset)) // recipe.batch_size
+  subset = run.get("subset")
+  return (len(data) if subset is None else len(subset)) // recipe.batch_size
 
 
 def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
@@ -92,7 +93,8 @@ def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " exam
 
 def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
   """The examples' targets, through the run's label map, if it has one."""
-  return data.targets if run.label_map is None else run.label_map[data.targets]
+  label_map = run.get("label_map")
+  return data.targets if label_map is None else label_map[data.targets]
 
 
 def normalize(
@@ -131,7 +133,7 @@ def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..
   return with_layout_constraint(rows, Layout(tuple(range(rows.ndim))))
 
 
-def taken(
+def gather_rows(
   data: DeviceExamples,
   rows: Real[Array, "examples ..."],
   examples: Int[Array, " batch"],
@@ -175,7 +177,7 @@ def training_inputs(
   `draw_augmentation` drew for them.
   """
   if not recipe.augment:
-    return data.seen(inputs)
+    return data.preprocess(inputs)
 
   def one(single, drawn):
     if own and data.mean is not None:

@@ -8,20 +8,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, Num, PyTree
 
+from vmapseeds.mistakes import Mistake
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
   draw_augmentation,
   epoch_order,
+  gather_rows,
   steps_per_epoch,
   stored_rows,
-  taken,
   targets_of,
   training_inputs,
 )
-from vmapseeds.training.losses import loss_of
+from vmapseeds.training.losses import Loss, loss_of
 from vmapseeds.training.networks import (
   Trained,
   as_fetched,
@@ -30,7 +31,8 @@ from vmapseeds.training.networks import (
   poke,
   poke_place,
 )
-from vmapseeds.training.optimizers import apart, joined, optimizer_of
+from vmapseeds.training.objects import name_of, resolve_object
+from vmapseeds.training.optimizers import optimizer_of, pack_vectors, unpack_vectors
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -38,7 +40,7 @@ from vmapseeds.training.runs import Run
 class State(NamedTuple):
   """A network in training, between two epochs."""
 
-  params: PyTree[Float[Array, "..."]]  # perhaps `Joined`
+  params: PyTree[Float[Array, "..."]]  # perhaps `PackedParams`
   batch_stats: PyTree[Float[Array, "..."]]
   opt_state: PyTree[Array]
   diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
@@ -61,49 +63,105 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
 def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """The network before its first epoch."""
   variables = initialize(recipe, data, run)
-  params, batch_stats = joined(recipe, variables.pop("params")), variables
+  params, batch_stats = pack_vectors(recipe, variables.pop("params")), variables
   opt_state = optimizer_of(recipe, data, run, params).init(params)
   return State(
     params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs)
   )
 
 
-def stepping(
-  recipe: Recipe, data: DeviceExamples, run: Run, begun: State
-) -> Callable[..., State]:
-  """The function of one training step: (state, step number, inputs as the network sees
-  them, targets) -> state.
+class Batch(NamedTuple):
+  """What a training step sees."""
 
-  `begun` is any state of the network: only the structure and shapes of its parameters
-    are used.
+  inputs: Num[Array, "batch ..."]  # augmented and normalised, as the network takes them
+  targets: Num[Array, "batch ..."]
+  examples: Int[Array, " batch"]  # their places in the training set
+  step: Int[Array, ""]  # counted from 0
+
+
+class Model(NamedTuple):
+  """The network in training, as an objective sees it.
+
+  `apply(params, inputs) -> (outputs, updates)` gives the float32 outputs in training
+  mode, and the updated batch statistics. `loss(outputs, targets)` is the recipe's loss,
+  one number per example.
   """
-  model, loss_of_each = network(recipe, data.num_classes), loss_of(recipe)
-  optimizer = optimizer_of(recipe, data, run, begun.params)
-  poked = poke_place(begun.params, jax.random.fold_in(run.key("init"), 1))
 
-  def loss(params, batch_stats, inputs, targets, key):
-    outputs, updates = model.train(
-      {"params": apart(params), **batch_stats}, inputs, key
-    )
-    return loss_of_each(outputs.astype(jnp.float32), targets).mean(), updates
+  apply: Callable[[PyTree, Num[Array, "batch ..."]], tuple[Array, PyTree]]
+  loss: Loss
 
-  def take_step(state, number, inputs, targets):
+
+def mean_loss(
+  model: Model, params: PyTree[Float[Array, "..."]], batch: Batch, run: Run
+) -> tuple[Float[Array, ""], PyTree]:
+  """Return the mean loss of a batch and the updated batch statistics.
+
+  This is the objective of a recipe that has none of its own. Its gradient in `params`
+  is what the optimizer gets.
+  """
+  outputs, updates = model.apply(params, batch.inputs)
+  return model.loss(outputs, batch.targets).mean(), updates
+
+
+def objective_of(recipe: Recipe) -> Callable[..., tuple[Float[Array, ""], PyTree]]:
+  """Return the recipe's objective. It raises `Mistake` unless it gives one number and
+  the updates.
+  """
+  if recipe.objective is None:
+    return mean_loss
+  objective = resolve_object("objective", recipe.objective)
+
+  def checked(model, params, batch, run):
+    found = objective(model, params, batch, run)
+    if not isinstance(found, tuple) or len(found) != 2 or jnp.shape(found[0]) != ():
+      raise Mistake(
+        f"objective {name_of(recipe.objective)} gives {type(found).__name__}: give "
+        "(one number, the updates of model.apply)"
+      )
+    return found
+
+  return checked
+
+
+def make_train_step(
+  recipe: Recipe, data: DeviceExamples, run: Run, start: State
+) -> Callable[[State, Batch], State]:
+  """Return the function of one training step.
+
+  Only the structure and shapes of the parameters of `start` are used.
+  """
+  net, loss, objective = (
+    network(recipe, data.num_classes),
+    loss_of(recipe),
+    objective_of(recipe),
+  )
+  optimizer = optimizer_of(recipe, data, run, start.params)
+  place = poke_place(start.params, jax.random.fold_in(run.key("init"), 1))
+
+  def objective_value(packed, batch_stats, batch):
+    key = jax.random.fold_in(run.key("dropout"), batch.step)
+
+    def apply(params, inputs):
+      outputs, updates = net.train({"params": params, **batch_stats}, inputs, key)
+      return outputs.astype(jnp.float32), updates
+
+    return objective(Model(apply, loss), unpack_vectors(packed), batch, run)
+
+  def train_step(state, batch):
     params, batch_stats, opt_state, diverged, epochs = state
-    params = poke(
-      params, poked, jnp.where(number == run.poke_step, run.poke_factor, 1.0)
-    )
-    dropout_key = jax.random.fold_in(run.key("dropout"), number)
-    (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(
-      params, batch_stats, inputs, targets, dropout_key
+    if (poke_step := run.get("poke_step")) is not None:
+      factor = jnp.where(batch.step == poke_step, run["poke_factor"], 1.0)
+      params = poke(params, place, factor)
+    (value, batch_stats), gradient = jax.value_and_grad(objective_value, has_aux=True)(
+      params, batch_stats, batch
     )
     updates, opt_state = optimizer.update(gradient, opt_state, params)
-    params, diverged = (
-      optax.apply_updates(params, updates),
-      diverged | ~jnp.isfinite(value),
+    params = optax.apply_updates(params, updates)
+    return State(
+      params, batch_stats, opt_state, diverged | ~jnp.isfinite(value), epochs
     )
-    return State(params, batch_stats, opt_state, diverged, epochs)
 
-  return take_step
+  return train_step
 
 
 def advance(
@@ -119,21 +177,23 @@ def advance(
 
   It stops after the first epoch that ends with the accuracy `recipe.stop_at`.
   """
-  take_step = stepping(recipe, data, run, state)
+  train_step = make_train_step(recipe, data, run, state)
   data = as_fetched(recipe, data)
   rows, targets = stored_rows(data.inputs), targets_of(data, run)
-  size = len(data) if run.subset is None else len(run.subset)
+  subset = run.get("subset")
+  size = len(data) if subset is None else len(subset)
   epoch_steps = steps_per_epoch(recipe, data, run)
 
   def step(state, batch):
     number, examples, drawn = batch
-    inputs = training_inputs(recipe, data, taken(data, rows, examples), drawn)
-    return take_step(state, number, inputs, targets[examples]), None
+    fetched = gather_rows(data, rows, examples)
+    inputs = training_inputs(recipe, data, fetched, drawn)
+    return train_step(state, Batch(inputs, targets[examples], examples, number)), None
 
   def one_epoch(at):
     epoch, state = at
     order = epoch_order(run, epoch, size)[: epoch_steps * recipe.batch_size]
-    examples = (order if run.subset is None else run.subset[order]).reshape(
+    examples = (order if subset is None else subset[order]).reshape(
       epoch_steps, recipe.batch_size
     )
     drawn = draw_augmentation(recipe, data, run, epoch, examples)
@@ -144,15 +204,15 @@ def advance(
       state = state._replace(epochs=jnp.where(right, epoch + 1, state.epochs))
     return epoch + 1, state
 
-  def goes_on(at):
+  def unfinished(at):
     epoch, state = at
     return epoch < (last if recipe.stop_at is None else jnp.minimum(last, state.epochs))
 
-  return jax.lax.while_loop(goes_on, one_epoch, (first, state))[1]
+  return jax.lax.while_loop(unfinished, one_epoch, (first, state))[1]
 
 
 def finish(state: State) -> Trained:
   """The trained network of a state after its last epoch."""
-  variables = {"params": apart(state.params), **state.batch_stats}
+  variables = {"params": unpack_vectors(state.params), **state.batch_stats}
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())

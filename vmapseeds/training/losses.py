@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float, Int, Num
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.training.objects import is_name, name_of, resolved
+from vmapseeds.training.objects import is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 
 Loss = Callable[
@@ -60,7 +60,9 @@ def loss_of(recipe: Recipe) -> Loss:
     "squared_error": squared_error,
   }
   loss = (
-    built_in[recipe.loss] if is_name(recipe.loss) else resolved("loss", recipe.loss)
+    built_in[recipe.loss]
+    if is_name(recipe.loss)
+    else resolve_object("loss", recipe.loss)
   )
 
   def checked(outputs, targets):
@@ -83,7 +85,7 @@ def predict_of(
   predict = (
     built_in[recipe.predict]
     if is_name(recipe.predict)
-    else resolved("predict", recipe.predict)
+    else resolve_object("predict", recipe.predict)
   )
 
   def checked(outputs):

@@ -21,7 +21,12 @@ from vmapseeds import models
 from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, as_vectors, batch_like
-from vmapseeds.training.objects import is_name, name_of, resolved, told
+from vmapseeds.training.objects import (
+  describe_exception,
+  is_name,
+  name_of,
+  resolve_object,
+)
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -30,7 +35,7 @@ Variables = dict[
 ]  # `params` and, where there are some, `batch_stats`
 # Fields of a recipe that the model may take, and the value with which each is left to
 # the model's own default.
-NEUTRAL = {"width": 1, "dropout": 0, "depth": None}
+MODEL_DEFAULTS = {"width": 1, "dropout": 0, "depth": None}
 
 
 def _as_vector(key: Any, bit_width: int, shape: tuple[int, ...]) -> Array:
@@ -126,7 +131,7 @@ def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network
   model = (
     models.load(recipe.model)
     if is_name(recipe.model)
-    else resolved("model", recipe.model)
+    else resolve_object("model", recipe.model)
   )
   if isinstance(model, nnx.Module):
     raise Mistake(
@@ -159,12 +164,12 @@ def _made(
   """
   taken, of_recipe = (
     _parameters(model),
-    {name: getattr(recipe, name) for name in NEUTRAL},
+    {name: getattr(recipe, name) for name in MODEL_DEFAULTS},
   )
   for name, value in of_recipe.items():
-    if value != NEUTRAL[name] and name not in taken:
+    if value != MODEL_DEFAULTS[name] and name not in taken:
       given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
-      raise Mistake(f"{given}, give {str(NEUTRAL[name]).lower()}")
+      raise Mistake(f"{given}, give {str(MODEL_DEFAULTS[name]).lower()}")
   if recipe.precision == "bfloat16" and "dtype" not in taken:
     raise Mistake(
       f"precision is bfloat16: the model {name_of(recipe.model)} takes no dtype, give auto or float32"
@@ -173,7 +178,7 @@ def _made(
     name: value
     for name, value in (options | of_recipe).items()
     if name in taken
-    and (value != NEUTRAL.get(name) or taken[name].default is taken[name].empty)
+    and (value != MODEL_DEFAULTS.get(name) or taken[name].default is taken[name].empty)
   }
   return model(**given, **more)
 
@@ -285,7 +290,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
       else "give another"
     )
     raise Mistake(
-      f"{model} on inputs of {shape} fails ({told(error)}): {remedy}"
+      f"{model} on inputs of {shape} fails ({describe_exception(error)}): {remedy}"
     ) from error
   if "params" not in variables:
     raise Mistake(f"{model} has no parameters to train: give another")
@@ -359,7 +364,7 @@ def initialize(
   variables = network(recipe, data.num_classes).init(
     key, jnp.zeros_like(batch_like(data, 1))
   )
-  stored = run.start or {}
+  stored = run.get("start") or {}
   return jax.tree.map_with_path(
     lambda path, fresh: stored.get(path_of(path), fresh), variables
   )

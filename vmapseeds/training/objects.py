@@ -41,7 +41,7 @@ def is_name(value: Any) -> bool:
   return isinstance(value, str) and not is_import(value)
 
 
-def is_found(text: str) -> bool:
+def module_exists(text: str) -> bool:
   """Whether a text is an import string of an importable package: names of data sets may
   have the same form.
   """
@@ -62,11 +62,11 @@ def imported(text: str) -> Any:
     raise
   except Exception as error:  # whatever the user's module does
     raise Mistake(
-      f"{text!r} cannot be imported ({told(error)}): give package.module:attribute"
+      f"{text!r} cannot be imported ({describe_exception(error)}): give package.module:attribute"
     ) from error
 
 
-def told(error: Exception) -> str:
+def describe_exception(error: Exception) -> str:
   """An error of the user's code in one line: the error, and the last line of that code
   in its traceback.
   """
@@ -85,7 +85,7 @@ def told(error: Exception) -> str:
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
-def resolved(what: str, value: Any) -> Any:
+def resolve_object(what: str, value: Any) -> Any:
   """The object that a recipe's field means if it is not a registered name: the imported
   one, or the value itself.
   """
@@ -98,7 +98,7 @@ def resolved(what: str, value: Any) -> Any:
         f"the {what} is {value.name}, which only its own program can make: start that program again"
       )
     found = imported(value.name)
-    if (now := described(found)["source"]) != value.source:
+    if (now := to_spec(found)["source"]) != value.source:
       raise Mistake(
         f"the {what} {value.name} has changed: its source is {now}, it was {value.source}; undo the change"
       )
@@ -106,13 +106,13 @@ def resolved(what: str, value: Any) -> Any:
   return imported(value) if isinstance(value, str) else value
 
 
-def described(value: Any) -> Any:
+def to_spec(value: Any) -> Any:
   """A field's value for JSON: plain values as they are, objects and import strings as
   `object` and `source`.
   """
   if isinstance(value, Named):
     return {"object": value.name, "source": value.source}
-  if isinstance(value, str) and is_found(value):
+  if isinstance(value, str) and module_exists(value):
     return {"object": value, "source": _digest(_source(imported(value)))}
   if hasattr(value, "described"):
     return value.described()
@@ -154,7 +154,7 @@ def is_importable(name: str) -> bool:
   return not name.startswith("__main__:") and not {*name} & {*"<("}
 
 
-def finds(value: Any) -> bool:
+def is_importable_again(value: Any) -> bool:
   """Whether a name that a folder keeps leads to `value` again."""
   if hasattr(value, "described"):
     return False

@@ -16,7 +16,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, batch_like, steps_per_epoch
 from vmapseeds.training.networks import last_layer, network, path_of, variables_of
-from vmapseeds.training.objects import is_name, name_of, resolved
+from vmapseeds.training.objects import is_name, name_of, resolve_object
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -63,7 +63,7 @@ def make_optimizer(
   `adamw` to the update (Loshchilov & Hutter 2019), as in `optax.adamw`.
   """
   if not is_name(recipe.optimizer):
-    optimizer = resolved("optimizer", recipe.optimizer)
+    optimizer = resolve_object("optimizer", recipe.optimizer)
     try:
       made = optimizer(run, steps)
     except jax.errors.ConcretizationTypeError:
@@ -82,7 +82,7 @@ def make_optimizer(
   elif is_name(recipe.schedule):
     height = ramp(recipe, run, steps)
     rate = lambda step: run["lr"] * height(step)  # noqa: E731
-  elif not callable(rate := resolved("schedule", recipe.schedule)(run, steps)):
+  elif not callable(rate := resolve_object("schedule", recipe.schedule)(run, steps)):
     given = f"schedule {name_of(recipe.schedule)} gives {type(rate).__name__}"
     raise Mistake(f"{given}: give a function of the step, such as an optax schedule")
   moments, decay = (
@@ -117,7 +117,7 @@ def optimizer_of(
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Joined:
+class PackedParams:
   """Parameters with all vectors, such as biases, joined into one, so that an optimizer
   updates them all at once.
   """
@@ -129,7 +129,7 @@ class Joined:
   )  # of each parameter; None: not a vector
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
-  def apart(self) -> PyTree[Float[Array, "..."]]:
+  def unpack(self) -> PyTree[Float[Array, "..."]]:
     """The parameters before they were joined."""
     others, ends = (
       iter(self.others),
@@ -145,7 +145,7 @@ class Joined:
     )
 
 
-def joined(
+def pack_vectors(
   recipe: Recipe, params: PyTree[Float[Array, "..."]]
 ) -> PyTree[Float[Array, "..."]]:
   """Parameters in the form that the optimizer takes.
@@ -163,9 +163,9 @@ def joined(
   if platform() == "cpu" or not alike or len(vectors) < 2:
     return params
   others = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is None]
-  return Joined(others, jnp.concatenate(vectors), sizes, structure)
+  return PackedParams(others, jnp.concatenate(vectors), sizes, structure)
 
 
-def apart(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+def unpack_vectors(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
   """Parameters in the form that the network takes."""
-  return params.apart() if isinstance(params, Joined) else params
+  return params.unpack() if isinstance(params, PackedParams) else params

@@ -98,6 +98,8 @@ class Recipe:
   - `schedule(run, steps)`: the learning rate as a function of the step, for a training
     of `steps` steps.
   - `augment(key, input)`: one input, augmented; each has a key of its own.
+  - `objective(model, params, batch, run)`: the number whose gradient in `params` trains
+    the network, and the updates that `model.apply` returned: see docs/own.md.
   - `predict(outputs)`: what is kept of each example; `argmax`, or `outputs` as they
     are.
 
@@ -128,6 +130,8 @@ class Recipe:
     int, ...
   ] = ()  # epochs, counted from the start, after which the schedule `step` applies gamma
   loss: Any = "cross_entropy"
+  objective: Any = None  # None: the mean of `loss`
+  sources: tuple[str, ...] = ()  # of randomness, that the objective has of its own
   label_smoothing: float = 0.0  # of cross entropy
   augment: Any = ""  # built in: steps in order, e.g. "flip translate=2 cutout=12"
   predict: Any = "argmax"
@@ -337,7 +341,7 @@ class Recipe:
   def to_json(self) -> str:
     """The recipe as one JSON object; `from_json` reads it back to an equal recipe."""
     return json.dumps(
-      {field: objects.described(getattr(self, field)) for field in FIELDS}
+      {field: objects.to_spec(getattr(self, field)) for field in FIELDS}
     )
 
   @classmethod
@@ -371,7 +375,7 @@ class Recipe:
       **{
         f: value
         for f, value in same.items()
-        if objects.described(value) == objects.described(getattr(self, f))
+        if objects.to_spec(value) == objects.to_spec(getattr(self, f))
       },
     )
 
@@ -380,8 +384,8 @@ class Recipe:
     the recipe by its name.
     """
     for field in FIELDS if not self.origin else ():
-      if not objects.finds(value := getattr(self, field)):
-        what = f"the {field} of {self.name} is {objects.described(value)['object']}, which no other process can import"
+      if not objects.is_importable_again(value := getattr(self, field)):
+        what = f"the {field} of {self.name} is {objects.to_spec(value)['object']}, which no other process can import"
         raise Mistake(
           f"{what}: {who} needs it in a module, named by package.module:name"
         )

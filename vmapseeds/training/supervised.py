@@ -3,22 +3,22 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Integer, PyTree
 
 from vmapseeds import models
 from vmapseeds.data import Dataset, load
-from vmapseeds.data.examples import fingerprint
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, batch_like
 from vmapseeds.training.loop import State
+from vmapseeds.training.losses import predict_of
 from vmapseeds.training.networks import (
   Trained,
   check_size,
@@ -27,21 +27,21 @@ from vmapseeds.training.networks import (
   path_of,
   variables_of,
 )
-from vmapseeds.training.objects import Named, described, imported, is_found, is_name
-from vmapseeds.training.recipes import MOST_EPOCHS, Recipe
-from vmapseeds.training.runs import SOURCES, Run, Runs
+from vmapseeds.training.objects import Named, imported, is_name, module_exists, to_spec
+from vmapseeds.training.outputs import Output, sibling
+from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
+from vmapseeds.training.runs import MADE_COLUMNS, SOURCES, Run, Runs
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
+EPOCH = "epoch"  # the axis of what is evaluated in training
 TRIAL_STEPS = 100  # of a trial: enough that one-off costs do not count
+# Most numbers in a trial's inputs; large batches get fewer steps, but at least two.
+TRIAL_PIXELS = 2**21
 PART = 2**20  # numbers of inputs whose moments are summed at once
-TRIAL_PIXELS = (
-  2**21
-)  # most numbers in a trial's inputs; large batches get fewer steps, but at least two
 
-Sets = tuple[
-  DeviceExamples, dict[str, DeviceExamples]
-]  # what all runs share: the training set, and the test sets
+# What all runs share: the training set, and the test sets.
+Sets = tuple[DeviceExamples, dict[str, DeviceExamples]]
 
 
 class Base(Protocol):
@@ -56,84 +56,163 @@ class Base(Protocol):
   def load(
     self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]
   ) -> dict[str, np.ndarray]:
-    """The variables `names` of the networks numbered `rows`. The first axis is the
-    network.
+    """Return the variables `names` of the networks numbered `rows`. The first axis is
+    the network.
     """
 
 
-def of_epochs(name: str) -> str:
-  """The name in a folder of the array with `name` after each evaluated epoch."""
-  group, slash, array = name.rpartition("/")
-  return f"{group}{slash}epoch_{array}"
+@dataclasses.dataclass(frozen=True)
+class Keep:
+  """What is kept of each run beside accuracies."""
+
+  predictions: bool = True
+  logits: bool = False
+  params: bool = False  # parameters and batch statistics
 
 
-def stored_as(path: tuple) -> str:
-  """The name of a variable's array in a folder. `Mistake` where it would not lead to
-  the layer again.
+def make_task(
+  recipe: Recipe,
+  runs: Runs,
+  keep: Keep = Keep(),  # frozen
+  *,
+  memory: float = math.inf,
+  base: Base | None = None,
+) -> Task:
+  """Return the recipe's task for these runs, with its data loaded.
+
+  Args:
+    recipe: what to train.
+    runs: the table to train; label maps and subsets change the numbers of classes and
+      of steps.
+    keep: what is kept of each run.
+    memory: bytes that a device has.
+    base: the stored networks that the recipe starts from.
+
+  Raises:
+    Mistake: recipe, runs and data do not fit together.
   """
-  for key in (jax.tree_util.keystr((key,), simple=True) for key in path):
-    if {*key} & {*"./"}:
-      raise Mistake(
-        f"layer {key!r}: parameters are kept by their layers' names, give it one without . and /"
-      )
-  return f"{VARIABLES}/{path_of(path)}"
+  dataset = load_dataset(recipe)
+  check_runs(recipe, runs, len(dataset.train), dataset.num_classes)
+  label_map = runs.values.get("label_map")
+  num_classes = dataset.num_classes if label_map is None else int(label_map.max()) + 1
+  sets = on_device(recipe, dataset, num_classes)
+  check_size(recipe, sets[0], memory)
+  num_train = runs.num_train(len(dataset.train))
+  paths = compatible_variables(recipe, sets[0], base, runs) if base else []
+  return dataclasses.replace(
+    recipe_task(recipe, sets, keep, num_train=num_train),
+    origin=recipe.origin,
+    derive=functools.partial(derived_columns, len(dataset.train), base, paths),
+    conditions={
+      "precision": models.resolved(recipe.precision),
+      "networks_digest": base.digest if base else None,
+      **{name: listed(getattr(sets[0], name)) for name in ("mean", "std")},
+    },
+  )
+
+
+def recipe_task(
+  recipe: Recipe,
+  sets: Sets,
+  keep: Keep = Keep(),
+  *,
+  num_train: int | None = None,
+) -> Task:
+  """Return the recipe's task on these sets, each run trained on `num_train` examples."""
+  num_train = num_train or len(sets[0])
+  return Task(
+    name=recipe.name,
+    **recipe_stages(recipe, keep),
+    data=sets,
+    rounds=recipe.epochs,
+    sources=(*SOURCES, *recipe.sources),
+    values=recipe.hyperparameters,
+    columns=MADE_COLUMNS,
+    outputs=recipe_outputs(recipe, sets, keep, num_train),
+    constants=recipe_constants(recipe, sets),
+    derive=functools.partial(derived_columns, len(sets[0]), None, ()),
+    steps=max(1, num_train // recipe.batch_size),
+    spec=recipe.to_json(),
+    speed_key=recipe_speed_key(recipe, sets[0]),
+    make_trial=functools.partial(trial_task, recipe, sets[0]),
+  )
+
+
+def derived_columns(
+  num_train: int, base: Base | None, paths: Sequence[str], runs: Runs
+) -> dict[str, PyTree]:
+  """Return what lanes read instead of columns: which examples each run is trained on,
+  and the variables that it starts from.
+  """
+  found: dict[str, PyTree] = {}
+  if (examples := runs.training_examples(num_train)) is not None:
+    found["subset"] = examples
+  if base is not None:
+    start = runs.values.get("start")
+    if start is None:
+      start = np.arange(len(runs)) % len(base)
+    found["start"] = base.load(start, paths)
+  return found
+
+
+def start_in_turn(runs: Runs, base: Base) -> Runs:
+  """Return the table with run i starting from network i modulo how many there are,
+  unless it says otherwise.
+  """
+  if "start" in runs.values:
+    return runs
+  return runs.start_from(np.arange(len(runs)) % len(base))
 
 
 def evaluated_epochs(recipe: Recipe) -> list[int]:
-  """The numbers of epochs after which runs are evaluated."""
+  """Return the numbers of epochs after which runs are evaluated."""
   every = recipe.evaluate_every or max(1, recipe.epochs)
   return [*range(every, recipe.epochs, every), recipe.epochs]
 
 
 @functools.lru_cache(maxsize=64)
-def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]:
-  """The three functions of a recipe's task. Equal recipes get the same functions, so
-  that these are compiled once.
+def recipe_stages(recipe: Recipe, keep: Keep) -> dict[str, Callable]:
+  """Return the three functions of a recipe's task. Equal recipes get the same
+  functions, so that these are compiled once.
   """
-
   every = recipe.evaluate_every
 
-  def measured(sets: Sets, run: Run, trained: Trained) -> dict[str, Any]:
+  def measure(sets: Sets, run: Run, trained: Trained) -> dict[str, Any]:
+    train, tests = sets
     out = {}
-    for name, data in sets[1].items():
+    for name, data in tests.items():
       evaluation = evaluate(recipe, data, run, trained)
       out[f"{name}/predictions"] = evaluation.predictions
-      if data.num_classes is not None:
-        out[f"{name}/accuracy"] = evaluation.correct
-        out[f"{name}/half_errors"] = evaluation.half_errors
-      if logits:
+      if data.num_classes is None:
+        out[f"{name}/losses"] = evaluation.losses
+      if keep.logits:
         out[f"{name}/logits"] = evaluation.outputs
     if recipe.training_metrics:
-      evaluation = evaluate(recipe, sets[0], run, trained, run.subset)
-      out["train_loss"] = evaluation.loss
-      if sets[0].num_classes is not None:
+      evaluation = evaluate(recipe, train, run, trained, run.get("subset"))
+      out["train_loss"] = evaluation.losses.mean()
+      if train.num_classes is not None:
         out["train_accuracy"] = evaluation.correct
     return out
 
-  def of_an_epoch(measured: dict[str, Any]) -> dict[str, Any]:
-    return {
-      of_epochs(name): value
-      for name, value in measured.items()
-      if not name.endswith("/logits")
-    }
+  def measure_epoch(sets: Sets, run: Run, state: State) -> dict[str, Any]:
+    found = measure(sets, run, loop.finish(state))
+    logits = {f"{name}/logits" for name in sets[1]}
+    return {name: value for name, value in found.items() if name not in logits}
 
   def start(sets: Sets, run: Run) -> State | tuple[State, dict[str, Any]]:
     state = loop.start(recipe, sets[0], run)
     if every is None:
       return state
-    like = jax.eval_shape(
-      lambda state: of_an_epoch(measured(sets, run, loop.finish(state))), state
-    )
-    return state, jax.tree.map(
-      lambda a: jnp.zeros((len(evaluated_epochs(recipe)), *a.shape), a.dtype), like
-    )
+    like = jax.eval_shape(functools.partial(measure_epoch, sets, run), state)
+    count = len(evaluated_epochs(recipe))
+    return state, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), like)
 
   def advance(sets: Sets, run: Run, state, first, last):
     if every is None:
       return loop.advance(recipe, sets[0], run, state, first, last)
 
     def up_to_an_evaluation(number, state):
-      state, seen = state
+      state, series = state
       end = (number + 1) * every
       state = loop.advance(
         recipe,
@@ -145,239 +224,183 @@ def functions(recipe: Recipe, logits: bool, keep_params: bool) -> dict[str, Any]
       )
 
       def evaluated():
-        now = of_an_epoch(measured(sets, run, loop.finish(state)))
-        return jax.tree.map(lambda of_all, one: of_all.at[number].set(one), seen, now)
+        now = measure_epoch(sets, run, state)
+        return jax.tree.map(lambda a, one: a.at[number].set(one), series, now)
 
       # The condition does not depend on the lane, so vmap keeps the branch. `finish`
       # makes the last evaluation.
-      return state, jax.lax.cond(
-        (end <= last) & (end < recipe.epochs), evaluated, lambda: seen
-      )
+      more = (end <= last) & (end < recipe.epochs)
+      return state, jax.lax.cond(more, evaluated, lambda: series)
 
     return jax.lax.fori_loop(
       first // every, -(-last // every), up_to_an_evaluation, state
     )
 
   def finish(sets: Sets, run: Run, state) -> dict[str, Any]:
-    state, seen = (state, {}) if every is None else state
+    state, series = (state, {}) if every is None else state
     trained = loop.finish(state)
-    out = {"diverged": trained.diverged, **(now := measured(sets, run, trained))}
+    out = {"diverged": trained.diverged, **(now := measure(sets, run, trained))}
     if recipe.stop_at is not None:
       out["trained_epochs"] = state.epochs
-    out |= {
-      name: of_all.at[-1].set(of_an_epoch(now)[name]) for name, of_all in seen.items()
-    }
-    if keep_params:
-      out |= {
-        stored_as(path): leaf
-        for path, leaf in jax.tree.leaves_with_path(trained.variables)
-      }
+    for name, values in series.items():
+      out[sibling(name, name.rpartition("/")[2], EPOCH)] = values.at[-1].set(now[name])
+    if keep.params:
+      leaves = jax.tree.leaves_with_path(trained.variables)
+      out |= {variable_name(path): leaf for path, leaf in leaves}
     return out
 
   return {"start": start, "advance": advance, "finish": finish}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Supervised(Task):
-  """A recipe's task."""
-
-  recipe: Recipe
-  num_train: int = 0  # examples that each run is trained on
-  data_name: str = ""
-  base: Base | None = None
-  from_base: Sequence[str] = ()  # the paths of the variables that come from `base`
-  predictions: bool = True  # whether they are stored
-
-  def bound(self, runs: Runs) -> Runs:
-    if self.base and runs.start is None:
-      runs = runs.start_from(np.arange(len(runs)) % len(self.base))
-    return runs.of(self.sources, self.values)
-
-  def lanes(self, runs: Runs) -> Run:
-    run = runs.lanes(self.recipe, len(self.data[0]))
-    if self.base is None:
-      return run
-    return dataclasses.replace(
-      run, start=self.base.load(runs.columns()["start"], self.from_base)
-    )
-
-  @property
-  def num_classes(self) -> int | None:
-    return self.data[0].num_classes
-
-  def outputs(self, runs: Runs) -> dict[str, jax.ShapeDtypeStruct]:
-    found = super().outputs(runs)
-    stored = {
-      n: a
-      for n, a in found.items()
-      if self.predictions or not n.endswith("predictions")
-    }
-    return {
-      n: jax.ShapeDtypeStruct(a.shape, np.float64) if n.endswith("accuracy") else a
-      for n, a in stored.items()
-    }
-
-  def tallied(self, runs: Runs) -> dict[str, Int[np.ndarray, " examples"]]:
-    columns = {
-      name: column
-      for name, column in runs.columns().items()
-      if not name.startswith(("seed_", "start"))
-    }
-    alike = "label_map" not in columns and not any(
-      np.ptp(c) for c in columns.values() if c.ndim == 1
-    )
-    classes = self.num_classes is not None and self.recipe.predict == "argmax"
-    return (
-      {name: data.targets for name, data in self.data[1].items()}
-      if classes and alike
-      else {}
-    )
-
-  def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    sizes = {f"{name}/accuracy": len(data) for name, data in self.data[1].items()}
-    sizes["train_accuracy"] = self.num_train
-    sizes |= {of_epochs(name): size for name, size in sizes.items()}
-    return {
-      name: values / sizes[name] if name in sizes else values
-      for name, values in outputs.items()
-    }
-
-  def dimensions(self, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    group, _, array = name.rpartition("/")
-    if group == VARIABLES:
-      return tuple(f"{array}.{axis}" for axis in range(len(shape)))
-    if array == "epoch":
-      return ("epoch",)
-    if array.startswith("epoch_"):
-      return (
-        "epoch",
-        *self.dimensions(f"{group}/{array.removeprefix('epoch_')}", shape[1:]),
-      )
-    if array == "half_errors":
-      return ("half",)
-    if not shape:
-      return ()
-    if array == "logits" and self.num_classes is not None:
-      last = "class"
-    # Xarray subtracts entry by entry along axes of the same name, and every pair along
-    # others
+def recipe_outputs(
+  recipe: Recipe, sets: Sets, keep: Keep, num_train: int
+) -> dict[str, Output]:
+  """Return what the outputs of a recipe's task mean."""
+  train, tests = sets
+  found, logits = {"diverged": Output()}, {}
+  if recipe.training_metrics:
+    found["train_loss"] = Output()
+    if train.num_classes is not None:
+      found["train_accuracy"] = Output(role="count", total=num_train)
+  for name, data in tests.items():
+    predictions = f"{name}/predictions"
+    if data.num_classes is None:
+      kept, outputs = predicted_dims(recipe, data)
+      found[predictions] = Output(kept, kept=keep.predictions)
+      found[f"{name}/losses"] = Output(("example",), "loss")
     else:
-      last = (
-        "target" if shape[1:] == self.data[1][group].targets.shape[1:] else "output"
+      outputs = ("example", "class")
+      found[predictions] = Output(
+        ("example",),
+        "class",
+        labels=data.targets,
+        num_classes=data.num_classes,
+        label_map="label_map",
+        kept=keep.predictions,
       )
-    return ("example", last, *(f"{last}.{axis}" for axis in range(1, len(shape))))[
-      : len(shape)
+    logits[f"{name}/logits"] = Output(outputs, "logits")
+  if recipe.evaluate_every:
+    for name, output in [*found.items()][1:]:
+      array = name.rpartition("/")[2]
+      dims = (EPOCH, *output.dims)
+      found[sibling(name, array, EPOCH)] = dataclasses.replace(
+        output, dims=dims, series=EPOCH, of=array
+      )
+  if recipe.stop_at is not None:
+    found["trained_epochs"] = Output()
+  if keep.params:
+    leaves = jax.tree.leaves_with_path(variables_of(recipe, train))
+    found |= {variable_name(path): Output(role="variable") for path, _ in leaves}
+  return found | (logits if keep.logits else {})
+
+
+def predicted_dims(
+  recipe: Recipe, data: DeviceExamples
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+  """Return the names of the axes of predictions, and of the network's outputs, where
+  the targets are not classes.
+  """
+
+  def outputs(variables):
+    inputs = jnp.zeros_like(batch_like(data, 3))
+    outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
+    return predict_of(recipe)(outputs), outputs
+
+  def dims(leaf) -> tuple[str, ...]:
+    # Xarray subtracts entry by entry along axes of the same name, and every pair along
+    # others.
+    last = "target" if leaf.shape[1:] == data.targets.shape[1:] else "output"
+    return ("example", last, *(f"{last}.{axis}" for axis in range(1, leaf.ndim)))[
+      : leaf.ndim
     ]
 
-  @property
-  def examples(self) -> dict[str, np.ndarray]:
-    kind = "targets" if self.num_classes is None else "labels"
-    epochs = (
-      {"epoch": np.array(evaluated_epochs(self.recipe))}
-      if self.recipe.evaluate_every
-      else {}
-    )
-    return {
-      f"{name}/{kind}": data.targets for name, data in self.data[1].items()
-    } | epochs
+  kept, given = jax.eval_shape(outputs, variables_of(recipe, data))
+  return dims(kept), dims(given)
 
-  def described(self) -> str:
-    return self.recipe.to_json()
 
-  @functools.cached_property
-  def data_digest(self) -> str:
-    train, tests = self.data
-    digest = fingerprint(
-      [(examples.inputs, examples.targets) for examples in (train, *tests.values())]
-    )
-    return f"{digest} from {self.base.digest}" if self.base else digest
+def recipe_constants(
+  recipe: Recipe, sets: Sets
+) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+  """Return what results of a recipe hold once for all runs, beside labels."""
+  found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+  for name, data in sets[1].items():
+    if data.num_classes is None:
+      last = ("target", *(f"target.{axis}" for axis in range(1, data.targets.ndim)))
+      found[f"{name}/targets"] = ("example", *last)[: data.targets.ndim], data.targets
+  if recipe.evaluate_every:
+    found[EPOCH] = (EPOCH,), np.array(evaluated_epochs(recipe))
+  return found
 
-  def description(self, runs: Runs) -> dict[str, Any]:
-    return {
-      "recipe": self.described(),
-      "test_sets": list(self.recipe.test_sets),
-      "num_classes": self.num_classes,
-      "sampling": [*runs.sampling, len(self.data[0])] if runs.sampling else None,
-    }
 
-  def conditions(self) -> dict[str, Any]:
-    train = self.data[0]
-    moments = {
-      name: None if (m := getattr(train, name)) is None else m.tolist()
-      for name in ("mean", "std")
-    }
-    return {
-      "precision": models.resolved(self.recipe.precision),
-      "data_digest": self.data_digest,
-      **moments,
-    }
+def variable_name(path: tuple) -> str:
+  """Return the name of a variable's array in a folder.
 
-  def speed_key(self) -> dict[str, Any]:
-    fields = (
-      "model",
-      "width",
-      "depth",
-      "dropout",
-      "loss",
-      "batch_size",
-      "optimizer",
-      "augment",
-      "trainable",
-    )
-    train = self.data[0]
-    return {
-      **{field: described(getattr(self.recipe, field)) for field in fields},
-      "precision": models.resolved(self.recipe.precision),
-      "image": train.inputs.shape[1:],
-      "dtype": str(train.inputs.dtype),
-      "num_classes": self.num_classes,
-    }
-
-  def bytes_of_a_run(self, runs: Runs) -> int:
-    begun_from = (
-      sum(4 * math.prod(self.base.shapes[path]) for path in self.from_base)
-      if self.base
-      else 0
-    )
-    return super().bytes_of_a_run(runs) + begun_from
-
-  def check_varying(self, runs: Runs) -> None:
-    # A run that starts from a stored network uses its init seed only to choose the
-    # poked weight.
-    stored = self.base and len(self.from_base) == len(
-      jax.tree.leaves(variables_of(self.recipe, self.data[0]))
-    )
-    if stored and runs.poke_step is None and "init" in runs.varying():
+  Raises:
+    Mistake: it would not lead to the layer again.
+  """
+  for key in (jax.tree_util.keystr((key,), simple=True) for key in path):
+    if {*key} & {*"./"}:
       raise Mistake(
-        f"{self.name} begins as stored networks and reads no seed of init: vary other sources"
+        f"layer {key!r}: parameters are kept by their layers' names, give it one "
+        "without . and /"
       )
-    super().check_varying(runs)
+  return f"{VARIABLES}/{path_of(path)}"
 
-  def trial(self) -> Task:
-    """One epoch of a few steps on random inputs.
 
-    Its recipe has more epochs, so that a schedule of the user's own is made for as many
-    steps as in the whole training.
-    """
-    train = self.data[0]
-    shape = train.inputs.shape[1:]
-    steps = min(
-      TRIAL_STEPS, max(2, TRIAL_PIXELS // (self.recipe.batch_size * math.prod(shape)))
-    )
-    recipe = self.recipe.replace(
-      epochs=min(MOST_EPOCHS, -(-max(1, self.rounds) * self.steps // steps)),
-      warmup=0,
-      evaluate_every=None,
-      training_metrics=False,
-      start_from=None,
-      stop_at=None,
-    )
-    task = task_of(
-      recipe, (random_examples(train, steps * recipe.batch_size), {}), steps=steps
-    )
-    return dataclasses.replace(
-      task, rounds=1, finish=lambda sets, run, state: {"diverged": state.diverged}
-    )
+def listed(moments: np.ndarray | None) -> list[float] | None:
+  """Return moments as JSON holds them."""
+  return None if moments is None else np.asarray(moments).tolist()
+
+
+def recipe_speed_key(recipe: Recipe, train: DeviceExamples) -> dict[str, Any]:
+  """Return what the speed of a recipe's steps depends on."""
+  fields = (
+    "model",
+    "width",
+    "depth",
+    "dropout",
+    "loss",
+    "objective",
+    "batch_size",
+    "optimizer",
+    "augment",
+    "trainable",
+  )
+  return {
+    **{field: to_spec(getattr(recipe, field)) for field in fields},
+    "precision": models.resolved(recipe.precision),
+    "image": train.inputs.shape[1:],
+    "dtype": str(train.inputs.dtype),
+    "num_classes": train.num_classes,
+  }
+
+
+def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
+  """Return one epoch of a few steps on random inputs.
+
+  Its recipe has more epochs, so that a schedule of the user's own is made for as many
+  steps as in the whole training.
+  """
+  shape = train.inputs.shape[1:]
+  pixels = recipe.batch_size * math.prod(shape)
+  steps = min(TRIAL_STEPS, max(2, TRIAL_PIXELS // pixels))
+  whole = max(1, recipe.epochs) * max(1, len(train) // recipe.batch_size)
+  short = recipe.replace(
+    epochs=min(MOST_EPOCHS, -(-whole // steps)),
+    warmup=0,
+    evaluate_every=None,
+    training_metrics=False,
+    start_from=None,
+    stop_at=None,
+  )
+  examples = random_examples(train, steps * recipe.batch_size)
+  return dataclasses.replace(
+    recipe_task(short, (examples, {})),
+    rounds=1,
+    finish=lambda sets, run, state: {"diverged": state.diverged},
+    outputs={},
+    make_trial=None,
+  )
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
@@ -407,93 +430,77 @@ def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
   return DeviceExamples(inputs, answers, mean, std, like.num_classes)
 
 
-def task_of(
-  recipe: Recipe,
-  sets: Sets,
-  *,
-  logits: bool = False,
-  keep_params: bool = False,
-  **more: Any,
-) -> Supervised:
-  """The recipe's task on these sets; `more` sets further fields."""
-  return Supervised(
-    name=recipe.name,
-    **functions(recipe, logits, keep_params),
-    data=sets,
-    rounds=recipe.epochs,
-    sources=SOURCES,
-    values=recipe.hyperparameters,
-    recipe=recipe,
-    **more,
-  )
+def check_runs(
+  recipe: Recipe, runs: Runs, num_train: int, num_classes: int | None
+) -> None:
+  """Raise `Mistake` if a table does not fit a recipe and its data set, which has so many
+  training examples and classes.
+  """
+  values = runs.values
+  for name, column in values.items():
+    if name in recipe.hyperparameters:
+      for value in np.unique(column).tolist():
+        hyperparameter(name, value)
+  label_map, subset = values.get("label_map"), values.get("subset")
+  if label_map is not None and label_map.shape[1] != num_classes:
+    raise Mistake(
+      f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
+      "one for each"
+    )
+  if subset is not None and subset.max() >= num_train:
+    raise Mistake(
+      f"training index {subset.max()} in data with {num_train} examples: the last is "
+      f"{num_train - 1}"
+    )
+  size = runs.num_train(num_train)
+  if runs.sampling and runs.sampling[0] == "subset" and size > num_train:
+    raise Mistake(
+      f"training subset of {size} of {num_train} examples: give at most {num_train}"
+    )
+  if "start" in values and recipe.start_from is None:
+    raise Mistake(
+      "runs that start from stored networks: give the recipe start_from, the folder "
+      "that has them"
+    )
+  if size < recipe.batch_size:
+    raise Mistake(
+      f"batch_size {recipe.batch_size} with {size} training examples: give at most as "
+      "many"
+    )
+  steps = recipe.epochs * (size // recipe.batch_size)
+  if "poke_step" in values and (last := values["poke_step"].max()) >= steps:
+    raise Mistake(
+      f"poke step {last} in trainings of {steps} steps, counted from 0: give an earlier "
+      "one, or -1 for never"
+    )
 
 
-def supervised(
-  recipe: Recipe,
-  runs: Runs,
-  *,
-  logits: bool = False,
-  keep_params: bool = False,
-  predictions: bool = True,
-  memory: float = math.inf,
-  base: Base | None = None,
-) -> Supervised:
-  """The recipe's task for these runs, with its data loaded.
-
-  Args:
-    recipe: what to train.
-    runs: the table to train; label maps and subsets change the numbers of classes and
-      of steps.
-    logits, keep_params, predictions: what is kept of each run beside accuracies.
-    memory: bytes that a device has.
-    base: the stored networks that the recipe starts from.
+def compatible_variables(
+  recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs
+) -> list[str]:
+  """Return the paths of the stored variables that runs start from.
 
   Raises:
-    Mistake: recipe, runs and data do not fit together.
+    Mistake: more than the last layer differs, or there is no such network.
   """
-  dataset = dataset_of(recipe)
-  runs.check(recipe, len(dataset.train), dataset.num_classes)
-  sets = on_device(recipe, dataset, runs.num_classes(dataset.num_classes))
-  check_size(recipe, sets[0], memory)
-  num_train = runs.num_train(len(dataset.train))
-  return task_of(
-    recipe,
-    sets,
-    logits=logits,
-    keep_params=keep_params,
-    steps=max(1, num_train // recipe.batch_size),
-    origin=recipe.origin,
-    data_name=dataset.name,
-    predictions=predictions,
-    num_train=num_train,
-    base=base,
-    from_base=fitting(recipe, sets[0], base, runs) if base else (),
-    shown="" if sets[0].num_classes is None else f"{recipe.test_sets[0]}/accuracy",
-  )
-
-
-def fitting(recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs) -> list[str]:
-  """The paths of the stored variables that runs start from. `Mistake` where more than
-  the last layer differs.
-  """
-  if runs.start is not None and runs.start.max() >= len(base):
+  start = runs.values.get("start")
+  if start is not None and start.max() >= len(base):
     raise Mistake(
-      f"network {runs.start.max()} of {base.path} with {len(base)}: the last is {len(base) - 1}"
+      f"network {start.max()} of {base.path} with {len(base)}: the last is "
+      f"{len(base) - 1}"
     )
   variables = variables_of(recipe, data)
-  due = {
-    path_of(path): leaf.shape for path, leaf in jax.tree.leaves_with_path(variables)
-  }
-  last = last_layer(
-    network(recipe, data.num_classes).apply, variables, batch_like(data, 1)
-  )
+  leaves = jax.tree.leaves_with_path(variables)
+  due = {path_of(path): leaf.shape for path, leaf in leaves}
+  apply = network(recipe, data.num_classes).apply
+  last = last_layer(apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
   for path in dict.fromkeys((*due, *base.shapes)):
     stored, mine = base.shapes.get(path), due.get(path)
     if stored != mine and path not in fresh:
-      said = f"{base.path} has {path} {stored}, {recipe.name} {mine}"
       raise Mistake(
-        f"{said}: give the model that was trained there, of which the last layer alone may differ"
+        f"{base.path} has {path} {stored}, {recipe.name} {mine}: give the model that "
+        "was trained there, of which the last layer alone may differ"
       )
   return [path for path in due if path not in fresh]
 
@@ -504,9 +511,12 @@ def fitting(recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs) -> lis
 BALANCED = {"cifar10": ((32, 32, 3), 10, 50_000, 10_000)}
 
 
-def without_data(recipe: Recipe) -> Supervised:
-  """The recipe's task with shapes and dtypes in place of data, to estimate its speed.
-  Data sets in `BALANCED` are not loaded; for others `Mistake` where they cannot be.
+def abstract_task(recipe: Recipe) -> Task:
+  """Return the recipe's task with shapes and dtypes in place of data, to estimate its
+  speed. Data sets in `BALANCED` are not loaded.
+
+  Raises:
+    Mistake: another data set cannot be loaded.
   """
   known = recipe
   if recipe.dataset in BALANCED and {*recipe.test_sets} <= {"train", "test"}:
@@ -520,15 +530,15 @@ def without_data(recipe: Recipe) -> Supervised:
       mean=(0,) * shape[-1],
       std=(1,) * shape[-1],
     )
-  data = dataset_of(known)
+  data = load_dataset(known)
+  sets = on_device(known, data, data.num_classes)
   looks = functools.partial(
     jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype)
   )
-  train, tests = looks(on_device(known, data, data.num_classes))
-  return task_of(recipe, (train, tests), steps=max(1, len(train) // recipe.batch_size))
+  return dataclasses.replace(recipe_task(recipe, sets), data=looks(sets))
 
 
-def dataset_of(recipe: Recipe) -> Dataset:
+def load_dataset(recipe: Recipe) -> Dataset:
   """Loads the recipe's data into memory."""
   given = recipe.dataset
   if isinstance(given, Named):
@@ -537,7 +547,7 @@ def dataset_of(recipe: Recipe) -> Dataset:
     )
   if (
     isinstance(given, str)
-    and is_found(given)
+    and module_exists(given)
     and not isinstance(given := imported(given), Dataset)
   ):
     raise Mistake(

@@ -1,17 +1,17 @@
-"""A task: what a campaign trains, as three pure functions of one lane. `supervised`
-makes one from a recipe.
+"""A task: what a campaign trains, as data. Three pure functions of one lane, what their
+runs differ in, and what their outputs mean. `supervised.make_task` makes one from a
+recipe.
 """
 
 import dataclasses
-import functools
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jax.extend.core import jaxpr_as_fun
+from jaxtyping import Array, Int, PyTree, Shaped
 
 from vmapseeds.data.examples import fingerprint
 from vmapseeds.mistakes import (
@@ -22,16 +22,11 @@ from vmapseeds.mistakes import (
   one_of,
   safe_name,
 )
-from vmapseeds.training import objects
-from vmapseeds.training.runs import OPTIONAL, Run, Runs
+from vmapseeds.training import objects, outputs
+from vmapseeds.training.outputs import Output
+from vmapseeds.training.runs import MADE_COLUMNS, Run, Runs, seed_column
 
-OF_FOLDERS = (
-  "run",
-  "zarr.json",
-  "blocks",
-  "checkpoints",
-  "report",
-)  # names in a folder that outputs cannot have
+Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +42,26 @@ class Task:
   `run.key("init")` is the key of a source of randomness and `run["lr"]` a value, both
   traced. `data` is a pytree of arrays that all runs share.
 
+  Attributes:
+    name: of the task.
+    start, advance, finish: the functions.
+    data: what all runs share.
+    rounds: how many there are. Checkpoints are written between rounds.
+    sources: names of the sources of randomness; each run has a seed for each.
+    values: what a sweep may vary, and the value where none does.
+    outputs: what the arrays of `finish` mean, by name, as `vs.Output`.
+    dims: names of axes by array, for outputs that declare nothing else.
+    constants: arrays that are stored once for all runs, by name, with their axes.
+    columns: which columns of `runs.MADE_COLUMNS` it reads.
+    derive: makes entries of `Run.values` (arrays with the run as first axis) of the runs
+      table, on the host.
+    steps: training steps in a round; speed is measured in steps.
+    origin: the import string that it came from.
+    spec: JSON of what it was made from; of its functions if it is empty.
+    conditions: what results depend on beside `spec`, by name, ready for JSON.
+    speed_key: what its speed depends on; of `spec` and the shapes of `data` if None.
+    make_trial: makes a shortened copy for timing a step; None for the task itself.
+
   Raises:
     Mistake: a field is not what it should be.
   """
@@ -60,287 +75,311 @@ class Task:
   data: PyTree = ()
   rounds: int = 1
   sources: Sequence[str] = ("init", "order")
-  values: Mapping[str, float] = dataclasses.field(
-    default_factory=dict
-  )  # what a sweep may vary, and its defaults
-  dims: Mapping[str, tuple[str, ...]] = dataclasses.field(
-    default_factory=dict
-  )  # axis names of stored arrays
-  origin: str = ""  # the import string that it came from
-  steps: int = 1  # in a round; speed is measured in steps
-  shown: str = ""  # the output that the progress line shows
+  values: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  outputs: Mapping[str, Output] = dataclasses.field(default_factory=dict)
+  dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  constants: Constants = dataclasses.field(default_factory=dict)
+  columns: Sequence[str] = ()
+  derive: Callable[[Runs], Mapping[str, PyTree]] | None = None
+  steps: int = 1
+  origin: str = ""
+  spec: str = ""
+  conditions: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  speed_key: Mapping[str, Any] | None = None
+  make_trial: Callable[[], "Task"] | None = None
 
   def __post_init__(self):
-    for field, what in (
-      ("values", "numbers by their names, such as {'lr': 0.1}"),
-      ("dims", "names of axes by array"),
-    ):
+    mappings = {
+      "values": "numbers by their names, such as {'lr': 0.1}",
+      "dims": "names of axes by array",
+      "outputs": "a vs.Output by array",
+    }
+    for field, what in mappings.items():
       if not isinstance(given := getattr(self, field), Mapping):
         raise Mistake(f"{field} is {given!r:.100}: give {what}")
+    for name, output in self.outputs.items():
+      if not isinstance(output, Output):
+        raise Mistake(f"outputs has {output!r:.100} for {name!r}: give a vs.Output")
+    if twice := sorted({*self.dims} & {*self.outputs}):
+      raise Mistake(f"{twice[0]!r} is in dims and in outputs: give dims in its Output")
     safe_name("task name", self.name)
     at_least("rounds", self.rounds, 0)
     for part in ("start", "advance", "finish"):
-      if not callable(getattr(self, part)):
-        raise Mistake(
-          f"{part} is {getattr(self, part)!r:.100}: give a pure function of one lane"
-        )
+      if not callable(function := getattr(self, part)):
+        raise Mistake(f"{part} is {function!r:.100}: give a pure function of one lane")
     if isinstance(self.sources, str) or not isinstance(self.sources, Sequence):
       raise Mistake(f"sources is {self.sources!r}: give a list of names")
     for name in (*self.sources, *self.values):
       safe_name("source or value", name)
-      if name in OPTIONAL or name.startswith("seed_"):
+    taken = {*MADE_COLUMNS, *map(seed_column, self.sources)}
+    for name in (*self.sources, *self.values):
+      if name in taken:
         raise Mistake(
-          f"source or value {name!r}: results have something else of that name, rename it"
+          f"source or value {name!r}: results have something else of that name, rename "
+          "it"
         )
-    object.__setattr__(
-      self, "values", {name: number(name, value) for name, value in self.values.items()}
-    )
+    values = {name: number(name, value) for name, value in self.values.items()}
+    object.__setattr__(self, "values", values)
 
   def replace(self, **values: float) -> "Task":
-    """The task with other defaults for some of its values. `UnknownField` (a TypeError)
-    for any other name.
+    """Return the task with other defaults for some of its values.
+
+    Raises:
+      UnknownField (a TypeError): it has no such value.
     """
     for name in values:
       one_of(f"value of task {self.name}", name, self.values, UnknownField)
     return dataclasses.replace(self, values={**self.values, **values})
 
-  # What a campaign calls. A recipe's task overrides some of it.
 
-  def bound(self, runs: Runs) -> Runs:
-    """The runs table with a seed for each source. `Mistake` where it has columns that
-    the task does not know.
-    """
-    for name, column in runs.columns().items():
-      if (
-        not name.startswith("seed_") and name not in runs.values and column is not None
-      ):
-        raise Mistake(
-          f"these runs have {name}, which task {self.name} does not know: leave it out"
-        )
-    if runs.sampling:
+def bind(task: Task, runs: Runs) -> Runs:
+  """Return the runs table with a seed for each of the task's sources and a column for
+  each of its values.
+
+  Raises:
+    Mistake: the table has columns that the task does not know.
+  """
+  for name in MADE_COLUMNS:
+    if name in runs.values and name not in task.columns:
       raise Mistake(
-        f"these runs choose training examples, of which task {self.name} knows none: leave that out"
+        f"these runs have {name}, which task {task.name} does not know: leave it out"
       )
-    return runs.of(self.sources, self.values)
-
-  def lanes(self, runs: Runs) -> Run:
-    """The table as a `Run` of arrays (runs, ...), with the task's values where nothing
-    is swept.
-    """
-    filled = {
-      name: np.full(len(runs), value, np.float32) for name, value in self.values.items()
-    }
-    return Run(runs.seeds, filled | runs.values)
-
-  def outputs(self, runs: Runs) -> dict[str, jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of a run's outputs, by name. `Mistake` where the three
-    functions do not fit together.
-    """
-
-    run = jax.tree.map(lambda column: column[0], self.lanes(runs[:1]))
-    round_ = jax.ShapeDtypeStruct((), np.int32)
-    try:
-      state = jax.eval_shape(self.start, self.data, run)
-      went_on = jax.eval_shape(self.advance, self.data, run, state, round_, round_)
-      found = jax.eval_shape(self.finish, self.data, run, state)
-    except Mistake:
-      raise
-    except Exception as error:  # whatever the user's functions do
-      raise Mistake(
-        f"{self.name} fails before it trains ({objects.told(error)}): mend that"
-      ) from error
-    before, after = (
-      jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s) for s in (state, went_on)
+  if runs.sampling and "subset" not in task.columns:
+    raise Mistake(
+      f"these runs choose training examples, of which task {task.name} knows none: "
+      "leave that out"
     )
-    if before != after:
-      raise Mistake(
-        f"advance of {self.name} makes of a state {before} {after}: give one of the same shapes and dtypes"
-      )
-    if not (
-      isinstance(found, Mapping)
-      and found
-      and all(isinstance(a, jax.ShapeDtypeStruct) for a in found.values())
-    ):
-      raise Mistake(
-        f"finish of task {self.name} gives no arrays by name: give a dict such as {{'loss': loss}}"
-      )
-    self.check_stored(found, runs)
-    return dict(found)
+  return runs.filled(task.sources, task.values, task.columns)
 
-  def check_stored(self, found: Mapping[str, jax.ShapeDtypeStruct], runs: Runs) -> None:
-    """`Mistake` where results cannot store what `finish` gives: for its names, dtypes
-    or axes.
-    """
-    taken, sizes = {*runs.columns(), *OF_FOLDERS}, dict[tuple[str, str], int]()
-    for name, array in found.items():
-      said = f"finish of {self.name} gives {name!r}"
-      if not (
-        isinstance(name, str)
-        and name.isprintable()
-        and re.fullmatch(r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*", name)
-      ):
-        raise Mistake(f"{said}: give a printable name without \\ and no . in front")
-      if name.split("/")[0] in taken:
-        raise Mistake(f"{said}: results have something else of that name, give another")
-      if getattr(array.dtype, "kind", "") not in {*"biuf"}:
-        raise Mistake(
-          f"{said} of {array.dtype}: give numbers of NumPy's dtypes, such as float32"
-        )
-      axes = self.dimensions(name, array.shape)
-      if (
-        isinstance(self.dims.get(name), str)
-        or len(axes) != array.ndim
-        or len({*axes, "run"}) <= array.ndim
-      ):
-        others = f"give {array.ndim} names, all different, without that of the run"
-        raise Mistake(f"dims of {name!r} are {self.dims[name]!r}: {others}")
-      for axis, size in zip(axes, array.shape, strict=True):
-        other = sizes.setdefault((name.rpartition("/")[0], axis), size)
-        if size != other:
-          raise Mistake(
-            f"{said} with {size} along {axis!r}, another array has {other}: give the axes other names"
-          )
-    for name in self.dims:
-      one_of("array in dims", name, found)
-    arrays = (name.rpartition("/")[2] for name in (*found, *self.examples))
-    for name in runs.values.keys() & {"run", *arrays, *(axis for _, axis in sizes)}:
-      raise Mistake(
-        f"a sweep of {name!r}: results have something else of that name, rename the value"
-      )
 
-  def tallied(self, runs: Runs) -> dict[str, Int[np.ndarray, " examples"]]:
-    """The labels of the test sets that have tallies, by the sets' names. Only
-    classifiers have tallies, and only if no run has a label map and all runs have the
-    same values and pokes.
-    """
-    return {}
+def lanes_of(task: Task, runs: Runs) -> Run:
+  """Return the bound table as lanes read it: a `Run` of arrays (runs, ...)."""
+  floats = {name: np.float32(runs.values[name]) for name in task.values}
+  derived = task.derive(runs) if task.derive else {}
+  return Run(runs.seeds, {**runs.values, **floats, **derived})
 
-  def stored(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is stored of the outputs of some runs. The outputs are on the host, so that
-    any dtype is possible.
-    """
-    return dict(outputs)
 
-  def dimensions(self, name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-    """The names of an output's axes, without the run axis."""
-    return tuple(
-      self.dims.get(name) or (f"{name}.{axis}" for axis in range(len(shape)))
-    )
+def first_lane(task: Task, runs: Runs) -> Run:
+  """Return the first row of the bound table as one lane reads it."""
+  return jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
+
+
+def describe(task: Task) -> str:
+  """Return all that defines the task but its data, as JSON."""
+  if task.spec:
+    return task.spec
+  parts = ("start", "advance", "finish")
+  functions = {part: objects.to_spec(getattr(task, part)) for part in parts}
+  return json.dumps({"name": task.name, **functions, "rounds": task.rounds})
+
+
+def data_digest(task: Task) -> str:
+  """Return a fingerprint of the data: the same name may mean other data later."""
+  return fingerprint(task.data)
+
+
+def speed_key(task: Task) -> Mapping[str, Any]:
+  """Return what the task's speed depends on."""
+  if task.speed_key is not None:
+    return task.speed_key
+  shapes = [
+    (a.shape, str(a.dtype)) for a in map(np.asarray, jax.tree.leaves(task.data))
+  ]
+  return {"task": describe(task), "data": shapes}
+
+
+def trial_of(task: Task) -> Task:
+  """Return a shortened copy of this task for timing one step."""
+  return task.make_trial() if task.make_trial else task
+
+
+class Traced(NamedTuple):
+  """A task's three functions, traced once for one lane, and what that shows."""
+
+  task: Task
+  lane: Run  # the first row of the runs table
+  stages: tuple[Any, Any, Any]  # start, advance and finish, as `jax.stages.Traced`
+  state: PyTree[jax.ShapeDtypeStruct]
+  outputs: Mapping[str, Output]  # of what `finish` returns
+  stored: Mapping[str, Output]  # of what results hold of a run
+  shapes: Mapping[str, jax.ShapeDtypeStruct]  # of what results hold of a run
+  constants: Constants  # what results hold once for all runs
 
   @property
-  def examples(self) -> dict[str, np.ndarray]:
-    """Arrays that are stored once for all runs."""
-    return {}
-
-  def described(self) -> str:
-    """All that defines the task but its data, as JSON."""
-    functions = {
-      part: objects.described(getattr(self, part))
-      for part in ("start", "advance", "finish")
-    }
-    return json.dumps(
-      {
-        "name": self.name,
-        **functions,
-        "rounds": self.rounds,
-        "values": dict(self.values),
-      }
-    )
-
-  @functools.cached_property
-  def data_digest(self) -> str:
-    """A fingerprint of the data: when a campaign is resumed, the same name may mean
-    other data.
+  def bytes_of_a_run(self) -> int:
+    """How many bytes of host memory the outputs of a run, and what is derived for it,
+    take.
     """
-    return fingerprint(self.data)
+    size = sum(a.size * np.dtype(a.dtype).itemsize for a in self.shapes.values())
+    return size + sum(a.nbytes for a in map(np.asarray, jax.tree.leaves(self.lane)))
 
-  def description(self, runs: Runs) -> dict[str, Any]:
-    """The task's entries in a folder's description."""
-    return {
-      "recipe": self.described(),
-      "test_sets": [],
-      "num_classes": None,
-      "sampling": None,
-    }
+  @property
+  def bytes_of_a_state(self) -> int:
+    """How many bytes the state of a run takes.
 
-  def conditions(self) -> dict[str, Any]:
-    """What must be equal for bit-for-bit equal results, besides what `described` has
-    and how lanes run.
+    Raises:
+      Mistake: it has random keys, which checkpoints cannot keep.
     """
-    return {
-      "precision": None,
-      "data_digest": self.data_digest,
-      "mean": None,
-      "std": None,
-    }
-
-  def speed_key(self) -> dict[str, Any]:
-    """What the task's speed depends on."""
-    shapes = [
-      (a.shape, str(a.dtype)) for a in map(np.asarray, jax.tree.leaves(self.data))
-    ]
-    return {"task": self.described(), "data": shapes}
-
-  def trial(self) -> "Task":
-    """A task whose steps are as fast as this one's, short enough to be timed."""
-    return self
-
-  def bytes_of_a_run(self, runs: Runs) -> int:
-    """How many bytes the results of one run take."""
-    return sum(
-      int(np.prod(a.shape)) * a.dtype.itemsize for a in self.outputs(runs).values()
-    )
-
-  def check_varying(self, runs: Runs) -> None:
-    """`Mistake` where a source was chosen to vary, or a value is swept, that no run
-    depends on.
-    """
-    run = jax.tree.map(lambda column: column[0], self.lanes(runs[:1]))
-    varying = [s for s in runs.varying() if not self.reads(run, s)]
-    if varying:
-      others = ", ".join(
-        source
-        for source in self.sources
-        if source not in varying and self.reads(run, source)
-      )
-      drawn = " (data only after Runs.subset or Runs.bootstrap)" * ("data" in varying)
+    leaves = jax.tree.leaves(self.state)
+    if any(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves):
       raise Mistake(
-        f"{self.name} reads no seed of {', '.join(varying)}: vary some of {others}{drawn}"
+        f"the state of {self.task.name} has keys, which checkpoints cannot keep: keep "
+        "jax.random.key_data of them"
       )
-    unread = [name for name in runs.values if not self.reads(run, name)]
-    if unread:
-      raise Mistake(
-        f"{self.name} does not read {', '.join(unread)}: a sweep of it would train the same run again"
-      )
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-  def reads(self, run: Run, name: str) -> bool:
-    """Whether a run depends on a source or a value. This traces the training and
-    computes nothing.
-    """
 
-    def trained(data, run):
-      state = self.start(data, run)
-      state = self.advance(data, run, state, 0, self.rounds) if self.rounds else state
-      return state, self.finish(data, run, state)
+def trace(task: Task, runs: Runs) -> Traced:
+  """Trace a task's functions for the bound table.
 
-    def marked(path, leaf) -> bool:
-      # Training does not read the data seed, only the subset that it drew or that was
-      # given for it.
-      keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
-      return name in keys or (name == "data" and "subset" in keys)
-
-    # Only the marked values get a batch axis. With `out_axes=None`, vmap fails if the
-    # result depends on them.
-    axes = jax.tree_util.tree_map_with_path(
-      lambda path, leaf: 0 if marked(path, leaf) else None, run
+  Raises:
+    Mistake: they fail, do not fit together, or return what results cannot store.
+  """
+  lane = first_lane(task, runs)
+  round_ = jax.ShapeDtypeStruct((), np.int32)
+  try:
+    start = jax.jit(task.start).trace(task.data, lane)
+    state = start.out_info
+    advance = jax.jit(task.advance).trace(task.data, lane, state, round_, round_)
+    finish = jax.jit(task.finish).trace(task.data, lane, state)
+  except Mistake:
+    raise
+  except Exception as error:  # whatever the user's functions do
+    raise Mistake(
+      f"{task.name} fails before it trains ({objects.describe_exception(error)}): "
+      "mend that"
+    ) from error
+  before, after = (
+    jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s)
+    for s in (state, advance.out_info)
+  )
+  if before != after:
+    raise Mistake(
+      f"advance of {task.name} makes of a state {before} {after}: give one of the same "
+      "shapes and dtypes"
     )
-    batched = jax.tree_util.tree_map_with_path(
-      lambda path, leaf: leaf[None] if marked(path, leaf) else leaf, run
+  found = finish.out_info
+  if not (isinstance(found, Mapping) and found) or not all(
+    hasattr(leaf, "dtype") for leaf in found.values()
+  ):
+    raise Mistake(
+      f"finish of task {task.name} gives no arrays by name: give a dict such as "
+      "{'loss': loss}"
     )
-    try:
-      jax.eval_shape(
-        jax.vmap(trained, in_axes=(None, axes), out_axes=None), self.data, batched
-      )
-    except ValueError:
-      return True
-    return False
+  given = {name: Output(dims) for name, dims in task.dims.items()} | {**task.outputs}
+  declared = outputs.declare(task.name, given, found, runs.columns())
+  kept = outputs.stored(declared)
+  labels = outputs.labels_of(declared)
+  shapes = jax.eval_shape(
+    lambda found, run: outputs.measured(declared, labels, found, run), found, lane
+  )
+  shapes = {name: stored_shape(kept[name], shapes[name]) for name in kept}
+  constants = {**outputs.constants(declared, found), **task.constants}
+  check_names(runs, kept, constants)
+  return Traced(
+    task, lane, (start, advance, finish), state, declared, kept, shapes, constants
+  )
+
+
+def stored_shape(output: Output, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+  """Return the shape and dtype of what is stored of an output: fractions of a count."""
+  return jax.ShapeDtypeStruct(leaf.shape, np.float64 if output.total else leaf.dtype)
+
+
+def check_names(runs: Runs, kept: Mapping[str, Output], constants: Constants) -> None:
+  """Raise `Mistake` if a column of the table has the name of something else."""
+  arrays = {name.rpartition("/")[2] for name in (*kept, *constants)}
+  axes = {axis for output in kept.values() for axis in output.dims}
+  for name in runs.values.keys() & {"run", *arrays, *axes}:
+    raise Mistake(
+      f"a value {name!r}: results have something else of that name, rename the value"
+    )
+
+
+def check_varying(traced: Traced, runs: Runs) -> None:
+  """Raise `Mistake` if a source was chosen to vary, or a value is swept, that no run
+  depends on.
+  """
+  task, varying = traced.task, runs.varying()
+  unread = [source for source in varying if not reads(traced, source)]
+  if unread:
+    left = [s for s in task.sources if s not in unread and reads(traced, s)]
+    drawn = " (data only after Runs.subset or Runs.bootstrap)" * ("data" in unread)
+    raise Mistake(
+      f"{task.name} reads no seed of {', '.join(unread)}: vary some of "
+      f"{', '.join(left)}{drawn}"
+    )
+  swept = [name for name in runs.swept() if name in task.values]
+  if unread := [name for name in swept if not reads(traced, name)]:
+    raise Mistake(
+      f"{task.name} does not read {', '.join(unread)}: a sweep of it would train the "
+      "same run again"
+    )
+
+
+def reads(traced: Traced, name: str) -> bool:
+  """Return whether a run depends on a source or a value. This computes nothing."""
+  start, advance, finish = (jaxpr_as_fun(stage.jaxpr) for stage in traced.stages)
+
+  def trained(data, run):
+    shared = jax.tree.leaves((data, run))
+    state = start(*shared)
+    if traced.task.rounds:
+      state = advance(*shared, *state, np.int32(0), np.int32(traced.task.rounds))
+    return state, finish(*shared, *state)
+
+  def marked(path, leaf) -> bool:
+    # Training does not read the data seed, only the subset that it drew or that was
+    # given for it.
+    keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
+    return name in keys or (name == "data" and "subset" in keys)
+
+  # Only the marked values get a batch axis. With `out_axes=None`, vmap fails if the
+  # result depends on them.
+  run = traced.lane
+  axes = jax.tree.map_with_path(lambda p, leaf: 0 if marked(p, leaf) else None, run)
+  batched = jax.tree.map_with_path(
+    lambda p, leaf: leaf[None] if marked(p, leaf) else leaf, run
+  )
+  try:
+    jax.eval_shape(
+      jax.vmap(trained, in_axes=(None, axes), out_axes=None), traced.task.data, batched
+    )
+  except ValueError:
+    return True
+  return False
+
+
+def as_stored(
+  kept: Mapping[str, Output], found: Mapping[str, Shaped[np.ndarray, "runs ..."]]
+) -> dict[str, np.ndarray]:
+  """Return what is stored of some runs' outputs, with fractions of counts as float64."""
+  return {
+    name: found[name] / output.total if output.total else found[name]
+    for name, output in kept.items()
+  }
+
+
+def shown_output(traced: Traced) -> tuple[str, str, str] | None:
+  """Return what the progress line shows of a run: the array, what it is called, and its
+  unit, "%" for accuracies; None if there is neither a class nor a score.
+  """
+  for name in outputs.tested(traced.outputs):
+    return outputs.sibling(name, "accuracy"), "accuracy", "%"
+  for name, output in traced.stored.items():
+    if output.role == "score":
+      return name, name.rpartition("/")[2], output.unit
+  return None
+
+
+def groups_of(traced: Traced) -> list[str]:
+  """Return the groups of a run's arrays, such as test sets, in their order."""
+  found = {
+    n.rpartition("/")[0]: None for n, o in traced.stored.items() if o.role != "variable"
+  }
+  return [group for group in found if group]
+
+
+def num_classes_of(traced: Traced) -> int | None:
+  """Return how many classes the first output that is a class tells apart."""
+  return next((o.num_classes for o in outputs.tested(traced.outputs).values()), None)

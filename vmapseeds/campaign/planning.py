@@ -1,0 +1,221 @@
+"""What a campaign is, before its folder is opened: names resolved to objects, data
+loaded, functions traced, and what follows from that. Each step is a value that the next
+one takes.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from vmapseeds import lanes
+from vmapseeds.campaign.options import Options
+from vmapseeds.lanes.choice import free_memory
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.description import (
+  KEPT,
+  Contents,
+  combinations,
+  count_entries,
+  differences,
+  output_entries,
+)
+from vmapseeds.results.networks import StoredNetworks
+from vmapseeds.training import objects, outputs
+from vmapseeds.training.outputs import Output
+from vmapseeds.training.recipes import RECIPES, Recipe, plugins, recipe
+from vmapseeds.training.runs import Runs
+from vmapseeds.training.supervised import Keep, make_task, start_in_turn
+from vmapseeds.training.task import (
+  Task,
+  Traced,
+  bind,
+  check_varying,
+  data_digest,
+  describe,
+  groups_of,
+  num_classes_of,
+  trace,
+)
+
+
+class Plan(NamedTuple):
+  """A campaign that has been checked, and has no folder yet."""
+
+  task: Task
+  runs: Runs  # bound to the task
+  traced: Traced
+  options: Options
+  digest: str  # of the data
+  stored: Mapping[str, Output]  # what the folder has of each run
+  tallied: Mapping[str, Output]  # the classes that are counted on the devices
+
+
+def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
+  """Return the recipe or the task that is given: the object itself, a recipe's name, or
+  an import string.
+  """
+  if isinstance(task, str) and task not in RECIPES:
+    text = plugins().get(task, task)
+    if objects.is_import(text) and isinstance(made := objects.imported(text), Task):
+      return dataclasses.replace(made, origin=text)
+  return task if isinstance(task, Task) else recipe(task)
+
+
+def load_task(task: Recipe | Task, runs: Runs, options: Options) -> tuple[Task, Runs]:
+  """Return the task with its data loaded, and the runs bound to it.
+
+  Raises:
+    Mistake: recipe, runs and data do not fit together.
+  """
+  device = lanes.start_jax()[0]
+  keep = Keep(options.predictions == "all", options.logits, options.keep_params)
+  if isinstance(task, Recipe):
+    base = StoredNetworks(task.start_from) if task.start_from else None
+    runs = start_in_turn(runs, base) if base else runs
+    memory = free_memory(device)
+    made = make_task(task, runs, keep, memory=memory, base=base)
+    return made, bind(made, runs)
+  if keep != Keep(keep.predictions):
+    raise Mistake(
+      f"{task.name} is a task, whose finish says what is kept: leave logits, "
+      "keep_params out"
+    )
+  return task, bind(task, runs)
+
+
+def reload_task(
+  out: str | os.PathLike,
+  root: dict[str, Any],
+  spec: str,
+  runs: Runs,
+  options: Options,
+  dataset: str | os.PathLike | None = None,
+  precision: str | None = None,
+) -> tuple[Task, Runs]:
+  """Return the task of a folder's campaign, and its runs.
+
+  Args:
+    out: the folder.
+    root: its description.
+    spec: what the task was made from, as the folder or one of its records has it.
+    runs: the runs to train.
+    options: what is kept of each run.
+    dataset: where the data are, if they have moved.
+    precision: what `auto` meant, if it is known.
+
+  Raises:
+    Mistake: the task is not found, has changed, or its data have.
+  """
+  asked = from_description(spec, root.get("origin", ""), out)
+  if isinstance(asked, Recipe):
+    changed = {"precision": precision, "dataset": dataset}
+    asked = asked.replace(**{f: v for f, v in changed.items() if v is not None})
+    if str(asked.dataset).endswith(".npz") and not os.path.exists(asked.dataset):
+      raise Mistake(
+        f"no such file {asked.dataset!r}, the data of {out}: say where they are with "
+        "--dataset PATH"
+      )
+  task, runs = load_task(asked, runs, options)
+  if task.conditions.get("networks_digest") != root.get("networks_digest"):
+    raise Mistake(
+      f"the networks of {asked.start_from} are not those that {out} began with: put "
+      "those back"
+    )
+  if data_digest(task) != root["data_digest"]:
+    name = asked.dataset if isinstance(asked, Recipe) else task.name
+    raise Mistake(
+      f"the data {objects.name_of(name)} are not those of {out}: say where those are "
+      "with --dataset PATH"
+    )
+  return task, runs
+
+
+def from_description(
+  spec: str, origin: str, out: str | os.PathLike = ""
+) -> Recipe | Task:
+  """Return the recipe or the task that a folder describes.
+
+  Args:
+    spec: what `task.describe` returned.
+    origin: the import string that it was found by, if any.
+    out: the folder, for error messages.
+
+  Raises:
+    Mistake: the import string finds none, or another one.
+  """
+  first = objects.imported(origin) if origin else None
+  if "start" not in json.loads(spec):
+    made = Recipe.from_json(spec)
+    if isinstance(first, Recipe):
+      made = made.found_in(first)
+    return dataclasses.replace(made, origin=origin)
+  if not isinstance(first, Task):
+    raise Mistake(
+      f"{out} was created from a task that cannot be imported by name: resume it from "
+      "the program that created it, or start it as `vmapseeds train package.module:task`"
+    )
+  task = dataclasses.replace(first, origin=origin)
+  stored, given = {"recipe": spec}, {"recipe": describe(task)}
+  if difference := differences(stored, given):
+    raise Mistake(f"{out}: {origin} has changed in {difference}: undo the change")
+  return task
+
+
+def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
+  """Trace a task for the runs bound to it, and check that all fits together.
+
+  Raises:
+    Mistake: it does not.
+  """
+  traced = trace(task, runs)
+  check_varying(traced, runs)
+  classes = outputs.tested(traced.outputs)
+  tallied = classes if options.tallies and "label_map" not in runs.values else {}
+  if options.predictions == "none" and not tallied:
+    raise Mistake(
+      "predictions='none' keeps tallies alone: give tallies=True, and classes without "
+      "label maps"
+    )
+  stored = {
+    name: output
+    for name, output in traced.stored.items()
+    if output.role != "class" or options.predictions == "all"
+  }
+  return Plan(task, runs, traced, options, data_digest(task), stored, tallied)
+
+
+def contents_of(plan: Plan, block_runs: int) -> Contents:
+  """Return what the campaign's folder holds, with blocks of so many runs.
+
+  Votes are counted unless they take more numbers than predictions, as in a search with
+  other values for each run.
+  """
+  task, runs, traced, options = plan[:4]
+  starts = range(0, len(runs), block_runs)
+  most = max(combinations(runs[slice(a, a + block_runs)])[1] for a in starts)
+  counts: dict[str, dict[str, Any]] = {}
+  for name, output in plan.tallied.items():
+    classes = output.num_classes or 1
+    if most == 1 or most * classes <= block_runs or options.predictions == "none":
+      labels = traced.constants[outputs.sibling(name, "labels")][1]
+      group = name.rpartition("/")[0]
+      counts |= count_entries(
+        group, len(labels), classes, most, block_runs, options.pairs
+      )
+  return Contents(
+    description={
+      "recipe": describe(task),
+      "origin": task.origin,
+      "test_sets": groups_of(traced),
+      "num_classes": num_classes_of(traced),
+      "sampling": [*runs.sampling, len(task.data[0])] if runs.sampling else None,
+      "sources": list(task.sources),
+      "kept": {option: getattr(options, option) for option in KEPT},
+    },
+    columns=runs.columns(),
+    constants=traced.constants,
+    outputs=output_entries(plan.stored, traced.shapes),
+    counts=counts,
+  )

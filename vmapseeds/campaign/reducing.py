@@ -1,0 +1,125 @@
+"""Counts runs inside the jitted evaluation: votes and errors, one set for each
+combination of swept values, so that predictions need not leave the devices.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Integer
+
+from vmapseeds import lanes
+from vmapseeds.stats import joint_error_counts
+from vmapseeds.training.outputs import DIVERGED, sibling
+
+
+class Votes(NamedTuple):
+  """Counts over the runs of a block, of one class output on one device."""
+
+  votes: Int[Array, "combinations examples classes"]
+  counted: Int[Array, " combinations"]  # how many runs were counted
+  # For joint errors: those of each run, and which combination it is of; None without.
+  errors: Bool[Array, "runs examples"] | None
+  combination: Int[Array, " runs"] | None
+  runs: Int[Array, ""]  # how many lanes came, counted or not
+
+
+def empty(examples: int, classes: int, combinations: int, runs: int | None) -> Votes:
+  """Return counts over no runs; with `runs`, room for the errors of so many."""
+  return Votes(
+    np.zeros((combinations, examples, classes), np.int32),
+    np.zeros(combinations, np.int32),
+    None if runs is None else np.zeros((runs, examples), bool),
+    None if runs is None else np.full(runs, -1, np.int32),
+    np.int32(0),
+  )
+
+
+def merge(
+  counts: Votes,
+  predictions: Integer[Array, "lanes examples"],
+  labels: Int[Array, " examples"],
+  combination: Int[Array, " lanes"],
+) -> Votes:
+  """Add the runs of a step. Those of combination -1 are not counted, nor are votes of
+  -1.
+  """
+  combinations, _, classes = counts.votes.shape
+  belongs = combination[:, None] == jnp.arange(combinations)
+  votes = predictions[..., None] == jnp.arange(classes)
+  # Products of whole numbers below 2²⁴ are exact in float32.
+  added = jnp.einsum(
+    "lc,lek->cek",
+    belongs.astype(jnp.float32),
+    votes.astype(jnp.float32),
+  )
+  errors, kept = counts.errors, counts.combination
+  if errors is not None:
+    wrong = predictions != labels.astype(predictions.dtype)
+    start = (counts.runs, 0)
+    errors = jax.lax.dynamic_update_slice(errors, wrong, start)
+    kept = jax.lax.dynamic_update_slice(kept, combination, start[:1])
+  return Votes(
+    counts.votes + added.astype(jnp.int32),
+    counts.counted + belongs.sum(0),
+    errors,
+    kept,
+    counts.runs + len(predictions),
+  )
+
+
+def compute(counts: Votes) -> dict[str, Int[Array, "combinations ..."]]:
+  """Return the counts by the names of a folder's arrays."""
+  found = {"votes": counts.votes, "counted": counts.counted}
+  if counts.errors is not None:
+    of = counts.combination[None, :] == jnp.arange(len(counts.votes))[:, None]
+    found["joint_errors"] = jax.lax.map(
+      lambda chosen: joint_error_counts(counts.errors & chosen[:, None]), of
+    )
+  return found
+
+
+Reduce = Callable[..., tuple[dict[str, Votes], dict[str, Array]]]
+
+
+def make_reduce(tallied: Collection[str], fetched: Collection[str]) -> Reduce:
+  """Return the reduction of an evaluation, for `lanes.Stages`.
+
+  Args:
+    tallied: the class outputs that are counted.
+    fetched: the outputs that are fetched.
+  """
+
+  def reduce(shared, carry, outputs, combination):
+    _, labels = shared
+    if DIVERGED in outputs:
+      combination = jnp.where(outputs[DIVERGED], -1, combination)
+    carry = {
+      name: merge(carry[name], outputs[name], labels[name], combination)
+      for name in tallied
+    }
+    return carry, {name: outputs[name] for name in fetched}
+
+  return reduce
+
+
+def counts_by_array(
+  carry: dict[str, Votes], devices: Sequence[jax.Device], arrays: Mapping[str, Any]
+) -> dict[str, Int[np.ndarray, "combinations ..."]]:
+  """Return the counts of a block over all devices, by the names of the folder's arrays,
+  with room for as many combinations as these have.
+  """
+  found = {}
+  for name, counts in lanes.sum_over_devices(compute_all, carry, devices).items():
+    for array, values in counts.items():
+      path = sibling(name, array)
+      room = arrays[path]["shape"][0] - len(values)
+      found[path] = np.pad(values, [(0, room), *[(0, 0)] * (values.ndim - 1)])
+  return found
+
+
+def compute_all(carry: dict[str, Votes]) -> dict[str, dict[str, Array]]:
+  """Return `compute` of each class output's counts."""
+  return {name: compute(counts) for name, counts in carry.items()}

@@ -1,0 +1,338 @@
+"""What the outputs of a run mean: their roles, axes and labels, and what follows of them."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
+
+from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.training.runs import Run
+
+ROLES = ("class", "loss", "score", "logits", "count", "variable", "value")
+# Names in a results folder that no array can have.
+FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
+# A bool output of this name marks runs that statistics leave out.
+DIVERGED = "diverged"
+Shapes = Mapping[str, jax.ShapeDtypeStruct]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Output:
+  """What an array that `finish` returns for each run means.
+
+  Whoever declares a role gets what belongs to it:
+
+  - `class`: the predicted class of each example, -1 for none. Accuracy in the progress
+    line, votes and errors counted on the devices, `vs.report`, `vs.compare`,
+    `vs.tally`, `--until`.
+  - `loss`: a number for each example. Its mean, its variance on the test set and on the
+    distribution that this is drawn from, the hardest examples.
+  - `score`: a number for each run. Mean, standard deviation and quantiles with their
+    intervals; the progress line.
+  - `logits`, `count`, `variable` (of a network) and `value`, which is anything else, are
+    stored.
+
+  Attributes:
+    dims: names of the axes, without that of the run; those that are not given are named
+      after the array. Of `class`, those of the labels are the last; of `loss`, all are
+      axes of examples. Several axes of examples are stored as one, `example`, with the
+      index along each in an array of its name.
+    role: one of the above.
+    labels: of `class`: the right class of each example.
+    num_classes: of `class`: how many there are; None for as many as `labels` have.
+    mask: of `class` and `loss`: bool, over the axes of examples: which ones count. The
+      others are not stored.
+    unit: of `score`: what its number counts, such as "reward".
+    higher_is_better: of `score`.
+    total: of `count`: what it is a part of. The fraction is stored.
+    label_map: of `class`: the column of the runs table that maps labels, if it is there.
+    series: name of a first axis along which the same quantity is repeated, such as
+      "epoch".
+    of: with `series`: the array that is its last entry. Else, of `count`: the array
+      that it was counted in.
+    kept: whether it is stored. What follows from a class is stored anyway.
+
+  Raises:
+    Mistake: an attribute does not fit the role.
+  """
+
+  dims: Sequence[str] = ()
+  role: str = "value"
+  _: dataclasses.KW_ONLY
+  labels: Integer[np.ndarray, "..."] | None = None
+  num_classes: int | None = None
+  mask: Bool[np.ndarray, "..."] | None = None
+  unit: str = ""
+  higher_is_better: bool = True
+  total: int | None = None
+  label_map: str = ""
+  series: str = ""
+  of: str = ""
+  kept: bool = True
+
+  def __post_init__(self):
+    one_of("role", self.role, ROLES)
+    for name in ("labels", "mask"):
+      if getattr(self, name) is not None:
+        object.__setattr__(self, name, np.asarray(getattr(self, name)))
+    if (self.role == "class") != (self.labels is not None):
+      raise Mistake(
+        f"role {self.role!r} {'without' if self.labels is None else 'with'} labels: "
+        "give the right class of each example with role='class', and only there"
+      )
+    if self.labels is not None:
+      if self.labels.dtype.kind not in "iu" or not self.labels.size:
+        given = f"{self.labels.dtype} {self.labels.shape}"
+        raise Mistake(f"labels are {given}: give at least one class, as integers")
+      least = int(self.labels.max()) + 1
+      count = least if self.num_classes is None else self.num_classes
+      object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
+    if self.mask is not None and (
+      self.role not in ("class", "loss") or self.mask.dtype != bool
+    ):
+      raise Mistake("mask: give a bool for each example of a class or a loss")
+
+  @property
+  def attributes(self) -> dict[str, Any]:
+    """Return what a folder's description says of the array, ready for JSON."""
+    fields = {name: getattr(self, name) for name in ("role", "series", "of", "unit")}
+    fields["num_classes"] = self.num_classes
+    if self.role == "class":
+      fields |= {"labels": "labels", "label_map": self.label_map}
+    found = {name: value for name, value in fields.items() if value not in ("", None)}
+    if self.role == "score":
+      found["higher_is_better"] = self.higher_is_better
+    return found
+
+  @property
+  def program(self) -> tuple:
+    """Return what the program that measures the output depends on, to be hashed."""
+    mask = None if self.mask is None else (self.mask.shape, self.mask.tobytes())
+    axes = self.example_axes(len(self.dims))
+    return self.role, self.series, self.label_map, axes, mask
+
+  def example_axes(self, ndim: int) -> int:
+    """Return how many of an array's last axes are axes of examples."""
+    if self.labels is not None:
+      return self.labels.ndim
+    return ndim - bool(self.series) if self.role == "loss" else 0
+
+
+def sibling(name: str, array: str, series: str = "") -> str:
+  """Return the name of another array in the same group.
+
+  >>> sibling("test/predictions", "accuracy", "epoch")
+  'test/epoch_accuracy'
+  """
+  group, slash, _ = name.rpartition("/")
+  return f"{group}{slash}{series}{'_' * bool(series)}{array}"
+
+
+def declare(
+  name: str, given: Mapping[str, Output], found: Shapes, taken: Iterable[str]
+) -> dict[str, Output]:
+  """Return the meaning of each array that `finish` returns.
+
+  Args:
+    name: the task's, for messages.
+    given: what it declares.
+    found: the shapes and dtypes that `finish` returns.
+    taken: names that results have already.
+
+  Raises:
+    Mistake: an array cannot be stored under its name, or is not what was declared.
+  """
+  for array in given:
+    one_of("array in outputs or dims", array, found)
+  declared, taken, sizes = {}, {*taken, *FOLDER_NAMES}, dict[tuple[str, str], int]()
+  legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
+  for array, leaf in found.items():
+    said = f"finish of {name} gives {array!r}"
+    if not (
+      isinstance(array, str) and array.isprintable() and re.fullmatch(legal, array)
+    ):
+      raise Mistake(f"{said}: give a printable name without \\ and no . in front")
+    if array.split("/")[0] in taken:
+      raise Mistake(f"{said}: results have something else of that name, give another")
+    if getattr(leaf.dtype, "kind", "") not in {*"biuf"}:
+      raise Mistake(
+        f"{said} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
+      )
+    output = given.get(array, Output())
+    dims = output.dims or tuple(f"{array}.{axis}" for axis in range(leaf.ndim))
+    if isinstance(dims, str) or not len(dims) == leaf.ndim == len({*dims} - {"run"}):
+      raise Mistake(
+        f"dims of {array!r} are {dims!r}: give {leaf.ndim} names, all different, "
+        "without that of the run"
+      )
+    output = dataclasses.replace(output, dims=tuple(dims))
+    check_role(said, output, leaf)
+    for axis, size in zip(dims, leaf.shape, strict=True):
+      other = sizes.setdefault((array.rpartition("/")[0], axis), size)
+      if size != other:
+        raise Mistake(
+          f"{said} with {size} along {axis!r}, another array has {other}: give the axes "
+          "other names"
+        )
+    declared[array] = output
+  return declared
+
+
+def check_role(said: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:
+  """Raise `Mistake` unless an array's shape and dtype fit its role."""
+  shape = leaf.shape[leaf.ndim - output.example_axes(leaf.ndim) :]
+  if output.role == "score" and leaf.shape:
+    raise Mistake(f"{said} of shape {leaf.shape}: a score is one number a run")
+  if output.role == "loss" and not shape:
+    raise Mistake(f"{said}, one number: a loss has one for each example")
+  if output.labels is not None:
+    if leaf.dtype.kind not in "iu":
+      raise Mistake(f"{said} of {leaf.dtype}: give classes as integers")
+    if shape != output.labels.shape:
+      raise Mistake(
+        f"{said} of shape {leaf.shape}, with labels of {output.labels.shape}: give a "
+        "class for each label"
+      )
+  if output.mask is not None and output.mask.shape != shape:
+    raise Mistake(f"{said}: its mask has shape {output.mask.shape}, give {shape}")
+
+
+def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
+  """Return the outputs that are classes at the end of training, by name.
+
+  Raises:
+    Mistake: two of them are in one group.
+  """
+  found = {n: o for n, o in outputs.items() if o.role == "class" and not o.series}
+  groups = [name.rpartition("/")[0] for name in found]
+  if len({*groups}) < len(groups):
+    raise Mistake(
+      f"{', '.join(found)} are classes: name them 'a/predictions', 'b/predictions', in "
+      "a group each, which has their accuracy"
+    )
+  return found
+
+
+def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
+  """Return the meaning of everything that is stored of a run: the outputs that are kept,
+  with flattened examples, and the counts that follow from classes.
+  """
+  found = {}
+  tested(outputs)
+  for name, output in outputs.items():
+    if output.kept:
+      found[name] = dataclasses.replace(output, dims=stored_dims(output))
+    if output.role == "class":
+      lead = tuple(output.dims[: len(output.dims) - output.labels.ndim])
+      total = math.prod(chosen_shape(output))
+      for what, dims, whole in (
+        ("accuracy", (), total),
+        ("half_errors", ("half",), None),
+      ):
+        found[sibling(name, what, output.series)] = Output(
+          (*lead, *dims),
+          "count",
+          total=whole,
+          series=output.series,
+          of=what if output.series else name.rpartition("/")[2],
+        )
+  return found
+
+
+def stored_dims(output: Output) -> tuple[str, ...]:
+  """Return the names of the axes of what is stored of an output."""
+  axes = output.example_axes(len(output.dims))
+  if axes < 2:
+    return tuple(output.dims)
+  return (*output.dims[: len(output.dims) - axes], "example")
+
+
+def chosen_shape(output: Output) -> tuple[int, ...]:
+  """Return the shape of a class's examples, or how many the mask leaves."""
+  return output.labels.shape if output.mask is None else (int(output.mask.sum()),)
+
+
+def chosen(
+  output: Output, array: Shaped[Array, "..."], axes: int
+) -> Shaped[Array, "... example"]:
+  """Return an array with its last `axes` axes, those of examples, as one, and without
+  the examples that the mask leaves out.
+  """
+  if axes > 1:
+    array = array.reshape(*array.shape[: array.ndim - axes], -1)
+  if output.mask is not None:
+    array = array[..., np.flatnonzero(output.mask)]
+  return array
+
+
+def labels_of(
+  outputs: Mapping[str, Output],
+) -> dict[str, Integer[np.ndarray, " examples"]]:
+  """Return the labels of the outputs that are classes, as they are stored, by name."""
+  return {
+    name: chosen(output, output.labels, output.labels.ndim)
+    for name, output in outputs.items()
+    if output.labels is not None
+  }
+
+
+def constants(
+  outputs: Mapping[str, Output], shapes: Shapes
+) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+  """Return the arrays that are stored once for all runs, with their axes: labels, and
+  the places of examples whose axes were flattened or masked.
+  """
+  found = {}
+  for name, output in outputs.items():
+    axes = output.example_axes(len(output.dims))
+    dims = stored_dims(output)[-1:]
+    if output.labels is not None:
+      labels = chosen(output, output.labels, axes)
+      found[sibling(name, "labels")] = dims, labels
+    if axes > 1 or output.mask is not None:
+      shape = shapes[name].shape[len(output.dims) - axes :]
+      for axis, places in zip(output.dims[-axes:], np.indices(shape), strict=True):
+        found[sibling(name, axis)] = dims, chosen(output, places, axes)
+  return found
+
+
+def measured(
+  outputs: Mapping[str, Output],
+  labels: Mapping[str, Int[Array, " examples"]],
+  found: Mapping[str, Num[Array, "..."]],
+  run: Run,
+) -> dict[str, Array]:
+  """Return one run's outputs as they are stored, and the counts that follow from
+  classes: how many are right, and how many are wrong among the examples of even and of
+  odd index.
+
+  Args:
+    outputs: what they mean.
+    labels: those of the outputs that are classes.
+    found: what `finish` returned.
+    run: the run, for its label map.
+  """
+  results = {}
+  for name, array in found.items():
+    output = outputs[name]
+    array = chosen(output, jnp.asarray(array), output.example_axes(jnp.ndim(array)))
+    results[name] = array
+    if output.role == "class":
+      right = array == mapped(output, labels[name], run)
+      halves = [(~right[..., half::2]).sum(-1) for half in (0, 1)]
+      results[sibling(name, "accuracy", output.series)] = right.sum(-1)
+      results[sibling(name, "half_errors", output.series)] = jnp.stack(halves, -1)
+  return results
+
+
+def mapped(output: Output, labels: Int[Array, " examples"], run: Run) -> Array:
+  """Return the labels through the run's label map, if it has one."""
+  labels = jnp.asarray(labels)
+  label_map = run.get(output.label_map)
+  return labels if label_map is None else label_map[labels]
