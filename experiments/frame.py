@@ -48,7 +48,7 @@ from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
-from vmapseeds.training.supervised import dataset_of
+from vmapseeds.training.supervised import load_dataset
 
 KINDS = ("fig", "table", "theorem")  # prefixes of figure modules
 PLAIN = vs.Recipe(
@@ -160,7 +160,7 @@ class Trained:
   def images(self, name: str) -> np.ndarray:
     """The images of a campaign's first test set, (examples, height, width, channels)."""
     recipe = self.campaigns[name].recipe
-    return dataset_of(recipe).tests[recipe.test_sets[0]].inputs
+    return load_dataset(recipe).tests[recipe.test_sets[0]].inputs
 
   def place(self, name: str) -> Path:
     """A campaign's folder. Every recipe has its own; a campaign with more runs extends
@@ -505,7 +505,7 @@ def check_data(campaigns: Mapping[str, Campaign]) -> None:
   }
   for recipe in recipes.values():
     try:
-      dataset_of(recipe)
+      load_dataset(recipe)
     except Mistake as mistake:
       raise Mistake(f"{mistake}; or name the figures that do without it") from None
 

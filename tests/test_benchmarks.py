@@ -36,7 +36,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import initialize, network
-from vmapseeds.training.supervised import supervised
+from vmapseeds.training.supervised import recipe_lanes, supervised
 
 # A recipe of each network and optimizer, in the precision that is compared, and its
 # images.
@@ -101,7 +101,9 @@ def trained_digits():
     width=2,
     devices=jax.devices()[:1],
   )
-  ((_, variables),) = spread(data, vs.Runs.independent(2).lanes(recipe, len(data)))
+  ((_, variables),) = spread(
+    data, recipe_lanes(recipe, vs.Runs.independent(2), len(data))
+  )
   return [v["params"] for v in variables]
 
 
@@ -131,7 +133,7 @@ def some_state(recipe, data):
 
   plain = training(recipe, data)
   run = jax.tree.map(
-    lambda a: jnp.asarray(a[0]), vs.Runs.independent(1).lanes(recipe, len(data))
+    lambda a: jnp.asarray(a[0]), recipe_lanes(recipe, vs.Runs.independent(1), len(data))
   )
   rng = np.random.default_rng(0)
   shapes = jax.eval_shape(plain.init, run)

@@ -15,17 +15,23 @@ import zarr
 
 import vmapseeds as vs
 from vmapseeds.campaign import benchmark, loop
+from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
 from vmapseeds.lanes import Choice, choice
 from vmapseeds.results import description
 from vmapseeds.store.layout import attributes
 from vmapseeds.store.results import Results
+from vmapseeds.training import supervised
 from vmapseeds.training.recipes import RECIPES
-from vmapseeds.training.supervised import supervised
 
 RECIPE = vs.recipe("digits_cnn", epochs=1)
 LINEAR = RECIPE.replace(model="linear")  # compiles soon
+
+
+def plan_of(recipe, runs, **options):
+  options = vs.Options(**options)
+  return make_plan(*load_task(recipe, runs, options), options)
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
@@ -466,7 +472,7 @@ def small_memory(monkeypatch):
     loop.lanes.spread_stages,
     [],
     [],
-    sys.modules[supervised.__module__],
+    supervised,
   )
 
   def limited(most):
@@ -539,14 +545,12 @@ def test_out_of_memory_that_cannot_be_helped_says_what_to_do(tmp_path, small_mem
 def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   runs = vs.Runs.independent(4)
   plain, all_kept = (
-    supervised(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True)
+    plan_of(LINEAR, runs, logits=kept, keep_params=kept) for kept in (False, True)
   )
   predictions, logits, network = 797 + 8 + 1, 4 * 10 * 797, 4 * (64 * 10 + 10)
 
-  def fitting(task, width, a_state=0):
-    return loop.fitting_seed_batch(
-      task, task.bound(runs), Choice("sequential", width), a_state
-    )
+  def fitting(plan, width, a_state=0):
+    return loop.fitting_seed_batch(plan, Choice("sequential", width), a_state)
 
   monkeypatch.setattr(loop.lanes, "devices", lambda: [None])
   assert fitting(plain, 2) == 256
@@ -562,7 +566,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   monkeypatch.setattr(
     loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5
   )
-  assert fitting(plain, 1, loop.bytes_of_a_state(plain, plain.bound(runs))) == 5
+  assert fitting(plain, 1, plain.traced.bytes_of_a_state) == 5
 
 
 # The choice of lowering and lane width.
@@ -570,7 +574,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
 
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  conditions = benchmark._conditions(supervised(LINEAR, vs.Runs.independent(4)))
+  conditions = benchmark._conditions(plan_of(LINEAR, vs.Runs.independent(4)).task)
   choice.write_timings(
     conditions,
     {
@@ -625,7 +629,7 @@ def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):
   loop.spread_run.cache_clear()
   tables = [
     vs.Runs.independent(2, start=50),
-    vs.Runs.vary("init", 2).poke(3),
+    vs.Runs.vary("init", 2),
     vs.Runs.sweep(lr=[0.1, 1.0], seeds=1),
   ]
   compiled = []

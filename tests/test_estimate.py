@@ -21,7 +21,7 @@ from vmapseeds.lanes.estimates import said
 from vmapseeds.lanes.hlo import Program, size
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import random_examples, supervised, without_data
+from vmapseeds.training.supervised import abstract_task, random_examples, supervised
 
 CHIP = TARGETS["v5e"]._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
@@ -287,7 +287,7 @@ def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
   )
   monkeypatch.setitem(choice.CANDIDATES, "tpu", tuple(WANTED))
   asked, ask = speaking(10.0, SECONDS)
-  task, how = without_data(vs.recipe("digits_cnn")), dict(ask=ask, platform="tpu")
+  task, how = abstract_task(vs.recipe("digits_cnn")), dict(ask=ask, platform="tpu")
   assert benchmark.choose(task, model_steps=10**9, most=64, **how) == ("im2col", 8)
   assert measured == list(speeds)
   assert "lanes: im2col, width 8 (the fastest of 2 measured" in capsys.readouterr().err
@@ -348,7 +348,7 @@ def test_devices_are_known_by_their_kind():
 
 
 def test_what_examples_look_like_is_known_without_the_data():
-  task = without_data(vs.recipe("cnn_cifar10_binary"))
+  task = abstract_task(vs.recipe("cnn_cifar10_binary"))
   train, tests = task.data
   assert (train.inputs.shape, train.inputs.dtype, tests["test"].targets.shape) == (
     (40_000, 32, 32, 3),
@@ -361,7 +361,9 @@ def test_what_examples_look_like_is_known_without_the_data():
     task.num_classes,
     task.steps,
   ) == (2, 2, 2, 1250)
-  train, tests = without_data(vs.recipe("digits_cnn", test_sets=("train", "test"))).data
+  train, tests = abstract_task(
+    vs.recipe("digits_cnn", test_sets=("train", "test"))
+  ).data
   assert (
     train.inputs.shape,
     tests["test"].inputs.shape,
@@ -438,7 +440,7 @@ def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inp
 
 
 def flops(recipe):
-  return benchmark.product_flops(recipe, without_data(recipe).data[0])
+  return benchmark.product_flops(recipe, abstract_task(recipe).data[0])
 
 
 def test_products_of_small_networks():
@@ -479,9 +481,9 @@ def test_products_count_as_often_as_they_run():
 def test_large_networks_need_few_lanes():
   # These widths let the flagship fit into 16 GB by default, and save compiling what
   # does not fit.
-  flagship = without_data(vs.recipe("resnet9_cifar10"))
+  flagship = abstract_task(vs.recipe("resnet9_cifar10"))
   assert benchmark.filling(flagship, "tpu") == 2
-  assert benchmark.filling(without_data(vs.recipe("cnn_cifar10_binary")), "gpu") > 256
+  assert benchmark.filling(abstract_task(vs.recipe("cnn_cifar10_binary")), "gpu") > 256
   assert benchmark.filling(flagship, "cpu") > 10**6
   asked, ask = speaking(1.0, SECONDS)
   assert benchmark.choose(
@@ -494,7 +496,7 @@ LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)
 
 
 def asking(recipe, name):
-  task = without_data(recipe)
+  task = abstract_task(recipe)
   return benchmark.asking(task, task.lanes(Runs.independent(1)), target=name)
 
 
@@ -552,7 +554,7 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
     return asked[-1][1]
 
   how = benchmark.choose(
-    without_data(recipe), model_steps=1, most=10**5, ask=ask, platform="tpu"
+    abstract_task(recipe), model_steps=1, most=10**5, ask=ask, platform="tpu"
   )
   (first, large), (second, fitting) = asked
   assert (first.width, how) == (65536, second)

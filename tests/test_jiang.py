@@ -280,7 +280,7 @@ def test_each_group_varies_what_it_says():
       s for s in ("init", "order", "data") if len(set(runs.seeds[s].tolist())) == 8
     }
     assert varied == set(campaigns.PARTNERS[group])
-    sets = np.broadcast_to(runs.subset_indices, (8, 30))
+    sets = np.broadcast_to(runs.values["subset"], (8, 30))
     assert len(np.unique(sets, axis=0)) == (8 if "data" in varied else 1)
 
 

@@ -46,12 +46,12 @@ def test_partners_differ_from_the_first_run_in_what_their_group_varies():
         if runs.seeds[s][i] != runs.seeds[s][first]
       }
       assert differ == {*sources} - {"data"}, group
-      shared = {*runs.subset_indices[i]} & {*runs.subset_indices[first]}
+      shared = {*runs.values["subset"][i]} & {*runs.values["subset"][first]}
       assert len(shared) == (0 if "data" in sources else 20), group
   assert runs.seeds["init"][0] != runs.seeds["init"][6]
   more = campaigns.stars(50, 20, 3)
   assert all((more.seeds[s][:12] == seeds).all() for s, seeds in runs.seeds.items())
-  np.testing.assert_array_equal(more.subset_indices[:12], runs.subset_indices)
+  np.testing.assert_array_equal(more.values["subset"][:12], runs.values["subset"])
 
 
 def test_a_scatter_plot_has_a_campaign_for_each_recipe_and_a_row_for_each_run():
@@ -264,10 +264,12 @@ def test_a_domain_is_trained_and_tested_on_its_shift():
 
 def test_pairs_under_a_shift_share_four_fifths_of_the_data():
   runs = campaigns.SCALES["smoke"].shift._replace(pairs=3).runs()
-  assert runs.subset_indices.shape == (6, 800)
-  np.testing.assert_array_equal(runs.subset_indices[0::2], runs.subset_indices[1::2])
-  assert len({*runs.subset_indices[0]}) == 800
-  assert (runs.subset_indices[0] != runs.subset_indices[2]).any()
+  assert runs.values["subset"].shape == (6, 800)
+  np.testing.assert_array_equal(
+    runs.values["subset"][0::2], runs.values["subset"][1::2]
+  )
+  assert len({*runs.values["subset"][0]}) == 800
+  assert (runs.values["subset"][0] != runs.values["subset"][2]).any()
   assert len({*runs.seeds["init"]}) == len({*runs.seeds["order"]}) == 6
 
 

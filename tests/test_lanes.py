@@ -15,6 +15,7 @@ import vmapseeds as vs
 from vmapseeds import lanes
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
+from vmapseeds.training.supervised import recipe_lanes
 
 
 def collected(function, shared, stacked, **options):
@@ -131,7 +132,7 @@ def training():
   return (
     lambda data, run: train(recipe, data, run),
     data,
-    vs.Runs.independent(8).lanes(recipe, 32),
+    recipe_lanes(recipe, vs.Runs.independent(8), 32),
   )
 
 
@@ -182,7 +183,7 @@ def test_no_value_of_a_run_compiles_again(training, caplog):
   for table in tables:
     with jax.log_compiles(), caplog.at_level("WARNING"):
       caplog.clear()
-      list(step(data, table.lanes(vs.recipe("digits_cnn"), 32)))
+      list(step(data, recipe_lanes(vs.recipe("digits_cnn"), table, 32)))
       compiled.append(
         sum("Finished XLA compilation" in message for message in caplog.messages)
       )
@@ -245,6 +246,7 @@ def test_asking_for_devices_sets_nothing():
   program = """
 import jax
 from vmapseeds import lanes
+from vmapseeds.training.supervised import recipe_lanes
 before = dict(jax.config.values)
 assert lanes.devices() == jax.local_devices()
 assert dict(jax.config.values) == before

@@ -16,6 +16,7 @@ from vmapseeds import models
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import VECTORS, network, variables_of
+from vmapseeds.training.supervised import recipe_lanes
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 4)).astype(np.float32), (np.arange(12) % 3).astype(np.int32)
@@ -87,7 +88,8 @@ def recipe(model, **changes):
 def test_an_nnx_module_is_trained_as_a_plain_loop_trains_it():
   own, seed = recipe(Normed), 3
   run = jax.tree.map(
-    lambda column: column[0], vs.Runs.independent(1, start=seed).lanes(own, len(X))
+    lambda column: column[0],
+    recipe_lanes(own, vs.Runs.independent(1, start=seed), len(X)),
   )
   trained = jax.jit(lambda run: train(own, DATA, run))(run).variables
 

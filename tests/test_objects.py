@@ -19,11 +19,11 @@ from vmapseeds.results.description import differences
 from vmapseeds.training import objects
 from vmapseeds.training.objects import (
   Named,
-  described,
-  finds,
   imported,
+  is_importable_again,
   name_of,
-  resolved,
+  resolve_object,
+  to_spec,
 )
 
 MODULE = """
@@ -74,7 +74,7 @@ def module(tmp_path, monkeypatch):
 
 
 def source(value):
-  return described(value)["source"]
+  return to_spec(value)["source"]
 
 
 def test_names(module):
@@ -89,7 +89,7 @@ def test_names(module):
   assert imported("own_objects:halved") is own.halved
   assert imported("own_objects:Scaled.__call__") is own.Scaled.__call__
   found = [
-    finds(v)
+    is_importable_again(v)
     for v in (
       own.halved,
       own.Scaled,
@@ -120,9 +120,9 @@ def test_an_edit_changes_the_digest_of_what_was_edited(module):
     vs.Mistake,
     match=rf"the loss own_objects:halved has changed: its source is {after['halved']}, it was {was.source}; undo",
   ):
-    resolved("loss", was)
+    resolve_object("loss", was)
   module()
-  assert resolved("loss", was)(3.0, 1.0) == 2.0
+  assert resolve_object("loss", was)(3.0, 1.0) == 2.0
 
 
 def test_what_an_object_was_made_with_is_in_its_digest(module):
@@ -217,7 +217,7 @@ def test_another_process_is_told_what_it_cannot_make(name):
   with pytest.raises(
     vs.Mistake, match="which only its own program can make: start that program again"
   ):
-    resolved("loss", Named(name, "00"))
+    resolve_object("loss", Named(name, "00"))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_recipes_of_objects_as_json(module):
   assert read.loss == Named("own_objects:halved", source(own.halved))
   assert read.found_in(recipe) == recipe
   other = recipe.replace(loss=own.other)
-  assert read.found_in(other).loss == read.loss, "not what was described"
+  assert read.found_in(other).loss == read.loss, "not what was to_spec"
   assert (
     differences(*({"recipe": of.to_json()} for of in (recipe, other)))
     == f"loss: own_objects:halved (source {source(own.halved)}), own_objects:other (source {source(own.other)})"

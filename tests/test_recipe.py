@@ -128,6 +128,8 @@ def test_every_field_can_be_overridden():
     milestones=[1, 2],
     loss="cross_entropy",
     label_smoothing=0.1,
+    objective="tests.objectives:mixup",
+    sources=["mixup"],
     predict="outputs",
     dropout=0.5,
     normalize=False,

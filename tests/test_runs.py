@@ -5,6 +5,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds.training.runs import SOURCES, Runs
+from vmapseeds.training.supervised import check_runs, recipe_lanes
 
 RECIPE = vs.recipe(
   "digits_cnn", epochs=2, batch_size=2
@@ -62,7 +63,7 @@ def test_what_was_chosen_to_vary():
     Runs.sweep(lr=[1, 2], seeds=2),
   ):
     assert runs.varying() == []
-  Runs.independent(2).poke([-1, 7]).check(RECIPE, 9, 3)
+  check_runs(RECIPE, Runs.independent(2).poke([-1, 7]), 9, 3)
 
 
 def test_a_sweep_crosses_values_with_seeds():
@@ -75,9 +76,7 @@ def test_a_sweep_crosses_values_with_seeds():
       strict=True,
     )
   )
-  crossed = [
-    (s, np.float32(lr), wd) for s in (0, 1) for lr in (0.1, 0.2) for wd in (0, 1)
-  ]
+  crossed = [(s, lr, wd) for s in (0, 1) for lr in (0.1, 0.2) for wd in (0, 1)]
   assert rows == crossed
 
 
@@ -93,16 +92,16 @@ def test_a_sweep_of_a_sweep_crosses_both():
     )
   )
   assert rows == [
-    (s, np.float32(lr), gamma) for s in (5, 6) for lr in (0.1, 0.2) for gamma in (0, 1)
+    (s, lr, gamma) for s in (5, 6) for lr in (0.1, 0.2) for gamma in (0, 1)
   ]
 
 
 def test_lanes_fill_in_the_recipe():
-  run = Runs.sweep(lr=[0.1], seeds=2).lanes(vs.recipe("resnet9_cifar10"), 50)
+  run = recipe_lanes(vs.recipe("resnet9_cifar10"), Runs.sweep(lr=[0.1], seeds=2), 50)
   assert run["lr"].tolist() == [np.float32(0.1)] * 2
   assert run["momentum"].tolist() == [np.float32(0.9)] * 2
-  assert run.poke_step.tolist() == [-1, -1]
-  assert run.subset is None
+  assert run.get("poke_step") is None
+  assert run.get("subset") is None
 
 
 def test_concatenation_keeps_rows_in_order():
@@ -110,21 +109,17 @@ def test_concatenation_keeps_rows_in_order():
     [Runs.independent(2).poke(-1), Runs.independent(2).poke([0, 3], factor=2.0)]
   )
   assert runs.seeds["init"].tolist() == [0, 1, 0, 1]
-  assert runs.poke_step.tolist() == [-1, -1, 0, 3]
-  assert runs.poke_factor.tolist() == pytest.approx([1.001, 1.001, 2, 2])
+  assert runs.values["poke_step"].tolist() == [-1, -1, 0, 3]
+  assert runs.values["poke_factor"].tolist() == pytest.approx([1.001, 1.001, 2, 2])
   assert len(runs[1:3]) == 2
-  assert runs[1:3].poke_step.tolist() == [-1, 0]
+  assert runs[1:3].values["poke_step"].tolist() == [-1, 0]
 
 
 def test_one_value_and_any_values_are_swept():
   for values in ((0.1, 0.2), np.array([0.1, 0.2]), (v for v in (0.1, 0.2))):
-    assert Runs.sweep(lr=values, seeds=2).values["lr"].tolist() == [
-      np.float32(v) for v in (0.1, 0.2, 0.1, 0.2)
-    ]
-  assert Runs.sweep(lr=0.1, seeds=2).values["lr"].tolist() == [np.float32(0.1)] * 2
-  assert Runs.sweep(lr=np.array(0.1), seeds=1).values["lr"].tolist() == [
-    np.float32(0.1)
-  ]
+    assert Runs.sweep(lr=values, seeds=2).values["lr"].tolist() == [0.1, 0.2, 0.1, 0.2]
+  assert Runs.sweep(lr=0.1, seeds=2).values["lr"].tolist() == [0.1] * 2
+  assert Runs.sweep(lr=np.array(0.1), seeds=1).values["lr"].tolist() == [0.1]
 
 
 def test_rows_of_a_table():
@@ -136,7 +131,7 @@ def test_rows_of_a_table():
     (slice(0), []),
     (np.array([True, False, True, False]), [0, 2]),
   ):
-    assert runs[rows].poke_step.tolist() == expected
+    assert runs[rows].values["poke_step"].tolist() == expected
   assert [len(row) for row in runs] == [1] * 4
   with pytest.raises(IndexError):
     runs[4]
@@ -144,10 +139,13 @@ def test_rows_of_a_table():
 
 def test_subsets_and_label_maps_are_a_run():
   runs = Runs.independent(2).subset([[0, 1], [2, 5]]).with_label_map([0, 1, 1])
-  assert runs.lanes(vs.recipe("digits_cnn"), 6).subset.tolist() == [[0, 1], [2, 5]]
-  assert runs.label_map.tolist() == [[0, 1, 1]] * 2
-  assert (runs.num_classes(3), runs.num_train(6)) == (2, 2)
-  runs.check(RECIPE, 6, 3)
+  assert recipe_lanes(vs.recipe("digits_cnn"), runs, 6)["subset"].tolist() == [
+    [0, 1],
+    [2, 5],
+  ]
+  assert runs.values["label_map"].tolist() == [[0, 1, 1]] * 2
+  assert runs.num_train(6) == 2
+  check_runs(RECIPE, runs, 6, 3)
   assert Runs.independent(1).bootstrap().num_train(6) == 6
   assert Runs.independent(1).bootstrap(9).num_train(6) == 9
 
@@ -170,7 +168,7 @@ def test_subsets_and_label_maps_are_a_run():
       "seed is -1: give a whole number of at least 0",
     ),
     (
-      lambda: Runs.vary("batches", 2).of(SOURCES, ()),
+      lambda: Runs.vary("batches", 2).filled(SOURCES, {}),
       "unknown source of randomness 'batches': choose one of init, order, augment",
     ),
     (
@@ -179,7 +177,7 @@ def test_subsets_and_label_maps_are_a_run():
     ),
     (lambda: Runs.vary("init", 0), "runs is 0"),
     (
-      lambda: Runs.sweep(rate=[1], seeds=2).of(SOURCES, ("lr", "momentum")),
+      lambda: Runs.sweep(rate=[1], seeds=2).filled(SOURCES, {"lr": 0, "momentum": 0}),
       "unknown value to sweep 'rate': choose one of lr, momentum",
     ),
     (
@@ -188,7 +186,7 @@ def test_subsets_and_label_maps_are_a_run():
     ),
     (lambda: Runs.sweep(lr=[], seeds=2), "lr is swept over no values"),
     (
-      lambda: Runs.sweep(lr=[-1.0], seeds=2),
+      lambda: check_runs(RECIPE, Runs.sweep(lr=[-1.0], seeds=2), 9, 3),
       "lr is -1.0: give a finite number of at least 0",
     ),
     (lambda: Runs.sweep(seeds=2), "nothing to sweep"),
@@ -290,31 +288,31 @@ def test_subsets_and_label_maps_are_a_run():
       "label map for 2 runs in a table of 1",
     ),
     (
-      lambda: Runs.independent(1).with_label_map([0, 1]).check(RECIPE, 9, 3),
+      lambda: check_runs(RECIPE, Runs.independent(1).with_label_map([0, 1]), 9, 3),
       "label map of 2 classes for data with 3",
     ),
     (
-      lambda: Runs.independent(1).subset([9]).check(RECIPE, 9, 3),
+      lambda: check_runs(RECIPE, Runs.independent(1).subset([9]), 9, 3),
       "training index 9 in data with 9 examples: the last is 8",
     ),
     (
-      lambda: Runs.independent(1).subset(10).check(RECIPE, 9, 3),
+      lambda: check_runs(RECIPE, Runs.independent(1).subset(10), 9, 3),
       "training subset of 10 of 9 examples: give at most 9",
     ),
     (
-      lambda: Runs.independent(1).check(RECIPE.replace(batch_size=10), 9, 3),
+      lambda: check_runs(RECIPE.replace(batch_size=10), Runs.independent(1), 9, 3),
       "batch_size 10 with 9 training examples: give at most as many",
     ),
     (
-      lambda: Runs.independent(2).poke([7, 8]).check(RECIPE, 9, 3),
+      lambda: check_runs(RECIPE, Runs.independent(2).poke([7, 8]), 9, 3),
       "poke step 8 in trainings of 8 steps, counted from 0",
     ),
     (
-      lambda: Runs.independent(2).poke(0).check(RECIPE.replace(epochs=0), 9, 3),
+      lambda: check_runs(RECIPE.replace(epochs=0), Runs.independent(2).poke(0), 9, 3),
       "poke step 0 in trainings of 0 steps",
     ),
     (
-      lambda: Runs.independent(2).subset(4).poke(4).check(RECIPE, 9, 3),
+      lambda: check_runs(RECIPE, Runs.independent(2).subset(4).poke(4), 9, 3),
       "poke step 4 in trainings of 4 steps",
     ),
   ],

@@ -19,7 +19,7 @@ from flax import nnx
 
 import vmapseeds as vs
 from vmapseeds.campaign import loop
-from vmapseeds.campaign.preparing import prepared
+from vmapseeds.campaign.planning import load_task
 from vmapseeds.data import load
 from vmapseeds.results import opening
 from vmapseeds.store.checkpoints import Checkpoints
@@ -27,6 +27,8 @@ from vmapseeds.training import supervised
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.networks import Trained, from_nnx, initialize, last_layer, linen
+from vmapseeds.training.supervised import recipe_lanes
+from vmapseeds.training.task import bind, lanes_of, trace, trial_of
 
 ADAM = vs.recipe(
   "digits_cnn",
@@ -109,7 +111,7 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
 def test_metrics_are_of_the_examples_that_a_run_is_trained_on(evaluated):
   out, results = evaluated
   train_set, networks = load("digits").train, vs.load_networks(out)
-  subsets = vs.Runs.independent(4).subset(100).lanes(EVERY, 1000).subset
+  subsets = recipe_lanes(EVERY, vs.Runs.independent(4).subset(100), 1000)["subset"]
   for run, subset in enumerate(subsets):
     variables = jax.tree.map(lambda leaf, run=run: leaf[run], networks.variables)
     logits = np.float64(networks.apply(variables, train_set.inputs[subset]))
@@ -128,7 +130,7 @@ def test_outputs_that_are_not_kept_take_no_memory():
   )
   recipe = ADAM.replace(model=nn.Dense(100), normalize=False)
   run = jax.tree.map(
-    lambda column: column[0], vs.Runs.independent(1).lanes(recipe, 20_000)
+    lambda column: column[0], recipe_lanes(recipe, vs.Runs.independent(1), 20_000)
   )
 
   def predictions(data, run):
@@ -157,8 +159,8 @@ def test_other_epochs_evaluate_nothing():
     evaluate_every=2,
     normalize=False,
   )
-  task = prepared(recipe, runs := vs.Runs.independent(3))
-  table = task.lanes(task.bound(runs))
+  task, runs = load_task(recipe, vs.Runs.independent(3), vs.Options())
+  table = lanes_of(task, runs)
   states = jax.eval_shape(jax.vmap(task.start, (None, 0)), task.data, table)
   program = jax.make_jaxpr(jax.vmap(task.advance, (None, 0, 0, None, None)))(
     task.data, table, states, 0, 5
@@ -275,13 +277,14 @@ def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypat
 
   monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   for epochs, steps in ((3, 120), (0, 40)):
-    task = prepared(
+    task, runs = load_task(
       ADAM.replace(**{"optimizer": "adam", field: own}, batch_size=25, epochs=epochs),
-      runs := vs.Runs.independent(1),
+      vs.Runs.independent(1),
+      vs.Options(),
     )
-    for one in (task, trial := task.trial()):
+    for one in (task, trial := trial_of(task)):
       made.clear()
-      one.outputs(one.bound(runs))
+      trace(one, bind(one, runs))
       assert {*made} == {steps}
     assert (trial.rounds, trial.steps) == (1, 2)
 
@@ -295,7 +298,7 @@ def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
   )
   with pytest.raises(
     vs.Mistake,
-    match=f"a sweep of '{name}': results have something else of that name, rename the value",
+    match=f"a value '{name}': results have something else of that name, rename the value",
   ):
     train(tmp_path / "r", own, vs.Runs.sweep(**{name: [0.1, 0.2]}, seeds=1))
   assert not (tmp_path / "r").exists()
@@ -515,7 +518,7 @@ def test_a_started_lane_is_the_plain_script(tmp_path):
     (
       {},
       vs.Runs.vary("init", 2),
-      "other begins as stored networks and reads no seed of init: vary other sources",
+      "other reads no seed of init: vary some of order",
     ),
     (
       {},
@@ -568,7 +571,7 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
       match=r"first, which is no results folder: train it first, or put it back",
     ):
       go_on()
-  assert loop.begin(
+  assert loop.open_campaign(
     recipe.replace(start_from=tmp_path / "kept"),
     3,
     tmp_path / "r",
@@ -581,11 +584,13 @@ def test_a_base_that_changes_or_goes_is_refused(base, tmp_path, monkeypatch):
   ):
     vs.work(tmp_path / "r", progress=False)
   with pytest.raises(
-    vs.Mistake, match="belongs to another campaign: its data digest is"
+    vs.Mistake, match="belongs to another campaign: its networks digest is"
   ):
     train(tmp_path / "r", recipe, 4)
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(loop, "trained", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    patch.setattr(
+      loop, "run_lanes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     train(tmp_path / "left", linear, 2, keep_params=True)
   with pytest.raises(
     vs.Mistake, match=r"where runs are left to train: `vmapseeds work .*left` first"
@@ -606,7 +611,7 @@ def test_layers_that_no_name_in_a_folder_leads_to(name, tmp_path):
     match=f"layer '{name}': parameters are kept by their layers' names, give it one without",
   ):
     train(tmp_path / "r", own, keep_params=True)
-  assert loop.begin(
+  assert loop.open_campaign(
     own,
     2,
     tmp_path / "r",

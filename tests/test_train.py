@@ -33,9 +33,10 @@ from vmapseeds.training.networks import (
   poke_place,
   variables_of,
 )
-from vmapseeds.training.optimizers import Joined
+from vmapseeds.training.optimizers import PackedParams
 from vmapseeds.training.runs import SOURCES
-from vmapseeds.training.task import Task
+from vmapseeds.training.supervised import recipe_lanes, recipe_task
+from vmapseeds.training.task import bind, reads, trace
 
 
 def examples(height=8, channels=1, n=24, classes=10, seed=0):
@@ -59,7 +60,7 @@ def training(recipe, width):
 def trained(recipe, data, runs, classes=10, width=2):
   """Every run trained through lanes, stacked."""
   step, data = training(recipe, width), dataclasses.replace(data, num_classes=classes)
-  parts = [out for _, out in step(data, runs.lanes(recipe, len(data.targets)))]
+  parts = [out for _, out in step(data, recipe_lanes(recipe, runs, len(data.targets)))]
   return jax.tree.map(lambda *p: np.concatenate(p), *parts)
 
 
@@ -129,7 +130,7 @@ def test_training_images_are_those_of_the_plain_script(name, steps):
     jnp.asarray(own if given is None else given)
     for given, own in ((recipe.mean, data.mean), (recipe.std, data.std))
   )
-  run = lane(vs.Runs.independent(4).lanes(recipe, 6), 3)
+  run = lane(recipe_lanes(recipe, vs.Runs.independent(4), 6), 3)
   ours = augmented_images(
     recipe, dataclasses.replace(data, mean=mean, std=std), run, 5, jnp.arange(6)
   )
@@ -182,7 +183,7 @@ def test_accelerators_and_cpus_make_the_same_images(height, text):
   )
   recipe, data = vs.recipe("digits_cnn", augment=text), examples(7, 3, n=5)
   data = dataclasses.replace(data, inputs=data.inputs[:, :height])
-  run = lane(vs.Runs.independent(2).lanes(recipe, 5), 1)
+  run = lane(recipe_lanes(recipe, vs.Runs.independent(2), 5), 1)
   drawn = draw_augmentation(recipe, data, run, jnp.array(0), jnp.arange(5))
 
   def prepared(platform):
@@ -227,7 +228,7 @@ def test_a_lane_is_the_plain_script(name):
   ours = trained(recipe, data, vs.Runs.independent(3), classes)
   for seed in (0, 2):
     start = initialized(
-      recipe, data, lane(vs.Runs.independent(3).lanes(recipe, 25), seed)
+      recipe, data, lane(recipe_lanes(recipe, vs.Runs.independent(3), 25), seed)
     )
     theirs = plain.train(
       model,
@@ -453,13 +454,13 @@ def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypat
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), joined, apart
   )
-  run = lane(runs.lanes(recipe, 24), 0)
-  assert isinstance(start(recipe, data, run).params, Joined)
+  run = lane(recipe_lanes(recipe, runs, 24), 0)
+  assert isinstance(start(recipe, data, run).params, PackedParams)
   for own in (
     {"optimizer": lambda run, steps: optax.sgd(0.1), "schedule": "constant"},
     {"trainable": "last"},
   ):
-    assert not isinstance(start(recipe.replace(**own), data, run).params, Joined)
+    assert not isinstance(start(recipe.replace(**own), data, run).params, PackedParams)
 
 
 @pytest.mark.parametrize(
@@ -504,7 +505,7 @@ def test_dropout_is_before_the_last_layer(model, height):
 
 def test_resnet9_is_as_jordan_describes_it():
   recipe = vs.recipe("resnet9_cifar10")
-  run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
+  run = lane(recipe_lanes(recipe, vs.Runs.independent(1), 10), 0)
   variables = initialized(recipe, examples(32, 3, 10), run)
   kernels = {
     tuple(a.shape) for a in jax.tree.leaves(variables["params"]) if a.ndim == 4
@@ -588,7 +589,7 @@ def test_depths_that_nin_cannot_have(depth):
 
 def test_banerjee_cnn_has_71250_parameters():
   recipe = vs.recipe("cnn_cifar10_binary")
-  run = lane(vs.Runs.independent(1).lanes(recipe, 10), 0)
+  run = lane(recipe_lanes(recipe, vs.Runs.independent(1), 10), 0)
   params = initialized(recipe, examples(32, 3, 10, 2), run)["params"]
   assert sum(a.size for a in jax.tree.leaves(params)) == 71_250
 
@@ -613,13 +614,13 @@ def test_a_run_stops_where_the_plain_script_is_right_on_its_own_examples():
   )
 
   def ended(runs):
-    ((_, state),) = step(data, runs.lanes(recipe, 25))
+    ((_, state),) = step(data, recipe_lanes(recipe, runs, 25))
     return state
 
-  ours, table = ended(runs), runs.lanes(recipe, 25)
+  ours, table = ended(runs), recipe_lanes(recipe, runs, 25)
   for seed in (0, 3, 5):
     images, labels = (
-      np.asarray(a)[table.subset[seed]] for a in (data.inputs, data.targets)
+      np.asarray(a)[table["subset"][seed]] for a in (data.inputs, data.targets)
     )
     for epochs in range(1, 13):
       theirs = plain.train(
@@ -679,7 +680,7 @@ def test_how_many_examples_are_the_share_to_stop_at(stop_at, right):
   recipe = vs.recipe(
     "digits_cnn", model=IsPositive(), batch_size=12, stop_at=stop_at, normalize=False
   )
-  run = lane(vs.Runs.independent(1).lanes(recipe, 25), 0)
+  run = lane(recipe_lanes(recipe, vs.Runs.independent(1), 25), 0)
   begun = start(recipe, data, run)
   for wrong in (25 - right, 26 - right):
     targets = ((jnp.arange(25) > 0) ^ (jnp.arange(25) >= 25 - wrong)).astype(jnp.int32)
@@ -710,7 +711,7 @@ def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
     epochs=9, batch_size=12, lr=0.1, weight_decay=0, stop_at=0.9, precision="float32"
   )
   recipe, data = vs.recipe("linear_cifar10", model=model, **changes), examples(9, 3, 25)
-  table = vs.Runs.independent(3).lanes(recipe, 25)
+  table = recipe_lanes(recipe, vs.Runs.independent(3), 25)
 
   def made(platform):
     def one(run):
@@ -733,7 +734,7 @@ def test_on_a_tpu_a_network_that_flattens_images_never_has_any(model, images):
 def test_zero_epochs_is_initialisation():
   recipe = vs.recipe("digits_cnn", model="linear", epochs=0, augment="")
   data, runs = examples(n=40), vs.Runs.independent(2)
-  table = runs.lanes(recipe, 40)
+  table = recipe_lanes(recipe, runs, 40)
 
   def begin(data, run):
     return start(recipe, data, run)
@@ -745,7 +746,7 @@ def test_zero_epochs_is_initialisation():
   stages = lanes.Stages(
     begin, go_on, lambda data, run, state: finish(state), recipe.epochs
   )
-  ((_, ours),) = lanes.spread_stages(stages, width=2)(data, table)
+  ((_, ours, _),) = lanes.spread_stages(stages, width=2)(data, table)
   ((_, begun),) = lanes.spread(begin, width=2)(data, table)
   jax.tree.map(np.testing.assert_array_equal, ours.variables["params"], begun.params)
   # Within a larger program some versions of JAX round the last bit of an initial weight
@@ -783,7 +784,7 @@ def arrays_of(recipe, data, run):
   "size", [0, 1, 2, 2000]
 )  # 1,626 and more take two rounds of sorting
 def test_the_order_of_an_epoch_is_a_permutation_of_jax(size):
-  run = lane(vs.Runs.independent(3).lanes(vs.recipe("digits_cnn"), 40), 2)
+  run = lane(recipe_lanes(vs.recipe("digits_cnn"), vs.Runs.independent(3), 40), 2)
   theirs = jax.random.permutation(jax.random.fold_in(plain.key("order", 2), 5), size)
   np.testing.assert_array_equal(epoch_order(run, jnp.array(5), size), theirs)
 
@@ -791,7 +792,9 @@ def test_the_order_of_an_epoch_is_a_permutation_of_jax(size):
 @pytest.mark.parametrize("source", ["init", "order", "augment"])
 def test_varying_one_source_changes_that_source_alone(source):
   recipe, data = vs.recipe("digits_cnn"), examples()
-  arrays = arrays_of(recipe, data, vs.Runs.vary(source, 3, fixed=5).lanes(recipe, 24))
+  arrays = arrays_of(
+    recipe, data, recipe_lanes(recipe, vs.Runs.vary(source, 3, fixed=5), 24)
+  )
   for name, tree in arrays.items():
     equal = [
       np.array_equal(leaf[0], leaf[1])
@@ -807,16 +810,10 @@ class Dropping(nn.Module):
     return nn.Dense(10)(nn.Dropout(0.5, deterministic=not train)(x.reshape(len(x), -1)))
 
 
-def task_of(recipe, data):
-  """A task of the training alone, without evaluation."""
-  return Task(
-    name="training",
-    data=data,
-    rounds=recipe.epochs,
-    start=functools.partial(start, recipe),
-    advance=functools.partial(advance, recipe),
-    finish=lambda data, run, state: {},
-  )
+def traced(recipe, data, runs):
+  """The training alone, without evaluation."""
+  task = recipe_task(recipe, (data, {}))
+  return trace(task, bind(task, runs))
 
 
 LINEAR = vs.recipe(
@@ -860,22 +857,21 @@ def test_what_a_training_reads_is_what_changes_its_network(recipe, bootstrap, re
     for source, (one, other) in zip(SOURCES, kernels, strict=True)
     if (one != other).any()
   ] == read
-  task, run = task_of(recipe, data), lane(runs.lanes(recipe, 24), 0)
-  assert [source for source in SOURCES if task.reads(run, source)] == read
+  one = traced(recipe, data, runs)
+  assert [source for source in SOURCES if reads(one, source)] == read
 
 
 def test_the_order_of_a_full_batch_is_read():
   """The order changes rounding errors, which grow in training."""
-  recipe, run = (
-    LINEAR.replace(batch_size=24),
-    lane(vs.Runs.independent(1).lanes(LINEAR, 24), 0),
-  )
-  assert task_of(recipe, examples()).reads(run, "order")
+  recipe = LINEAR.replace(batch_size=24)
+  assert reads(traced(recipe, examples(), vs.Runs.independent(1)), "order")
 
 
 def test_epochs_differ_in_order_and_augmentation():
   recipe = vs.recipe("digits_cnn")
-  arrays = arrays_of(recipe, examples(), vs.Runs.independent(3).lanes(recipe, 24))
+  arrays = arrays_of(
+    recipe, examples(), recipe_lanes(recipe, vs.Runs.independent(3), 24)
+  )
   for name in ("order", "augment"):
     assert not np.array_equal(arrays[name][0, 0], arrays[name][0, 1])
   assert sorted(arrays["order"][0, 1].tolist()) == list(range(24))
@@ -884,7 +880,7 @@ def test_epochs_differ_in_order_and_augmentation():
 @pytest.mark.optimized
 def test_augmentation_of_an_example_does_not_depend_on_its_place():
   recipe, data = vs.recipe("digits_cnn"), examples()
-  run = lane(vs.Runs.independent(1).lanes(recipe, 24), 0)
+  run = lane(recipe_lanes(recipe, vs.Runs.independent(1), 24), 0)
   order = np.random.default_rng(0).permutation(24)
   straight = augmented_images(recipe, data, run, 3, jnp.arange(24))
   np.testing.assert_array_equal(
@@ -895,8 +891,10 @@ def test_augmentation_of_an_example_does_not_depend_on_its_place():
 
 def test_the_data_seed_draws_the_training_examples():
   recipe = vs.recipe("digits_cnn")
-  fixed = vs.Runs.vary("init", 4, fixed=9).bootstrap().lanes(recipe, 50).subset
-  varied = vs.Runs.vary("data", 4).bootstrap(30).lanes(recipe, 50).subset
+  fixed = recipe_lanes(recipe, vs.Runs.vary("init", 4, fixed=9).bootstrap(), 50)[
+    "subset"
+  ]
+  varied = recipe_lanes(recipe, vs.Runs.vary("data", 4).bootstrap(30), 50)["subset"]
   assert fixed.shape == (4, 50)
   assert varied.shape == (4, 30)
   assert (fixed == fixed[0]).all()
@@ -904,7 +902,7 @@ def test_the_data_seed_draws_the_training_examples():
   assert all(len(set(row.tolist())) < 30 for row in varied), (
     "thirty draws with replacement from fifty repeat"
   )
-  without = vs.Runs.vary("data", 4).subset(30).lanes(recipe, 50).subset
+  without = recipe_lanes(recipe, vs.Runs.vary("data", 4).subset(30), 50)["subset"]
   assert all(len(set(row.tolist())) == 30 for row in without)
 
 
@@ -937,16 +935,16 @@ def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
     return train(recipe, data, run)
 
   step = lanes.spread(one, width=1)
-  parts = [out for _, out in step(data, runs.lanes(recipe, 24))]
+  parts = [out for _, out in step(data, recipe_lanes(recipe, runs, 24))]
   list(
     step(
       data,
-      vs.Runs.sweep(lr=[0.3], momentum=[0.5], seeds=3).lanes(
-        recipe.replace(lr=0.7), 24
+      recipe_lanes(
+        recipe.replace(lr=0.7), vs.Runs.sweep(lr=[0.3], momentum=[0.5], seeds=3), 24
       ),
     )
   )
-  list(step(data, vs.Runs.independent(5).poke(1).lanes(recipe, 24)))
+  list(step(data, recipe_lanes(recipe, vs.Runs.independent(5), 24)))
   assert len(traces) == 1
   ours = jax.tree.map(lambda *p: np.concatenate(p), *parts)
   separately = trained(recipe.replace(lr=0.1), data, vs.Runs.independent(2), width=1)
@@ -958,7 +956,7 @@ def test_a_sweep_gives_each_lane_its_own_values_and_compiles_once():
         separately,
       )
     else:
-      start = initialize(recipe, data, lane(runs.lanes(recipe, 24), row))
+      start = initialize(recipe, data, lane(recipe_lanes(recipe, runs, 24), row))
       jax.tree.map(
         lambda a, b, r=row: np.testing.assert_array_equal(a[r], b),
         ours.variables,
@@ -1045,7 +1043,10 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32():
 
 def test_batch_statistics_stay_float32_in_bfloat16():
   recipe = vs.recipe("resnet9_cifar10", width=1 / 16, precision="bfloat16")
-  data, run = examples(32, 3, 500), lane(vs.Runs.independent(1).lanes(recipe, 500), 0)
+  data, run = (
+    examples(32, 3, 500),
+    lane(recipe_lanes(recipe, vs.Runs.independent(1), 500), 0),
+  )
   out = jax.eval_shape(lambda data, run: train(recipe, data, run), data, run)
   assert {str(a.dtype) for a in jax.tree.leaves(out.variables)} == {"float32"}
   assert "batch_stats" in out.variables

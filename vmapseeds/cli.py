@@ -123,7 +123,7 @@ def train(
   """
   from vmapseeds.campaign import hosts, loop
   from vmapseeds.campaign import until as rule
-  from vmapseeds.campaign.preparing import found
+  from vmapseeds.campaign.planning import resolve_task
 
   one_of("engine", engine, ("local", "ray"))
   if engine == "ray" and coordinator:
@@ -140,7 +140,7 @@ def train(
   host = hosts.checked(coordinator, processes, process)
   if host and not hosts.is_child():
     return hosts.train_as_child(sys.argv[1:], host.coordinator)
-  task = found(recipe).replace(**overrides(set))
+  task = resolve_task(recipe).replace(**overrides(set))
   count = (
     runs
     if wanted is None

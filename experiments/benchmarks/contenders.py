@@ -25,7 +25,7 @@ from vmapseeds import lanes
 from vmapseeds.campaign.benchmark import product_flops, significant
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import random_examples
+from vmapseeds.training.supervised import random_examples, recipe_lanes
 
 SLOW = (
   5.0  # a contender this many times slower than its fastest rival so far is timed once
@@ -150,7 +150,7 @@ def ours(way: Way, workload: Workload, data: DeviceExamples) -> Advance:
     devices=devices,
   )
   data = lanes.replicate(data, devices)
-  runs = vs.Runs.independent(way.lanes).lanes(recipe, len(data))
+  runs = recipe_lanes(recipe, vs.Runs.independent(way.lanes), len(data))
 
   def advance() -> None:
     list(spread(data, runs))

@@ -26,7 +26,7 @@ from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
 from vmapseeds.lanes import TARGETS, choice, start_jax
 from vmapseeds.training.recipes import RECIPES
-from vmapseeds.training.supervised import without_data
+from vmapseeds.training.supervised import abstract_task
 
 RUNS = (1_000, 60_000)
 # A100-seconds a run. The number is quoted second-hand: neither version of jordan2024
@@ -61,7 +61,7 @@ def seconds_here(recipe: vs.Recipe) -> dict:
   """
   start_jax()
   how = choice.candidates("cpu")[0]
-  speed = benchmark.measure(without_data(recipe), how)
+  speed = benchmark.measure(abstract_task(recipe), how)
   seconds = speed.processor_seconds / common.cores()
   return {
     "seconds": seconds,
@@ -83,7 +83,7 @@ def seconds_on(recipe: vs.Recipe, target: str) -> dict:
 
 def model_steps(recipe: vs.Recipe) -> int:
   """Training steps of a run."""
-  task = without_data(recipe)
+  task = abstract_task(recipe)
   return task.rounds * task.steps
 
 

@@ -50,7 +50,7 @@ from vmapseeds.campaign import benchmark
 from vmapseeds.campaign.benchmark import significant
 from vmapseeds.lanes import Choice, choice, spreading
 from vmapseeds.training import loop
-from vmapseeds.training.supervised import supervised, without_data
+from vmapseeds.training.supervised import abstract_task, supervised
 from vmapseeds.training.task import Task
 
 RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
@@ -63,7 +63,7 @@ BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   """Estimated and measured time for every candidate of a recipe."""
   device, rows = lanes.start_jax()[0], []
-  task = without_data(vs.recipe(name, **flags.set))
+  task = abstract_task(vs.recipe(name, **flags.set))
   ask = benchmark.asking(task, task.lanes(vs.Runs.independent(1)))
   for how, said in lanes.asked(candidates(flags, task), ask, math.inf).items():
     speed = benchmark.measure(task, how) if said.fits else None
@@ -179,7 +179,7 @@ def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
   platform = lanes.start_jax()[0].platform
   workload = placed(name, platform, flags.steps)
   speeds = {}
-  for how in candidates(flags, task := without_data(workload.recipe)):
+  for how in candidates(flags, task := abstract_task(workload.recipe)):
     if speed := benchmark.measure(task, how):
       speeds[how] = speed.seconds
   return platform, min(speeds, key=speeds.get)
@@ -247,7 +247,7 @@ def repeated(
   """
   if operations != "deterministic":
     spreading.OPTIONS.pop("gpu", None)
-  task = without_data(vs.recipe(name, **flags.set)).trial()
+  task = abstract_task(vs.recipe(name, **flags.set)).trial()
   how = candidates(flags, task)[0]
 
   def one_run(data, run):

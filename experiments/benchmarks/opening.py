@@ -60,7 +60,7 @@ def make(path: Path, runs: int, examples: int, block: int) -> None:
   options = vs.Options(
     seed_batch=block, lane_width=1, lowering="im2col", tallies=False, progress=False
   )
-  results = loop.begin(recipe, runs, path, options).results
+  results = loop.open_campaign(recipe, runs, path, options).results
   for first in track(range(0, runs, block), "writing"):
     rows = np.arange(first, min(first + block, runs))
     predictions = np.broadcast_to(labels, (len(rows), examples)).astype(np.int8)

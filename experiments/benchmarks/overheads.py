@@ -37,7 +37,7 @@ from vmapseeds.mistakes import at_least
 from vmapseeds.reports.summary import summarize
 from vmapseeds.store.results import Results
 from vmapseeds.training.inputs import normalize, steps_per_epoch, targets_of
-from vmapseeds.training.loop import stepping
+from vmapseeds.training.loop import make_train_step
 from vmapseeds.training.supervised import Supervised, supervised
 from vmapseeds.training.task import Task
 
@@ -63,7 +63,7 @@ def frozen(task: Supervised) -> Task:
       normalize(data.inputs[places], data.mean, data.std),
       targets_of(data, run)[places],
     )
-    take_step = stepping(recipe, data, run, state)
+    take_step = make_train_step(recipe, data, run, state)
 
     def step(number, state):
       # The barrier ties the batch to the step. Otherwise XLA would move work on the
@@ -134,7 +134,7 @@ def measure(
       with timed(name):
         list(part(shared, rows))
     with timed("campaign"):
-      begun = loop.begin(recipe, table, folder / str(i), options)
+      begun = loop.open_campaign(recipe, table, folder / str(i), options)
       results = TimedResults(folder / str(i))
       loop.train_blocks(begun._replace(results=results), wait=True)
     seconds["writing"].append(results.seconds)

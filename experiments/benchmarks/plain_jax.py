@@ -26,6 +26,7 @@ from vmapseeds.training.inputs import (
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
+from vmapseeds.training.supervised import recipe_lanes
 
 
 class SmallCNN(nn.Module):
@@ -153,7 +154,9 @@ class Trainer:
       0,
     )
     self.data = jax.device_put(jax.tree.map(np.asarray, data))
-    self.runs = jax.tree.map(jnp.asarray, Runs.independent(lanes).lanes(recipe, size))
+    self.runs = jax.tree.map(
+      jnp.asarray, recipe_lanes(recipe, Runs.independent(lanes), size)
+    )
     if lanes == 1:
       self.runs = jax.tree.map(lambda a: a[0], self.runs)
     init, step = training(recipe, data)

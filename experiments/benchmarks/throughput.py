@@ -55,7 +55,7 @@ def measure(
     "parameters": {"keep_params": True},
     "checkpoints": {"checkpoint_every": flags.checkpoint_every},
   }
-  first = loop.begin(
+  first = loop.open_campaign(
     recipe, table, folder / "first", vs.Options(seed_batch=flags.seed_batch)
   )
   task, how = first.task, first.how
@@ -80,7 +80,7 @@ def measure(
           progress=False,
           **ways[name],
         )
-        begun = loop.begin(recipe, table, folder / f"{name}{i}", options)
+        begun = loop.open_campaign(recipe, table, folder / f"{name}{i}", options)
       began = time.perf_counter(), time.process_time()
       if name == "bare":
         list(

@@ -41,7 +41,7 @@ from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.store import files
 from vmapseeds.store.folders import check_writable
 from vmapseeds.store.results import Results
-from vmapseeds.training.supervised import dataset_of
+from vmapseeds.training.supervised import load_dataset
 
 FEW = 500  # runs of a small campaign, for comparison
 PRECISE = 0.05  # relative precision of a variance that fixes two digits of its root
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     recipes = {
       name: vs.recipe(flags.recipe, epochs=epochs) for name, epochs in names.items()
     }
-    data = dataset_of(recipes["long"])
+    data = load_dataset(recipes["long"])
     out = Path(flags.out)
     if (out / "index.html").exists() and not (out / "numbers.json").exists():
       raise Mistake(

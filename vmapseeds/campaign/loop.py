@@ -373,17 +373,19 @@ def run_lanes(
   shown, devices = shown_output(plan.traced), lanes.devices()
   arrays = {name: results.root["arrays"][name] for name in results.counts}
   tallied = [n for n in plan.tallied if outputs.sibling(n, "votes") in arrays]
-  combination, count = combinations(plan.runs[batch])
+  combination, _ = combinations(plan.runs[batch])
   step = execution.width * len(devices)
   room = -(-len(batch) // step) * execution.width if plan.options.pairs else None
   carry = {}
   for name in tallied:
-    _, examples, classes = arrays[outputs.sibling(name, "votes")]["shape"]
+    shape = arrays[outputs.sibling(name, "votes")]["shape"]
     pairs = outputs.sibling(name, "joint_errors") in arrays
-    carry[name] = reducing.empty(examples, classes, count, room if pairs else None)
+    carry[name] = reducing.empty(*shape, room if pairs else None)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
-  steps = spread_task(plan, execution, tallied)(shared, table, keeper, carry, combination)
+  steps = spread_task(plan, execution, tallied)(
+    shared, table, keeper, carry, combination
+  )
   for which, found, carry in steps:  # noqa: B007  # the last is what all counted
     finished.append(as_stored(plan.stored, found))
     values = finished[-1].get(shown[0]) if shown else None
@@ -397,7 +399,7 @@ def run_lanes(
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
   joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
-  counts = reducing.counts_by_array(carry, devices, arrays) if tallied else {}
+  counts = reducing.counts_by_array(carry, devices) if tallied else {}
   return joined, record, {int(batch[0]) // results.block_runs: counts}
 
 

@@ -36,6 +36,7 @@ from vmapseeds.training.task import (
   describe,
   groups_of,
   num_classes_of,
+  shown_output,
   trace,
 )
 
@@ -212,6 +213,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
       "num_classes": num_classes_of(traced),
       "sampling": [*runs.sampling, len(task.data[0])] if runs.sampling else None,
       "sources": list(task.sources),
+      "shown": shown_output(traced),
       "kept": {option: getattr(options, option) for option in KEPT},
     },
     columns=runs.columns(),

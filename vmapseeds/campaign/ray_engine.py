@@ -17,7 +17,7 @@ import xarray as xr
 
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import Options
-from vmapseeds.campaign.preparing import found, from_description
+from vmapseeds.campaign.planning import from_description, resolve_task
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.mistakes import Failure, Mistake, at_least
 from vmapseeds.results.opening import open_results
@@ -27,7 +27,7 @@ from vmapseeds.store.folders import removed_if_unused
 from vmapseeds.store.results import Results
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.task import Task
+from vmapseeds.training.task import Task, describe
 
 POLL = 1.0  # seconds between two looks at the folder
 TRIES = (
@@ -40,18 +40,20 @@ class Worker:
   data once.
   """
 
-  begun: loop.Begun | None = None
+  campaign: loop.Campaign | None = None
 
   def begin(
     self, task: str, origin: str, runs: Runs, out: str, options: Options
   ) -> None:
     """Makes or extends the folder. The worker does this, because it has the devices."""
-    self.begun = loop.begin(from_description(task, origin), runs, out, options)
+    self.campaign = loop.open_campaign(
+      from_description(task, origin), runs, out, options
+    )
 
   def work(self, out: str, block: int, options: Options) -> None:
     """Trains what is left of a block."""
-    self.begun = self.begun or loop.resume(out, options)
-    loop.train_blocks(self.begun, range(block, block + 1), wait=False)
+    self.campaign = self.campaign or loop.resume(out, options)
+    loop.train_blocks(self.campaign, range(block, block + 1), wait=False)
 
 
 def train(
@@ -79,7 +81,7 @@ def train(
   """
   if workers is not None:
     at_least("workers", workers, 1)
-  task, options = found(task), Options.of(**options)
+  task, options = resolve_task(task), Options.of(**options)
   if isinstance(task, Recipe):
     task.check_found("Ray")
   elif not task.origin:
@@ -114,12 +116,12 @@ def _train(
   options: Options,
 ) -> xr.Dataset:
   progress, quiet = options.progress, dataclasses.replace(options, progress=False)
-  described = task.to_json() if isinstance(task, Recipe) else task.described()
+  spec = task.to_json() if isinstance(task, Recipe) else describe(task)
   placement, count = _placement(ray, workers)
   actor = ray.remote(max_restarts=0)(Worker).options(**placement)
   idle = collections.deque(actor.remote() for _ in range(count))
   for _ in range(TRIES):
-    if _lived(ray, idle[0].begin.remote(described, task.origin, runs, out, quiet)):
+    if _lived(ray, idle[0].begin.remote(spec, task.origin, runs, out, quiet)):
       break
     # The dead worker's claim stays. It tells the next worker, which takes it over, that
     # the folder is half made.
@@ -129,14 +131,13 @@ def _train(
   else:
     raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs")
   results = Results(out)
-  sets = results.root["test_sets"]
-  shown = f"{sets[0]}/accuracy" if sets else ""
+  shown = results.root["shown"]
   pending = collections.deque(_left(results, len(runs)))
   running: dict[Any, tuple[Any, int]] = {}
   deaths = collections.Counter[int]()
   done = results.done[: len(runs)]
-  accuracies = loop.shown_of(results, shown, np.flatnonzero(done))
-  with Progress(len(runs), int(done.sum()), accuracies, progress) as bar:
+  values = loop.stored_values(results, shown, np.flatnonzero(done))
+  with Progress(len(runs), int(done.sum()), values, shown, progress) as bar:
     while pending or running:
       while pending and idle:
         worker, block = idle.popleft(), pending.popleft()
@@ -161,12 +162,12 @@ def _train(
           )
       now = results.done[: len(runs)]
       new = np.flatnonzero(now & ~done)
-      bar.trained_more(len(new), loop.shown_of(results, shown, new))
+      bar.trained_more(len(new), loop.stored_values(results, shown, new))
       done = now
       if not pending and not running:
         # Blocks that another process held are tried again.
         pending.extend(_left(results, len(runs)))
-  return open_results(out, *sets[:1])
+  return open_results(out, *results.root["test_sets"][:1])
 
 
 def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:

@@ -2,8 +2,8 @@
 combination of swept values, so that predictions need not leave the devices.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -106,18 +106,17 @@ def make_reduce(tallied: Collection[str], fetched: Collection[str]) -> Reduce:
 
 
 def counts_by_array(
-  carry: dict[str, Votes], devices: Sequence[jax.Device], arrays: Mapping[str, Any]
+  carry: dict[str, Votes], devices: Sequence[jax.Device]
 ) -> dict[str, Int[np.ndarray, "combinations ..."]]:
-  """Return the counts of a block over all devices, by the names of the folder's arrays,
-  with room for as many combinations as these have.
+  """Return the counts of a block over all devices, by the names of the folder's
+  arrays.
   """
-  found = {}
-  for name, counts in lanes.sum_over_devices(compute_all, carry, devices).items():
-    for array, values in counts.items():
-      path = sibling(name, array)
-      room = arrays[path]["shape"][0] - len(values)
-      found[path] = np.pad(values, [(0, room), *[(0, 0)] * (values.ndim - 1)])
-  return found
+  found = lanes.sum_over_devices(compute_all, carry, devices)
+  return {
+    sibling(name, array): values
+    for name, counts in found.items()
+    for array, values in counts.items()
+  }
 
 
 def compute_all(carry: dict[str, Votes]) -> dict[str, dict[str, Array]]:

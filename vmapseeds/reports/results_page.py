@@ -30,7 +30,7 @@ from vmapseeds.reports.summary import (
   show_interval,
   summarize,
 )
-from vmapseeds.results.opening import COUNTS, added_up, loaded, open_results
+from vmapseeds.results.opening import loaded, open_results
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 
@@ -429,11 +429,6 @@ def _open(
     )
     if together and "predictions" in results and results.predictions.nbytes > MOST_READ:
       results = results.drop_vars("predictions")
-    results = (
-      added_up(results, pairs=True)
-      if together
-      else results.drop_vars(COUNTS, errors="ignore")
-    )
   return loaded(results, folder)
 
 

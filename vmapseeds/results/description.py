@@ -178,12 +178,10 @@ def open_or_create(
     return results
 
 
-def variables_of(root: dict[str, Any]) -> dict[str, str]:
-  """Return the arrays of the networks' variables by the paths of these, empty if they
-  are not kept.
-  """
+def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:
+  """Return the shapes of one run's variables by their paths, empty if they are not kept."""
   return {
-    name.partition("/")[2]: name
+    name.partition("/")[2]: about["shape"]
     for name, about in root["arrays"].items()
     if about["attributes"].get("role") == "variable"
   }

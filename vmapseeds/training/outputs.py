@@ -92,6 +92,7 @@ class Output:
         raise Mistake(f"labels are {given}: give at least one class, as integers")
       least = int(self.labels.max()) + 1
       count = least if self.num_classes is None else self.num_classes
+      least = 1 if self.label_map else least  # a map makes fewer classes
       object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
     if self.mask is not None and (
       self.role not in ("class", "loss") or self.mask.dtype != bool
@@ -148,8 +149,6 @@ def declare(
   Raises:
     Mistake: an array cannot be stored under its name, or is not what was declared.
   """
-  for array in given:
-    one_of("array in outputs or dims", array, found)
   declared, taken, sizes = {}, {*taken, *FOLDER_NAMES}, dict[tuple[str, str], int]()
   legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
   for array, leaf in found.items():
@@ -181,7 +180,10 @@ def declare(
           "other names"
         )
     declared[array] = output
-  return declared
+  for array in given:
+    one_of("array in outputs or dims", array, found)
+  # JAX sorts dicts: the order is that of the declarations.
+  return {array: declared[array] for array in dict.fromkeys((*given, *declared))}
 
 
 def check_role(said: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:

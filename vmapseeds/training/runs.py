@@ -172,7 +172,7 @@ class Runs:
     """
     swept = {}
     for name, column in values.items():
-      swept[name] = np.array([number(name, value) for value in _listed(column)])
+      swept[name] = np.array([finite(name, value) for value in _listed(column)])
       if not len(swept[name]) or len(np.unique(swept[name])) < len(swept[name]):
         given = ", ".join(f"{v:g}" for v in swept[name]) or "no values"
         raise Mistake(
@@ -251,9 +251,7 @@ class Runs:
     steps = self._of_each(
       "poke step", step, "from 0, or -1 for never, one or one a run", least=NEVER
     )
-    if not math.isfinite(number("poke factor", factor)):
-      raise Mistake(f"poke factor is {factor!r}: give a finite number")
-    factors = np.full(len(self), factor, np.float64)
+    factors = np.full(len(self), finite("poke factor", factor))
     return self._with(poke_step=steps, poke_factor=factors)
 
   def subset(self, size_or_indices: ArrayLike | Sequence) -> "Runs":
@@ -432,6 +430,14 @@ def as_runs(given: Runs | int) -> Runs:
       f"runs is {given!r:.100}: give how many, or a table as vs.Runs.independent makes it"
     )
   return Runs.independent(given)
+
+
+def finite(what: str, given: object) -> float:
+  """Return a number that is finite in float32, in which training computes."""
+  value = number(what, given)
+  if not abs(value) <= float(np.finfo(np.float32).max):
+    raise Mistake(f"{what} is {given!r}: give a finite number")
+  return value
 
 
 def _ordered(names: Collection[str], first: Sequence[str]) -> list[str]:

@@ -211,7 +211,7 @@ class Traced(NamedTuple):
     take.
     """
     size = sum(a.size * np.dtype(a.dtype).itemsize for a in self.shapes.values())
-    return size + sum(a.nbytes for a in map(np.asarray, jax.tree.leaves(self.lane)))
+    return size + sum(a.nbytes for a in jax.tree.leaves(self.lane) if np.ndim(a))
 
   @property
   def bytes_of_a_state(self) -> int:
