@@ -18,8 +18,8 @@ STORED = (
 
 
 class Counting:
-  """The tallies of some runs, for each block and test set; they stay on the devices
-  until all runs are added.
+  """The tallies of a block's runs, for each test set; they stay on the devices until all
+  runs are added.
 
   Args:
     results: the folder.
@@ -31,14 +31,14 @@ class Counting:
   def __init__(
     self, results: Results, task: Task, rows: Int[np.ndarray, " rows"], width: int
   ):
-    self.results, self.task, self.blocks = results, task, rows // results.block_runs
+    self.results, self.task = results, task
     # Rounded up, so that a smaller last batch needs no program of its own. An unused
     # place costs a few bytes.
     self.capacity = -(-len(rows) // (256 * len(lanes.devices())) * 256) + width
     self.test_sets = [
       name.removesuffix("/votes") for name in results.counts if name.endswith("/votes")
     ]
-    self.held: dict[tuple[int, str], tallies.DeviceTallies] = {}
+    self.held: dict[str, tallies.DeviceTallies] = {}
 
   def add(
     self, numbers: Int[np.ndarray, " lanes"], outputs: dict[str, jax.Array]
@@ -46,17 +46,11 @@ class Counting:
     """Adds the runs of a step that did not diverge to the tallies. Returns the outputs
     that the folder stores.
     """
-    blocks = np.where(numbers < 0, -1, self.blocks[numbers])
-    for block in np.unique(blocks[numbers >= 0]) if self.test_sets else ():
-      counted = (
-        jax.device_put(blocks == block, outputs["diverged"].sharding)
-        & ~outputs["diverged"]
-      )
-      for name in self.test_sets:
-        held = self.held.get((block, name)) or self._nothing(name)
-        self.held[block, name] = tallies.update(
-          held, outputs[f"{name}/predictions"], counted
-        )
+    for name in self.test_sets:
+      diverged = outputs["diverged"]
+      counted = jax.device_put(numbers >= 0, diverged.sharding) & ~diverged
+      held = self.held.get(name) or self._nothing(name)
+      self.held[name] = tallies.update(held, outputs[f"{name}/predictions"], counted)
     return {
       name: values for name, values in outputs.items() if name in self.results.outputs
     }
@@ -71,12 +65,10 @@ class Counting:
       labels, classes, capacity=self.capacity, pairs=pairs, devices=lanes.devices()
     )
 
-  def found(self) -> dict[int, dict[str, np.ndarray]]:
-    """The tallies, by block and then by the names of the folder's arrays."""
-    found: dict[int, dict[str, Any]] = {}
-    for (block, test_set), held in self.held.items():
+  def found(self) -> dict[str, np.ndarray]:
+    """The tallies, by the names of the folder's arrays."""
+    found: dict[str, Any] = {}
+    for test_set, held in self.held.items():
       counts = tallies.fetch(held).to_arrays()
-      found.setdefault(int(block), {}).update(
-        {f"{test_set}/{n}": counts[n] for n in STORED if n in counts}
-      )
+      found.update({f"{test_set}/{n}": counts[n] for n in STORED if n in counts})
     return found

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -40,9 +40,9 @@ from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
-from vmapseeds.store.folders import MadeMeanwhile, removed_if_unused
-from vmapseeds.store.layout import attributes, readable
-from vmapseeds.store.results import Results, stop_of
+from vmapseeds.store.folders import FolderExists, removed_if_unused
+from vmapseeds.store.layout import read_metadata
+from vmapseeds.store.results import Results
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
 from vmapseeds.training.task import Task
@@ -102,7 +102,6 @@ class Begun(NamedTuple):
   runs: Runs
   how: lanes.Choice
   options: Options
-  seed_batch: int  # from the options, else chosen
 
 
 def begin(
@@ -146,7 +145,7 @@ def entered(
   """
   a_state = bytes_of_a_state(task, runs) if options.checkpoint_every else 0
   while True:
-    root = attributes(out) or {}
+    root = read_metadata(out) or {}
     if root.get("data_digest") == task.data_digest:
       task = lying_elsewhere(task, root)
     how = chosen(task, runs, options, root)
@@ -163,9 +162,15 @@ def entered(
           tallied=tallied,
           pairs=options.pairs,
         )
-    except MadeMeanwhile:
+    except FolderExists:
       continue  # the other process's choices count
-    return Begun(results, task, runs, how, options, seed_batch)
+    if options.seed_batch not in (None, results.block_runs) and options.progress:
+      print(
+        f"the seed batch is {results.block_runs}, as in {out}, not "
+        f"{options.seed_batch}: a folder keeps its own",
+        file=sys.stderr,
+      )
+    return Begun(results, task, runs, how, options)
 
 
 def chosen(
@@ -245,7 +250,7 @@ def work(
       f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)"
     )
   begun = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
-  count = -(-len(begun.runs) // begun.results.block_runs)
+  count = len(begun.results.blocks)
   first, last = ends
   first, last = first or 0, count if last is None else last
   if not 0 <= first < last <= count:
@@ -275,9 +280,10 @@ def resume(
   return entered(out, task, runs, dataclasses.replace(options, **kept))
 
 
-def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> list[int]:
-  """Trains the runs that are left in some blocks, a seed batch at a time, and writes
-  them.
+def train_blocks(
+  begun: Begun, blocks: Sequence[int] | None = None, *, wait: bool
+) -> Sequence[int]:
+  """Train and write the blocks that are left, one at a time.
 
   Args:
     begun: the campaign.
@@ -287,70 +293,62 @@ def train_blocks(begun: Begun, blocks: range | None = None, *, wait: bool) -> li
   Returns:
     The blocks that other processes are still training.
   """
-  results, task, runs, how, options, seed_batch = begun
+  results, task, runs, how, options = begun
   out, shared = results.path, on_devices(task)
-  done = results.done[: len(runs)]
-  accuracy = shown_of(results, task.shown, np.flatnonzero(done))
-
-  def rows(block: int) -> range:
-    return range(len(runs))[
-      block * results.block_runs : (block + 1) * results.block_runs
-    ]
-
   if blocks is None:
-    blocks = range(-(-len(runs) // results.block_runs))
-  ours, pause = slice(rows(blocks.start).start, rows(blocks.stop - 1).stop), POLL
-  with (
-    writing(out),
-    Progress(len(runs), int(done.sum()), accuracy, options.progress) as bar,
-  ):
-    while not done[ours].all():
+    blocks = [k for k, rows in enumerate(results.blocks) if rows.start < len(runs)]
+  if len(runs) < len(results):  # a block is trained whole
+    begun = begun._replace(
+      runs=Runs.from_columns(results.table(), results.root["sampling"])
+    )
+  total = max(len(runs), results.blocks[blocks[-1]].stop)
+  finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
+  rows = [np.array(results.blocks[k]) for k in sorted(finished)]
+  rows = np.concatenate([np.array([], int), *rows])
+  accuracy = shown_of(results, task.shown, rows)
+  with writing(out), Progress(total, len(rows), accuracy, options.progress) as bar:
+    while left := [block for block in blocks if block not in finished]:
       with Claims(out) as claims:
-        held, left = list[int](), list[int]()
-        for block in (b for b in blocks if not done[rows(b)].all()):
-          if len(left) >= seed_batch:
-            break
-          if claims.take(block):
-            left += rows(block)[
-              max(0, stop_of(results.record(block)) - rows(block).start) :
-            ]
-          else:
-            held.append(block)
-        bar.waits(not left)
-        if left:
-          how = train_batch(
-            begun._replace(how=how), shared, np.array(left[:seed_batch]), claims, bar
-          )
-      if held and not left:
-        if not wait:
-          return held
-        time.sleep(pause)
-      looked = time.perf_counter()
-      done = results.done[: len(runs)]
-      bar.done = int(done.sum())
-      # Reading the records takes a while in an object store, where each is a request.
-      pause = max(POLL, 10 * (time.perf_counter() - looked))
+        block = next((block for block in left if claims.take(block)), None)
+        bar.waits(block is None)
+        # Another process may have finished it before it was claimed here.
+        if block is not None and not results.is_finished(block):
+          how = train_batch(begun._replace(how=how), shared, block, claims, bar)
+      if block is None:
+        time.sleep(pause * wait)
+      elif results.is_finished(block):
+        finished.add(block)
+      # Listing the records takes long where there are many. Most often it is enough to
+      # know of one's own.
+      if block is None or time.perf_counter() - looked > pause:
+        looked = time.perf_counter()
+        finished = results.finished_blocks()
+        bar.done = sum(len(results.blocks[k]) for k in finished)
+        pause = max(POLL, 10 * (time.perf_counter() - looked))
+        if block is None and not wait:
+          return [block for block in blocks if block not in finished]
   checkpoints.clear(results)
   return []
 
 
 def train_batch(
-  begun: Begun,
-  shared: Any,
-  batch: Int[np.ndarray, " rows"],
-  claims: Claims,
-  bar: Progress,
+  begun: Begun, shared: Any, block: int, claims: Claims, bar: Progress
 ) -> lanes.Choice:
-  """Trains some runs together and writes those whose blocks are still ours. Returns the
+  """Train a block's runs together and write them if the block is still ours. Return the
   choice to go on with.
   """
-  results, task, runs, how, options, _ = begun
+  results, task, runs, how, options = begun
+  batch = np.array(results.blocks[block])
   how, table = agreed(results, how, options), task.lanes(runs[batch])
   keeper = None
   if options.checkpoint_every:
-    reached, fits = functools.partial(bar.at_epoch, len(batch)), provenance(task, how)
     keeper = checkpoints.Checkpoints(
-      results.path, batch, table, options.checkpoint_every, fits=fits, reached=reached
+      results.path,
+      block,
+      table,
+      options.checkpoint_every,
+      fits=provenance(task, how),
+      reached=functools.partial(bar.at_epoch, len(batch)),
     )
   try:
     outputs, told, counts = trained(
@@ -360,14 +358,11 @@ def train_batch(
     width = narrower(how.width, error, results, options)
     results.revise(lambda root: {**root, "lane_width": width})
     return lanes.Choice(how.lowering, width)
-  # A process that slept for longer than the lease has lost its blocks, and others may
-  # be writing them.
-  owned = batch // results.block_runs
-  kept = np.isin(owned, [block for block in np.unique(owned) if claims.holds(block)])
-  if agreed(results, how, options) == how and kept.any():
+  # A process that slept for longer than the lease has lost its block, and another may
+  # be writing it.
+  if agreed(results, how, options) == how and claims.holds(block):
     with uninterrupted():
-      batch, outputs = jax.tree.map(lambda a: a[kept], (batch, outputs))
-      results.write(batch, outputs, told, counts)
+      results.write_block(block, outputs, told, counts)
       if keeper:
         keeper.remove()
   return how
@@ -382,9 +377,9 @@ def trained(
   how: lanes.Choice,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
-) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[int, dict[str, np.ndarray]]]:
-  """Trains some runs together. Returns their outputs, what their record says, and the
-  tallies of each block.
+) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, np.ndarray]]:
+  """Train a block's runs together. Return their outputs, what their record says, and
+  their tallies.
   """
   counting = Counting(results, task, batch, how.width)
   finished: list[dict[str, np.ndarray]] = []
@@ -424,8 +419,7 @@ def shown_of(
 ) -> Float[np.ndarray, " rows"]:
   """The values of finished runs that the progress line shows, read from the folder."""
   names = [name for name in (shown, "diverged") if name in results.outputs]
-  with readable(results.path):
-    read = {name: results.array(name).oindex[rows] for name in names}
+  read = {name: results.read(name, rows) for name in names}
   return finite(read.get(shown), read.get("diverged"))
 
 
@@ -446,7 +440,7 @@ def agreed(results: Results, how: lanes.Choice, options: Options) -> lanes.Choic
   """The lowering and lane width to use: the folder's, which another process may have
   changed while no run was done.
   """
-  root = attributes(results.path) or {}
+  root = read_metadata(results.path) or {}
   theirs = lanes.Choice(*(root.get(name, MIXED) for name in ("lowering", "lane_width")))
   if options.force_mixed or MIXED in theirs or theirs == how:
     return how

@@ -10,7 +10,6 @@ from vmapseeds.campaign.loop import spread_task
 from vmapseeds.campaign.preparing import prepared_again
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
-from vmapseeds.store.layout import readable
 
 
 class Replay(NamedTuple):
@@ -55,9 +54,8 @@ def replay(
     raise Mistake(
       f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}"
     )
-  writes = results.record(run // results.block_runs)
-  write = next((w for w in writes if run in range(*w["rows"])), None)
-  if write is None:
+  record = results.record(results.block_of(run))
+  if record is None:
     raise Mistake(
       f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
     )
@@ -67,13 +65,12 @@ def replay(
   names = {name: f"{name}/{compared}" for name in root["test_sets"]} or {
     name: name for name in results.outputs
   }
-  with readable(out):
-    theirs = {name: results.array(path)[run] for name, path in names.items()}
+  theirs = {name: results.read(path, run) for name, path in names.items()}
   # The recorded precision, because `auto` may mean another one on the devices here.
-  kept = {"precision": write["precision"], "predictions": predictions}
-  task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
+  kept = {"precision": record["precision"], "predictions": predictions}
+  task = prepared_again(out, root, record["recipe"], runs, dataset, **kept)
   description.check_arrays(results, task, runs, {*names.values()})
-  how = lanes.Choice(write["lowering"], write["lane_width"])
+  how = lanes.Choice(record["lowering"], record["lane_width"])
   ((_, outputs),) = spread_task(task, how)(
     task.data, task.lanes(runs[slice(run, run + 1)])
   )

@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Integer
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.store.folders import check_writable, made, occupied
-from vmapseeds.store.layout import array, checked, ours
+from vmapseeds.store.folders import check_writable, create_folder, occupied
+from vmapseeds.store.layout import array, read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.runs import Runs
@@ -34,7 +34,7 @@ from vmapseeds.training.task import Task
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 MIXED = (
-  "mixed"  # a condition that differs between runs; the records have it for each write
+  "mixed"  # a condition that differs between runs; the records have it for each block
 )
 DIMENSIONS = {
   "label_map": ("run", "original_class"),
@@ -57,9 +57,9 @@ def check_folder(path: str | os.PathLike) -> None:
   can be made.
   """
   check_writable(path)
-  root = checked(path)
+  root = read_verified_metadata(path)
   if (
-    root is None and occupied(path) and not (root := checked(path))
+    root is None and occupied(path) and not (root := read_verified_metadata(path))
   ):  # another process may have made it meanwhile
     raise Mistake(
       f"{path} holds something else than results: give a new or empty folder"
@@ -99,10 +99,10 @@ def open_or_create(
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another
       task, other runs or other conditions. Nothing is changed then.
-    MadeMeanwhile: another process has made the folder meanwhile.
+    FolderExists: another process has made the folder meanwhile.
   """
   description = {**task.description(runs), "origin": task.origin, **depends}
-  if root := checked(path):
+  if root := read_verified_metadata(path):
     results = Results(path, root)
     mixed = check_same(results, task, runs, description, force_mixed)
     results.extend(len(runs), runs.columns())
@@ -114,10 +114,10 @@ def open_or_create(
     **outputs_of(task, runs),
     **counts_of(tallied or {}, description["num_classes"], block_runs, pairs),
   }
-  with made(
+  with create_folder(
     path,
     description,
-    runs=len(runs),
+    extents=[len(runs)],
     block_runs=block_runs,
     columns=runs.columns(),
     examples=task.examples,
@@ -138,16 +138,16 @@ def outputs_of(task: Task, runs: Runs) -> dict[str, dict[str, Any]]:
 def counts_of(
   tallied: Mapping[str, np.ndarray], num_classes: int, block_runs: int, pairs: bool
 ) -> dict[str, Any]:
-  """A description's entries for counts over the runs of each write, which are at most
+  """A description's entries for counts over the runs of each block, which are at most
   `block_runs`.
   """
   found, dtype = {}, np.min_scalar_type(block_runs)
   for name, labels in tallied.items():
     found[f"{name}/votes"] = array(
-      dtype, ("write", "example", "class"), (len(labels), num_classes)
+      dtype, ("block", "example", "class"), (len(labels), num_classes)
     )
     if pairs:
-      axes = ("write", "example", "other_example")
+      axes = ("block", "example", "other_example")
       found[f"{name}/joint_errors"] = array(dtype, axes, (len(labels), len(labels)))
   return found
 
@@ -179,7 +179,7 @@ def campaign_of(path: str | os.PathLike) -> tuple[Runs, Results]:
   """The runs table and the results of a campaign. `Mistake` if the folder holds none,
   or imported runs.
   """
-  root = ours(path)
+  root = require_metadata(path)
   if root["device_kind"] == IMPORTED:
     raise Mistake(
       f"{path} holds imported runs, whose training is not known: give a folder that `vmapseeds train` made"
@@ -229,7 +229,7 @@ def check_same(
   mixed = check_alike(
     results, {**given, "columns": list(columns)}, force_mixed, other, use
   )
-  results.restore(columns, task.examples)
+  results.restore({**columns, **task.examples})
   shared = min(len(runs), len(results))
   for name, column in results.table().items():
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(

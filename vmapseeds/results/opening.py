@@ -14,7 +14,7 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
 
-COUNTS = ("votes", "joint_errors")  # arrays of writes
+COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
 
 def open_results(
@@ -211,14 +211,14 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
 
 
 def added_up(results: xr.Dataset, *, pairs: bool) -> xr.Dataset:
-  """Results with the counts of all writes added up into one write, and read. Joint
+  """Results with the counts of all blocks added up into one, and read. Joint
   errors are kept only for `pairs`.
   """
   sums = {}
   for counts in (results[name] for name in COUNTS[: 1 + pairs] if name in results):
     total = np.zeros((1, *counts.shape[1:]), np.int32)
-    for of_write in counts:  # all together may be larger than memory
-      total += of_write.values
+    for of_block in counts:  # all together may be larger than memory
+      total += of_block.values
     sums[counts.name] = counts.dims, total
   return results.drop_vars(COUNTS, errors="ignore").assign(sums)
 
