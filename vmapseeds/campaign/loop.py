@@ -143,7 +143,10 @@ def entered(
 
   `tallied` has, for a new folder, the labels of the test sets that are tallied.
   """
-  a_state = bytes_of_a_state(task, runs) if options.checkpoint_every else 0
+  a_state = 0
+  if options.checkpoint_every:
+    checkpoints.check_usable()
+    a_state = bytes_of_a_state(task, runs)
   while True:
     root = read_metadata(out) or {}
     if root.get("data_digest") == task.data_digest:

@@ -129,11 +129,13 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
       ),
     }
   mixed = description.check_alike(source, given, force_mixed, other, use)
-  for name in ("num_classes", "digests"):
-    if mine[name] != theirs[name]:
-      raise Mistake(
-        f"{other}: its {name} are {mine[name]!s:.100}, not {theirs[name]!s:.100}; {use}"
-      )
+  if mine["num_classes"] != theirs["num_classes"]:
+    raise Mistake(
+      f"{other}: its num_classes are {mine['num_classes']}, not {theirs['num_classes']}; {use}"
+    )
+  for name in source.examples:
+    if mine["digests"][name] != theirs["digests"].get(name):
+      raise Mistake(f"{other}: its {name} are others; {use}")
   for name in dict.fromkeys((*source.outputs, *first.outputs)):
     if mine["arrays"].get(name) != theirs["arrays"].get(name):
       was, due = (

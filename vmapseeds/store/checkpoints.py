@@ -7,6 +7,7 @@ states depend on and a digest of them. A checkpoint that differs in any of these
 used.
 """
 
+import contextlib
 import json
 import math
 import shutil
@@ -218,5 +219,7 @@ def _remove(path: Path | UPath) -> None:
       remove(path / name)
   elif path.is_dir():
     shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+      path.parent.rmdir()
   else:
     remove(path)
