@@ -1,8 +1,6 @@
 """Results folders with given outcomes, as a campaign would leave them."""
 
-import numpy as np
-
-from vmapseeds.store.folders import made
+from vmapseeds.store.folders import create_folder
 from vmapseeds.store.layout import array
 
 
@@ -15,10 +13,10 @@ def folder(
     "test/accuracy": array(float, ["run"], []),
     "test/predictions": array("int8", ["run", "example"], labels.shape),
   }
-  with made(
+  with create_folder(
     path,
     attributes,
-    runs=len(accuracy),
+    extents=[len(accuracy)],
     block_runs=block_runs,
     columns=columns,
     examples={"test/labels": labels},
@@ -30,5 +28,7 @@ def folder(
       "test/accuracy": accuracy,
       "test/predictions": predictions,
     }
-    results.write(np.arange(len(accuracy)), values)
+    for block, runs in enumerate(results.blocks):
+      of_block = {name: array[runs.start : runs.stop] for name, array in values.items()}
+      results.write_block(block, of_block)
   return path

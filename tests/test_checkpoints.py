@@ -19,7 +19,7 @@ from vmapseeds.data import load
 from vmapseeds.results.description import variables_of
 from vmapseeds.store import checkpoints
 from vmapseeds.store.checkpoints import Checkpoints
-from vmapseeds.store.layout import attributes
+from vmapseeds.store.layout import read_metadata
 from vmapseeds.training.networks import network
 
 # Adam rounds differently in one program for all epochs than in programs that stop in
@@ -63,13 +63,13 @@ def interrupt(out, monkeypatch, after, **options):
 
 @pytest.fixture
 def saved(monkeypatch):
-  """(first row, epochs) of every checkpoint that is saved."""
+  """(block, epochs) of every checkpoint that is saved."""
   save, saved = Checkpoints.save, []
   monkeypatch.setattr(
     Checkpoints,
     "save",
     lambda self, rounds, state: (
-      saved.append((self.rows[0], rounds)) or save(self, rounds, state)
+      saved.append((self.block, rounds)) or save(self, rounds, state)
     ),
   )
   return saved
@@ -108,13 +108,13 @@ def test_an_interrupted_training_goes_on_in_the_middle(
     tmp_path / "r", monkeypatch, after, logits=True, keep_params=True, seed_batch=4
   )
   interrupted_at = saved[-1]
-  assert vs.open_results(tmp_path / "r").sizes["run"] == interrupted_at[0]
+  assert vs.open_results(tmp_path / "r").sizes["run"] == 4 * interrupted_at[0]
   del saved[:]
   # The interval may change: checkpoints of another one are used.
   results = train(
     tmp_path / "r", checkpoint_every=1, logits=True, keep_params=True, seed_batch=4
   )
-  whole = [(0, epoch) for epoch in range(1, 6)] + [(4, epoch) for epoch in range(1, 6)]
+  whole = [(block, epoch) for block in (0, 1) for epoch in range(1, 6)]
   assert saved == whole[whole.index(interrupted_at) + 1 :], (
     "nothing that was saved is trained again"
   )
@@ -160,7 +160,7 @@ def test_sigkill_amid_checkpoints(tmp_path, capsys):
   process = subprocess.Popen(command, env=os.environ)
   deadline = time.time() + 60
   while time.time() < deadline and not any(
-    f.name.isdigit() and int(f.name) > 9 for f in out.glob("checkpoints/*/*")
+    f.stem.isdigit() and int(f.stem) > 4 for f in out.glob("checkpoints/0/*.json")
   ):
     time.sleep(0.01)
   os.kill(process.pid, signal.SIGKILL)
@@ -180,7 +180,7 @@ def largest(folder):
 
 
 def torn(folder):
-  largest(folder).write_bytes(largest(folder).read_bytes()[:1000])
+  largest(folder).write_bytes(largest(folder).read_bytes()[:500])
 
 
 def flipped(folder):
@@ -190,11 +190,16 @@ def flipped(folder):
 
 
 def says(**other):
-  def change(file):
-    about, newline, states = file.read_bytes().partition(b"\n")
-    file.write_bytes(json.dumps(json.loads(about) | other).encode() + newline + states)
+  def change(folder):
+    file = folder.with_name("2.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | other))
 
   return change
+
+
+def renamed(folder):
+  folder.rename(folder.with_name("4"))
+  folder.with_name("2.json").rename(folder.with_name("4.json"))
 
 
 @pytest.mark.parametrize(
@@ -205,26 +210,26 @@ def says(**other):
     (says(versions={}), "it is of other versions"),
     (says(lane_width=1), "it is of other lane width"),
     (says(recipe="{}"), "it is of other recipe"),
-    (says(rows=[0, 1, 2, 3, 4, 6]), "it is of other rows"),
     (says(runs="0"), "it is of other runs"),
     (says(digest="0"), "it is not as it was written"),
     (says(epochs=3), "it is not as it was written"),
+    (shutil.rmtree, "it cannot be read"),
     (
-      lambda file: file.write_bytes(file.read_bytes().partition(b"\n")[0]),
+      lambda folder: folder.with_name("2.json").write_text("[" * 9999),
       "it cannot be read",
     ),
-    (lambda file: file.write_text("[" * 9999 + "\n"), "it cannot be read"),
-    (lambda file: file.rename(file.with_name("4")), "it is not as it was written"),
+    (lambda folder: folder.with_name("2.json").write_text("[]"), "it cannot be read"),
+    (renamed, "it is not as it was written"),
   ],
 )
 def test_a_checkpoint_that_does_not_fit_is_ignored(
   tmp_path, undisturbed, monkeypatch, capfd, harm, message
 ):
   interrupt(tmp_path / "r", monkeypatch, 1, logits=True, keep_params=True)
-  harm(tmp_path / "r" / "checkpoints" / "0-5" / "2")
+  harm(tmp_path / "r" / "checkpoints" / "0" / "2")
   results = train(tmp_path / "r", checkpoint_every=2, logits=True, keep_params=True)
   (said,) = capfd.readouterr().err.splitlines()
-  assert said.startswith("the checkpoint 0-5/")
+  assert said.startswith("the checkpoint 0/")
   assert re.search(f"is ignored: {message}", said)
   same(results, undisturbed[1], ("predictions", "accuracy", "diverged", "logits"))
 
@@ -233,13 +238,20 @@ def test_other_seed_batches_and_the_flag_left_out(
   tmp_path, undisturbed, monkeypatch, capsys
 ):
   interrupt(tmp_path / "r", monkeypatch, 1, logits=True, keep_params=True)
+  capsys.readouterr()
   results = train(
-    tmp_path / "r", checkpoint_every=2, seed_batch=2, logits=True, keep_params=True
+    tmp_path / "r",
+    checkpoint_every=2,
+    seed_batch=2,
+    logits=True,
+    keep_params=True,
+    progress=True,
   )
-  assert (
-    capsys.readouterr().err
-    == "the checkpoint 0-5/2 is ignored: it is of other runs than runs 0 to 1 together\n"
+  said = capsys.readouterr().err.splitlines()
+  assert said[0] == (
+    f"the seed batch is 256, as in {tmp_path}/r, not 2: a folder keeps its own"
   )
+  assert said[1] == "6 runs go on after epoch 2"
   same(results, undisturbed[1])
   interrupt(tmp_path / "s", monkeypatch, 1, logits=True, keep_params=True)
   same(train(tmp_path / "s", logits=True, keep_params=True), undisturbed[1])
@@ -257,8 +269,62 @@ def test_a_checkpoint_that_cannot_be_written_stops_nothing(
   first, *_ = capsys.readouterr().err.splitlines()
   assert (
     first
-    == "no checkpoint of runs 0 to 5 after epoch 4: [Errno 28] No space left on device"
+    == "no checkpoint of block 0 after epoch 4: [Errno 28] No space left on device"
   )
+
+
+@pytest.mark.parametrize(
+  ("a_round", "a_save", "rounds", "saves"),
+  [
+    (0.1, 0.01, 200, 0),  # over before a checkpoint is worth its time
+    (1.0, 0.01, 1000, range(30, 1000)),
+    (1.0, 0.5, 1000, range(30, 41)),
+    (1.0, 60.0, 10000, range(2, 5)),
+    (400.0, 2.0, 20, range(18, 20)),
+  ],
+)
+def test_auto_saves_for_at_most_2_percent_of_the_time(
+  a_round, a_save, rounds, saves, tmp_path, monkeypatch
+):
+  """With a clock of our own, and the first round slow, as it compiles."""
+  now, written = [0.0], []
+  monkeypatch.setattr(checkpoints.time, "perf_counter", lambda: now[0])
+
+  def write(self, at, state):
+    written.append((at, now[0]))
+    now[0] += a_save
+
+  monkeypatch.setattr(Checkpoints, "_write", write)
+  about = {"fits": {}, "reached": lambda *_: None}
+  keeper, done = Checkpoints(tmp_path, 0, np.zeros(2), "auto", **about), 0
+  now[0] += 10
+  while done + keeper.every < rounds:
+    last = done + keeper.every
+    now[0] += a_round * (last - done)
+    keeper.save(last, None)
+    done = last
+    # The first save is made before its cost is known.
+    if len(written) > 1 or a_save <= checkpoints.FIRST_COST:
+      assert len(written) * a_save <= 0.0201 * now[0]
+  assert len(written) in (saves if saves else [0])
+
+
+def test_auto_is_taken_by_train(tmp_path, undisturbed, saved):
+  same(train(tmp_path / "r", checkpoint_every="auto"), undisturbed[1])
+  assert saved
+  assert not (tmp_path / "r" / "checkpoints").exists()
+  for wrong in ("often", 0.5):
+    with pytest.raises(
+      vs.Mistake, match=r"checkpoint_every is .*: give a whole number"
+    ):
+      train(tmp_path / "n", checkpoint_every=wrong)
+
+
+def test_several_hosts_are_refused_checkpoints(tmp_path, monkeypatch):
+  monkeypatch.setattr(jax, "process_count", lambda: 2)
+  with pytest.raises(vs.Mistake, match="start `vmapseeds work` on each host instead"):
+    train(tmp_path / "r", checkpoint_every=1)
+  assert not (tmp_path / "r").exists()
 
 
 # Trained parameters.
@@ -388,7 +454,7 @@ def test_a_run_that_is_not_trained_yet(tmp_path, monkeypatch):
 def test_damaged_parameters_are_named_and_trained_again(tmp_path, undisturbed):
   folder, reference = tmp_path / "r", undisturbed[0]
   shutil.copytree(reference, folder)
-  name = sorted(variables_of(attributes(folder)))[0]
+  name = sorted(variables_of(read_metadata(folder)))[0]
   objects = sorted(
     (folder / "variables" / name / "c").rglob("*"), key=lambda f: len(f.parts)
   )

@@ -75,7 +75,7 @@ def test_what_is_stored_is_what_is_counted(reference, monkeypatch):
     results.half_errors,
     np.stack([errors[:, 0::2].sum(1), errors[:, 1::2].sum(1)], axis=1),
   )
-  assert (results.votes.dtype, results.sizes["write"]) == (np.uint8, 3)
+  assert (results.votes.dtype, results.sizes["block"]) == (np.uint8, 3)
   votes = [
     np.bincount(column, minlength=10) for column in results.predictions.values[5:10].T
   ]
@@ -200,7 +200,7 @@ def test_without_tallies(reference, tmp_path):
   equal(vs.tally(results), vs.tally(reference))
   # A folder that has tallies goes on with them.
   shutil.copytree(reference, tmp_path / "more")
-  assert train(tmp_path / "more", 14, tallies=False).sizes["write"] == 4
+  assert train(tmp_path / "more", 14, tallies=False).sizes["block"] == 4
 
 
 def test_predictions_that_are_not_kept(reference, tmp_path, capsys):

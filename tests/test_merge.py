@@ -12,8 +12,8 @@ import vmapseeds as vs
 from vmapseeds.data import load
 from vmapseeds.results import merging
 from vmapseeds.results.merging import matched
-from vmapseeds.store.folders import made
-from vmapseeds.store.layout import attributes
+from vmapseeds.store.folders import create_folder
+from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 
 pytestmark = pytest.mark.optimized
@@ -41,11 +41,12 @@ def same(folder, reference):
   """Every array of one folder is that of the other, and both are sound."""
   one, other = Results(folder), Results(reference)
   assert one.columns + one.outputs == other.columns + other.outputs
-  for name in (*one.columns, *one.outputs, "test/labels"):
-    np.testing.assert_array_equal(
-      one.array(name)[:], other.array(name)[:], err_msg=name
-    )
   n = len(other)
+  for name in (*one.columns, *one.outputs):
+    a, b = (results.read(name, np.arange(n)) for results in (one, other))
+    assert a.tobytes() == b.tobytes(), name
+  a, b = (results.array("test/labels")[:] for results in (one, other))
+  np.testing.assert_array_equal(a, b)
   assert vs.verify(folder) == (n, n, [], [], [])
 
 
@@ -54,9 +55,9 @@ def test_another_process_makes_the_folder_meanwhile(
 ):
   def slower(*given, **about):
     shutil.copytree(parts / "b", tmp_path / "m", dirs_exist_ok=True)
-    return made(*given, **about)
+    return create_folder(*given, **about)
 
-  monkeypatch.setattr(merging, "made", slower)
+  monkeypatch.setattr(merging, "create_folder", slower)
   status, out, err = run(capsys, "merge", parts / "a", "--out", tmp_path / "m")
   assert (status, out) == (2, "")
   assert (
@@ -76,26 +77,19 @@ def test_a_campaign_that_was_split_by_its_seeds(parts, tmp_path, capsys):
     f"12 runs in {tmp_path}/c/m, mean accuracy {accuracy:.2%}; next: vmapseeds report {tmp_path}/c/m\n"
   )
   same(tmp_path / "c" / "m", parts / "all")
-  ours, theirs = attributes(tmp_path / "c" / "m"), attributes(parts / "all")
+  ours, theirs = read_metadata(tmp_path / "c" / "m"), read_metadata(parts / "all")
   del theirs["arrays"]["test/votes"]  # merged folders have no counts over runs
-  assert {**ours, "digest": None} == {**theirs, "block_runs": 4, "digest": None}
+  cut = {"block_runs": 4, "extents": [4, 7, 10, 12], "digest": None}
+  assert {**ours, **cut} == {**theirs, **cut}
+  assert {**ours, **cut, "digest": ours["digest"]} == ours
 
-  # Each run keeps its record, though block 1 of the new folder has runs of both.
-  told = [
-    (tuple(range(*w["rows"])), w["when"], w["seconds"])
-    for b in range(3)
-    for w in Results(tmp_path / "c" / "m").record(b)
-  ]
-  a = [w for b in range(2) for w in Results(parts / "a").record(b)]
-  b = [w for k in range(2) for w in Results(parts / "b").record(k)]
-  rows = [
-    (a[0], (0, 1, 2, 3)),
-    (a[1], (4, 5, 6)),
-    (b[0], (7,)),
-    (b[0], (8, 9)),
-    (b[1], (10, 11)),
-  ]
-  assert told == [(r, w["when"], w["seconds"]) for w, r in rows]
+  # Each block of the new folder is one of `a` or `b`, with what its record says.
+  merged = Results(tmp_path / "c" / "m")
+  for block, (part, of_part) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
+    theirs = Results(parts / part).record(of_part)
+    del theirs["digests"]["test/votes"]
+    own = {"block": block, "digest": ""}
+    assert {**merged.record(block), **own} == {**theirs, **own}
   assert vs.replay(tmp_path / "c" / "m", 9).same
   train(tmp_path / "c" / "m", vs.Runs.independent(13), logits=True, keep_params=True)
   assert vs.verify(tmp_path / "c" / "m") == (13, 13, [], [], [])
@@ -105,7 +99,9 @@ def test_a_folder_that_was_copied_and_worked_on_in_two_places(
   parts, tmp_path, monkeypatch, capsys
 ):
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(Results, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    patch.setattr(
+      Results, "write_block", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     train(
       tmp_path / "one",
       vs.Runs.independent(12),
@@ -145,17 +141,12 @@ def test_a_run_in_both_folders_is_taken_once_and_refused_where_it_differs(
 
   shutil.copytree(parts / "b", tmp_path / "b")
   results = Results(tmp_path / "b")
-  (write,) = results.record(1)
-  outcomes = {name: results.array(name)[3:5] for name in results.outputs}
+  record = results.record(1)
+  outcomes = {name: results.read(name, np.arange(3, 5)) for name in results.outputs}
   outcomes["test/logits"][1, 5, 2] *= 1.0001
   (tmp_path / "b" / "blocks" / "1.json").unlink()
-  counts = {1: {name: results.array(name)[3] for name in results.counts}}
-  results.write(
-    np.array([3, 4]),
-    outcomes,
-    {k: write[k] for k in write.keys() - {"rows", "digests"}},
-    counts,
-  )
+  counts = {name: results.array(name)[1] for name in results.counts}
+  results.write_block(1, outcomes, record, counts)
   assert vs.verify(tmp_path / "b").problems == []
   vs.merge([parts / "a", tmp_path / "b"], tmp_path / "apart", progress=False)
   with pytest.raises(

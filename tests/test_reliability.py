@@ -18,6 +18,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from test_cli import run
 
 import vmapseeds as vs
@@ -26,7 +27,7 @@ from vmapseeds.campaign import loop
 from vmapseeds.data import load
 from vmapseeds.store import claims, folders, layout, results
 from vmapseeds.store.claims import Claims, claimed
-from vmapseeds.store.layout import attributes, readable
+from vmapseeds.store.layout import read_metadata, readable
 from vmapseeds.store.results import Results
 
 pytestmark = pytest.mark.optimized
@@ -56,9 +57,9 @@ def same(folder, reference):
   assert one.sizes["run"] == RUNS
   for name in (
     other
-  ):  # each write stores its counts: writes may differ, their sums must be equal
+  ):  # each block stores its counts: blocks may differ, their sums must be equal
     a, b = (
-      r[name].sum("write") if "write" in r[name].dims else r[name] for r in (one, other)
+      r[name].sum("block") if "block" in r[name].dims else r[name] for r in (one, other)
     )
     np.testing.assert_array_equal(a, b, err_msg=name)
 
@@ -66,11 +67,11 @@ def same(folder, reference):
 @pytest.fixture
 def trained(monkeypatch):
   """The rows that are trained, in their order."""
-  rows, write = [], Results.write
+  rows, write = [], Results.write_block
   monkeypatch.setattr(
     Results,
-    "write",
-    lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)),
+    "write_block",
+    lambda self, b, *rest: (rows.extend(self.blocks[b]), write(self, b, *rest)),
   )
   return rows
 
@@ -125,6 +126,7 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
         ({**gone, "host": "elsewhere"}, claims.LEASE + 1, True),
         (None, 0, False),  # being written
         (None, claims.UNFINISHED + 1, True),
+        ({**gone, "host": "elsewhere"}, -claims.LEASE - 60, True),  # of the future
       ]
     ):
       claim = tmp_path / "blocks" / f"{block}.claim"
@@ -158,13 +160,15 @@ def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path):
   """Its claim runs out while it makes the folder. When it goes on, another process has
   made the folder.
   """
-  about = dict(runs=1, block_runs=1, columns={}, dimensions={}, examples={}, outputs={})
+  about = dict(
+    extents=[1], block_runs=1, columns={}, dimensions={}, examples={}, outputs={}
+  )
   with (
-    pytest.raises(folders.MadeMeanwhile),
-    folders.made(tmp_path / "r", {"of": "one"}, **about),
+    pytest.raises(folders.FolderExists),
+    folders.create_folder(tmp_path / "r", {"of": "one"}, **about),
   ):
     os.utime(tmp_path / "r" / "blocks" / "folder.claim", (0, 0))
-    with folders.made(tmp_path / "r", {"of": "another"}, **about):
+    with folders.create_folder(tmp_path / "r", {"of": "another"}, **about):
       pass
   assert Results(tmp_path / "r").description == {"of": "another"}
 
@@ -210,7 +214,9 @@ def test_work_trains_its_blocks_and_leaves_others(
   tmp_path, reference, trained, monkeypatch, capsys
 ):
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(Results, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    patch.setattr(
+      Results, "write_block", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     train(tmp_path / "r")
   assert claimed(tmp_path / "r") == {}
   status, out, err = run(capsys, "work", tmp_path / "r", "--blocks", "2:3", "--quiet")
@@ -326,8 +332,8 @@ def test_data_that_were_moved_are_known_by_their_digest(
   assert trained == [4, 5, 6, 7, *range(24, 28)]
   assert vs.verify("../r") == (28, 28, [], [], [])
   for stored in (
-    attributes("../r"),
-    *(Results("../r").record(block)[0] for block in (0, 1, 6)),
+    read_metadata("../r"),
+    *(Results("../r").record(block) for block in (0, 1, 6)),
   ):
     assert json.loads(stored["recipe"])["dataset"] == f"{moved}/x.npz", (
       "where it was begun"
@@ -381,6 +387,11 @@ def exchanged(file):
   )
 
 
+def other_values(array):
+  stored = Results(array.parent).array(array.name)
+  stored[:] = stored[:][::-1]
+
+
 def mangled(file):
   file.write_text("{")
 
@@ -421,10 +432,10 @@ PREDICTIONS = "test/predictions/c/2/0"
     (exchanged, PREDICTIONS, range(8, 12), True),
     (flipped, "test/accuracy/c/1", range(4, 8), False),
     (deleted, "diverged/c/5", range(20, 24), False),
-    (flipped, "blocks/3.json", range(12, 16), False),
-    (flipped, "seed_init/c/1", [], False),
-    (deleted, "seed_order/c/1", [], False),
-    (exchanged, "seed_order/c/1", [], True),
+    (flipped, "blocks/3.json", range(12, 16), True),
+    (flipped, "seed_init/c/0", [], False),
+    (deleted, "seed_order/c/0", [], False),
+    (other_values, "seed_order", [], True),
     (flipped, "test/labels/c/0", [], False),
     (deleted, "test/labels/c/0", [], False),
     (other_chunks, "zarr.json", [], True),
@@ -544,7 +555,7 @@ def test_what_may_not_be_read_is_not_damaged(
   with monkeypatch.context() as patch:
     patch.setattr(Path, "open", refusing(Path.open))
     patch.setattr(Path, "read_bytes", refusing(Path.read_bytes))
-    for argv in (["verify", folder, "--repair"], ["report", folder]):
+    for argv in (["verify", folder, "--repair"], ["replay", folder, "--run", "5"]):
       assert run(capsys, *argv)[::2] == (
         1,
         f"error: {folder / file} cannot be read (Permission denied)\n",
@@ -578,15 +589,16 @@ def test_a_block_without_record_is_trained_again(tmp_path, reference, trained):
 
 
 @pytest.mark.parametrize("killed", ["before the record", "between the objects"])
-def test_a_block_that_is_completed(killed, tmp_path, reference, trained, monkeypatch):
-  """Its first rows stay whatever happens while others are added to it."""
+def test_an_extension_rewrites_no_block(
+  killed, tmp_path, reference, trained, monkeypatch
+):
+  """A short block stays short: the extension begins a new one, whatever happens."""
   train(tmp_path / "r", 6)
-  objects = [
-    f
-    for f in sorted((tmp_path / "r").rglob("*"))
-    if f.is_file() and f.name != "zarr.json"
-  ]
-  record = json.loads((tmp_path / "r" / "blocks" / "1.json").read_text())["writes"]
+  blocks = {
+    file: file.read_bytes()
+    for file in (tmp_path / "r").rglob("*")
+    if file.is_file() and "seed" not in str(file) and file.name != "zarr.json"
+  }
 
   def full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
@@ -595,39 +607,57 @@ def test_a_block_that_is_completed(killed, tmp_path, reference, trained, monkeyp
     monkeypatch.context() as patch,
     pytest.raises(vs.Failure, match="cannot be written"),
   ):
-    patch.setattr(
-      *(layout, "write_record")
-      if killed == "before the record"
-      else (results, "flush"),
-      full,
-    )
+    if killed == "before the record":
+      patch.setattr(layout, "write_record", full)
+    else:
+      patch.setattr(Results, "_write", full)
     train(tmp_path / "r")
   assert vs.verify(tmp_path / "r").problems == []
   assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
   train(tmp_path / "r", seed_batch=3)
-  assert (
-    json.loads((tmp_path / "r" / "blocks" / "1.json").read_text())["writes"][:1]
-    == record
-  )
-  assert (
-    len(json.loads((tmp_path / "r" / "blocks" / "3.json").read_text())["writes"]) == 2
-  )
-  assert all(f.exists() for f in objects)
+  root = read_metadata(tmp_path / "r")
+  assert (root["block_runs"], root["extents"]) == (4, [6, RUNS])
+  lengths = [len(block) for block in Results(tmp_path / "r").blocks]
+  assert lengths == [4, 2, 4, 4, 4, 4, 2]
+  assert all(file.read_bytes() == content for file, content in blocks.items())
+  assert trained == [*range(10), *range(6, RUNS)]
   assert vs.verify(tmp_path / "r") == (RUNS, RUNS, [], [], [])
   same(tmp_path / "r", reference)
 
 
-def test_a_block_whose_first_rows_are_damaged_is_not_completed(tmp_path):
+def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   train(tmp_path / "r", 6)
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
-  with pytest.raises(
-    vs.Mistake,
-    match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
+  with (
+    pytest.raises(
+      vs.Mistake,
+      match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
+    ),
+    readable(tmp_path / "r"),
   ):
-    train(tmp_path / "r", 8)
-  assert vs.verify(tmp_path / "r", repair=True).problems == []
+    train(tmp_path / "r", 8).load()
+  verdict = vs.verify(tmp_path / "r", repair=True)
+  assert (verdict.problems, verdict.runs, verdict.done) == ([], 8, 6)
   train(tmp_path / "r", 8)
   assert vs.verify(tmp_path / "r") == (8, 8, [], [], [])
+
+
+def test_plain_xarray_shows_holes_as_missing(tmp_path, reference):
+  """The rows of a chunk that a short block does not have."""
+  for runs in (6, 9, 11):
+    train(tmp_path / "r", runs)
+  opened = xr.open_zarr(tmp_path / "r", group="test").load()
+  there = np.flatnonzero(np.isfinite(opened.accuracy))
+  assert there.tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 12, 13]
+  assert opened.sizes["run"] == 14
+  assert (opened.predictions[[6, 7, 11]] == -1).all()
+  whole = vs.open_results(reference).isel(run=slice(11))
+  np.testing.assert_array_equal(opened.predictions[there], whole.predictions)
+  np.testing.assert_array_equal(
+    xr.open_zarr(tmp_path / "r").seed_init[there], np.arange(11)
+  )
+  assert vs.replay(tmp_path / "r", 7).same
+  assert vs.verify(tmp_path / "r") == (11, 11, [], [], [])
 
 
 def test_what_one_byte_anywhere_does_is_seen(tmp_path, reference):
@@ -674,8 +704,9 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
 
 @pytest.mark.parametrize("calls", range(6))
 def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, calls):
-  """It stops before one of the five columns, or before the description, is written."""
-  fill, put, left = Results.fill, results.replace, [calls]
+  """It stops after one of the five columns, or before the description, is written."""
+  put, left = results.replace, [calls]
+  flush = results.flush
 
   def interrupted(write):
     def counted(*args):
@@ -691,14 +722,11 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, cal
     monkeypatch.context() as patch,
     pytest.raises(vs.Failure, match=r"cannot be written \(No space left on device\)"),
   ):
-    patch.setattr(Results, "fill", interrupted(fill))
+    patch.setattr(results, "flush", interrupted(flush))
     patch.setattr(results, "replace", interrupted(put))
     train(tmp_path / "r", 40)
   verdict = vs.verify(tmp_path / "r")
-  assert (verdict.problems, verdict.done) == ([], 6)
-  assert verdict.notes == [
-    "more runs were to be added, and the process ended; train adds them"
-  ] * (calls > 0)
+  assert (verdict.problems, verdict.notes, verdict.done) == ([], [], 6)
   assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 6
   train(tmp_path / "r", 48)
@@ -786,7 +814,7 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
   )
   assert results.attrs["mixed"] == ["lane_width", "recipe", "versions"]
   assert results.attrs["lane_width"] == "mixed"
-  (first,), (last,) = (Results(tmp_path / "r").record(block) for block in (0, 2))
+  first, last = (Results(tmp_path / "r").record(block) for block in (0, 2))
   assert [
     (w["versions"]["jax"], w["lane_width"], json.loads(w["recipe"])["lr"])
     for w in (first, last)
@@ -794,7 +822,7 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
     (now["jax"], 1, 0.05),
     ("99.0", 2, 0.1),
   ]
-  assert attributes(tmp_path / "r")["recipe"] == LINEAR.to_json()
+  assert read_metadata(tmp_path / "r")["recipe"] == LINEAR.to_json()
   assert vs.verify(tmp_path / "r").problems == []
   assert vs.replay(tmp_path / "r", 0).same
   assert vs.replay(tmp_path / "r", 9).same, (
@@ -805,8 +833,8 @@ def test_other_versions_are_refused_unless_forced(tmp_path, monkeypatch, capsys)
 
 
 def test_what_a_record_says(reference):
-  (write,) = Results(reference).record(1)
-  assert write["rows"] == [4, 8]
+  write = Results(reference).record(1)
+  assert (write["block"], write["runs"]) == (1, 4)
   assert {
     "versions",
     "commit",
@@ -838,23 +866,42 @@ def test_neighbours_of_diverging_lanes_are_as_without_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-  ("rows", "whole"),
+  ("record", "whole"),
   [
-    ([[0, 2], [2, 4]], True),
-    ([[0, 2]], True),
-    ([[0, 2], [3, 4]], False),
-    ([[1, 2]], False),
-    ([], False),
-    ([[0, 5]], False),
+    ({"block": 1, "runs": 4}, True),
+    ({"block": 0, "runs": 4}, False),
+    ({"block": 1, "runs": 3}, False),
+    ({"block": 1}, False),
   ],
 )
-def test_a_record_is_of_rows_one_after_another(rows, whole):
-  text = json.dumps(
-    layout.signed({"block": 0, "writes": [{"rows": write} for write in rows]})
-  ).encode()
+def test_a_record_is_of_its_block(record, whole):
+  text = json.dumps(layout.signed(record)).encode()
   with (
     contextlib.nullcontext()
     if whole
-    else pytest.raises(ValueError, match="it is of block 0")
+    else pytest.raises((ValueError, KeyError), match=r"it is of block|runs")
   ):
-    assert [write["rows"] for write in layout.record(text, 0, range(4))] == rows
+    assert layout.parse_record(text, 1, 4)["block"] == 1
+
+
+@pytest.mark.parametrize(
+  ("size", "extents", "blocks"),
+  [
+    (256, [100, 300], [range(100), range(100, 300)]),
+    (2, [5, 6], [range(2), range(2, 4), range(4, 5), range(5, 6)]),
+    (3, [6], [range(3), range(3, 6)]),
+    (0, [6], None),
+    (2, [6, 6], None),
+    (2, [6, 4], None),
+    (2, [], None),
+  ],
+)
+def test_blocks_of_a_description(size, extents, blocks):
+  root = {"block_runs": size, "extents": extents}
+  if blocks is None:
+    with pytest.raises(ValueError, match="cannot be cut into blocks"):
+      layout.blocks_of(root)
+    return
+  assert layout.blocks_of(root) == blocks
+  rows = [size * k + i for k, block in enumerate(blocks) for i in range(len(block))]
+  assert layout.zarr_rows(root).tolist() == rows

@@ -276,10 +276,10 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
     dataset: where the data are now, if they were moved; they must be the same
   """
   from vmapseeds.campaign.replaying import replay
-  from vmapseeds.store.layout import ours
+  from vmapseeds.store.layout import require_metadata
 
   again = replay(folder, run, dataset=dataset)
-  sets = ours(folder)["test_sets"]
+  sets = require_metadata(folder)["test_sets"]
   for name, differing in again.differing.items():
     agree = f"differ in {differing} of" if differing else "agree bit for bit on all"
     what, unit = (

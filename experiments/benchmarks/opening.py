@@ -61,14 +61,13 @@ def make(path: Path, runs: int, examples: int, block: int) -> None:
     seed_batch=block, lane_width=1, lowering="im2col", tallies=False, progress=False
   )
   results = loop.open_campaign(recipe, runs, path, options).results
-  for first in track(range(0, runs, block), "writing"):
-    rows = np.arange(first, min(first + block, runs))
+  for number, rows in enumerate(track(results.blocks, "writing")):
     predictions = np.broadcast_to(labels, (len(rows), examples)).astype(np.int8)
     wrong = rng.integers(0, predictions.size, predictions.size // 15)
     predictions.flat[wrong] = rng.integers(0, CLASSES, len(wrong))
     errors = predictions != labels
-    results.write(
-      rows,
+    results.write_block(
+      number,
       {
         "diverged": np.zeros(len(rows), bool),
         "test/predictions": predictions,

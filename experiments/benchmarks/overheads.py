@@ -86,13 +86,13 @@ def unevaluated(task: Supervised) -> Task:
 
 
 class TimedResults(Results):
-  """Results that add up the seconds that `write` takes."""
+  """Results that add up the seconds that `write_block` takes."""
 
   seconds = 0.0
 
-  def write(self, *args):
+  def write_block(self, *args):
     began = time.perf_counter()
-    super().write(*args)
+    super().write_block(*args)
     self.seconds += time.perf_counter() - began
 
 

@@ -44,7 +44,7 @@ from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.reports import results_page
 from vmapseeds.results.description import counts_of
 from vmapseeds.stats import Tallies, tallies, tally_blocks
-from vmapseeds.store.folders import made
+from vmapseeds.store.folders import create_folder
 from vmapseeds.store.layout import array
 from vmapseeds.store.results import Results
 
@@ -177,7 +177,7 @@ def campaigns(flags: Flags) -> list[dict]:
         read = [results.array(name).nbytes for name in results.outputs]
         # Devices send each count in four bytes; the folder stores it in fewer.
         counts = [
-          4 * results.array(name).size // flags.runs * len(results.written)
+          4 * results.array(name).size // flags.runs * len(results.blocks)
           for name in results.counts
         ]
     rows.append(
@@ -206,10 +206,10 @@ def reports(flags: Flags) -> list[dict]:
       "test/half_errors": array(np.int32, ["run", "half"], [2]),
       **counts_of({"test": labels}, flags.classes, size, flags.pairs),
     }
-    with made(
+    with create_folder(
       folder,
       {**about, "num_classes": flags.classes},
-      runs=flags.runs,
+      extents=[flags.runs],
       block_runs=size,
       columns={},
       dimensions={"test/labels": ("example",)},
@@ -217,8 +217,8 @@ def reports(flags: Flags) -> list[dict]:
       outputs=outputs,
     ) as results:
       pass
-    for block in range(-(-flags.runs // size)):
-      rng, here = np.random.default_rng(block), np.asarray(results.rows(block))
+    for block, here in enumerate(results.blocks):
+      rng = np.random.default_rng(block)
       wrong = rng.random((len(here), flags.examples), np.float32) < rng.uniform(
         0.09, 0.11, (len(here), 1)
       )
@@ -240,7 +240,7 @@ def reports(flags: Flags) -> list[dict]:
         ),
       }
       counts = {name: counted[name.removeprefix("test/")] for name in results.counts}
-      results.write(here, values, {}, {block: counts})
+      results.write_block(block, values, {}, counts)
     for way, most in {"predictions read": 2**60, "predictions left": 0}.items():
       seconds, results_page.MOST_READ = [], most
       for _ in range(flags.rounds + 1):

@@ -177,20 +177,13 @@ def sittings(recipe: vs.Recipe, key: str, flags: Flags) -> list[Sitting]:
 
 
 def seconds_of(place: Path) -> float:
-  """The seconds that a folder's runs took, by the median over writes of seconds per
+  """The seconds that a folder's runs took, by the median over blocks of seconds per
   run: so a pause does not count.
   """
   results = Results(place)
-  writes = [
-    write
-    for block in range(-(-len(results) // results.block_runs))
-    for write in results.record(block)
-  ]
-  runs = [stop - start for start, stop in (write["rows"] for write in writes)]
-  return float(
-    np.median([write["seconds"] / n for write, n in zip(writes, runs, strict=True)])
-    * sum(runs)
-  )
+  records = [results.record(block) for block in results.finished_blocks()]
+  seconds = np.median([record["seconds"] / record["runs"] for record in records])
+  return float(seconds * sum(record["runs"] for record in records))
 
 
 def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:

@@ -28,7 +28,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.mistakes import at_least
-from vmapseeds.store.layout import attributes
+from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 
 RECIPE = vs.recipe("digits_cnn", epochs=2)
@@ -84,15 +84,15 @@ def train(
       if count == operation:
         os.kill(os.getpid(), signal.SIGKILL)
 
-  write = Results.write
+  write = Results.write_block
 
-  def logged(self, rows, *rest):
+  def logged(self, block, *rest):
     with open(log, "a") as file:
-      file.write(json.dumps(rows.tolist()) + "\n")
-    write(self, rows, *rest)
+      file.write(json.dumps([*self.blocks[block]]) + "\n")
+    write(self, block, *rest)
 
   if log:
-    Results.write = logged
+    Results.write_block = logged
   if operation:
     sys.addaudithook(watch)
   vs.train(
@@ -139,7 +139,7 @@ def killed(
   def finish(clock: bool) -> bool:
     """Runs one more process. Returns whether it was killed."""
     nonlocal again
-    done = Results(out).done if attributes(out) else np.zeros(0, bool)
+    done = Results(out).done if read_metadata(out) else np.zeros(0, bool)
     before = len(trained(log))
     # Every fourth kill comes within the first 60 changes, where the process extends the
     # folder.
@@ -153,9 +153,9 @@ def killed(
       str(out), recipe, wanted, str(log), operation, 1 if left % 3 == 0 else None
     )
     if clock and left:
-      begun = len(os.listdir(out / "blocks")) if attributes(out) else 0
+      begun = len(os.listdir(out / "blocks")) if read_metadata(out) else 0
       while run.is_alive() and not (
-        attributes(out) and len(os.listdir(out / "blocks")) > begun
+        read_metadata(out) and len(os.listdir(out / "blocks")) > begun
       ):
         time.sleep(0.01)
       time.sleep(rng.uniform(0, min(1, runs / 400)))
@@ -169,7 +169,7 @@ def killed(
     if not finish(clock):
       continue
     hits, by_clock = hits + 1, by_clock + clock
-    if attributes(out):
+    if read_metadata(out):
       problems += vs.verify(out).problems
       done_at_kills.append(vs.open_results(out).sizes["run"])
     if said:
@@ -186,8 +186,8 @@ def killed(
   one, other = (vs.open_results(f).load() for f in (out, folder / "undisturbed"))
   if (
     "votes" in other
-  ):  # one array a write; the two campaigns' writes differ, the sums do not
-    one, other = (r.assign(votes=r.votes.sum("write")) for r in (one, other))
+  ):  # one array a block; the two campaigns' blocks differ, the sums do not
+    one, other = (r.assign(votes=r.votes.sum("block")) for r in (one, other))
   same = set(one) == set(other) and all(
     one[name].values.tobytes() == other[name].values.tobytes() for name in one
   )

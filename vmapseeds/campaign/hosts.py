@@ -21,7 +21,7 @@ import jax
 from jax._src import distributed  # JAX has no public barrier without devices
 
 from vmapseeds.mistakes import Failure, Mistake, at_least
-from vmapseeds.store.files import said
+from vmapseeds.store.files import short_message
 
 GRACE = 1.0  # seconds that the other processes have to disconnect
 CHILD = "VMAPSEEDS_PROCESS"  # set in the child process, which trains
@@ -93,7 +93,7 @@ def join(host: Host) -> None:
     jax.distributed.initialize(*host, heartbeat_timeout_seconds=30)
   except (RuntimeError, ValueError) as error:
     who = f"process {host.process} cannot join {host.processes} processes at {host.coordinator}"
-    raise Failure(f"{who} ({said(error)})") from None
+    raise Failure(f"{who} ({short_message(error)})") from None
   # JAX catches SIGTERM, to tell programs that ask for it. It shall end this one.
   signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 

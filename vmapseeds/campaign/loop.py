@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -34,8 +34,8 @@ from vmapseeds.results.opening import open_results
 from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
-from vmapseeds.store.folders import MadeMeanwhile, removed_if_unused
-from vmapseeds.store.layout import attributes, readable
+from vmapseeds.store.folders import FolderExists, removed_if_unused
+from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
 from vmapseeds.training.outputs import DIVERGED, Output
@@ -59,7 +59,6 @@ class Campaign(NamedTuple):
   plan: Plan
   results: Results
   execution: lanes.Choice
-  seed_batch: int  # from the options, else chosen
 
 
 def train(
@@ -139,9 +138,12 @@ def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
   extend it.
   """
   options = plan.options
-  a_state = plan.traced.bytes_of_a_state if options.checkpoint_every else 0
+  a_state = 0
+  if options.checkpoint_every:
+    checkpoints.check_usable()
+    a_state = plan.traced.bytes_of_a_state
   while True:
-    root = attributes(out) or {}
+    root = read_metadata(out) or {}
     execution = choose_execution(plan, root)
     fitting = fitting_seed_batch(plan, execution, a_state)
     seed_batch = options.seed_batch or fitting
@@ -154,9 +156,15 @@ def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
           depends=provenance(plan, execution),
           force_mixed=options.force_mixed,
         )
-    except MadeMeanwhile:
+    except FolderExists:
       continue  # the other process's choices count
-    return Campaign(plan, results, execution, seed_batch)
+    if options.seed_batch not in (None, results.block_runs) and options.progress:
+      print(
+        f"the seed batch is {results.block_runs}, as in {out}, not "
+        f"{options.seed_batch}: a folder keeps its own",
+        file=sys.stderr,
+      )
+    return Campaign(plan, results, execution)
 
 
 def open_dataset(campaign: Campaign) -> xr.Dataset:
@@ -245,7 +253,7 @@ def work(
       f"blocks is {blocks!r:.100}: give (first, one past the last), e.g. (0, 10)"
     )
   campaign = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
-  count = -(-len(campaign.plan.runs) // campaign.results.block_runs)
+  count = len(campaign.results.blocks)
   first, last = ends
   first, last = first or 0, count if last is None else last
   if not 0 <= first < last <= count:
@@ -263,96 +271,91 @@ def work(
 
 
 def train_blocks(
-  campaign: Campaign, blocks: range | None = None, *, wait: bool
-) -> list[int]:
-  """Train the runs that are left in some blocks, block by block, and write them.
+  campaign: Campaign, blocks: Sequence[int] | None = None, *, wait: bool
+) -> Sequence[int]:
+  """Train and write the blocks that are left, one at a time.
 
   Args:
     campaign: the campaign.
     blocks: which blocks; None for all that its runs are in.
-    wait: whether to go on until the blocks that other processes train are done.
+    wait: whether to wait for the blocks that other processes train.
 
   Returns:
     The blocks that other processes are still training.
   """
-  plan, results = campaign.plan, campaign.results
-  total, shown = len(plan.runs), shown_output(plan.traced)
-  out, shared = results.path, on_devices(plan)
-  done = results.done[:total]
-  values = stored_values(results, shown, np.flatnonzero(done))
-  rows = {
-    block: np.arange(total)[as_slice(results.rows(block))]
-    for block in (range(-(-total // results.block_runs)) if blocks is None else blocks)
-  }
-  bar = Progress(total, int(done.sum()), values, shown, plan.options.progress)
-  pause = POLL
-  with writing(out), bar:
-    while left := [block for block in rows if not done[rows[block]].all()]:
-      with Claims(out) as claims:
+  plan, results, _ = campaign
+  if blocks is None:
+    count = len(plan.runs)
+    blocks = [k for k, rows in enumerate(results.blocks) if rows.start < count]
+  if len(plan.runs) < len(results):  # a block is trained whole
+    runs, _ = description.campaign_of(results.path)
+    plan = plan._replace(runs=runs)
+    campaign = campaign._replace(plan=plan)
+  total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
+  finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
+  rows = [np.array(results.blocks[k]) for k in sorted(finished)]
+  rows = np.concatenate([np.array([], int), *rows])
+  shown = shown_output(plan.traced)
+  values = stored_values(results, shown, rows)
+  shared = on_devices(plan)
+  bar = Progress(total, len(rows), values, shown, plan.options.progress)
+  with writing(results.path), bar:
+    while left := [block for block in blocks if block not in finished]:
+      with Claims(results.path) as claims:
         block = next((block for block in left if claims.take(block)), None)
         bar.waits(block is None)
-        if block is not None:
-          batch = rows[block][~done[rows[block]]]
-          execution = train_and_store_batch(campaign, shared, batch, claims, bar)
+        # Another process may have finished it before it was claimed here.
+        if block is not None and not results.is_finished(block):
+          execution = train_and_store_block(campaign, shared, block, claims, bar)
           campaign = campaign._replace(execution=execution)
       if block is None:
-        if not wait:
-          return left
-        time.sleep(pause)
-      looked = time.perf_counter()
-      done = results.done[:total]
-      bar.done = int(done.sum())
-      # Looking takes a while in an object store, where it is a request.
-      pause = max(POLL, 10 * (time.perf_counter() - looked))
+        time.sleep(pause * wait)
+      elif results.is_finished(block):
+        finished.add(block)
+      # Listing the records takes long where there are many. Most often it is enough to
+      # know of one's own.
+      if block is None or time.perf_counter() - looked > pause:
+        looked = time.perf_counter()
+        finished = results.finished_blocks()
+        bar.done = sum(len(results.blocks[k]) for k in finished)
+        pause = max(POLL, 10 * (time.perf_counter() - looked))
+        if block is None and not wait:
+          return [block for block in blocks if block not in finished]
   checkpoints.clear(results)
   return []
 
 
-def as_slice(rows: range) -> slice:
-  """Return a range of rows as a slice."""
-  return slice(rows.start, rows.stop)
-
-
-def train_and_store_batch(
-  campaign: Campaign,
-  shared: Any,
-  batch: Int[np.ndarray, " rows"],
-  claims: Claims,
-  bar: Progress,
+def train_and_store_block(
+  campaign: Campaign, shared: Any, block: int, claims: Claims, bar: Progress
 ) -> lanes.Choice:
-  """Train some runs together and write those whose blocks are still ours. Return the
+  """Train a block's runs together and write them if the block is still ours. Return the
   execution to go on with.
   """
-  plan, results, _, _ = campaign
-  options, table = plan.options, lanes_of(plan.task, plan.runs[batch])
-  execution = folder_execution(campaign)
+  plan, results, _ = campaign
+  options, runs = plan.options, plan.runs[np.array(results.blocks[block])]
+  table, execution = lanes_of(plan.task, runs), folder_execution(campaign)
+  campaign = campaign._replace(execution=execution)
   keeper = None
   if options.checkpoint_every:
     keeper = checkpoints.Checkpoints(
       results.path,
-      batch,
+      block,
       table,
       options.checkpoint_every,
       fits=provenance(plan, execution),
-      reached=functools.partial(bar.at_epoch, len(batch)),
+      reached=functools.partial(bar.at_epoch, len(runs)),
     )
   try:
-    found, record, counts = run_lanes(
-      campaign._replace(execution=execution), shared, batch, table, keeper, bar
-    )
+    found, record, counts = run_lanes(campaign, shared, runs, table, keeper, bar)
   except jax.errors.JaxRuntimeError as error:
     width = narrower(execution.width, error, results, options)
     results.revise(lambda root: {**root, "lane_width": width})
     return lanes.Choice(execution.lowering, width)
-  # A process that slept for longer than the lease has lost its blocks, and others may
-  # be writing them.
-  owned = batch // results.block_runs
-  kept = np.isin(owned, [block for block in np.unique(owned) if claims.holds(block)])
-  now = folder_execution(campaign._replace(execution=execution))
-  if now == execution and kept.any():
+  # A process that slept for longer than the lease has lost its block, and another may
+  # be writing it.
+  if folder_execution(campaign) == execution and claims.holds(block):
     with uninterrupted():
-      batch, found = jax.tree.map(lambda a: a[kept], (batch, found))
-      results.write(batch, found, record, counts)
+      results.write_block(block, found, record, counts)
       if keeper:
         keeper.remove()
   return execution
@@ -361,34 +364,34 @@ def train_and_store_batch(
 def run_lanes(
   campaign: Campaign,
   shared: Any,
-  batch: Int[np.ndarray, " rows"],
+  runs: Runs,
   table: Run,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
-) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[int, dict[str, np.ndarray]]]:
-  """Train some runs together. Return their outputs, what their record says, and the
-  counts over them by block.
+) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, np.ndarray]]:
+  """Train the runs of a block together. Return their outputs, what their record says,
+  and the counts over them.
   """
-  plan, results, execution, _ = campaign
+  plan, results, execution = campaign
   shown, devices = shown_output(plan.traced), lanes.devices()
-  arrays = {name: results.root["arrays"][name] for name in results.counts}
+  arrays = {name: results.root["arrays"][name]["shape"] for name in results.counts}
   tallied = [n for n in plan.tallied if outputs.sibling(n, "votes") in arrays]
-  combination, _ = combinations(plan.runs[batch])
   step = execution.width * len(devices)
-  room = -(-len(batch) // step) * execution.width if plan.options.pairs else None
-  carry = {}
+  room = -(-results.block_runs // step) * execution.width
+  carry: Any = {}
   for name in tallied:
-    shape = arrays[outputs.sibling(name, "votes")]["shape"]
     pairs = outputs.sibling(name, "joint_errors") in arrays
+    shape = arrays[outputs.sibling(name, "votes")]
     carry[name] = reducing.empty(*shape, room if pairs else None)
+  combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
-  steps = spread_task(plan, execution, tallied)(
-    shared, table, keeper, carry, combination
-  )
-  for which, found, carry in steps:  # noqa: B007  # the last is what all counted
+  spread = spread_task(plan, execution, tallied)
+  steps = spread(shared, table, keeper, carry, combination)
+  # The last carry is what all lanes have counted.
+  for which, found, carry in steps:  # noqa: B007
     finished.append(as_stored(plan.stored, found))
-    values = finished[-1].get(shown[0]) if shown else None
+    values = finished[-1][shown[0]] if shown else None
     bar.trained_more(which.stop - which.start, drop_diverged(values, finished[-1]))
   record = {
     **provenance(plan, execution),
@@ -400,7 +403,7 @@ def run_lanes(
   }
   joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
   counts = reducing.counts_by_array(carry, devices) if tallied else {}
-  return joined, record, {int(batch[0]) // results.block_runs: counts}
+  return joined, record, counts
 
 
 def drop_diverged(
@@ -421,8 +424,7 @@ def stored_values(
   if shown is None:
     return np.array([])
   names = [name for name in (shown[0], DIVERGED) if name in results.outputs]
-  with readable(results.path):
-    read = {name: results.array(name).oindex[rows] for name in names}
+  read = {name: results.read(name, rows) for name in names}
   return drop_diverged(read[shown[0]], read)
 
 
@@ -449,7 +451,7 @@ def folder_execution(campaign: Campaign) -> lanes.Choice:
   have changed while no run was done.
   """
   execution, options = campaign.execution, campaign.plan.options
-  root = attributes(campaign.results.path) or {}
+  root = read_metadata(campaign.results.path) or {}
   theirs = lanes.Choice(*(root.get(name, MIXED) for name in ("lowering", "lane_width")))
   if options.force_mixed or MIXED in theirs or theirs == execution:
     return execution
@@ -522,7 +524,7 @@ class Measured:
   program: tuple
   stored: tuple[str, ...]
   tallied: tuple[str, ...]
-  declared: dict[str, Output] = dataclasses.field(compare=False)
+  declared: Mapping[str, Output] = dataclasses.field(compare=False)
 
 
 @functools.lru_cache(maxsize=16)

@@ -5,7 +5,7 @@ The command line has a flag for each field. Its help is the field's text below.
 """
 
 import dataclasses
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from tyro.conf import Suppress, arg
 
@@ -24,7 +24,8 @@ class WorkOptions:
   Args:
     seed_batch: how many runs are trained and written together, and in a new folder form
       a block; an interruption loses at most these
-    checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task; an
+    checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task;
+      auto chooses the interval so that saving takes at most 2 % of the time; an
       interruption loses at most these
     force_mixed: go on even where recipe, package versions, device kind, lane width,
       lowering or precision differ from the folder's; the folder says so from then on
@@ -32,7 +33,9 @@ class WorkOptions:
   """
 
   seed_batch: Annotated[int | None, hint("N", "256, or what fits in memory")] = None
-  checkpoint_every: Annotated[int | None, hint("EPOCHS", "none")] = None
+  checkpoint_every: Annotated[
+    int | Literal["auto"] | None, hint("EPOCHS|auto", "none")
+  ] = None
   force_mixed: bool = False
   progress: Suppress[bool] = True
 
@@ -44,6 +47,7 @@ class WorkOptions:
       if (
         field.name in ("seed_batch", "lane_width", "checkpoint_every")
         and value is not None
+        and (field.name, value) != ("checkpoint_every", "auto")
       ):
         name = (
           field.name

@@ -120,9 +120,9 @@ def reload_task(
       )
   task, runs = load_task(asked, runs, options)
   if task.conditions.get("networks_digest") != root.get("networks_digest"):
+    folder = json.loads(describe(task))["start_from"]
     raise Mistake(
-      f"the networks of {asked.start_from} are not those that {out} began with: put "
-      "those back"
+      f"the networks of {folder} are not those that {out} began with: put those back"
     )
   if data_digest(task) != root["data_digest"]:
     name = asked.dataset if isinstance(asked, Recipe) else task.name

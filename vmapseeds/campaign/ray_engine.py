@@ -192,7 +192,12 @@ def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
 
 def _left(results: Results, runs: int) -> list[int]:
   """The blocks in which runs are left to train."""
-  return np.unique(np.flatnonzero(~results.done[:runs]) // results.block_runs).tolist()
+  finished = results.finished_blocks()
+  return [
+    block
+    for block, rows in enumerate(results.blocks)
+    if rows.start < runs and block not in finished
+  ]
 
 
 def _lived(ray: Any, future: Any) -> bool:

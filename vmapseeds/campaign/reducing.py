@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Integer
+from jaxtyping import Array, Int, Integer
 
 from vmapseeds import lanes
 from vmapseeds.stats import joint_error_counts
@@ -18,21 +18,26 @@ from vmapseeds.training.outputs import DIVERGED, sibling
 class Votes(NamedTuple):
   """Counts over the runs of a block, of one class output on one device."""
 
-  votes: Int[Array, "combinations examples classes"]
-  counted: Int[Array, " combinations"]  # how many runs were counted
-  # For joint errors: those of each run, and which combination it is of; None without.
-  errors: Bool[Array, "runs examples"] | None
-  combination: Int[Array, " runs"] | None
-  runs: Int[Array, ""]  # how many lanes came, counted or not
+  votes: Any  # int (combinations, examples, classes)
+  counted: Any  # int (combinations,): how many runs were counted
+  # For joint errors, else None: bool (runs, examples), and int (runs,), the combination
+  # of each.
+  errors: Any
+  combination: Any
+  runs: Any  # how many lanes came, counted or not
 
 
-def empty(examples: int, classes: int, combinations: int, runs: int | None) -> Votes:
+def empty(combinations: int, examples: int, classes: int, runs: int | None) -> Votes:
   """Return counts over no runs; with `runs`, room for the errors of so many."""
+  votes, counted = (combinations, examples, classes), (combinations,)
+  errors = combination = None
+  if runs is not None:
+    errors, combination = np.zeros((runs, examples), bool), np.full(runs, -1, np.int32)
   return Votes(
-    np.zeros((combinations, examples, classes), np.int32),
-    np.zeros(combinations, np.int32),
-    None if runs is None else np.zeros((runs, examples), bool),
-    None if runs is None else np.full(runs, -1, np.int32),
+    np.zeros(votes, np.int32),
+    np.zeros(counted, np.int32),
+    errors,
+    combination,
     np.int32(0),
   )
 

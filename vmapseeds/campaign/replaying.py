@@ -12,7 +12,6 @@ from vmapseeds.campaign.planning import Plan, contents_of, make_plan, reload_tas
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays
-from vmapseeds.store.layout import readable
 from vmapseeds.training.outputs import sibling, tested
 from vmapseeds.training.task import lanes_of
 
@@ -59,9 +58,8 @@ def replay(
     raise Mistake(
       f"run {run} of a folder with {len(runs)}: the last is {len(runs) - 1}"
     )
-  writes = results.record(run // results.block_runs)
-  write = next((w for w in writes if run in range(*w["rows"])), None)
-  if write is None:
+  record = results.record(results.block_of(run))
+  if record is None:
     raise Mistake(
       f"run {run} of {out} is not done: `vmapseeds train` or `work` trains it"
     )
@@ -69,14 +67,13 @@ def replay(
   options = Options(**root["kept"])
   # The recorded precision, because `auto` may mean another one on the devices here.
   task, runs = reload_task(
-    out, root, write["recipe"], runs, options, dataset, write["precision"]
+    out, root, record["recipe"], runs, options, dataset, record["precision"]
   )
   plan = make_plan(task, runs, options)
   names = compared_arrays(plan)
-  with readable(out):
-    theirs = {name: results.array(path)[run] for name, path in names.items()}
+  theirs = {name: results.read(path, run) for name, path in names.items()}
   check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})
-  execution = lanes.Choice(write["lowering"], write["lane_width"])
+  execution = lanes.Choice(record["lowering"], record["lane_width"])
   spread = spread_task(plan, execution)
   table = lanes_of(task, runs[slice(run, run + 1)])
   ((_, outputs, _),) = spread(on_devices(plan), table)

@@ -25,8 +25,9 @@ import numpy as np
 from jaxtyping import Int, Integer, Shaped
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.store.folders import check_writable, made, occupied
-from vmapseeds.store.layout import array, checked, ours
+from vmapseeds.store.files import Folder
+from vmapseeds.store.folders import check_writable, create_folder, occupied
+from vmapseeds.store.layout import array, read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output
@@ -71,14 +72,15 @@ class Contents(NamedTuple):
   counts: dict[str, dict[str, Any]]  # entries of the arrays of blocks
 
 
-def check_folder(path: str | os.PathLike) -> None:
+def check_folder(path: Folder) -> None:
   """Raise `Mistake` unless `path` is the results folder of a training, an empty folder,
   or can be made.
   """
   check_writable(path)
-  root = checked(path)
+  root = read_verified_metadata(path)
   # Another process may have made it meanwhile.
-  if root is None and occupied(path) and not (root := checked(path)):
+  root = root or (occupied(path) and read_verified_metadata(path)) or None
+  if root is None and occupied(path):
     raise Mistake(
       f"{path} holds something else than results: give a new or empty folder"
     )
@@ -112,7 +114,7 @@ def count_entries(
   """
   dtype = np.min_scalar_type(runs)
   prefix = f"{test_set}/" * bool(test_set)
-  axes = ("write", "combination")
+  axes = ("block", "combination")
   found = {
     f"{prefix}votes": array(
       dtype, (*axes, "example", "class"), (combinations, examples, classes)
@@ -149,10 +151,10 @@ def open_or_create(
   Raises:
     Mistake: the folder holds something else, cannot be written, or belongs to another
       task, other runs or other conditions. Nothing is changed then.
-    MadeMeanwhile: another process has made the folder meanwhile.
+    FolderExists: another process has made the folder meanwhile.
   """
   description = {**contents.description, **depends}
-  if root := checked(path):
+  if root := read_verified_metadata(path):
     results = Results(path, root)
     mixed = check_same(results, contents, description, force_mixed)
     columns = contents.columns
@@ -160,19 +162,17 @@ def open_or_create(
     settle(results, description, mixed)
     return results
 
+  axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
   sources = {seed_column(source): "seed" for source in description["sources"]}
-  with made(
+  with create_folder(
     path,
     description,
-    runs=len(next(iter(contents.columns.values()))),
+    extents=[len(next(iter(contents.columns.values())))],
     block_runs=block_runs,
     columns=contents.columns,
     examples={name: values for name, (_, values) in contents.constants.items()},
     outputs={**contents.outputs, **contents.counts},
-    dimensions={
-      **DIMENSIONS,
-      **{n: axes for n, (axes, _) in contents.constants.items()},
-    },
+    dimensions={**DIMENSIONS, **axes},
     attributes={n: {"role": sources.get(n, "column")} for n in contents.columns},
   ) as results:
     return results
@@ -187,13 +187,13 @@ def variables_of(root: dict[str, Any]) -> dict[str, list[int]]:
   }
 
 
-def campaign_of(path: str | os.PathLike) -> tuple[Runs, Results]:
+def campaign_of(path: Folder) -> tuple[Runs, Results]:
   """Return the runs table and the results of a campaign.
 
   Raises:
     Mistake: the folder holds none, or imported runs.
   """
-  root = ours(path)
+  root = require_metadata(path)
   if root["device_kind"] == IMPORTED:
     raise Mistake(
       f"{path} holds imported runs, whose training is not known: give a folder that "
@@ -265,7 +265,7 @@ def check_same(
   other, columns = f"{results.path} belongs to another campaign", contents.columns
   mixed = check_alike(results, {**given, "columns": list(columns)}, force_mixed, other)
   constants = {name: values for name, (_, values) in contents.constants.items()}
-  results.restore(columns, constants)
+  results.restore({**columns, **constants})
   shared = min(len(next(iter(columns.values()))), len(results))
   for name, column in results.table().items():
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(

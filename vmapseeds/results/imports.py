@@ -39,8 +39,8 @@ from vmapseeds.stats.reading import (
   read_classes,
   read_labels,
 )
-from vmapseeds.store.files import said
-from vmapseeds.store.folders import check_empty, made
+from vmapseeds.store.files import short_message
+from vmapseeds.store.folders import check_empty, create_folder
 from vmapseeds.store.layout import array
 
 AXES = {
@@ -146,17 +146,17 @@ def import_runs(
     outputs["test/logits"] = array(
       runs.dtype, ("run", "example", "class"), runs.shape[1:]
     )
-  with made(
+  with create_folder(
     out,
     {**origin(runs, labels, name), "num_classes": num_classes},
-    runs=runs.shape[0],
+    extents=[runs.shape[0]],
     block_runs=block_runs,
     columns={},
     examples={"test/labels": true_classes},
     dimensions={"test/labels": ("example",)},
     outputs=outputs,
   ) as results:
-    for rows in shown(steps, "importing"):
+    for k, rows in enumerate(shown(steps, "importing")):
       block = runs[rows]
       predicted = block if logits is None else largest(block, rows.start)
       accuracy = (predicted == true_classes).mean(1)
@@ -167,7 +167,7 @@ def import_runs(
       }
       if keep_logits:
         values["test/logits"] = block
-      results.write(np.arange(rows.start, rows.start + len(block)), values)
+      results.write_block(k, values)
   return open_results(out)
 
 
@@ -244,7 +244,7 @@ def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
     with np.errstate(over="raise"):  # sizes in a broken header may overflow
       return np.lib.format.open_memmap(file, mode="r")
   except Exception as error:  # a missing or broken header raises many kinds
-    raise Mistake(f"{file} cannot be read ({said(error)}): {remedy}") from None
+    raise Mistake(f"{file} cannot be read ({short_message(error)}): {remedy}") from None
 
 
 def largest(

@@ -17,9 +17,9 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.results import description
 from vmapseeds.results.description import CONDITIONS, MIXED
 from vmapseeds.results.opening import open_results
-from vmapseeds.store.folders import check_empty, made
-from vmapseeds.store.layout import Damage, object_path
-from vmapseeds.store.results import Results, stop_of
+from vmapseeds.store.folders import check_empty, create_folder
+from vmapseeds.store.layout import Damage
+from vmapseeds.store.results import Results
 from vmapseeds.training.runs import Runs
 
 
@@ -30,20 +30,18 @@ def merge(
   force_mixed: bool = False,
   progress: bool = True,
 ) -> xr.Dataset:
-  """Makes one results folder of several whose runs were trained separately, and returns
+  """Make one results folder of several whose runs were trained separately, and return
   what `open_results` does.
 
   The new folder has the runs of the first folder, then those of the second that the
   first lacks, and so on. Two runs are the same if their seeds and values are equal.
-  Such a run is taken once, and is done if any folder has it done. What the records say
-  of how each run was trained is kept. Runs that no folder has done are left for `work`;
-  they come last in each block. Stored tallies are not kept: `vs.tally` counts the
-  merged predictions.
+  Such a run is taken once, and is done if any folder has it done. Each block holds runs
+  of one block of one folder, and keeps what its record says of how they were trained.
+  Runs that no folder has done are left for `work`. Stored tallies are not kept:
+  `vs.tally` counts the merged predictions.
 
   Args:
     folders: results folders that `train` made, of one recipe and with the same data.
-      Their blocks may differ in size; the new folder has blocks as large as the first
-      one's.
     out: the new results folder, absent or empty.
     force_mixed: whether to merge folders whose recipe, package versions, device kind,
       lane width, lowering or precision differ. The new folder's attributes then say so.
@@ -60,7 +58,7 @@ def merge(
     )
   tables, sources = zip(*map(description.campaign_of, folders), strict=True)
   first = sources[0]
-  if description.kept_of(first.root)["predictions"] == "none":
+  if first.root["kept"]["predictions"] == "none":
     raise Mistake(
       f"{first.path} keeps no predictions to merge: add what is counted, vs.tally(a) + vs.tally(b)"
     )
@@ -70,41 +68,38 @@ def merge(
   about = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
   if mixed:
     about["mixed"] = sorted(mixed)
-  examples = {}
-  for name in first.examples:
-    examples[name], fault = first.values(name)
-    if fault:
-      raise Damage(first.path, f"{object_path(first.root, name, 0)} {fault}")
+  for object, fault in first.plan_faults().items():
+    raise Damage(first.path, f"{object} {fault}")
 
   rows, table = matched(tables)
-  done = [source.done for source in sources]
-  origin = np.full(
-    (len(table), 2), -1
-  )  # of each run: the first folder in which it is done, and its row there
+  # Of each run: the first folder in which it is done, and its row there.
+  origin = np.full((len(table), 2), -1)
   for s in reversed(range(len(sources))):
-    origin[rows[s][done[s]]] = np.stack(
-      [np.full(done[s].sum(), s), np.flatnonzero(done[s])], axis=1
-    )
-  places = np.arange(len(table))
-  order = np.lexsort((places, origin[:, 0] < 0, places // first.block_runs))
+    there = np.flatnonzero(sources[s].done)
+    origin[rows[s][there]] = np.stack([np.full(len(there), s), there], axis=1)
+  blocks = [(s, sources[s].block_of(row) if s >= 0 else -1) for s, row in origin]
+  cuts = [k for k in range(1, len(blocks)) if blocks[k] != blocks[k - 1]]
   arrays = first.root["arrays"]
-  with made(
+  with create_folder(
     out,
     about,
-    runs=len(table),
-    block_runs=first.block_runs,
-    columns=table[order].columns(),
-    examples=examples,
+    extents=[*cuts, len(table)],
+    block_runs=max(source.block_runs for source in sources),
+    columns=table.columns(),
+    examples={name: first.array(name)[...] for name in first.examples},
     dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
   ) as merged:
     steps = [
       functools.partial(check_block, sources, s, block, rows[s], origin)
       for s, source in enumerate(sources)
-      for block in range(-(-len(source) // source.block_runs))
+      for block in sorted(source.finished_blocks())
     ]
-    for block in range(-(-len(table) // first.block_runs)):
-      steps.append(functools.partial(copy_block, sources, origin[order], merged, block))
+    steps += [
+      functools.partial(copy_block, sources, origin, merged, block)
+      for block, runs in enumerate(merged.blocks)
+      if origin[runs.start, 0] >= 0
+    ]
     for step in track(
       steps, "merging", console=Console(stderr=True), disable=not progress
     ):
@@ -113,7 +108,11 @@ def merge(
 
 
 def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
-  """What differs between a folder and the first. `Mistake` if they cannot be merged."""
+  """Return what differs between a folder and the first.
+
+  Raises:
+    Mistake: they cannot be merged.
+  """
   other, use = (
     f"{source.path} belongs to another campaign than {first.path}",
     "leave one of them out",
@@ -130,11 +129,13 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
       ),
     }
   mixed = description.check_alike(source, given, force_mixed, other, use)
-  for name in ("num_classes", "digests"):
-    if mine[name] != theirs[name]:
-      raise Mistake(
-        f"{other}: its {name} are {mine[name]!s:.100}, not {theirs[name]!s:.100}; {use}"
-      )
+  if mine["num_classes"] != theirs["num_classes"]:
+    raise Mistake(
+      f"{other}: its num_classes are {mine['num_classes']}, not {theirs['num_classes']}; {use}"
+    )
+  for name in source.examples:
+    if mine["digests"][name] != theirs["digests"].get(name):
+      raise Mistake(f"{other}: its {name} are others; {use}")
   for name in dict.fromkeys((*source.outputs, *first.outputs)):
     if mine["arrays"].get(name) != theirs["arrays"].get(name):
       was, due = (
@@ -145,14 +146,14 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
 
 
 def with_dataset(recipe: str, dataset: Any) -> str:
-  """The JSON of a recipe, with another `dataset` if it has one."""
+  """Return the JSON of a recipe, with another `dataset` if it has one."""
   fields = json.loads(recipe)
   return json.dumps({**fields, "dataset": dataset} if "dataset" in fields else fields)
 
 
 def matched(tables: Sequence[Runs]) -> tuple[list[Int[np.ndarray, " runs"]], Runs]:
-  """For each table, the rows that its runs have in the merged table; and the merged
-  table.
+  """Return, for each table, the rows that its runs have in the merged table; and the
+  merged table.
 
   Equal rows of one table are different runs: the n-th of them is the same run as the
   n-th in another table.
@@ -183,7 +184,7 @@ def check_block(
   rows: Int[np.ndarray, " runs"],
   origin: Int[np.ndarray, "merged two"],
 ) -> None:
-  """`Mistake` if a block is damaged, or holds a run that another folder has with
+  """Check that a block is sound, and that no other folder has one of its runs with
   different results.
 
   Args:
@@ -192,19 +193,23 @@ def check_block(
     block: number of the block.
     rows: the rows that the folder's runs have in the merged table.
     origin: the folder and the row that each run of the merged table is taken from.
+
+  Raises:
+    Damage: the block is not as its record says.
+    Mistake: a run's results differ.
   """
   source = sources[s]
-  writes = source.record(block)
-  for object, fault in source.faults(block, writes).items():
+  for object, fault in source.faults(block, source.record(block) or {}).items():
     raise Damage(source.path, f"{object} {fault}")
-  mine = np.arange(source.rows(block).start, stop_of(writes))
-  for other in np.unique(origin[rows[mine], 0]):
-    again = mine[origin[rows[mine], 0] == other] if other != s else []
-    for name in source.outputs if len(again) else ():
-      there = sources[other].array(name).oindex[origin[rows[again], 1]]
-      for run, one, two in zip(
-        again, source.array(name).oindex[again], there, strict=True
-      ):
+  mine = np.array(source.blocks[block])
+  taken = origin[rows[mine]]
+  for other in {*taken[:, 0].tolist()} - {s}:
+    again, there = mine[taken[:, 0] == other], taken[taken[:, 0] == other, 1]
+    for name in source.outputs:
+      pairs = zip(
+        source.read(name, again), sources[other].read(name, there), strict=True
+      )
+      for run, (one, two) in zip(again, pairs, strict=True):
         if one.tobytes() != two.tobytes():
           raise Mistake(
             f"run {run} of {source.path} differs in {name} from a run of an earlier folder with the same seeds and "
@@ -218,34 +223,17 @@ def copy_block(
   merged: Results,
   block: int,
 ) -> None:
-  """Writes a block of the merged folder, and copies what the folders' records say of
-  its runs.
+  """Write a block of the merged folder, with what the first record says of its runs.
 
   Args:
     sources: the folders.
-    origin: the folder and the row that each run of the merged folder is taken from, -1
-      where it is done nowhere.
+    origin: the folder and the row that each run of the merged folder is taken from.
     merged: the merged folder.
     block: number of the block.
   """
+  s, rows = origin[merged.blocks[block].start, 0], origin[merged.blocks[block], 1]
+  record = sources[s].record(sources[s].block_of(rows[0])) or {}
   dataset = json.loads(merged.root["recipe"]).get("dataset")
-  rows = np.asarray(merged.rows(block))
-  rows = rows[origin[rows, 0] >= 0]
-  while len(rows):
-    s, row = origin[rows[0]]
-    writes = sources[s].record(row // sources[s].block_runs)
-    write = next(w for w in writes if row in range(*w["rows"]))
-    together = (
-      (origin[rows, 0] == s)
-      & (origin[rows, 1] >= row)
-      & (origin[rows, 1] < write["rows"][1])
-    )
-    count = len(rows) if together.all() else int(together.argmin())
-    here, rows = rows[:count], rows[count:]
-    known = {name: write[name] for name in write.keys() - {"rows", "digests"}}
-    known["recipe"] = with_dataset(write["recipe"], dataset)
-    merged.write(
-      here,
-      {name: sources[s].array(name).oindex[origin[here, 1]] for name in merged.outputs},
-      known,
-    )
+  record["recipe"] = with_dataset(record["recipe"], dataset)
+  outputs = {name: sources[s].read(name, rows) for name in merged.outputs}
+  merged.write_block(block, outputs, record)

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Integer, PyTree, Real
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results.description import MIXED, variables_of
-from vmapseeds.store.layout import checked, ours, readable
+from vmapseeds.store.layout import read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import objects
 from vmapseeds.training.inputs import normalize
@@ -74,7 +74,7 @@ def load_networks(
       kept, do not fit in memory or are damaged. From `apply`: images that the networks
       cannot take.
   """
-  stored = ours(path)
+  stored = require_metadata(path)
   if not variables_of(stored):
     raise Mistake(
       f"{path} holds no trained parameters: `vmapseeds train --keep-params` into a new folder keeps them"
@@ -83,12 +83,9 @@ def load_networks(
     raise Mistake(
       f"{path} has no one mean and std of pixels: its networks were trained with different ones"
     )
-  with readable(path):
-    results = Results(path, stored)
-    rows = _rows(path, runs, results.done)
-    variables = unflatten_dict(
-      _read(results, rows, list(variables_of(stored))), sep="."
-    )
+  results = Results(path, stored)
+  rows = _rows(path, runs, results.done)
+  variables = unflatten_dict(_read(results, rows, list(variables_of(stored))), sep=".")
   return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
 
 
@@ -104,10 +101,7 @@ def _read(
     raise Mistake(
       f"{rows.size} networks take {needed / 1e9:.3g} GB, more than memory is free: give fewer runs"
     )
-  return {
-    name: array.oindex[rows if rows.ndim else int(rows)]
-    for name, array in arrays.items()
-  }
+  return {name: results.read(f"{VARIABLES}/{name}", rows) for name in names}
 
 
 class StoredNetworks:
@@ -120,7 +114,7 @@ class StoredNetworks:
   """
 
   def __init__(self, path: str):
-    self.path, root = path, checked(path)
+    self.path, root = path, read_verified_metadata(path)
     if root is None:
       raise Mistake(
         f"start_from is {path}, which is no results folder: train it first, or put it back"
@@ -135,13 +129,12 @@ class StoredNetworks:
         f"start_from is {path}, where runs are left to train: `vmapseeds work {path}` first"
       )
     self.shapes = {name: tuple(shape) for name, shape in variables_of(root).items()}
-    writes = [
-      self.results.record(block) for block in range(-(-len(self) // root["block_runs"]))
-    ]
     digests = [
-      {name: w["digests"][f"{VARIABLES}/{name}"] for name in self.shapes}
-      for of in writes
-      for w in of
+      [
+        (self.results.record(b) or {})["digests"][f"{VARIABLES}/{n}"]
+        for n in self.shapes
+      ]
+      for b in range(len(self.results.blocks))
     ]
     self.digest = hashlib.blake2b(
       json.dumps(digests).encode(), digest_size=8
@@ -164,11 +157,9 @@ class StoredNetworks:
     self, rows: tuple[int, ...], names: tuple[str, ...]
   ) -> dict[str, np.ndarray]:
     kept, places = np.unique(rows, return_inverse=True)
-    with readable(self.path):
-      return {
-        name: leaves[places]
-        for name, leaves in _read(self.results, kept, names).items()
-      }
+    return {
+      name: leaves[places] for name, leaves in _read(self.results, kept, names).items()
+    }
 
 
 def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "..."]]:

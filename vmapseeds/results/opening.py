@@ -118,13 +118,12 @@ def _with_places(results: Results, opened: xr.Dataset) -> xr.Dataset:
     return opened
   several = opened.sizes["combination"] > 1
   runs = campaign_of(results.path)[0] if several else None
+  finished = sorted(results.finished_blocks())
   places = []
-  for block in dict.fromkeys(
-    (np.flatnonzero(results.done) // results.block_runs).tolist()
-  ):
-    rows = np.arange(len(results))[block * results.block_runs :][: results.block_runs]
+  for number, block in enumerate(finished):
+    rows = np.array(results.blocks[block])
     of_run = combinations(runs[rows])[0] if runs else np.zeros(len(rows), int)
-    places.append(np.stack([rows, np.full(len(rows), len(places)), of_run], axis=1))
+    places.append(np.stack([rows, np.full(len(rows), number), of_run], axis=1))
   places = np.concatenate(places) if places else np.zeros((0, 3), int)
   return opened.assign(run_place=(("run", "place"), places))
 

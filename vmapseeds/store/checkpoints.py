@@ -1,27 +1,29 @@
-"""Checkpoints: training states of runs, saved between epochs, so that an interrupted
-training resumes from the last.
+"""Checkpoints: training states of a block's runs, saved by orbax between epochs, so that
+an interrupted training resumes from the last.
 
-The file `checkpoints/<first row>-<last row>/<epochs>` in a results folder holds the
-states of the runs of a seed batch
-after that many epochs: a line of JSON, then the bytes of the states' arrays. It is
-written whole or not at all. The line has the rows, what the states depend on and a
-digest of the bytes. A checkpoint that differs in any of these is not used.
+`checkpoints/<block>/<epochs>` in a results folder is an orbax checkpoint of the states'
+arrays. `checkpoints/<block>/<epochs>.json` beside it is written last. It has what the
+states depend on and a digest of them. A checkpoint that differs in any of these is not
+used.
 """
 
 import contextlib
 import json
 import math
-import re
+import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int, PyTree, Shaped
+from jaxtyping import PyTree, Shaped
 from upath import UPath
 
+from vmapseeds.mistakes import Mistake
 from vmapseeds.store.files import (
   Folder,
   is_remote,
@@ -31,163 +33,197 @@ from vmapseeds.store.files import (
   read,
   remove,
   replace,
-  said,
+  short_message,
 )
 from vmapseeds.store.layout import digest
 
 FOLDER = "checkpoints"
+AUTO = "auto"
+SHARE = 0.02  # of the time that saving takes at most, with "auto"
+FIRST_COST = 0.5  # seconds that a save is taken to need before one was measured
 
 
 class Checkpoints:
-  """The checkpoints of runs that are trained together: a `lanes.Keeper`.
+  """The checkpoints of a block's runs: a `lanes.Keeper`.
 
   Args:
     path: the results folder.
-    rows: the runs' rows in the folder.
-    table: these rows of the runs table, as lanes take them.
-    every: epochs between two checkpoints.
+    block: the block.
+    table: its runs' rows of the runs table, as lanes take them.
+    interval: epochs between two checkpoints; "auto" for as few as keep the time for
+      saving below 2 %.
     fits: what else the states depend on: recipe, conditions, versions.
     reached: called with the number of epochs that the runs have done, and whether they
       resume from there.
+
+  Raises:
+    Mistake: this process is one of several under `jax.distributed`.
   """
 
   def __init__(
     self,
     path: Folder,
-    rows: Int[np.ndarray, " rows"],
+    block: int,
     table: PyTree[Shaped[np.ndarray, "rows ..."]],
-    every: int,
+    interval: int | str,
     *,
     fits: dict[str, Any],
     reached: Callable[[int, bool], None],
   ):
-    self.rows, self.every, self._reached = rows.tolist(), every, reached
-    self.place = place(path) / FOLDER / f"{rows[0]}-{rows[-1]}"
+    self.block, self._interval, self._reached = block, interval, reached
+    self.place = place(path) / FOLDER / str(block)
     runs = [(str(a.dtype), a.shape, digest(a)) for a in jax.tree.leaves(table)]
-    self._key = json.loads(
-      json.dumps({"rows": self.rows, "runs": runs, **fits})
-    )  # as JSON reads it back
+    self._fits = json.loads(json.dumps({"runs": runs, **fits}))  # as JSON reads it back
+    self._began = self._looked = time.perf_counter()
+    self._spent, self._cost, self._round, self._rounds = 0.0, FIRST_COST, 0.0, 0
+
+  @property
+  def every(self) -> int:
+    """Epochs to the next call of `save`."""
+    if self._interval != AUTO:
+      return int(self._interval)
+    return max(1, math.ceil(self._wait() / self._round)) if self._round else 1
+
+  def _wait(self) -> float:
+    """Return the seconds until one more save brings the time for saving to `SHARE`."""
+    return (self._spent + self._cost) / SHARE - (time.perf_counter() - self._began)
 
   def load(
     self, like: PyTree[jax.ShapeDtypeStruct]
   ) -> tuple[int, PyTree[np.ndarray]] | None:
-    """Epochs and states of the newest checkpoint that fits these runs, or None. Those
-    that do not fit are removed.
+    """Return epochs and states of the newest checkpoint that fits these runs, or None.
+    Remove the checkpoints if none fits, and say why on stderr.
     """
-    found = None
-    # Newest first: if the last save was interrupted, the checkpoint before it is still
-    # there.
-    for epochs, first, last in sorted(_saved(self.place.parent), reverse=True):
-      file = self.place.parent / f"{first}-{last}" / str(epochs)
-      if file.parent == self.place:
-        found = found or self._read(file, like)
-      elif first > self.rows[-1] or last < self.rows[0]:
+    # Newest first: if the last save was interrupted, the one before it is still there.
+    saved = (name.removesuffix(".json") for name in names(self.place))
+    for rounds in sorted((int(n) for n in saved if n.isdecimal()), reverse=True):
+      try:
+        state = self._read(rounds, like)
+      except Exception as error:  # orbax and file systems raise many kinds
+        why = error if isinstance(error, _Misfit) else "it cannot be read"
+        print(
+          f"the checkpoint {self.block}/{rounds} is ignored: {why}", file=sys.stderr
+        )
         continue
-      # Only this process trains these runs, so nobody can use a checkpoint that groups
-      # some of them with others.
-      elif (stored := _opened(file)) and set(self.rows) & set(stored[0]["rows"]):
-        _ignored(file, f"it is of other runs than {self._span()} together")
-        _remove(file.parent)
-    if found:
-      self._reached(found[0], True)
-    else:
-      self.remove()
-    return found
+      self._rounds = rounds
+      self._reached(rounds, True)
+      return rounds, state
+    self.remove()
+    return None
 
   def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
-    """Saves the runs' states after `rounds` epochs and removes the previous checkpoint."""
+    """Save the runs' states after `rounds` epochs and remove the previous checkpoint.
+
+    With "auto", only if that keeps the time for saving below `SHARE`.
+    """
     self._reached(rounds, False)
-    arrays = [
-      np.ascontiguousarray(leaf).reshape(-1).view(np.uint8)
-      for leaf in jax.tree.leaves(state)
-    ]
-    about = json.dumps(
-      {**self._key, "epochs": rounds, "digest": digest(*arrays)}
-    ).encode()
+    began = time.perf_counter()
+    self._round = (began - self._looked) / (rounds - self._rounds)
+    if self._interval != AUTO or self._wait() <= 0:
+      self._write(rounds, state)
+    self._rounds, self._looked = rounds, time.perf_counter()
+    if self._interval != AUTO or self._wait() <= 0:
+      self._cost = self._looked - began
+      self._spent += self._cost
+
+  def _write(self, rounds: int, state: PyTree[np.ndarray]) -> None:
+    import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
+
+    arrays = jax.tree.leaves(state)
+    about = {**self._fits, "epochs": rounds, "digest": digest(*arrays)}
     try:
-      replace(
-        self.place / str(rounds),
-        b"".join([about, b"\n", *(array.data for array in arrays)]),
-      )
-      _remove(self.place, but=str(rounds))
-    except Exception as error:  # file systems and stores raise many kinds
+      _remove(self.place / str(rounds))
+      with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
+        remote, target = is_remote(self.place), self.place / str(rounds)
+        written = Path(scratch, "states") if remote else target.absolute()
+        orbax.save(written, _named(arrays))
+        if remote:
+          target.fs.put(str(written), target.path, recursive=True)
+      replace(self.place / f"{rounds}.json", json.dumps(about))
+      for name in {name.split("/")[0] for name in names(self.place)}:
+        if name not in (str(rounds), f"{rounds}.json"):
+          _remove(self.place / name)
+    except Exception as error:
       # Training can go on without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
       print(
-        f"no checkpoint of {self._span()} after epoch {rounds}: {said(error)}",
+        f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}",
         file=sys.stderr,
       )
 
   def remove(self) -> None:
-    """Removes the checkpoints of these runs: their results are written."""
+    """Remove the checkpoints of these runs: their results are written."""
     _remove(self.place)
 
-  def _span(self) -> str:
-    return f"runs {self.rows[0]} to {self.rows[-1]}"
-
   def _read(
-    self, file: Path | UPath, like: PyTree[jax.ShapeDtypeStruct]
-  ) -> tuple[int, PyTree[np.ndarray]] | None:
-    """A checkpoint's epochs and states. If it does not fit, says why on stderr and
-    returns None.
+    self, rounds: int, like: PyTree[jax.ShapeDtypeStruct]
+  ) -> PyTree[np.ndarray]:
+    """Return a checkpoint's states. Raise `_Misfit`, or whatever is raised, if it does
+    not fit.
     """
-    if (stored := _opened(file)) is None:
-      return _ignored(file, "it cannot be read")
-    about, states = stored
-    for name, value in self._key.items():
+    import orbax.checkpoint as ocp
+
+    about = parse(read(self.place / f"{rounds}.json"))
+    for name, value in self._fits.items():
       if about.get(name) != value:
-        return _ignored(file, f"it is of other {name.replace('_', ' ')}")
-    if about.get("digest") != digest(states) or about.get("epochs") != int(file.name):
-      return _ignored(file, "it is not as it was written")
+        raise _Misfit(f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
-    stops = np.cumsum([math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves])
-    parts = np.split(states, stops[:-1])
+    numpy = jax.tree.map(
+      lambda _: ocp.RestoreArgs(restore_type=np.ndarray), _named(leaves)
+    )
+    with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
+      source = self.place / str(rounds)
+      if is_remote(source):
+        source.fs.get(source.path, f"{scratch}/states", recursive=True)
+        source = Path(scratch, "states")
+      found = orbax.restore(source.absolute(), restore_args=numpy)
     arrays = [
-      part.copy().view(leaf.dtype).reshape(leaf.shape)
-      for part, leaf in zip(parts, leaves, strict=True)
+      found.get(f"{n:04}", np.zeros(leaf.shape, leaf.dtype))
+      for n, leaf in enumerate(leaves)
     ]
-    return about["epochs"], jax.tree.unflatten(structure, arrays)
+    if about["epochs"] != rounds or about["digest"] != digest(*arrays):
+      raise _Misfit("it is not as it was written")
+    return jax.tree.unflatten(structure, arrays)
+
+
+class _Misfit(Exception):
+  """A checkpoint that must not be used, and why."""
+
+
+def check_usable() -> None:
+  """Check that this process can write checkpoints.
+
+  Raises:
+    Mistake: it is one of several under `jax.distributed`, which orbax takes for writers
+      of one checkpoint.
+  """
+  if jax.process_count() > 1:
+    raise Mistake(
+      "checkpoint_every with several hosts under one coordinator: start "
+      "`vmapseeds work` on each host instead, which needs no coordinator"
+    )
 
 
 def clear(results: Any) -> None:
-  """Removes all checkpoints of a results folder in which every run is done."""
+  """Remove all checkpoints of a results folder in which every run is done."""
   folder = results.path / FOLDER
-  if (
-    spans := {f"{first}-{last}" for _, first, last in _saved(folder)}
-  ) and results.done.all():
-    for span in spans:
-      _remove(folder / span)
+  if names(folder) and results.done.all():
+    _remove(folder)
 
 
-def _saved(folder: Path | UPath) -> list[tuple[int, int, int]]:
-  """(epochs, first row, last row) of each checkpoint in a folder, from the file names."""
-  found = (re.fullmatch(r"(\d+)-(\d+)/(\d+)", name) for name in names(folder))
-  return [(int(match[3]), int(match[1]), int(match[2])) for match in found if match]
+def _named(leaves: list[Any]) -> dict[str, Any]:
+  """Return arrays by their numbers, without empty ones, which orbax does not save."""
+  return {f"{n:04}": leaf for n, leaf in enumerate(leaves) if leaf.size}
 
 
-def _opened(file: Path | UPath) -> tuple[dict[str, Any], np.ndarray] | None:
-  """A checkpoint's JSON line and the bytes of its states; None if it cannot be read."""
-  with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
-    content = read(file, math.inf) or b""
-    about = parse(content[: content.index(b"\n")])
-    set(about["rows"])  # raises unless it has rows
-    return about, np.frombuffer(content, np.uint8, offset=content.index(b"\n") + 1)
-  return None
-
-
-def _remove(folder: Path | UPath, but: str = "") -> None:
-  """Removes the files of a folder except `but`, then the folder and its parent if they
-  are empty.
-  """
-  for name in names(folder) - {but}:
-    remove(folder / name)
-  if not is_remote(folder):
+def _remove(path: Path | UPath) -> None:
+  """Remove a file, or a folder and its parent if that is empty then."""
+  if is_remote(path):
+    for name in names(path) or [""]:
+      remove(path / name)
+  elif path.is_dir():
+    shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
-      folder.rmdir()
-      folder.parent.rmdir()
-
-
-def _ignored(file: Path | UPath, why: str) -> None:
-  print(
-    f"the checkpoint {file.parent.name}/{file.name} is ignored: {why}", file=sys.stderr
-  )
+      path.parent.rmdir()
+  else:
+    remove(path)

@@ -109,7 +109,7 @@ def reached(path: Any) -> Iterator[None]:
   except Exception as error:
     if not is_remote(path):
       raise
-    what = f"{path} cannot be reached ({said(error, 200)})"
+    what = f"{path} cannot be reached ({short_message(error, 200)})"
     raise Failure(
       f"{what}; what was written stays, and the same command goes on"
     ) from error
@@ -129,7 +129,7 @@ def reading(path: Path | UPath) -> Iterator[None]:
     raise Failure(f"{path} cannot be read ({error.strerror or error})") from error
 
 
-def said(error: BaseException, most: int = 120) -> str:
+def short_message(error: BaseException, most: int = 120) -> str:
   """The first `most` characters of an error's text, in one line."""
   return " ".join(str(error).split())[:most] or type(error).__name__
 
@@ -148,9 +148,10 @@ def names(folder: Path | UPath) -> set[str]:
         if f.startswith(start) and not f.endswith("/")
       }
     return set()
+  start = len(str(folder)) + 1  # a `Path` for each of many files would take long
   return {
-    Path(at, f).relative_to(folder).as_posix()
-    for at, _, files in os.walk(folder)
+    f"{at}/{f}"[start:].replace(os.sep, "/")
+    for at, _, files in os.walk(str(folder))
     for f in files
   }
 

@@ -25,26 +25,30 @@ from vmapseeds.store.files import (
   remove,
   replace,
 )
-from vmapseeds.store.layout import ROOT, array, attributes, digest, zarr_json
+from vmapseeds.store.layout import ROOT, array, digest, read_metadata, zarr_json
 from vmapseeds.store.results import Results
 
 MAKING = f"{BLOCKS}/folder.claim"
 
 
-class MadeMeanwhile(Mistake):
+class FolderExists(Mistake):
   """Another process has made the results folder."""
 
 
 def check_empty(path: Folder) -> None:
-  """`Mistake` unless `path` is an empty folder, or can be made."""
+  """Check that `path` is an empty folder, or can be made.
+
+  Raises:
+    Mistake: it is not, and cannot.
+  """
   check_writable(path)
   if occupied(path):
     raise Mistake(f"{path} is not empty: give a new or empty folder")
 
 
 def occupied(path: Folder) -> bool:
-  """Whether `path` holds anything but the claims and drafts of processes that make a
-  results folder there.
+  """Return whether `path` holds anything but the claims and drafts of processes that
+  make a results folder there.
   """
   path = place(path)
   there = names(path)
@@ -59,7 +63,11 @@ def occupied(path: Folder) -> bool:
 
 
 def check_writable(path: Folder) -> None:
-  """`Mistake` unless `path` is a writable folder or can be made."""
+  """Check that `path` is a writable folder or can be made.
+
+  Raises:
+    Mistake: it is not, and cannot.
+  """
   path = place(path)
   if is_remote(path):
     probe = path / BLOCKS / f"{uuid.uuid4().hex}.partial"
@@ -91,11 +99,11 @@ def check_writable(path: Folder) -> None:
 
 
 @contextlib.contextmanager
-def made(
+def create_folder(
   path: Folder,
   description: dict[str, Any],
   *,
-  runs: int,
+  extents: list[int],
   block_runs: int,
   columns: dict[str, np.ndarray],
   dimensions: dict[str, tuple[str, ...]],
@@ -103,14 +111,15 @@ def made(
   outputs: dict[str, dict[str, Any]],
   attributes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[Results]:
-  """Makes a results folder in which no run is done. It counts as a results folder once
+  """Make a results folder in which no run is done. It counts as a results folder once
   the context is left.
 
   Args:
     path: the folder, absent or empty.
     description: what else the folder keeps, as JSON.
-    runs: how many runs it has.
-    block_runs: how many of them make a block.
+    extents: the number of runs it has; before it may stand smaller ones, after each of
+      which a new block begins.
+    block_runs: how many runs make a block, at most.
     columns: the columns of the runs table.
     dimensions: names of the axes of examples, and of columns with more than one number
       per run.
@@ -120,26 +129,26 @@ def made(
     attributes: what columns and examples mean, by name; see `layout.array`.
 
   Raises:
-    MadeMeanwhile: another process has made the folder meanwhile.
+    FolderExists: another process has made the folder meanwhile.
     Mistake: it cannot be written. After this and any other exception the folder is
       removed again.
   """
-  path = place(path)
-  about = {
+  path, plan = place(path), {**columns, **examples}
+  arrays = {
     name: array(
       values.dtype,
       dimensions.get(name, ("run",)),
       values.shape[name in columns :],
       **(attributes or {}).get(name, {}),
     )
-    for name, values in {**columns, **examples}.items()
+    for name, values in plan.items()
   }
   root = {
-    "runs": runs,
+    "extents": extents,
     "block_runs": block_runs,
     "columns": list(columns),
-    "arrays": {**about, **outputs},
-    "digests": {name: digest(values) for name, values in examples.items()},
+    "arrays": {**arrays, **outputs},
+    "digests": {name: digest(values) for name, values in plan.items()},
     **description,
   }
   text = zarr_json(root)
@@ -149,7 +158,7 @@ def made(
     )
   absent, taken = (
     _absent(path),
-    MadeMeanwhile(f"{path} was made by another process meanwhile: give another folder"),
+    FolderExists(f"{path} was made by another process meanwhile: give another folder"),
   )
   try:
     with Claims(path) as claims:
@@ -160,8 +169,7 @@ def made(
       try:
         _clear(path)
         results = Results(path, root)
-        for name, values in {**columns, **examples}.items():
-          results.fill(name, values)
+        results.write_plan(plan)
         yield results
         if not claims.holds("folder"):
           raise taken
@@ -171,7 +179,7 @@ def made(
           if claims.holds("folder"):
             _clear(path)
         raise
-  except MadeMeanwhile:
+  except FolderExists:
     raise
   except BaseException as error:
     _remove_empty(path, absent)
@@ -184,14 +192,14 @@ def made(
 
 @contextlib.contextmanager
 def removed_if_unused(path: Folder) -> Iterator[None]:
-  """Removes a results folder that was made in this context, if the context fails before
+  """Remove a results folder that was made in this context, if the context fails before
   a block of runs is written.
 
   After a `Failure` or an interruption it stays, because the same command can resume. A
   folder behind a URL stays too.
   """
   path = place(path)
-  if is_remote(path) or attributes(path) is not None:
+  if is_remote(path) or read_metadata(path) is not None:
     yield
     return
   absent = _absent(path)
@@ -201,15 +209,19 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
     raise
   except Exception:
     written = any(re.fullmatch(r"\d+\.json", name) for name in names(path / BLOCKS))
-    if attributes(path) is not None and not written and not any(claimed(path).values()):
+    if (
+      read_metadata(path) is not None
+      and not written
+      and not any(claimed(path).values())
+    ):
       _clear(path)
       _remove_empty(path, absent)
     raise
 
 
 def _absent(path: Path | UPath) -> list[Path]:
-  """The folders, deepest first, that must be made before a file can be written into
-  `path`; none behind a URL.
+  """Return the folders, deepest first, that must be made before a file can be written
+  into `path`; none behind a URL.
   """
   if is_remote(path):
     return []
@@ -219,7 +231,7 @@ def _absent(path: Path | UPath) -> list[Path]:
 
 
 def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
-  """Removes those of the folders that were `absent`, and are empty now."""
+  """Remove those of the folders that were `absent`, and are empty now."""
   if not is_remote(path):
     with contextlib.suppress(OSError):
       (path / BLOCKS).rmdir()
@@ -228,7 +240,7 @@ def _remove_empty(path: Path | UPath, absent: list[Path]) -> None:
 
 
 def _clear(path: Path | UPath) -> None:
-  """Removes everything in a results folder except the claim of the process that makes
+  """Remove everything in a results folder except the claim of the process that makes
   it.
   """
   for _ in range(20):

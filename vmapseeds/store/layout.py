@@ -1,42 +1,46 @@
-"""The format of a results folder: a Zarr v3 group with one metadata file, `zarr.json`,
-that describes all of it.
+"""The format of a results folder: a Zarr v3 group of immutable blocks, described by one
+metadata file, `zarr.json`.
 
-The attributes in this file are the description: `runs`, the number of runs;
-`block_runs`, how many of them make a block; `arrays`, the dtype, dimensions and shape
-of each array by its path (`predictions` in the group `test` is `test/predictions`);
-`columns`, the arrays that form the runs table; `digests` of the arrays of examples; and
-whatever else the maker of the folder wants to keep. Arrays of runs have the first
-dimension `run`, arrays of writes `write`; their shapes leave it out. A signature shows
-damage. Beside the attributes is Zarr's consolidated metadata of all groups and arrays,
-for those who open the folder with xarray or Zarr. It is derived from the description
-and not read here. A folder is extended by replacing this file, with an atomic rename.
+The attributes of `zarr.json` are the description:
 
-Arrays of runs are cut into blocks of runs. Each block is one object, which ends in a
-CRC-32C. `blocks/<k>.json` is the record of block k, written after its objects. It lists
-the writes to the block. Each has the rows [first, one past the last] that it added, a
-digest of their values in every array, and what the writer says of where they come from.
-The writes follow each other from the block's first row. Their rows are done, no others
-are, and done rows never change. A block may not be full, because a seed batch was
-smaller or the folder had no more runs. A further write then replaces its objects, with
-the same rows in front, and after them the record.
+- `block_runs`, the largest number of runs of a block, and `extents`, the number of runs
+  at creation and after each extension. Each extent begins a new block: with 256 and
+  [100, 300] the blocks are runs 0 to 99 and 100 to 299 (`blocks_of`).
+- `arrays`: dtype, dimensions and shape of each array by its path. Arrays of runs have
+  the first dimension `run`, arrays of counts over the runs of a block `block`; their
+  shapes leave it out.
+- `columns`, the names of the arrays that form the runs table; the other arrays of runs
+  are outputs. `digests` of the columns and of arrays without runs (examples).
+- whatever the maker of the folder adds. `digest` is a checksum of all of these.
 
-Counts over runs are in arrays of writes. Each write has an object of its own, at the
-index of its first row, written before the record. So no stored count is ever changed.
-What is missing counts as 0, so the sum over the first axis is the count over all runs.
+Beside the attributes is Zarr's consolidated metadata for xarray and Zarr. It is derived
+from the description and not read here.
+
+Chunk k of an output is block k, in an object of its own that ends in a CRC-32C. So run
+i lies at row `block * block_runs + offset` (`zarr_rows`). Rows that a short block does
+not have are missing: `xarray.open_zarr` shows them, and runs that are not done, as -1
+or NaN. Columns are the campaign's plan, known before any run is done. They have larger
+chunks, so that many small blocks are not many more files. An extension writes the last
+chunk of each column again, with the same values in front, then replaces `zarr.json`.
+
+`blocks/<k>.json` is the record of block k. It is written last, by an atomic rename, and
+it alone makes the runs of its block done. It has the number of runs, digests of their
+outputs and counts, and what the writer says of where they come from. Nothing that is
+recorded is ever written again. Two processes that train one block write the same bytes.
 
 A folder may also hold claims, `blocks/<k>.claim`, checkpoints in the folder
 `checkpoints` and a report in `report`.
 
-Folders may come from other machines, so they are not trusted. Arrays hold numbers, so
-nothing is unpickled. Only the description is read from the metadata, so a folder does
-not choose how its arrays are encoded. Links lead out of the folder, so they are
-refused. Arrays are compared with free memory before they are read. Signatures,
-checksums and digests show all other damage.
+Input from strangers: arrays hold numbers, so nothing is unpickled. Only the description
+is read from the metadata, so a folder does not choose how its arrays are encoded. Links
+lead out of the folder, so they are refused. Sizes are compared with free memory before
+anything is allocated. Checksums and digests show all other damage.
 """
 
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import math
 import warnings
@@ -47,6 +51,7 @@ from typing import Any
 import numpy as np
 import zarr
 from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from jaxtyping import Int
 from upath import UPath
 from zarr.abc.store import Store
 from zarr.codecs import Crc32cCodec, ZstdCodec
@@ -65,16 +70,16 @@ from vmapseeds.store.files import (
   read,
   reading,
   replace,
-  said,
+  short_message,
   strays,
 )
 
-FORMAT = "vmapseeds results 2"
+FORMAT = "vmapseeds results 3"
 ROOT = "zarr.json"
-OF_RUNS = ("run", "write")  # first dimensions, both as long as there are runs
+OF_RUNS = ("run", "block")  # first dimensions that an entry's shape leaves out
 OWN = (
   "format",
-  "runs",
+  "extents",
   "block_runs",
   "arrays",
   "columns",
@@ -87,6 +92,8 @@ FILL = {
   "u": 0,
   "f": np.nan,
 }  # dtype kind -> what a missing value reads as
+COLUMN_BYTES = 2**15  # of a chunk of a column, unless a block is larger
+RUN_BYTES = 100  # what this package needs beside a run's columns
 VERIFY = "`vmapseeds verify {}` says what, and --repair helps"
 BACK = "put that file back as it was"
 NOT_OURS = "is no results folder: give one that `vmapseeds train` or `import` made"
@@ -106,8 +113,8 @@ class Damage(Mistake):
 def array(
   dtype: Any, dimensions: Sequence[str], shape: Sequence[int], **attributes: Any
 ) -> dict[str, Any]:
-  """The entry of an array in a description. `shape` leaves out the first axis if that
-  is one of `OF_RUNS`.
+  """Return the entry of an array in a description. `shape` leaves out the first axis if
+  that is one of `OF_RUNS`.
   """
   return {
     "dtype": np.dtype(dtype).name,
@@ -117,8 +124,31 @@ def array(
   }
 
 
+def blocks_of(root: dict[str, Any]) -> list[range]:
+  """Return the runs of each block.
+
+  Raises:
+    ValueError: the description has no such blocks.
+  """
+  size, edges = root["block_runs"], [0, *root["extents"]]
+  if size < 1 or edges != sorted({*edges}) or len(edges) < 2:
+    raise ValueError("its runs cannot be cut into blocks")
+  return [
+    range(first, min(first + size, stop))
+    for start, stop in itertools.pairwise(edges)
+    for first in range(start, stop, size)
+  ]
+
+
+def zarr_rows(root: dict[str, Any]) -> Int[np.ndarray, " runs"]:
+  """Return the row of each run in Zarr's arrays."""
+  blocks = blocks_of(root)
+  shifts = [k * root["block_runs"] - block.start for k, block in enumerate(blocks)]
+  return np.arange(blocks[-1].stop) + np.repeat(shifts, [*map(len, blocks)])
+
+
 def zarr_json(root: dict[str, Any]) -> str:
-  """The text of `zarr.json` for a folder with this description."""
+  """Return the text of `zarr.json` for a folder with this description."""
   return _zarr_json(json.dumps(root))
 
 
@@ -127,11 +157,13 @@ def zarr_json(root: dict[str, Any]) -> str:
 )  # a folder is opened many times, and Zarr takes milliseconds for each array
 def _zarr_json(text: str) -> str:
   root = json.loads(text)
-  store = MemoryStore()
+  store, rows = MemoryStore(), int(zarr_rows(root)[-1]) + 1
   group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
   for name, about in root["arrays"].items():
-    dtype, runs = np.dtype(about["dtype"]), [root["runs"]]
-    of = {"run": (runs, [root["block_runs"]]), "write": (runs, [1])}
+    dtype = np.dtype(about["dtype"])
+    a_row = max(1, math.prod(about["shape"]) * dtype.itemsize)
+    size = max(root["block_runs"], name in root["columns"] and COLUMN_BYTES // a_row)
+    of = {"run": ([rows], [size]), "block": ([len(blocks_of(root))], [1])}
     lengths = of.get((*about["dimensions"], "")[0], ([], []))
     # Floats are not compressed: all but the first bits of a network's values are noise.
     packed = (
@@ -156,22 +188,22 @@ def _zarr_json(text: str) -> str:
   return store._store_dict[ROOT].to_bytes().decode()
 
 
-def attributes(path: Folder) -> dict[str, Any] | None:
-  """The description of a results folder, None where there is no such folder. Its
-  content is not checked.
-  """
+def read_metadata(path: Folder) -> dict[str, Any] | None:
+  """Return the description of a results folder, unchecked; None without a folder."""
   with contextlib.suppress(OSError, LookupError, TypeError, ValueError):
     found = parse(read(place(path) / ROOT))["attributes"]
     return found if found["format"] == FORMAT else None
   return None
 
 
-def checked(path: Folder) -> dict[str, Any] | None:
-  """The description of a results folder, None where there is no such folder. `Damage`
-  where it cannot be trusted.
+def read_verified_metadata(path: Folder) -> dict[str, Any] | None:
+  """Return the description of a results folder, None where there is no such folder.
+
+  Raises:
+    Damage: it cannot be trusted.
   """
   path = place(path)
-  root = attributes(path)
+  root = read_metadata(path)
   if root is None:
     if exists(path / BLOCKS / "0.json"):
       raise Damage(path, f"{ROOT} cannot be read", BACK)
@@ -196,10 +228,12 @@ def checked(path: Folder) -> dict[str, Any] | None:
 
 
 def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
-  """`Mistake` if a block or the runs table of a described folder is larger than free
-  memory.
+  """Check that blocks and the runs table of a described folder fit in free memory.
+
+  Raises:
+    Mistake: they do not.
   """
-  arrays, memory = root["arrays"], free_host_memory()
+  arrays, memory, runs = root["arrays"], free_host_memory(), root["extents"][-1]
   bytes_of = {
     name: math.prod(a["shape"]) * np.dtype(a["dtype"]).itemsize
     for name, a in arrays.items()
@@ -215,32 +249,33 @@ def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
       raise Mistake(
         f"{given}, which free memory does not hold: free some, or open it on a larger machine"
       )
-  if root["runs"] * sum(bytes_of[name] for name in root["columns"]) > memory:
+  if runs * (RUN_BYTES + sum(bytes_of[name] for name in root["columns"])) > memory:
     raise Mistake(
       f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
     )
+  blocks_of(root)
 
 
-def ours(path: Folder) -> dict[str, Any]:
-  """The description of a results folder, checked. `Mistake` if there is no such folder,
-  `Damage` as in `checked`.
+def require_metadata(path: Folder) -> dict[str, Any]:
+  """Return the checked description of a results folder.
+
+  Raises:
+    Mistake: there is no such folder.
+    Damage: it cannot be trusted.
   """
-  root = checked(path)
+  root = read_verified_metadata(path)
   if root is None:
     raise Mistake(f"{path} {NOT_OURS}")
   return root
 
 
-def object_path(root: dict[str, Any], name: str, number: int) -> str:
-  """The path, in a results folder, of an array's object: of block `number`, or of the
-  write whose first row it is.
-  """
-  return "/".join(
-    (name, "c", str(number), *["0"] * (len(root["arrays"][name]["dimensions"]) - 1))
-  )
+def object_path(root: dict[str, Any], name: str, chunk: int) -> str:
+  """Return the path, in a results folder, of an array's object."""
+  zeros = ["0"] * (len(root["arrays"][name]["dimensions"]) - 1)
+  return "/".join((name, "c", str(chunk), *zeros))
 
 
-class Described(WrapperStore):
+class MetadataStore(WrapperStore):
   """The store of a results folder that Zarr and xarray open. Its metadata is derived
   from the description.
 
@@ -252,8 +287,8 @@ class Described(WrapperStore):
     super().__init__(store)
     self.path, self._metadata = path, metadata
 
-  def _with_store(self, store: Store) -> "Described":
-    return Described(store, self.path, self._metadata)
+  def _with_store(self, store: Store) -> "MetadataStore":
+    return MetadataStore(store, self.path, self._metadata)
 
   async def get(self, key, prototype, byte_range=None):
     if key == ROOT:
@@ -272,8 +307,8 @@ class Described(WrapperStore):
     return str(self.path)
 
 
-def described(path: Path | UPath, root: dict[str, Any]) -> Described:
-  """The store of a results folder, for Zarr and xarray to open."""
+def open_store(path: Path | UPath, root: dict[str, Any]) -> MetadataStore:
+  """Open the store of a results folder, for Zarr and xarray."""
   # Without the wrapper, Zarr would make a second, asynchronous file system, whose
   # connections nobody closes.
   if is_remote(path):
@@ -284,11 +319,11 @@ def described(path: Path | UPath, root: dict[str, Any]) -> Described:
     store = LocalStore(
       path.absolute()
     )  # still found where a program changes its working folder
-  return Described(store, path, zarr_json(root).encode())
+  return MetadataStore(store, path, zarr_json(root).encode())
 
 
 def digest(*arrays: np.ndarray) -> str:
-  """A checksum of the values of arrays."""
+  """Return a checksum of the values of arrays."""
   fingerprint = hashlib.blake2b(digest_size=16)
   for values in arrays:
     fingerprint.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
@@ -296,46 +331,39 @@ def digest(*arrays: np.ndarray) -> str:
 
 
 def signed(value: Mapping[str, Any]) -> dict[str, Any]:
-  """A JSON object with `digest`, a checksum of everything else in it."""
+  """Return a JSON object with `digest`, a checksum of everything else in it."""
   plain = {name: of for name, of in value.items() if name != "digest"}
   text = json.dumps(plain, sort_keys=True).encode()
   return {**plain, "digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
 
 def unsigned(value: Any) -> dict[str, Any]:
-  """Returns a signed JSON object. `ValueError` if it has changed since it was signed."""
+  """Return a signed JSON object.
+
+  Raises:
+    ValueError: it has changed since it was signed.
+  """
   if isinstance(value, dict) and signed(value) == value:
     return value
   raise ValueError("its digest is another")
 
 
-def record(text: bytes, block: int, rows: range) -> list[dict[str, Any]]:
-  """The writes in a block's record. `rows` are those that the block can have.
+def parse_record(text: bytes, block: int, runs: int) -> dict[str, Any]:
+  """Return the record of a block with so many runs.
 
-  `ValueError`, `LookupError` or `TypeError` if the record is not one of this block.
+  Raises:
+    ValueError, LookupError, TypeError: the text is no record of this block.
   """
   found = unsigned(parse(text))
-  edges = [
-    rows.start,
-    *(row for write in found["writes"] for row in write["rows"]),
-    rows.stop,
-  ]
-  whole = (
-    found["writes"] and edges[:-2:2] == edges[1:-1:2]
-  )  # each write begins where the one before it ends
-  if found["block"] != block or edges != sorted(edges) or not whole:
-    raise ValueError(f"it is of block {found['block']} and rows {edges[1:-1]}")
-  return found["writes"]
+  if (found["block"], found["runs"]) != (block, runs):
+    raise ValueError(f"it is of block {found['block']} with {found['runs']} runs")
+  return found
 
 
-def write_record(
-  path: Path | UPath, block: int, writes: Sequence[dict[str, Any]]
-) -> None:
-  """Writes a block's record atomically."""
-  replace(
-    path / BLOCKS / f"{block}.json",
-    json.dumps(signed({"block": block, "writes": list(writes)})) + "\n",
-  )
+def write_record(path: Path | UPath, record: Mapping[str, Any]) -> None:
+  """Write a block's record atomically."""
+  text = json.dumps(signed(record)) + "\n"
+  replace(path / BLOCKS / f"{record['block']}.json", text)
 
 
 NOT_AS_WRITTEN = (
@@ -351,10 +379,10 @@ NOT_AS_WRITTEN = (
 
 @contextlib.contextmanager
 def readable(path: Folder) -> Iterator[None]:
-  """Turns whatever Zarr or a codec raises for an object into a `Damage`."""
+  """Turn whatever Zarr or a codec raises for an object into a `Damage`."""
   try:
     yield
   except (Mistake, Failure, FileExistsError):
     raise
   except NOT_AS_WRITTEN as error:
-    raise Damage(path, f"an object cannot be read ({said(error)})") from error
+    raise Damage(path, f"an object cannot be read ({short_message(error)})") from error

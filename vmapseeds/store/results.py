@@ -2,11 +2,8 @@
 the format.
 """
 
-import contextlib
-import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,17 +16,17 @@ from vmapseeds.store import layout
 from vmapseeds.store.claims import BLOCKS, Claims
 from vmapseeds.store.files import (
   Folder,
+  exists,
   flush,
   names,
   place,
   read,
   reading,
   replace,
-  said,
+  short_message,
 )
 
 OTHERS = "holds other values than were written"
-READERS = 32  # records that are read at once; behind a URL each is a request
 
 
 class Results:
@@ -46,13 +43,11 @@ class Results:
 
   def __init__(self, path: Folder, root: dict[str, Any] | None = None):
     self.path = place(path)
-    self._full: dict[
-      int, list[tuple[int, int]]
-    ] = {}  # the writes of full blocks, which stay as they are
-    self._opened(layout.ours(self.path) if root is None else root)
+    self._open(layout.require_metadata(self.path) if root is None else root)
 
-  def _opened(self, root: dict[str, Any]) -> None:
-    self.root = root
+  def _open(self, root: dict[str, Any]) -> None:
+    self.root, self.blocks = root, layout.blocks_of(root)
+    self.rows = layout.zarr_rows(root)
     arrays = root["arrays"]
     self.block_runs, self.columns = root["block_runs"], root["columns"]
     of_runs, self.counts = (
@@ -64,285 +59,235 @@ class Results:
     with zarr.config.set(
       {"array.write_empty_chunks": True}
     ):  # an absent chunk counts as lost
-      self._group = zarr.open_group(
-        layout.described(self.path, root), mode="r+", zarr_format=3
+      group = zarr.open_group(
+        layout.open_store(self.path, root), mode="r+", zarr_format=3
       )
-      self._arrays = {name: self._group[name] for name in arrays}
+      self._arrays = {name: group[name] for name in arrays}
 
   def __len__(self) -> int:
-    return self.root["runs"]
+    return len(self.rows)
 
   @property
   def description(self) -> dict[str, Any]:
     """What the maker of the folder keeps in its description."""
     return {name: value for name, value in self.root.items() if name not in layout.OWN}
 
+  # Reading.
+
   def array(self, name: str) -> zarr.Array:
-    """An array of the folder. Rows that are not done cannot be read."""
+    """Return an array of the folder, in which run i has the row `self.rows[i]`."""
     return self._arrays[name]
 
-  def table(self) -> dict[str, Shaped[np.ndarray, "runs ..."]]:
-    """The runs table: columns by their names."""
+  def read(
+    self, name: str, runs: int | Int[np.ndarray, " runs"]
+  ) -> Shaped[np.ndarray, "..."]:
+    """Return an array's values of finished runs, or of one."""
     with layout.readable(self.path):
-      return {name: self.array(name)[:] for name in self.columns}
+      return self.array(name).oindex[self.rows[runs]]
 
-  def rows(self, block: int) -> range:
-    """The rows of a block."""
-    return range(block * self.block_runs, min((block + 1) * self.block_runs, len(self)))
+  def table(self) -> dict[str, Shaped[np.ndarray, "runs ..."]]:
+    """Return the runs table: columns by their names."""
+    with layout.readable(self.path):
+      return {name: self.array(name)[:][self.rows] for name in self.columns}
 
-  # What is done.
+  def block_of(self, run: int) -> int:
+    """Return the block that a run is in."""
+    return int(self.rows[run]) // self.block_runs
 
-  @property
-  def written(self) -> list[tuple[int, int]]:
-    """(first row, one past the last) of each write, ascending, from the records as they
-    are now.
-    """
-    others, left = (
-      [],
-      [
-        block
-        for block in range(-(-len(self) // self.block_runs))
-        if block not in self._full
-      ],
-    )
-    there = names(self.path / BLOCKS) if left else set()
-    left = [block for block in left if f"{block}.json" in there]
-    with ThreadPoolExecutor(READERS) as pool:
-      for block, writes in zip(left, pool.map(self.record, left), strict=True):
-        rows = [tuple(write["rows"]) for write in writes]
-        if stop_of(writes) == (block + 1) * self.block_runs:
-          self._full[block] = rows
-        else:
-          others += rows
-    return sorted([*others, *(rows for block in self._full.values() for rows in block)])
+  def finished_blocks(self) -> set[int]:
+    """Return the blocks that have a record now."""
+    there = names(self.path / BLOCKS)
+    return {block for block in range(len(self.blocks)) if f"{block}.json" in there}
+
+  def is_finished(self, block: int) -> bool:
+    """Return whether a block has a record now."""
+    return exists(self.path / BLOCKS / f"{block}.json")
 
   @property
   def done(self) -> Bool[np.ndarray, " runs"]:
     """Which runs are trained, evaluated and written."""
-    return done_of(self.written, len(self))
+    finished = self.finished_blocks()
+    marks = [block in finished for block in range(len(self.blocks))]
+    return np.repeat(marks, [*map(len, self.blocks)])
 
-  def record(self, block: int) -> list[dict[str, Any]]:
-    """The writes in a block's record, empty without a record. `Damage` if the record
-    cannot be understood.
+  def record(self, block: int) -> dict[str, Any] | None:
+    """Return a block's record, None without one.
+
+    Raises:
+      Damage: the record cannot be understood.
     """
-    first = block * self.block_runs
+    file = f"{BLOCKS}/{block}.json"
     try:
-      with reading(file := self.path / BLOCKS / f"{block}.json"):
-        text = read(file)
-      return (
-        []
-        if text is None
-        else layout.record(text, block, range(first, first + self.block_runs))
-      )
+      with reading(self.path / file):
+        text = read(self.path / file)
+      if text is None:
+        return None
+      return layout.parse_record(text, block, len(self.blocks[block]))
     except (ValueError, LookupError, TypeError, IsADirectoryError) as error:
       raise layout.Damage(
-        self.path, f"{BLOCKS}/{block}.json cannot be read ({said(error)})"
+        self.path, f"{file} cannot be read ({short_message(error)})"
       ) from error
 
-  def faults(self, block: int, writes: list[dict[str, Any]]) -> dict[str, str]:
-    """path -> fault of each object of a block that is not as its record says. `writes`
-    are those of the record.
+  # Checking.
+
+  def faults(self, block: int, record: dict[str, Any]) -> dict[str, str]:
+    """Return path -> fault of each object of a block that is not as recorded."""
+    return {
+      layout.object_path(self.root, name, block): fault
+      for name in (*self.outputs, *self.counts)
+      if (fault := self._fault(name, block, record["digests"].get(name)))
+    }
+
+  def plan_faults(self) -> dict[str, str]:
+    """Return path -> fault of each object of the runs table and of arrays of examples
+    that cannot be read, and of each such array with other values than were written.
     """
     found = {}
-    for name in (*self.columns, *(self.outputs if writes else ())):
-      due = self.due(name, block, writes)
-      found[layout.object_path(self.root, name, block)] = self.values(name, block, due)[
-        1
-      ]
-    for write, name in itertools.product(writes, self.counts):
-      first, due = write["rows"][0], [(..., write["digests"].get(name))]
-      found[layout.object_path(self.root, name, first)] = self.values(name, first, due)[
-        1
-      ]
-    return {object: fault for object, fault in found.items() if fault}
+    for name in (*self.columns, *self.examples):
+      if self._fault(name, ..., self.root["digests"][name]):
+        array = self.array(name)
+        faults = {
+          layout.object_path(self.root, name, first // array.chunks[0]): fault
+          for first in range(0, array.shape[0], array.chunks[0])
+          if (fault := self._fault(name, slice(first, first + array.chunks[0])))
+        }
+        found |= faults or {name: OTHERS}
+    return found
 
-  def due(
-    self, name: str, block: int, writes: list[dict[str, Any]]
-  ) -> list[tuple[Any, str | None]]:
-    """For each write to a block: its rows, counted from the block's first, and the
-    digest of their values.
+  def _fault(self, name: str, here: Any, due: str | None = None) -> str | None:
+    """Return what is wrong with a block's values in an array, or with those of other
+    rows; None if they can be read and have the digest that is `due`.
     """
-    start = block * self.block_runs
-    return [
-      (slice(*(row - start for row in w["rows"])), w["digests"].get(name))
-      for w in writes
-    ]
-
-  def values(
-    self, name: str, number: int = 0, due: Sequence[tuple[Any, str | None]] = ()
-  ) -> tuple[np.ndarray, str | None]:
-    """An array's values in block `number`, or in the write whose first row it is; and
-    what is wrong with them, or None.
-
-    `due` lists parts of the values and their digests. The digests of examples come from
-    the description instead.
-    """
-    rows = self.rows(number)
-    here: Any = number if name in self.counts else slice(rows.start, rows.stop)
-    if name in self.examples:
-      here, due = slice(None), [(..., self.root["digests"][name])]
     try:
-      values = self.array(name)[here]
+      values = self.array(name)[self._rows_of(name, here)]
     except layout.Damage:
-      return np.empty(0), "is missing"
+      return "is missing"
     except Failure:
       raise  # the store cannot be reached, so nothing is known of the values
     except Exception as error:
-      return np.empty(0), f"cannot be read ({said(error)})"
-    return values, None if all(
-      layout.digest(values[part]) == told for part, told in due
-    ) else OTHERS
+      return f"cannot be read ({short_message(error)})"
+    if here is ... and name in self.columns:
+      values = values[self.rows]
+    return OTHERS if due and layout.digest(values) != due else None
+
+  def _rows_of(self, name: str, block: Any) -> Any:
+    """Return the rows of a block in an array of runs. Others are as they are."""
+    if name not in self.outputs or not isinstance(block, int):
+      return block
+    first = block * self.block_runs
+    return slice(first, first + len(self.blocks[block]))
 
   # Writing.
 
-  def write(
+  def write_block(
     self,
-    rows: Int[np.ndarray, " rows"],
-    outputs: dict[str, Shaped[np.ndarray, "rows ..."]],
-    provenance: dict[str, Any] | None = None,
-    counts: Mapping[int, Mapping[str, np.ndarray]] | None = None,
+    block: int,
+    outputs: Mapping[str, Shaped[np.ndarray, "runs ..."]],
+    record: Mapping[str, Any] | None = None,
+    counts: Mapping[str, np.ndarray] | None = None,
   ) -> None:
-    """Writes the outputs of some runs, block by block: the values, and then the block's
-    record.
+    """Write a block: the values, and last its record. Do nothing if it has a record.
 
     Args:
-      rows: the runs, ascending; in each block they begin with the first that is not
-        done.
-      outputs: array name -> values of these runs.
-      provenance: what the record says of these runs besides digests of their values.
-      counts: block -> array name -> counts over these runs.
+      block: the block.
+      outputs: array name -> values of its runs.
+      record: what the record says of them besides digests; another block's will do.
+      counts: array name -> counts over its runs.
     """
-    provenance, counts = provenance or {}, counts or {}
-    for block in np.unique(rows // self.block_runs).tolist():
-      span, writes = self.rows(block), self.record(block)
-      first = max(stop_of(writes), span.start)
-      here = rows // self.block_runs == block
-      new = here & (
-        rows >= first
-      )  # another process may have been faster, with the same values
-      # Counts are over all of these rows. If some are already done, the others are left
-      # to be trained again.
-      if not new.any() or (self.counts and (new != here).any()):
-        continue
-      last = int(rows[new][-1]) + 1
-      with layout.readable(self.path):
-        digests = {
-          name: layout.digest(self.array(name)[first:last]) for name in self.columns
-        }
-        earlier = {name: self.array(name)[span.start : first] for name in self.outputs}
-      for name in self.outputs:
-        array = self.array(name)
-        values = np.asarray(outputs[name])[new].astype(array.dtype)
-        digests[name] = layout.digest(values)
-        missing = np.full(
-          (span.stop - last, *array.shape[1:]), array.fill_value, array.dtype
-        )
-        array[span.start : span.stop] = np.concatenate([earlier[name], values, missing])
-        flush(self.path / layout.object_path(self.root, name, block))
-      for name in self.counts:
-        values = counts[block][name].astype(self.array(name).dtype)
-        digests[name] = layout.digest(values)
-        self.array(name)[first] = values
-        flush(self.path / layout.object_path(self.root, name, first))
-      layout.write_record(
-        self.path,
-        block,
-        [*writes, {"rows": [first, last], "digests": digests, **provenance}],
-      )
+    if self.is_finished(block):
+      return
+    given = {**outputs, **(counts or {})}
+    digests = {
+      name: self._write(name, given[name], block)
+      for name in (*self.outputs, *self.counts)
+    }
+    own = {"block": block, "runs": len(self.blocks[block]), "digests": digests}
+    layout.write_record(self.path, {**(record or {}), **own})
 
-  def fill(self, name: str, values: np.ndarray, start: int = 0) -> None:
-    """Writes an array of examples, or rows of a column from `start` on, one object at a
-    time.
+  def _write(self, name: str, values: np.ndarray, block: int) -> str:
+    """Write a block's values, a whole object. Return their digest."""
+    array, here = self.array(name), self._rows_of(name, block)
+    values = np.asarray(values).astype(array.dtype)
+    if name in self.outputs:
+      here = slice(here.start, here.start + self.block_runs)
+      shape = (len(range(array.shape[0])[here]), *array.shape[1:])
+      whole = np.full(shape, array.fill_value, array.dtype)
+      whole[: len(values)] = values
+    array[here] = whole if name in self.outputs else values
+    flush(self.path / layout.object_path(self.root, name, block))
+    return layout.digest(values)
+
+  def write_plan(self, values: Mapping[str, np.ndarray], first: int = 0) -> None:
+    """Write columns, from row `first` of Zarr's arrays on, and arrays of examples, one
+    object at a time.
 
     Zarr writes several at once, and goes on with the others when one fails.
     """
-    array = self.array(name)
-    size = array.chunks[0]
-    for first in range(start // size * size, len(values), size):
-      array[first : first + size] = values[first : first + size]
+    for name, given in values.items():
+      array, whole = self.array(name), given
+      if name in self.columns:
+        whole = np.full(array.shape, array.fill_value, array.dtype)
+        whole[self.rows] = given
+      size = array.chunks[0]
+      for chunk in range(first // size, -(-array.shape[0] // size)):
+        here = slice(chunk * size, (chunk + 1) * size)
+        array[here] = whole[here]
+        flush(self.path / layout.object_path(self.root, name, chunk))
 
   def extend(self, runs: int, columns: dict[str, np.ndarray]) -> None:
-    """Makes room for `runs` runs. `columns` is the table of all of them. The
-    description changes last.
+    """Make room for `runs` runs. `columns` is the table of all of them. The description
+    changes last.
     """
 
     def longer(root: dict[str, Any]) -> dict[str, Any]:
-      if root["runs"] >= runs:
+      if root["extents"][-1] >= runs:
         return root
-      results = Results(self.path, {**root, "runs": runs})
-      for name, column in columns.items():
-        results.fill(name, column, root["runs"])
-      return results.root
+      digests = {
+        name: layout.digest(values.astype(root["arrays"][name]["dtype"]))
+        for name, values in columns.items()
+      }
+      longer = {
+        **root,
+        "extents": [*root["extents"], runs],
+        "digests": root["digests"] | digests,
+      }
+      first = len(layout.blocks_of(root)) * self.block_runs
+      Results(self.path, longer).write_plan(columns, first)
+      return longer
 
     if len(self) < runs:
       self.revise(longer)
 
   def revise(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Changes the description, one process at a time."""
+    """Change the description, one process at a time."""
     with Claims(self.path) as claims:
       while not claims.take("folder"):
         time.sleep(0.1)
-      root = layout.ours(self.path)
+      root = layout.require_metadata(self.path)
       changed = change(root)
       if changed != root:
         replace(self.path / layout.ROOT, layout.zarr_json(changed))
-      self._opened(changed)
+      self._open(changed)
 
-  def restore(
-    self, columns: dict[str, np.ndarray], examples: dict[str, np.ndarray]
-  ) -> None:
-    """Writes lost or damaged objects of the runs table and of arrays of examples again.
-
-    It writes only values whose digests agree with the records and the description.
+  def restore(self, given: Mapping[str, np.ndarray]) -> None:
+    """Write lost or damaged columns and arrays of examples again, if the values given
+    have the digests of the description.
     """
-    for name, values in examples.items():
-      if (
-        self.values(name)[1]
-        and layout.digest(values.astype(self.array(name).dtype))
-        == self.root["digests"][name]
-      ):
-        self.array(name)[:] = values
-    for name, column in columns.items():
-      shared = min(len(column), len(self))
-      with contextlib.suppress(layout.Damage), layout.readable(self.path):
-        if np.array_equal(self.array(name)[:shared], column[:shared]):
-          continue
-      for block in range(-(-shared // self.block_runs)):
-        rows = self.rows(block)
-        whole, due = (
-          column[rows.start : rows.stop],
-          self.due(name, block, self.record(block)),
-        )
-        # Without a record there are no digests, so values that can be read count as
-        # sound.
-        told = len(whole) == len(rows) and all(
-          layout.digest(whole[part]) == digest for part, digest in due
-        )
-        if told and self.values(name, block, due)[1]:
-          self.array(name)[rows.start : rows.stop] = whole
-
-
-def stop_of(writes: list[dict[str, Any]]) -> int:
-  """One past the last done row of a block, 0 without a record."""
-  return writes[-1]["rows"][1] if writes else 0
-
-
-def done_of(written: Sequence[tuple[int, int]], runs: int) -> Bool[np.ndarray, " runs"]:
-  """Which of `runs` runs are done, given the rows of all writes."""
-  done = np.zeros(runs, bool)
-  for first, stop in written:
-    done[first:stop] = True
-  return done
+    for name in {path.partition("/c/")[0] for path in self.plan_faults()}:
+      values = given[name].astype(self.array(name).dtype)
+      values = values[: len(self)] if name in self.columns else values
+      if layout.digest(values) == self.root["digests"][name]:
+        self.write_plan({name: values})
 
 
 def finished(results: Results, group: str | None) -> xr.Dataset:
-  """The finished runs: the arrays of the root and of a group, which are read when they
-  are used.
+  """Return the finished runs: the arrays of the root and of a group, read when they are
+  used.
 
-  Arrays of writes are cut to the writes that these runs came in.
+  Counts are those of the blocks of these runs.
   """
   with layout.readable(results.path):
-    store = layout.described(results.path, results.root)
+    store = layout.open_store(results.path, results.root)
     found = [
       xr.open_zarr(store, group=g, zarr_format=3, decode_cf=False)
       for g in dict.fromkeys((None, group))
@@ -352,9 +297,9 @@ def finished(results: Results, group: str | None) -> xr.Dataset:
     )
     names = dict.fromkeys(name.rpartition("/")[2] for name in results.root["arrays"])
     merged = merged[[name for name in names if name in merged]]
-    written = results.written
-    writes = [first for first, _ in written if first < len(results)]
-    rows = {"run": np.flatnonzero(done_of(written, len(results))), "write": writes}
+    blocks = sorted(results.finished_blocks())
+    runs = np.array([run for block in blocks for run in results.blocks[block]], int)
+    rows = {"run": results.rows[runs], "block": blocks}
     merged = merged.isel(
       {first: rows[first] for first in layout.OF_RUNS if first in merged.dims}
     )

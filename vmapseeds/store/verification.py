@@ -17,12 +17,18 @@ from vmapseeds.store.files import (
   replace,
   strays,
 )
-from vmapseeds.store.layout import ROOT, Damage, object_path, ours, zarr_json
-from vmapseeds.store.results import Results, stop_of
+from vmapseeds.store.layout import (
+  ROOT,
+  Damage,
+  object_path,
+  require_metadata,
+  zarr_json,
+)
+from vmapseeds.store.results import Results
 
 BESIDE = ("checkpoints", "report")  # folders whose files are not checked
 FOREIGN = "is not of these results: move it elsewhere"
-AGAIN = "train with the same {} writes it again"
+AGAIN = "train with the same runs and data writes it again"
 
 
 class Verdict(NamedTuple):
@@ -46,7 +52,7 @@ class _Problem(NamedTuple):
 
 
 def verify(path: Folder, *, repair: bool = False) -> Verdict:
-  """Reads a results folder whole and compares it with its records.
+  """Read a results folder whole and compares it with its records.
 
   Args:
     path: the folder.
@@ -81,7 +87,7 @@ class _Look:
     self.notes: list[str] = []
     self.runs = self.done = 0
     try:
-      root = ours(path)
+      root = require_metadata(path)
     except Damage as damage:
       found = [_Problem(stray, "") for stray in strays(path)]
       self.problems = found or [_Problem(ROOT, damage.fault.removeprefix(f"{ROOT} "))]
@@ -91,81 +97,62 @@ class _Look:
         _Problem(ROOT, "has metadata that differ from its own description", "root")
       )
     self.results = Results(path, root)
-    self.runs = len(self.results)
-    self.there, self.known = names(path), {ROOT}
-    claims = claimed(path)
-    for block in range(-(-self.runs // self.results.block_runs)):
-      self._block(block, claims.get(str(block)))
-    for name in self.results.examples:
-      if fault := self.results.values(name)[1]:
-        self.problems.append(
-          _Problem(object_path(root, name, 0), f"{fault}; {AGAIN.format('data')}")
-        )
-      self.known.add(object_path(root, name, 0))
+    self.runs, blocks = len(self.results), range(len(self.results.blocks))
+    self.there, claims = names(path), claimed(path)
+    self.expected = {ROOT, *(f"{BLOCKS}/{block}.json" for block in blocks)}
+    for name in root["arrays"]:
+      array = self.results.array(name)
+      chunks = range(-(-array.shape[0] // array.chunks[0]))
+      self.expected |= {object_path(root, name, chunk) for chunk in chunks}
+    for block in blocks:
+      if claims.get(str(block)):
+        self.notes.append(f"block {block} is being trained: it was not looked at")
+      else:
+        self._block(block)
+    for file, fault in self.results.plan_faults().items():
+      self.problems.append(_Problem(file, f"{fault}; {AGAIN}"))
     self._foreign()
 
-  def _block(self, block: int, trained: bool | None) -> None:
+  def _block(self, block: int) -> None:
     results, file = self.results, f"{BLOCKS}/{block}.json"
-    outputs = {object_path(results.root, name, block) for name in results.outputs}
-    self.known |= {
-      file,
-      *outputs,
-      *(object_path(results.root, name, block) for name in results.columns),
-    }
-    if trained:
-      self.notes.append(f"block {block} is being trained: it was not looked at")
-      return
     try:
-      writes = results.record(block)
+      record = results.record(block)
     except Damage as damage:
       self.problems.append(_Problem(file, damage.fault.removeprefix(f"{file} "), block))
       return
-    if not writes and outputs & self.there:
+    if record:
+      self.done += len(results.blocks[block])
+      faults = results.faults(block, record).items()
+      self.problems += [_Problem(object, fault, block) for object, fault in faults]
+    elif self.there & {object_path(results.root, n, block) for n in results.outputs}:
       self.notes.append(
         f"block {block} is not finished, and what lies there of it is not used"
       )
-    rows = results.rows(block)
-    self.done += len(range(rows.start, min(rows.stop, stop_of(writes))))
-    for object, fault in results.faults(block, writes).items():
-      if object in outputs or object.partition("/c/")[0] in results.counts:
-        self.problems.append(_Problem(object, fault, block))
-      else:
-        self.problems.append(_Problem(object, f"{fault}; {AGAIN.format('runs')}"))
 
   def _foreign(self) -> None:
-    """Looks for files where there should be none."""
+    """Look for files where there should be none."""
     results, arrays = self.results, self.results.root["arrays"]
     tops = {name.split("/")[0] for name in arrays} | {BLOCKS}
-    for file in sorted(self.there - self.known):
+    for file in sorted(self.there - self.expected):
       top, inside, rest = file.partition("/")
-      object = re.match(rf"({'|'.join(map(re.escape, arrays))})/c/(\d+)(/0)*$", file)
-      name, number = (object[1], int(object[2])) if object else ("", 0)
-      beyond = (
-        number * (1 if name in results.counts else results.block_runs) >= self.runs
-      )
+      column = re.match(rf"({'|'.join(map(re.escape, results.columns))})/c/\d+", file)
       if (inside and top in BESIDE) or (top == BLOCKS and re.fullmatch(CLAIM, rest)):
         continue
       if file.endswith(".partial"):
         self.notes.append(f"{file} was left by a process that ended while it wrote")
       elif not inside or top not in tops:
         self.problems.append(_Problem(top + inside, FOREIGN))
-      elif beyond and name in results.columns:
+      elif column:
         self.notes.append(
           "more runs were to be added, and the process ended; train adds them"
         )
-      elif (
-        beyond or name not in results.counts
-      ):  # other counts are of a write, or of one that was replaced
-        fault = (
-          "is of a block that the folder does not have"
-          if beyond
-          else "is foreign: no record knows it"
-        )
+      else:
+        fault = "is foreign: the folder has no such block or array"
         self.problems.append(_Problem(file, fault, "remove"))
 
 
 def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
-  """Repairs what can be repaired. Adds what was done to `mended`, and what could not be
+  """Repair what can be repaired. Add what was done to `mended`, and what could not be
   written to `failed`.
   """
   with Claims(look.path) as claims:
@@ -173,7 +160,7 @@ def _mend(look: _Look, mended: list[str], failed: list[str]) -> None:
       record = f"{BLOCKS}/{cure}.json"
       try:
         if cure == "root" and claims.take("folder"):
-          replace(look.path / ROOT, zarr_json(ours(look.path)))
+          replace(look.path / ROOT, zarr_json(require_metadata(look.path)))
           mended.append(f"{ROOT} was written again")
         elif cure == "remove":
           remove(look.path / file)

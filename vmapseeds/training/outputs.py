@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
+from jaxtyping import Array, Bool, Int, Integer, Num
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.runs import Run
@@ -260,11 +260,9 @@ def chosen_shape(output: Output) -> tuple[int, ...]:
   return output.labels.shape if output.mask is None else (int(output.mask.sum()),)
 
 
-def chosen(
-  output: Output, array: Shaped[Array, "..."], axes: int
-) -> Shaped[Array, "... example"]:
-  """Return an array with its last `axes` axes, those of examples, as one, and without
-  the examples that the mask leaves out.
+def chosen(output: Output, array: Any, axes: int) -> Any:
+  """Return an array, of NumPy or JAX, with its last `axes` axes, those of examples, as
+  one, and without the examples that the mask leaves out.
   """
   if axes > 1:
     array = array.reshape(*array.shape[: array.ndim - axes], -1)
@@ -306,7 +304,7 @@ def constants(
 
 def measured(
   outputs: Mapping[str, Output],
-  labels: Mapping[str, Int[Array, " examples"]],
+  labels: Mapping[str, Any],
   found: Mapping[str, Num[Array, "..."]],
   run: Run,
 ) -> dict[str, Array]:
@@ -316,7 +314,7 @@ def measured(
 
   Args:
     outputs: what they mean.
-    labels: those of the outputs that are classes.
+    labels: (examples,) of the outputs that are classes.
     found: what `finish` returned.
     run: the run, for its label map.
   """
@@ -333,7 +331,7 @@ def measured(
   return results
 
 
-def mapped(output: Output, labels: Int[Array, " examples"], run: Run) -> Array:
+def mapped(output: Output, labels: Any, run: Run) -> Int[Array, " examples"]:
   """Return the labels through the run's label map, if it has one."""
   labels = jnp.asarray(labels)
   label_map = run.get(output.label_map)

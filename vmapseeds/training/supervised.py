@@ -120,9 +120,12 @@ def recipe_task(
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples."""
   num_train = num_train or len(sets[0])
+  start, advance, finish = recipe_stages(recipe, keep)
   return Task(
     name=recipe.name,
-    **recipe_stages(recipe, keep),
+    start=start,
+    advance=advance,
+    finish=finish,
     data=sets,
     rounds=recipe.epochs,
     sources=(*SOURCES, *recipe.sources),
@@ -180,7 +183,7 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
 
 
 @functools.lru_cache(maxsize=64)
-def recipe_stages(recipe: Recipe, keep: Keep) -> dict[str, Callable]:
+def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Callable]:
   """Return the three functions of a recipe's task. Equal recipes get the same
   functions, so that these are compiled once.
   """
@@ -258,7 +261,7 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> dict[str, Callable]:
       out |= {variable_name(path): leaf for path, leaf in leaves}
     return out
 
-  return {"start": start, "advance": advance, "finish": finish}
+  return start, advance, finish
 
 
 def recipe_outputs(
