@@ -3,7 +3,6 @@ they are read.
 """
 
 import contextlib
-import json
 import shutil
 
 import jax
@@ -79,7 +78,7 @@ def test_what_is_stored_is_what_is_counted(reference, monkeypatch):
   votes = [
     np.bincount(column, minlength=10) for column in results.predictions.values[5:10].T
   ]
-  np.testing.assert_array_equal(results.votes[1], votes)
+  np.testing.assert_array_equal(results.votes[1, 0], votes)
   with nothing_counted(monkeypatch):
     found = vs.tally(reference)
   equal(found, plain(results))
@@ -98,11 +97,40 @@ def test_a_run_that_diverges_is_not_counted(tmp_path, monkeypatch):
   assert vs.open_results(tmp_path / "r").diverged.all()
   with nothing_counted(monkeypatch):
     assert vs.tally(tmp_path / "r").runs == 0
-  # A sweep stores no tallies, so the predictions of its one finite value are counted.
   runs = vs.Runs.sweep(lr=[0.1, 1e30], seeds=3)
-  results = train(tmp_path / "s", 6, runs=runs)
-  assert "votes" not in results
+  results = train(tmp_path / "s", 6, runs=runs, seed_batch=20, pairs=True)
   assert results.diverged.sum() == 3
+  assert results.votes.shape == (1, 2, 797, 10)
+  with nothing_counted(monkeypatch):
+    found = vs.tally(results, pairs=True)
+  equal(found, plain(results, pairs=True))
+
+
+def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
+  runs = vs.Runs.sweep(lr=[0.1, 0.01, 1.0], seeds=13)
+  train(tmp_path / "r", 39, runs=runs, seed_batch=30, lane_width=2)
+  results = vs.open_results(tmp_path / "r")
+  assert results.votes.shape == (2, 3, 797, 10)
+  with nothing_counted(monkeypatch):
+    for lr in (0.1, 0.01, 1.0):
+      some = results.isel(run=results["lr"].values == lr)
+      equal(vs.tally(some), plain(some))
+    equal(vs.tally(results), plain(results))
+  # Half of a combination's runs: the predictions are counted.
+  some = results.isel(run=np.flatnonzero(results["lr"].values == 0.1)[:7])
+  equal(vs.tally(some), plain(some))
+  # More runs of the folder with other values have counts of their own.
+  more = vs.Runs.concat([runs, vs.Runs.sweep(lr=[0.3], seeds=4)])
+  results = train(tmp_path / "r", 43, runs=more, lane_width=2)
+  with nothing_counted(monkeypatch):
+    some = results.isel(run=results["lr"].values == 0.3)
+    equal(vs.tally(some), plain(some))
+
+
+def test_a_search_with_other_values_for_each_run_has_no_counts(tmp_path):
+  runs = vs.Runs.sweep(lr=np.linspace(0.01, 0.1, 5), seeds=1)
+  results = train(tmp_path / "r", 5, runs=runs)
+  assert "votes" not in results
   equal(vs.tally(results), plain(results))
 
 
@@ -259,9 +287,12 @@ def none_kept(tmp_path_factory):
     ),
     (
       lambda out, new: train(
-        new, 2, runs=vs.Runs.sweep(lr=[0.1, 0.2], seeds=1), predictions="none"
+        new,
+        2,
+        runs=vs.Runs.independent(2).with_label_map([*range(5), *range(5)]),
+        predictions="none",
       ),
-      "seeds alone",
+      "classes without label maps",
     ),
     (
       lambda out, new: until.train(LINEAR, 3, new, WIDTH, first=3, predictions="none"),
@@ -278,7 +309,7 @@ def test_what_needs_predictions_says_so(call, message, none_kept, tmp_path):
 @pytest.mark.parametrize("harm", ["flipped", "removed"])
 def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   shutil.copytree(reference, tmp_path / "r")
-  file = tmp_path / "r/test/votes/c/5/0/0"
+  file = tmp_path / "r/test/votes/c/1/0/0/0"
   whole = file.read_bytes()
   file.unlink() if harm == "removed" else file.write_bytes(
     whole[:9] + bytes([whole[9] ^ 1]) + whole[10:]
@@ -286,7 +317,7 @@ def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   with pytest.raises(vs.Mistake, match="is damaged"):
     vs.tally(tmp_path / "r")
   (problem,) = vs.verify(tmp_path / "r").problems
-  assert problem.startswith("test/votes/c/5/0/0 ")
+  assert problem.startswith("test/votes/c/1/0/0/0 ")
   assert (
     vs.verify(tmp_path / "r", repair=True)
     .repairs[0]
@@ -297,22 +328,15 @@ def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
 
 
-def test_counts_of_rows_that_others_have_written_are_not_stored(reference, tmp_path):
-  """Another process has written some of these rows meanwhile; the other rows are
-  trained again.
-  """
+def test_a_block_that_another_process_has_written_stays(reference, tmp_path):
   shutil.copytree(reference, tmp_path / "r")
-  results = Results(tmp_path / "r")
-  writes = json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"]
-  counts = {2: {"test/votes": np.ones((797, 10), np.uint8)}}
-  outputs = {name: results.array(name)[8:13] for name in results.outputs}
-  results.write(
-    np.arange(11, 14),
-    {name: values[:3] for name, values in outputs.items()},
-    {},
-    counts,
-  )
-  assert json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"] == writes
+  results, record = Results(tmp_path / "r"), tmp_path / "r/blocks/2.json"
+  written = record.read_text()
+  rows = np.array(results.blocks[2])
+  outputs = {name: results.read(name, rows) for name in results.outputs}
+  counts = {name: np.ones(results.array(name).shape[1:]) for name in results.counts}
+  results.write_block(2, outputs, {}, counts)
+  assert record.read_text() == written
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
 
 

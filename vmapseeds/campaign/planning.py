@@ -50,7 +50,7 @@ class Plan(NamedTuple):
   options: Options
   digest: str  # of the data
   stored: Mapping[str, Output]  # what the folder has of each run
-  tallied: Mapping[str, Output]  # the classes that are counted on the devices
+  tallied: Mapping[str, Output]  # the classes that can be counted on the devices
 
 
 def resolve_task(task: Recipe | Task | str) -> Recipe | Task:
@@ -173,8 +173,8 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   traced = trace(task, runs)
   check_varying(traced, runs)
   classes = outputs.tested(traced.outputs)
-  tallied = classes if options.tallies and "label_map" not in runs.values else {}
-  if options.predictions == "none" and not tallied:
+  tallied = {} if "label_map" in runs.values else classes
+  if options.predictions == "none" and not (tallied and options.tallies):
     raise Mistake(
       "predictions='none' keeps tallies alone: give tallies=True, and classes without "
       "label maps"
@@ -197,7 +197,7 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
   starts = range(0, len(runs), block_runs)
   most = max(combinations(runs[slice(a, a + block_runs)])[1] for a in starts)
   counts: dict[str, dict[str, Any]] = {}
-  for name, output in plan.tallied.items():
+  for name, output in plan.tallied.items() if options.tallies else ():
     classes = output.num_classes or 1
     if most == 1 or most * classes <= block_runs or options.predictions == "none":
       labels = traced.constants[outputs.sibling(name, "labels")][1]

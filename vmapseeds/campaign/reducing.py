@@ -3,7 +3,7 @@ combination of swept values, so that predictions need not leave the devices.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp

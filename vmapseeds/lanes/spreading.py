@@ -359,7 +359,7 @@ def spread_stages(
   ):
     shared = replicate(shared, devices)
     count = len(jax.tree.leaves(lanes)[0])
-    marks = np.zeros(count, np.int32) if marks is None else np.int32(marks)
+    marks = np.zeros(count, np.int32) if marks is None else np.asarray(marks, np.int32)
     rounds, state = (keeper and keeper.load(like(shared, lanes))) or (0, None)
 
     def step(given, last):

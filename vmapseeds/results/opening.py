@@ -280,9 +280,8 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
       total += counts[int(number)].values[chosen[number]].sum(0, dtype=np.int64)
     totals.append(total)
   halves = kept.half_errors.values.T
-  return stats.Tallies.from_counts(
-    results.labels.values, totals[0], halves, *totals[1:]
-  )
+  joint = totals[1].astype(np.int32) if len(totals) > 1 else None
+  return stats.Tallies.from_counts(results.labels.values, totals[0], halves, joint)
 
 
 def loaded(results: xr.Dataset, where: Folder) -> xr.Dataset:

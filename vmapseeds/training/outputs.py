@@ -1,7 +1,6 @@
 """What the outputs of a run mean: their roles, axes and labels, and what follows of them."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -231,8 +230,9 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
     if output.kept:
       found[name] = dataclasses.replace(output, dims=stored_dims(output))
     if output.role == "class":
-      lead = tuple(output.dims[: len(output.dims) - output.labels.ndim])
-      total = math.prod(chosen_shape(output))
+      axes = output.example_axes(len(output.dims))
+      lead = tuple(output.dims[: len(output.dims) - axes])
+      total = chosen(output, output.labels, axes).shape[-1]
       for what, dims, whole in (
         ("accuracy", (), total),
         ("half_errors", ("half",), None),
@@ -253,11 +253,6 @@ def stored_dims(output: Output) -> tuple[str, ...]:
   if axes < 2:
     return tuple(output.dims)
   return (*output.dims[: len(output.dims) - axes], "example")
-
-
-def chosen_shape(output: Output) -> tuple[int, ...]:
-  """Return the shape of a class's examples, or how many the mask leaves."""
-  return output.labels.shape if output.mask is None else (int(output.mask.sum()),)
 
 
 def chosen(output: Output, array: Any, axes: int) -> Any:
