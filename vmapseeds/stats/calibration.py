@@ -10,39 +10,27 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import scipy
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  bincount,
-  bins_of,
-  correlation,
-  namespace,
-  ratio,
-  real,
-  settled,
-  votes_of,
-)
-from vmapseeds.stats.disagreement import disagreement_of_votes, top_class
+from vmapseeds.stats._arrays import Array, Given, bins_of, correlation, ratio, real
+from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_votes
+from vmapseeds.stats.disagreement import expected_disagreement, plurality
 from vmapseeds.stats.reading import (
-  counted,
-  ends,
   read_key,
-  read_predictions,
+  read_level,
   read_reals,
   read_series,
-  within,
+  read_within,
 )
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 from vmapseeds.stats.theory import identity_r_squared
 
 
 def cace(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
 ) -> Float[Array, ""]:
   """Class-aggregated calibration error of the ensemble of votes:
@@ -75,18 +63,14 @@ def cace(
   >>> print(cace([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], labels=[0, 0, 1], num_classes=2).round(6))
   0.666667
   """
-  return cace_of_votes(*counted(predictions, labels, num_classes), bins)
-
-
-def cace_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
-  """`cace` from the votes (examples, classes)."""
-  return _calibration_error(*_items(votes, labels, "pairs"), runs, bins)
+  counts = counts_of_votes(predictions, num_classes, labels)
+  return calibration_error(counts, "pairs", bins)
 
 
 def ece(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
 ) -> Float[Array, ""]:
   """Expected calibration error of the ensemble of votes:
@@ -112,22 +96,19 @@ def ece(
   >>> print(ece([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], labels=[0, 0, 1], num_classes=2).round(6))
   0.5
   """
-  return ece_of_votes(*counted(predictions, labels, num_classes), bins)
+  counts = counts_of_votes(predictions, num_classes, labels)
+  return calibration_error(counts, "top", bins)
 
 
-def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
-  """`ece` from the votes (examples, classes)."""
-  return _calibration_error(*_items(votes, labels, "top"), runs, bins)
-
-
-def _calibration_error(
-  votes: Array, hits: Array, runs: int, bins: int, weights: Array | float = 1.0
-) -> Array:
-  """Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i| cancels the
-  divisor of the bin's means.
+def calibration_error(
+  counts: Counts, of: str, bins: int, weights: Given["bins"] = 1.0
+) -> Float[Array, ""]:
+  """Return Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i|
+  cancels the divisor of the bin's means.
   """
-  excess = _by_bin(votes, real(hits) * runs - real(votes), runs, bins)[0]
-  return ratio((abs(excess) * weights).sum(), votes.shape[1] * runs)
+  votes, hits = _items(counts, of)
+  excess = _by_bin(votes, real(hits) * counts.runs - votes, counts.runs, bins)[0]
+  return ratio((abs(excess) * weights).sum(), counts.examples * counts.runs)
 
 
 class CalibrationCurve(NamedTuple):
@@ -146,9 +127,9 @@ class CalibrationCurve(NamedTuple):
 
 
 def calibration_curve(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
   of: str = "pairs",
 ) -> CalibrationCurve:
@@ -179,57 +160,52 @@ def calibration_curve(
   >>> print(curve.confidence, curve.accuracy, curve.items)
   [0.   0.75] [0.5 0.5] [2 4]
   """
-  return curve_of_votes(*counted(predictions, labels, num_classes), bins, of)
-
-
-def curve_of_votes(
-  votes: Array, labels: Array, runs: int, bins: int, of: str
-) -> CalibrationCurve:
-  """`calibration_curve` from the votes (examples, classes)."""
-  examples = len(votes)
-  votes, hits = _items(votes, labels, of)
-  items, voted, right = (_by_bin(votes, x, runs, bins) for x in (None, votes, hits))
+  counts = counts_of_votes(predictions, num_classes, labels)
+  votes, hits = _items(counts, of)
+  items, voted, right = (
+    _by_bin(votes, x, counts.runs, bins) for x in (np.ones_like(votes), votes, hits)
+  )
   if of != "classes":
     items, voted, right = items[0], voted[0], right[0]
   return CalibrationCurve(
-    ratio(voted, items * runs),
+    ratio(voted, items * counts.runs),
     ratio(right, items),
-    ratio(items, examples),
-    settled(items),
+    ratio(items, counts.examples),
+    items.astype(np.int64),
   )
 
 
-def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
-  """The votes of each item and whether it is right, each (curves, examples, items of an
-  example).
+def _items(counts: Counts, of: str) -> tuple[Array, Array]:
+  """Return the votes of each item and whether it is right, each (curves, examples,
+  items of an example).
   """
   one_of("items of", of, ("pairs", "classes", "top"))
+  votes, labels = counts.votes, counts.labels
   if of == "top":
-    return votes.max(1)[None, :, None], (top_class(votes) == labels)[None, :, None]
-  hits = labels[:, None] == namespace(labels).arange(votes.shape[1])[None, :]
-  return (
-    (votes[None], hits[None])
-    if of == "pairs"
-    else (votes.T[..., None], hits.T[..., None])
-  )
+    hits = plurality(counts) == labels
+    return votes.max(1)[None, :, None], hits[None, :, None]
+  hits = labels[:, None] == np.arange(votes.shape[1])
+  if of == "pairs":
+    return votes[None], hits[None]
+  return votes.T[..., None], hits.T[..., None]
 
 
-def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
-  """Sum of the weights, or for None number, of each curve's items in each bin: (curves,
-  bins). Votes: (curves, ...).
-  """
+def _by_bin(
+  votes: Int[Array, "curves *items"], weights: Array, runs: int, bins: int
+) -> Num[Array, "curves bins"]:
+  """Sum the weights of each curve's items in each bin."""
   curves, bins = len(votes), at_least("bins", bins, 1)
-  first = bins * namespace(votes).arange(curves)[:, None, None]
-  places = (bins_of(votes, runs, bins) + first).reshape(-1)
-  weights = None if weights is None else real(weights).reshape(-1)
+  first = bins * np.arange(curves)[:, None, None]
+  places = (bins_of(votes, runs, bins) + first).ravel()
+  sums = np.bincount(places, real(weights).ravel(), curves * bins)
   # Without runs there are no votes, and nothing is in a bin.
-  return bincount(places, weights, curves * bins).reshape(curves, bins) * int(runs > 0)
+  return sums.reshape(curves, bins) * int(runs > 0)
 
 
 def calibration_band(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
   of: str = "pairs",
   *,
@@ -264,40 +240,26 @@ def calibration_band(
   >>> bool((band.low <= band.high).all())
   True
   """
-  counts = counted(predictions, labels, num_classes, traceable=False)
-  return band_of_votes(*counts, bins, of, key=key, level=level, replicates=replicates)
-
-
-def band_of_votes(
-  votes: np.ndarray,
-  labels: np.ndarray,
-  runs: int,
-  bins: int,
-  of: str,
-  *,
-  key: jax.Array,
-  level: float,
-  replicates: int,
-) -> Bootstrap:
-  """`calibration_band` from the votes (examples, classes)."""
-  ends(level)
-  drawn = real(resamples(len(votes), key=key, replicates=replicates))
+  read_level(level)
+  counts = counts_of_votes(predictions, num_classes, labels)
+  drawn = real(resamples(counts.examples, key=key, replicates=replicates))
 
   def accuracy(votes: np.ndarray, hits: np.ndarray) -> np.ndarray:
     right, items = (
-      drawn @ real(_by_bin(votes[:, None], x, runs, bins)) for x in (hits, None)
+      drawn @ _by_bin(votes[:, None], x, counts.runs, bins)
+      for x in (hits, np.ones_like(votes))
     )
     return ratio(right, items)
 
-  curves = [accuracy(*curve) for curve in zip(*_items(votes, labels, of), strict=True)]
+  curves = [accuracy(*curve) for curve in zip(*_items(counts, of), strict=True)]
   return from_replicates(
     np.stack(curves, 1) if of == "classes" else curves[0], level=level
   )
 
 
 def confidence_histogram(
-  predictions: Given["runs examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  num_classes: int | None = None,
   bins: int = 10,
   of: str = "pairs",
 ) -> Int[Array, "..."]:
@@ -319,22 +281,18 @@ def confidence_histogram(
   >>> confidence_histogram([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], num_classes=2, bins=4)
   array([2, 0, 2, 2])
   """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return histogram_of_votes(
-    votes_of(predictions, num_classes), len(predictions), bins, of
-  )
-
-
-def histogram_of_votes(votes: Array, runs: int, bins: int, of: str) -> Array:
-  """`confidence_histogram` from the votes (examples, classes)."""
-  counts = settled(_by_bin(_items(votes, votes[:, 0], of)[0], None, runs, bins))
-  return counts if of == "classes" else counts[0]
+  counts = counts_of_votes(predictions, num_classes)
+  # The items do not depend on the labels.
+  labels = np.zeros(counts.examples, int)
+  return calibration_curve(
+    VoteCounts(counts.votes, counts.runs, labels), bins=bins, of=of
+  ).items
 
 
 def cace_exact_levels(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   refined: bool = False,
 ) -> Float[Array, ""]:
   """CACE with a bin for each number of votes v, which bounds the gap of theorem 4.2:
@@ -364,17 +322,10 @@ def cace_exact_levels(
   >>> print(gde_gap(P, y, 2, self_pairs=True).round(4), bounds[0].round(4), bounds[1].round(4))
   0.125 0.25 0.5
   """
-  return exact_levels_of_votes(*counted(predictions, labels, num_classes), refined)
-
-
-def exact_levels_of_votes(
-  votes: Array, labels: Array, runs: int, refined: bool
-) -> Array:
-  """`cace_exact_levels` from the votes (examples, classes)."""
-  weights = (
-    1 - real(np.arange(runs + 1), namespace(votes)) / max(runs, 1) if refined else 1.0
-  )
-  return _calibration_error(*_items(votes, labels, "pairs"), runs, runs + 1, weights)
+  counts = counts_of_votes(predictions, num_classes, labels)
+  runs = counts.runs
+  weights = 1 - np.arange(runs + 1) / max(runs, 1) if refined else 1.0
+  return calibration_error(counts, "pairs", runs + 1, weights)
 
 
 class FiniteEnsemble(NamedTuple):
@@ -428,9 +379,8 @@ def finite_ensemble_calibration(
   >>> print(finite_ensemble_calibration(undecided, runs=1, key=jax.random.key(0)).cace.round(1))
   1.0
   """
-  fractions = within(
-    "fractions", read_reals("fractions", fractions, "examples classes"), "[0, 1]"
-  )
+  fractions = read_reals("fractions", fractions, "examples classes")
+  read_within("fractions", fractions, "[0, 1]")
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
   rng = np.random.default_rng(np.asarray(jax.random.key_data(read_key(key))))
@@ -447,19 +397,16 @@ def finite_ensemble_calibration(
   simulated = np.empty((replicates, 2))
   for both in simulated:
     labels = rng.multinomial(1, law).argmax(1)
-    votes = rng.multinomial(runs, law)[:, :-1]
-    both[:] = (
-      cace_of_votes(votes, labels, runs, bins),
-      ece_of_votes(votes, labels, runs, bins),
-    )
+    counts = VoteCounts(rng.multinomial(runs, law)[:, :-1], runs, labels)
+    both[:] = cace(counts, bins=bins), ece(counts, bins=bins)
   mean, sd = simulated.mean(0), from_replicates(simulated).se
   return FiniteEnsemble(*(np.asarray(x[i]) for i in range(2) for x in (mean, sd)))
 
 
 def gde_gap(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   self_pairs: bool = False,
 ) -> Float[Array, ""]:
   """Gap of the generalization-disagreement equality: |mean test error - expected
@@ -481,15 +428,9 @@ def gde_gap(
   >>> print(gde_gap([[0, 1], [0, 0], [1, 0]], labels=[0, 0], num_classes=2).round(6))
   0.333333
   """
-  return gap_of_votes(*counted(predictions, labels, num_classes), self_pairs)
-
-
-def gap_of_votes(votes: Array, labels: Array, runs: int, self_pairs: bool) -> Array:
-  """`gde_gap` from the votes (examples, classes)."""
-  xp = namespace(votes)
-  right = xp.take_along_axis(votes, labels[:, None], axis=1)
-  error = ratio(real(runs - right).sum(), runs * len(votes))
-  return xp.asarray(abs(error - disagreement_of_votes(votes, runs, self_pairs)))
+  counts = counts_of_votes(predictions, num_classes, labels)
+  error = ratio(counts.wrong.sum(), counts.runs * counts.examples)
+  return np.asarray(abs(error - expected_disagreement(counts, self_pairs=self_pairs)))
 
 
 def relative_deviation(
@@ -512,8 +453,8 @@ def relative_deviation(
   >>> print(relative_deviation(0.75, 0.25))
   1.0
   """
-  error = within("error", error, "[0, 1]", nan=True)
-  disagreement = within("disagreement", disagreement, "[0, 1]", nan=True)
+  error = read_within("error", error, "[0, 1]", nan=True)
+  disagreement = read_within("disagreement", disagreement, "[0, 1]", nan=True)
   return ratio(abs(error - disagreement), 0.5 * (error + disagreement))
 
 

@@ -21,12 +21,12 @@ from vmapseeds.stats._arrays import Array, Given, ratio, real
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
 from vmapseeds.stats.reading import (
-  ends,
-  one_within,
-  positive,
   read_key,
+  read_level,
+  read_number,
+  read_positive,
   read_reals,
-  within,
+  read_within,
 )
 
 # Section 4.2: the average published improvement, in standard deviations of a run, from
@@ -249,8 +249,8 @@ def decide(
 
 
 def _check_rule(gamma: float, alpha: float) -> None:
-  one_within("gamma", gamma, "(0.5, 1]")
-  one_within("alpha", alpha, "(0, 1)")
+  read_number("gamma", gamma, "(0.5, 1]")
+  read_number("alpha", alpha, "(0, 1)")
 
 
 def _exact_interval(
@@ -345,9 +345,9 @@ def paired_sample_size(
 
 def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> np.ndarray:
   gamma, alpha, beta = (
-    within("gamma", gamma, "(0.5, 1]"),
-    positive("alpha", alpha),
-    positive("beta", beta),
+    read_within("gamma", gamma, "(0.5, 1]"),
+    read_positive("alpha", alpha),
+    read_positive("beta", beta),
   )
   if not (alpha + beta < 1).all():
     raise Mistake(
@@ -388,7 +388,7 @@ def paired_power(
   array([0.834, 0.965])
   """
   _check_rule(gamma, alpha)
-  given = within("pairs", pairs, "[1, inf)")
+  given = read_within("pairs", pairs, "[1, inf)")
   if not ((pairs := given.astype(int)) == given).all():
     raise Mistake(f"pairs is {given}: give whole numbers of at least 1")
   fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(
@@ -396,7 +396,7 @@ def paired_power(
   )
   return real(
     scipy.stats.binom.sf(
-      fewest - 1, pairs, within("probability", probability, "[0, 1]", nan=True)
+      fewest - 1, pairs, read_within("probability", probability, "[0, 1]", nan=True)
     )
   )
 
@@ -444,7 +444,7 @@ def mean_difference(
   >>> print(result.difference.round(6), result.low.round(6), result.high.round(6))
   0.1 -0.148414 0.348414
   """
-  _, quantile = ends(level)
+  _, quantile = read_level(level)
   a, b = _performances(a, b, paired)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   if paired:
@@ -496,7 +496,7 @@ def variance_ratio(
   >>> print(result.ratio.round(4), result.low.round(4), result.high.round(4))
   0.5068 0.1495 1.718
   """
-  ends(level)
+  read_level(level)
   a, b = _performances(a, b, paired)
   found = ratio(sample_variance(a), sample_variance(b))
   if min(len(a), len(b)) < 3 or not found > 0:
@@ -536,10 +536,10 @@ def difference_sd(
   5.0
   """
   sd_a, sd_b = (
-    within("sd_a", sd_a, "[0, inf]", nan=True),
-    within("sd_b", sd_b, "[0, inf]", nan=True),
+    read_within("sd_a", sd_a, "[0, inf]", nan=True),
+    read_within("sd_b", sd_b, "[0, inf]", nan=True),
   )
-  r = within("correlation", correlation, "[-1, 1]", nan=True)
+  r = read_within("correlation", correlation, "[-1, 1]", nan=True)
   # Rounding may leave a hair below 0 at r = 1.
   return np.asarray(np.sqrt(np.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
 
@@ -565,7 +565,7 @@ def least_significant_difference(
   >>> print(least_significant_difference(3.0, 4.0, k=25).round(4))
   1.6449
   """
-  k, alpha = positive("k", k), within("alpha", alpha, "(0, 1)")
+  k, alpha = read_positive("k", k), read_within("alpha", alpha, "(0, 1)")
   return np.asarray(-ndtri(alpha) * difference_sd(sd_a, sd_b) / np.sqrt(k))
 
 
@@ -588,7 +588,7 @@ def equivalent_threshold(
   >>> equivalent_threshold([0.75, 0.921]).round(3)
   array([0.954, 1.997])
   """
-  gamma, sigma = within("gamma", gamma, "(0, 1)"), positive("sigma", sigma)
+  gamma, sigma = read_within("gamma", gamma, "(0, 1)"), read_positive("sigma", sigma)
   return np.asarray(np.sqrt(2) * ndtri(gamma) * sigma)
 
 
@@ -611,8 +611,8 @@ def single_point_comparison(
   >>> print(single_point_comparison(0.95, 0.92, sigma=0.01))
   True
   """
-  a, b = within("a", a, "(-inf, inf)"), within("b", b, "(-inf, inf)")
-  return np.asarray(a - b > threshold * positive("sigma", sigma))
+  a, b = read_within("a", a, "(-inf, inf)"), read_within("b", b, "(-inf, inf)")
+  return np.asarray(a - b > threshold * read_positive("sigma", sigma))
 
 
 def average_comparison(
@@ -652,8 +652,8 @@ def average_comparison(
   a, b = _performances(a, b, paired=False)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   of_a, of_b = sample_variance(a), sample_variance(b)
-  sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
-  least = -ndtri(one_within("alpha", alpha, "(0, 1)")) * np.sqrt(
+  sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else read_positive("sigma", sigma)
+  least = -ndtri(read_number("alpha", alpha, "(0, 1)")) * np.sqrt(
     ratio(of_a, len(a)) + ratio(of_b, len(b))
   )
   delta = threshold * sigma
@@ -725,8 +725,8 @@ def _setting(
   """
   _check_rule(gamma, alpha)
   pairs = at_least("pairs", pairs, 1)
-  rho = one_within("correlation", correlation, "[0, 1)")
-  probability = within("probability", probability, "[0, 1]", nan=True)
+  rho = read_number("correlation", correlation, "[0, 1)")
+  probability = read_within("probability", probability, "[0, 1]", nan=True)
   return (
     np.asarray(np.sqrt(2) * ndtri(probability)),
     rho,

@@ -7,35 +7,21 @@ is never a vote.
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  count,
-  namespace,
-  ratio,
-  real,
-  settled,
-  votes_of,
+from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats.counts import (
+  Counts,
+  count_errors,
+  counts_of_errors,
+  counts_of_votes,
 )
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.losses import logit_blocks
-from vmapseeds.stats.reading import (
-  counted,
-  read,
-  read_classes,
-  read_errors,
-  read_labels,
-  read_predictions,
-  read_votes,
-)
+from vmapseeds.stats.reading import read, read_classes, read_labels, read_votes
 
 
 def churn(
@@ -59,8 +45,7 @@ def churn(
   """
   given = {"predictions_a": predictions_a, "predictions_b": predictions_b}
   a, b = (
-    read_classes(what, x, "runs examples", None, -1, 1, traceable=True)
-    for what, x in given.items()
+    read_classes(what, x, "runs examples", None, -1, 1) for what, x in given.items()
   )
   if a.shape[-1] != b.shape[-1] or (a.ndim == b.ndim and a.shape != b.shape):
     given = f"predictions_a has shape {a.shape} and predictions_b {b.shape}"
@@ -68,7 +53,7 @@ def churn(
       f"{given}: give (runs, examples) of one shape, or (examples,) for one run"
     )
   rows_a, rows_b = (x[None] if x.ndim == 1 else x for x in (a, b))
-  differ = count(rows_a != rows_b, 1)
+  differ = count_errors(rows_a != rows_b, 1)
   return ratio(differ if 2 in (a.ndim, b.ndim) else differ[0], a.shape[-1])
 
 
@@ -92,25 +77,18 @@ def disagreement_matrix(
          [0.5, 0. , 0.5],
          [1. , 0.5, 0. ]])
   """
-  predictions = read_classes(
-    "predictions", predictions, "runs examples", None, -1, traceable=True
-  )
+  predictions = read_classes("predictions", predictions, "runs examples", None, -1)
   runs, examples = predictions.shape
-  if isinstance(predictions, np.ndarray):
-    differ = np.array([count(row != predictions, 1) for row in predictions]).reshape(
-      runs, runs
-    )
-  else:
-    differ = settled(
-      jax.lax.map(
-        lambda row: (row[None] != predictions).sum(1, dtype=jnp.int32), predictions
-      )
-    )
+  differ = np.empty((runs, runs))
+  for i in range(runs):
+    differ[i] = count_errors(predictions[i : i + 1] != predictions, 1)
   return ratio(differ, examples)
 
 
 def expected_disagreement(
-  predictions: Given["runs examples"], num_classes: int, self_pairs: bool = False
+  predictions: Given["runs examples"] | Counts,
+  num_classes: int | None = None,
+  self_pairs: bool = False,
 ) -> Float[Array, ""]:
   """Expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c (N_c - 1)
   / (R (R - 1)).
@@ -136,15 +114,8 @@ def expected_disagreement(
   >>> print(expected_disagreement(P, 3).round(6), expected_disagreement(P, 3, self_pairs=True).round(6))
   0.666667 0.444444
   """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return disagreement_of_votes(
-    votes_of(predictions, num_classes), len(predictions), self_pairs
-  )
-
-
-def disagreement_of_votes(votes: Array, runs: int, self_pairs: bool) -> Array:
-  """`expected_disagreement` from the votes (examples, classes)."""
-  votes = real(votes)
+  counts = counts_of_votes(predictions, num_classes)
+  votes, runs = real(counts.votes), counts.runs
   none = runs - votes.sum(1)
   # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
   disagreeing = (votes * (runs - votes)).sum() + (none * (runs - none)).sum()
@@ -198,7 +169,7 @@ def disagreement_variance(
     return DisagreementVariance(*(real(np.nan),) * 4)
   rows, columns = np.triu_indices(runs, 1)
   dis = disagreement_matrix(predictions)[rows, columns]
-  error = ratio(count(predictions != labels, 1), examples)
+  error = ratio(count_errors(predictions != labels, 1), examples)
   apart = ratio(dis, error[rows] + error[columns])
   kappa = np.fmax.reduce(apart)  # of those that are not NaN
   ete, edr = error.mean(), dis.mean()
@@ -218,7 +189,7 @@ class BetaFit(NamedTuple):
 
 
 def beta_of_error_rates(
-  errors: Given["runs examples"], unbiased: bool = True
+  errors: Given["runs examples"] | Counts, unbiased: bool = True
 ) -> BetaFit:
   """Beta distribution with the mean and variance of the error distribution, the law
   over examples of 1 - h~_y(x).
@@ -248,12 +219,14 @@ def beta_of_error_rates(
   >>> print(fit.a.round(6), fit.b.round(6))
   0.350877 0.491228
   """
-  errors = read_errors(errors)
-  return beta_of_counts(count(errors, 0), errors.shape[0], unbiased)
+  counts = counts_of_errors(errors)
+  return beta_of_counts(counts.wrong, counts.runs, unbiased)
 
 
-def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
-  """`beta_of_error_rates` from how many runs have each example wrong."""
+def beta_of_counts(
+  wrong: Int[Array, "examples"], runs: int, unbiased: bool = True
+) -> BetaFit:
+  """Return `beta_of_error_rates` from how many runs have each example wrong."""
   wrong = real(wrong)
   mean = ratio(wrong.sum(), len(wrong) * runs)
   # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
@@ -266,7 +239,7 @@ def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
 
 
 def vote_fractions(
-  predictions: Given["runs examples"], num_classes: int
+  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
 ) -> Float[Array, "examples classes"]:
   """Fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h 1{h(x) = k}.
 
@@ -284,12 +257,12 @@ def vote_fractions(
   array([[0.75, 0.25, 0.  ],
          [0.  , 0.25, 0.5 ]])
   """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return ratio(votes_of(predictions, num_classes), predictions.shape[0])
+  counts = counts_of_votes(predictions, num_classes)
+  return ratio(counts.votes, counts.runs)
 
 
 def plurality(
-  predictions: Given["runs examples"], num_classes: int
+  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
 ) -> Int[Array, "examples"]:
   """The class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
 
@@ -306,20 +279,14 @@ def plurality(
   >>> plurality([[0, 2, -1], [0, 1, -1], [1, 1, 2], [1, 2, -1]], num_classes=3)
   array([0, 1, 2])
   """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return top_class(votes_of(predictions, num_classes))
-
-
-def top_class(votes: Array) -> Array:
-  """The lowest class with the most votes, -1 where there are none; votes is (examples,
-  classes).
-  """
-  xp = namespace(votes)
-  return xp.where(votes.sum(1) > 0, votes.argmax(1), -1)
+  votes = counts_of_votes(predictions, num_classes).votes
+  return np.where(votes.sum(1) > 0, votes.argmax(1), -1)
 
 
 def ensemble_accuracy(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
 ) -> Float[Array, ""]:
   """Accuracy of the runs' `plurality` vote: (1/n) Σ_i 1{argmax_k h~_k(x_i) = y_i}.
 
@@ -336,13 +303,8 @@ def ensemble_accuracy(
   >>> print(ensemble_accuracy([[0, 1, 2], [0, 2, 2], [1, 2, 0]], labels=[0, 1, 2], num_classes=3).round(6))
   0.666667
   """
-  votes, labels, _ = counted(predictions, labels, num_classes)
-  return accuracy_of_votes(votes, labels)
-
-
-def accuracy_of_votes(votes: Array, labels: Array) -> Array:
-  """`ensemble_accuracy` from the votes (examples, classes)."""
-  return ratio((top_class(votes) == labels).sum(), len(labels))
+  counts = counts_of_votes(predictions, num_classes, labels)
+  return ratio((plurality(counts) == counts.labels).sum(), counts.examples)
 
 
 def ensemble_accuracy_of_logits(

@@ -14,7 +14,7 @@ import scipy
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
-from vmapseeds.stats.reading import one_within, positive, read_reals, within
+from vmapseeds.stats.reading import read_number, read_positive, read_reals, read_within
 
 
 class Estimate(NamedTuple):
@@ -92,7 +92,7 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
   0.75 0.25 0.288675
   """
   x = read_reals("performances", performances, "k")
-  rho = one_within("correlation", correlation, "[0, 1)")
+  rho = read_number("correlation", correlation, "[0, 1)")
   k = len(x)
   variance = sample_variance(x)
   se = estimator_se(k, variance / (1 - rho), rho) if k else variance
@@ -121,7 +121,7 @@ def estimator_se(
   >>> estimator_se([1, 4, 100], variance=4.0, correlation=0.25).round(6)
   array([2.      , 1.322876, 1.014889])
   """
-  variance = within("variance", variance, "[0, inf]", nan=True)
+  variance = read_within("variance", variance, "[0, inf]", nan=True)
   return np.asarray(np.sqrt(variance / equivalent_ideal_size(k, correlation)))
 
 
@@ -143,7 +143,7 @@ def equivalent_ideal_size(
   >>> equivalent_ideal_size([1, 10, np.inf], correlation=0.5).round(6)
   array([1.      , 1.818182, 2.      ])
   """
-  k, rho = positive("k", k), within("correlation", correlation, "[0, 1)")
+  k, rho = read_positive("k", k), read_within("correlation", correlation, "[0, 1)")
   # Numerator and denominator are divided by k, so that k = ∞ works as well.
   share = 1 / k + (1 - 1 / k) * rho
   return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)
@@ -251,7 +251,7 @@ def mse_decomposition(
   """
   x, truth = (
     read_reals("performances", performances, "repetitions k"),
-    one_within("truth", truth, "(-inf, inf)"),
+    read_number("truth", truth, "(-inf, inf)"),
   )
   repetitions, k = x.shape
   x = x - truth

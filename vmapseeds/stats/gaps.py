@@ -15,13 +15,13 @@ from jaxtyping import Float, Int
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.stats._arrays import Array, Given, ratio, real, times_drawn
 from vmapseeds.stats.reading import (
-  one_within,
-  positive,
   read_classes,
   read_key,
   read_labels,
+  read_number,
+  read_positive,
   read_reals,
-  within,
+  read_within,
 )
 
 # A bootstrap replicate takes this many candidates' gaps at a time: their arrays fit in
@@ -122,7 +122,7 @@ def gap_ece(
   >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
   [0.299229]
   """
-  bins, lowest = at_least("bins", bins, 1), one_within("lowest", lowest, "[0, 0.5]")
+  bins, lowest = at_least("bins", bins, 1), read_number("lowest", lowest, "[0, 0.5]")
   gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
   labels = read_labels(labels, 2, "gaps", gaps.shape, gaps.ndim - 1)
   confidence = 1 / (1 + np.exp(-abs(gaps)))
@@ -282,7 +282,7 @@ def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, 
   >>> print(ks_threshold(8000).round(6))
   0.036395
   """
-  n, epsilon = positive("n", n), within("epsilon", epsilon, "(0, 1]")
+  n, epsilon = read_positive("n", n), read_within("epsilon", epsilon, "(0, 1]")
   return np.asarray(np.sqrt(2 * np.log(2 / epsilon) / n))
 
 
@@ -308,9 +308,9 @@ def dkw_threshold(
   0.02737
   """
   n, models, epsilon = (
-    positive("n", n),
-    within("models", models, "[1, inf]"),
-    within("epsilon", epsilon, "(0, 1]"),
+    read_positive("n", n),
+    read_within("models", models, "[1, inf]"),
+    read_within("epsilon", epsilon, "(0, 1]"),
   )
   return np.asarray(np.sqrt(np.log(2 * models / epsilon) / (2 * n)))
 
@@ -370,7 +370,7 @@ def trimmed_ks_distance(
   >>> print(trimmed_ks_distance([[1.0, 2.0, 3.0, 4.0]], [1.0, 2.0, 3.0, 9.0], alpha=0.25))
   0.125
   """
-  alpha = one_within("alpha", alpha, "[0, 1)")
+  alpha = read_number("alpha", alpha, "[0, 1)")
   reference = read_reals("reference_gaps", reference_gaps, "models examples")
   candidates = read_reals(
     "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
@@ -491,7 +491,7 @@ def trimming_level(
       np.full((*shape, replicates), np.nan),
       np.full(shape, replicates),
     )
-  threshold = one_within(
+  threshold = read_number(
     "threshold",
     ks_threshold(examples, epsilon) if threshold is None else threshold,
     "(0, inf]",

@@ -13,31 +13,23 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  correlation,
-  count,
-  ratio,
-  real,
-  votes_of,
-)
+from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
+from vmapseeds.stats.counts import Counts, count_errors, counts_of_errors, votes_of
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import (
-  ends,
   read_errors,
+  read_level,
+  read_positive,
   read_predictions,
   read_reals,
   read_series,
   read_votes,
-  within,
+  read_within,
 )
 from vmapseeds.stats.variance import (
   distribution_variance,
   distribution_variance_se,
   error_rates,
-  halves,
   independent_errors_variance,
   test_set_variance,
 )
@@ -67,7 +59,7 @@ def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
   >>> print(mean_interval([0.1, 0.2, 0.3]).high.round(4))
   0.4484
   """
-  _, upper = ends(level)
+  _, upper = read_level(level)
   values = read_reals("values", values, "runs")
   mean, _, se = ideal_estimate(values)
   reach = scipy.special.stdtrit(len(values) - 1, upper) * se
@@ -102,7 +94,7 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
   >>> print(low.round(3), high.round(3))
   1.682 2.872
   """
-  _, upper = ends(level)
+  _, upper = read_level(level)
   values = np.sort(read_reals("values", values, "runs"))
   runs = len(values)
   if runs < 3 or values[0] == values[-1]:
@@ -121,7 +113,7 @@ def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
   """
   return _reach(
     np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))),
-    ends(level)[1],
+    read_level(level)[1],
   )
 
 
@@ -155,7 +147,7 @@ def _unknown() -> Interval:
 
 
 def distribution_variance_interval(
-  errors: Given["runs examples"], *, level: float = 0.95
+  errors: Given["runs examples"] | Counts, *, level: float = 0.95
 ) -> Interval:
   """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² minus the
   independent-errors variance.
@@ -180,24 +172,14 @@ def distribution_variance_interval(
   >>> print(low.round(4), high.round(4))
   -0.0052 0.25
   """
-  errors = read_errors(errors)
-  return variance_beyond_independence_interval(
-    error_rates(errors), independent_errors_variance(errors), errors.shape[1], level
-  )
-
-
-def variance_beyond_independence_interval(
-  rates: Array, independent: Array, examples: int, level: float
-) -> Interval:
-  """`distribution_variance_interval` from the runs' error rates and the unbiased
-  independent-errors variance.
-  """
-  if not examples:
+  counts = counts_of_errors(errors)
+  if not counts.examples:
     return _unknown()
-  scale = ratio(examples, examples - 1)
+  scale = ratio(counts.examples, counts.examples - 1)
+  independent = independent_errors_variance(counts)
   both = (
     np.minimum(scale * (end - independent), 0.25)
-    for end in variance_interval(rates, level=level)
+    for end in variance_interval(error_rates(counts), level=level)
   )
   return Interval(*map(np.asarray, both))
 
@@ -230,7 +212,7 @@ def correlation_interval(
   x, y = read_series("runs", x=x, y=y)
   order = np.lexsort((y, x))
   x, y = x[order], y[order]
-  (_, upper), left = ends(level), _correlations_without_each(x, y)
+  (_, upper), left = read_level(level), _correlations_without_each(x, y)
   r = correlation(x, y)
   if len(x) < 4 or np.isnan(left).any():
     return _unknown()
@@ -254,7 +236,7 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   )
 
 
-def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
+def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
   """Standard error over runs of `split_correlation`, by the jackknife.
 
   It answers what other runs on the same test examples would give.
@@ -271,11 +253,16 @@ def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
   >>> print(split_correlation_se([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).round(4))
   0.1339
   """
-  return correlation_se(*halves(read_errors(errors)))
+  even, odd = counts_of_errors(errors).halves
+  runs, order = len(even), np.lexsort((odd, even))
+  if runs < 4:
+    return real(np.nan)
+  left = _correlations_without_each(even[order], odd[order])
+  return np.asarray(np.sqrt((runs - 1) / runs * (centred(left) ** 2).sum()))
 
 
 def split_correlation_interval(
-  errors: Given["runs examples"], *, level: float = 0.95
+  errors: Given["runs examples"] | Counts, *, level: float = 0.95
 ) -> Interval:
   """`correlation_interval` of `split_correlation`.
 
@@ -293,20 +280,7 @@ def split_correlation_interval(
   >>> print(low.round(3), high.round(3))
   0.089 0.966
   """
-  return correlation_interval(*halves(read_errors(errors)), level=level)
-
-
-def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
-  """The jackknife standard error of Pearson's correlation over runs; NaN for fewer than
-  four.
-  """
-  order = np.lexsort((y, x))
-  left = _correlations_without_each(x[order], y[order])
-  return np.asarray(
-    np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum())
-    if len(x) > 3
-    else np.nan
-  )
+  return correlation_interval(*counts_of_errors(errors).halves, level=level)
 
 
 def nonnegative_interval(value: Any, se: Any, runs: int) -> Interval:
@@ -346,8 +320,8 @@ def proportion_interval(
   >>> print(low.round(4), high.round(4))
   0.8256 0.9448
   """
-  rate = within("rate", rate, "[0, 1]", nan=True)
-  z = scipy.special.ndtri(ends(level)[1])
+  rate = read_within("rate", rate, "[0, 1]", nan=True)
+  z = scipy.special.ndtri(read_level(level)[1])
   n = at_least("examples", examples, 0) or np.nan
   middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
   reach = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
@@ -357,7 +331,7 @@ def proportion_interval(
 
 
 def runs_for_precision(
-  errors: Given["runs examples"],
+  errors: Given["runs examples"] | Counts,
   relative: Given["..."] = 0.1,
   statistic: str = "distribution_variance",
   *,
@@ -391,39 +365,15 @@ def runs_for_precision(
   >>> print(runs_for_precision(errors, 0.1, "test_set_variance"))
   555.0
   """
-  errors = read_errors(errors)
-  variances = (
-    test_set_variance(errors),
-    distribution_variance(errors),
-    distribution_variance_se(errors),
-  )
-  return runs_of_variances(
-    *variances, *errors.shape, relative=relative, statistic=statistic, level=level
-  )
-
-
-def runs_of_variances(
-  test_set: Array,
-  distribution: Array,
-  se: Array,
-  runs: int,
-  examples: int,
-  *,
-  relative: object,
-  statistic: str,
-  level: float,
-) -> Array:
-  """`runs_for_precision` from the variances and the standard error of the second."""
   one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
-  variance = distribution
+  z = scipy.special.ndtri(read_level(level)[1])
+  relative = read_positive("relative", relative)
+  counts = counts_of_errors(errors)
+  variance, se = distribution_variance(counts), distribution_variance_se(counts)
   if statistic == "test_set_variance":
-    variance, se = test_set, ratio(examples - 1, examples) * se
-  z = scipy.special.ndtri(ends(level)[1])
-  needed = np.ceil(
-    1
-    + (runs - 1)
-    * (z * ratio(se, within("relative", relative, "(0, inf]") * variance)) ** 2
-  )
+    variance = test_set_variance(counts)
+    se = ratio(counts.examples - 1, counts.examples) * se
+  needed = np.ceil(1 + (counts.runs - 1) * (z * ratio(se, relative * variance)) ** 2)
   return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
 
 
@@ -454,7 +404,7 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
   >>> print(independent_errors_variance_se([[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]]).round(4))
   0.0321
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors).astype(np.int8)
   # H/n is the disagreement of two runs whose predictions are their errors.
   return ratio(_jackknife(_pairs_of_each_run(errors, 2)), 2 * errors.shape[1])
 
@@ -507,14 +457,14 @@ def gde_gap_se(
   0.0962
   """
   predictions, labels = read_votes(predictions, labels, num_classes)
-  error = ratio(count(predictions != labels, 1), predictions.shape[1])
+  error = ratio(count_errors(predictions != labels, 1), predictions.shape[1])
   return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
 
 
 def _pairs_of_each_run(
   predictions: Array, num_classes: int
 ) -> Float[np.ndarray, "runs"]:
-  """Each run's mean disagreement with the other runs."""
+  """Return each run's mean disagreement with the other runs."""
   runs, examples = predictions.shape
   votes = votes_of(predictions, num_classes)
   # Runs without a prediction agree with each other: they form one more class, the last,
@@ -532,7 +482,8 @@ def _pairs_of_each_run(
 def _jackknife(
   of_pairs: Float[Array, "runs"], of_runs: Float[Array, "runs"] | None = None
 ) -> Array:
-  """Standard error of a mean over pairs of runs, from each run's mean over its pairs.
+  """Return the standard error of a mean over pairs of runs, from each run's mean over
+  its pairs.
 
   With `of_runs`, that of the mean over runs minus the mean over pairs.
   """

@@ -17,7 +17,7 @@ from vmapseeds.mistakes import at_least
 from vmapseeds.stats._arrays import Array, Given, correlation, ratio, real
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.reading import check_finite, read, read_labels, read_numbers
-from vmapseeds.stats.variance import beyond_independence, standard_error
+from vmapseeds.stats.variance import variance_se
 
 # Logits are turned into losses, and losses centred, this many numbers at a time (32 MB
 # in float64).
@@ -92,10 +92,8 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
     mean=np.asarray(ratio(first, examples) + ratio(above.sum(), runs)),
     test_set=test_set if examples else real(np.nan),
     independent=independent,
-    distribution=beyond_independence(
-      test_set, independent, runs, examples, unbiased=True
-    ),
-    distribution_se=standard_error(above, examples),
+    distribution=np.asarray(ratio(examples, examples - 1) * (test_set - independent)),
+    distribution_se=variance_se(above, examples),
     split_correlation=correlation(even, odd),
   )
 

@@ -15,18 +15,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  bins_of,
-  namespace,
-  ratio,
-  real,
-  times_drawn,
-  votes_of,
-)
-from vmapseeds.stats.reading import ends, read_errors, read_key, read_votes, within
-from vmapseeds.stats.variance import gain_of_halves, halves
+from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real, times_drawn
+from vmapseeds.stats.counts import Counts, counts_of_errors, votes_of
+from vmapseeds.stats.reading import read_key, read_level, read_votes, read_within
+from vmapseeds.stats.variance import gain_of_halves
 
 # How many numbers a block of resamples, or of their votes, may have in memory.
 _AT_ONCE = 2**24
@@ -115,7 +107,10 @@ def from_replicates(
   >>> from_replicates([1.0, 2.0, 3.0], level=0.5).low
   array(1.5)
   """
-  quantiles, x = ends(level), within("replicates", replicates, "(-inf, inf)", nan=True)
+  quantiles, x = (
+    read_level(level),
+    read_within("replicates", replicates, "(-inf, inf)", nan=True),
+  )
   few = (~np.isnan(x)).sum(0) < 2
   if few.all():
     return Bootstrap(*(np.full(few.shape, np.nan),) * 3)
@@ -174,7 +169,7 @@ def bootstrap(
   0.013 0.0067
   """
   one_of("over", over, ("runs", "examples", "both"))
-  bins, _ = at_least("bins", bins, 1), ends(level)
+  bins, _ = at_least("bins", bins, 1), read_level(level)
   predictions, labels = map(np.asarray, read_votes(predictions, labels, num_classes))
   runs, examples = predictions.shape
   of_runs, of_examples = jax.random.split(read_key(key))
@@ -211,14 +206,13 @@ def bootstrap(
     "ece": ratio(votes["ece"], examples * runs),
   }
   if over == "runs":
-    found["top_fraction_gain"] = gain_of_halves(
-      even[0], odd[0], w, examples=examples, fraction=0.25
-    ).mean
+    halves = np.stack([even[0], odd[0]])
+    found["top_fraction_gain"] = gain_of_halves(halves, w, examples, 0.25).mean
   return {name: from_replicates(values, level=level) for name, values in found.items()}
 
 
 def top_fraction_gain_bootstrap(
-  errors: Given["runs examples"],
+  errors: Given["runs examples"] | Counts,
   fraction: float = 0.25,
   *,
   key: jax.Array,
@@ -247,38 +241,13 @@ def top_fraction_gain_bootstrap(
   >>> print(top_fraction_gain_bootstrap(errors, key=jax.random.key(0)).se.round(3))
   0.05
   """
-  errors = read_errors(errors)
-  even, odd = halves(errors)
+  read_level(level)
+  counts = counts_of_errors(errors)
   # Sorted, so that the order of the runs does not matter.
-  order = np.lexsort((odd, even))
-  return gain_bootstrap_of_halves(
-    even[order],
-    odd[order],
-    examples=errors.shape[1],
-    fraction=fraction,
-    key=key,
-    level=level,
-    replicates=replicates,
-  )
-
-
-def gain_bootstrap_of_halves(
-  even: Array,
-  odd: Array,
-  *,
-  examples: int,
-  fraction: float,
-  key: jax.Array,
-  level: float,
-  replicates: int,
-) -> Bootstrap:
-  """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in
-  ascending order.
-  """
-  ends(level)
+  halves = counts.halves[:, np.lexsort(counts.halves[::-1])]
   gains = (
-    gain_of_halves(even, odd, drawn, examples=examples, fraction=fraction).mean
-    for (drawn,) in blocks((len(even), key), replicates=replicates)
+    gain_of_halves(halves, drawn, counts.examples, fraction).mean
+    for (drawn,) in blocks((counts.runs, key), replicates=replicates)
   )
   return from_replicates(np.concatenate([*gains]), level=level)
 
@@ -356,14 +325,14 @@ def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
 def _of_each_example(
   votes: Array, labels: Array, runs: int, bins: int
 ) -> dict[str, Array]:
-  """What each example adds to the statistics, from its votes: votes is (examples,
-  classes).
+  """Return what each example adds to the statistics, from its votes (examples,
+  classes), which may be traced.
   """
-  xp = namespace(votes)
-  votes = real(votes, xp)
-  hits = real(labels[:, None] == xp.arange(votes.shape[1])[None], xp)
+  xp = np if isinstance(votes, np.ndarray) else jnp
+  votes = votes.astype(float)
+  hits = (labels[:, None] == xp.arange(votes.shape[1])[None]).astype(float)
   right, most, none = (votes * hits).sum(1), votes.max(1), runs - votes.sum(1)
-  top_is_right = real((votes.argmax(1) == labels) & (most > 0), xp)
+  top_is_right = ((votes.argmax(1) == labels) & (most > 0)).astype(float)
 
   def excess(votes, hits):
     """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples,

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio
-from vmapseeds.stats.reading import positive, read_reals, read_series, within
+from vmapseeds.stats.reading import read_positive, read_reals, read_series, read_within
 
 
 class VarianceFit(NamedTuple):
@@ -43,8 +43,8 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   >>> print(binomial_variance(0.5, 100))
   0.0025
   """
-  error = within("error", error, "[0, 1]", nan=True)
-  return ratio(error * (1 - error), positive("n", n))
+  error = read_within("error", error, "[0, 1]", nan=True)
+  return ratio(error * (1 - error), read_positive("n", n))
 
 
 def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
@@ -91,8 +91,8 @@ def calibration_variance_bound(
   >>> print(calibration_variance_bound(0.5, 100, num_classes=10))
   0.0005
   """
-  error, n = within("error", error, "[0, 1]", nan=True), positive("n", n)
-  return ratio(error, n * positive("num_classes", num_classes))
+  error, n = read_within("error", error, "[0, 1]", nan=True), read_positive("n", n)
+  return ratio(error, n * read_positive("num_classes", num_classes))
 
 
 def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> VarianceFit:
@@ -129,8 +129,8 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
   1.0 -3.5 0.0007
   """
   x, y = read_series("tasks", observed=observed, predicted=predicted)
-  within("observed", x, "[0, inf]")
-  within("predicted", y, "[0, inf]")
+  read_within("observed", x, "[0, inf]")
+  read_within("predicted", y, "[0, inf]")
   of_sd = np.sqrt(x), np.sqrt(y)
   return VarianceFit(
     r_squared=np.asarray(correlation(x, y) ** 2),
@@ -167,7 +167,7 @@ def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
   >>> poisson_binomial_pmf([0.5, 0.5, 1.0])
   array([0.  , 0.25, 0.5 , 0.25])
   """
-  rates = within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
+  rates = read_within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
   pmf = np.zeros(len(rates) + 1)
   pmf[0] = 1
   for i, p in enumerate(rates):
