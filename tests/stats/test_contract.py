@@ -1,4 +1,6 @@
-"""What all statistics have in common. Every public name must be in CASES or RESULTS."""
+"""What all statistics have in common, those of the papers too. Every public name must be
+in CASES or RESULTS.
+"""
 
 import doctest
 import importlib
@@ -14,6 +16,7 @@ import pytest
 from beartype import beartype
 from jaxtyping import jaxtyped
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 
@@ -325,12 +328,16 @@ COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"}
 every = pytest.mark.parametrize("name", CASES)
 
 
+def function(name):
+  return getattr(stats if hasattr(stats, name) else measures, name)
+
+
 def leaves(result):
   return list(result) if isinstance(result, tuple) else [result]
 
 
 def call(name, *args):
-  return leaves(getattr(stats, name)(*args, **CASES[name].options))
+  return leaves(function(name)(*args, **CASES[name].options))
 
 
 def equal(given, expected, tolerance, name):
@@ -346,11 +353,16 @@ def equal(given, expected, tolerance, name):
 
 
 def test_every_public_name_is_in_one_set():
-  public = {
-    n
-    for n, v in vars(stats).items()
-    if not n.startswith("_") and not inspect.ismodule(v)
-  }
+  of_stats, of_papers = (
+    {
+      n
+      for n, v in vars(package).items()
+      if not n.startswith("_") and not inspect.ismodule(v)
+    }
+    for package in (stats, measures)
+  )
+  assert not of_stats & of_papers
+  public = of_stats | of_papers - {"beta_of_counts"}
   assert set(CASES) | RESULTS | COUNTS == public
   assert not set(CASES) & RESULTS
 
@@ -406,15 +418,15 @@ def test_range_shape_and_type(name):
 @every
 def test_lists_and_jax_arrays_are_taken_like_numpy(name):
   """They also agree with the annotations, whose shapes are checked."""
-  annotated = jaxtyped(getattr(stats, name), typechecker=beartype)
-  function, args = partial(annotated, **CASES[name].options), CASES[name].args
-  expected = leaves(function(*args))
+  annotated = jaxtyped(function(name), typechecker=beartype)
+  statistic, args = partial(annotated, **CASES[name].options), CASES[name].args
+  expected = leaves(statistic(*args))
   lists = [a.tolist() if isinstance(a, np.ndarray) else a for a in args]
-  equal(leaves(function(*lists)), expected, 1e-15, name)
+  equal(leaves(statistic(*lists)), expected, 1e-15, name)
   arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in args]
   # Integers are counted exactly; floats have been rounded to float32 by JAX.
   rounded = any(a.dtype.kind == "f" for a in args if isinstance(a, np.ndarray))
-  equal(leaves(function(*arrays)), expected, 3e-5 if rounded else 1e-15, name)
+  equal(leaves(statistic(*arrays)), expected, 3e-5 if rounded else 1e-15, name)
 
 
 @every
@@ -435,7 +447,7 @@ def test_tracers_are_refused(name):
 
 @every
 def test_options_stand_behind_the_data_and_agree(name):
-  parameters = inspect.signature(getattr(stats, name)).parameters.values()
+  parameters = inspect.signature(function(name)).parameters.values()
   named = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
   assert list(named) == [
     option for option in ("key", "level", "replicates") if option in named
@@ -450,8 +462,8 @@ def test_options_stand_behind_the_data_and_agree(name):
 
 @every
 def test_key_and_level_are_checked(name):
-  function, case = getattr(stats, name), CASES[name]
-  parameters = inspect.signature(function).parameters
+  statistic, case = function(name), CASES[name]
+  parameters = inspect.signature(statistic).parameters
   for option, given in (
     ("key", 0),
     ("level", "95%"),
@@ -464,14 +476,14 @@ def test_key_and_level_are_checked(name):
         Mistake,
         match=rf"{option} is {re.escape(repr(given))}: give (a number|one JAX random key)",
       ):
-        function(*case.args, **case.options | {option: given})
+        statistic(*case.args, **case.options | {option: given})
 
 
 def modules():
   """By name, the modules that define public statistics, and these."""
   found = {}
   for name in CASES:
-    found.setdefault(getattr(stats, name).__module__, []).append(name)
+    found.setdefault(function(name).__module__, []).append(name)
   return found
 
 
@@ -485,7 +497,7 @@ def test_examples_in_docstrings_run(module):
 
 def test_docstrings_say_what_they_must():
   parts = ("Args:", "Returns:", "Source: ", ">>> ")
-  documentation = {name: inspect.getdoc(getattr(stats, name)) for name in CASES}
+  documentation = {name: inspect.getdoc(function(name)) for name in CASES}
   missing = [
     (name, part)
     for name, doc in documentation.items()

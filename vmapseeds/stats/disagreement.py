@@ -5,23 +5,19 @@ A prediction of -1 stands for none (a diverged run). It agrees with another -1 o
 is never a vote.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats._arrays import Array, Given, ratio, real
 from vmapseeds.stats.counts import (
   Counts,
   count_errors,
-  counts_of_errors,
   counts_of_votes,
 )
-from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.losses import logit_blocks
-from vmapseeds.stats.reading import read, read_classes, read_labels, read_votes
+from vmapseeds.stats.reading import read, read_classes, read_labels
 
 
 def churn(
@@ -120,122 +116,6 @@ def expected_disagreement(
   # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
   disagreeing = (votes * (runs - votes)).sum() + (none * (runs - none)).sum()
   return ratio(disagreeing, len(votes) * (runs**2 if self_pairs else runs * (runs - 1)))
-
-
-class DisagreementVariance(NamedTuple):
-  """The variance of the disagreement of two runs, and what corollary B.1.1 bounds it
-  by.
-  """
-
-  variance: Float[Array, ""]  # of Dis(h, h') over all pairs of distinct runs
-  kappa: Float[Array, ""]  # κ, the greatest Dis(h, h') / (err(h) + err(h'))
-  bound: Float[Array, ""]  # 2κ² Var(err) + 4κ² ETE² - EDR², equation 54
-  bound_under_gde: Float[
-    Array, ""
-  ]  # 2κ² Var(err) + (4κ² - 1) ETE², equation 55: a bound only where EDR >= ETE
-
-
-def disagreement_variance(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
-) -> DisagreementVariance:
-  """Variance of the disagreement between pairs of runs, and its two bounds by the
-  variance of their errors.
-
-      Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
-
-  ETE and EDR are the mean error and the mean disagreement of distinct runs. Var(err)
-  has ddof = 1, and Var(Dis) is the variance (ddof = 0) over all R(R - 1)/2 pairs: the
-  first bound then holds for any runs. Takes R² n comparisons.
-
-  Args:
-    predictions: (runs, examples), class indices; -1 is an error, and one more class in
-      the disagreement.
-    labels: (examples,), class indices.
-    num_classes: K.
-
-  Returns:
-    `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions except κ,
-    which is from 0 to 1; NaN for a single run or without examples. κ and the bounds are
-    NaN where no run errs.
-
-  Source: jiang2022, corollary B.1.1, equations 54 and 55.
-
-  >>> print(disagreement_variance([[0, 1, 1], [0, 1, 0], [1, 1, 0]], [0, 1, 1], num_classes=2).kappa.round(6))
-  1.0
-  """
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  runs, examples = predictions.shape
-  if runs < 2:
-    return DisagreementVariance(*(real(np.nan),) * 4)
-  rows, columns = np.triu_indices(runs, 1)
-  dis = disagreement_matrix(predictions)[rows, columns]
-  error = ratio(count_errors(predictions != labels, 1), examples)
-  apart = ratio(dis, error[rows] + error[columns])
-  kappa = np.fmax.reduce(apart)  # of those that are not NaN
-  ete, edr = error.mean(), dis.mean()
-  bound = 2 * kappa**2 * sample_variance(error) + 4 * kappa**2 * ete**2
-  return DisagreementVariance(
-    *map(
-      np.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)
-    )
-  )
-
-
-class BetaFit(NamedTuple):
-  """Parameters of a Beta distribution."""
-
-  a: Float[Array, ""]
-  b: Float[Array, ""]
-
-
-def beta_of_error_rates(
-  errors: Given["runs examples"] | Counts, unbiased: bool = True
-) -> BetaFit:
-  """Beta distribution with the mean and variance of the error distribution, the law
-  over examples of 1 - h~_y(x).
-
-  With m the mean and v the variance (ddof = 0) over examples of the error rates ε_i of
-  `example_error_rates`,
-
-      a = m s,  b = (1 - m) s,    s = m (1 - m)/v - 1
-
-  `unbiased` subtracts from v what sampling R runs adds to it, mean ε_i (1 - ε_i)/(R -
-  1): this fits the moments of the beta-binomial distribution of error counts. Maximum
-  likelihood fails on examples that no run, or every run, has wrong.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-    unbiased: False for the moments of the ε_i of these R runs as they are.
-
-  Returns:
-    `a` and `b`, 0-d. NaN where no Beta distribution has the moments: all examples
-    equally hard (as far as the runs can tell), or each always right or always wrong, as
-    with a single run; and without runs or examples.
-
-  Source: jiang2022, appendix D.4, figure 11 (which says neither how it fits nor to what
-    parameters).
-
-  >>> fit = beta_of_error_rates([[1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 1]], unbiased=False)
-  >>> print(fit.a.round(6), fit.b.round(6))
-  0.350877 0.491228
-  """
-  counts = counts_of_errors(errors)
-  return beta_of_counts(counts.wrong, counts.runs, unbiased)
-
-
-def beta_of_counts(
-  wrong: Int[Array, "examples"], runs: int, unbiased: bool = True
-) -> BetaFit:
-  """Return `beta_of_error_rates` from how many runs have each example wrong."""
-  wrong = real(wrong)
-  mean = ratio(wrong.sum(), len(wrong) * runs)
-  # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
-  within, between = (wrong * (runs - wrong)).sum(), (centred(wrong) ** 2).sum()
-  if unbiased:
-    within, between = ratio(within, runs - 1) * runs, between - ratio(within, runs - 1)
-  size = ratio(within, between)
-  size = np.where((within > 0) & (between > 0), size, np.nan)
-  return BetaFit(np.asarray(mean * size), np.asarray((1 - mean) * size))
 
 
 def vote_fractions(

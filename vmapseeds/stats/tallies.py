@@ -232,13 +232,10 @@ class Tallies(Counts):
   ensemble_accuracy = _method(disagreement.ensemble_accuracy)
   expected_disagreement = _method(disagreement.expected_disagreement)
   gde_gap = _method(calibration.gde_gap)
-  beta_of_error_rates = _method(disagreement.beta_of_error_rates)
   cace = _method(calibration.cace)
   ece = _method(calibration.ece)
-  cace_exact_levels = _method(calibration.cace_exact_levels)
   calibration_curve = _method(calibration.calibration_curve)
   calibration_band = _method(calibration.calibration_band)
-  confidence_histogram = _method(calibration.confidence_histogram)
 
 
 def _merge_equal(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:

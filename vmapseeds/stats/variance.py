@@ -5,17 +5,15 @@ Error rates are fractions.
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats.counts import Counts, count_errors, counts_of_errors
-from vmapseeds.stats.reading import read_errors, read_number, read_within
+from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats.counts import Counts, counts_of_errors
+from vmapseeds.stats.reading import read_number, read_within
 
 
 class TopFractionGain(NamedTuple):
@@ -26,16 +24,6 @@ class TopFractionGain(NamedTuple):
   even_to_odd: Float[Array, ""]
   odd_to_even: Float[Array, ""]
   mean: Float[Array, ""]
-
-
-class Correlations(NamedTuple):
-  """Pearson's correlation of every two of some series over the same runs, its square,
-  and the two-sided p-value.
-  """
-
-  r: Float[Array, "series series"]
-  r_squared: Float[Array, "series series"]
-  p_value: Float[Array, "series series"]
 
 
 def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]:
@@ -263,52 +251,6 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
     return np.where(np.isnan(r) | (runs < 2), np.nan, 1.0)
   # P(|t| > t_0) of Student's t in terms of r alone.
   return np.asarray(scipy.special.betainc(runs / 2 - 1, 0.5, 1 - r**2))
-
-
-def test_set_correlations(
-  errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"],
-) -> Correlations:
-  """Correlations over runs between the errors on several test sets: is a run that is
-  good on one good on another?
-
-      r_kl = Pearson's correlation over runs of err_{S_k}(h) and err_{S_l}(h)
-
-  p-values are two-sided, of Student's t with R - 2 degrees of freedom, for each pair
-  alone: among k uncorrelated test sets, about 0.05 k (k - 1)/2 pairs have a p-value
-  below 0.05.
-
-  Args:
-    errors: by name or in order, the errors (runs, examples) of the same runs in the
-      same order on each test set, bool or 0/1; the numbers of examples may differ.
-
-  Returns:
-    `r`, `r_squared` and `p_value`, (sets, sets) each, in the order given, symmetric.
-    NaN for fewer than two runs and for a test set on which all runs have the same
-    error; two runs have p-values of 1.
-
-  Source: jordan2024, appendix C and figure 12: 5 test sets, not corrected for 10 pairs.
-
-  >>> found = test_set_correlations({"photo": [[1, 0], [0, 0], [1, 1]], "sketch": [[0, 1, 1], [0, 0, 1], [0, 1, 1]]})
-  >>> print(found.r_squared.round(2)[0, 1], found.p_value.round(2)[0, 1])
-  0.75 0.33
-  """
-  named = errors.items() if isinstance(errors, Mapping) else enumerate(errors)
-  read = {name: read_errors(e, what=f"errors[{name!r}]") for name, e in named}
-  runs = {name: len(e) for name, e in read.items()}
-  if len(set(runs.values())) != 1:
-    listed = (
-      ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
-      or "no test set"
-    )
-    raise Mistake(f"errors of {listed}: give the same runs on every test set")
-  wrong = np.stack([count_errors(e, axis=1) for e in read.values()], axis=1)
-  r = correlation(wrong[:, :, None], wrong[:, None, :])
-  return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
-
-
-# Otherwise pytest would collect this function wherever it is imported, as its name is
-# test_*.
-vars(test_set_correlations)["__test__"] = False
 
 
 def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
