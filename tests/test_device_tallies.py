@@ -6,7 +6,7 @@ import pytest
 from test_tallies import CLASSES, assert_equal, some_predictions
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import device_tallies, tallies, tally
+from vmapseeds.stats import tallies, tally
 
 
 @pytest.mark.optimized
@@ -18,7 +18,7 @@ def test_tallies_are_updated_in_place():
   held = tallies.zeros(
     np.zeros(2000, int), CLASSES, capacity=512, pairs=True, devices=jax.devices()[:1]
   )
-  add = device_tallies._on_each(device_tallies._add, held.votes.sharding)
+  add = tallies._on_each(tallies._add, held.votes.sharding)
   memory = (
     add.lower(held, np.zeros((512, 2000), np.int8), np.ones(512, bool))
     .compile()
@@ -87,7 +87,7 @@ def test_joint_errors_of_many_runs_are_counted_a_few_passes_at_a_time(monkeypatc
   """Two shares of three fit into seven places. Waiting runs are counted before the next
   share, and at the end.
   """
-  monkeypatch.setattr(device_tallies, "_RUNS", 7)
+  monkeypatch.setattr(tallies, "_RUNS", 7)
   predictions, labels = some_predictions(30)
   held = tallies.zeros(labels, CLASSES, capacity=15, pairs=True)
   for some in np.split(predictions, 5):
