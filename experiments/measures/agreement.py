@@ -29,8 +29,8 @@ def confidence_histogram(
   bins: int = 10,
   of: str = "pairs",
 ) -> Int[Array, "..."]:
-  """How many items have a confidence in each bin: |B_i| of a `calibration_curve`. Needs
-  no labels.
+  """Return how many items have a confidence in each bin: |B_i| of a
+  `calibration_curve`. Needs no labels.
 
   Args:
     predictions: (runs, examples), class indices; -1 is no vote.
@@ -61,7 +61,8 @@ def cace_exact_levels(
   num_classes: int | None = None,
   refined: bool = False,
 ) -> Float[Array, ""]:
-  """CACE with a bin for each number of votes v, which bounds the gap of theorem 4.2:
+  """Return CACE with a bin for each number of votes v, which bounds the gap of theorem
+  4.2:
 
       |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
 
@@ -98,8 +99,8 @@ def cace_exact_levels(
 def relative_deviation(
   error: Given["..."], disagreement: Given["..."]
 ) -> Float[Array, "..."]:
-  """Distance from the line disagreement = error, relative to their mean: |err - dis| /
-  (0.5 (err + dis)).
+  """Return the distance from the line disagreement = error, relative to their mean:
+  |err - dis| / (0.5 (err + dis)).
 
   Elementwise; the paper reports the mean over configurations.
 
@@ -121,8 +122,8 @@ def relative_deviation(
 
 
 def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
-  """Kendall's τ_b: (C - D) / √((pairs untied in x) (pairs untied in y)), C concordant,
-  D discordant pairs.
+  """Return Kendall's τ_b: (C - D) / √((pairs untied in x) (pairs untied in y)), C
+  concordant, D discordant pairs.
 
   Args:
     x, y: (points,), numbers.
@@ -140,8 +141,8 @@ def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
 
 
 def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
-  """Squared Pearson correlation R² of two series: how well the best line fits, not the
-  line y = x.
+  """Return the squared Pearson correlation R² of two series: how well the best line
+  fits, not the line y = x.
 
   Args:
     x, y: (points,), numbers.
@@ -173,8 +174,8 @@ class ScatterAgreement(NamedTuple):
 def scatter_agreement(
   error: Given["configurations"], disagreement: Given["configurations"]
 ) -> ScatterAgreement:
-  """The numbers of a scatter plot of test error (y) against disagreement (x), one point
-  per configuration.
+  """Return the numbers of a scatter plot of test error (y) against disagreement (x),
+  one point per configuration.
 
   The paper's R² is that of the best line; `r_squared_identity` is that of y = x, and
   negative where y = x predicts the error worse than the mean error does.
@@ -224,8 +225,8 @@ class DisagreementVariance(NamedTuple):
 def disagreement_variance(
   predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
 ) -> DisagreementVariance:
-  """Variance of the disagreement between pairs of runs, and its two bounds by the
-  variance of their errors.
+  """Return the variance of the disagreement between pairs of runs, and its two bounds
+  by the variance of their errors.
 
       Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
 
@@ -277,8 +278,8 @@ class BetaFit(NamedTuple):
 def beta_of_error_rates(
   errors: Given["runs examples"] | Counts, unbiased: bool = True
 ) -> BetaFit:
-  """Beta distribution with the mean and variance of the error distribution, the law
-  over examples of 1 - h~_y(x).
+  """Return the Beta distribution with the mean and variance of the error distribution,
+  the law over examples of 1 - h~_y(x).
 
   With m the mean and v the variance (ddof = 0) over examples of the error rates ε_i of
   `example_error_rates`,

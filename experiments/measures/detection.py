@@ -46,8 +46,8 @@ class OperatingCharacteristics(NamedTuple):
 def difference_sd(
   sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0
 ) -> Float[Array, "..."]:
-  """Standard deviation of the difference of a run of A and one of B: √(s_A² + s_B² - 2
-  r s_A s_B).
+  """Return the standard deviation of the difference of a run of A and one of B: √(s_A²
+  + s_B² - 2 r s_A s_B).
 
   For runs that are not paired r = 0. Appendix C.2 has s_A + s_B, the value for r = -1.
 
@@ -76,8 +76,8 @@ def difference_sd(
 def least_significant_difference(
   sd_a: Given["..."], sd_b: Given["..."], k: Given["..."], alpha: Given["..."] = 0.05
 ) -> Float[Array, "..."]:
-  """The difference of means that noise alone exceeds at the rate α: z_{1-α} √((s_A² +
-  s_B²)/k).
+  """Return the difference of means that noise alone exceeds at the rate α: z_{1-α}
+  √((s_A² + s_B²)/k).
 
   Args:
     sd_a: s_A, at least 0.
@@ -101,8 +101,8 @@ def least_significant_difference(
 def equivalent_threshold(
   gamma: Given["..."], sigma: Given["..."] = 1.0
 ) -> Float[Array, "..."]:
-  """The difference of means at which P(A > B) = γ, for independent normal runs of
-  deviation σ: δ = √2 Φ⁻¹(γ) σ.
+  """Return the difference of means at which P(A > B) = γ, for independent normal runs
+  of deviation σ: δ = √2 Φ⁻¹(γ) σ.
 
   Args:
     gamma: γ, above 0 and below 1.
@@ -124,7 +124,7 @@ def equivalent_threshold(
 def single_point_comparison(
   a: Given["..."], b: Given["..."], sigma: Given["..."], threshold: float = PUBLISHED
 ) -> Bool[Array, "..."]:
-  """Whether one run of A exceeds one of B by δ: a - b > 1.9952 σ.
+  """Return whether one run of A exceeds one of B by δ: a - b > 1.9952 σ.
 
   Args:
     a: performance of a run of A.
@@ -155,7 +155,7 @@ def detection_rates(
   key: jax.Array,
   replicates: int = 10_000,
 ) -> DetectionRates:
-  """How often each criterion says that A is better, at each true P(A > B): the
+  """Return how often each criterion says that A is better, at each true P(A > B): the
   simulation of section 4.2.
 
   Runs are normal with standard deviation σ = 1; A's are better by √2 Φ⁻¹(P). With the
@@ -202,8 +202,8 @@ def detection_rates(
 def _setting(
   probability: object, correlation: object, pairs: object, gamma: float, alpha: float
 ) -> tuple[np.ndarray, float, int]:
-  """The difference of the means in standard deviations of a run, ρ, and the fewest wins
-  that are enough.
+  """Return the difference of the means in standard deviations of a run, ρ, and the
+  fewest wins that are enough.
   """
   check_rule(gamma, alpha)
   pairs = at_least("pairs", pairs, 1)
@@ -226,7 +226,7 @@ def _detections(
   pairs: int,
   replicates: int,
 ) -> jax.Array:
-  """How many simulations of each difference (points,) each of the three criteria
+  """Return how many simulations of each difference (points,) each of the three criteria
   detects, (3, points).
   """
   bias_key, run_key = jax.random.split(key)
@@ -258,7 +258,7 @@ def operating_characteristics(
   threshold: float = PUBLISHED,
   alpha: float = 0.05,
 ) -> OperatingCharacteristics:
-  """The exact rates that `detection_rates` estimates by simulation.
+  """Return the exact rates that `detection_rates` estimates by simulation.
 
       single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2
       Φ⁻¹(P) P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 -

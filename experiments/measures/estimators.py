@@ -30,7 +30,7 @@ class MseDecomposition(NamedTuple):
 
 
 def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimate:
-  """The biased estimator: the mean of k measures of average correlation ρ.
+  """Return the biased estimator: the mean of k measures of average correlation ρ.
 
       se² = V/k + (k - 1)/k ρ V,    V = s²/(1 - ρ)
 
@@ -66,8 +66,8 @@ def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimat
 def estimator_se(
   k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0
 ) -> Float[Array, "..."]:
-  """Standard error of the mean of k measures: √(V/k + (k - 1)/k ρ V), for an ideal
-  estimator (ρ = 0) √(V/k).
+  """Return the standard error of the mean of k measures: √(V/k + (k - 1)/k ρ V), for an
+  ideal estimator (ρ = 0) √(V/k).
 
   It falls to √(ρ V), not to 0: k correlated measures are worth `equivalent_ideal_size`
   independent ones.
@@ -92,8 +92,8 @@ def estimator_se(
 def equivalent_ideal_size(
   k: Given["..."], correlation: Given["..."]
 ) -> Float[Array, "..."]:
-  """How many independent measures have the error of k correlated ones: k / (1 + (k - 1)
-  ρ), at most 1/ρ.
+  """Return how many independent measures have the error of k correlated ones: k / (1 +
+  (k - 1) ρ), at most 1/ρ.
 
   Args:
     k: numbers of measures, above 0; np.inf for the limit.
@@ -114,8 +114,8 @@ def equivalent_ideal_size(
 
 
 def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""]:
-  """Average correlation ρ among the k measures of a repetition, which makes equation 7
-  hold for these samples:
+  """Return the average correlation ρ among the k measures of a repetition, which makes
+  equation 7 hold for these samples:
 
       Var(mean of k) = V/k + (k - 1)/k ρ V
 
@@ -146,7 +146,7 @@ def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
-  """Population variance of the rows' means, and of all entries."""
+  """Return the population variance of the rows' means, and of all entries."""
   x = x - x[:1, :1]  # so that a large common part costs no digits
   means = ratio(x.sum(1), x.shape[1])
   return ratio((centred(means) ** 2).sum(), len(x)), ratio(
@@ -157,7 +157,7 @@ def _moments(x: Array) -> tuple[Array, Array]:
 def mse_decomposition(
   performances: Given["repetitions k"], truth: float
 ) -> MseDecomposition:
-  """Mean squared error of the mean of k measures as an estimate of μ:
+  """Return the mean squared error of the mean of k measures as an estimate of μ:
 
       E[(μ~ - μ)²] = Var(μ~) + (E[μ~] - μ)²,    Var(μ~) = V/k + (k - 1)/k ρ V
 

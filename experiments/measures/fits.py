@@ -29,7 +29,7 @@ class VarianceFit(NamedTuple):
 
 
 def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> VarianceFit:
-  """How well a formula predicts the variance between runs over many tasks: on
+  """Return how well a formula predicts the variance between runs over many tasks: on
   variances, and on their square roots.
 
       R² = Pearson's r², how well the best line fits R² about y = x: 1 - Σ (observed -
@@ -75,15 +75,15 @@ def variance_fit(observed: Given["tasks"], predicted: Given["tasks"]) -> Varianc
 
 
 def identity_r_squared(observed: Array, predicted: Array) -> Array:
-  """R² of the line observed = predicted."""
+  """Return R² of the line observed = predicted."""
   return np.asarray(
     1 - ratio(((observed - predicted) ** 2).sum(), (centred(observed) ** 2).sum())
   )
 
 
 def poisson_binomial_pmf(rates: Given["examples"]) -> Float[Array, "events"]:
-  """Law of the number of errors when example i goes wrong with probability ε_i =
-  rates[i], independently.
+  """Return the law of the number of errors when example i goes wrong with probability
+  ε_i = rates[i], independently.
 
   P(k of the first i + 1) = (1 - ε_i) P(k of the first i) + ε_i P(k - 1 of the first i).
   All terms are positive, so nothing cancels. Takes n² additions.
@@ -123,8 +123,8 @@ class Correlations(NamedTuple):
 def test_set_correlations(
   errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"],
 ) -> Correlations:
-  """Correlations over runs between the errors on several test sets: is a run that is
-  good on one good on another?
+  """Return the correlations over runs between the errors on several test sets: is a run
+  that is good on one good on another?
 
       r_kl = Pearson's correlation over runs of err_{S_k}(h) and err_{S_l}(h)
 

@@ -51,7 +51,8 @@ class TrimmingLevel(NamedTuple):
 
 
 def gap_labels(gaps: Given["*runs examples"]) -> Int[Array, "*runs examples"]:
-  """Predicted class of a two-class network from its logit gap: 1 iff m ≥ 0, else 0.
+  """Return the predicted class of a two-class network from its logit gap: 1 iff m ≥ 0,
+  else 0.
 
   The paper's labels are +1 and -1. At m = 0 its text takes +1 and its equation 3, with
   sgn 0, neither.
@@ -76,7 +77,8 @@ def gap_ece(
   bins: int = 10,
   lowest: float = 0.0,
 ) -> Float[Array, "*runs"]:
-  """Expected calibration error of a two-class network with confidence sigmoid(|m|):
+  """Return the expected calibration error of a two-class network with confidence
+  sigmoid(|m|):
 
       ECE = Σ_r (|B_r|/N) |acc(B_r) - conf(B_r)|
 
@@ -111,8 +113,8 @@ def gap_ece(
 def ensemble_gaps(
   gaps: Given["models examples"], members: Given["ensembles members"] | None = None
 ) -> Float[Array, "*ensembles examples"]:
-  """Logit gaps of an ensemble that averages logits: m̄(x) = (1/P) Σ_k m_k(x), of one or
-  of many ensembles.
+  """Return the logit gaps of an ensemble that averages logits: m̄(x) = (1/P) Σ_k
+  m_k(x), of one or of many ensembles.
 
   The eCDF of these gaps is the paper's Ĝ_e. Labels, distances and ECE are computed from
   them as from a run's.
@@ -147,8 +149,8 @@ def ensemble_gaps(
 def ecdf(
   gaps: Given["*runs examples"], at: Given["points"]
 ) -> Float[Array, "*runs points"]:
-  """Empirical distribution function: Ĝ_k(z) = (1/N) Σ_j 1{m_k(x_j) ≤ z}, continuous
-  from the right.
+  """Return the empirical distribution function: Ĝ_k(z) = (1/N) Σ_j 1{m_k(x_j) ≤ z},
+  continuous from the right.
 
   Args:
     gaps: (runs, examples), or (examples,) for one run.
@@ -178,8 +180,8 @@ def reference_ecdf(
   at: Given["points"],
   interpolated: bool = False,
 ) -> Float[Array, " points"]:
-  """Mean of the models' eCDFs, which is the eCDF of all their gaps: Ĝ(z) = (1/M) Σ_k
-  Ĝ_k(z).
+  """Return the mean of the models' eCDFs, which is the eCDF of all their gaps: Ĝ(z) =
+  (1/M) Σ_k Ĝ_k(z).
 
   Args:
     reference_gaps: (models, examples).
@@ -207,8 +209,8 @@ def reference_ecdf(
 def ks_test(
   sample: Given["points"], candidate_gaps: Given["*candidates examples"]
 ) -> KsTest:
-  """Two-sample Kolmogorov-Smirnov test: distance of the eCDFs and its p-value, from
-  SciPy's `ks_2samp`.
+  """Return the distance of two eCDFs and the p-value of the two-sample
+  Kolmogorov-Smirnov test, from SciPy's `ks_2samp`.
 
   Exact up to 10,000 numbers a sample, then asymptotic. The p-value is that of
   independent samples: two runs on the same test set are not independent, nor are a run
@@ -241,8 +243,8 @@ def ks_test(
 def dkw_threshold(
   n: Given["..."], models: Given["..."], epsilon: Given["..."] = 0.01
 ) -> Float[Array, "..."]:
-  """Bound on the distance of the eCDF of M models on n examples from its expectation:
-  δ_b = √(ln(2M/ε)/(2n)).
+  """Return the bound on the distance of the eCDF of M models on n examples from its
+  expectation: δ_b = √(ln(2M/ε)/(2n)).
 
   The Dvoretzky-Kiefer-Wolfowitz inequality and a union bound over the models.
 
@@ -272,8 +274,8 @@ def trimmed_ks_distance(
   candidate_gaps: Given["*candidates examples"],
   alpha: Given[""],
 ) -> Float[Array, "*candidates"]:
-  """Least distance from the reference that a candidate reaches by leaving out a
-  fraction α of its gaps:
+  """Return the least distance from the reference that a candidate reaches by leaving
+  out a fraction α of its gaps:
 
       d(Ĝ, R_α(Ĝ_k)) = min over F~ in R_α(Ĝ_k) of ‖Ĝ - F~‖∞,    R_α(P) = {P*: dP*/dP ≤ 1/(1 - α)}
 
@@ -318,8 +320,8 @@ def trimmed_ks_distance(
 
 
 def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Γ at both sides of t = 0, 1/n, ..., 1, from Ĝ just before and at each of the n
-  sorted gaps.
+  """Return Γ at both sides of t = 0, 1/n, ..., 1, from Ĝ just before and at each of the
+  n sorted gaps.
 
   From one gap to the next the candidate's eCDF is constant, and Ĝ climbs from the first
   array to the second.
@@ -333,9 +335,9 @@ def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarra
 def _trimmed(
   low: np.ndarray, high: np.ndarray, t: np.ndarray, alpha: float
 ) -> np.ndarray:
-  """‖h~ - B‖∞ over the steps on the last axis: the largest of the excess above 0, the
-  excess below -α/(1 - α), and (U - L)/2 in between. Tied gaps, and gaps without weight,
-  only repeat constraints.
+  """Return ‖h~ - B‖∞ over the steps on the last axis: the largest of the excess above
+  0, the excess below -α/(1 - α), and (U - L)/2 in between. Tied gaps, and gaps without
+  weight, only repeat constraints.
   """
   slope = 1 / (1 - alpha)
   low, high = low - slope * t, high - slope * t
@@ -357,8 +359,8 @@ def trimming_level(
   key: jax.Array,
   replicates: int = 100,
 ) -> TrimmingLevel:
-  """α-trimming level of a candidate: the mean over bootstrap replicates of the least α
-  that the robust KS test accepts (algorithm 1).
+  """Return the α-trimming level of a candidate: the mean over bootstrap replicates of the
+  least α that the robust KS test accepts (algorithm 1).
 
   A replicate draws N/2 of the N examples with replacement for the reference (the same
   for all its models) and, independently, N/2 for the candidate (the same for all
@@ -475,8 +477,8 @@ def trimming_level(
 def _least_accepted(
   low: np.ndarray, high: np.ndarray, t: np.ndarray, alphas: np.ndarray, threshold: float
 ) -> np.ndarray:
-  """For each row, the least of the rising `alphas` with a trimmed distance of at most
-  the threshold δ; NaN if none.
+  """Return, for each row, the least of the rising `alphas` with a trimmed distance of
+  at most the threshold δ; NaN if none.
 
   Newton's method: the distance is at most δ iff high_i - low_j - s (t_i - t_j) ≤ 2δ for
   all j ≤ i, with the slope s = 1/(1 - α). A first low of -δ and a last high of 1 + δ

@@ -30,7 +30,7 @@ def cace(
   num_classes: int | None = None,
   bins: int = 10,
 ) -> Float[Array, ""]:
-  """Class-aggregated calibration error of the ensemble of votes:
+  """Return the class-aggregated calibration error of the ensemble of votes:
 
       CACE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
@@ -70,7 +70,7 @@ def ece(
   num_classes: int | None = None,
   bins: int = 10,
 ) -> Float[Array, ""]:
-  """Expected calibration error of the ensemble of votes:
+  """Return the expected calibration error of the ensemble of votes:
 
       ECE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
@@ -130,8 +130,8 @@ def calibration_curve(
   bins: int = 10,
   of: str = "pairs",
 ) -> CalibrationCurve:
-  """Calibration curve of the ensemble of votes: acc(B_i) against conf(B_i), on y = x if
-  calibrated.
+  """Return the calibration curve of the ensemble of votes: acc(B_i) against conf(B_i),
+  on y = x if calibrated.
 
   Bins as in `cace`. `of` chooses the items: "pairs" are all n K pairs of an example and
   a class (class-aggregated, as in `cace`), "classes" the n examples once for each class
@@ -210,7 +210,8 @@ def calibration_band(
   level: float = 0.95,
   replicates: int = 1000,
 ) -> Bootstrap:
-  """Bootstrap of the accuracies of a `calibration_curve`, over test examples.
+  """Return the bootstrap of the accuracies of a `calibration_curve`, over test
+  examples.
 
   An example is drawn with all its K pairs, since only one of them can be right. The
   band answers what the same runs would give on other test examples, with unchanged
@@ -273,8 +274,8 @@ def finite_ensemble_calibration(
   key: jax.Array,
   replicates: int = 100,
 ) -> FiniteEnsemble:
-  """CACE and ECE that R runs on n examples have if their law is perfectly calibrated:
-  the part that comes from R and n.
+  """Return CACE and ECE that R runs on n examples have if their law is perfectly
+  calibrated: the part that comes from R and n.
 
   The law is given by the vote fractions h~_k of infinitely many of its runs; in
   practice, give those of all runs you have. In each simulation an example's label and
@@ -335,8 +336,8 @@ def gde_gap(
   num_classes: int | None = None,
   self_pairs: bool = False,
 ) -> Float[Array, ""]:
-  """Gap of the generalization-disagreement equality: |mean test error - expected
-  disagreement|.
+  """Return the gap of the generalization-disagreement equality: |mean test error -
+  expected disagreement|.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error, and one class more in

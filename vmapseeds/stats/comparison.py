@@ -83,8 +83,8 @@ class AverageComparison(NamedTuple):
 def probability_of_outperforming(
   a: Given["pairs"], b: Given["pairs"], ties: str = "half", paired: bool = True
 ) -> Float[Array, ""]:
-  """Probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [ 1{a_i >
-  b_i} + ½ 1{a_i = b_i} ].
+  """Return the probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [
+  1{a_i > b_i} + ½ 1{a_i = b_i} ].
 
   With half credit for ties this is the Mann-Whitney functional, and P(A > B) + P(B > A)
   = 1. `"strict"` gives ties none, as equation 9 is printed, and so favours B; `"drop"`
@@ -121,7 +121,9 @@ def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
 def _outcomes(
   a: Array, b: Array, ties: str, paired: bool
 ) -> tuple[Array, Array, Array]:
-  """How many comparisons A wins, how many give it half credit, and how many count."""
+  """Return how many comparisons A wins, how many give it half credit, and how many
+  count.
+  """
   one_of("ties", ties, ("half", "strict", "drop"))
   if not paired:
     return tuple(
@@ -136,8 +138,8 @@ def _outcomes(
 def _of_resamples(
   a: Array, b: Array, ties: str, times_a: Array, times_b: Array
 ) -> tuple[Array, Array, Array]:
-  """`_outcomes` of all runs of A with all of B, for resamples in which each run is
-  drawn so many times.
+  """Return `_outcomes` of all runs of A with all of B, for resamples in which each run
+  is drawn so many times.
   """
   order = np.argsort(b)
   first, last = (np.searchsorted(b[order], a, side) for side in ("left", "right"))
@@ -169,8 +171,8 @@ def decide(
   key: jax.Array | None = None,
   replicates: int = 10_000,
 ) -> Decision:
-  """Decides whether A is better than B: P(A > B) with its percentile-bootstrap
-  interval, against ½ and γ.
+  """Decide whether A is better than B: P(A > B) with its percentile-bootstrap interval,
+  against ½ and γ.
 
       CI_min ≤ ½ : not significant;  CI_max ≤ γ : not meaningful;  else both
 
@@ -231,8 +233,8 @@ def check_rule(gamma: float, alpha: float) -> None:
 def _exact_interval(
   won: Array, tied: Array, decided: Array, alpha: float
 ) -> tuple[Array, Array]:
-  """Quantiles of A's mean credit in as many draws from the outcomes as pairs are
-  decided; `pmf` counts half credits.
+  """Return the quantiles of A's mean credit in as many draws from the outcomes as pairs
+  are decided; `pmf` counts half credits.
   """
   drawn = int(decided)
   p_win, p_tie = ratio(won, drawn), ratio(tied, drawn)
@@ -252,7 +254,7 @@ def _exact_interval(
 def _resampled_interval(
   a: Array, b: Array, ties: str, alpha: float, key: jax.Array | None, replicates: int
 ) -> tuple[Array, Array]:
-  """Quantiles of U/(n m) over resamples of A's runs and of B's."""
+  """Return the quantiles of U/(n m) over resamples of A's runs and of B's."""
   keys = jax.random.split(read_key(key))
   blocks = resampling.blocks(
     *zip((len(a), len(b)), keys, strict=True), replicates=replicates
@@ -272,8 +274,8 @@ def _resampled_interval(
 def noether_sample_size(
   gamma: Given["..."] = 0.75, alpha: Given["..."] = 0.05, beta: Given["..."] = 0.05
 ) -> Int[Array, "..."]:
-  """Runs of each algorithm to detect P(A > B) > γ without pairing: N ≥ (z_{1-α} - z_β)²
-  / (6 (γ - ½)²).
+  """Return how many runs of each algorithm it takes to detect P(A > B) > γ without
+  pairing: N ≥ (z_{1-α} - z_β)² / (6 (γ - ½)²).
 
   Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2
   N trainings. For pairs see `paired_sample_size`.
@@ -297,7 +299,8 @@ def noether_sample_size(
 def paired_sample_size(
   gamma: Given["..."] = 0.75, alpha: Given["..."] = 0.05, beta: Given["..."] = 0.05
 ) -> Int[Array, "..."]:
-  """Pairs of runs to detect P(A > B) > γ: N ≥ (z_{1-α} - z_β)² / (4 (γ - ½)²).
+  """Return how many pairs of runs it takes to detect P(A > B) > γ: N ≥ (z_{1-α} - z_β)²
+  / (4 (γ - ½)²).
 
   On pairs, equation 9 is a sign statistic, and `noether_sample_size` gives too few.
 
@@ -338,8 +341,8 @@ def paired_power(
   gamma: float = 0.75,
   alpha: float = 0.05,
 ) -> Float[Array, "..."]:
-  """Power of `decide` on pairs without ties: how often it finds A significantly and
-  meaningfully better.
+  """Return the power of `decide` on pairs without ties: how often it finds A
+  significantly and meaningfully better.
 
       Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
 
@@ -377,8 +380,8 @@ def paired_power(
 
 
 def fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
-  """The fewest wins of untied pairs that `decide` calls significant and meaningful;
-  pairs + 1 if none are enough.
+  """Return the fewest wins of untied pairs that `decide` calls significant and
+  meaningful; pairs + 1 if none are enough.
   """
   wins = np.arange(pairs + 1)
 
@@ -395,8 +398,8 @@ def fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
 def mean_difference(
   a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
 ) -> MeanDifference:
-  """mean A - mean B with Student's interval of the differences of pairs, or Welch's
-  interval for unpaired runs.
+  """Return mean A - mean B with Student's interval of the differences of pairs, or
+  Welch's interval for unpaired runs.
 
       paired: d ± t_{k-1} s_d/√k;    unpaired: d ± t_ν √(s_A²/n + s_B²/m)
 
@@ -442,7 +445,7 @@ def mean_difference(
 def variance_ratio(
   a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
 ) -> VarianceRatio:
-  """Var(A) / Var(B) with its interval, whatever the law of the performances.
+  """Return Var(A) / Var(B) with its interval, whatever the law of the performances.
 
       paired:   log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval` has it
       unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² +
@@ -496,8 +499,8 @@ def average_comparison(
   threshold: float = PUBLISHED,
   alpha: float = 0.05,
 ) -> AverageComparison:
-  """Whether A is better on average by a threshold, mean A - mean B > δ = 1.9952 σ, and
-  by the z test of section 3.1.
+  """Return whether A is better on average by a threshold, mean A - mean B > δ = 1.9952
+  σ, and by the z test of section 3.1.
 
       z test: mean A - mean B > z_{1-α} √(s_A²/n + s_B²/m)
 

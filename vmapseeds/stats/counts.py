@@ -100,7 +100,7 @@ class ErrorCounts(Counts):
 
   @cached_property
   def _packed(self) -> tuple[jax.Array, bool]:
-    """The errors in the form that `count_block` takes, and whether that is bits."""
+    """Return the errors in the form that `count_block` takes, and whether that is bits."""
     if self.runs >= 2**24:
       raise Mistake(
         f"errors has {self.runs} runs: float32 products count exactly up to "

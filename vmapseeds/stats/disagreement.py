@@ -23,8 +23,8 @@ from vmapseeds.stats.reading import read, read_classes, read_labels
 def churn(
   predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]
 ) -> Float[Array, "*runs"]:
-  """Fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i) ≠
-  ŷ_b(x_i)}.
+  """Return the fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i)
+  ≠ ŷ_b(x_i)}.
 
   Args:
     predictions_a: class indices (examples,), or (runs, examples) for one churn per run.
@@ -56,7 +56,7 @@ def churn(
 def disagreement_matrix(
   predictions: Given["runs examples"],
 ) -> Float[Array, "runs runs"]:
-  """Churn of every two runs: D_ab = (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
+  """Return the churn of every two runs: D_ab = (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
 
   Takes R² n comparisons and holds no more than one more copy of the predictions.
 
@@ -86,8 +86,8 @@ def expected_disagreement(
   num_classes: int | None = None,
   self_pairs: bool = False,
 ) -> Float[Array, ""]:
-  """Expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c (N_c - 1)
-  / (R (R - 1)).
+  """Return the expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c
+  (N_c - 1) / (R (R - 1)).
 
   N_c of the R runs predict class c; -1 counts as one more class. This is the mean churn
   over all pairs of distinct runs, unbiased for E[Dis(h, h')]. With `self_pairs` the two
@@ -121,7 +121,8 @@ def expected_disagreement(
 def vote_fractions(
   predictions: Given["runs examples"] | Counts, num_classes: int | None = None
 ) -> Float[Array, "examples classes"]:
-  """Fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h 1{h(x) = k}.
+  """Return the fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h
+  1{h(x) = k}.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -144,7 +145,7 @@ def vote_fractions(
 def plurality(
   predictions: Given["runs examples"] | Counts, num_classes: int | None = None
 ) -> Int[Array, "examples"]:
-  """The class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
+  """Return the class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -168,7 +169,8 @@ def ensemble_accuracy(
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
 ) -> Float[Array, ""]:
-  """Accuracy of the runs' `plurality` vote: (1/n) Σ_i 1{argmax_k h~_k(x_i) = y_i}.
+  """Return the accuracy of the runs' `plurality` vote: (1/n) Σ_i 1{argmax_k h~_k(x_i) =
+  y_i}.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -192,8 +194,8 @@ def ensemble_accuracy_of_logits(
   labels: Given["examples"],
   how: str = "probability",
 ) -> Float[Array, ""]:
-  """Accuracy of the runs' mean probability or mean logit: (1/n) Σ_i 1{argmax_k mean_h
-  f_h(x_i)_k = y_i}.
+  """Return the accuracy of the runs' mean probability or mean logit: (1/n) Σ_i
+  1{argmax_k mean_h f_h(x_i)_k = y_i}.
 
   f_h is softmax(logits) or the logits themselves, in float64; the lowest of tied
   classes wins. Reads a few runs at a time, so that logits may be memory-mapped.

@@ -31,7 +31,7 @@ class Normality(NamedTuple):
 
 
 def ideal_estimate(performances: Given["k"]) -> Estimate:
-  """The ideal estimator: the mean of k independent measures, with se = s/√k.
+  """Return the mean of k independent measures with its error, the ideal estimator: se = s/√k.
 
   Args:
     performances: (k,), measures in which all sources of variation vary.
@@ -53,13 +53,13 @@ def ideal_estimate(performances: Given["k"]) -> Estimate:
 
 
 def sample_variance(x: Array) -> Array:
-  """Variance with ddof = 1; NaN for fewer than two entries."""
+  """Return the variance with ddof = 1; NaN for fewer than two entries."""
   return ratio((centred(x) ** 2).sum(), max(len(x) - 1, 0))
 
 
 def normality(performances: Given["runs"]) -> Normality:
-  """Shapiro-Wilk test of whether performances are normal over runs: a small p value
-  says that they are not.
+  """Return the Shapiro-Wilk test of whether performances are normal over runs: a small
+  p value says that they are not.
 
   Accuracies on few examples take few distinct values. With many runs the test then
   rejects normality, however bell-shaped their histogram is. Beyond 5,000 runs SciPy's p

@@ -15,8 +15,8 @@ from vmapseeds.stats.reading import (
 
 
 def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples"]:
-  """Logit gaps of a two-class network: m(x) = m⁺(x) - m⁻(x), with m⁻ and m⁺ the logits
-  of class 0 and 1.
+  """Return the logit gaps of a two-class network: m(x) = m⁺(x) - m⁻(x), with m⁻ and m⁺
+  the logits of class 0 and 1.
 
   The logits become float64 before they are subtracted, also where they come as float16.
   The predicted class is 1 iff m ≥ 0; note that argmax takes class 0 at m = 0.
@@ -41,8 +41,8 @@ def logit_gap(logits: Given["*runs examples 2"]) -> Float[Array, "*runs examples
 
 
 def ks_threshold(n: Given["..."], epsilon: Given["..."] = 0.01) -> Float[Array, "..."]:
-  """Threshold of the two-sample KS test between two eCDFs of n/2 examples each: δ_a =
-  √((2/n) ln(2/ε)).
+  """Return the threshold of the two-sample KS test between two eCDFs of n/2 examples
+  each: δ_a = √((2/n) ln(2/ε)).
 
   Conservative as the paper uses it: Ĝ is known and not sampled, so the level is nearer
     5e-5 than ε = 0.01.
@@ -68,7 +68,7 @@ def ks_distance(
   reference_gaps: Given["models examples"],
   candidate_gaps: Given["*candidates examples"],
 ) -> Float[Array, "*candidates"]:
-  """Largest difference of two eCDFs: ‖Ĝ - Ĝ_k‖∞, over the reals, exactly.
+  """Return the largest difference of two eCDFs: ‖Ĝ - Ĝ_k‖∞, over the reals, exactly.
 
   Args:
     reference_gaps: (models, examples).

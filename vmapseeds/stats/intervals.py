@@ -43,7 +43,7 @@ class Interval(NamedTuple):
 
 
 def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
-  """Student's interval of a mean over runs: mean ± t_{R-1} sd/√R.
+  """Return Student's interval of a mean over runs: mean ± t_{R-1} sd/√R.
 
   It answers what the mean over infinitely many runs is, on the same test examples.
 
@@ -67,7 +67,8 @@ def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
 
 
 def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
-  """Interval of the variance between runs, whatever their law: the jackknife of log S².
+  """Return the interval of the variance between runs, whatever their law: the jackknife
+  of log S².
 
       low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
 
@@ -108,7 +109,7 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
 
 
 def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
-  """Half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the
+  """Return half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the
   jackknife.
   """
   return _reach(
@@ -118,7 +119,7 @@ def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
 
 
 def _logs_without_each(squares: np.ndarray) -> np.ndarray:
-  """log S² with each run left out in turn, up to a constant, from the squared
+  """Return log S² with each run left out in turn, up to a constant, from the squared
   deviations.
   """
   left = 1 - len(squares) / (len(squares) - 1) * squares / squares.sum()
@@ -128,8 +129,8 @@ def _logs_without_each(squares: np.ndarray) -> np.ndarray:
 
 
 def _reach(left: np.ndarray, upper: float) -> float:
-  """t_ν SE by the jackknife, from a statistic with each run left out in turn; ν is
-  Satterthwaite's.
+  """Return t_ν SE by the jackknife, from a statistic with each run left out in turn; ν
+  is Satterthwaite's.
   """
   runs = len(left)
   squares = (left - left.mean()) ** 2
@@ -149,8 +150,8 @@ def _unknown() -> Interval:
 def distribution_variance_interval(
   errors: Given["runs examples"] | Counts, *, level: float = 0.95
 ) -> Interval:
-  """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² minus the
-  independent-errors variance.
+  """Return the interval of `distribution_variance` over runs: n/(n - 1) times that of
+  S² minus the independent-errors variance.
 
   S² has its `variance_interval`. The independent-errors variance is estimated far more
   precisely and is taken as known. The low end is negative if there may be no variance
@@ -187,8 +188,8 @@ def distribution_variance_interval(
 def correlation_interval(
   x: Given["runs"], y: Given["runs"], *, level: float = 0.95
 ) -> Interval:
-  """Interval of Pearson's correlation over runs, whatever their law: tanh(artanh r ±
-  t_ν SE), by the jackknife.
+  """Return the interval of Pearson's correlation over runs, whatever their law:
+  tanh(artanh r ± t_ν SE), by the jackknife.
 
   ν is Satterthwaite's, as in `variance_interval`. It answers what infinitely many runs
   would give on the same test examples.
@@ -226,7 +227,9 @@ def correlation_interval(
 
 
 def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-  """Pearson's r with each run left out in turn; NaN where x or y is then constant."""
+  """Return Pearson's r with each run left out in turn; NaN where x or y is then
+  constant.
+  """
   x, y, grown = centred(x), centred(y), ratio(len(x), len(x) - 1)
   xx, yy, xy = ((a * b).sum() - grown * a * b for a, b in ((x, x), (y, y), (x, y)))
   # The sum of squares of a constant is 0 up to rounding.
@@ -237,7 +240,7 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
-  """Standard error over runs of `split_correlation`, by the jackknife.
+  """Return the standard error over runs of `split_correlation`, by the jackknife.
 
   It answers what other runs on the same test examples would give.
 
@@ -264,7 +267,7 @@ def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array
 def split_correlation_interval(
   errors: Given["runs examples"] | Counts, *, level: float = 0.95
 ) -> Interval:
-  """`correlation_interval` of `split_correlation`.
+  """Return the `correlation_interval` of `split_correlation`.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -284,16 +287,16 @@ def split_correlation_interval(
 
 
 def nonnegative_interval(value: Any, se: Any, runs: int) -> Interval:
-  """Student's 95 % interval of a quantity that cannot be negative, from its standard
-  error over runs.
+  """Return Student's 95 % interval of a quantity that cannot be negative, from its
+  standard error over runs.
   """
   reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else np.nan
   return Interval(np.maximum(0.0, value - reach), value + reach)
 
 
 def sd_interval(ends: Interval) -> Interval:
-  """Interval of a standard deviation between runs from that of the variance, which is
-  at most 1/4 for accuracies.
+  """Return the interval of a standard deviation between runs from that of the variance,
+  which is at most 1/4 for accuracies.
   """
   return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
 
@@ -301,7 +304,8 @@ def sd_interval(ends: Interval) -> Interval:
 def proportion_interval(
   rate: Given["..."], examples: int, *, level: float = 0.95
 ) -> Interval:
-  """Wilson's interval of a proportion of test examples, such as one network's accuracy.
+  """Return Wilson's interval of a proportion of test examples, such as one network's
+  accuracy.
 
   It answers what the same network, or ensemble, would have on infinitely many examples.
 
@@ -337,8 +341,8 @@ def runs_for_precision(
   *,
   level: float = 0.95,
 ) -> Float[Array, "..."]:
-  """How many runs it takes until the interval of a variance has at most this relative
-  half-width.
+  """Return how many runs it takes until the interval of a variance has at most this
+  relative half-width.
 
       R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
 
@@ -382,8 +386,8 @@ def runs_for_precision(
 
 
 def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Standard error over runs of `independent_errors_variance`, by the jackknife, in
-  closed form.
+  """Return the standard error over runs of `independent_errors_variance`, by the
+  jackknife, in closed form.
 
   The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of
   examples that exactly one of the two has wrong. With h_r the mean over run r's pairs
@@ -412,8 +416,8 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
 def expected_disagreement_se(
   predictions: Given["runs examples"], num_classes: int
 ) -> Float[Array, ""]:
-  """Standard error over runs of `expected_disagreement`, by the jackknife of its pairs,
-  in closed form.
+  """Return the standard error over runs of `expected_disagreement`, by the jackknife of
+  its pairs, in closed form.
 
   It answers what other runs on the same test examples would give; see
   `independent_errors_variance_se`.
@@ -437,8 +441,8 @@ def expected_disagreement_se(
 def gde_gap_se(
   predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
 ) -> Float[Array, ""]:
-  """Standard error over runs of mean error - expected disagreement, the signed gap
-  whose size is `gde_gap`.
+  """Return the standard error over runs of mean error - expected disagreement, the
+  signed gap whose size is `gde_gap`.
 
   By the jackknife, in closed form. It answers what other runs on the same test examples
   would give.

@@ -35,7 +35,8 @@ class DependentPairs(NamedTuple):
 def dependent_pairs(
   errors: Given["runs examples"] | Counts, threshold: float = 0.02
 ) -> DependentPairs:
-  """Pairs of examples whose being right is far from independent over the runs.
+  """Return the pairs of examples whose being right is far from independent over the
+  runs.
 
       |P(C_i, C_j) - P(C_i) P(C_j)| > threshold
 
@@ -79,8 +80,8 @@ def dependent_pairs(
 def most_dependent_pairs(
   errors: Given["runs examples"] | Counts, k: int = 10
 ) -> DependentPairs:
-  """The k pairs of examples whose being right is farthest from independent over the
-  runs, the farthest first.
+  """Return the k pairs of examples whose being right is farthest from independent over
+  the runs, the farthest first.
 
       |P(C_i, C_j) - P(C_i) P(C_j)| = (R - 1)/R |Cov(err_i, err_j)|
 
@@ -129,8 +130,8 @@ def most_dependent_pairs(
 def expected_false_pairs(
   rates: Given["examples"], runs: int, threshold: float = 0.02
 ) -> Float[Array, ""]:
-  """How many pairs would pass the threshold of `dependent_pairs` by chance if all
-  examples were independent.
+  """Return how many pairs would pass the threshold of `dependent_pairs` by chance if
+  all examples were independent.
 
       Σ_{i<j} P(|Z| √(ε_i (1 - ε_i) ε_j (1 - ε_j)/R) > threshold), Z standard normal
 

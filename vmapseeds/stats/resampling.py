@@ -37,8 +37,8 @@ class Bootstrap(NamedTuple):
 def resamples(
   size: int, *, key: jax.Array, replicates: int
 ) -> Int[np.ndarray, "replicates size"]:
-  """How often each of `size` things is drawn in `size` draws with replacement, in each
-  of many resamples.
+  """Return how often each of `size` things is drawn in `size` draws with replacement,
+  in each of many resamples.
 
   Args:
     size: how many things there are, and draws from them.
@@ -63,8 +63,8 @@ def resamples(
 def blocks(
   *things: tuple[int, jax.Array], replicates: int
 ) -> Iterator[list[Int[np.ndarray, "block size"]]]:
-  """Yields `resamples` of several things, each given as its size and key, a block of
-  the replicates at a time.
+  """Yield `resamples` of several things, each given as its size and key, a block of the
+  replicates at a time.
   """
   at_once = max(1, _AT_ONCE // max(1, *(size for size, _ in things)))
   for start in range(0, at_least("replicates", replicates, 1), at_once):
@@ -90,8 +90,8 @@ def _draws(
 def from_replicates(
   replicates: Given["replicates ..."], *, level: float = 0.95
 ) -> Bootstrap:
-  """Standard deviation (ddof = 1) and percentiles of bootstrap replicates, over the
-  first axis; NaN are left out.
+  """Return the standard deviation (ddof = 1) and percentiles of bootstrap replicates,
+  over the first axis; NaN are left out.
 
   Args:
     replicates: (replicates, ...), the statistic of each resample; finite, or NaN where
@@ -130,8 +130,8 @@ def bootstrap(
   level: float = 0.95,
   replicates: int = 1000,
 ) -> dict[str, Bootstrap]:
-  """Standard errors and intervals of the statistics of errors and votes, all from the
-  same resamples.
+  """Return the standard errors and intervals of the statistics of errors and votes, all
+  from the same resamples.
 
   Over runs it answers what other runs on the same test examples would give, over
   examples what the same runs on other examples would, over both what other runs on
@@ -219,8 +219,8 @@ def top_fraction_gain_bootstrap(
   level: float = 0.95,
   replicates: int = 1000,
 ) -> Bootstrap:
-  """Standard error and interval of `top_fraction_gain`'s mean, by the bootstrap over
-  runs.
+  """Return the standard error and interval of `top_fraction_gain`'s mean, by the
+  bootstrap over runs.
 
   It answers what other runs on the same test examples would give.
 
@@ -255,7 +255,9 @@ def top_fraction_gain_bootstrap(
 def calibration_bootstrap_of_votes(
   votes: Array, labels: Array, runs: int, *, key: jax.Array
 ) -> dict[str, Bootstrap]:
-  """CACE and ECE of `bootstrap` over examples, from the votes (examples, classes)."""
+  """Return CACE and ECE of `bootstrap` over examples, from the votes (examples,
+  classes).
+  """
   drawn = resamples(len(votes), key=jax.random.split(key)[1], replicates=1000)
   sums = _sums(_of_each_example(votes, labels, runs, bins=10), real(drawn))
   return {
@@ -265,13 +267,13 @@ def calibration_bootstrap_of_votes(
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:
-  """Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) for each resample."""
+  """Return Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) for each resample."""
   return w.sum(1) * (w * x * y).sum(1) - (w * x).sum(1) * (w * y).sum(1)
 
 
 def _counts(a: Array, b: Array) -> Array:
-  """The matrix product a b of whole numbers; float32 is exact, because results are
-  below 2^24.
+  """Return the matrix product a b of whole numbers; float32 is exact, because results
+  are below 2^24.
   """
   return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64)
 
@@ -279,8 +281,8 @@ def _counts(a: Array, b: Array) -> Array:
 def _of_votes(
   predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int
 ) -> dict[str, Array]:
-  """The sums over examples that the statistics need from the votes of each resample,
-  (replicates,) each.
+  """Return the sums over examples that the statistics need from the votes of each
+  resample, (replicates,) each.
   """
   runs, replicates = len(predictions), max(len(w), len(v))
   # Where all runs agree, no resample of runs changes anything.
@@ -306,7 +308,7 @@ def _of_votes(
 
 @partial(jax.jit, static_argnames=("num_classes", "bins"))
 def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
-  """`_sums` of the votes of each resample of the runs."""
+  """Return `_sums` of the votes of each resample of the runs."""
   runs, examples = predictions.shape
   one_hot = jax.nn.one_hot(predictions, num_classes).reshape(
     runs, examples * num_classes
@@ -335,8 +337,8 @@ def _of_each_example(
   top_is_right = ((votes.argmax(1) == labels) & (most > 0)).astype(float)
 
   def excess(votes, hits):
-    """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples,
-    bins).
+    """Return Σ (hit R - votes) of an example's items in each bin, as in `cace`,
+    (examples, bins).
     """
     bin_of = bins_of(votes.astype(int), runs, bins)
     return xp.stack(
@@ -354,7 +356,7 @@ def _of_each_example(
 
 
 def _sums(terms: dict[str, Array], times: Array) -> dict[str, Array]:
-  """The terms summed over examples, each example counted `times` times."""
+  """Return the terms summed over examples, each example counted `times` times."""
   return {name: times @ x for name, x in terms.items()} | {
     "with_itself": times**2 @ terms["independent"]
   }

@@ -164,13 +164,13 @@ class Tallies(Counts):
 
   @functools.cached_property
   def run_errors(self) -> Int[np.ndarray, "runs"]:
-    """Each run's number of errors, in ascending order."""
+    """Return each run's number of errors, in ascending order."""
     return np.sort(self.halves.sum(0))
 
   @functools.cached_property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
-    """Each run's number of errors on the examples of even and of odd index; the runs
-    are sorted by these numbers.
+    """Return each run's number of errors on the examples of even and of odd index; the
+    runs are sorted by these numbers.
     """
     return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
 
@@ -183,8 +183,8 @@ class Tallies(Counts):
   def covariance(
     self, rows: slice | Int[np.ndarray, "rows"] = slice(None)
   ) -> Float[np.ndarray, "rows examples"]:
-    """Covariance over runs (ddof = 1) of the errors of some examples, by default all,
-    with those of all examples.
+    """Return the covariance over runs (ddof = 1) of the errors of some examples, by
+    default all, with those of all examples.
 
     Its mean off the diagonal is the distribution-wise variance, and its trace over n²
     the independent-errors variance.
@@ -258,7 +258,7 @@ def tally(
   *,
   pairs: bool = False,
 ) -> Tallies:
-  """Counts over runs, from which the statistics follow: see `Tallies`.
+  """Count runs in the form from which the statistics follow: see `Tallies`.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error and no vote. A device
@@ -287,8 +287,8 @@ def tally_blocks(
   *,
   pairs: bool = False,
 ) -> Tallies:
-  """`tally` of all runs of several blocks, which are read one after another: the runs
-  need not fit into memory.
+  """Return the `tally` of all runs of several blocks, which are read one after another:
+  the runs need not fit into memory.
 
   Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of
   `blocks`. All is counted on one device: that of the first 4,096 runs if they lie on

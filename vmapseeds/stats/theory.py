@@ -12,8 +12,8 @@ from vmapseeds.stats.reading import read_positive, read_within
 
 
 def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
-  """Variance of the test-set error if every example had the same error rate: err (1 -
-  err)/n.
+  """Return the variance of the test-set error if every example had the same error rate:
+  err (1 - err)/n.
 
   Args:
     error: error rates, any shape, fractions.
@@ -32,9 +32,8 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
 
 
 def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
-  """Variance of the test-set error of a class-wise calibrated binary classifier without
-  variance between runs
-  on the distribution: err/(2n).
+  """Return the variance of the test-set error of a class-wise calibrated binary
+  classifier without variance between runs on the distribution: err/(2n).
 
   Theorem 3 adds (1 - 1/n) Var_h(err(h)). It holds for two classes only.
 
@@ -56,8 +55,8 @@ def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "
 def calibration_variance_bound(
   error: Given["..."], n: Given["..."], num_classes: Given["..."]
 ) -> Float[Array, "..."]:
-  """Least variance of the test-set error of a class-wise calibrated classifier of k
-  classes: err/(n k).
+  """Return the least variance of the test-set error of a class-wise calibrated
+  classifier of k classes: err/(n k).
 
   It bounds the mean over test sets of the variance; on a single test set, or without
   calibration, the variance may be less.

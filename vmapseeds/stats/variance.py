@@ -27,7 +27,8 @@ class TopFractionGain(NamedTuple):
 
 
 def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]:
-  """Each run's error rate: err_S(h) = (1/n) Σ_i err_i(h), with err_i(h) = errors[h, i].
+  """Return each run's error rate: err_S(h) = (1/n) Σ_i err_i(h), with err_i(h) =
+  errors[h, i].
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -48,8 +49,8 @@ def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]
 def example_error_rates(
   errors: Given["runs examples"] | Counts,
 ) -> Float[Array, "examples"]:
-  """Each example's error rate over the runs: ε_i = (1/R) Σ_h err_i(h), with err_i(h) =
-  errors[h, i].
+  """Return each example's error rate over the runs: ε_i = (1/R) Σ_h err_i(h), with
+  err_i(h) = errors[h, i].
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -69,7 +70,8 @@ def example_error_rates(
 
 
 def test_set_variance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
-  """Variance of the test-set error between runs: S² = Σ_h (err_S(h) - mean)² / (R - 1).
+  """Return the variance of the test-set error between runs: S² = Σ_h (err_S(h) - mean)²
+  / (R - 1).
 
   The errors' and the accuracies' variance are the same. This is the ddof = 1 variance,
   unbiased for Var_h(err_S(h)) on these examples; it overestimates the variance on the
@@ -108,8 +110,8 @@ def _covariance(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> Float[Array, ""
 def independent_errors_variance(
   errors: Given["runs examples"] | Counts, unbiased: bool = True
 ) -> Float[Array, ""]:
-  """Variance of the test-set error if errors were independent between examples: (1/n²)
-  Σ_i ε_i (1 - ε_i).
+  """Return the variance of the test-set error if errors were independent between
+  examples: (1/n²) Σ_i ε_i (1 - ε_i).
 
   With ε_i the rates seen in R runs this plug-in is (R - 1)/R of the truth on average;
   `unbiased` multiplies it by R/(R - 1).
@@ -137,8 +139,8 @@ def independent_errors_variance(
 def distribution_variance(
   errors: Given["runs examples"] | Counts, unbiased: bool = True
 ) -> Float[Array, ""]:
-  """Variance between runs of the error on the whole distribution, of which the examples
-  are a sample:
+  """Return the variance between runs of the error on the whole distribution, of which
+  the examples are a sample:
 
       σ²_S = n/(n - 1) [ Var_h(err_S(h)) - (1/n²) Σ_i Var_h(err_i(h)) ]
 
@@ -174,8 +176,8 @@ def distribution_variance(
 def distribution_variance_se(
   errors: Given["runs examples"] | Counts,
 ) -> Float[Array, ""]:
-  """Standard error over runs of `distribution_variance`: n/(n - 1) times that of S²,
-  the test-set variance.
+  """Return the standard error over runs of `distribution_variance`: n/(n - 1) times
+  that of S², the test-set variance.
 
       SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h = err_S(h) - mean
 
@@ -210,8 +212,8 @@ def variance_se(rates: Float[Array, "runs"], examples: int) -> Float[Array, ""]:
 
 
 def split_correlation(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
-  """Pearson's correlation over runs between the error on the examples of even and of
-  odd index (from 0).
+  """Return Pearson's correlation over runs between the error on the examples of even
+  and of odd index (from 0).
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -231,8 +233,8 @@ def split_correlation(errors: Given["runs examples"] | Counts) -> Float[Array, "
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
-  """Two-sided p-value of a Pearson correlation over R runs: t = r √((R - 2)/(1 - r²))
-  with R - 2 degrees of freedom.
+  """Return the two-sided p-value of a Pearson correlation over R runs: t = r √((R -
+  2)/(1 - r²)) with R - 2 degrees of freedom.
 
   Args:
     r: correlations, any shape.
@@ -254,8 +256,8 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
 
 
 def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
-  """Covariance over runs (ddof = 1) between the errors on the examples of even and of
-  odd index (from 0).
+  """Return the covariance over runs (ddof = 1) between the errors on the examples of
+  even and of odd index (from 0).
 
   The halves are independent samples of the distribution, so this is unbiased for
   Var_h(err(h)), the same as `distribution_variance`, which uses all pairs of examples
@@ -280,8 +282,8 @@ def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""
 def top_fraction_gain(
   errors: Given["runs examples"] | Counts, fraction: float = 0.25
 ) -> TopFractionGain:
-  """Accuracy on one half of the examples gained by taking the best runs of the other
-  half.
+  """Return the accuracy on one half of the examples that is gained by taking the best
+  runs of the other half.
 
       gain = mean accuracy there of the max(1, ⌊fraction R⌋) runs best here - mean
       accuracy there of all R
