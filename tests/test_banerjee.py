@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 import vmapseeds as vs
-from experiments import banerjee2024, frame
+from experiments import banerjee2024, frame, measures
 from experiments.banerjee2024 import (
   candidates,
   fig09_metrics,
@@ -20,7 +20,6 @@ from experiments.banerjee2024 import (
   table3_churn,
 )
 from experiments.banerjee2024.campaigns import SCALES
-from vmapseeds import stats
 
 HALF, EXAMPLES = SCALES["smoke"].runs // 2, 797
 SOURCES = {
@@ -72,7 +71,7 @@ def test_candidates_are_compared_with_the_other_half(made, numbers, source):
   )
   n = numbers["fig09"][source]
   reference, runs = gaps[:HALF], gaps[HALF:]
-  level = stats.trimming_level(
+  level = measures.trimming_level(
     reference, runs, key=jax.random.key(0), replicates=100
   ).level
   np.testing.assert_allclose(np.array(n["level"], float), level)

@@ -25,6 +25,7 @@ from experiments.bouthillier2021 import (
   measures,
   pool,
 )
+from experiments.measures import average_correlation, operating_characteristics
 from vmapseeds import stats
 from vmapseeds.data import load, splits
 from vmapseeds.training.runs import source_key
@@ -156,7 +157,7 @@ def test_repetitions_are_those_of_the_stored_runs(made, numbers, varied):
   if varied not in measures.HELD:
     return
   n = numbers["fig05"]["biased"][varied]
-  assert n["correlation"] == pytest.approx(stats.average_correlation(x))
+  assert n["correlation"] == pytest.approx(average_correlation(x))
   np.testing.assert_allclose(
     n["sd_of_means"], [x[:, :k].mean(1).std(ddof=1) for k in range(1, 5)]
   )
@@ -195,9 +196,9 @@ def made_up(runs=30, repetitions=5):
 def test_what_repetitions_share_costs_measures():
   _, _, repeated, biased = made_up()
   init, data = biased["init"], biased["data"]
-  assert init.correlation == pytest.approx(stats.average_correlation(repeated))
+  assert init.correlation == pytest.approx(average_correlation(repeated))
   assert init.worth == pytest.approx(1 / init.correlation)
-  left_out = [stats.average_correlation(np.delete(repeated, r, 0)) for r in range(5)]
+  left_out = [average_correlation(np.delete(repeated, r, 0)) for r in range(5)]
   assert init.correlation_se == pytest.approx((4 * np.var(left_out)) ** 0.5)
   # Repetitions agree more than they would by chance: there is no bias to simulate.
   assert data.correlation < 0 == data.simulated
@@ -220,7 +221,7 @@ def test_rates_are_simulated_with_the_correlations_found():
   n = fig06_detection.compared(a, b, 1000, rho, jax.random.key(1))
   np.testing.assert_allclose(n.exact["data"], n.exact["ideal"])
   np.testing.assert_allclose(
-    n.exact["init"], stats.operating_characteristics(fig06_detection.GRID, rho["init"])
+    n.exact["init"], operating_characteristics(fig06_detection.GRID, rho["init"])
   )
   for name, exact in n.exact.items():
     np.testing.assert_allclose(

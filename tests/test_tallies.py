@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 import zarr
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import Tallies, tallies, tally, tally_blocks
-from vmapseeds.stats._arrays import votes_of
+from vmapseeds.stats import Tallies, counts, device_counts, tallies, tally, tally_blocks
+from vmapseeds.stats.counts import votes_of
 
 EXAMPLES, CLASSES = 11, 3
 FIELDS = [field.name for field in dataclasses.fields(Tallies)]
@@ -71,8 +72,8 @@ def test_counts_equal_loops(runs, array):
   half_errors = np.reshape(
     [(*pair, times) for pair, times in sorted(half_errors.items())], (-1, 3)
   ).T
-  counted = (runs, labels, votes, half_errors, joint)
-  for name, expected in zip(FIELDS, counted, strict=True):
+  expected_fields = (runs, labels, votes, half_errors, joint)
+  for name, expected in zip(FIELDS, expected_fields, strict=True):
     np.testing.assert_array_equal(getattr(given, name), expected, err_msg=name)
   assert [getattr(given, n).dtype for n in FIELDS[1:]] == [
     np.int32,
@@ -90,28 +91,24 @@ def test_counts_equal_loops(runs, array):
 @pytest.mark.parametrize("in_bits", [True, False])
 def test_joint_counts_by_either_way(runs, examples, in_bits):
   errors = np.random.default_rng(runs).random((runs, examples)) < 0.3
-  count = jax.jit(tallies._count_joint, static_argnums=(2, 3))
-  joint = count(jnp.ones((384, 384), jnp.int32), errors, 128, in_bits)
-  joint = np.triu(joint)[:examples, :examples] - np.triu(
-    np.ones((examples, examples), int)
-  )
+  add = jax.jit(device_counts._add_bits if in_bits else device_counts._add_product)
+  start = device_counts.no_joint_errors(examples) + 1
+  padding = ((0, 0), (0, len(start) - examples))
+  joint = jax.jit(device_counts.mirror)(add(start, np.pad(errors, padding)))
   np.testing.assert_array_equal(
-    joint, np.triu(errors.astype(int).T @ errors.astype(int))
+    joint[:examples, :examples] - 1, errors.astype(int).T @ errors.astype(int)
   )
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_tiles_cover_all_examples(platform):
+def test_tiles_cover_all_examples():
   for examples in (0, 1, 128, 129, 512, 513, 1797, 2049, 10_000):
-    tile = tallies._tile(examples, platform)
+    tile, tiles = device_counts._tile(examples), -(-examples // 512)
+    padded = len(jax.eval_shape(lambda: device_counts.no_joint_errors(examples)))
     assert tile % 128 == 0
-    assert 0 < tile <= (512 if platform == "cpu" else 2048)
+    assert 0 < tile <= 512
+    assert device_counts._tile(padded) == tile
     # The padding is less than one row of tiles.
-    assert (
-      examples
-      <= -(-examples // tile) * tile
-      < examples + max(tile, 128 * -(-examples // tile))
-    )
+    assert examples <= padded < examples + max(tile, 128 * tiles) + 1
 
 
 def test_joint_counts_of_many_examples():
@@ -123,38 +120,42 @@ def test_joint_counts_of_many_examples():
 
 
 @pytest.mark.optimized
-def test_tallies_are_updated_in_place():
-  predictions, labels = some_predictions(6)
-  before = tallies.zeros(labels, CLASSES, capacity=6, pairs=True)
-  tallies.update(before, predictions)
-  assert all(leaf.is_deleted() for leaf in before)
-  held = tallies.zeros(
-    np.zeros(2000, int), CLASSES, capacity=512, pairs=True, devices=jax.devices()[:1]
-  )
-  add = tallies._on_each(tallies._add, held.votes.sharding)
-  memory = (
-    add.lower(held, np.zeros((512, 2000), np.int8), np.ones(512, bool))
-    .compile()
-    .memory_analysis()
-  )
-  assert memory.alias_size_in_bytes == sum(leaf.nbytes for leaf in held) > 4 * 2000**2
+def test_joint_errors_are_added_in_place():
+  upper = jax.eval_shape(lambda: device_counts.no_joint_errors(2000))
+  block = np.zeros((512, 2000), np.int8), np.zeros(2000, np.int32)
+  lowered = tallies._count_block.lower(upper, *block, CLASSES)
+  memory = lowered.compile().memory_analysis()
+  assert memory.alias_size_in_bytes == 4 * upper.size >= 4 * 2000**2
   assert memory.temp_size_in_bytes < 8 * 512 * 2048
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_accelerators_add_products_of_bfloat16_in_float32(platform):
-  joint, errors = (
-    jax.ShapeDtypeStruct((256, 256), jnp.int32),
-    jax.ShapeDtypeStruct((32, 200), bool),
-  )
-  count = jax.jit(tallies._count_joint, static_argnums=(2, 3))
-  lowered = (
-    count.trace(joint, errors, 128, False)
-    .lower(lowering_platforms=(platform,))
-    .as_text()
-  )
+def test_accelerators_count_joint_errors_in_one_product(platform):
+  errors = jax.ShapeDtypeStruct((32, 200), bool)
+  traced = jax.jit(device_counts.joint_error_counts).trace(errors)
+  lowered = traced.lower(lowering_platforms=(platform,)).as_text()
   (product,) = (line for line in lowered.splitlines() if "dot_general" in line)
-  assert "(tensor<128x32xbf16>, tensor<32x128xbf16>) -> tensor<128x128xf32>" in product
+  assert "(tensor<256x32xbf16>, tensor<32x256xbf16>) -> tensor<256x256xf32>" in product
+
+
+@pytest.mark.parametrize(("runs", "examples"), [(0, 5), (1, 1), (40, 300), (600, 129)])
+def test_counts_inside_jit(runs, examples):
+  """As campaigns count in the program of their evaluation."""
+  predictions, labels = some_predictions(runs, examples)
+
+  @jax.jit
+  def evaluate(predictions):
+    errors = predictions != labels
+    return (
+      device_counts.count_votes(predictions, CLASSES),
+      device_counts.count_half_errors(errors),
+      device_counts.joint_error_counts(errors),
+    )
+
+  votes, halves, joint = map(np.asarray, evaluate(predictions))
+  assert votes.dtype == halves.dtype == joint.dtype == np.int32
+  given = Tallies.from_counts(labels.astype(np.int32), votes, halves.T, joint)
+  assert_equal(given, tally(predictions, labels, CLASSES, pairs=True))
 
 
 def test_predictions_are_counted_where_they_lie():
@@ -162,8 +163,6 @@ def test_predictions_are_counted_where_they_lie():
   expected = tally(predictions, labels, CLASSES, pairs=True)
   _, second = jax.devices()
   on_second = jax.device_put(predictions, second)
-  held = tallies.zeros(labels, CLASSES, capacity=8, pairs=True, devices=[second])
-  assert all(leaf.devices() == {second} for leaf in tallies.update(held, on_second))
   assert_equal(tally(on_second, labels, CLASSES, pairs=True), expected)
   mesh = jax.sharding.Mesh(np.array(jax.devices()), ("lanes",))
   spread = jax.device_put(
@@ -176,6 +175,22 @@ def test_predictions_are_counted_where_they_lie():
     ),
     expected,
   )
+
+
+@arrays
+@pytest.mark.parametrize("runs", [127, 128, 255, 256, 257, 512, 513])
+def test_votes_of_runs_that_all_agree(runs, array):
+  """A byte counts to 255: a block of runs that holds more would count 0 votes."""
+  agreed = np.repeat([[2, 0, -1]], runs, axis=0).astype(np.int8)
+  expected = [[0, 0, runs], [runs, 0, 0], [0, 0, 0]]
+  np.testing.assert_array_equal(votes_of(array(agreed), 3), expected)
+  given = tally(array(agreed), [2, 1, 0], 3, pairs=True)
+  np.testing.assert_array_equal(given.votes, expected)
+  np.testing.assert_array_equal(
+    given.joint_errors, [[0, 0, 0], [0, runs, runs], [0, runs, runs]]
+  )
+  assert stats.ensemble_accuracy(array(agreed), [2, 1, 0], 3) == 1 / 3
+  assert stats.expected_disagreement(array(agreed), 3) == 0
 
 
 @arrays
@@ -209,81 +224,6 @@ def test_counts_of_any_width_and_type(examples, classes, dtype):
   np.testing.assert_array_equal(
     given.error_rates() * examples, np.sort(wrong) if examples else [np.nan] * 5
   )
-
-
-# On devices
-
-
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("runs", [0, 1, 2, 13])
-def test_runs_added_on_devices_equal_a_tally(devices, runs):
-  """Runs come a few at a time, equally many for each device. Padding runs and diverged
-  ones are left out.
-  """
-  predictions, labels = some_predictions(runs)
-  share = 3
-  held = tallies.zeros(
-    labels, CLASSES, capacity=20, pairs=True, devices=jax.devices()[:devices]
-  )
-  taken = np.arange(runs) != 1
-  for start in range(0, runs, share * devices):
-    rows = np.arange(start, start + share * devices)
-    some = predictions[np.minimum(rows, runs - 1)]
-    lies = jax.device_put(some, held.votes.sharding)
-    held = tallies.update(held, lies, np.append(taken, False)[np.minimum(rows, runs)])
-  assert len(held.votes.sharding.device_set) == devices
-  assert_equal(
-    tallies.fetch(held), tally(predictions[taken], labels, CLASSES, pairs=True)
-  )
-
-
-def test_no_device_takes_more_runs_than_it_has_places_for():
-  predictions, labels = some_predictions(6)
-  held = tallies.zeros(labels, CLASSES, capacity=4)
-  for _ in range(2):
-    held = tallies.update(held, predictions)
-  with pytest.raises(
-    Mistake,
-    match="tallies of 6 runs on a device: make them with a capacity of as many, not 4",
-  ):
-    tallies.fetch(held)
-  with pytest.raises(
-    Mistake, match="tallies of 5 runs on a device: make them with a capacity"
-  ):
-    tallies.update(
-      tallies.zeros(labels, CLASSES, capacity=4), np.repeat(predictions, 5, 0)[:10]
-    )
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(5, None), (4, 1)])
-def test_an_update_is_of_the_same_examples_and_as_many_runs_on_each_device(
-  rows, columns
-):
-  predictions, labels = some_predictions(6)
-  with pytest.raises(
-    Mistake,
-    match=rf"predictions has shape \({rows}, .*\): give \(runs, {len(labels)}\), as many runs on",
-  ):
-    tallies.update(
-      tallies.zeros(labels, CLASSES, capacity=4), predictions[:rows, :columns]
-    )
-
-
-def test_joint_errors_of_many_runs_are_counted_a_few_passes_at_a_time(monkeypatch):
-  """Two shares of three fit into seven places. Waiting runs are counted before the next
-  share, and at the end.
-  """
-  monkeypatch.setattr(tallies, "_RUNS", 7)
-  predictions, labels = some_predictions(30)
-  held = tallies.zeros(labels, CLASSES, capacity=15, pairs=True)
-  for some in np.split(predictions, 5):
-    held = tallies.update(held, some)
-  assert np.asarray(held.joint_errors).any()
-  np.testing.assert_array_equal(held.waiting, [3, 3])
-  errors = (predictions != labels).astype(int)
-  np.testing.assert_array_equal(tallies.fetch(held).joint_errors, errors.T @ errors)
-  with pytest.raises(Mistake, match="8 runs at once on a device: give at most 7"):
-    tallies.update(tallies.zeros(labels, CLASSES, capacity=15), predictions[:16])
 
 
 @pytest.mark.parametrize("pairs", [True, False])
@@ -405,6 +345,9 @@ OF_LABELS = {
   "calibration_curve": [{}, {"bins": 4, "of": "top"}],
   "calibration_band": [{"key": jax.random.key(0), "replicates": 9}],
 }
+# These take tallies, but are no methods.
+OF_PAPERS = {"beta_of_error_rates", "confidence_histogram", "cace_exact_levels"}
+METHODS = [n for n in OF_ERRORS | OF_PREDICTIONS | OF_LABELS if n not in OF_PAPERS]
 SIZES = [(0, 11), (1, 11), (2, 11), (9, 11), (400, 40), (3, 1), (3, 2), (2, 0)]
 
 
@@ -421,8 +364,12 @@ def test_statistics_equal_those_of_all_runs(runs, examples, array):
   args |= {name: (array(predictions), array(labels), CLASSES) for name in OF_LABELS}
   for name, choices in (OF_ERRORS | OF_PREDICTIONS | OF_LABELS).items():
     for options in choices:
-      ours = getattr(given, name)(**options)
-      theirs = getattr(stats, name)(*args[name], **options)
+      of_papers = name in OF_PAPERS
+      statistic = getattr(measures if of_papers else stats, name)
+      ours = statistic(given, **options)
+      theirs = statistic(*args[name], **options)
+      if not of_papers:
+        ours = getattr(given, name)(**options)
       assert type(ours) is type(theirs), name
       for a, b in zip(
         *((x if isinstance(x, tuple) else (x,)) for x in (ours, theirs)), strict=True
@@ -439,15 +386,30 @@ def test_every_statistic_is_compared():
     for name, _ in inspect.getmembers(Tallies, inspect.isfunction)
     if not name.startswith("_")
   }
-  own = {"error_rates", "covariance", "to_arrays"}
-  assert methods == {*OF_ERRORS, *OF_PREDICTIONS, *OF_LABELS, *own}
-  for name in methods - own:
-    ours, theirs = (
-      inspect.signature(getattr(x, name)).parameters for x in (Tallies, stats)
-    )
-    assert [p for p in ours.values() if p.name != "self"] == [
-      theirs[p] for p in ours if p != "self"
-    ], name
+  own = {"covariance", "joint", "joint_blocks", "to_arrays"}
+  assert methods == {*METHODS, "error_rates", *own}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_its_function(name):
+  """It takes the function's arguments but errors, predictions, labels and classes."""
+  ours, theirs = (
+    inspect.signature(getattr(x, name)).parameters for x in (Tallies, stats)
+  )
+  data = {"errors", "predictions", "labels", "num_classes"}
+  options = [p for p in theirs.values() if p.name not in data]
+  assert [p for p in ours.values() if p.name != "self"] == options
+  assert getattr(Tallies, name).__doc__ == f"See `stats.{name}`."
+  given = tally(*some_predictions(9), CLASSES, pairs=True)
+  (chosen, *_) = (OF_ERRORS | OF_PREDICTIONS | OF_LABELS)[name]
+  for a, b in zip(
+    *(
+      jax.tree.leaves(x)
+      for x in (getattr(given, name)(**chosen), getattr(stats, name)(given, **chosen))
+    ),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b, strict=True)
 
 
 @pytest.mark.optimized
@@ -494,7 +456,7 @@ def test_covariance_is_numpys(array):
 def test_dependent_pairs_over_several_blocks_of_examples(monkeypatch):
   predictions, labels = some_predictions(30)
   expected = stats.dependent_pairs(predictions != labels)
-  monkeypatch.setattr(stats.pairs, "_BLOCK", 4)
+  monkeypatch.setattr(counts, "BLOCK", 4)
   given = tally(predictions, labels, CLASSES, pairs=True).dependent_pairs()
   assert len(given.i) > 0
   for a, b in zip(given, expected, strict=True):
@@ -614,6 +576,14 @@ T = tally(P, L, CLASSES)
       "threshold is -1: give a number of at least 0",
     ),
     (lambda: T.top_fraction_gain(0), "fraction is 0: give a number above 0"),
+    (lambda: stats.cace(T, 7), "tallies have labels and num_classes of their own"),
+    (lambda: stats.cace(T, bins=0), "bins is 0"),
+    (lambda: stats.plurality(T, 3), "tallies have labels and num_classes of their own"),
+    (lambda: stats.plurality(P), "num_classes is None: give a whole number"),
+    (
+      lambda: stats.ece(P, num_classes=3),
+      r"labels has shape \(\): give \(examples,\), axis 0 examples",
+    ),
     (lambda: T.cace(0), "bins is 0: give a whole number of at least 1"),
     (lambda: T.ece(bins=1.5), "bins is 1.5: give a whole number of at least 1"),
   ],

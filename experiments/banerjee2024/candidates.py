@@ -16,6 +16,7 @@ import scipy.stats
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
+from experiments import measures
 from experiments.banerjee2024.campaigns import SCALES
 from experiments.frame import Spread, Trained, spread
 from vmapseeds import stats
@@ -80,9 +81,9 @@ def of_source(
   labels: Int[np.ndarray, " examples"],
 ) -> Source:
   """The statistics of candidates, from logit gaps."""
-  predictions = stats.gap_labels(candidates)
-  together = stats.gap_labels(stats.ensemble_gaps(candidates))
-  trimmed = stats.trimming_level(
+  predictions = measures.gap_labels(candidates)
+  together = measures.gap_labels(measures.ensemble_gaps(candidates))
+  trimmed = measures.trimming_level(
     reference, candidates, key=jax.random.key(0), replicates=REPLICATES
   )
   small, (i, j) = trimmed.level <= SMALL, np.triu_indices(len(candidates), 1)
@@ -104,8 +105,8 @@ def of_source(
         for weights in (None, small[i] & small[j])
       ]
     ),
-    ece=stats.gap_ece(candidates, labels),
-    ece_fine=stats.gap_ece(candidates, labels, lowest=0.5),
+    ece=measures.gap_ece(candidates, labels),
+    ece_fine=measures.gap_ece(candidates, labels, lowest=0.5),
     ensemble_accuracy=float((together == labels).mean()),
   )
 
@@ -143,10 +144,10 @@ def tau(
 ) -> tuple[float, float]:
   """Kendall's τ and its standard error by the jackknife over runs."""
   without_each = [
-    stats.kendall_tau(np.delete(order, i), np.delete(worse, i))
+    measures.kendall_tau(np.delete(order, i), np.delete(worse, i))
     for i in range(len(order))
   ]
-  return float(stats.kendall_tau(order, worse)), math.sqrt(
+  return float(measures.kendall_tau(order, worse)), math.sqrt(
     (len(order) - 1) * np.var(without_each)
   )
 

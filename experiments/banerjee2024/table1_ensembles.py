@@ -15,7 +15,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.paper import Varied
 from experiments.frame import Printed, Row, Trained, between, percent
@@ -64,20 +64,20 @@ def of_size(
   """The statistics of ensembles of that many members."""
   rng = np.random.default_rng(members)
   drawn = np.stack([rng.permutation(len(runs))[:members] for _ in range(DRAWN)])
-  gaps = stats.ensemble_gaps(runs, drawn)
-  level = stats.trimming_level(
+  gaps = measures.ensemble_gaps(runs, drawn)
+  level = measures.trimming_level(
     reference, gaps, key=jax.random.key(0), replicates=candidates.REPLICATES
   ).level
   predictions, together = (
-    stats.gap_labels(gaps),
-    stats.gap_labels(stats.ensemble_gaps(runs)),
+    measures.gap_labels(gaps),
+    measures.gap_labels(measures.ensemble_gaps(runs)),
   )
   within = stats.ks_distance(reference, gaps) <= stats.ks_threshold(len(labels))
   accuracy = (predictions == labels).mean(1)
   metrics = (
     accuracy,
     (predictions != together).mean(1),
-    *(stats.gap_ece(gaps, labels, lowest=lowest) for lowest in (0.0, 0.5)),
+    *(measures.gap_ece(gaps, labels, lowest=lowest) for lowest in (0.0, 0.5)),
     scipy.special.expit(abs(gaps)).mean(1) - accuracy,
   )
   of_each = (Varied(float(x.mean()), float(x.std(ddof=1))) for x in metrics)

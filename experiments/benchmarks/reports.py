@@ -22,8 +22,8 @@ from rich.table import Table
 from tyro.conf import arg
 
 import vmapseeds as vs
+from experiments import measures
 from experiments.benchmarks.bootstraps import CLASSES, some_votes
-from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least
 from vmapseeds.reports import plots, summary
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     candidates += rng.normal(0, 0.1, (flags.candidates, 1))
     timed(
       f"trimming_level, {flags.candidates} candidates x {flags.replicates} draws x {flags.gaps} examples",
-      lambda: stats.trimming_level(
+      lambda: measures.trimming_level(
         reference, candidates, key=jax.random.key(0), replicates=flags.replicates
       ),
     )

@@ -14,7 +14,9 @@ from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.measures import HELD, Biased
 from experiments.frame import Row, Trained, number
-from vmapseeds import stats
+from experiments.measures.estimators import (
+  estimator_se,
+)
 from vmapseeds.reports import plots
 
 TITLE = "Figure 5: standard error of the mean of k measures"
@@ -86,7 +88,7 @@ def plot(n: Estimators, axes: np.ndarray) -> None:
   k = np.arange(1, 1 + max(b.measures for b in n.biased.values()))
   ax.plot(
     k,
-    100 * stats.estimator_se(k, n.variance),
+    100 * estimator_se(k, n.variance),
     color=plots.INK,
     label="everything varies",
   )
@@ -94,7 +96,7 @@ def plot(n: Estimators, axes: np.ndarray) -> None:
     style, color = STYLES[varied]
     ax.plot(
       k,
-      100 * stats.estimator_se(k, n.variance, b.simulated),
+      100 * estimator_se(k, n.variance, b.simulated),
       style,
       color=color,
       label=f"{varied} varies: ρ = {b.correlation:z.2f}",

@@ -20,14 +20,18 @@ from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.fig05_estimators import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
 from experiments.frame import Printed, Row, Trained, between, percent
+from experiments.measures.detection import (
+  DetectionRates,
+  OperatingCharacteristics,
+  detection_rates,
+  operating_characteristics,
+)
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
 TITLE = "Figure 6: A beside B, and how often each way to compare finds the better one"
 PANELS = 2
-MISSING = (
-  "figure I.6, other sample sizes and γ: `vmapseeds.stats.detection_rates` takes them"
-)
+MISSING = "figure I.6, other sample sizes and γ: `experiments.measures.detection_rates` takes them"
 GRID = np.round(np.linspace(0.4, 0.99, 60), 2)  # true P(A > B)
 HALF, AT_GAMMA = (int(np.flatnonzero(p == GRID)[0]) for p in (0.5, GAMMA))
 CRITERIA = {
@@ -57,8 +61,8 @@ class Comparison(NamedTuple):
   rho: dict[
     str, float
   ]  # 0 for the ideal estimator; as found here where only `init` or `data` varies
-  rates: dict[str, stats.DetectionRates]  # simulated, over GRID
-  exact: dict[str, stats.OperatingCharacteristics]
+  rates: dict[str, DetectionRates]  # simulated, over GRID
+  exact: dict[str, OperatingCharacteristics]
   differences: Float[np.ndarray, " runs"]
 
 
@@ -99,12 +103,11 @@ def compared(
     average=stats.average_comparison(a, b, threshold=paper.THRESHOLD),
     rho=rho,
     rates={
-      name: stats.detection_rates(GRID, r, PAIRS, GAMMA, key=keys[name])
+      name: detection_rates(GRID, r, PAIRS, GAMMA, key=keys[name])
       for name, r in rho.items()
     },
     exact={
-      name: stats.operating_characteristics(GRID, r, PAIRS, GAMMA)
-      for name, r in rho.items()
+      name: operating_characteristics(GRID, r, PAIRS, GAMMA) for name, r in rho.items()
     },
     differences=a - b,
   )

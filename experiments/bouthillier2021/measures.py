@@ -12,7 +12,10 @@ from jaxtyping import Bool, Float
 
 from experiments.bouthillier2021.campaigns import SCALES
 from experiments.frame import Trained
-from vmapseeds import stats
+from experiments.measures.estimators import (
+  average_correlation,
+  equivalent_ideal_size,
+)
 
 HELD = {
   "init": "all but initialisation",
@@ -106,10 +109,10 @@ class Biased(NamedTuple):
 def biased(accuracies: Float[np.ndarray, "repetitions k"]) -> Biased:
   """The correlation within repetitions, and how few independent measures it leaves."""
   repetitions, measures = accuracies.shape
-  rho = float(stats.average_correlation(accuracies))
-  worth = float(stats.equivalent_ideal_size(np.inf, rho)) if rho > 0 else math.inf
+  rho = float(average_correlation(accuracies))
+  worth = float(equivalent_ideal_size(np.inf, rho)) if rho > 0 else math.inf
   means = np.cumsum(accuracies, axis=1) / np.arange(1, measures + 1)
-  se = jackknife(stats.average_correlation, accuracies)
+  se = jackknife(average_correlation, accuracies)
   return Biased(repetitions, measures, rho, se, worth, means.std(axis=0, ddof=1))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Printed, Row, Trained, between, number
 from experiments.jiang2022 import shift
 from experiments.jiang2022.shift import MISSING, Transfers  # noqa: F401
@@ -41,9 +41,9 @@ def correlated(cace: np.ndarray, gap: np.ndarray) -> tuple[float, float, float]:
   times = stats.resamples(len(cace), key=jax.random.key(0), replicates=400)
   rows = (np.repeat(np.arange(len(cace)), counts) for counts in times)
   _, low, high = stats.from_replicates(
-    [float(stats.r_squared(cace[some], gap[some])) for some in rows]
+    [float(measures.r_squared(cace[some], gap[some])) for some in rows]
   )
-  return float(stats.r_squared(cace, gap)), float(low), float(high)
+  return float(measures.r_squared(cace, gap)), float(low), float(high)
 
 
 def rows(numbers: Numbers) -> list[Row]:

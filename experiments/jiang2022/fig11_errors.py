@@ -13,13 +13,12 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Printed, Row, Trained, between, number
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
-from vmapseeds.stats.disagreement import beta_of_counts
 
 TITLE = "Figure 11: distribution of error rates over test examples, and Beta fits"
 PANELS = 2
@@ -46,7 +45,7 @@ class ErrorRates(NamedTuple):
   counts: Int[
     np.ndarray, " counts"
   ]  # examples that no run, one run, ... all runs have wrong
-  fit: stats.BetaFit
+  fit: measures.BetaFit
   a_se: float
   b_se: float
   # The largest between the distribution functions of error counts and of the fit
@@ -91,16 +90,16 @@ def error_rates(group: Group) -> ErrorRates:
   return ErrorRates(runs, counts, fit, *ses[:2], distance, ses[2], *shares)
 
 
-def beta(counts: Int[np.ndarray, " counts"]) -> tuple[stats.BetaFit, float]:
+def beta(counts: Int[np.ndarray, " counts"]) -> tuple[measures.BetaFit, float]:
   """The Beta distribution fitted to the error rates, and how far the counts it predicts
   are from the observed ones.
   """
   runs = len(counts) - 1
-  fit = beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs, unbiased=True)
+  fit = measures.beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs)
   return fit, float(abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max())
 
 
-def law(fit: stats.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
+def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
   """Probabilities of error counts when error rates follow a Beta distribution."""
   return scipy.stats.betabinom.pmf(np.arange(runs + 1), runs, fit.a, fit.b)
 

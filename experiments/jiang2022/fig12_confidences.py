@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Printed, Row, Trained, percent
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import COLORS, Group
@@ -43,7 +43,9 @@ def confidences(group: Group) -> Confidences:
   ).astype(int)
   fifth = np.minimum(5 * votes // runs, 4)
   by_example = np.stack([(fifth == i).mean(1) for i in FIFTHS.values()])
-  counts = np.asarray(stats.confidence_histogram(group.predictions, group.num_classes))
+  counts = np.asarray(
+    measures.confidence_histogram(group.predictions, group.num_classes)
+  )
   return Confidences(
     runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples)
   )

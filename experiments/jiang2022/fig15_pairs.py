@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Printed, Row, Trained
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import Estimate, Found, Points
-from vmapseeds import stats
 
 TITLE = "Appendix D.9 and equation 63: one pair of runs, and the mean of several"
 PANELS = 2
@@ -81,8 +80,10 @@ def share_left(error: np.ndarray, disagreement: np.ndarray) -> float:
   """The mean deviation of the means over pairs, divided by the mean deviation of single
   pairs.
   """
-  of_means = stats.relative_deviation(error.mean(1), disagreement.mean(1))
-  return float(of_means.mean() / stats.relative_deviation(error, disagreement).mean())
+  of_means = measures.relative_deviation(error.mean(1), disagreement.mean(1))
+  return float(
+    of_means.mean() / measures.relative_deviation(error, disagreement).mean()
+  )
 
 
 def plot(numbers: Numbers, axes: np.ndarray) -> None:

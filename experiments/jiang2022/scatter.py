@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 
+from experiments import measures
 from experiments.frame import Printed, Row, Trained, between
 from experiments.jiang2022 import paper
 from experiments.jiang2022.campaigns import GROUPS, PARTNERS, SCALES
@@ -146,7 +147,7 @@ def agreement(points: Points) -> Agreement:
   def numbers(error, disagreement) -> list[float]:
     known = ~np.isnan(error)
     y, x = error[known], disagreement[known]
-    found = stats.scatter_agreement(y, x)
+    found = measures.scatter_agreement(y, x)
     ratio = y.sum() / x.sum() if x.any() else np.nan
     return [
       ratio,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Printed, Row, Trained, number
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
@@ -55,7 +55,7 @@ def bounds(group: Group, draws: int = 50) -> Bounds:
     len(predictions),
     float(stats.gde_gap(*group, self_pairs=True)),
     *(
-      float(stats.cace_exact_levels(*group, refined=refined))
+      float(measures.cace_exact_levels(*group, refined=refined))
       for refined in (True, False)
     ),
     float(stats.cace(*group)),

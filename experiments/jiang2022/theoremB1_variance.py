@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Printed, Row, Trained, number
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
@@ -42,7 +42,7 @@ def compute(trained: Trained) -> dict[str, Variances]:
 
 
 def variances(group: Group) -> Variances:
-  found = stats.disagreement_variance(*group)
+  found = measures.disagreement_variance(*group)
   matrix = stats.disagreement_matrix(group.predictions)
   errors = stats.error_rates(group.predictions != group.labels)
   every = np.arange(len(errors))

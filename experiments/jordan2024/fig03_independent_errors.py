@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Row, Spread, Trained, between, percent, root
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import DURATIONS, LESS, said
@@ -69,7 +69,7 @@ def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
   """Accuracies of as many simulated runs with independent errors, drawn from their
   exact distribution.
   """
-  law = stats.poisson_binomial_pmf(tallies.example_error_rates())
+  law = measures.poisson_binomial_pmf(tallies.example_error_rates())
   runs = np.random.default_rng(0).multinomial(tallies.runs, law / law.sum())
   return 1 - np.repeat(np.arange(len(law)), runs) / tallies.examples
 

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 
 import vmapseeds as vs
-from experiments import frame
+from experiments import frame, measures
 from experiments.frame import Row, Trained, number, percent, root
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
@@ -61,7 +61,7 @@ class Cap(NamedTuple):
 
 class Tasks(NamedTuple):
   """The variances of the tasks and how well predictions fit them. A fit has the fields
-  of `stats.VarianceFit`.
+  of `measures.VarianceFit`.
   """
 
   runs: int  # of each task
@@ -145,7 +145,7 @@ def fits(
   drawn = np.random.default_rng(0).integers(
     0, len(observed), (REPLICATES, len(observed))
   )
-  fit = {name: stats.variance_fit(observed, p) for name, p in predicted.items()}
+  fit = {name: measures.variance_fit(observed, p) for name, p in predicted.items()}
   again = {name: replicates(observed[drawn], p[drawn]) for name, p in predicted.items()}
   estimates = {
     name: {
@@ -186,11 +186,11 @@ def caps(
 def replicates(
   observed: Float[np.ndarray, "replicates tasks"],
   predicted: Float[np.ndarray, "replicates tasks"],
-) -> stats.VarianceFit:
-  """`stats.variance_fit` of every row."""
-  return stats.VarianceFit(
+) -> measures.VarianceFit:
+  """`measures.variance_fit` of every row."""
+  return measures.VarianceFit(
     *np.transpose(
-      [stats.variance_fit(*row) for row in zip(observed, predicted, strict=True)]
+      [measures.variance_fit(*row) for row in zip(observed, predicted, strict=True)]
     )
   )
 

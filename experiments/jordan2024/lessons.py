@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 
 from vmapseeds import stats
 from vmapseeds.reports import plots
-from vmapseeds.stats.intervals import variance_beyond_independence_interval
 
 LEVEL = 0.95
 DRAWS = 200
@@ -40,10 +39,13 @@ def intervals(
   independent errors would give.
   """
   rates = halves.sum(0) / examples
+  variance = stats.variance_interval(rates)
+  scale = examples / (examples - 1)
   found = (
     stats.mean_interval(rates),
-    stats.variance_interval(rates),
-    variance_beyond_independence_interval(rates, independent, examples, LEVEL),
+    variance,
+    # As in `stats.distribution_variance_interval`.
+    [min(scale * (end - independent), 0.25) for end in variance],
     stats.correlation_interval(*halves),
   )
   return Intervals(*((float(low), float(high)) for low, high in found))

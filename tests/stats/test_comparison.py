@@ -6,6 +6,7 @@ import pytest
 import scipy.integrate
 import scipy.stats
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.stats.resampling import resamples
@@ -220,12 +221,12 @@ BIASED = [0.014, 0.095, 0.337, 0.702, 0.854, 0.949, 0.999, 1, 1]
 
 
 def test_operating_characteristics_of_section_4_2():
-  rates = stats.operating_characteristics(TRUE_P)
+  rates = measures.operating_characteristics(TRUE_P)
   np.testing.assert_allclose(rates, [SINGLE, AVERAGE, IDEAL], atol=5.1e-4)
   np.testing.assert_allclose(
     rates.outperforming, stats.paired_power(50, TRUE_P), atol=1e-12
   )
-  biased = stats.operating_characteristics(TRUE_P, correlation=0.05)
+  biased = measures.operating_characteristics(TRUE_P, correlation=0.05)
   np.testing.assert_allclose(biased.outperforming, BIASED, atol=5.1e-4)
   np.testing.assert_allclose(biased.single_point, rates.single_point, rtol=1e-12)
 
@@ -248,7 +249,7 @@ def test_biased_characteristics_equal_an_integral(rho, k):
       return scipy.stats.norm.pdf(z) * scipy.stats.binom.sf(enough - 1, k, of_pair)
 
     expected = scipy.integrate.quad(given, -9, 9, limit=500)[0]
-    rates = stats.operating_characteristics(p, rho, k)
+    rates = measures.operating_characteristics(p, rho, k)
     assert rates.outperforming == pytest.approx(expected, abs=1e-8)
     sd = (2 * rho + 2 * (1 - rho) / k) ** 0.5
     assert rates.average == pytest.approx(scipy.stats.norm.sf(1.9952, d, sd), rel=1e-9)
@@ -256,8 +257,8 @@ def test_biased_characteristics_equal_an_integral(rho, k):
 
 @pytest.mark.parametrize("rho", [0.0, 0.05, 0.6])
 def test_simulated_detections_agree_with_the_exact_rates(rho):
-  simulated = stats.detection_rates(TRUE_P, rho, key=jax.random.key(3))
-  exact = stats.operating_characteristics(TRUE_P, rho)
+  simulated = measures.detection_rates(TRUE_P, rho, key=jax.random.key(3))
+  exact = measures.operating_characteristics(TRUE_P, rho)
   for name in exact._fields:
     rate, se, expected = (
       getattr(simulated, name),
@@ -279,47 +280,48 @@ def test_a_simulation_in_plain_numpy_detects_as_often():
     a = rng.normal(2**0.5 * scipy.stats.norm.ppf(p) + bias_a, (1 - rho) ** 0.5, k)
     b = rng.normal(bias_b, (1 - rho) ** 0.5, k)
     found += (
-      stats.single_point_comparison(a[0], b[0], 1.0),
+      measures.single_point_comparison(a[0], b[0], 1.0),
       stats.average_comparison(a, b, sigma=1.0).better,
       stats.decide(a, b).meaningful,
     )
-  expected = np.array(stats.operating_characteristics(p, rho, k))
+  expected = np.array(measures.operating_characteristics(p, rho, k))
   assert (
     np.abs(found / 400 - expected) < 3.5 * np.sqrt(expected * (1 - expected) / 400)
   ).all()
 
 
 def test_detection_rates_on_little():
-  rates = stats.detection_rates(
+  rates = measures.detection_rates(
     [0.0, 1.0], key=jax.random.key(0), replicates=1, pairs=1
   )
   np.testing.assert_array_equal(rates.outperforming, [0, 1])
   np.testing.assert_array_equal(rates.single_point, [0, 1])
   np.testing.assert_array_equal(rates.average_se, [0, 0])
-  exact = stats.operating_characteristics([[0.0], [1.0]])
+  exact = measures.operating_characteristics([[0.0], [1.0]])
   np.testing.assert_allclose(exact.outperforming, [[0], [1]], atol=1e-12)
   assert (
-    stats.detection_rates(0.5, key=jax.random.key(0), replicates=3).average.shape == ()
+    measures.detection_rates(0.5, key=jax.random.key(0), replicates=3).average.shape
+    == ()
   )
   assert np.isnan(
-    stats.detection_rates(np.nan, key=jax.random.key(0), replicates=3)
+    measures.detection_rates(np.nan, key=jax.random.key(0), replicates=3)
   ).all()
 
 
 def test_thresholds():
-  assert stats.difference_sd(3, 4) == 5
-  assert stats.difference_sd(3, 4, -1) == 7  # what appendix C.2 prints
-  assert stats.difference_sd(0.1, 0.1, 1) == 0
+  assert measures.difference_sd(3, 4) == 5
+  assert measures.difference_sd(3, 4, -1) == 7  # what appendix C.2 prints
+  assert measures.difference_sd(0.1, 0.1, 1) == 0
   z = scipy.stats.norm.ppf(0.95)
-  assert stats.least_significant_difference(3, 4, 25) == pytest.approx(z)
-  assert stats.least_significant_difference(3, 4, 25, 0.5) == pytest.approx(0)
-  delta = stats.equivalent_threshold([0.6, 0.75, 0.5], 0.3)
+  assert measures.least_significant_difference(3, 4, 25) == pytest.approx(z)
+  assert measures.least_significant_difference(3, 4, 25, 0.5) == pytest.approx(0)
+  delta = measures.equivalent_threshold([0.6, 0.75, 0.5], 0.3)
   # P(A > B) of two independent normal runs whose means differ by delta.
   np.testing.assert_allclose(
     scipy.stats.norm.cdf(delta, scale=0.3 * 2**0.5), [0.6, 0.75, 0.5], rtol=1e-12
   )
   assert scipy.stats.norm.cdf(1.9952 / 2**0.5) == pytest.approx(0.921, abs=5e-4)
-  result = stats.single_point_comparison([0.02, 0.01996, 0.0199], 0.0, 0.01)
+  result = measures.single_point_comparison([0.02, 0.01996, 0.0199], 0.0, 0.01)
   np.testing.assert_array_equal(result, [True, True, False])
 
 
@@ -334,7 +336,7 @@ def test_average_comparison():
   assert result.least_significant == pytest.approx(expected)
   same = stats.average_comparison(a, a + 1, alpha=0.1)
   assert same.least_significant == pytest.approx(
-    stats.least_significant_difference(a.std(ddof=1), a.std(ddof=1), 8, 0.1)
+    measures.least_significant_difference(a.std(ddof=1), a.std(ddof=1), 8, 0.1)
   )
   low = stats.average_comparison(a, a - 0.6, sigma=0.3)
   high = stats.average_comparison(a, a - 0.6, sigma=0.301)
@@ -516,45 +518,45 @@ def test_differences_and_ratios_of_little():
       "gamma is 0.4: give a number above 0.5 and at most 1",
     ),
     (
-      lambda: stats.detection_rates(0.5, key=jax.random.key(0), replicates=0),
+      lambda: measures.detection_rates(0.5, key=jax.random.key(0), replicates=0),
       "replicates is 0",
     ),
     (
-      lambda: stats.detection_rates(0.5, key=jax.random.key(0), correlation=1),
+      lambda: measures.detection_rates(0.5, key=jax.random.key(0), correlation=1),
       "correlation is 1: .* below 1",
     ),
     (
-      lambda: stats.operating_characteristics(0.5, [0.1, 0.2]),
+      lambda: measures.operating_characteristics(0.5, [0.1, 0.2]),
       r"correlation is \[0.1, 0.2\]: give a number",
     ),
-    (lambda: stats.operating_characteristics(-0.1), "probability is -0.1"),
-    (lambda: stats.operating_characteristics(0.5, pairs=0), "pairs is 0"),
+    (lambda: measures.operating_characteristics(-0.1), "probability is -0.1"),
+    (lambda: measures.operating_characteristics(0.5, pairs=0), "pairs is 0"),
     (lambda: stats.mean_difference([1], [1, 2]), "paired=False"),
     (
       lambda: stats.mean_difference([1], [1], level=1),
       "level is 1: give a number above 0 and below 1",
     ),
     (lambda: stats.variance_ratio([1], [np.inf]), "b is inf at run 0"),
-    (lambda: stats.difference_sd(-1, 1), "sd_a is -1"),
-    (lambda: stats.difference_sd(1, 1, 2), "correlation is 2"),
+    (lambda: measures.difference_sd(-1, 1), "sd_a is -1"),
+    (lambda: measures.difference_sd(1, 1, 2), "correlation is 2"),
     (
-      lambda: stats.least_significant_difference(1, 1, 0),
+      lambda: measures.least_significant_difference(1, 1, 0),
       "k is 0: give a number above 0",
     ),
     (
-      lambda: stats.least_significant_difference(1, 1, 1, 1),
+      lambda: measures.least_significant_difference(1, 1, 1, 1),
       "alpha is 1: give a number above 0 and below 1",
     ),
     (
-      lambda: stats.equivalent_threshold(0),
+      lambda: measures.equivalent_threshold(0),
       "gamma is 0: give a number above 0 and below 1",
     ),
     (
-      lambda: stats.single_point_comparison(1, 0, 0),
+      lambda: measures.single_point_comparison(1, 0, 0),
       "sigma is 0: give a number above 0",
     ),
     (
-      lambda: stats.single_point_comparison(np.nan, 0, 1),
+      lambda: measures.single_point_comparison(np.nan, 0, 1),
       "a is nan: give a number that is finite",
     ),
     (lambda: stats.average_comparison([1], [0], sigma=-1), "sigma is -1"),

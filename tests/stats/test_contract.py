@@ -1,9 +1,10 @@
-"""What all statistics have in common. Every public name must be in CASES or RESULTS."""
+"""What all statistics have in common, those of the papers too. Every public name must be
+in CASES or RESULTS.
+"""
 
 import doctest
 import importlib
 import inspect
-import pkgutil
 import re
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import pytest
 from beartype import beartype
 from jaxtyping import jaxtyped
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 
@@ -319,32 +321,6 @@ RESULTS = {
   "VarianceFit",
   "VarianceRatio",
 }
-TRACEABLE = [
-  *(
-    "error_rates",
-    "example_error_rates",
-    "test_set_variance",
-    "independent_errors_variance",
-    "distribution_variance",
-  ),
-  *(
-    "distribution_variance_se",
-    "split_correlation",
-    "split_covariance",
-    "churn",
-    "disagreement_matrix",
-  ),
-  *(
-    "expected_disagreement",
-    "vote_fractions",
-    "plurality",
-    "ensemble_accuracy",
-    "cace",
-    "ece",
-    "gde_gap",
-  ),
-  *("cace_exact_levels", "calibration_curve", "confidence_histogram"),
-]
 # These return counts or many statistics at once; test_tallies.py and test_resampling.py
 # test them.
 COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"}
@@ -352,12 +328,16 @@ COUNTS = {"Tallies", "bootstrap", "resamples", "tally", "tally_blocks"}
 every = pytest.mark.parametrize("name", CASES)
 
 
+def function(name):
+  return getattr(stats if hasattr(stats, name) else measures, name)
+
+
 def leaves(result):
   return list(result) if isinstance(result, tuple) else [result]
 
 
 def call(name, *args):
-  return leaves(getattr(stats, name)(*args, **CASES[name].options))
+  return leaves(function(name)(*args, **CASES[name].options))
 
 
 def equal(given, expected, tolerance, name):
@@ -373,11 +353,16 @@ def equal(given, expected, tolerance, name):
 
 
 def test_every_public_name_is_in_one_set():
-  public = {
-    n
-    for n, v in vars(stats).items()
-    if not n.startswith("_") and not inspect.ismodule(v)
-  }
+  of_stats, of_papers = (
+    {
+      n
+      for n, v in vars(package).items()
+      if not n.startswith("_") and not inspect.ismodule(v)
+    }
+    for package in (stats, measures)
+  )
+  assert not of_stats & of_papers
+  public = of_stats | of_papers - {"beta_of_counts"}
   assert set(CASES) | RESULTS | COUNTS == public
   assert not set(CASES) & RESULTS
 
@@ -432,36 +417,20 @@ def test_range_shape_and_type(name):
 
 @every
 def test_lists_and_jax_arrays_are_taken_like_numpy(name):
-  args = CASES[name].args
+  """They also agree with the annotations, whose shapes are checked."""
+  annotated = jaxtyped(function(name), typechecker=beartype)
+  statistic, args = partial(annotated, **CASES[name].options), CASES[name].args
+  expected = leaves(statistic(*args))
   lists = [a.tolist() if isinstance(a, np.ndarray) else a for a in args]
-  equal(call(name, *lists), call(name, *args), 1e-15, name)
+  equal(leaves(statistic(*lists)), expected, 1e-15, name)
   arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in args]
   # Integers are counted exactly; floats have been rounded to float32 by JAX.
   rounded = any(a.dtype.kind == "f" for a in args if isinstance(a, np.ndarray))
-  equal(call(name, *arrays), call(name, *args), 3e-5 if rounded else 1e-15, name)
+  equal(leaves(statistic(*arrays)), expected, 3e-5 if rounded else 1e-15, name)
 
 
-@pytest.mark.parametrize("name", TRACEABLE)
-def test_under_jit_and_vmap(name):
-  case = CASES[name]
-  function = partial(getattr(stats, name), **case.options)
-  flipped = [np.flip(a, 0) if isinstance(a, np.ndarray) else a for a in case.args]
-  with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
-    arrays = [jnp.asarray(a) for a in case.args]
-    jitted = jax.jit(function)(*arrays)
-    assert all(isinstance(leaf, jax.Array) for leaf in leaves(jitted))
-    stacked = [
-      jnp.stack([a, jnp.asarray(b)]) for a, b in zip(arrays, flipped, strict=True)
-    ]
-    both = leaves(jax.jit(jax.vmap(function))(*stacked))
-  expected = call(name, *case.args)
-  equal(leaves(jitted), expected, 1e-4, name)
-  equal([x[0] for x in both], expected, 1e-4, name)
-  equal([x[1] for x in both], call(name, *flipped), 1e-4, name)
-
-
-@pytest.mark.parametrize("name", sorted(set(CASES) - set(TRACEABLE)))
-def test_what_is_computed_in_numpy_refuses_tracers(name):
+@every
+def test_tracers_are_refused(name):
   case = CASES[name]
   for place, x in enumerate(case.args):
     rest = [*case.args]
@@ -473,12 +442,12 @@ def test_what_is_computed_in_numpy_refuses_tracers(name):
       Mistake,
       match="is traced: this statistic is computed in NumPy, call it outside jit",
     ):
-      jax.jit(alone)(x)
+      jax.eval_shape(alone, x)
 
 
 @every
 def test_options_stand_behind_the_data_and_agree(name):
-  parameters = inspect.signature(getattr(stats, name)).parameters.values()
+  parameters = inspect.signature(function(name)).parameters.values()
   named = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY}
   assert list(named) == [
     option for option in ("key", "level", "replicates") if option in named
@@ -493,8 +462,8 @@ def test_options_stand_behind_the_data_and_agree(name):
 
 @every
 def test_key_and_level_are_checked(name):
-  function, case = getattr(stats, name), CASES[name]
-  parameters = inspect.signature(function).parameters
+  statistic, case = function(name), CASES[name]
+  parameters = inspect.signature(statistic).parameters
   for option, given in (
     ("key", 0),
     ("level", "95%"),
@@ -507,41 +476,32 @@ def test_key_and_level_are_checked(name):
         Mistake,
         match=rf"{option} is {re.escape(repr(given))}: give (a number|one JAX random key)",
       ):
-        function(*case.args, **case.options | {option: given})
+        statistic(*case.args, **case.options | {option: given})
 
 
-@every
-def test_annotations_hold(name):
-  function = partial(
-    jaxtyped(getattr(stats, name), typechecker=beartype), **CASES[name].options
-  )
-  args = CASES[name].args
-  function(*args)
-  function(*[a.tolist() if isinstance(a, np.ndarray) else a for a in args])
-  if name in TRACEABLE:
-    jax.jit(function)(*args)
+def modules():
+  """By name, the modules that define public statistics, and these."""
+  found = {}
+  for name in CASES:
+    found.setdefault(function(name).__module__, []).append(name)
+  return found
 
 
-MODULES = [m.name for m in pkgutil.iter_modules(stats.__path__, "vmapseeds.stats.")]
-
-
-@pytest.mark.parametrize(
-  "module",
-  [m for m in MODULES if not m.endswith(("_arrays", "_joint", "reading", "tallies"))],
-)
+@pytest.mark.parametrize("module", modules())
 @pytest.mark.optimized
 def test_examples_in_docstrings_run(module):
-  module = importlib.import_module(module)
-  failed, tried = doctest.testmod(module)
-  public = [
-    f for n, f in vars(module).items() if n in CASES and f.__module__ == module.__name__
-  ]
+  failed, tried = doctest.testmod(importlib.import_module(module))
   assert failed == 0
-  assert tried >= len(public) > 0
+  assert tried >= len(modules()[module])
 
 
-@every
-def test_docstring_says_what_it_must(name):
-  documentation = inspect.getdoc(getattr(stats, name))
-  for part in ("Args:", "Returns:", "Source: ", ">>> "):
-    assert part in documentation, part
+def test_docstrings_say_what_they_must():
+  parts = ("Args:", "Returns:", "Source: ", ">>> ")
+  documentation = {name: inspect.getdoc(function(name)) for name in CASES}
+  missing = [
+    (name, part)
+    for name, doc in documentation.items()
+    for part in parts
+    if part not in doc
+  ]
+  assert not missing

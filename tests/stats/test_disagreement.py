@@ -6,6 +6,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.stats import losses
@@ -137,7 +138,7 @@ def test_disagreement_variance_equals_loops(array):
     kappa,
     of_error + 4 * kappa**2 * np.mean(error) ** 2 - np.mean(dis) ** 2,
   )
-  given = stats.disagreement_variance(array(P), array(y), 4)
+  given = measures.disagreement_variance(array(P), array(y), 4)
   np.testing.assert_allclose(given[:3], expected, rtol=1e-12)
   assert given.bound_under_gde == pytest.approx(
     of_error + (4 * kappa**2 - 1) * np.mean(error) ** 2
@@ -155,7 +156,7 @@ def test_disagreement_variance_stays_below_its_bound(runs):
       y,
       rng.integers(0, 3, (runs, 8)),
     )
-    given = stats.disagreement_variance(P, y, 3)
+    given = measures.disagreement_variance(P, y, 3)
     if np.isnan(given.kappa):  # no run errs
       assert given.variance == 0
     else:
@@ -165,25 +166,25 @@ def test_disagreement_variance_stays_below_its_bound(runs):
 
 def test_disagreement_variance_of_little():
   y = np.array([0, 1, 2])
-  assert np.isnan(stats.disagreement_variance([[0, 1, 1]], y, 3)).all()
-  right = stats.disagreement_variance(np.tile(y, (3, 1)), y, 3)
+  assert np.isnan(measures.disagreement_variance([[0, 1, 1]], y, 3)).all()
+  right = measures.disagreement_variance(np.tile(y, (3, 1)), y, 3)
   assert right.variance == 0
   assert np.isnan(right.kappa)
   # All wrong in the same way: no disagreement at all.
-  wrong = stats.disagreement_variance(np.tile((y + 1) % 3, (3, 1)), y, 3)
+  wrong = measures.disagreement_variance(np.tile((y + 1) % 3, (3, 1)), y, 3)
   assert wrong[:3] == (0, 0, 0)
   assert wrong.bound_under_gde == -1  # no bound, since error and disagreement differ
   # Disjoint errors are as far apart as can be, though one pair of runs is always right.
-  assert stats.disagreement_variance([y, y, [1, 1, 2], [0, 0, 2]], y, 3).kappa == 1
+  assert measures.disagreement_variance([y, y, [1, 1, 2], [0, 0, 2]], y, 3).kappa == 1
 
 
 def test_beta_of_error_rates_has_the_moments():
   errors = np.random.default_rng(0).random((7, 50)) < np.linspace(0, 0.9, 50) ** 2
   rates = errors.mean(0)
-  beta = scipy.stats.beta(*stats.beta_of_error_rates(errors, unbiased=False))
+  beta = scipy.stats.beta(*measures.beta_of_error_rates(errors, unbiased=False))
   np.testing.assert_allclose(beta.stats("mv"), (rates.mean(), rates.var()), rtol=1e-12)
   # The error counts' own moments, of mean and variance over examples.
-  betabinom = scipy.stats.betabinom(7, *stats.beta_of_error_rates(errors))
+  betabinom = scipy.stats.betabinom(7, *measures.beta_of_error_rates(errors))
   np.testing.assert_allclose(
     betabinom.stats("mv"), (7 * rates.mean(), 49 * rates.var()), rtol=1e-12
   )
@@ -192,8 +193,10 @@ def test_beta_of_error_rates_has_the_moments():
 def test_beta_of_error_rates_finds_the_law_at_few_runs():
   rng = np.random.default_rng(0)
   errors = rng.random((3, 200_000)) < rng.beta(0.5, 2.0, 200_000)
-  np.testing.assert_allclose(stats.beta_of_error_rates(errors), (0.5, 2.0), rtol=0.03)
-  assert stats.beta_of_error_rates(errors, unbiased=False).b < 0.75
+  np.testing.assert_allclose(
+    measures.beta_of_error_rates(errors), (0.5, 2.0), rtol=0.03
+  )
+  assert measures.beta_of_error_rates(errors, unbiased=False).b < 0.75
 
 
 @pytest.mark.parametrize("unbiased", [False, True])
@@ -209,11 +212,11 @@ def test_beta_of_error_rates_that_have_none(unbiased):
     np.eye(6, dtype=bool),
   )
   for errors in none:
-    assert np.isnan(stats.beta_of_error_rates(errors, unbiased)).all()
+    assert np.isnan(measures.beta_of_error_rates(errors, unbiased)).all()
   # Less spread than chance between runs alone gives: these examples cannot be told from
   # equally hard ones.
   spread = np.eye(6, 7, dtype=bool)
-  assert np.isnan(stats.beta_of_error_rates(spread, unbiased)).all() == unbiased
+  assert np.isnan(measures.beta_of_error_rates(spread, unbiased)).all() == unbiased
 
 
 def some_logits(runs=9, examples=60, classes=4, seed=0):
@@ -316,8 +319,11 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
       r"labels has shape \(2,\) beside predictions of shape \(2, 3\), of which axis 1 is examples: "
       r"give one label an example, 3; are the axes of predictions in another order\?",
     ),
-    (lambda: stats.disagreement_variance([[0, 1]], [0], 2), r"labels has shape \(1,\)"),
-    (lambda: stats.beta_of_error_rates([[0.5]]), "errors has dtype float64"),
+    (
+      lambda: measures.disagreement_variance([[0, 1]], [0], 2),
+      r"labels has shape \(1,\)",
+    ),
+    (lambda: measures.beta_of_error_rates([[0.5]]), "errors has dtype float64"),
     (
       lambda: stats.ensemble_accuracy_of_logits([[0.5]], [0]),
       r"logits has shape \(1, 1\): give \(runs, examples, classes\)",

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 
 
 def test_estimates():
   x = np.random.default_rng(0).normal(0.9, 0.01, 7)
-  ideal, biased = stats.ideal_estimate(x), stats.biased_estimate(x, 0.3)
+  ideal, biased = stats.ideal_estimate(x), measures.biased_estimate(x, 0.3)
   np.testing.assert_allclose(
     ideal, [x.mean(), x.std(ddof=1), scipy.stats.sem(x)], rtol=1e-10
   )
@@ -22,7 +23,7 @@ def test_estimates():
 
 
 def test_estimates_of_little():
-  for estimate in (stats.ideal_estimate([0.5]), stats.biased_estimate([0.5], 0.2)):
+  for estimate in (stats.ideal_estimate([0.5]), measures.biased_estimate([0.5], 0.2)):
     assert estimate.mean == 0.5
     assert np.isnan([estimate.sd, estimate.se]).all()
   assert np.isnan(stats.ideal_estimate([])).all()
@@ -35,8 +36,8 @@ def test_biased_standard_error_is_that_of_repetitions():
   """
   rng, rho, k = np.random.default_rng(1), 0.4, 5
   x = rng.normal(0, rho**0.5, (2_500, 1)) + rng.normal(0, (1 - rho) ** 0.5, (2_500, k))
-  squares = np.array([stats.biased_estimate(row, rho).se for row in x]) ** 2
-  expected = stats.estimator_se(k, 1.0, rho) ** 2
+  squares = np.array([measures.biased_estimate(row, rho).se for row in x]) ** 2
+  expected = measures.estimator_se(k, 1.0, rho) ** 2
   assert abs(squares.mean() - expected) < 3 * squares.std() / 50
   assert x.mean(1).var() == pytest.approx(expected, rel=3 * (2 / 2_500) ** 0.5)
   assert (x.var(1, ddof=1) / k).mean() < 0.4 * expected
@@ -44,19 +45,23 @@ def test_biased_standard_error_is_that_of_repetitions():
 
 def test_equation_7_as_a_curve():
   k = np.array([1, 2, 10, 100])
-  curve = stats.estimator_se(k, 4.0, 0.25)
+  curve = measures.estimator_se(k, 4.0, 0.25)
   # The variance of the mean of k equally correlated measures, from their whole
   # covariance matrix.
   slow = [np.sqrt((4 * (0.75 * np.eye(n) + 0.25)).sum() / n**2) for n in k]
   np.testing.assert_allclose(curve, slow, rtol=1e-12)
-  np.testing.assert_allclose(stats.estimator_se(k, 4.0), 2 / np.sqrt(k), rtol=1e-12)
+  np.testing.assert_allclose(measures.estimator_se(k, 4.0), 2 / np.sqrt(k), rtol=1e-12)
   np.testing.assert_allclose(
-    stats.estimator_se(stats.equivalent_ideal_size(k, 0.25), 4.0), curve, rtol=1e-12
+    measures.estimator_se(measures.equivalent_ideal_size(k, 0.25), 4.0),
+    curve,
+    rtol=1e-12,
   )
-  np.testing.assert_allclose(stats.equivalent_ideal_size([7, np.inf], 0.0), [7, np.inf])
-  assert stats.equivalent_ideal_size(np.inf, 0.5) == 2
-  np.testing.assert_allclose(stats.estimator_se(np.inf, 4.0, [0.25, 0.0]), [1, 0])
-  assert stats.estimator_se(3, 0.0, 0.5) == 0
+  np.testing.assert_allclose(
+    measures.equivalent_ideal_size([7, np.inf], 0.0), [7, np.inf]
+  )
+  assert measures.equivalent_ideal_size(np.inf, 0.5) == 2
+  np.testing.assert_allclose(measures.estimator_se(np.inf, 4.0, [0.25, 0.0]), [1, 0])
+  assert measures.estimator_se(3, 0.0, 0.5) == 0
 
 
 def test_normality():
@@ -88,9 +93,9 @@ def test_average_correlation_and_equation_7(shape):
   rng = np.random.default_rng(sum(shape))
   x = rng.normal(size=shape) + rng.normal(0, 2, (shape[0], 1))
   k = shape[1]
-  rho = stats.average_correlation(x)
+  rho = measures.average_correlation(x)
   np.testing.assert_allclose(rho, slow_correlation(x), rtol=1e-10)
-  parts = stats.mse_decomposition(x, 0.3)
+  parts = measures.mse_decomposition(x, 0.3)
   V = x.var()
   np.testing.assert_allclose(V / k + (k - 1) / k * rho * V, x.mean(1).var(), rtol=1e-10)
   np.testing.assert_allclose(parts.mse, ((x.mean(1) - 0.3) ** 2).mean(), rtol=1e-12)
@@ -109,31 +114,31 @@ def test_average_correlation_on_little():
     np.zeros((0, 2)),
     np.zeros((2, 0)),
   ):
-    assert np.isnan(stats.average_correlation(x))
-  one = stats.mse_decomposition([[1.0, 2.0]], 1.0)
+    assert np.isnan(measures.average_correlation(x))
+  one = measures.mse_decomposition([[1.0, 2.0]], 1.0)
   assert (one.variance, one.bias, one.mse) == (0, 0.5, 0.25)
   assert np.isnan(one.correlation)
-  assert stats.mse_decomposition([[0.1, 0.2, 0.4]], 0.9).variance == 0
-  assert np.isnan(stats.mse_decomposition(np.zeros((2, 0)), 0)).all()
+  assert measures.mse_decomposition([[0.1, 0.2, 0.4]], 0.9).variance == 0
+  assert np.isnan(measures.mse_decomposition(np.zeros((2, 0)), 0)).all()
 
 
 @pytest.mark.parametrize(
   ("call", "text"),
   [
     (
-      lambda: stats.average_correlation([1.0]),
+      lambda: measures.average_correlation([1.0]),
       r"performances has shape \(1,\): give \(repetitions, k\)",
     ),
     (
-      lambda: stats.mse_decomposition([[1.0, np.inf]], 0),
+      lambda: measures.mse_decomposition([[1.0, np.inf]], 0),
       "performances is inf at repetition 0, k 1",
     ),
     (
-      lambda: stats.mse_decomposition([[1.0]], [0, 1]),
+      lambda: measures.mse_decomposition([[1.0]], [0, 1]),
       r"truth is \[0, 1\]: give a number",
     ),
     (
-      lambda: stats.mse_decomposition([[1.0]], np.nan),
+      lambda: measures.mse_decomposition([[1.0]], np.nan),
       "truth is nan: give a number that is finite",
     ),
     (
@@ -141,13 +146,13 @@ def test_average_correlation_on_little():
       r"performances has shape \(1, 1\): give \(k,\)",
     ),
     (
-      lambda: stats.biased_estimate([1.0], 1.0),
+      lambda: measures.biased_estimate([1.0], 1.0),
       "correlation is 1: give a number of at least 0 and below 1",
     ),
-    (lambda: stats.estimator_se(0, 1.0), "k is 0: give a number above 0"),
-    (lambda: stats.estimator_se(1, -1.0), "variance is -1"),
+    (lambda: measures.estimator_se(0, 1.0), "k is 0: give a number above 0"),
+    (lambda: measures.estimator_se(1, -1.0), "variance is -1"),
     (
-      lambda: stats.equivalent_ideal_size(1, -0.1),
+      lambda: measures.equivalent_ideal_size(1, -0.1),
       "correlation is -0.1: give a number of at least 0 and below 1",
     ),
     (lambda: stats.normality([1.0, np.nan, 2.0]), "performances is nan at run 1"),

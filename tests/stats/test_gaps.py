@@ -5,10 +5,11 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
+from experiments import measures
+from experiments.measures import gaps as measured_gaps
+from experiments.measures.gaps import _least_accepted, _sides, _trimmed
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import gaps
-from vmapseeds.stats.gaps import _least_accepted, _sides, _trimmed
 
 KEY = jax.random.key(0)
 
@@ -46,7 +47,7 @@ def test_trimmed_distance_equals_a_linear_program(seed, tied):
     reference, candidate = reference.round(), candidate.round()
   for alpha in (0.0, 0.1, 0.3, 0.5, 0.9):
     expected = by_linear_program(reference, candidate, alpha)
-    given = stats.trimmed_ks_distance(reference, candidate, alpha)
+    given = measures.trimmed_ks_distance(reference, candidate, alpha)
     assert given == pytest.approx(expected, abs=1e-9)
 
 
@@ -61,7 +62,7 @@ def test_trimmed_distance_is_the_papers_formula_without_its_misprint():
     U, L = np.maximum.accumulate(B[::-1])[::-1], np.minimum.accumulate(B)
     h = np.maximum(np.minimum((U + L) / 2, 0), -alpha / (1 - alpha))
     expected = max(abs(h - B).max(), 0)
-    assert stats.trimmed_ks_distance(reference, candidate, alpha) == pytest.approx(
+    assert measures.trimmed_ks_distance(reference, candidate, alpha) == pytest.approx(
       expected, abs=1e-12
     )
 
@@ -83,18 +84,21 @@ def test_ks_distance_equals_scipy():
 def test_ks_test_equals_scipy():
   rng = np.random.default_rng(4)
   sample, candidates = rng.normal(size=30), rng.normal(0.4, 1, (3, 21)).round(1)
-  result = stats.ks_test(sample, candidates)
+  result = measures.ks_test(sample, candidates)
   expected = [scipy.stats.ks_2samp(sample, c, method="exact") for c in candidates]
   np.testing.assert_allclose(result.p_value, [e.pvalue for e in expected], rtol=1e-12)
   np.testing.assert_allclose(
     result.distance, stats.ks_distance(sample[None], candidates), rtol=1e-12
   )
-  assert stats.ks_test(sample, candidates[1]).p_value == result.p_value[1]
-  assert stats.ks_test([1.0, 2.0], [2.0, 1.0]) == (0, 1)
+  assert measures.ks_test(sample, candidates[1]).p_value == result.p_value[1]
+  assert measures.ks_test([1.0, 2.0], [2.0, 1.0]) == (0, 1)
   # All orders of 2 + 3 numbers: one of the 10 ways to place the two has them first,
   # another one last.
-  assert stats.ks_test([1.0, 2.0], [3.0, 4.0, 5.0]).p_value == pytest.approx(2 / 10)
-  for nothing in (stats.ks_test([], [[1.0]]), stats.ks_test([1.0], np.zeros((1, 0)))):
+  assert measures.ks_test([1.0, 2.0], [3.0, 4.0, 5.0]).p_value == pytest.approx(2 / 10)
+  for nothing in (
+    measures.ks_test([], [[1.0]]),
+    measures.ks_test([1.0], np.zeros((1, 0))),
+  ):
     np.testing.assert_array_equal(nothing, [[np.nan], [np.nan]])
 
 
@@ -105,21 +109,21 @@ def test_ecdf_counts_what_is_at_most_each_point():
     np.arange(-9, 9) / 4,
   )  # on gaps and between them
   expected = [[np.mean([g <= z for g in row]) for z in at] for row in rows]
-  np.testing.assert_allclose(stats.ecdf(rows, at), expected, rtol=1e-12)
-  np.testing.assert_allclose(stats.ecdf(rows[2], at), expected[2], rtol=1e-12)
+  np.testing.assert_allclose(measures.ecdf(rows, at), expected, rtol=1e-12)
+  np.testing.assert_allclose(measures.ecdf(rows[2], at), expected[2], rtol=1e-12)
   np.testing.assert_allclose(
-    stats.reference_ecdf(rows, at), np.mean(expected, 0), rtol=1e-12
+    measures.reference_ecdf(rows, at), np.mean(expected, 0), rtol=1e-12
   )
   np.testing.assert_allclose(
-    stats.ecdf(np.repeat(rows, 3, axis=1), at), expected, rtol=1e-12
+    measures.ecdf(np.repeat(rows, 3, axis=1), at), expected, rtol=1e-12
   )
   # One example: just before its gap, at the gap, and after it.
   np.testing.assert_array_equal(
-    stats.ecdf([[2.0]], [np.nextafter(2, 1), 2, 3]), [[0, 1, 1]]
+    measures.ecdf([[2.0]], [np.nextafter(2, 1), 2, 3]), [[0, 1, 1]]
   )
-  assert np.isnan(stats.ecdf(np.zeros((2, 0)), at)).all()
-  assert np.isnan(stats.reference_ecdf(np.zeros((0, 2)), at)).all()
-  assert stats.ecdf(np.zeros((0, 2)), at).shape == (0, len(at))
+  assert np.isnan(measures.ecdf(np.zeros((2, 0)), at)).all()
+  assert np.isnan(measures.reference_ecdf(np.zeros((0, 2)), at)).all()
+  assert measures.ecdf(np.zeros((0, 2)), at).shape == (0, len(at))
 
 
 def test_interpolated_reference_is_near_the_step_function():
@@ -127,15 +131,15 @@ def test_interpolated_reference_is_near_the_step_function():
   reference = rng.normal(size=(3, 20))
   at = np.linspace(-4, 4, 999)
   step, line = (
-    stats.reference_ecdf(reference, at, interpolated=i) for i in (False, True)
+    measures.reference_ecdf(reference, at, interpolated=i) for i in (False, True)
   )
   assert 0 < abs(step - line).max() <= 1 / 60 + 1e-12
   assert (line >= step - 1e-12)[at >= reference.min()].all()
   middle = np.sort(reference.ravel())[[10, 11]].mean()
-  assert stats.reference_ecdf(reference, [middle], interpolated=True) == pytest.approx(
-    11.5 / 60
-  )
-  outside = stats.reference_ecdf(reference, [-9.0, 9.0], interpolated=True)
+  assert measures.reference_ecdf(
+    reference, [middle], interpolated=True
+  ) == pytest.approx(11.5 / 60)
+  outside = measures.reference_ecdf(reference, [-9.0, 9.0], interpolated=True)
   np.testing.assert_array_equal(outside, [0, 1])
 
 
@@ -143,22 +147,26 @@ def test_ensembles_average_the_gaps_of_their_members():
   gaps = np.random.default_rng(9).normal(size=(6, 8))
   members = [[0, 3, 5], [1, 0, 2], [4, 4, 1]]
   expected = [np.mean([gaps[m] for m in row], axis=0) for row in members]
-  np.testing.assert_allclose(stats.ensemble_gaps(gaps, members), expected, rtol=1e-12)
-  np.testing.assert_allclose(stats.ensemble_gaps(gaps), gaps.mean(0), rtol=1e-12)
-  np.testing.assert_array_equal(stats.ensemble_gaps(gaps, np.arange(6)[:, None]), gaps)
+  np.testing.assert_allclose(
+    measures.ensemble_gaps(gaps, members), expected, rtol=1e-12
+  )
+  np.testing.assert_allclose(measures.ensemble_gaps(gaps), gaps.mean(0), rtol=1e-12)
+  np.testing.assert_array_equal(
+    measures.ensemble_gaps(gaps, np.arange(6)[:, None]), gaps
+  )
   # Its eCDF is not the mean eCDF of its members.
-  assert stats.ks_distance(gaps, stats.ensemble_gaps(gaps)) > 0.05
-  assert np.isnan(stats.ensemble_gaps(np.zeros((0, 3)))).all()
-  assert np.isnan(stats.ensemble_gaps(gaps, np.zeros((2, 0), int))).all()
+  assert stats.ks_distance(gaps, measures.ensemble_gaps(gaps)) > 0.05
+  assert np.isnan(measures.ensemble_gaps(np.zeros((0, 3)))).all()
+  assert np.isnan(measures.ensemble_gaps(gaps, np.zeros((2, 0), int))).all()
 
 
 def test_label_of_a_gap_of_zero_is_one():
   np.testing.assert_array_equal(
-    stats.gap_labels([[-0.0, 0.0, -1e-300, 1e-300]]), [[1, 1, 0, 1]]
+    measures.gap_labels([[-0.0, 0.0, -1e-300, 1e-300]]), [[1, 1, 0, 1]]
   )
   logits = np.random.default_rng(0).normal(size=(2, 9, 2))
   np.testing.assert_array_equal(
-    stats.gap_labels(stats.logit_gap(logits)), logits.argmax(-1)
+    measures.gap_labels(stats.logit_gap(logits)), logits.argmax(-1)
   )
 
 
@@ -191,30 +199,35 @@ def test_ece_equals_a_loop(lowest, bins):
         )
     expected.append(total)
   np.testing.assert_allclose(
-    stats.gap_ece(rows, labels, bins, lowest), expected, rtol=1e-9
+    measures.gap_ece(rows, labels, bins, lowest), expected, rtol=1e-9
   )
   np.testing.assert_allclose(
-    stats.gap_ece(rows[1], labels, bins, lowest), expected[1], rtol=1e-9
+    measures.gap_ece(rows[1], labels, bins, lowest), expected[1], rtol=1e-9
   )
   # Class 0 called 1, and class 1 called 0.
-  relabelled = stats.gap_ece(-rows[:, 1:], 1 - labels[1:], bins, lowest)
+  relabelled = measures.gap_ece(-rows[:, 1:], 1 - labels[1:], bins, lowest)
   np.testing.assert_allclose(
-    relabelled, stats.gap_ece(rows[:, 1:], labels[1:], bins, lowest), rtol=1e-9
+    relabelled, measures.gap_ece(rows[:, 1:], labels[1:], bins, lowest), rtol=1e-9
   )
 
 
 def test_ece_of_constant_confidence_and_of_nothing():
-  assert stats.gap_ece([0.0, 0.0], [1, 1]) == 0.5  # all right, confidence 1/2
-  assert stats.gap_ece([0.0, 0.0], [0, 1]) == 0
-  assert stats.gap_ece([-50.0], [1]) == pytest.approx(1)
-  np.testing.assert_array_equal(stats.gap_ece(np.zeros((2, 0)), []), [np.nan, np.nan])
+  assert measures.gap_ece([0.0, 0.0], [1, 1]) == 0.5  # all right, confidence 1/2
+  assert measures.gap_ece([0.0, 0.0], [0, 1]) == 0
+  assert measures.gap_ece([-50.0], [1]) == pytest.approx(1)
+  np.testing.assert_array_equal(
+    measures.gap_ece(np.zeros((2, 0)), []), [np.nan, np.nan]
+  )
 
 
 def test_trimmed_distance_never_rises():
   rng = np.random.default_rng(1)
   reference, candidates = rng.normal(size=(2, 30)), rng.normal(1, 1, (4, 20))
   distances = np.array(
-    [stats.trimmed_ks_distance(reference, candidates, a) for a in np.arange(0, 1, 0.05)]
+    [
+      measures.trimmed_ks_distance(reference, candidates, a)
+      for a in np.arange(0, 1, 0.05)
+    ]
   )
   assert (np.diff(distances, axis=0) <= 1e-12).all()
   assert (distances[-1] < distances[0]).all()
@@ -224,13 +237,13 @@ def test_thresholds():
   np.testing.assert_allclose(
     stats.ks_threshold([8000, 8018]), [0.036395, 0.036354], atol=5e-7
   )
-  np.testing.assert_allclose(stats.dkw_threshold(8000, 800), 0.02737, atol=5e-6)
+  np.testing.assert_allclose(measures.dkw_threshold(8000, 800), 0.02737, atol=5e-6)
   # Equation 13 with m = n = N/2, solved for ε again.
   assert 2 * np.exp(
     -2 * (500 / 2) * stats.ks_threshold(1000, 0.05) ** 2
   ) == pytest.approx(0.05)
   assert 2 * 30 * np.exp(
-    -2 * 1000 * stats.dkw_threshold(1000, 30, 0.05) ** 2
+    -2 * 1000 * measures.dkw_threshold(1000, 30, 0.05) ** 2
   ) == pytest.approx(0.05)
 
 
@@ -251,7 +264,7 @@ def slow_level(reference, candidate, drawn, alphas, threshold):
   for for_reference, for_candidate in drawn:
     G, c = reference[:, for_reference], candidate[for_candidate]
     accepted = [
-      a for a in alphas if stats.trimmed_ks_distance(G, c, a) <= threshold + 1e-12
+      a for a in alphas if measures.trimmed_ks_distance(G, c, a) <= threshold + 1e-12
     ]
     levels.append(accepted[0] if accepted else np.nan)
   return np.array(levels)
@@ -268,7 +281,7 @@ def test_trimming_level_equals_algorithm_1_on_resampled_arrays(tied):
   if tied:
     reference, candidates = reference.round(1), candidates.round(1)
   alphas, key = np.arange(0, 0.9, 0.07), jax.random.key(3)
-  result = stats.trimming_level(
+  result = measures.trimming_level(
     reference, candidates, alphas, key=key, replicates=12, threshold=0.2
   )
   drawn = np.asarray(jax.random.randint(key, (12, 2, 20), 0, 41))
@@ -279,7 +292,7 @@ def test_trimming_level_equals_algorithm_1_on_resampled_arrays(tied):
   assert result.failed[3] > 0
   assert result.failed[0] == 0
   assert len(np.unique(result.replicates[:3])) > 3
-  alone = stats.trimming_level(
+  alone = measures.trimming_level(
     reference, candidates[1], alphas, key=key, replicates=12, threshold=0.2
   )
   np.testing.assert_array_equal(alone.level, result.level[1])
@@ -290,25 +303,25 @@ def test_trimming_level_does_not_depend_on_blocks(monkeypatch):
   reference, candidates = rng.normal(size=(2, 50)), rng.normal(0.3, 1, (7, 50))
 
   def levels(candidates):
-    return stats.trimming_level(
+    return measures.trimming_level(
       reference, candidates, key=KEY, replicates=4, threshold=0.2
     ).replicates
 
   together = levels(candidates)
-  monkeypatch.setattr(gaps, "_GAPS_AT_ONCE", 100)
+  monkeypatch.setattr(measured_gaps, "_GAPS_AT_ONCE", 100)
   np.testing.assert_array_equal(levels(candidates), together)
   assert levels(candidates[:0]).shape == (0, 4)
 
 
 def test_trimming_level_defaults():
   gaps = np.random.default_rng(0).normal(size=(2, 1000))
-  near = stats.trimming_level(gaps, gaps[0], key=jax.random.key(0), replicates=10)
+  near = measures.trimming_level(gaps, gaps[0], key=jax.random.key(0), replicates=10)
   astray = np.where(np.arange(1000) % 4, gaps[1], 9)
-  far = stats.trimming_level(gaps, astray, key=jax.random.key(0), replicates=10)
+  far = measures.trimming_level(gaps, astray, key=jax.random.key(0), replicates=10)
   assert near.level < 0.05
   assert 0.1 < far.level < 0.25
   # A laxer threshold needs less trimming.
-  lax = stats.trimming_level(
+  lax = measures.trimming_level(
     gaps, astray, key=jax.random.key(0), replicates=10, epsilon=1e-6
   )
   assert lax.level < far.level
@@ -373,7 +386,7 @@ def test_search_of_levels_equals_bisection():
 def test_nothing_to_compare_is_nan():
   assert np.isnan(stats.ks_distance(np.zeros((0, 4)), [1.0]))
   assert np.isnan(stats.ks_distance([[1.0]], []))
-  result = stats.trimming_level(
+  result = measures.trimming_level(
     [[1.0]], [[1.0], [2.0]], key=jax.random.key(0), replicates=3
   )
   assert np.isnan(result.level).all()
@@ -400,46 +413,46 @@ def test_nothing_to_compare_is_nan():
       lambda: stats.logit_gap(jnp.array([[0, 1], [-jnp.inf, 1]])),
       "logits is -inf at example 1",
     ),
-    (lambda: stats.gap_labels([np.nan]), "gaps is nan at example 0"),
+    (lambda: measures.gap_labels([np.nan]), "gaps is nan at example 0"),
     (
-      lambda: stats.gap_ece([[1.0, 2.0]], [1]),
+      lambda: measures.gap_ece([[1.0, 2.0]], [1]),
       r"labels has shape \(1,\) beside gaps of shape \(1, 2\)",
     ),
     (
-      lambda: stats.gap_ece([1.0], [2]),
+      lambda: measures.gap_ece([1.0], [2]),
       "labels is 2 at example 0: give class indices, 0 to 1",
     ),
-    (lambda: stats.gap_ece([1.0], [1], bins=0), "bins is 0"),
+    (lambda: measures.gap_ece([1.0], [1], bins=0), "bins is 0"),
     (
-      lambda: stats.gap_ece([1.0], [1], lowest=0.6),
+      lambda: measures.gap_ece([1.0], [1], lowest=0.6),
       "lowest is 0.6: give a number of at least 0 and at most 0.5",
     ),
     (
-      lambda: stats.ensemble_gaps([[1.0]], [[1]]),
+      lambda: measures.ensemble_gaps([[1.0]], [[1]]),
       "members is 1 at ensemble 0, member 0: give model indices, 0 to 0",
     ),
     (
-      lambda: stats.ensemble_gaps([[1.0]], [[0.0]]),
+      lambda: measures.ensemble_gaps([[1.0]], [[0.0]]),
       "members has dtype float64: give model indices",
     ),
     (
-      lambda: stats.ensemble_gaps([[1.0]], [0]),
+      lambda: measures.ensemble_gaps([[1.0]], [0]),
       r"members has shape \(1,\): give \(ensembles, members\)",
     ),
-    (lambda: stats.ecdf([1.0], 1.0), r"at has shape \(\): give \(points,\)"),
+    (lambda: measures.ecdf([1.0], 1.0), r"at has shape \(\): give \(points,\)"),
     (
-      lambda: stats.reference_ecdf([1.0], [1.0]),
+      lambda: measures.reference_ecdf([1.0], [1.0]),
       r"reference_gaps has shape \(1,\): give \(models, examples\)",
     ),
-    (lambda: stats.ks_test([np.inf], [1.0]), "sample is inf at point 0"),
+    (lambda: measures.ks_test([np.inf], [1.0]), "sample is inf at point 0"),
     (lambda: stats.ks_threshold(0), "n is 0: give a number above 0"),
     (lambda: stats.ks_threshold(10, 0), "epsilon is 0"),
     (
       lambda: stats.ks_threshold(100, 3),
       "epsilon is 3: give a number above 0 and at most 1",
     ),
-    (lambda: stats.dkw_threshold(10, 0), "models is 0: give a number of at least 1"),
-    (lambda: stats.dkw_threshold(100, 1, 5), "epsilon is 5"),
+    (lambda: measures.dkw_threshold(10, 0), "models is 0: give a number of at least 1"),
+    (lambda: measures.dkw_threshold(100, 1, 5), "epsilon is 5"),
     (
       lambda: stats.ks_distance([1.0], [1.0]),
       r"reference_gaps has shape \(1,\): give \(models, examples\)",
@@ -449,28 +462,28 @@ def test_nothing_to_compare_is_nan():
       "candidate_gaps is nan at example 0",
     ),
     (
-      lambda: stats.trimmed_ks_distance([[1.0]], [1.0], 1),
+      lambda: measures.trimmed_ks_distance([[1.0]], [1.0], 1),
       "alpha is 1: give a number of at least 0 and below 1",
     ),
-    (lambda: stats.trimmed_ks_distance([[1.0]], [1.0], -0.1), "alpha is -0.1"),
+    (lambda: measures.trimmed_ks_distance([[1.0]], [1.0], -0.1), "alpha is -0.1"),
     (
-      lambda: stats.trimmed_ks_distance([[1.0]], [1.0], [0.1]),
+      lambda: measures.trimmed_ks_distance([[1.0]], [1.0], [0.1]),
       r"alpha is \[0.1\]: give a number",
     ),
     (
-      lambda: stats.trimming_level([[1.0, 2.0]], [1.0], key=KEY),
+      lambda: measures.trimming_level([[1.0, 2.0]], [1.0], key=KEY),
       r"reference_gaps has shape \(1, 2\) and candidate",
     ),
     (
-      lambda: stats.trimming_level([[1.0]], [1.0], key=KEY, alphas=[0.2, 0.1]),
+      lambda: measures.trimming_level([[1.0]], [1.0], key=KEY, alphas=[0.2, 0.1]),
       "alphas does not rise",
     ),
     (
-      lambda: stats.trimming_level([[1.0]], [1.0], key=KEY, replicates=0),
+      lambda: measures.trimming_level([[1.0]], [1.0], key=KEY, replicates=0),
       "replicates is 0",
     ),
     (
-      lambda: stats.trimming_level([[1.0, 2]], [1.0, 2], key=KEY, threshold=0),
+      lambda: measures.trimming_level([[1.0, 2]], [1.0, 2], key=KEY, threshold=0),
       "threshold is 0",
     ),
   ],

@@ -7,7 +7,7 @@ import scipy.stats
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import _joint, pairs
+from vmapseeds.stats import counts, device_counts
 
 ARRAYS = pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 BLOCKS = pytest.mark.parametrize("block", [3, 4, 100])
@@ -52,7 +52,7 @@ def assert_pairs(given, expected, runs):
 @BLOCKS
 @ARRAYS
 def test_dependent_pairs_equal_loops(block, array, monkeypatch):
-  monkeypatch.setattr(pairs, "_BLOCK", block)
+  monkeypatch.setattr(counts, "BLOCK", block)
   errors = some_errors()
   expected = [p for p in slow_pairs(errors) if abs(p[2] - p[3]) > 0.1 * 8**2]
   assert 0 < len(expected) < 55
@@ -76,7 +76,7 @@ def test_dependent_pairs_leave_out_the_threshold_itself():
 @ARRAYS
 def test_most_dependent_pairs_equal_a_sort_of_all(k, block, array, monkeypatch):
   """With 4 runs nearly all deviations are tied with others, some of them at the cut."""
-  monkeypatch.setattr(pairs, "_BLOCK", block)
+  monkeypatch.setattr(counts, "BLOCK", block)
   for errors in (some_errors(4), some_errors(9), np.zeros((3, 11), bool)):
     ordered = sorted(slow_pairs(errors), key=lambda p: (-abs(p[2] - p[3]), p[0], p[1]))
     assert_pairs(stats.most_dependent_pairs(array(errors), k), ordered[:k], len(errors))
@@ -100,10 +100,10 @@ def test_most_dependent_pairs_are_those_of_largest_covariance():
 @pytest.mark.parametrize("in_bits", [False, True])
 def test_joint_counts_of_both_ways(runs, in_bits):
   marks = some_errors(runs, 9)
-  held = _joint.packed(jnp.asarray(marks), in_bits)
-  counts = _joint.common(held[..., :4], held[..., 4:], in_bits)
+  held = device_counts.pack(jnp.asarray(marks), in_bits)
+  both = device_counts.count_both(held[..., :4], held[..., 4:], in_bits)
   np.testing.assert_array_equal(
-    counts, marks[:, :4].T.astype(int) @ marks[:, 4:].astype(int)
+    both, marks[:, :4].T.astype(int) @ marks[:, 4:].astype(int)
   )
 
 

@@ -6,6 +6,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
+from experiments import measures
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 
@@ -40,13 +41,13 @@ def test_poisson_binomial_equals_enumeration():
       p if o else 1 - p for p, o in zip(rates, outcome, strict=True)
     )
   np.testing.assert_allclose(
-    stats.poisson_binomial_pmf(rates), pmf, rtol=1e-12, atol=1e-18
+    measures.poisson_binomial_pmf(rates), pmf, rtol=1e-12, atol=1e-18
   )
-  equal = stats.poisson_binomial_pmf(np.full(300, 0.3))
+  equal = measures.poisson_binomial_pmf(np.full(300, 0.3))
   np.testing.assert_allclose(
     equal, scipy.stats.binom.pmf(np.arange(301), 300, 0.3), rtol=1e-9, atol=1e-300
   )
-  np.testing.assert_array_equal(stats.poisson_binomial_pmf([]), [1])
+  np.testing.assert_array_equal(measures.poisson_binomial_pmf([]), [1])
 
 
 def test_theorem_3_over_all_test_sets_of_a_calibrated_law():
@@ -75,7 +76,7 @@ PREDICTED = np.array([2.0, 3.0, 2.5, 9.0, 0.5]) * 1e-5
 
 
 def test_variance_fit_equals_scikit_learn_and_scipy():
-  fit = stats.variance_fit(OBSERVED, PREDICTED)
+  fit = measures.variance_fit(OBSERVED, PREDICTED)
   sd, predicted_sd = OBSERVED**0.5, PREDICTED**0.5
   r2 = sklearn.metrics.r2_score
   expected = [
@@ -91,27 +92,27 @@ def test_variance_fit_equals_scikit_learn_and_scipy():
 
 def test_variance_fit_of_another_unit():
   fit, other = (
-    stats.variance_fit(OBSERVED, PREDICTED),
-    stats.variance_fit(1e4 * OBSERVED, 1e4 * PREDICTED),
+    measures.variance_fit(OBSERVED, PREDICTED),
+    measures.variance_fit(1e4 * OBSERVED, 1e4 * PREDICTED),
   )
   np.testing.assert_allclose(other[:4], fit[:4], rtol=1e-12)
   assert other.mean_squared_error == pytest.approx(1e8 * fit.mean_squared_error)
   # Pearson's correlation does not see a wrong scale.
-  half = stats.variance_fit(OBSERVED, PREDICTED / 2)
+  half = measures.variance_fit(OBSERVED, PREDICTED / 2)
   assert half.r_squared == pytest.approx(fit.r_squared)
   assert half.identity_r_squared != pytest.approx(fit.identity_r_squared)
 
 
 def test_variance_fit_at_the_ends():
-  perfect = stats.variance_fit(OBSERVED, OBSERVED)
+  perfect = measures.variance_fit(OBSERVED, OBSERVED)
   np.testing.assert_allclose(perfect, [1, 1, 1, 1, 0], atol=1e-15)
-  one = stats.variance_fit([2.0], [3.0])
+  one = measures.variance_fit([2.0], [3.0])
   np.testing.assert_array_equal(one, [np.nan] * 4 + [1])
-  constant = stats.variance_fit(OBSERVED, np.full(5, OBSERVED.mean()))
+  constant = measures.variance_fit(OBSERVED, np.full(5, OBSERVED.mean()))
   assert np.isnan(constant.r_squared)
   assert constant.identity_r_squared == pytest.approx(0)
-  assert np.isnan(stats.variance_fit([1.0, 1.0], [1.0, 2.0]).identity_r_squared)
-  assert np.isnan(stats.variance_fit([], [])).all()
+  assert np.isnan(measures.variance_fit([1.0, 1.0], [1.0, 2.0]).identity_r_squared)
+  assert np.isnan(measures.variance_fit([], [])).all()
 
 
 @pytest.mark.parametrize(
@@ -131,25 +132,25 @@ def test_variance_fit_at_the_ends():
       lambda: stats.calibration_variance_bound(0.5, 9, -2),
       "num_classes is -2: give a number above 0",
     ),
-    (lambda: stats.poisson_binomial_pmf([0.5, np.nan]), "rates is nan at example 1"),
+    (lambda: measures.poisson_binomial_pmf([0.5, np.nan]), "rates is nan at example 1"),
     (
-      lambda: stats.poisson_binomial_pmf([0.5, 2]),
+      lambda: measures.poisson_binomial_pmf([0.5, 2]),
       "rates is 2: give a number of at least 0 and at most 1",
     ),
     (
-      lambda: stats.poisson_binomial_pmf([[0.5]]),
+      lambda: measures.poisson_binomial_pmf([[0.5]]),
       r"rates has shape \(1, 1\): give \(examples,\)",
     ),
     (
-      lambda: stats.variance_fit([0.1, 0.2], [0.1]),
+      lambda: measures.variance_fit([0.1, 0.2], [0.1]),
       r"observed of shape \(2,\) and predicted of shape \(1,\): give series of one length",
     ),
     (
-      lambda: stats.variance_fit([0.1, -0.2], [0.1, 0.2]),
+      lambda: measures.variance_fit([0.1, -0.2], [0.1, 0.2]),
       "observed is -0.2: give a number of at least 0$",
     ),
     (
-      lambda: stats.variance_fit([0.1, 0.2], [0.1, np.nan]),
+      lambda: measures.variance_fit([0.1, 0.2], [0.1, np.nan]),
       "predicted is nan at task 1",
     ),
   ],

@@ -9,43 +9,28 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-import scipy
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  bincount,
-  bins_of,
-  correlation,
-  namespace,
-  ratio,
-  real,
-  settled,
-  votes_of,
-)
-from vmapseeds.stats.disagreement import disagreement_of_votes, top_class
+from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real
+from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_votes
+from vmapseeds.stats.disagreement import expected_disagreement, plurality
 from vmapseeds.stats.reading import (
-  counted,
-  ends,
   read_key,
-  read_predictions,
+  read_level,
   read_reals,
-  read_series,
-  within,
+  read_within,
 )
 from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
-from vmapseeds.stats.theory import identity_r_squared
 
 
 def cace(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
 ) -> Float[Array, ""]:
-  """Class-aggregated calibration error of the ensemble of votes:
+  """Return the class-aggregated calibration error of the ensemble of votes:
 
       CACE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
@@ -75,21 +60,17 @@ def cace(
   >>> print(cace([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], labels=[0, 0, 1], num_classes=2).round(6))
   0.666667
   """
-  return cace_of_votes(*counted(predictions, labels, num_classes), bins)
-
-
-def cace_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
-  """`cace` from the votes (examples, classes)."""
-  return _calibration_error(*_items(votes, labels, "pairs"), runs, bins)
+  counts = counts_of_votes(predictions, num_classes, labels)
+  return calibration_error(counts, "pairs", bins)
 
 
 def ece(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
 ) -> Float[Array, ""]:
-  """Expected calibration error of the ensemble of votes:
+  """Return the expected calibration error of the ensemble of votes:
 
       ECE = Σ_i (|B_i|/n) |acc(B_i) - conf(B_i)|
 
@@ -112,22 +93,19 @@ def ece(
   >>> print(ece([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], labels=[0, 0, 1], num_classes=2).round(6))
   0.5
   """
-  return ece_of_votes(*counted(predictions, labels, num_classes), bins)
+  counts = counts_of_votes(predictions, num_classes, labels)
+  return calibration_error(counts, "top", bins)
 
 
-def ece_of_votes(votes: Array, labels: Array, runs: int, bins: int) -> Array:
-  """`ece` from the votes (examples, classes)."""
-  return _calibration_error(*_items(votes, labels, "top"), runs, bins)
-
-
-def _calibration_error(
-  votes: Array, hits: Array, runs: int, bins: int, weights: Array | float = 1.0
-) -> Array:
-  """Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i| cancels the
-  divisor of the bin's means.
+def calibration_error(
+  counts: Counts, of: str, bins: int, weights: Given["bins"] = 1.0
+) -> Float[Array, ""]:
+  """Return Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i|
+  cancels the divisor of the bin's means.
   """
-  excess = _by_bin(votes, real(hits) * runs - real(votes), runs, bins)[0]
-  return ratio((abs(excess) * weights).sum(), votes.shape[1] * runs)
+  votes, hits = _items(counts, of)
+  excess = _by_bin(votes, real(hits) * counts.runs - votes, counts.runs, bins)[0]
+  return ratio((abs(excess) * weights).sum(), counts.examples * counts.runs)
 
 
 class CalibrationCurve(NamedTuple):
@@ -146,14 +124,14 @@ class CalibrationCurve(NamedTuple):
 
 
 def calibration_curve(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
   of: str = "pairs",
 ) -> CalibrationCurve:
-  """Calibration curve of the ensemble of votes: acc(B_i) against conf(B_i), on y = x if
-  calibrated.
+  """Return the calibration curve of the ensemble of votes: acc(B_i) against conf(B_i),
+  on y = x if calibrated.
 
   Bins as in `cace`. `of` chooses the items: "pairs" are all n K pairs of an example and
   a class (class-aggregated, as in `cace`), "classes" the n examples once for each class
@@ -179,57 +157,52 @@ def calibration_curve(
   >>> print(curve.confidence, curve.accuracy, curve.items)
   [0.   0.75] [0.5 0.5] [2 4]
   """
-  return curve_of_votes(*counted(predictions, labels, num_classes), bins, of)
-
-
-def curve_of_votes(
-  votes: Array, labels: Array, runs: int, bins: int, of: str
-) -> CalibrationCurve:
-  """`calibration_curve` from the votes (examples, classes)."""
-  examples = len(votes)
-  votes, hits = _items(votes, labels, of)
-  items, voted, right = (_by_bin(votes, x, runs, bins) for x in (None, votes, hits))
+  counts = counts_of_votes(predictions, num_classes, labels)
+  votes, hits = _items(counts, of)
+  items, voted, right = (
+    _by_bin(votes, x, counts.runs, bins) for x in (np.ones_like(votes), votes, hits)
+  )
   if of != "classes":
     items, voted, right = items[0], voted[0], right[0]
   return CalibrationCurve(
-    ratio(voted, items * runs),
+    ratio(voted, items * counts.runs),
     ratio(right, items),
-    ratio(items, examples),
-    settled(items),
+    ratio(items, counts.examples),
+    items.astype(np.int64),
   )
 
 
-def _items(votes: Array, labels: Array, of: str) -> tuple[Array, Array]:
-  """The votes of each item and whether it is right, each (curves, examples, items of an
-  example).
+def _items(counts: Counts, of: str) -> tuple[Array, Array]:
+  """Return the votes of each item and whether it is right, each (curves, examples,
+  items of an example).
   """
   one_of("items of", of, ("pairs", "classes", "top"))
+  votes, labels = counts.votes, counts.labels
   if of == "top":
-    return votes.max(1)[None, :, None], (top_class(votes) == labels)[None, :, None]
-  hits = labels[:, None] == namespace(labels).arange(votes.shape[1])[None, :]
-  return (
-    (votes[None], hits[None])
-    if of == "pairs"
-    else (votes.T[..., None], hits.T[..., None])
-  )
+    hits = plurality(counts) == labels
+    return votes.max(1)[None, :, None], hits[None, :, None]
+  hits = labels[:, None] == np.arange(votes.shape[1])
+  if of == "pairs":
+    return votes[None], hits[None]
+  return votes.T[..., None], hits.T[..., None]
 
 
-def _by_bin(votes: Array, weights: Array | None, runs: int, bins: int) -> Array:
-  """Sum of the weights, or for None number, of each curve's items in each bin: (curves,
-  bins). Votes: (curves, ...).
-  """
+def _by_bin(
+  votes: Int[Array, "curves *items"], weights: Array, runs: int, bins: int
+) -> Num[Array, "curves bins"]:
+  """Sum the weights of each curve's items in each bin."""
   curves, bins = len(votes), at_least("bins", bins, 1)
-  first = bins * namespace(votes).arange(curves)[:, None, None]
-  places = (bins_of(votes, runs, bins) + first).reshape(-1)
-  weights = None if weights is None else real(weights).reshape(-1)
+  first = bins * np.arange(curves)[:, None, None]
+  places = (bins_of(votes, runs, bins) + first).ravel()
+  sums = np.bincount(places, real(weights).ravel(), curves * bins)
   # Without runs there are no votes, and nothing is in a bin.
-  return bincount(places, weights, curves * bins).reshape(curves, bins) * int(runs > 0)
+  return sums.reshape(curves, bins) * int(runs > 0)
 
 
 def calibration_band(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   bins: int = 10,
   of: str = "pairs",
   *,
@@ -237,7 +210,8 @@ def calibration_band(
   level: float = 0.95,
   replicates: int = 1000,
 ) -> Bootstrap:
-  """Bootstrap of the accuracies of a `calibration_curve`, over test examples.
+  """Return the bootstrap of the accuracies of a `calibration_curve`, over test
+  examples.
 
   An example is drawn with all its K pairs, since only one of them can be right. The
   band answers what the same runs would give on other test examples, with unchanged
@@ -264,117 +238,21 @@ def calibration_band(
   >>> bool((band.low <= band.high).all())
   True
   """
-  counts = counted(predictions, labels, num_classes, traceable=False)
-  return band_of_votes(*counts, bins, of, key=key, level=level, replicates=replicates)
-
-
-def band_of_votes(
-  votes: np.ndarray,
-  labels: np.ndarray,
-  runs: int,
-  bins: int,
-  of: str,
-  *,
-  key: jax.Array,
-  level: float,
-  replicates: int,
-) -> Bootstrap:
-  """`calibration_band` from the votes (examples, classes)."""
-  ends(level)
-  drawn = real(resamples(len(votes), key=key, replicates=replicates))
+  read_level(level)
+  counts = counts_of_votes(predictions, num_classes, labels)
+  drawn = real(resamples(counts.examples, key=key, replicates=replicates))
 
   def accuracy(votes: np.ndarray, hits: np.ndarray) -> np.ndarray:
     right, items = (
-      drawn @ real(_by_bin(votes[:, None], x, runs, bins)) for x in (hits, None)
+      drawn @ _by_bin(votes[:, None], x, counts.runs, bins)
+      for x in (hits, np.ones_like(votes))
     )
     return ratio(right, items)
 
-  curves = [accuracy(*curve) for curve in zip(*_items(votes, labels, of), strict=True)]
+  curves = [accuracy(*curve) for curve in zip(*_items(counts, of), strict=True)]
   return from_replicates(
     np.stack(curves, 1) if of == "classes" else curves[0], level=level
   )
-
-
-def confidence_histogram(
-  predictions: Given["runs examples"],
-  num_classes: int,
-  bins: int = 10,
-  of: str = "pairs",
-) -> Int[Array, "..."]:
-  """How many items have a confidence in each bin: |B_i| of a `calibration_curve`. Needs
-  no labels.
-
-  Args:
-    predictions: (runs, examples), class indices; -1 is no vote.
-    num_classes: K.
-    bins: how many bins of equal width.
-    of: "pairs", "classes" or "top", as in `calibration_curve`.
-
-  Returns:
-    (bins,), whole numbers that sum to n K ("pairs") or n ("top"); (classes, bins) with
-    rows that sum to n ("classes"). Zeros without runs.
-
-  Source: jiang2022, appendix D.5, figure 12.
-
-  >>> confidence_histogram([[0, 1, 1], [0, 1, 0], [0, 1, 0], [0, 1, 1]], num_classes=2, bins=4)
-  array([2, 0, 2, 2])
-  """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return histogram_of_votes(
-    votes_of(predictions, num_classes), len(predictions), bins, of
-  )
-
-
-def histogram_of_votes(votes: Array, runs: int, bins: int, of: str) -> Array:
-  """`confidence_histogram` from the votes (examples, classes)."""
-  counts = settled(_by_bin(_items(votes, votes[:, 0], of)[0], None, runs, bins))
-  return counts if of == "classes" else counts[0]
-
-
-def cace_exact_levels(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
-  refined: bool = False,
-) -> Float[Array, ""]:
-  """CACE with a bin for each number of votes v, which bounds the gap of theorem 4.2:
-
-      |mean error - disagreement| <= Σ_v (1 - v/R) |Σ_{items with v votes} (hit - v/R)| / n <= CACE
-
-  It is `cace` with bins = runs + 1; `refined` is the tighter bound in the middle. The
-  gap is `gde_gap` with self_pairs of the same runs, not the gap over distinct pairs
-  that the paper reports. CACE of 10 bins bounds neither. Predictions of -1 are one more
-  class in the disagreement; with any, the bound needs that class to be counted too, as
-  class K.
-
-  Args:
-    predictions: (runs, examples), class indices; -1 is no vote.
-    labels: (examples,), class indices.
-    num_classes: K.
-    refined: True to keep the factor 1 - v/R, which theorem 4.2 bounds by 1.
-
-  Returns:
-    0-d, from 0 to num_classes; NaN without runs or examples.
-
-  Source: jiang2022, definition 4.4, theorem 4.2 and the remark at the end of appendix
-    B.3.
-
-  >>> P, y = [[0, 1, 1], [0, 1, 0], [0, 0, 0], [0, 1, 1]], [0, 0, 1]
-  >>> bounds = [cace_exact_levels(P, y, 2, refined) for refined in (True, False)]
-  >>> print(gde_gap(P, y, 2, self_pairs=True).round(4), bounds[0].round(4), bounds[1].round(4))
-  0.125 0.25 0.5
-  """
-  return exact_levels_of_votes(*counted(predictions, labels, num_classes), refined)
-
-
-def exact_levels_of_votes(
-  votes: Array, labels: Array, runs: int, refined: bool
-) -> Array:
-  """`cace_exact_levels` from the votes (examples, classes)."""
-  weights = (
-    1 - real(np.arange(runs + 1), namespace(votes)) / max(runs, 1) if refined else 1.0
-  )
-  return _calibration_error(*_items(votes, labels, "pairs"), runs, runs + 1, weights)
 
 
 class FiniteEnsemble(NamedTuple):
@@ -396,8 +274,8 @@ def finite_ensemble_calibration(
   key: jax.Array,
   replicates: int = 100,
 ) -> FiniteEnsemble:
-  """CACE and ECE that R runs on n examples have if their law is perfectly calibrated:
-  the part that comes from R and n.
+  """Return CACE and ECE that R runs on n examples have if their law is perfectly
+  calibrated: the part that comes from R and n.
 
   The law is given by the vote fractions h~_k of infinitely many of its runs; in
   practice, give those of all runs you have. In each simulation an example's label and
@@ -428,9 +306,8 @@ def finite_ensemble_calibration(
   >>> print(finite_ensemble_calibration(undecided, runs=1, key=jax.random.key(0)).cace.round(1))
   1.0
   """
-  fractions = within(
-    "fractions", read_reals("fractions", fractions, "examples classes"), "[0, 1]"
-  )
+  fractions = read_reals("fractions", fractions, "examples classes")
+  read_within("fractions", fractions, "[0, 1]")
   runs, bins = at_least("runs", runs, 1), at_least("bins", bins, 1)
   replicates = at_least("replicates", replicates, 1)
   rng = np.random.default_rng(np.asarray(jax.random.key_data(read_key(key))))
@@ -447,23 +324,20 @@ def finite_ensemble_calibration(
   simulated = np.empty((replicates, 2))
   for both in simulated:
     labels = rng.multinomial(1, law).argmax(1)
-    votes = rng.multinomial(runs, law)[:, :-1]
-    both[:] = (
-      cace_of_votes(votes, labels, runs, bins),
-      ece_of_votes(votes, labels, runs, bins),
-    )
+    counts = VoteCounts(rng.multinomial(runs, law)[:, :-1], runs, labels)
+    both[:] = cace(counts, bins=bins), ece(counts, bins=bins)
   mean, sd = simulated.mean(0), from_replicates(simulated).se
   return FiniteEnsemble(*(np.asarray(x[i]) for i in range(2) for x in (mean, sd)))
 
 
 def gde_gap(
-  predictions: Given["runs examples"],
-  labels: Given["examples"],
-  num_classes: int,
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
   self_pairs: bool = False,
 ) -> Float[Array, ""]:
-  """Gap of the generalization-disagreement equality: |mean test error - expected
-  disagreement|.
+  """Return the gap of the generalization-disagreement equality: |mean test error -
+  expected disagreement|.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error, and one class more in
@@ -481,125 +355,6 @@ def gde_gap(
   >>> print(gde_gap([[0, 1], [0, 0], [1, 0]], labels=[0, 0], num_classes=2).round(6))
   0.333333
   """
-  return gap_of_votes(*counted(predictions, labels, num_classes), self_pairs)
-
-
-def gap_of_votes(votes: Array, labels: Array, runs: int, self_pairs: bool) -> Array:
-  """`gde_gap` from the votes (examples, classes)."""
-  xp = namespace(votes)
-  right = xp.take_along_axis(votes, labels[:, None], axis=1)
-  error = ratio(real(runs - right).sum(), runs * len(votes))
-  return xp.asarray(abs(error - disagreement_of_votes(votes, runs, self_pairs)))
-
-
-def relative_deviation(
-  error: Given["..."], disagreement: Given["..."]
-) -> Float[Array, "..."]:
-  """Distance from the line disagreement = error, relative to their mean: |err - dis| /
-  (0.5 (err + dis)).
-
-  Elementwise; the paper reports the mean over configurations.
-
-  Args:
-    error: error rates, any shape, fractions.
-    disagreement: disagreements, likewise.
-
-  Returns:
-    The arguments' broadcast shape, from 0 to 2; NaN where both are 0.
-
-  Source: jiang2022, equation 63.
-
-  >>> print(relative_deviation(0.75, 0.25))
-  1.0
-  """
-  error = within("error", error, "[0, 1]", nan=True)
-  disagreement = within("disagreement", disagreement, "[0, 1]", nan=True)
-  return ratio(abs(error - disagreement), 0.5 * (error + disagreement))
-
-
-def kendall_tau(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
-  """Kendall's τ_b: (C - D) / √((pairs untied in x) (pairs untied in y)), C concordant,
-  D discordant pairs.
-
-  Args:
-    x, y: (points,), numbers.
-
-  Returns:
-    0-d, from -1 to 1; NaN for fewer than two points or a constant series.
-
-  Source: jiang2022, section 3 (which leaves the variant open); Kendall 1945.
-
-  >>> print(kendall_tau([1, 2, 3, 3], [1, 3, 2, 4]).round(6))
-  0.547723
-  """
-  x, y = read_series("points", x=x, y=y)
-  return real(scipy.stats.kendalltau(x, y).statistic if len(x) > 1 else np.nan)
-
-
-def r_squared(x: Given["points"], y: Given["points"]) -> Float[Array, ""]:
-  """Squared Pearson correlation R² of two series: how well the best line fits, not the
-  line y = x.
-
-  Args:
-    x, y: (points,), numbers.
-
-  Returns:
-    0-d, from 0 to 1; NaN for fewer than two points or a constant series.
-
-  Source: jiang2022, section 3; jordan2024, figures 2, 6 and 12.
-
-  >>> print(r_squared([1, 2, 3], [2, 4, 5]).round(6))
-  0.964286
-  """
-  return np.asarray(correlation(*read_series("points", x=x, y=y)) ** 2)
-
-
-class ScatterAgreement(NamedTuple):
-  """How well disagreement predicts the error over configurations."""
-
-  r_squared: Float[Array, ""]  # squared Pearson correlation
-  r_squared_identity: Float[
-    Array, ""
-  ]  # 1 - Σ (err - dis)² / Σ (err - mean err)², for the line error = disagreement
-  kendall_tau: Float[Array, ""]
-  mean_deviation: Float[Array, ""]  # mean of `relative_deviation`
-  least_ratio: Float[Array, ""]  # the least disagreement / error
-  greatest_ratio: Float[Array, ""]
-
-
-def scatter_agreement(
-  error: Given["configurations"], disagreement: Given["configurations"]
-) -> ScatterAgreement:
-  """The numbers of a scatter plot of test error (y) against disagreement (x), one point
-  per configuration.
-
-  The paper's R² is that of the best line; `r_squared_identity` is that of y = x, and
-  negative where y = x predicts the error worse than the mean error does.
-
-  Args:
-    error: (configurations,), error rates, fractions.
-    disagreement: (configurations,), disagreements, likewise.
-
-  Returns:
-    See `ScatterAgreement`, all 0-d. Correlations are NaN for fewer than two points or a
-    constant series. The deviation leaves out points where error and disagreement are 0,
-    and the ratios those where the error is 0; they are NaN if no point is left.
-
-  Source: jiang2022, section 3, figures 1 to 5, tables 4 and 5, equation 63.
-
-  >>> agreement = scatter_agreement([0.2, 0.3, 0.4], [0.19, 0.3, 0.36])
-  >>> print(agreement.r_squared.round(4), agreement.r_squared_identity.round(4), agreement.least_ratio.round(4))
-  0.972 0.915 0.9
-  """
-  y, x = read_series("configurations", error=error, disagreement=disagreement)
-  deviation, ratios = relative_deviation(y, x), ratio(x, y)
-  known = np.isfinite(deviation)
-  return ScatterAgreement(
-    r_squared(x, y),
-    identity_r_squared(y, x),
-    kendall_tau(x, y),
-    ratio(np.where(known, deviation, 0).sum(), known.sum()),
-    *(
-      np.asarray(end.reduce(ratios, initial=np.nan)) for end in (np.fmin, np.fmax)
-    ),  # which ignore NaN
-  )
+  counts = counts_of_votes(predictions, num_classes, labels)
+  error = ratio(counts.wrong.sum(), counts.runs * counts.examples)
+  return np.asarray(abs(error - expected_disagreement(counts, self_pairs=self_pairs)))

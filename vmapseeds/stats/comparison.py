@@ -9,32 +9,28 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy
 from jaxtyping import Bool, Float, Int
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.stats import resampling
 from vmapseeds.stats._arrays import Array, Given, ratio, real
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.intervals import log_ratio_reach, variance_interval
 from vmapseeds.stats.reading import (
-  ends,
-  one_within,
-  positive,
   read_key,
+  read_level,
+  read_number,
+  read_positive,
   read_reals,
-  within,
+  read_within,
 )
 
 # Section 4.2: the average published improvement, in standard deviations of a run, from
 # the paper's regression.
-_PUBLISHED = 1.9952
-# Nodes of the sum that integrates over the normal difference of two biases; its error
-# is below 1e-9 for ρ up to 0.9.
-_NODES = np.linspace(-8, 8, 1001)
+PUBLISHED = 1.9952
 
 
 class Decision(NamedTuple):
@@ -84,32 +80,11 @@ class AverageComparison(NamedTuple):
   significant: Bool[Array, ""]
 
 
-class DetectionRates(NamedTuple):
-  """How often three criteria find A better in simulations, and the standard errors of
-  these rates.
-  """
-
-  single_point: Float[Array, "..."]
-  average: Float[Array, "..."]
-  outperforming: Float[Array, "..."]
-  single_point_se: Float[Array, "..."]
-  average_se: Float[Array, "..."]
-  outperforming_se: Float[Array, "..."]
-
-
-class OperatingCharacteristics(NamedTuple):
-  """How often three criteria find A better, exactly."""
-
-  single_point: Float[Array, "..."]
-  average: Float[Array, "..."]
-  outperforming: Float[Array, "..."]
-
-
 def probability_of_outperforming(
   a: Given["pairs"], b: Given["pairs"], ties: str = "half", paired: bool = True
 ) -> Float[Array, ""]:
-  """Probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [ 1{a_i >
-  b_i} + ½ 1{a_i = b_i} ].
+  """Return the probability that a run of A outperforms one of B: P(A > B) = (1/k) Σ_i [
+  1{a_i > b_i} + ½ 1{a_i = b_i} ].
 
   With half credit for ties this is the Mann-Whitney functional, and P(A > B) + P(B > A)
   = 1. `"strict"` gives ties none, as equation 9 is printed, and so favours B; `"drop"`
@@ -146,7 +121,9 @@ def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
 def _outcomes(
   a: Array, b: Array, ties: str, paired: bool
 ) -> tuple[Array, Array, Array]:
-  """How many comparisons A wins, how many give it half credit, and how many count."""
+  """Return how many comparisons A wins, how many give it half credit, and how many
+  count.
+  """
   one_of("ties", ties, ("half", "strict", "drop"))
   if not paired:
     return tuple(
@@ -161,8 +138,8 @@ def _outcomes(
 def _of_resamples(
   a: Array, b: Array, ties: str, times_a: Array, times_b: Array
 ) -> tuple[Array, Array, Array]:
-  """`_outcomes` of all runs of A with all of B, for resamples in which each run is
-  drawn so many times.
+  """Return `_outcomes` of all runs of A with all of B, for resamples in which each run
+  is drawn so many times.
   """
   order = np.argsort(b)
   first, last = (np.searchsorted(b[order], a, side) for side in ("left", "right"))
@@ -194,8 +171,8 @@ def decide(
   key: jax.Array | None = None,
   replicates: int = 10_000,
 ) -> Decision:
-  """Decides whether A is better than B: P(A > B) with its percentile-bootstrap
-  interval, against ½ and γ.
+  """Decide whether A is better than B: P(A > B) with its percentile-bootstrap interval,
+  against ½ and γ.
 
       CI_min ≤ ½ : not significant;  CI_max ≤ γ : not meaningful;  else both
 
@@ -231,7 +208,7 @@ def decide(
   >>> print(result.probability, result.low, result.high, result.decision)
   0.85 0.7 1.0 significant and meaningful
   """
-  _check_rule(gamma, alpha)
+  check_rule(gamma, alpha)
   a, b = _performances(a, b, paired)
   won, tied, decided = _outcomes(a, b, ties, paired)
   if paired:
@@ -248,16 +225,16 @@ def decide(
   )
 
 
-def _check_rule(gamma: float, alpha: float) -> None:
-  one_within("gamma", gamma, "(0.5, 1]")
-  one_within("alpha", alpha, "(0, 1)")
+def check_rule(gamma: float, alpha: float) -> None:
+  read_number("gamma", gamma, "(0.5, 1]")
+  read_number("alpha", alpha, "(0, 1)")
 
 
 def _exact_interval(
   won: Array, tied: Array, decided: Array, alpha: float
 ) -> tuple[Array, Array]:
-  """Quantiles of A's mean credit in as many draws from the outcomes as pairs are
-  decided; `pmf` counts half credits.
+  """Return the quantiles of A's mean credit in as many draws from the outcomes as pairs
+  are decided; `pmf` counts half credits.
   """
   drawn = int(decided)
   p_win, p_tie = ratio(won, drawn), ratio(tied, drawn)
@@ -277,7 +254,7 @@ def _exact_interval(
 def _resampled_interval(
   a: Array, b: Array, ties: str, alpha: float, key: jax.Array | None, replicates: int
 ) -> tuple[Array, Array]:
-  """Quantiles of U/(n m) over resamples of A's runs and of B's."""
+  """Return the quantiles of U/(n m) over resamples of A's runs and of B's."""
   keys = jax.random.split(read_key(key))
   blocks = resampling.blocks(
     *zip((len(a), len(b)), keys, strict=True), replicates=replicates
@@ -297,8 +274,8 @@ def _resampled_interval(
 def noether_sample_size(
   gamma: Given["..."] = 0.75, alpha: Given["..."] = 0.05, beta: Given["..."] = 0.05
 ) -> Int[Array, "..."]:
-  """Runs of each algorithm to detect P(A > B) > γ without pairing: N ≥ (z_{1-α} - z_β)²
-  / (6 (γ - ½)²).
+  """Return how many runs of each algorithm it takes to detect P(A > B) > γ without
+  pairing: N ≥ (z_{1-α} - z_β)² / (6 (γ - ½)²).
 
   Noether's sample size of a Mann-Whitney test with N runs in each group, which takes 2
   N trainings. For pairs see `paired_sample_size`.
@@ -322,7 +299,8 @@ def noether_sample_size(
 def paired_sample_size(
   gamma: Given["..."] = 0.75, alpha: Given["..."] = 0.05, beta: Given["..."] = 0.05
 ) -> Int[Array, "..."]:
-  """Pairs of runs to detect P(A > B) > γ: N ≥ (z_{1-α} - z_β)² / (4 (γ - ½)²).
+  """Return how many pairs of runs it takes to detect P(A > B) > γ: N ≥ (z_{1-α} - z_β)²
+  / (4 (γ - ½)²).
 
   On pairs, equation 9 is a sign statistic, and `noether_sample_size` gives too few.
 
@@ -345,9 +323,9 @@ def paired_sample_size(
 
 def _sample_size(gamma: object, alpha: object, beta: object, factor: int) -> np.ndarray:
   gamma, alpha, beta = (
-    within("gamma", gamma, "(0.5, 1]"),
-    positive("alpha", alpha),
-    positive("beta", beta),
+    read_within("gamma", gamma, "(0.5, 1]"),
+    read_positive("alpha", alpha),
+    read_positive("beta", beta),
   )
   if not (alpha + beta < 1).all():
     raise Mistake(
@@ -363,8 +341,8 @@ def paired_power(
   gamma: float = 0.75,
   alpha: float = 0.05,
 ) -> Float[Array, "..."]:
-  """Power of `decide` on pairs without ties: how often it finds A significantly and
-  meaningfully better.
+  """Return the power of `decide` on pairs without ties: how often it finds A
+  significantly and meaningfully better.
 
       Σ_{w ≥ w*} C(k, w) P^w (1 - P)^{k - w},    w* the fewest wins of k that are enough
 
@@ -387,23 +365,23 @@ def paired_power(
   >>> paired_power([29, 51], 0.75).round(3)
   array([0.834, 0.965])
   """
-  _check_rule(gamma, alpha)
-  given = within("pairs", pairs, "[1, inf)")
+  check_rule(gamma, alpha)
+  given = read_within("pairs", pairs, "[1, inf)")
   if not ((pairs := given.astype(int)) == given).all():
     raise Mistake(f"pairs is {given}: give whole numbers of at least 1")
-  fewest = np.vectorize(partial(_fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(
+  fewest = np.vectorize(partial(fewest_wins, gamma=gamma, alpha=alpha), otypes=[int])(
     pairs
   )
   return real(
     scipy.stats.binom.sf(
-      fewest - 1, pairs, within("probability", probability, "[0, 1]", nan=True)
+      fewest - 1, pairs, read_within("probability", probability, "[0, 1]", nan=True)
     )
   )
 
 
-def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
-  """The fewest wins of untied pairs that `decide` calls significant and meaningful;
-  pairs + 1 if none are enough.
+def fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
+  """Return the fewest wins of untied pairs that `decide` calls significant and
+  meaningful; pairs + 1 if none are enough.
   """
   wins = np.arange(pairs + 1)
 
@@ -420,8 +398,8 @@ def _fewest_wins(pairs: int, gamma: float, alpha: float) -> int:
 def mean_difference(
   a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
 ) -> MeanDifference:
-  """mean A - mean B with Student's interval of the differences of pairs, or Welch's
-  interval for unpaired runs.
+  """Return mean A - mean B with Student's interval of the differences of pairs, or
+  Welch's interval for unpaired runs.
 
       paired: d ± t_{k-1} s_d/√k;    unpaired: d ± t_ν √(s_A²/n + s_B²/m)
 
@@ -444,7 +422,7 @@ def mean_difference(
   >>> print(result.difference.round(6), result.low.round(6), result.high.round(6))
   0.1 -0.148414 0.348414
   """
-  _, quantile = ends(level)
+  _, quantile = read_level(level)
   a, b = _performances(a, b, paired)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   if paired:
@@ -467,7 +445,7 @@ def mean_difference(
 def variance_ratio(
   a: Given["runs"], b: Given["runs"], paired: bool = True, *, level: float = 0.95
 ) -> VarianceRatio:
-  """Var(A) / Var(B) with its interval, whatever the law of the performances.
+  """Return Var(A) / Var(B) with its interval, whatever the law of the performances.
 
       paired:   log(s_A²/s_B²) ± t_ν SE, by the jackknife over pairs, as `variance_interval` has it
       unpaired: log(s_A²/s_B²) - √(a_low² + b_high²) to log(s_A²/s_B²) + √(a_high² +
@@ -496,7 +474,7 @@ def variance_ratio(
   >>> print(result.ratio.round(4), result.low.round(4), result.high.round(4))
   0.5068 0.1495 1.718
   """
-  ends(level)
+  read_level(level)
   a, b = _performances(a, b, paired)
   found = ratio(sample_variance(a), sample_variance(b))
   if min(len(a), len(b)) < 3 or not found > 0:
@@ -514,116 +492,15 @@ def variance_ratio(
   )
 
 
-def difference_sd(
-  sd_a: Given["..."], sd_b: Given["..."], correlation: Given["..."] = 0.0
-) -> Float[Array, "..."]:
-  """Standard deviation of the difference of a run of A and one of B: √(s_A² + s_B² - 2
-  r s_A s_B).
-
-  For runs that are not paired r = 0. Appendix C.2 has s_A + s_B, the value for r = -1.
-
-  Args:
-    sd_a: s_A, at least 0.
-    sd_b: s_B, at least 0.
-    correlation: r of the runs that make a pair, from -1 to 1.
-
-  Returns:
-    The arguments' broadcast shape.
-
-  Source: bouthillier2021, appendix C.2, corrected.
-
-  >>> print(difference_sd(3.0, 4.0))
-  5.0
-  """
-  sd_a, sd_b = (
-    within("sd_a", sd_a, "[0, inf]", nan=True),
-    within("sd_b", sd_b, "[0, inf]", nan=True),
-  )
-  r = within("correlation", correlation, "[-1, 1]", nan=True)
-  # Rounding may leave a hair below 0 at r = 1.
-  return np.asarray(np.sqrt(np.maximum(sd_a**2 + sd_b**2 - 2 * r * sd_a * sd_b, 0.0)))
-
-
-def least_significant_difference(
-  sd_a: Given["..."], sd_b: Given["..."], k: Given["..."], alpha: Given["..."] = 0.05
-) -> Float[Array, "..."]:
-  """The difference of means that noise alone exceeds at the rate α: z_{1-α} √((s_A² +
-  s_B²)/k).
-
-  Args:
-    sd_a: s_A, at least 0.
-    sd_b: s_B, at least 0.
-    k: runs of each, above 0.
-    alpha: α, one-sided, above 0 and below 1.
-
-  Returns:
-    The arguments' broadcast shape.
-
-  Source: bouthillier2021, section 3.1, which speaks of a rate of 95 % where 5 % is
-    meant.
-
-  >>> print(least_significant_difference(3.0, 4.0, k=25).round(4))
-  1.6449
-  """
-  k, alpha = positive("k", k), within("alpha", alpha, "(0, 1)")
-  return np.asarray(-ndtri(alpha) * difference_sd(sd_a, sd_b) / np.sqrt(k))
-
-
-def equivalent_threshold(
-  gamma: Given["..."], sigma: Given["..."] = 1.0
-) -> Float[Array, "..."]:
-  """The difference of means at which P(A > B) = γ, for independent normal runs of
-  deviation σ: δ = √2 Φ⁻¹(γ) σ.
-
-  Args:
-    gamma: γ, above 0 and below 1.
-    sigma: σ of one run, above 0.
-
-  Returns:
-    The arguments' broadcast shape.
-
-  Source: bouthillier2021, appendix I, where the √2 of a difference of two runs is
-    missing.
-
-  >>> equivalent_threshold([0.75, 0.921]).round(3)
-  array([0.954, 1.997])
-  """
-  gamma, sigma = within("gamma", gamma, "(0, 1)"), positive("sigma", sigma)
-  return np.asarray(np.sqrt(2) * ndtri(gamma) * sigma)
-
-
-def single_point_comparison(
-  a: Given["..."], b: Given["..."], sigma: Given["..."], threshold: float = _PUBLISHED
-) -> Bool[Array, "..."]:
-  """Whether one run of A exceeds one of B by δ: a - b > 1.9952 σ.
-
-  Args:
-    a: performance of a run of A.
-    b: performance of a run of B.
-    sigma: σ, the standard deviation of one run, above 0.
-    threshold: δ/σ; by default the average published improvement.
-
-  Returns:
-    The arguments' broadcast shape, bool.
-
-  Source: bouthillier2021, section 4.
-
-  >>> print(single_point_comparison(0.95, 0.92, sigma=0.01))
-  True
-  """
-  a, b = within("a", a, "(-inf, inf)"), within("b", b, "(-inf, inf)")
-  return np.asarray(a - b > threshold * positive("sigma", sigma))
-
-
 def average_comparison(
   a: Given["runs"],
   b: Given["runs"],
   sigma: Given[""] | None = None,
-  threshold: float = _PUBLISHED,
+  threshold: float = PUBLISHED,
   alpha: float = 0.05,
 ) -> AverageComparison:
-  """Whether A is better on average by a threshold, mean A - mean B > δ = 1.9952 σ, and
-  by the z test of section 3.1.
+  """Return whether A is better on average by a threshold, mean A - mean B > δ = 1.9952
+  σ, and by the z test of section 3.1.
 
       z test: mean A - mean B > z_{1-α} √(s_A²/n + s_B²/m)
 
@@ -652,164 +529,11 @@ def average_comparison(
   a, b = _performances(a, b, paired=False)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
   of_a, of_b = sample_variance(a), sample_variance(b)
-  sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else positive("sigma", sigma)
-  least = -ndtri(one_within("alpha", alpha, "(0, 1)")) * np.sqrt(
+  sigma = np.sqrt((of_a + of_b) / 2) if sigma is None else read_positive("sigma", sigma)
+  least = -ndtri(read_number("alpha", alpha, "(0, 1)")) * np.sqrt(
     ratio(of_a, len(a)) + ratio(of_b, len(b))
   )
   delta = threshold * sigma
   return AverageComparison(
     *map(np.asarray, (difference, delta, difference > delta, least, difference > least))
-  )
-
-
-def detection_rates(
-  probability: Given["..."],
-  correlation: float = 0.0,
-  pairs: int = 50,
-  gamma: float = 0.75,
-  threshold: float = _PUBLISHED,
-  alpha: float = 0.05,
-  *,
-  key: jax.Array,
-  replicates: int = 10_000,
-) -> DetectionRates:
-  """How often each criterion says that A is better, at each true P(A > B): the
-  simulation of section 4.2.
-
-  Runs are normal with standard deviation σ = 1; A's are better by √2 Φ⁻¹(P). With the
-  ideal estimator (ρ = 0) all are independent. With a biased one the k runs of an
-  algorithm share a bias: the variance between repetitions of the estimator is ρ σ², and
-  the variance within one is (1 - ρ) σ². The criteria: one run exceeds another by
-  `threshold` σ; the means of k do; `decide` finds the k pairs significant and
-  meaningful. The same draws serve all values of `probability`.
-
-  Args:
-    probability: the true P(A > B), any shape, from 0 to 1.
-    correlation: ρ, a number of at least 0 and below 1.
-    pairs: k.
-    gamma: γ of the decision.
-    threshold: δ/σ.
-    alpha: α of the decision.
-    key: a JAX random key.
-    replicates: how many comparisons are simulated.
-
-  Returns:
-    `single_point`, `average`, `outperforming`, each of the shape of `probability`, and
-    their standard errors √(rate (1 - rate)/replicates) as `..._se`.
-
-  Source: bouthillier2021, section 4.2 and figure 6. The paper's bias has the variance
-    of the whole biased estimator, which counts the variance within twice; here it has
-    the variance between repetitions.
-
-  >>> rates = detection_rates([0.5, 0.75], key=jax.random.key(0))
-  >>> bool(rates.outperforming[0] < 0.05), bool(rates.outperforming[1] > 0.9)
-  (True, True)
-  """
-  difference, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
-  replicates = at_least("replicates", replicates, 1)
-  counts = _detections(
-    read_key(key), difference.ravel(), rho, threshold, fewest, pairs, replicates
-  )
-  rates = np.where(
-    np.isnan(difference.ravel()), np.nan, ratio(np.asarray(counts), replicates)
-  )
-  both = np.concatenate([rates, np.sqrt(rates * (1 - rates) / replicates)])
-  return DetectionRates(*both.reshape(6, *difference.shape))
-
-
-def _setting(
-  probability: object, correlation: object, pairs: object, gamma: float, alpha: float
-) -> tuple[np.ndarray, float, int]:
-  """The difference of the means in standard deviations of a run, ρ, and the fewest wins
-  that are enough.
-  """
-  _check_rule(gamma, alpha)
-  pairs = at_least("pairs", pairs, 1)
-  rho = one_within("correlation", correlation, "[0, 1)")
-  probability = within("probability", probability, "[0, 1]", nan=True)
-  return (
-    np.asarray(np.sqrt(2) * ndtri(probability)),
-    rho,
-    _fewest_wins(pairs, gamma, alpha),
-  )
-
-
-@partial(jax.jit, static_argnames=("pairs", "replicates"))
-def _detections(
-  key: jax.Array,
-  difference: jax.Array,
-  rho: float,
-  threshold: float,
-  fewest: int,
-  pairs: int,
-  replicates: int,
-) -> jax.Array:
-  """How many simulations of each difference (points,) each of the three criteria
-  detects, (3, points).
-  """
-  bias_key, run_key = jax.random.split(key)
-  # Only differences matter, and they have twice the variance of a run.
-  bias = jnp.sqrt(2 * rho) * jax.random.normal(bias_key, (replicates,))
-  noise = bias[:, None] + jnp.sqrt(2 * (1 - rho)) * jax.random.normal(
-    run_key, (replicates, pairs)
-  )
-  means = noise.mean(1)
-
-  def count(shift: jax.Array) -> jax.Array:
-    wins = (noise + shift > 0).sum(1)
-    return jnp.stack(
-      [
-        (noise[:, 0] + shift > threshold).sum(),
-        (means + shift > threshold).sum(),
-        (wins >= fewest).sum(),
-      ]
-    )
-
-  return jax.lax.map(count, difference).T
-
-
-def operating_characteristics(
-  probability: Given["..."],
-  correlation: float = 0.0,
-  pairs: int = 50,
-  gamma: float = 0.75,
-  threshold: float = _PUBLISHED,
-  alpha: float = 0.05,
-) -> OperatingCharacteristics:
-  """The exact rates that `detection_rates` estimates by simulation.
-
-      single point: Φ((d - δ)/√2);  average: Φ((d - δ)/√(2ρ + 2(1 - ρ)/k)),  d = √2
-      Φ⁻¹(P) P(A > B): the binomial tail of `paired_power` at Φ((d + √(2ρ) z)/√(2(1 -
-      ρ))), averaged over normal z
-
-  Args:
-    probability: the true P(A > B), any shape, from 0 to 1.
-    correlation: ρ, a number of at least 0 and below 1.
-    pairs: k.
-    gamma: γ of the decision.
-    threshold: δ/σ.
-    alpha: α of the decision.
-
-  Returns:
-    `single_point`, `average`, `outperforming`, each of the shape of `probability`.
-
-  Source: ours, for the simulation of bouthillier2021, section 4.2.
-
-  >>> rates = operating_characteristics([0.5, 0.75])
-  >>> print(rates.single_point.round(3), rates.outperforming.round(3))
-  [0.079 0.231] [0.016 0.945]
-  """
-  d, rho, fewest = _setting(probability, correlation, pairs, gamma, alpha)
-  single, average = (
-    np.asarray(ndtr((d - threshold) / np.sqrt(v)))
-    for v in (2, 2 * rho + 2 * (1 - rho) / pairs)
-  )
-  density = scipy.stats.norm.pdf(_NODES)
-  of_pair = ndtr((d[..., None] + np.sqrt(2 * rho) * _NODES) / np.sqrt(2 * (1 - rho)))
-  outperforming = scipy.stats.binom.sf(fewest - 1, pairs, of_pair) @ (
-    density / density.sum()
-  )
-  # Weights add up to 1 but for rounding.
-  return OperatingCharacteristics(
-    single, average, np.asarray(np.clip(outperforming, 0.0, 1.0))
   )

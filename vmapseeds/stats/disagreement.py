@@ -5,44 +5,26 @@ A prediction of -1 stands for none (a diverged run). It agrees with another -1 o
 is never a vote.
 """
 
-from typing import NamedTuple
-
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  count,
-  namespace,
-  ratio,
-  real,
-  settled,
-  votes_of,
+from vmapseeds.stats._arrays import Array, Given, ratio, real
+from vmapseeds.stats.counts import (
+  Counts,
+  count_errors,
+  counts_of_votes,
 )
-from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.losses import logit_blocks
-from vmapseeds.stats.reading import (
-  counted,
-  read,
-  read_classes,
-  read_errors,
-  read_labels,
-  read_predictions,
-  read_votes,
-)
+from vmapseeds.stats.reading import read, read_classes, read_labels
 
 
 def churn(
   predictions_a: Given["*runs examples"], predictions_b: Given["*runs examples"]
 ) -> Float[Array, "*runs"]:
-  """Fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i) ≠
-  ŷ_b(x_i)}.
+  """Return the fraction of the examples on which two runs differ: (1/n) Σ_i 1{ŷ_a(x_i)
+  ≠ ŷ_b(x_i)}.
 
   Args:
     predictions_a: class indices (examples,), or (runs, examples) for one churn per run.
@@ -59,8 +41,7 @@ def churn(
   """
   given = {"predictions_a": predictions_a, "predictions_b": predictions_b}
   a, b = (
-    read_classes(what, x, "runs examples", None, -1, 1, traceable=True)
-    for what, x in given.items()
+    read_classes(what, x, "runs examples", None, -1, 1) for what, x in given.items()
   )
   if a.shape[-1] != b.shape[-1] or (a.ndim == b.ndim and a.shape != b.shape):
     given = f"predictions_a has shape {a.shape} and predictions_b {b.shape}"
@@ -68,14 +49,14 @@ def churn(
       f"{given}: give (runs, examples) of one shape, or (examples,) for one run"
     )
   rows_a, rows_b = (x[None] if x.ndim == 1 else x for x in (a, b))
-  differ = count(rows_a != rows_b, 1)
+  differ = count_errors(rows_a != rows_b, 1)
   return ratio(differ if 2 in (a.ndim, b.ndim) else differ[0], a.shape[-1])
 
 
 def disagreement_matrix(
   predictions: Given["runs examples"],
 ) -> Float[Array, "runs runs"]:
-  """Churn of every two runs: D_ab = (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
+  """Return the churn of every two runs: D_ab = (1/n) Σ_i 1{ŷ_a(x_i) ≠ ŷ_b(x_i)}.
 
   Takes R² n comparisons and holds no more than one more copy of the predictions.
 
@@ -92,28 +73,21 @@ def disagreement_matrix(
          [0.5, 0. , 0.5],
          [1. , 0.5, 0. ]])
   """
-  predictions = read_classes(
-    "predictions", predictions, "runs examples", None, -1, traceable=True
-  )
+  predictions = read_classes("predictions", predictions, "runs examples", None, -1)
   runs, examples = predictions.shape
-  if isinstance(predictions, np.ndarray):
-    differ = np.array([count(row != predictions, 1) for row in predictions]).reshape(
-      runs, runs
-    )
-  else:
-    differ = settled(
-      jax.lax.map(
-        lambda row: (row[None] != predictions).sum(1, dtype=jnp.int32), predictions
-      )
-    )
+  differ = np.empty((runs, runs))
+  for i in range(runs):
+    differ[i] = count_errors(predictions[i : i + 1] != predictions, 1)
   return ratio(differ, examples)
 
 
 def expected_disagreement(
-  predictions: Given["runs examples"], num_classes: int, self_pairs: bool = False
+  predictions: Given["runs examples"] | Counts,
+  num_classes: int | None = None,
+  self_pairs: bool = False,
 ) -> Float[Array, ""]:
-  """Expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c (N_c - 1)
-  / (R (R - 1)).
+  """Return the expected disagreement of two runs: the mean over examples of 1 - Σ_c N_c
+  (N_c - 1) / (R (R - 1)).
 
   N_c of the R runs predict class c; -1 counts as one more class. This is the mean churn
   over all pairs of distinct runs, unbiased for E[Dis(h, h')]. With `self_pairs` the two
@@ -136,139 +110,19 @@ def expected_disagreement(
   >>> print(expected_disagreement(P, 3).round(6), expected_disagreement(P, 3, self_pairs=True).round(6))
   0.666667 0.444444
   """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return disagreement_of_votes(
-    votes_of(predictions, num_classes), len(predictions), self_pairs
-  )
-
-
-def disagreement_of_votes(votes: Array, runs: int, self_pairs: bool) -> Array:
-  """`expected_disagreement` from the votes (examples, classes)."""
-  votes = real(votes)
+  counts = counts_of_votes(predictions, num_classes)
+  votes, runs = real(counts.votes), counts.runs
   none = runs - votes.sum(1)
   # N (R - N) counts the disagreeing pairs directly: nothing is subtracted from R².
   disagreeing = (votes * (runs - votes)).sum() + (none * (runs - none)).sum()
   return ratio(disagreeing, len(votes) * (runs**2 if self_pairs else runs * (runs - 1)))
 
 
-class DisagreementVariance(NamedTuple):
-  """The variance of the disagreement of two runs, and what corollary B.1.1 bounds it
-  by.
-  """
-
-  variance: Float[Array, ""]  # of Dis(h, h') over all pairs of distinct runs
-  kappa: Float[Array, ""]  # κ, the greatest Dis(h, h') / (err(h) + err(h'))
-  bound: Float[Array, ""]  # 2κ² Var(err) + 4κ² ETE² - EDR², equation 54
-  bound_under_gde: Float[
-    Array, ""
-  ]  # 2κ² Var(err) + (4κ² - 1) ETE², equation 55: a bound only where EDR >= ETE
-
-
-def disagreement_variance(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
-) -> DisagreementVariance:
-  """Variance of the disagreement between pairs of runs, and its two bounds by the
-  variance of their errors.
-
-      Var(Dis(h, h')) <= 2κ² Var(err) + 4κ² ETE² - EDR²,    κ = max Dis(h, h') / (err(h) + err(h'))
-
-  ETE and EDR are the mean error and the mean disagreement of distinct runs. Var(err)
-  has ddof = 1, and Var(Dis) is the variance (ddof = 0) over all R(R - 1)/2 pairs: the
-  first bound then holds for any runs. Takes R² n comparisons.
-
-  Args:
-    predictions: (runs, examples), class indices; -1 is an error, and one more class in
-      the disagreement.
-    labels: (examples,), class indices.
-    num_classes: K.
-
-  Returns:
-    `variance`, `kappa`, `bound` and `bound_under_gde`, 0-d, squared fractions except κ,
-    which is from 0 to 1; NaN for a single run or without examples. κ and the bounds are
-    NaN where no run errs.
-
-  Source: jiang2022, corollary B.1.1, equations 54 and 55.
-
-  >>> print(disagreement_variance([[0, 1, 1], [0, 1, 0], [1, 1, 0]], [0, 1, 1], num_classes=2).kappa.round(6))
-  1.0
-  """
-  predictions, labels = read_votes(predictions, labels, num_classes)
-  runs, examples = predictions.shape
-  if runs < 2:
-    return DisagreementVariance(*(real(np.nan),) * 4)
-  rows, columns = np.triu_indices(runs, 1)
-  dis = disagreement_matrix(predictions)[rows, columns]
-  error = ratio(count(predictions != labels, 1), examples)
-  apart = ratio(dis, error[rows] + error[columns])
-  kappa = np.fmax.reduce(apart)  # of those that are not NaN
-  ete, edr = error.mean(), dis.mean()
-  bound = 2 * kappa**2 * sample_variance(error) + 4 * kappa**2 * ete**2
-  return DisagreementVariance(
-    *map(
-      np.asarray, ((centred(dis) ** 2).mean(), kappa, bound - edr**2, bound - ete**2)
-    )
-  )
-
-
-class BetaFit(NamedTuple):
-  """Parameters of a Beta distribution."""
-
-  a: Float[Array, ""]
-  b: Float[Array, ""]
-
-
-def beta_of_error_rates(
-  errors: Given["runs examples"], unbiased: bool = True
-) -> BetaFit:
-  """Beta distribution with the mean and variance of the error distribution, the law
-  over examples of 1 - h~_y(x).
-
-  With m the mean and v the variance (ddof = 0) over examples of the error rates ε_i of
-  `example_error_rates`,
-
-      a = m s,  b = (1 - m) s,    s = m (1 - m)/v - 1
-
-  `unbiased` subtracts from v what sampling R runs adds to it, mean ε_i (1 - ε_i)/(R -
-  1): this fits the moments of the beta-binomial distribution of error counts. Maximum
-  likelihood fails on examples that no run, or every run, has wrong.
-
-  Args:
-    errors: (runs, examples), bool or 0/1.
-    unbiased: False for the moments of the ε_i of these R runs as they are.
-
-  Returns:
-    `a` and `b`, 0-d. NaN where no Beta distribution has the moments: all examples
-    equally hard (as far as the runs can tell), or each always right or always wrong, as
-    with a single run; and without runs or examples.
-
-  Source: jiang2022, appendix D.4, figure 11 (which says neither how it fits nor to what
-    parameters).
-
-  >>> fit = beta_of_error_rates([[1, 0, 1, 0], [1, 0, 0, 0], [1, 0, 0, 1]], unbiased=False)
-  >>> print(fit.a.round(6), fit.b.round(6))
-  0.350877 0.491228
-  """
-  errors = read_errors(errors)
-  return beta_of_counts(count(errors, 0), errors.shape[0], unbiased)
-
-
-def beta_of_counts(wrong: Array, runs: int, unbiased: bool) -> BetaFit:
-  """`beta_of_error_rates` from how many runs have each example wrong."""
-  wrong = real(wrong)
-  mean = ratio(wrong.sum(), len(wrong) * runs)
-  # Σ c (R - c) and Σ (c - c̄)² are both exactly 0 where they should be.
-  within, between = (wrong * (runs - wrong)).sum(), (centred(wrong) ** 2).sum()
-  if unbiased:
-    within, between = ratio(within, runs - 1) * runs, between - ratio(within, runs - 1)
-  size = ratio(within, between)
-  size = np.where((within > 0) & (between > 0), size, np.nan)
-  return BetaFit(np.asarray(mean * size), np.asarray((1 - mean) * size))
-
-
 def vote_fractions(
-  predictions: Given["runs examples"], num_classes: int
+  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
 ) -> Float[Array, "examples classes"]:
-  """Fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h 1{h(x) = k}.
+  """Return the fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h
+  1{h(x) = k}.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -284,14 +138,14 @@ def vote_fractions(
   array([[0.75, 0.25, 0.  ],
          [0.  , 0.25, 0.5 ]])
   """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return ratio(votes_of(predictions, num_classes), predictions.shape[0])
+  counts = counts_of_votes(predictions, num_classes)
+  return ratio(counts.votes, counts.runs)
 
 
 def plurality(
-  predictions: Given["runs examples"], num_classes: int
+  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
 ) -> Int[Array, "examples"]:
-  """The class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
+  """Return the class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -306,22 +160,17 @@ def plurality(
   >>> plurality([[0, 2, -1], [0, 1, -1], [1, 1, 2], [1, 2, -1]], num_classes=3)
   array([0, 1, 2])
   """
-  predictions = read_predictions(predictions, num_classes, traceable=True)
-  return top_class(votes_of(predictions, num_classes))
-
-
-def top_class(votes: Array) -> Array:
-  """The lowest class with the most votes, -1 where there are none; votes is (examples,
-  classes).
-  """
-  xp = namespace(votes)
-  return xp.where(votes.sum(1) > 0, votes.argmax(1), -1)
+  votes = counts_of_votes(predictions, num_classes).votes
+  return np.where(votes.sum(1) > 0, votes.argmax(1), -1)
 
 
 def ensemble_accuracy(
-  predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
+  predictions: Given["runs examples"] | Counts,
+  labels: Given["examples"] | None = None,
+  num_classes: int | None = None,
 ) -> Float[Array, ""]:
-  """Accuracy of the runs' `plurality` vote: (1/n) Σ_i 1{argmax_k h~_k(x_i) = y_i}.
+  """Return the accuracy of the runs' `plurality` vote: (1/n) Σ_i 1{argmax_k h~_k(x_i) =
+  y_i}.
 
   Args:
     predictions: (runs, examples), class indices.
@@ -336,13 +185,8 @@ def ensemble_accuracy(
   >>> print(ensemble_accuracy([[0, 1, 2], [0, 2, 2], [1, 2, 0]], labels=[0, 1, 2], num_classes=3).round(6))
   0.666667
   """
-  votes, labels, _ = counted(predictions, labels, num_classes)
-  return accuracy_of_votes(votes, labels)
-
-
-def accuracy_of_votes(votes: Array, labels: Array) -> Array:
-  """`ensemble_accuracy` from the votes (examples, classes)."""
-  return ratio((top_class(votes) == labels).sum(), len(labels))
+  counts = counts_of_votes(predictions, num_classes, labels)
+  return ratio((plurality(counts) == counts.labels).sum(), counts.examples)
 
 
 def ensemble_accuracy_of_logits(
@@ -350,8 +194,8 @@ def ensemble_accuracy_of_logits(
   labels: Given["examples"],
   how: str = "probability",
 ) -> Float[Array, ""]:
-  """Accuracy of the runs' mean probability or mean logit: (1/n) Σ_i 1{argmax_k mean_h
-  f_h(x_i)_k = y_i}.
+  """Return the accuracy of the runs' mean probability or mean logit: (1/n) Σ_i
+  1{argmax_k mean_h f_h(x_i)_k = y_i}.
 
   f_h is softmax(logits) or the logits themselves, in float64; the lowest of tied
   classes wins. Reads a few runs at a time, so that logits may be memory-mapped.

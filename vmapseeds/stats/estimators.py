@@ -1,9 +1,5 @@
-"""Estimating a mean performance from few runs: ideal and biased estimators and their
-errors (Bouthillier 2021).
-
-An ideal estimator draws everything anew for each measure. A biased one holds something
-fixed, such as the
-hyperparameters: its k measures are correlated, and more of them help less.
+"""The mean of few runs, its standard error, and whether runs are normal (Bouthillier
+2021).
 """
 
 import warnings
@@ -14,7 +10,7 @@ import scipy
 from jaxtyping import Float
 
 from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
-from vmapseeds.stats.reading import one_within, positive, read_reals, within
+from vmapseeds.stats.reading import read_reals
 
 
 class Estimate(NamedTuple):
@@ -34,20 +30,8 @@ class Normality(NamedTuple):
   p_value: Float[Array, ""]
 
 
-class MseDecomposition(NamedTuple):
-  """Mean squared error of an estimator, mse = variance + bias², and V and ρ, which
-  determine its variance.
-  """
-
-  mse: Float[Array, ""]
-  bias: Float[Array, ""]
-  variance: Float[Array, ""]
-  total_variance: Float[Array, ""]
-  correlation: Float[Array, ""]
-
-
 def ideal_estimate(performances: Given["k"]) -> Estimate:
-  """The ideal estimator: the mean of k independent measures, with se = s/√k.
+  """Return the mean of k independent measures with its error, the ideal estimator: se = s/√k.
 
   Args:
     performances: (k,), measures in which all sources of variation vary.
@@ -62,101 +46,20 @@ def ideal_estimate(performances: Given["k"]) -> Estimate:
   >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
   0.75 0.25 0.144338
   """
-  return biased_estimate(performances, 0.0)
-
-
-def biased_estimate(performances: Given["k"], correlation: Given[""]) -> Estimate:
-  """The biased estimator: the mean of k measures of average correlation ρ.
-
-      se² = V/k + (k - 1)/k ρ V,    V = s²/(1 - ρ)
-
-  The k measures differ by less than independent ones would: s² estimates (1 - ρ) V, not
-  V, and s/√k is too small an error by a factor that grows with k. ρ cannot be seen from
-  one row of measures; it comes from repetitions of the whole procedure, see
-  `average_correlation`.
-
-  Args:
-    performances: (k,), measures that have something in common, such as their
-      hyperparameters.
-    correlation: ρ, at least 0 and below 1.
-
-  Returns:
-    `mean`, `sd` = s (ddof = 1), `se`, 0-d each; one measure has no `sd` or `se` (NaN),
-    none has no `mean`.
-
-  Source: bouthillier2021, algorithm 2 and equation 7, whose Var(. | ξ) must be read as
-    the total variance V.
-
-  >>> estimate = biased_estimate([0.5, 0.75, 1.0], correlation=0.5)
-  >>> print(estimate.mean, estimate.sd, estimate.se.round(6))
-  0.75 0.25 0.288675
-  """
   x = read_reals("performances", performances, "k")
-  rho = one_within("correlation", correlation, "[0, 1)")
-  k = len(x)
   variance = sample_variance(x)
-  se = estimator_se(k, variance / (1 - rho), rho) if k else variance
-  return Estimate(*map(np.asarray, (ratio(x.sum(), k), np.sqrt(variance), se)))
-
-
-def estimator_se(
-  k: Given["..."], variance: Given["..."], correlation: Given["..."] = 0.0
-) -> Float[Array, "..."]:
-  """Standard error of the mean of k measures: √(V/k + (k - 1)/k ρ V), for an ideal
-  estimator (ρ = 0) √(V/k).
-
-  It falls to √(ρ V), not to 0: k correlated measures are worth `equivalent_ideal_size`
-  independent ones.
-
-  Args:
-    k: numbers of measures, above 0; np.inf for the limit.
-    variance: V, the variance of one measure over everything that varies, at least 0.
-    correlation: ρ of two measures of a repetition, at least 0 and below 1.
-
-  Returns:
-    The arguments' broadcast shape.
-
-  Source: bouthillier2021, equation 7 and figures 5 and H.4; V is the total variance.
-
-  >>> estimator_se([1, 4, 100], variance=4.0, correlation=0.25).round(6)
-  array([2.      , 1.322876, 1.014889])
-  """
-  variance = within("variance", variance, "[0, inf]", nan=True)
-  return np.asarray(np.sqrt(variance / equivalent_ideal_size(k, correlation)))
-
-
-def equivalent_ideal_size(
-  k: Given["..."], correlation: Given["..."]
-) -> Float[Array, "..."]:
-  """How many independent measures have the error of k correlated ones: k / (1 + (k - 1)
-  ρ), at most 1/ρ.
-
-  Args:
-    k: numbers of measures, above 0; np.inf for the limit.
-    correlation: ρ of two measures of a repetition, at least 0 and below 1.
-
-  Returns:
-    The arguments' broadcast shape; infinite for k = ∞ and ρ = 0.
-
-  Source: bouthillier2021, section 3.3 ("the equivalent of μ(k=2)") by equation 7.
-
-  >>> equivalent_ideal_size([1, 10, np.inf], correlation=0.5).round(6)
-  array([1.      , 1.818182, 2.      ])
-  """
-  k, rho = positive("k", k), within("correlation", correlation, "[0, 1)")
-  # Numerator and denominator are divided by k, so that k = ∞ works as well.
-  share = 1 / k + (1 - 1 / k) * rho
-  return np.where(share > 0, 1 / np.where(share > 0, share, 1.0), np.inf)
+  se = np.sqrt(ratio(variance, len(x)))
+  return Estimate(ratio(x.sum(), len(x)), np.asarray(np.sqrt(variance)), np.asarray(se))
 
 
 def sample_variance(x: Array) -> Array:
-  """Variance with ddof = 1; NaN for fewer than two entries."""
+  """Return the variance with ddof = 1; NaN for fewer than two entries."""
   return ratio((centred(x) ** 2).sum(), max(len(x) - 1, 0))
 
 
 def normality(performances: Given["runs"]) -> Normality:
-  """Shapiro-Wilk test of whether performances are normal over runs: a small p value
-  says that they are not.
+  """Return the Shapiro-Wilk test of whether performances are normal over runs: a small
+  p value says that they are not.
 
   Accuracies on few examples take few distinct values. With many runs the test then
   rejects normality, however bell-shaped their histogram is. Beyond 5,000 runs SciPy's p
@@ -180,83 +83,3 @@ def normality(performances: Given["runs"]) -> Normality:
   with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "scipy.stats.shapiro: For N > 5000", UserWarning)
     return Normality(*map(real, scipy.stats.shapiro(x)))
-
-
-def average_correlation(performances: Given["repetitions k"]) -> Float[Array, ""]:
-  """Average correlation ρ among the k measures of a repetition, which makes equation 7
-  hold for these samples:
-
-      Var(mean of k) = V/k + (k - 1)/k ρ V
-
-  V is the variance of one measure about the mean of all, over repetitions and measures
-  alike, and the variances divide by their counts (ddof = 0): ρ is Fisher's intraclass
-  correlation, and does not depend on the order of the measures. From few repetitions it
-  is biased downwards.
-
-  Args:
-    performances: (repetitions, k), the measures of a row share hyperparameters or
-      seeds.
-
-  Returns:
-    0-d, from -1/(k - 1) to 1; NaN for one repetition, one measure or a constant.
-
-  Source: bouthillier2021, equation 7, whose Var(. | ξ) must be read as the total
-    variance.
-
-  >>> print(average_correlation([[0.0, 1.0], [2.0, 3.0]]).round(6))
-  0.6
-  """
-  x = read_reals("performances", performances, "repetitions k")
-  repetitions, k = x.shape
-  if repetitions < 2 or not k:
-    return real(np.nan)
-  of_means, total = _moments(x)
-  return ratio(k * of_means - total, (k - 1) * total)
-
-
-def _moments(x: Array) -> tuple[Array, Array]:
-  """Population variance of the rows' means, and of all entries."""
-  x = x - x[:1, :1]  # so that a large common part costs no digits
-  means = ratio(x.sum(1), x.shape[1])
-  return ratio((centred(means) ** 2).sum(), len(x)), ratio(
-    (centred(x.reshape(-1)) ** 2).sum(), x.size
-  )
-
-
-def mse_decomposition(
-  performances: Given["repetitions k"], truth: float
-) -> MseDecomposition:
-  """Mean squared error of the mean of k measures as an estimate of μ:
-
-      E[(μ~ - μ)²] = Var(μ~) + (E[μ~] - μ)²,    Var(μ~) = V/k + (k - 1)/k ρ V
-
-  E and Var are population moments over the repetitions given (ddof = 0), for which both
-  equations are exact.
-
-  Args:
-    performances: (repetitions, k), each row the k measures of one estimate μ~, their
-      mean.
-    truth: μ, for example the mean of an ideal estimator.
-
-  Returns:
-    `mse`, `bias` = E[μ~] - μ (signed), `variance` = Var(μ~), `total_variance` = V,
-    `correlation` = ρ as in `average_correlation`, 0-d each. One repetition has variance
-    0 and no correlation (NaN); no measures give NaN.
-
-  Source: bouthillier2021, equations 7 and 8.
-
-  >>> parts = mse_decomposition([[0.0, 1.0], [2.0, 3.0]], truth=1.0)
-  >>> print(parts.mse, parts.bias, parts.variance, parts.total_variance, parts.correlation.round(6))
-  1.25 0.5 1.0 1.25 0.6
-  """
-  x, truth = (
-    read_reals("performances", performances, "repetitions k"),
-    one_within("truth", truth, "(-inf, inf)"),
-  )
-  repetitions, k = x.shape
-  x = x - truth
-  of_means, total = _moments(x)
-  mse = ratio((ratio(x.sum(1), k) ** 2).sum(), repetitions)
-  return MseDecomposition(
-    mse, ratio(x.sum(), x.size), of_means, total, average_correlation(performances)
-  )

@@ -13,31 +13,23 @@ import scipy.special
 from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  correlation,
-  count,
-  ratio,
-  real,
-  votes_of,
-)
+from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
+from vmapseeds.stats.counts import Counts, count_errors, counts_of_errors, votes_of
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import (
-  ends,
   read_errors,
+  read_level,
+  read_positive,
   read_predictions,
   read_reals,
   read_series,
   read_votes,
-  within,
+  read_within,
 )
 from vmapseeds.stats.variance import (
   distribution_variance,
   distribution_variance_se,
   error_rates,
-  halves,
   independent_errors_variance,
   test_set_variance,
 )
@@ -51,7 +43,7 @@ class Interval(NamedTuple):
 
 
 def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
-  """Student's interval of a mean over runs: mean ± t_{R-1} sd/√R.
+  """Return Student's interval of a mean over runs: mean ± t_{R-1} sd/√R.
 
   It answers what the mean over infinitely many runs is, on the same test examples.
 
@@ -67,7 +59,7 @@ def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
   >>> print(mean_interval([0.1, 0.2, 0.3]).high.round(4))
   0.4484
   """
-  _, upper = ends(level)
+  _, upper = read_level(level)
   values = read_reals("values", values, "runs")
   mean, _, se = ideal_estimate(values)
   reach = scipy.special.stdtrit(len(values) - 1, upper) * se
@@ -75,7 +67,8 @@ def mean_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
 
 
 def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval:
-  """Interval of the variance between runs, whatever their law: the jackknife of log S².
+  """Return the interval of the variance between runs, whatever their law: the jackknife
+  of log S².
 
       low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
 
@@ -102,7 +95,7 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
   >>> print(low.round(3), high.round(3))
   1.682 2.872
   """
-  _, upper = ends(level)
+  _, upper = read_level(level)
   values = np.sort(read_reals("values", values, "runs"))
   runs = len(values)
   if runs < 3 or values[0] == values[-1]:
@@ -116,17 +109,17 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
 
 
 def log_ratio_reach(a: np.ndarray, b: np.ndarray, level: float) -> float:
-  """Half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the
+  """Return half the width of the interval of log(S_a²/S_b²) over pairs of runs, by the
   jackknife.
   """
   return _reach(
     np.subtract(*(_logs_without_each((x - x.mean()) ** 2) for x in (a, b))),
-    ends(level)[1],
+    read_level(level)[1],
   )
 
 
 def _logs_without_each(squares: np.ndarray) -> np.ndarray:
-  """log S² with each run left out in turn, up to a constant, from the squared
+  """Return log S² with each run left out in turn, up to a constant, from the squared
   deviations.
   """
   left = 1 - len(squares) / (len(squares) - 1) * squares / squares.sum()
@@ -136,8 +129,8 @@ def _logs_without_each(squares: np.ndarray) -> np.ndarray:
 
 
 def _reach(left: np.ndarray, upper: float) -> float:
-  """t_ν SE by the jackknife, from a statistic with each run left out in turn; ν is
-  Satterthwaite's.
+  """Return t_ν SE by the jackknife, from a statistic with each run left out in turn; ν
+  is Satterthwaite's.
   """
   runs = len(left)
   squares = (left - left.mean()) ** 2
@@ -155,10 +148,10 @@ def _unknown() -> Interval:
 
 
 def distribution_variance_interval(
-  errors: Given["runs examples"], *, level: float = 0.95
+  errors: Given["runs examples"] | Counts, *, level: float = 0.95
 ) -> Interval:
-  """Interval of `distribution_variance` over runs: n/(n - 1) times that of S² minus the
-  independent-errors variance.
+  """Return the interval of `distribution_variance` over runs: n/(n - 1) times that of
+  S² minus the independent-errors variance.
 
   S² has its `variance_interval`. The independent-errors variance is estimated far more
   precisely and is taken as known. The low end is negative if there may be no variance
@@ -180,24 +173,14 @@ def distribution_variance_interval(
   >>> print(low.round(4), high.round(4))
   -0.0052 0.25
   """
-  errors = read_errors(errors)
-  return variance_beyond_independence_interval(
-    error_rates(errors), independent_errors_variance(errors), errors.shape[1], level
-  )
-
-
-def variance_beyond_independence_interval(
-  rates: Array, independent: Array, examples: int, level: float
-) -> Interval:
-  """`distribution_variance_interval` from the runs' error rates and the unbiased
-  independent-errors variance.
-  """
-  if not examples:
+  counts = counts_of_errors(errors)
+  if not counts.examples:
     return _unknown()
-  scale = ratio(examples, examples - 1)
+  scale = ratio(counts.examples, counts.examples - 1)
+  independent = independent_errors_variance(counts)
   both = (
     np.minimum(scale * (end - independent), 0.25)
-    for end in variance_interval(rates, level=level)
+    for end in variance_interval(error_rates(counts), level=level)
   )
   return Interval(*map(np.asarray, both))
 
@@ -205,8 +188,8 @@ def variance_beyond_independence_interval(
 def correlation_interval(
   x: Given["runs"], y: Given["runs"], *, level: float = 0.95
 ) -> Interval:
-  """Interval of Pearson's correlation over runs, whatever their law: tanh(artanh r ±
-  t_ν SE), by the jackknife.
+  """Return the interval of Pearson's correlation over runs, whatever their law:
+  tanh(artanh r ± t_ν SE), by the jackknife.
 
   ν is Satterthwaite's, as in `variance_interval`. It answers what infinitely many runs
   would give on the same test examples.
@@ -230,7 +213,7 @@ def correlation_interval(
   x, y = read_series("runs", x=x, y=y)
   order = np.lexsort((y, x))
   x, y = x[order], y[order]
-  (_, upper), left = ends(level), _correlations_without_each(x, y)
+  (_, upper), left = read_level(level), _correlations_without_each(x, y)
   r = correlation(x, y)
   if len(x) < 4 or np.isnan(left).any():
     return _unknown()
@@ -244,7 +227,9 @@ def correlation_interval(
 
 
 def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-  """Pearson's r with each run left out in turn; NaN where x or y is then constant."""
+  """Return Pearson's r with each run left out in turn; NaN where x or y is then
+  constant.
+  """
   x, y, grown = centred(x), centred(y), ratio(len(x), len(x) - 1)
   xx, yy, xy = ((a * b).sum() - grown * a * b for a, b in ((x, x), (y, y), (x, y)))
   # The sum of squares of a constant is 0 up to rounding.
@@ -254,8 +239,8 @@ def _correlations_without_each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   )
 
 
-def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Standard error over runs of `split_correlation`, by the jackknife.
+def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
+  """Return the standard error over runs of `split_correlation`, by the jackknife.
 
   It answers what other runs on the same test examples would give.
 
@@ -271,13 +256,18 @@ def split_correlation_se(errors: Given["runs examples"]) -> Float[Array, ""]:
   >>> print(split_correlation_se([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).round(4))
   0.1339
   """
-  return correlation_se(*halves(read_errors(errors)))
+  even, odd = counts_of_errors(errors).halves
+  runs, order = len(even), np.lexsort((odd, even))
+  if runs < 4:
+    return real(np.nan)
+  left = _correlations_without_each(even[order], odd[order])
+  return np.asarray(np.sqrt((runs - 1) / runs * (centred(left) ** 2).sum()))
 
 
 def split_correlation_interval(
-  errors: Given["runs examples"], *, level: float = 0.95
+  errors: Given["runs examples"] | Counts, *, level: float = 0.95
 ) -> Interval:
-  """`correlation_interval` of `split_correlation`.
+  """Return the `correlation_interval` of `split_correlation`.
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -293,33 +283,20 @@ def split_correlation_interval(
   >>> print(low.round(3), high.round(3))
   0.089 0.966
   """
-  return correlation_interval(*halves(read_errors(errors)), level=level)
-
-
-def correlation_se(x: np.ndarray, y: np.ndarray) -> Array:
-  """The jackknife standard error of Pearson's correlation over runs; NaN for fewer than
-  four.
-  """
-  order = np.lexsort((y, x))
-  left = _correlations_without_each(x[order], y[order])
-  return np.asarray(
-    np.sqrt((len(x) - 1) / len(x) * (centred(left) ** 2).sum())
-    if len(x) > 3
-    else np.nan
-  )
+  return correlation_interval(*counts_of_errors(errors).halves, level=level)
 
 
 def nonnegative_interval(value: Any, se: Any, runs: int) -> Interval:
-  """Student's 95 % interval of a quantity that cannot be negative, from its standard
-  error over runs.
+  """Return Student's 95 % interval of a quantity that cannot be negative, from its
+  standard error over runs.
   """
   reach = float(scipy.special.stdtrit(runs - 1, 0.975)) * se if runs > 1 else np.nan
   return Interval(np.maximum(0.0, value - reach), value + reach)
 
 
 def sd_interval(ends: Interval) -> Interval:
-  """Interval of a standard deviation between runs from that of the variance, which is
-  at most 1/4 for accuracies.
+  """Return the interval of a standard deviation between runs from that of the variance,
+  which is at most 1/4 for accuracies.
   """
   return Interval(*np.sqrt(np.clip(ends, 0.0, 0.25)))
 
@@ -327,7 +304,8 @@ def sd_interval(ends: Interval) -> Interval:
 def proportion_interval(
   rate: Given["..."], examples: int, *, level: float = 0.95
 ) -> Interval:
-  """Wilson's interval of a proportion of test examples, such as one network's accuracy.
+  """Return Wilson's interval of a proportion of test examples, such as one network's
+  accuracy.
 
   It answers what the same network, or ensemble, would have on infinitely many examples.
 
@@ -346,8 +324,8 @@ def proportion_interval(
   >>> print(low.round(4), high.round(4))
   0.8256 0.9448
   """
-  rate = within("rate", rate, "[0, 1]", nan=True)
-  z = scipy.special.ndtri(ends(level)[1])
+  rate = read_within("rate", rate, "[0, 1]", nan=True)
+  z = scipy.special.ndtri(read_level(level)[1])
   n = at_least("examples", examples, 0) or np.nan
   middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
   reach = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
@@ -357,14 +335,14 @@ def proportion_interval(
 
 
 def runs_for_precision(
-  errors: Given["runs examples"],
+  errors: Given["runs examples"] | Counts,
   relative: Given["..."] = 0.1,
   statistic: str = "distribution_variance",
   *,
   level: float = 0.95,
 ) -> Float[Array, "..."]:
-  """How many runs it takes until the interval of a variance has at most this relative
-  half-width.
+  """Return how many runs it takes until the interval of a variance has at most this
+  relative half-width.
 
       R' = 1 + (R - 1) (z SE/(p V))²,    SE the standard error of the variance V by the R runs here, p the precision
 
@@ -391,39 +369,15 @@ def runs_for_precision(
   >>> print(runs_for_precision(errors, 0.1, "test_set_variance"))
   555.0
   """
-  errors = read_errors(errors)
-  variances = (
-    test_set_variance(errors),
-    distribution_variance(errors),
-    distribution_variance_se(errors),
-  )
-  return runs_of_variances(
-    *variances, *errors.shape, relative=relative, statistic=statistic, level=level
-  )
-
-
-def runs_of_variances(
-  test_set: Array,
-  distribution: Array,
-  se: Array,
-  runs: int,
-  examples: int,
-  *,
-  relative: object,
-  statistic: str,
-  level: float,
-) -> Array:
-  """`runs_for_precision` from the variances and the standard error of the second."""
   one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
-  variance = distribution
+  z = scipy.special.ndtri(read_level(level)[1])
+  relative = read_positive("relative", relative)
+  counts = counts_of_errors(errors)
+  variance, se = distribution_variance(counts), distribution_variance_se(counts)
   if statistic == "test_set_variance":
-    variance, se = test_set, ratio(examples - 1, examples) * se
-  z = scipy.special.ndtri(ends(level)[1])
-  needed = np.ceil(
-    1
-    + (runs - 1)
-    * (z * ratio(se, within("relative", relative, "(0, inf]") * variance)) ** 2
-  )
+    variance = test_set_variance(counts)
+    se = ratio(counts.examples - 1, counts.examples) * se
+  needed = np.ceil(1 + (counts.runs - 1) * (z * ratio(se, relative * variance)) ** 2)
   return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
 
 
@@ -432,8 +386,8 @@ def runs_of_variances(
 
 
 def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Standard error over runs of `independent_errors_variance`, by the jackknife, in
-  closed form.
+  """Return the standard error over runs of `independent_errors_variance`, by the
+  jackknife, in closed form.
 
   The unbiased estimate is the mean over pairs of runs of H/(2n²), H the number of
   examples that exactly one of the two has wrong. With h_r the mean over run r's pairs
@@ -454,7 +408,7 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
   >>> print(independent_errors_variance_se([[1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 0, 0]]).round(4))
   0.0321
   """
-  errors = read_errors(errors)
+  errors = read_errors(errors).astype(np.int8)
   # H/n is the disagreement of two runs whose predictions are their errors.
   return ratio(_jackknife(_pairs_of_each_run(errors, 2)), 2 * errors.shape[1])
 
@@ -462,8 +416,8 @@ def independent_errors_variance_se(errors: Given["runs examples"]) -> Float[Arra
 def expected_disagreement_se(
   predictions: Given["runs examples"], num_classes: int
 ) -> Float[Array, ""]:
-  """Standard error over runs of `expected_disagreement`, by the jackknife of its pairs,
-  in closed form.
+  """Return the standard error over runs of `expected_disagreement`, by the jackknife of
+  its pairs, in closed form.
 
   It answers what other runs on the same test examples would give; see
   `independent_errors_variance_se`.
@@ -487,8 +441,8 @@ def expected_disagreement_se(
 def gde_gap_se(
   predictions: Given["runs examples"], labels: Given["examples"], num_classes: int
 ) -> Float[Array, ""]:
-  """Standard error over runs of mean error - expected disagreement, the signed gap
-  whose size is `gde_gap`.
+  """Return the standard error over runs of mean error - expected disagreement, the
+  signed gap whose size is `gde_gap`.
 
   By the jackknife, in closed form. It answers what other runs on the same test examples
   would give.
@@ -507,14 +461,14 @@ def gde_gap_se(
   0.0962
   """
   predictions, labels = read_votes(predictions, labels, num_classes)
-  error = ratio(count(predictions != labels, 1), predictions.shape[1])
+  error = ratio(count_errors(predictions != labels, 1), predictions.shape[1])
   return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
 
 
 def _pairs_of_each_run(
   predictions: Array, num_classes: int
 ) -> Float[np.ndarray, "runs"]:
-  """Each run's mean disagreement with the other runs."""
+  """Return each run's mean disagreement with the other runs."""
   runs, examples = predictions.shape
   votes = votes_of(predictions, num_classes)
   # Runs without a prediction agree with each other: they form one more class, the last,
@@ -532,7 +486,8 @@ def _pairs_of_each_run(
 def _jackknife(
   of_pairs: Float[Array, "runs"], of_runs: Float[Array, "runs"] | None = None
 ) -> Array:
-  """Standard error of a mean over pairs of runs, from each run's mean over its pairs.
+  """Return the standard error of a mean over pairs of runs, from each run's mean over
+  its pairs.
 
   With `of_runs`, that of the mean over runs minus the mean over pairs.
   """

@@ -17,7 +17,7 @@ from vmapseeds.mistakes import at_least
 from vmapseeds.stats._arrays import Array, Given, correlation, ratio, real
 from vmapseeds.stats.estimators import sample_variance
 from vmapseeds.stats.reading import check_finite, read, read_labels, read_numbers
-from vmapseeds.stats.variance import beyond_independence, standard_error
+from vmapseeds.stats.variance import variance_se
 
 # Logits are turned into losses, and losses centred, this many numbers at a time (32 MB
 # in float64).
@@ -43,7 +43,7 @@ class LossVariance(NamedTuple):
 
 
 def loss_variance(losses: Given["runs examples"]) -> LossVariance:
-  """Variance between runs of a mean loss: on the test set, if examples were
+  """Return the variance between runs of a mean loss: on the test set, if examples were
   independent, and on the distribution.
 
       test_set = Var_h(mean_i loss_i(h))
@@ -92,17 +92,15 @@ def loss_variance(losses: Given["runs examples"]) -> LossVariance:
     mean=np.asarray(ratio(first, examples) + ratio(above.sum(), runs)),
     test_set=test_set if examples else real(np.nan),
     independent=independent,
-    distribution=beyond_independence(
-      test_set, independent, runs, examples, unbiased=True
-    ),
-    distribution_se=standard_error(above, examples),
+    distribution=np.asarray(ratio(examples, examples - 1) * (test_set - independent)),
+    distribution_se=variance_se(above, examples),
     split_correlation=correlation(even, odd),
   )
 
 
 def _parts(losses: Array) -> tuple[Array, Array, Array, Array]:
-  """The first run's sum, each run's sums over even and over odd examples minus the
-  first's, and Σ (loss - mean)².
+  """Return the first run's sum, each run's sums over even and over odd examples minus
+  the first's, and Σ (loss - mean)².
   """
   above = losses - losses[:1]
   from_mean = above - ratio(above.sum(0, keepdims=True), len(above))
@@ -117,8 +115,8 @@ def _parts(losses: Array) -> tuple[Array, Array, Array, Array]:
 def cross_entropy(
   logits: Given["runs examples classes"], labels: Given["examples"]
 ) -> Float[Array, "runs examples"]:
-  """Cross-entropy of each run on each example: -log softmax(logits)_y = log(1 + Σ_{c≠y}
-  exp(z_c - z_y)), in nats.
+  """Return the cross-entropy of each run on each example: -log softmax(logits)_y =
+  log(1 + Σ_{c≠y} exp(z_c - z_y)), in nats.
 
   In this form large logits do not overflow and small losses do not vanish: a loss of
   e^-40 is not rounded to 0.
@@ -142,7 +140,8 @@ def cross_entropy(
 def brier_score(
   logits: Given["runs examples classes"], labels: Given["examples"]
 ) -> Float[Array, "runs examples"]:
-  """Brier score of each run on each example: Σ_c (softmax(logits)_c - 1{c = y})².
+  """Return the Brier score of each run on each example: Σ_c (softmax(logits)_c - 1{c =
+  y})².
 
   This is Brier's own score, summed over classes; for two classes it is twice the
   squared error of one probability.
@@ -179,7 +178,7 @@ def _brier_score(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 def _by_runs(
   loss: Callable[[np.ndarray, np.ndarray], np.ndarray], logits: object, labels: object
 ) -> np.ndarray:
-  """The loss of every run on every example, (runs, examples)."""
+  """Return the loss of every run on every example, (runs, examples)."""
   logits = read("logits", logits, "runs examples classes")
   runs, examples, classes = logits.shape
   label = read_labels(
@@ -192,8 +191,8 @@ def _by_runs(
 
 
 def logit_blocks(logits: Array) -> Iterator[tuple[int, np.ndarray]]:
-  """Blocks of logits in float64, of as many runs as take little memory, each after the
-  index of its first run.
+  """Yield blocks of logits in float64, of as many runs as take little memory, each
+  after the index of its first run.
   """
   runs, examples, classes = logits.shape
   step = max(1, _AT_ONCE // max(1, examples * classes))

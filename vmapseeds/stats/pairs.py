@@ -2,30 +2,23 @@
 2024, section 3.2)?
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jax import lax
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats._arrays import Array, Given, count, ratio
-from vmapseeds.stats._joint import common, device_of, packed
-from vmapseeds.stats.reading import one_within, read_errors, read_reals, within
+from vmapseeds.mistakes import at_least
+from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats.counts import Counts, counts_of_errors
+from vmapseeds.stats.reading import read_number, read_reals, read_within
 
-# Joint counts of example pairs are computed for blocks of this many examples.
-_BLOCK = 512
+Joint = Int[np.ndarray, "rows columns"]
 
 # `expected_false_pairs` bins examples by standard deviation, into bins so fine that the
 # result hardly changes.
 _BINS = 1000
-
-BothRight = Callable[[slice, slice], Int[np.ndarray, "rows columns"]]
 
 
 class DependentPairs(NamedTuple):
@@ -40,9 +33,10 @@ class DependentPairs(NamedTuple):
 
 
 def dependent_pairs(
-  errors: Given["runs examples"], threshold: float = 0.02
+  errors: Given["runs examples"] | Counts, threshold: float = 0.02
 ) -> DependentPairs:
-  """Pairs of examples whose being right is far from independent over the runs.
+  """Return the pairs of examples whose being right is far from independent over the
+  runs.
 
       |P(C_i, C_j) - P(C_i) P(C_j)| > threshold
 
@@ -70,12 +64,24 @@ def dependent_pairs(
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
   [0] [1] [0.5] [0.25]
   """
-  return pairs_of_counts(*_right(errors), threshold)
+  counts = counts_of_errors(errors)
+  # The factor keeps the threshold itself out where the product is rounded down.
+  least = read_number("threshold", threshold, "[0, inf]")
+  least *= counts.runs**2 * (1 + 1e-15)
+  found = [_NONE]
+  for rows, columns, both, expected in _blocks(counts):
+    a, b = np.nonzero(np.abs(both - expected) > least)
+    found.append((a + rows, b + columns, both[a, b], expected[a, b]))
+  i, j, both, expected = map(np.concatenate, zip(*found, strict=True))
+  order = np.lexsort((j, i))
+  return _pairs(i[order], j[order], both[order], expected[order], runs=counts.runs)
 
 
-def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> DependentPairs:
-  """The k pairs of examples whose being right is farthest from independent over the
-  runs, the farthest first.
+def most_dependent_pairs(
+  errors: Given["runs examples"] | Counts, k: int = 10
+) -> DependentPairs:
+  """Return the k pairs of examples whose being right is farthest from independent over
+  the runs, the farthest first.
 
       |P(C_i, C_j) - P(C_i) P(C_j)| = (R - 1)/R |Cov(err_i, err_j)|
 
@@ -100,14 +106,32 @@ def most_dependent_pairs(errors: Given["runs examples"], k: int = 10) -> Depende
   >>> print(pairs.i, pairs.j, pairs.joint, pairs.product)
   [0] [1] [0.5] [0.25]
   """
-  return most_of_counts(*_right(errors), k)
+  k, counts = at_least("k", k, 1), counts_of_errors(errors)
+  best, n = _NONE, counts.examples
+  # The least deviation of the k best so far, and the place of the last of them.
+  least, last = 0, n**2
+  for rows, columns, both, expected in _blocks(counts):
+    deviation = np.abs(both - expected)
+    if deviation.max() < least:
+      continue
+    near = deviation >= least
+    a, b = np.nonzero(np.triu(near, 1) if rows == columns else near)
+    better = (deviation[a, b] > least) | ((a + rows) * n + b + columns < last)
+    a, b = a[better], b[better]
+    new = a + rows, b + columns, both[a, b], expected[a, b]
+    i, j, both, expected = map(np.concatenate, zip(best, new, strict=True))
+    order = np.lexsort((j, i, -np.abs(both - expected)))[:k]
+    best = i[order], j[order], both[order], expected[order]
+    if len(order) == k:
+      least, last = abs(best[2][-1] - best[3][-1]), best[0][-1] * n + best[1][-1]
+  return _pairs(*best, runs=counts.runs)
 
 
 def expected_false_pairs(
   rates: Given["examples"], runs: int, threshold: float = 0.02
 ) -> Float[Array, ""]:
-  """How many pairs would pass the threshold of `dependent_pairs` by chance if all
-  examples were independent.
+  """Return how many pairs would pass the threshold of `dependent_pairs` by chance if
+  all examples were independent.
 
       Σ_{i<j} P(|Z| √(ε_i (1 - ε_i) ε_j (1 - ε_j)/R) > threshold), Z standard normal
 
@@ -129,10 +153,10 @@ def expected_false_pairs(
   >>> print(expected_false_pairs([0.5] * 10_000, runs=500).round())
   3681545.0
   """
-  rates = within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
+  rates = read_within("rates", read_reals("rates", rates, "examples"), "[0, 1]")
   runs, threshold = (
     at_least("runs", runs, 1),
-    one_within("threshold", threshold, "[0, inf]"),
+    read_number("threshold", threshold, "[0, inf]"),
   )
   spread = np.sqrt(rates * (1 - rates))
   # All examples of a bin get its mean deviation; a bin is only 1/2000 wide.
@@ -149,73 +173,6 @@ def expected_false_pairs(
   return np.asarray(ordered / 2)
 
 
-def _right(
-  errors: Given["runs examples"],
-) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
-  """The arguments of `pairs_of_counts`: joint counts by slices, the count of each
-  example, and the number of runs.
-  """
-  errors = read_errors(errors)
-  if len(errors) >= 2**24:
-    raise Mistake(
-      f"errors has {len(errors)} runs: float32 products count exactly up to {2**24 - 1}, give fewer"
-    )
-  return _both_right(errors), len(errors) - count(errors, axis=0), len(errors)
-
-
-def pairs_of_counts(
-  both_right: BothRight, right: np.ndarray, runs: int, threshold: float
-) -> DependentPairs:
-  """`dependent_pairs` from how many runs have each example right, and each two
-  examples.
-
-  Args:
-    both_right: a function of two slices of examples; it gives how many runs have both
-      right, (rows, columns).
-    right: (examples,), how many runs have each example right.
-    runs: how many runs there are.
-    threshold: as in `dependent_pairs`.
-  """
-  # The factor keeps the threshold itself out where the product is rounded down.
-  least, found = (
-    one_within("threshold", threshold, "[0, inf]") * runs**2 * (1 + 1e-15),
-    [_NONE],
-  )
-  for rows, columns, both, expected in _blocks(both_right, right, runs):
-    a, b = np.nonzero(np.abs(both - expected) > least)
-    found.append((a + rows, b + columns, both[a, b], expected[a, b]))
-  i, j, both, expected = map(np.concatenate, zip(*found, strict=True))
-  order = np.lexsort((j, i))
-  return _pairs(i[order], j[order], both[order], expected[order], runs=runs)
-
-
-def most_of_counts(
-  both_right: BothRight, right: np.ndarray, runs: int, k: int
-) -> DependentPairs:
-  """`most_dependent_pairs` from the same counts as `pairs_of_counts` takes."""
-  k, n = at_least("k", k, 1), len(right)
-  best, least, last = (
-    _NONE,
-    0,
-    n**2,
-  )  # the least deviation of the k best so far, and the place of the last of them
-  for rows, columns, both, expected in _blocks(both_right, right, runs):
-    deviation = np.abs(both - expected)
-    if deviation.max() < least:
-      continue
-    near = deviation >= least
-    a, b = np.nonzero(np.triu(near, 1) if rows == columns else near)
-    better = (deviation[a, b] > least) | ((a + rows) * n + b + columns < last)
-    a, b = a[better], b[better]
-    new = a + rows, b + columns, both[a, b], expected[a, b]
-    i, j, both, expected = map(np.concatenate, zip(best, new, strict=True))
-    order = np.lexsort((j, i, -np.abs(both - expected)))[:k]
-    best = i[order], j[order], both[order], expected[order]
-    if len(order) == k:
-      least, last = abs(best[2][-1] - best[3][-1]), best[0][-1] * n + best[1][-1]
-  return _pairs(*best, runs=runs)
-
-
 _NONE = (np.zeros(0, np.int64),) * 4
 
 
@@ -225,52 +182,16 @@ def _pairs(
   return DependentPairs(i, j, ratio(both, runs**2), ratio(expected, runs**2))
 
 
-def _blocks(
-  both_right: BothRight, right: np.ndarray, runs: int
-) -> Iterator[
-  tuple[int, int, Int[np.ndarray, "rows columns"], Int[np.ndarray, "rows columns"]]
-]:
-  """The first i and j of each block of pairs, and the block's R² P(C_i, C_j) and R²
-  P(C_i) P(C_j), whole numbers.
+def _blocks(counts: Counts) -> Iterator[tuple[int, int, Joint, Joint]]:
+  """Yield the first i and j of each block of pairs on and above the diagonal, and the
+  block's R² P(C_i, C_j) and R² P(C_i) P(C_j), whole numbers.
 
-  Blocks lie on and above the diagonal. In diagonal blocks the pairs that are not i < j
-  are made to look independent.
+  In diagonal blocks the pairs that are not i < j are made to look independent.
   """
-  for i in range(0, len(right), _BLOCK):
-    for j in range(i, len(right), _BLOCK):
-      rows, columns = slice(i, i + _BLOCK), slice(j, j + _BLOCK)
-      expected = right[rows, None] * right[None, columns]
-      both = runs * both_right(rows, columns).astype(np.int64)
-      if i == j:
-        both = np.where(np.triu(np.ones(both.shape, bool), 1), both, expected)
-      yield i, j, both, expected
-
-
-def _both_right(errors: Array) -> BothRight:
-  """The function `both_right` of `pairs_of_counts`, for slices of at most `_BLOCK`;
-  counts on the errors' device.
-  """
-  examples, device, block = errors.shape[1], device_of(errors), _BLOCK
-  in_bits = device.platform == "cpu"
-  held = _packed_right(jax.device_put(errors, device), -examples % block, in_bits)
-
-  def count(rows: slice, columns: slice) -> Int[np.ndarray, "rows columns"]:
-    whole = np.asarray(_count_block(held, rows.start, columns.start, block, in_bits))
-    return whole[: examples - rows.start, : examples - columns.start]
-
-  return count
-
-
-@partial(jax.jit, static_argnums=(1, 2))
-def _packed_right(errors: jax.Array, padding: int, in_bits: bool) -> jax.Array:
-  return packed(jnp.pad(errors == 0, ((0, 0), (0, padding))), in_bits)
-
-
-@partial(jax.jit, static_argnums=(3, 4))
-def _count_block(
-  held: jax.Array, row: int, column: int, block: int, in_bits: bool
-) -> jax.Array:
-  left, right = (
-    lax.dynamic_slice_in_dim(held, start, block, axis=-1) for start in (row, column)
-  )
-  return common(left, right, in_bits)
+  runs, right = counts.runs, counts.runs - counts.wrong
+  for rows, columns, wrong in counts.joint_blocks():
+    expected = right[rows, None] * right[None, columns]
+    both = runs * (right[rows, None] + right[None, columns] - runs + wrong)
+    if rows == columns:
+      both = np.where(np.triu(np.ones(both.shape, bool), 1), both, expected)
+    yield rows.start, columns.start, both, expected

@@ -15,18 +15,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import at_least, one_of
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  bins_of,
-  namespace,
-  ratio,
-  real,
-  times_drawn,
-  votes_of,
-)
-from vmapseeds.stats.reading import ends, read_errors, read_key, read_votes, within
-from vmapseeds.stats.variance import gain_of_halves, halves
+from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real, times_drawn
+from vmapseeds.stats.counts import Counts, counts_of_errors, votes_of
+from vmapseeds.stats.reading import read_key, read_level, read_votes, read_within
+from vmapseeds.stats.variance import gain_of_halves
 
 # How many numbers a block of resamples, or of their votes, may have in memory.
 _AT_ONCE = 2**24
@@ -45,8 +37,8 @@ class Bootstrap(NamedTuple):
 def resamples(
   size: int, *, key: jax.Array, replicates: int
 ) -> Int[np.ndarray, "replicates size"]:
-  """How often each of `size` things is drawn in `size` draws with replacement, in each
-  of many resamples.
+  """Return how often each of `size` things is drawn in `size` draws with replacement,
+  in each of many resamples.
 
   Args:
     size: how many things there are, and draws from them.
@@ -71,8 +63,8 @@ def resamples(
 def blocks(
   *things: tuple[int, jax.Array], replicates: int
 ) -> Iterator[list[Int[np.ndarray, "block size"]]]:
-  """Yields `resamples` of several things, each given as its size and key, a block of
-  the replicates at a time.
+  """Yield `resamples` of several things, each given as its size and key, a block of the
+  replicates at a time.
   """
   at_once = max(1, _AT_ONCE // max(1, *(size for size, _ in things)))
   for start in range(0, at_least("replicates", replicates, 1), at_once):
@@ -98,8 +90,8 @@ def _draws(
 def from_replicates(
   replicates: Given["replicates ..."], *, level: float = 0.95
 ) -> Bootstrap:
-  """Standard deviation (ddof = 1) and percentiles of bootstrap replicates, over the
-  first axis; NaN are left out.
+  """Return the standard deviation (ddof = 1) and percentiles of bootstrap replicates,
+  over the first axis; NaN are left out.
 
   Args:
     replicates: (replicates, ...), the statistic of each resample; finite, or NaN where
@@ -115,7 +107,10 @@ def from_replicates(
   >>> from_replicates([1.0, 2.0, 3.0], level=0.5).low
   array(1.5)
   """
-  quantiles, x = ends(level), within("replicates", replicates, "(-inf, inf)", nan=True)
+  quantiles, x = (
+    read_level(level),
+    read_within("replicates", replicates, "(-inf, inf)", nan=True),
+  )
   few = (~np.isnan(x)).sum(0) < 2
   if few.all():
     return Bootstrap(*(np.full(few.shape, np.nan),) * 3)
@@ -135,8 +130,8 @@ def bootstrap(
   level: float = 0.95,
   replicates: int = 1000,
 ) -> dict[str, Bootstrap]:
-  """Standard errors and intervals of the statistics of errors and votes, all from the
-  same resamples.
+  """Return the standard errors and intervals of the statistics of errors and votes, all
+  from the same resamples.
 
   Over runs it answers what other runs on the same test examples would give, over
   examples what the same runs on other examples would, over both what other runs on
@@ -174,7 +169,7 @@ def bootstrap(
   0.013 0.0067
   """
   one_of("over", over, ("runs", "examples", "both"))
-  bins, _ = at_least("bins", bins, 1), ends(level)
+  bins, _ = at_least("bins", bins, 1), read_level(level)
   predictions, labels = map(np.asarray, read_votes(predictions, labels, num_classes))
   runs, examples = predictions.shape
   of_runs, of_examples = jax.random.split(read_key(key))
@@ -211,22 +206,21 @@ def bootstrap(
     "ece": ratio(votes["ece"], examples * runs),
   }
   if over == "runs":
-    found["top_fraction_gain"] = gain_of_halves(
-      even[0], odd[0], w, examples=examples, fraction=0.25
-    ).mean
+    halves = np.stack([even[0], odd[0]])
+    found["top_fraction_gain"] = gain_of_halves(halves, w, examples, 0.25).mean
   return {name: from_replicates(values, level=level) for name, values in found.items()}
 
 
 def top_fraction_gain_bootstrap(
-  errors: Given["runs examples"],
+  errors: Given["runs examples"] | Counts,
   fraction: float = 0.25,
   *,
   key: jax.Array,
   level: float = 0.95,
   replicates: int = 1000,
 ) -> Bootstrap:
-  """Standard error and interval of `top_fraction_gain`'s mean, by the bootstrap over
-  runs.
+  """Return the standard error and interval of `top_fraction_gain`'s mean, by the
+  bootstrap over runs.
 
   It answers what other runs on the same test examples would give.
 
@@ -247,38 +241,13 @@ def top_fraction_gain_bootstrap(
   >>> print(top_fraction_gain_bootstrap(errors, key=jax.random.key(0)).se.round(3))
   0.05
   """
-  errors = read_errors(errors)
-  even, odd = halves(errors)
+  read_level(level)
+  counts = counts_of_errors(errors)
   # Sorted, so that the order of the runs does not matter.
-  order = np.lexsort((odd, even))
-  return gain_bootstrap_of_halves(
-    even[order],
-    odd[order],
-    examples=errors.shape[1],
-    fraction=fraction,
-    key=key,
-    level=level,
-    replicates=replicates,
-  )
-
-
-def gain_bootstrap_of_halves(
-  even: Array,
-  odd: Array,
-  *,
-  examples: int,
-  fraction: float,
-  key: jax.Array,
-  level: float,
-  replicates: int,
-) -> Bootstrap:
-  """`top_fraction_gain_bootstrap` from each run's numbers of errors on both halves, in
-  ascending order.
-  """
-  ends(level)
+  halves = counts.halves[:, np.lexsort(counts.halves[::-1])]
   gains = (
-    gain_of_halves(even, odd, drawn, examples=examples, fraction=fraction).mean
-    for (drawn,) in blocks((len(even), key), replicates=replicates)
+    gain_of_halves(halves, drawn, counts.examples, fraction).mean
+    for (drawn,) in blocks((counts.runs, key), replicates=replicates)
   )
   return from_replicates(np.concatenate([*gains]), level=level)
 
@@ -286,7 +255,9 @@ def gain_bootstrap_of_halves(
 def calibration_bootstrap_of_votes(
   votes: Array, labels: Array, runs: int, *, key: jax.Array
 ) -> dict[str, Bootstrap]:
-  """CACE and ECE of `bootstrap` over examples, from the votes (examples, classes)."""
+  """Return CACE and ECE of `bootstrap` over examples, from the votes (examples,
+  classes).
+  """
   drawn = resamples(len(votes), key=jax.random.split(key)[1], replicates=1000)
   sums = _sums(_of_each_example(votes, labels, runs, bins=10), real(drawn))
   return {
@@ -296,13 +267,13 @@ def calibration_bootstrap_of_votes(
 
 
 def _covariances(w: Array, x: Array, y: Array) -> Array:
-  """Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) for each resample."""
+  """Return Σ_{r<s} w_r w_s (x_r - x_s)(y_r - y_s) for each resample."""
   return w.sum(1) * (w * x * y).sum(1) - (w * x).sum(1) * (w * y).sum(1)
 
 
 def _counts(a: Array, b: Array) -> Array:
-  """The matrix product a b of whole numbers; float32 is exact, because results are
-  below 2^24.
+  """Return the matrix product a b of whole numbers; float32 is exact, because results
+  are below 2^24.
   """
   return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64)
 
@@ -310,8 +281,8 @@ def _counts(a: Array, b: Array) -> Array:
 def _of_votes(
   predictions: Array, labels: Array, num_classes: int, w: Array, v: Array, bins: int
 ) -> dict[str, Array]:
-  """The sums over examples that the statistics need from the votes of each resample,
-  (replicates,) each.
+  """Return the sums over examples that the statistics need from the votes of each
+  resample, (replicates,) each.
   """
   runs, replicates = len(predictions), max(len(w), len(v))
   # Where all runs agree, no resample of runs changes anything.
@@ -337,7 +308,7 @@ def _of_votes(
 
 @partial(jax.jit, static_argnames=("num_classes", "bins"))
 def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
-  """`_sums` of the votes of each resample of the runs."""
+  """Return `_sums` of the votes of each resample of the runs."""
   runs, examples = predictions.shape
   one_hot = jax.nn.one_hot(predictions, num_classes).reshape(
     runs, examples * num_classes
@@ -356,18 +327,18 @@ def _of_resampled_votes(predictions, labels, v, w, num_classes, bins):
 def _of_each_example(
   votes: Array, labels: Array, runs: int, bins: int
 ) -> dict[str, Array]:
-  """What each example adds to the statistics, from its votes: votes is (examples,
-  classes).
+  """Return what each example adds to the statistics, from its votes (examples,
+  classes), which may be traced.
   """
-  xp = namespace(votes)
-  votes = real(votes, xp)
-  hits = real(labels[:, None] == xp.arange(votes.shape[1])[None], xp)
+  xp = np if isinstance(votes, np.ndarray) else jnp
+  votes = votes.astype(float)
+  hits = (labels[:, None] == xp.arange(votes.shape[1])[None]).astype(float)
   right, most, none = (votes * hits).sum(1), votes.max(1), runs - votes.sum(1)
-  top_is_right = real((votes.argmax(1) == labels) & (most > 0), xp)
+  top_is_right = ((votes.argmax(1) == labels) & (most > 0)).astype(float)
 
   def excess(votes, hits):
-    """Σ (hit R - votes) of an example's items in each bin, as in `cace`, (examples,
-    bins).
+    """Return Σ (hit R - votes) of an example's items in each bin, as in `cace`,
+    (examples, bins).
     """
     bin_of = bins_of(votes.astype(int), runs, bins)
     return xp.stack(
@@ -385,7 +356,7 @@ def _of_each_example(
 
 
 def _sums(terms: dict[str, Array], times: Array) -> dict[str, Array]:
-  """The terms summed over examples, each example counted `times` times."""
+  """Return the terms summed over examples, each example counted `times` times."""
   return {name: times @ x for name, x in terms.items()} | {
     "with_itself": times**2 @ terms["independent"]
   }

@@ -9,8 +9,9 @@ equals it bit for bit.
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,22 +21,17 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, Float, Int, Integer
 
 from vmapseeds.mistakes import Mistake, at_least
-from vmapseeds.stats import calibration, disagreement, intervals, resampling, variance
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  count_halves,
-  count_votes,
-  in_one_type,
-  ratio,
+from vmapseeds.stats import (
+  calibration,
+  device_counts,
+  disagreement,
+  intervals,
+  resampling,
+  variance,
 )
-from vmapseeds.stats._joint import common, device_of, packed
-from vmapseeds.stats.pairs import (
-  BothRight,
-  DependentPairs,
-  most_of_counts,
-  pairs_of_counts,
-)
+from vmapseeds.stats import pairs as pairs_of_examples
+from vmapseeds.stats._arrays import Array, Given, ratio
+from vmapseeds.stats.counts import Counts
 from vmapseeds.stats.reading import read_classes, read_votes
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint
@@ -43,8 +39,30 @@ from vmapseeds.stats.reading import read_classes, read_votes
 _RUNS = 4096
 
 
+Result = TypeVar("Result")
+
+
+def _method(statistic: Callable[..., Result]) -> Callable[..., Result]:
+  """Return a statistic as a method of `Tallies`, which take the place of errors, or of
+  predictions, labels and num_classes.
+  """
+  data = ("errors", "predictions", "labels", "num_classes")
+  signature = inspect.signature(statistic)
+  options = [p for p in signature.parameters.values() if p.name not in data]
+  beside = (None,) * (len(signature.parameters) - len(options) - 1)
+
+  @functools.wraps(statistic)
+  def method(self, *args, **named):
+    return statistic(self, *beside, *args, **named)
+
+  method.__doc__ = f"See `stats.{statistic.__name__}`."
+  itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+  method.__signature__ = signature.replace(parameters=[itself, *options])  # type: ignore[attr-defined]
+  return method
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Tallies:
+class Tallies(Counts):
   """What `tally` and `tally_blocks` count over R runs on n examples of K classes. All
   counts are exact.
 
@@ -89,32 +107,36 @@ class Tallies:
       first = int((self.labels != other.labels).argmax())
       pair = f"{self.labels[first]} and {other.labels[first]}"
       raise Mistake(
-        f"tallies with labels {pair} of example {first}: add tallies of runs on the same examples"
+        f"tallies with labels {pair} of example {first}: add tallies of runs on the "
+        "same examples"
       )
     if (self.joint_errors is None) != (other.joint_errors is None):
       raise Mistake(
-        "only one of two tallies has joint error counts: tally both with pairs=True, or neither"
+        "only one of two tallies has joint error counts: tally both with pairs=True, or "
+        "neither"
       )
     return Tallies(
       runs=self.runs + other.runs,
       labels=self.labels,
       votes=self.votes + other.votes,
-      half_errors=_alike(np.concatenate([self.half_errors, other.half_errors], axis=1)),
+      half_errors=_merge_equal(
+        np.concatenate([self.half_errors, other.half_errors], axis=1)
+      ),
       joint_errors=None
       if self.joint_errors is None
       else self.joint_errors + other.joint_errors,
     )
 
   def to_arrays(self) -> dict[str, np.ndarray]:
-    """The attributes as arrays by name, for storage; without `joint_errors` if pairs
-    were not counted.
+    """Return the attributes as arrays by name, for storage; without `joint_errors` if
+    pairs were not counted.
     """
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
     return {name: np.asarray(x) for name, x in fields.items() if x is not None}
 
   @classmethod
   def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Tallies":
-    """The tallies that returned these arrays from `to_arrays()`."""
+    """Return the tallies whose `to_arrays()` returned these arrays."""
     votes, joint = arrays["votes"].astype(np.int64), arrays.get("joint_errors")
     return cls(
       int(arrays["runs"]), arrays["labels"], votes, arrays["half_errors"], joint
@@ -128,155 +150,41 @@ class Tallies:
     halves: np.ndarray,
     joint_errors: np.ndarray | None = None,
   ) -> "Tallies":
-    """Tallies from votes and `halves`, (2, runs): each run's numbers of errors on
+    """Return tallies of votes and `halves`, (2, runs): each run's numbers of errors on
     examples of even and of odd index.
     """
     halves = np.append(halves, np.ones_like(halves[:1]), axis=0).astype(np.int64)
     return cls(
-      halves.shape[1], labels, votes.astype(np.int64), _alike(halves), joint_errors
+      halves.shape[1],
+      labels,
+      votes.astype(np.int64),
+      _merge_equal(halves),
+      joint_errors,
     )
 
-  @property
-  def examples(self) -> int:
-    return len(self.labels)
+  @functools.cached_property
+  def run_errors(self) -> Int[np.ndarray, "runs"]:
+    """Return each run's number of errors, in ascending order."""
+    return np.sort(self.halves.sum(0))
 
-  @property
-  def wrong(self) -> Int[np.ndarray, "examples"]:
-    """How many runs have each example wrong."""
-    return (
-      self.runs - np.take_along_axis(self.votes, self.labels[:, None], axis=1)[:, 0]
-    )
-
-  @property
-  def _voted(self) -> tuple[np.ndarray, np.ndarray, int]:
-    return self.votes, self.labels, self.runs
-
-  @property
+  @functools.cached_property
   def halves(self) -> Int[np.ndarray, "2 runs"]:
-    """Each run's number of errors on the examples of even and of odd index; the runs
-    are sorted by these numbers.
+    """Return each run's number of errors on the examples of even and of odd index; the
+    runs are sorted by these numbers.
     """
     return np.repeat(self.half_errors[:2], self.half_errors[2], axis=1)
 
-  @property
-  def _joint(self) -> Int[np.ndarray, "examples examples"]:
+  def joint(self, rows: Any, columns: Any) -> Int[np.ndarray, "rows columns"]:
+    """Return how many runs have both of two examples wrong, for some of the pairs."""
     if self.joint_errors is None:
       raise Mistake("tallies without joint error counts: tally with pairs=True")
-    return self.joint_errors
-
-  # Errors and their variance between runs
-
-  def error_rates(self) -> Float[np.ndarray, "runs"]:
-    """`stats.error_rates` in ascending order: tallies do not keep which run has which
-    rate.
-    """
-    return ratio(np.sort(self.halves.sum(0)), self.examples)
-
-  def example_error_rates(self) -> Float[np.ndarray, "examples"]:
-    """See `stats.example_error_rates`."""
-    return ratio(self.wrong, self.runs)
-
-  def test_set_variance(self) -> Float[np.ndarray, ""]:
-    """See `stats.test_set_variance`."""
-    wrong = self.halves.sum(0)
-    return ratio(variance.covariance(wrong, wrong), self.examples**2)
-
-  def independent_errors_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
-    """See `stats.independent_errors_variance`."""
-    return variance.independent_errors_of_counts(self.wrong, self.runs, unbiased)
-
-  def distribution_variance(self, unbiased: bool = True) -> Float[np.ndarray, ""]:
-    """See `stats.distribution_variance`."""
-    parts = self.test_set_variance(), self.independent_errors_variance()
-    return variance.beyond_independence(
-      *parts, self.runs, self.examples, unbiased=unbiased
-    )
-
-  def distribution_variance_se(self) -> Float[np.ndarray, ""]:
-    """See `stats.distribution_variance_se`."""
-    return variance.standard_error(self.error_rates(), self.examples)
-
-  def distribution_variance_interval(
-    self, *, level: float = 0.95
-  ) -> intervals.Interval:
-    """See `stats.distribution_variance_interval`."""
-    return intervals.variance_beyond_independence_interval(
-      self.error_rates(), self.independent_errors_variance(), self.examples, level
-    )
-
-  def split_correlation(self) -> Float[np.ndarray, ""]:
-    """See `stats.split_correlation`."""
-    return variance.correlation_of_counts(*self.halves)
-
-  def split_correlation_se(self) -> Float[np.ndarray, ""]:
-    """See `stats.split_correlation_se`."""
-    return intervals.correlation_se(*self.halves)
-
-  def split_correlation_interval(self, *, level: float = 0.95) -> intervals.Interval:
-    """See `stats.split_correlation_interval`."""
-    return intervals.correlation_interval(*self.halves, level=level)
-
-  def split_covariance(self) -> Float[np.ndarray, ""]:
-    """See `stats.split_covariance`."""
-    return ratio(
-      variance.covariance(*self.halves),
-      (self.examples // 2) * ((self.examples + 1) // 2),
-    )
-
-  def top_fraction_gain(self, fraction: float = 0.25) -> variance.TopFractionGain:
-    """See `stats.top_fraction_gain`."""
-    return variance.gain_of_halves(
-      *self.half_errors, examples=self.examples, fraction=fraction
-    )
-
-  def top_fraction_gain_bootstrap(
-    self,
-    fraction: float = 0.25,
-    *,
-    key: jax.Array,
-    level: float = 0.95,
-    replicates: int = 1000,
-  ) -> resampling.Bootstrap:
-    """See `stats.top_fraction_gain_bootstrap`."""
-    return resampling.gain_bootstrap_of_halves(
-      *self.halves,
-      examples=self.examples,
-      fraction=fraction,
-      key=key,
-      level=level,
-      replicates=replicates,
-    )
-
-  def runs_for_precision(
-    self,
-    relative: Given["..."] = 0.1,
-    statistic: str = "distribution_variance",
-    *,
-    level: float = 0.95,
-  ) -> Float[np.ndarray, "..."]:
-    """See `stats.runs_for_precision`."""
-    variances = (
-      self.test_set_variance(),
-      self.distribution_variance(),
-      self.distribution_variance_se(),
-    )
-    of_variances = intervals.runs_of_variances
-    return of_variances(
-      *variances,
-      self.runs,
-      self.examples,
-      relative=relative,
-      statistic=statistic,
-      level=level,
-    )
-
-  # Pairs of examples
+    return self.joint_errors[rows, columns]
 
   def covariance(
     self, rows: slice | Int[np.ndarray, "rows"] = slice(None)
   ) -> Float[np.ndarray, "rows examples"]:
-    """Covariance over runs (ddof = 1) of the errors of some examples, by default all,
-    with those of all examples.
+    """Return the covariance over runs (ddof = 1) of the errors of some examples, by
+    default all, with those of all examples.
 
     Its mean off the diagonal is the distribution-wise variance, and its trace over n²
     the independent-errors variance.
@@ -294,99 +202,46 @@ class Tallies:
 
     Source: jordan2024, appendix B.2.
     """
-    wrong, both = self.wrong, self._joint[rows].astype(np.int64)
+    wrong, both = self.wrong, self.joint(rows, slice(None)).astype(np.int64)
     return ratio(
       self.runs * both - wrong[rows, None] * wrong, self.runs * (self.runs - 1)
     )
 
-  def dependent_pairs(self, threshold: float = 0.02) -> DependentPairs:
-    """See `stats.dependent_pairs`. `Mistake` if tallied without pairs."""
-    return pairs_of_counts(*self._right, threshold)
+  # Errors and their variance between runs
+  error_rates = _method(variance.error_rates)
+  example_error_rates = _method(variance.example_error_rates)
+  test_set_variance = _method(variance.test_set_variance)
+  independent_errors_variance = _method(variance.independent_errors_variance)
+  distribution_variance = _method(variance.distribution_variance)
+  distribution_variance_se = _method(variance.distribution_variance_se)
+  distribution_variance_interval = _method(intervals.distribution_variance_interval)
+  split_correlation = _method(variance.split_correlation)
+  split_correlation_se = _method(intervals.split_correlation_se)
+  split_correlation_interval = _method(intervals.split_correlation_interval)
+  split_covariance = _method(variance.split_covariance)
+  top_fraction_gain = _method(variance.top_fraction_gain)
+  top_fraction_gain_bootstrap = _method(resampling.top_fraction_gain_bootstrap)
+  runs_for_precision = _method(intervals.runs_for_precision)
 
-  def most_dependent_pairs(self, k: int = 10) -> DependentPairs:
-    """See `stats.most_dependent_pairs`. `Mistake` if tallied without pairs."""
-    return most_of_counts(*self._right, k)
-
-  @property
-  def _right(self) -> tuple[BothRight, Int[np.ndarray, "examples"], int]:
-    """The arguments of `pairs_of_counts`: joint counts by slices, the count of each
-    example, and the number of runs.
-    """
-    joint, right = self._joint, self.runs - self.wrong
-    return (
-      lambda i, j: right[i, None] + right[j] - self.runs + joint[i, j],
-      right,
-      self.runs,
-    )
+  # Pairs of examples, if tallied with pairs
+  dependent_pairs = _method(pairs_of_examples.dependent_pairs)
+  most_dependent_pairs = _method(pairs_of_examples.most_dependent_pairs)
 
   # Disagreement and calibration
-
-  def vote_fractions(self) -> Float[np.ndarray, "examples classes"]:
-    """See `stats.vote_fractions`."""
-    return ratio(self.votes, self.runs)
-
-  def plurality(self) -> Int[np.ndarray, "examples"]:
-    """See `stats.plurality`."""
-    return disagreement.top_class(self.votes)
-
-  def ensemble_accuracy(self) -> Float[np.ndarray, ""]:
-    """See `stats.ensemble_accuracy`."""
-    return disagreement.accuracy_of_votes(self.votes, self.labels)
-
-  def expected_disagreement(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
-    """See `stats.expected_disagreement`."""
-    return disagreement.disagreement_of_votes(self.votes, self.runs, self_pairs)
-
-  def gde_gap(self, self_pairs: bool = False) -> Float[np.ndarray, ""]:
-    """See `stats.gde_gap`."""
-    return calibration.gap_of_votes(*self._voted, self_pairs)
-
-  def beta_of_error_rates(self, unbiased: bool = True) -> disagreement.BetaFit:
-    """See `stats.beta_of_error_rates`."""
-    return disagreement.beta_of_counts(self.wrong, self.runs, unbiased)
-
-  def cace(self, bins: int = 10) -> Float[np.ndarray, ""]:
-    """See `stats.cace`."""
-    return calibration.cace_of_votes(*self._voted, bins)
-
-  def ece(self, bins: int = 10) -> Float[np.ndarray, ""]:
-    """See `stats.ece`."""
-    return calibration.ece_of_votes(*self._voted, bins)
-
-  def cace_exact_levels(self, refined: bool = False) -> Float[np.ndarray, ""]:
-    """See `stats.cace_exact_levels`."""
-    return calibration.exact_levels_of_votes(*self._voted, refined)
-
-  def calibration_curve(
-    self, bins: int = 10, of: str = "pairs"
-  ) -> calibration.CalibrationCurve:
-    """See `stats.calibration_curve`."""
-    return calibration.curve_of_votes(*self._voted, bins, of)
-
-  def calibration_band(
-    self,
-    bins: int = 10,
-    of: str = "pairs",
-    *,
-    key: jax.Array,
-    level: float = 0.95,
-    replicates: int = 1000,
-  ) -> resampling.Bootstrap:
-    """See `stats.calibration_band`."""
-    return calibration.band_of_votes(
-      *self._voted, bins, of, key=key, level=level, replicates=replicates
-    )
-
-  def confidence_histogram(
-    self, bins: int = 10, of: str = "pairs"
-  ) -> Int[np.ndarray, "..."]:
-    """See `stats.confidence_histogram`."""
-    return calibration.histogram_of_votes(self.votes, self.runs, bins, of)
+  vote_fractions = _method(disagreement.vote_fractions)
+  plurality = _method(disagreement.plurality)
+  ensemble_accuracy = _method(disagreement.ensemble_accuracy)
+  expected_disagreement = _method(disagreement.expected_disagreement)
+  gde_gap = _method(calibration.gde_gap)
+  cace = _method(calibration.cace)
+  ece = _method(calibration.ece)
+  calibration_curve = _method(calibration.calibration_curve)
+  calibration_band = _method(calibration.calibration_band)
 
 
-def _alike(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
-  """`half_errors` with each pair of numbers once, in ascending order, its runs added
-  up.
+def _merge_equal(half_errors: Int[np.ndarray, "3 _"]) -> Int[np.ndarray, "3 events"]:
+  """Return `half_errors` with each pair of numbers once, in ascending order, its runs
+  added up.
   """
   *pairs, runs = half_errors
   pairs, place = np.unique(pairs, axis=1, return_inverse=True)
@@ -403,7 +258,7 @@ def tally(
   *,
   pairs: bool = False,
 ) -> Tallies:
-  """Counts over runs, from which the statistics follow: see `Tallies`.
+  """Count runs in the form from which the statistics follow: see `Tallies`.
 
   Args:
     predictions: (runs, examples), class indices; -1 is an error and no vote. A device
@@ -432,17 +287,17 @@ def tally_blocks(
   *,
   pairs: bool = False,
 ) -> Tallies:
-  """`tally` of all runs of several blocks, which are read one after another: the runs
-  need not fit into memory.
+  """Return the `tally` of all runs of several blocks, which are read one after another:
+  the runs need not fit into memory.
 
   Takes the memory of the result and of a few blocks of 4,096 runs, whatever the size of
-  `blocks`. All is counted on
-  one device: that of the first 4,096 runs if they lie on one, else JAX's default
-    device.
+  `blocks`. All is counted on one device: that of the first 4,096 runs if they lie on
+  one, else JAX's default device.
 
-      predictions = zarr.open_group("results/demo")["test/predictions"] blocks =
-      (predictions[start : start + 2000] for start in range(0, predictions.shape[0],
-      2000)) tallies = tally_blocks(blocks, labels, num_classes, pairs=True)
+      predictions = zarr.open_group("results/demo")["test/predictions"]
+      starts = range(0, predictions.shape[0], 2000)
+      blocks = (predictions[start : start + 2000] for start in starts)
+      tallies = tally_blocks(blocks, labels, num_classes, pairs=True)
 
   Args:
     blocks: any number of predictions (runs, examples), as in `tally`, of one or more
@@ -461,29 +316,53 @@ def tally_blocks(
   array([[1, 0],
          [0, 1]], dtype=int32)
   """
-  held, halves = None, []
+  num_classes = at_least("num_classes", num_classes, 1)
+  labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
+  votes = np.zeros((len(labels), num_classes), np.int64)
+  halves, upper, device = [np.zeros((0, 2), np.int64)], None, None
   for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
-    if held is None:  # No block is larger than the first.
-      held = zeros(
-        labels,
-        num_classes,
-        capacity=len(block),
-        pairs=pairs,
-        devices=[device_of(block)],
-      )
-    held = update(held, block)
-    # This also waits for the update; otherwise blocks would queue up in memory.
-    halves.append(_half_errors_of(held))
-    held = held._replace(runs=jnp.zeros_like(held.runs))
-  if held is None:
-    held = zeros(
-      labels, num_classes, capacity=0, pairs=pairs, devices=[device_of(labels)]
-    )
-  return _fetched(held, halves)
+    device = device or device_counts.device_of(block)
+    if pairs and upper is None:
+      with jax.default_device(device):
+        upper = device_counts.no_joint_errors(len(labels))
+    counted = _count_block(upper, jax.device_put(block, device), labels, num_classes)
+    # This also waits for the counts; otherwise blocks would queue up in memory.
+    votes += np.asarray(counted[0])
+    halves.append(np.asarray(counted[1]))
+    upper = counted[2]
+  joint = np.zeros((len(labels),) * 2, np.int32) if pairs else None
+  if upper is not None:
+    joint = np.asarray(_mirror(upper))[: len(labels), : len(labels)]
+  return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint)
+
+
+@functools.partial(jax.jit, static_argnums=3, donate_argnums=0)
+def _count_block(
+  upper: device_counts.Upper | None,
+  predictions: Integer[jax.Array, "runs examples"],
+  labels: Int[jax.Array, "examples"],
+  num_classes: int,
+) -> tuple[jax.Array, jax.Array, device_counts.Upper | None]:
+  """Return a block's votes, its runs' numbers of errors on both halves, and the joint
+  errors with those of the block.
+  """
+  # Each is a pass of its own: fused into the counting, they would make it several times
+  # slower.
+  predictions = device_counts.in_one_type(predictions, num_classes)
+  predictions = lax.optimization_barrier(predictions)
+  wrong = predictions != labels.astype(predictions.dtype)[None]
+  wrong = lax.optimization_barrier(wrong)
+  if upper is not None:
+    upper = device_counts.add_joint_errors(upper, wrong)
+  votes = device_counts.count_votes(predictions, num_classes)
+  return votes, device_counts.count_half_errors(wrong), upper
+
+
+_mirror = jax.jit(device_counts.mirror, donate_argnums=0)
 
 
 def _regrouped(blocks: Iterable[Array]) -> Iterator[Array]:
-  """The same runs in blocks of `_RUNS`, and the rest in a last one."""
+  """Yield the same runs in blocks of `_RUNS`, and the rest in a last one."""
   held, runs = [], 0
   for block in blocks:
     while len(block):
@@ -502,11 +381,13 @@ def _joined(blocks: list[Array]) -> Array:
     return blocks[0]  # not a copy of the predictions
   if all(isinstance(block, np.ndarray) for block in blocks):
     return np.concatenate(blocks)
-  device = next(device_of(block) for block in blocks if isinstance(block, jax.Array))
+  device = next(
+    device_counts.device_of(block) for block in blocks if isinstance(block, jax.Array)
+  )
   return jnp.concatenate(jax.device_put(blocks, device))  # type: ignore[return-value]  # as said of Array
 
 
-# Counting on devices
+# Counting on devices, until campaigns count in their own evaluation
 
 
 class DeviceTallies(NamedTuple):
@@ -560,8 +441,7 @@ def zeros(
   )
   labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
   mesh = Mesh(np.array(jax.local_devices() if devices is None else devices), ("lanes",))
-  tile = _tile(len(labels), mesh.devices.flat[0].platform)
-  padded = tile * max(1, -(-len(labels) // tile))
+  padded = len(jax.eval_shape(lambda: device_counts.no_joint_errors(len(labels))))
   each = NamedSharding(mesh, PartitionSpec("lanes"))
 
   def nothing(*shape: int, dtype: type = jnp.int32) -> jax.Array:
@@ -683,7 +563,7 @@ def _add(
 ) -> DeviceTallies:
   """`update` on one device; the arrays are without the axis of devices."""
   num_classes, joint = tallies.votes.shape[1], tallies.joint_errors
-  predictions = in_one_type(predictions, num_classes)
+  predictions = device_counts.in_one_type(predictions, num_classes)
   if counted is not None:
     predictions = jnp.where(counted[:, None], predictions, -1)
   # Each is a pass of its own: fused into the counting, they would make it several times
@@ -692,7 +572,7 @@ def _add(
   wrong = lax.optimization_barrier(
     predictions != tallies.labels.astype(predictions.dtype)[None]
   )
-  places = count_halves(wrong)
+  places = device_counts.count_half_errors(wrong)
   if counted is not None:
     places, wrong = jnp.where(counted[:, None], places, -1), counted[:, None] & wrong
   recent, waiting = tallies.recent, tallies.waiting
@@ -703,7 +583,7 @@ def _add(
     joint, recent = lax.fori_loop(
       0,
       full.astype(jnp.int32),
-      lambda _, x: (_count_recent(*x, platform=platform), jnp.zeros_like(x[1])),
+      lambda _, x: (device_counts.add_joint_errors(*x), jnp.zeros_like(x[1])),
       (joint, recent),
     )
     waiting = jnp.where(full, 0, waiting)
@@ -711,7 +591,7 @@ def _add(
     waiting += len(wrong)
   return DeviceTallies(
     labels=tallies.labels,
-    votes=tallies.votes + count_votes(predictions, num_classes),
+    votes=tallies.votes + device_counts.count_votes(predictions, num_classes),
     half_errors=lax.dynamic_update_slice_in_dim(
       tallies.half_errors, places, tallies.runs, 0
     ),
@@ -722,58 +602,8 @@ def _add(
   )
 
 
-# Joint error counts. They are symmetric, so only tiles on and above the diagonal are
-# counted.
-
-Joint = Int[jax.Array, "padded padded"]
-
-
-def _tile(examples: int, platform: str) -> int:
-  """How many examples a tile has on either side: a multiple of 128 that splits them
-  about evenly.
-  """
-  # On a CPU a tile and its words of bits stay in the core's own cache.
-  tiles = max(1, -(-examples // (512 if platform == "cpu" else 2048)))
-  return 128 * max(1, -(-examples // (128 * tiles)))
-
-
-def _count_recent(joint: Joint, recent: jax.Array, *, platform: str) -> Joint:
-  return _count_joint(joint, recent, _tile(len(joint), platform), platform == "cpu")
-
-
-def _count_joint(
-  joint: Joint, errors: Bool[jax.Array, "runs examples"], tile: int, in_bits: bool
-) -> Joint:
-  held = packed(jnp.pad(errors, ((0, 0), (0, len(joint) - errors.shape[1]))), in_bits)
-
-  def add(joint, corner):
-    left, right = (
-      lax.dynamic_slice_in_dim(held, start, tile, axis=-1) for start in corner
-    )
-    counts = lax.dynamic_slice(joint, corner, (tile, tile)) + common(
-      left, right, in_bits
-    )
-    return lax.dynamic_update_slice(joint, counts, corner), None
-
-  return lax.scan(add, joint, _upper_corners(len(joint), tile))[0]
-
-
-def _upper_corners(size: int, tile: int) -> Int[np.ndarray, "tiles 2"]:
-  """Where the tiles on and above the diagonal begin."""
-  return tile * np.stack(np.triu_indices(size // tile), axis=1).astype(np.int32)
-
-
-def _finished(joint: Joint, recent: jax.Array, platform: str) -> Joint:
+def _finished(joint: jax.Array, recent: jax.Array, platform: str) -> jax.Array:
   """The joint counts of all runs, also those of `recent`, on both sides of the
   diagonal.
   """
-  joint, tile = (
-    _count_recent(joint, recent[0], platform=platform),
-    _tile(len(joint), platform),
-  )
-
-  def mirror(joint, corner):
-    counts = lax.dynamic_slice(joint, corner, (tile, tile))
-    return lax.dynamic_update_slice(joint, counts.T, corner[::-1]), None
-
-  return lax.scan(mirror, joint, _upper_corners(len(joint), tile))[0]
+  return device_counts.mirror(device_counts.add_joint_errors(joint, recent[0]))

@@ -5,26 +5,15 @@ Error rates are fractions.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake
-from vmapseeds.stats._arrays import (
-  Array,
-  Given,
-  centred,
-  correlation,
-  count,
-  namespace,
-  ratio,
-  real,
-  traced,
-)
-from vmapseeds.stats.reading import one_within, read_errors, within
+from vmapseeds.stats._arrays import Array, Given, centred, ratio, real
+from vmapseeds.stats.counts import Counts, counts_of_errors
+from vmapseeds.stats.reading import read_number, read_within
 
 
 class TopFractionGain(NamedTuple):
@@ -37,37 +26,31 @@ class TopFractionGain(NamedTuple):
   mean: Float[Array, ""]
 
 
-class Correlations(NamedTuple):
-  """Pearson's correlation of every two of some series over the same runs, its square,
-  and the two-sided p-value.
-  """
-
-  r: Float[Array, "series series"]
-  r_squared: Float[Array, "series series"]
-  p_value: Float[Array, "series series"]
-
-
-def error_rates(errors: Given["runs examples"]) -> Float[Array, "runs"]:
-  """Each run's error rate: err_S(h) = (1/n) Σ_i err_i(h), with err_i(h) = errors[h, i].
+def error_rates(errors: Given["runs examples"] | Counts) -> Float[Array, "runs"]:
+  """Return each run's error rate: err_S(h) = (1/n) Σ_i err_i(h), with err_i(h) =
+  errors[h, i].
 
   Args:
     errors: (runs, examples), bool or 0/1.
 
   Returns:
-    (runs,), fractions from 0 to 1; NaN without examples.
+    (runs,), fractions from 0 to 1; NaN without examples. Of tallies in ascending order,
+    because they do not keep which run has which rate.
 
   Source: jordan2024, section 2.
 
   >>> error_rates([[True, False, False, False], [True, True, True, False]])
   array([0.25, 0.75])
   """
-  errors = read_errors(errors, traceable=True)
-  return ratio(count(errors, axis=1), errors.shape[1])
+  counts = counts_of_errors(errors)
+  return ratio(counts.run_errors, counts.examples)
 
 
-def example_error_rates(errors: Given["runs examples"]) -> Float[Array, "examples"]:
-  """Each example's error rate over the runs: ε_i = (1/R) Σ_h err_i(h), with err_i(h) =
-  errors[h, i].
+def example_error_rates(
+  errors: Given["runs examples"] | Counts,
+) -> Float[Array, "examples"]:
+  """Return each example's error rate over the runs: ε_i = (1/R) Σ_h err_i(h), with
+  err_i(h) = errors[h, i].
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -82,12 +65,13 @@ def example_error_rates(errors: Given["runs examples"]) -> Float[Array, "example
   >>> example_error_rates([[True, False, False], [True, True, False]])
   array([1. , 0.5, 0. ])
   """
-  errors = read_errors(errors, traceable=True)
-  return ratio(count(errors, axis=0), errors.shape[0])
+  counts = counts_of_errors(errors)
+  return ratio(counts.wrong, counts.runs)
 
 
-def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Variance of the test-set error between runs: S² = Σ_h (err_S(h) - mean)² / (R - 1).
+def test_set_variance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
+  """Return the variance of the test-set error between runs: S² = Σ_h (err_S(h) - mean)²
+  / (R - 1).
 
   The errors' and the accuracies' variance are the same. This is the ddof = 1 variance,
   unbiased for Var_h(err_S(h)) on these examples; it overestimates the variance on the
@@ -104,9 +88,8 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
   >>> print(test_set_variance([[True, False, False, False], [True, True, True, False]]))
   0.125
   """
-  errors = read_errors(errors, traceable=True)
-  wrong = count(errors, axis=1)
-  return ratio(covariance(wrong, wrong), errors.shape[1] ** 2)
+  counts = counts_of_errors(errors)
+  return ratio(_covariance(*(counts.run_errors,) * 2), counts.examples**2)
 
 
 # Otherwise pytest would collect this function wherever it is imported, as its name is
@@ -114,32 +97,21 @@ def test_set_variance(errors: Given["runs examples"]) -> Float[Array, ""]:
 vars(test_set_variance)["__test__"] = False
 
 
-def _products(x: Array, y: Array) -> Any:
-  """R Σxy - Σx Σy of two counts a run: a Python int, exact if Σxy is below 2^63, unless
-  traced.
-  """
-  if traced(x, y):
-    return len(x) * (centred(x) * centred(y)).sum()
+def _products(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> int:
+  """Return R Σxy - Σx Σy of two counts a run, exact if Σxy is below 2^63."""
   return len(x) * int((x * y).sum()) - int(x.sum()) * int(y.sum())
 
 
-def covariance(x: Array, y: Array) -> Array:
-  """Covariance over runs (ddof = 1) of two counts a run; NaN for a single run."""
+def _covariance(x: Int[Array, "runs"], y: Int[Array, "runs"]) -> Float[Array, ""]:
+  """Return the covariance over runs (ddof = 1) of two counts a run."""
   return ratio(_products(x, y), len(x) * (len(x) - 1))
 
 
-def correlation_of_counts(x: Array, y: Array) -> Array:
-  """Pearson's r over runs of two counts a run; NaN where either is constant."""
-  spread = real(_products(x, x)) ** 0.5 * real(_products(y, y)) ** 0.5
-  xp = namespace(spread)
-  return xp.asarray(xp.clip(ratio(_products(x, y), spread), -1.0, 1.0))
-
-
 def independent_errors_variance(
-  errors: Given["runs examples"], unbiased: bool = True
+  errors: Given["runs examples"] | Counts, unbiased: bool = True
 ) -> Float[Array, ""]:
-  """Variance of the test-set error if errors were independent between examples: (1/n²)
-  Σ_i ε_i (1 - ε_i).
+  """Return the variance of the test-set error if errors were independent between
+  examples: (1/n²) Σ_i ε_i (1 - ε_i).
 
   With ε_i the rates seen in R runs this plug-in is (R - 1)/R of the truth on average;
   `unbiased` multiplies it by R/(R - 1).
@@ -158,24 +130,17 @@ def independent_errors_variance(
   >>> print(independent_errors_variance(E), independent_errors_variance(E, unbiased=False))
   0.0625 0.03125
   """
-  errors = read_errors(errors, traceable=True)
-  return independent_errors_of_counts(count(errors, axis=0), errors.shape[0], unbiased)
-
-
-def independent_errors_of_counts(wrong: Array, runs: int, unbiased: bool) -> Array:
-  """`independent_errors_variance` from how many runs have each example wrong,
-  (examples,).
-  """
-  examples, wrong = len(wrong), real(wrong)
+  counts = counts_of_errors(errors)
+  wrong, runs = real(counts.wrong), counts.runs
   pairs = runs * (runs - 1) if unbiased else runs**2
-  return ratio((wrong * (runs - wrong)).sum(), pairs * examples**2)
+  return ratio((wrong * (runs - wrong)).sum(), pairs * counts.examples**2)
 
 
 def distribution_variance(
-  errors: Given["runs examples"], unbiased: bool = True
+  errors: Given["runs examples"] | Counts, unbiased: bool = True
 ) -> Float[Array, ""]:
-  """Variance between runs of the error on the whole distribution, of which the examples
-  are a sample:
+  """Return the variance between runs of the error on the whole distribution, of which
+  the examples are a sample:
 
       σ²_S = n/(n - 1) [ Var_h(err_S(h)) - (1/n²) Σ_i Var_h(err_i(h)) ]
 
@@ -200,26 +165,19 @@ def distribution_variance(
   >>> print(distribution_variance(E).round(6), distribution_variance(E, unbiased=False).round(6))
   0.083333 0.041667
   """
-  errors = read_errors(errors, traceable=True)
-  parts = test_set_variance(errors), independent_errors_variance(errors)
-  return beyond_independence(*parts, *errors.shape, unbiased=unbiased)
-
-
-def beyond_independence(
-  test_set: Array, independent: Array, runs: int, examples: int, *, unbiased: bool
-) -> Array:
-  """`distribution_variance` from the test-set and the independent-errors variance, both
-  unbiased.
-  """
-  estimate = ratio(examples, examples - 1) * (test_set - independent)
-  return namespace(test_set).asarray(
-    estimate if unbiased else estimate * ratio(runs - 1, runs)
+  counts = counts_of_errors(errors)
+  dependent = test_set_variance(counts) - independent_errors_variance(counts)
+  estimate = ratio(counts.examples, counts.examples - 1) * dependent
+  return np.asarray(
+    estimate if unbiased else estimate * ratio(counts.runs - 1, counts.runs)
   )
 
 
-def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Standard error over runs of `distribution_variance`: n/(n - 1) times that of S²,
-  the test-set variance.
+def distribution_variance_se(
+  errors: Given["runs examples"] | Counts,
+) -> Float[Array, ""]:
+  """Return the standard error over runs of `distribution_variance`: n/(n - 1) times
+  that of S², the test-set variance.
 
       SE(S²)² = R/((R - 1)(R - 2)²) Σ_h (d_h² - mean d²)²,    d_h = err_S(h) - mean
 
@@ -239,30 +197,23 @@ def distribution_variance_se(errors: Given["runs examples"]) -> Float[Array, ""]
   >>> print(distribution_variance_se([[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 0, 0]]).round(6))
   0.083333
   """
-  errors = read_errors(errors, traceable=True)
-  return standard_error(error_rates(errors), errors.shape[1])
+  counts = counts_of_errors(errors)
+  return variance_se(error_rates(counts), counts.examples)
 
 
-def standard_error(rates: Float[Array, "runs"], examples: int) -> Array:
-  """`distribution_variance_se` from the runs' error rates."""
-  xp, runs = namespace(rates), len(rates)
+def variance_se(rates: Float[Array, "runs"], examples: int) -> Float[Array, ""]:
+  """Return `distribution_variance_se` from the runs' error rates, or mean losses."""
+  runs = len(rates)
   # Sorted, so that the order of the runs does not change even the last bit.
-  squares = centred(xp.sort(rates)) ** 2
-  spread = (
-    ratio(runs * (centred(squares) ** 2).sum(), max((runs - 1) * (runs - 2) ** 2, 0))
-    ** 0.5
-  )
-  return xp.asarray(ratio(examples, examples - 1) * spread)
+  squares = centred(np.sort(rates)) ** 2
+  fourth = runs * (centred(squares) ** 2).sum()
+  spread = ratio(fourth, max((runs - 1) * (runs - 2) ** 2, 0)) ** 0.5
+  return np.asarray(ratio(examples, examples - 1) * spread)
 
 
-def halves(errors: Array) -> tuple[Array, Array]:
-  """Each run's number of errors among the examples of even and of odd index (from 0)."""
-  return count(errors[:, 0::2], axis=1), count(errors[:, 1::2], axis=1)
-
-
-def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Pearson's correlation over runs between the error on the examples of even and of
-  odd index (from 0).
+def split_correlation(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
+  """Return Pearson's correlation over runs between the error on the examples of even
+  and of odd index (from 0).
 
   Args:
     errors: (runs, examples), bool or 0/1.
@@ -276,12 +227,14 @@ def split_correlation(errors: Given["runs examples"]) -> Float[Array, ""]:
   >>> print(split_correlation([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]).round(6))
   0.866025
   """
-  return correlation_of_counts(*halves(read_errors(errors, traceable=True)))
+  even, odd = counts_of_errors(errors).halves
+  spread = real(_products(even, even)) ** 0.5 * real(_products(odd, odd)) ** 0.5
+  return np.asarray(np.clip(ratio(_products(even, odd), spread), -1.0, 1.0))
 
 
 def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
-  """Two-sided p-value of a Pearson correlation over R runs: t = r √((R - 2)/(1 - r²))
-  with R - 2 degrees of freedom.
+  """Return the two-sided p-value of a Pearson correlation over R runs: t = r √((R -
+  2)/(1 - r²)) with R - 2 degrees of freedom.
 
   Args:
     r: correlations, any shape.
@@ -295,62 +248,16 @@ def correlation_p_value(r: Given["..."], runs: int) -> Float[Array, "..."]:
   >>> print(correlation_p_value(0.5, runs=20).round(4))
   0.0248
   """
-  r = within("r", r, "[-1, 1]", nan=True)
+  r = read_within("r", r, "[-1, 1]", nan=True)
   if runs < 3:
     return np.where(np.isnan(r) | (runs < 2), np.nan, 1.0)
   # P(|t| > t_0) of Student's t in terms of r alone.
   return np.asarray(scipy.special.betainc(runs / 2 - 1, 0.5, 1 - r**2))
 
 
-def test_set_correlations(
-  errors: Mapping[str, Given["runs examples"]] | Given["sets runs examples"],
-) -> Correlations:
-  """Correlations over runs between the errors on several test sets: is a run that is
-  good on one good on another?
-
-      r_kl = Pearson's correlation over runs of err_{S_k}(h) and err_{S_l}(h)
-
-  p-values are two-sided, of Student's t with R - 2 degrees of freedom, for each pair
-  alone: among k uncorrelated test sets, about 0.05 k (k - 1)/2 pairs have a p-value
-  below 0.05.
-
-  Args:
-    errors: by name or in order, the errors (runs, examples) of the same runs in the
-      same order on each test set, bool or 0/1; the numbers of examples may differ.
-
-  Returns:
-    `r`, `r_squared` and `p_value`, (sets, sets) each, in the order given, symmetric.
-    NaN for fewer than two runs and for a test set on which all runs have the same
-    error; two runs have p-values of 1.
-
-  Source: jordan2024, appendix C and figure 12: 5 test sets, not corrected for 10 pairs.
-
-  >>> found = test_set_correlations({"photo": [[1, 0], [0, 0], [1, 1]], "sketch": [[0, 1, 1], [0, 0, 1], [0, 1, 1]]})
-  >>> print(found.r_squared.round(2)[0, 1], found.p_value.round(2)[0, 1])
-  0.75 0.33
-  """
-  named = errors.items() if isinstance(errors, Mapping) else enumerate(errors)
-  read = {name: read_errors(e, what=f"errors[{name!r}]") for name, e in named}
-  runs = {name: len(e) for name, e in read.items()}
-  if len(set(runs.values())) != 1:
-    listed = (
-      ", ".join(f"{runs_on} on {name}" for name, runs_on in runs.items())
-      or "no test set"
-    )
-    raise Mistake(f"errors of {listed}: give the same runs on every test set")
-  wrong = np.stack([count(e, axis=1) for e in read.values()], axis=1)
-  r = correlation(wrong[:, :, None], wrong[:, None, :])
-  return Correlations(r, r**2, correlation_p_value(r, len(wrong)))
-
-
-# Otherwise pytest would collect this function wherever it is imported, as its name is
-# test_*.
-vars(test_set_correlations)["__test__"] = False
-
-
-def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
-  """Covariance over runs (ddof = 1) between the errors on the examples of even and of
-  odd index (from 0).
+def split_covariance(errors: Given["runs examples"] | Counts) -> Float[Array, ""]:
+  """Return the covariance over runs (ddof = 1) between the errors on the examples of
+  even and of odd index (from 0).
 
   The halves are independent samples of the distribution, so this is unbiased for
   Var_h(err(h)), the same as `distribution_variance`, which uses all pairs of examples
@@ -367,16 +274,16 @@ def split_covariance(errors: Given["runs examples"]) -> Float[Array, ""]:
   >>> print(split_covariance([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1]]))
   0.125
   """
-  errors = read_errors(errors, traceable=True)
-  examples = errors.shape[1]
-  return ratio(covariance(*halves(errors)), (examples // 2) * ((examples + 1) // 2))
+  counts = counts_of_errors(errors)
+  pairs = (counts.examples // 2) * ((counts.examples + 1) // 2)
+  return ratio(_covariance(*counts.halves), pairs)
 
 
 def top_fraction_gain(
-  errors: Given["runs examples"], fraction: float = 0.25
+  errors: Given["runs examples"] | Counts, fraction: float = 0.25
 ) -> TopFractionGain:
-  """Accuracy on one half of the examples gained by taking the best runs of the other
-  half.
+  """Return the accuracy on one half of the examples that is gained by taking the best
+  runs of the other half.
 
       gain = mean accuracy there of the max(1, ⌊fraction R⌋) runs best here - mean
       accuracy there of all R
@@ -400,25 +307,26 @@ def top_fraction_gain(
   >>> print(gain.even_to_odd, gain.odd_to_even, gain.mean)
   0.375 0.5 0.4375
   """
-  errors = read_errors(errors)
-  even, odd = halves(errors)
-  return gain_of_halves(
-    even, odd, np.ones_like(even), examples=errors.shape[1], fraction=fraction
-  )
+  counts = counts_of_errors(errors)
+  times = np.ones(counts.runs, int)
+  return gain_of_halves(counts.halves, times, counts.examples, fraction)
 
 
 def gain_of_halves(
-  even: Array, odd: Array, runs: Array, *, examples: int, fraction: float
+  halves: Int[np.ndarray, "2 runs"],
+  times: Int[np.ndarray, "*resamples runs"],
+  examples: int,
+  fraction: float,
 ) -> TopFractionGain:
-  """`top_fraction_gain` from pairs of numbers of errors and how many runs have each.
-
-  `runs` is (pairs,), or (resamples, pairs) with rows of equal sums for one gain per
-  resample.
+  """Return `top_fraction_gain` with each run taken so many times; the sum of times is
+  the same in all resamples.
   """
-  fraction = one_within("fraction", fraction, "(0, 1]")
+  fraction = read_number("fraction", fraction, "(0, 1]")
+  even, odd = halves
   # The tolerance keeps 0.29 of 100 at 29, though 0.29 * 100 < 29 in floating point.
-  top = max(1, math.floor(fraction * runs.sum(-1).max() + 1e-9))
-  by_even, by_odd = _errors_by_count(even, odd, runs), _errors_by_count(odd, even, runs)
+  top = max(1, math.floor(fraction * times.sum(-1).max() + 1e-9))
+  by_even = _errors_by_count(even, odd, times)
+  by_odd = _errors_by_count(odd, even, times)
   forward = ratio(_gain(*by_even, top=top), examples // 2)
   # A single example is even, and nothing is left to select on.
   back = ratio(_gain(*by_odd, top=top), (examples + 1) // 2 if examples > 1 else 0)
@@ -428,8 +336,8 @@ def gain_of_halves(
 def _errors_by_count(
   here: np.ndarray, there: np.ndarray, runs: np.ndarray
 ) -> np.ndarray:
-  """How many runs make 0, 1, ... errors here, and how many errors they make there, (2,
-  ..., counts).
+  """Count the runs that make 0, 1, ... errors here, and their errors there, (2, ...,
+  counts).
   """
   size = here.max(initial=0) + 1
   rows = np.atleast_2d(runs)
@@ -443,8 +351,8 @@ def _errors_by_count(
 
 
 def _gain(runs_at: Array, errors_at: Array, *, top: int) -> Array:
-  """How many fewer errors there the `top` runs with the fewest errors here make than
-  the mean run.
+  """Return how many fewer errors there the `top` runs with the fewest errors here make
+  than the mean run.
   """
   runs_at, errors_at = real(runs_at), real(errors_at)
   before = np.cumsum(runs_at, axis=-1) - runs_at

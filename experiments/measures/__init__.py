@@ -1,0 +1,56 @@
+"""Statistics and simulations that only the papers' figures need; `vmapseeds.stats` has
+the others, and its conventions hold here too.
+"""
+
+from experiments.measures.agreement import (
+  BetaFit,
+  DisagreementVariance,
+  ScatterAgreement,
+  beta_of_counts,
+  beta_of_error_rates,
+  cace_exact_levels,
+  confidence_histogram,
+  disagreement_variance,
+  kendall_tau,
+  r_squared,
+  relative_deviation,
+  scatter_agreement,
+)
+from experiments.measures.detection import (
+  DetectionRates,
+  OperatingCharacteristics,
+  detection_rates,
+  difference_sd,
+  equivalent_threshold,
+  least_significant_difference,
+  operating_characteristics,
+  single_point_comparison,
+)
+from experiments.measures.estimators import (
+  MseDecomposition,
+  average_correlation,
+  biased_estimate,
+  equivalent_ideal_size,
+  estimator_se,
+  mse_decomposition,
+)
+from experiments.measures.fits import (
+  Correlations,
+  VarianceFit,
+  poisson_binomial_pmf,
+  test_set_correlations,
+  variance_fit,
+)
+from experiments.measures.gaps import (
+  KsTest,
+  TrimmingLevel,
+  dkw_threshold,
+  ecdf,
+  ensemble_gaps,
+  gap_ece,
+  gap_labels,
+  ks_test,
+  reference_ecdf,
+  trimmed_ks_distance,
+  trimming_level,
+)

@@ -1,0 +1,518 @@
+"""Distributions of logit gaps, and how much of a run must be left out until it is like
+its reference (Banerjee 2024).
+
+Reference gaps are (models, examples): M models' gaps on the N examples. Ĝ, equation 8,
+is the eCDF of all M N of them; Ĝ_k that of a candidate's gaps. Both are step functions,
+taken as they are, without interpolation.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import scipy
+from jaxtyping import Float, Int
+
+from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.stats import ks_threshold
+from vmapseeds.stats._arrays import Array, Given, ratio, real, times_drawn
+from vmapseeds.stats.reading import (
+  read_classes,
+  read_key,
+  read_labels,
+  read_number,
+  read_positive,
+  read_reals,
+  read_within,
+)
+
+# A bootstrap replicate takes this many candidates' gaps at a time: their arrays fit in
+# a core's cache.
+_GAPS_AT_ONCE = 2**17
+
+
+class KsTest(NamedTuple):
+  """Distance of two samples' eCDFs, and the probability of at least that distance if
+  both samples have one law.
+  """
+
+  distance: Float[Array, "*candidates"]
+  p_value: Float[Array, "*candidates"]
+
+
+class TrimmingLevel(NamedTuple):
+  """α̂ of each candidate, its value in each bootstrap replicate, and how many
+  replicates accepted no level.
+  """
+
+  level: Float[Array, "*candidates"]
+  replicates: Float[Array, "*candidates replicates"]
+  failed: Int[Array, "*candidates"]
+
+
+def gap_labels(gaps: Given["*runs examples"]) -> Int[Array, "*runs examples"]:
+  """Return the predicted class of a two-class network from its logit gap: 1 iff m ≥ 0,
+  else 0.
+
+  The paper's labels are +1 and -1. At m = 0 its text takes +1 and its equation 3, with
+  sgn 0, neither.
+
+  Args:
+    gaps: (runs, examples), or (examples,) for one run.
+
+  Returns:
+    The shape of `gaps`, class indices.
+
+  Source: banerjee2024, equation 3 and section 2.1.
+
+  >>> gap_labels([-0.5, 0.0, 2.0])
+  array([0, 1, 1])
+  """
+  return (read_reals("gaps", gaps, "runs examples", at_least=1) >= 0).astype(int)
+
+
+def gap_ece(
+  gaps: Given["*runs examples"],
+  labels: Given["examples"],
+  bins: int = 10,
+  lowest: float = 0.0,
+) -> Float[Array, "*runs"]:
+  """Return the expected calibration error of a two-class network with confidence
+  sigmoid(|m|):
+
+      ECE = Σ_r (|B_r|/N) |acc(B_r) - conf(B_r)|
+
+  B_r are `bins` bins of equal width from `lowest` to 1, the last one closed. A
+  confidence is at least 1/2, so half of the bins from 0, the default, stay empty;
+  `lowest=0.5` uses all. The paper gives neither.
+
+  Args:
+    gaps: (runs, examples), or (examples,) for one run.
+    labels: (examples,), classes 0 and 1.
+    bins: R, at least 1.
+    lowest: where the first bin begins, from 0 to 0.5.
+
+  Returns:
+    (runs,) or 0-d, from 0 (perfect) to 1; NaN without examples.
+
+  Source: banerjee2024, equation 28.
+
+  >>> print(gap_ece([[-1.0, 2.0, 3.0]], labels=[1, 1, 1]).round(6))
+  [0.299229]
+  """
+  bins, lowest = at_least("bins", bins, 1), read_number("lowest", lowest, "[0, 0.5]")
+  gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
+  labels = read_labels(labels, 2, "gaps", gaps.shape, gaps.ndim - 1)
+  confidence = 1 / (1 + np.exp(-abs(gaps)))
+  bin_of = np.minimum(np.floor((confidence - lowest) / (1 - lowest) * bins), bins - 1)
+  excess = ((gaps >= 0) == (labels == 1)) - confidence
+  totals = [np.where(bin_of == b, excess, 0.0).sum(-1) for b in range(bins)]
+  return ratio(sum(map(abs, totals)), gaps.shape[-1])
+
+
+def ensemble_gaps(
+  gaps: Given["models examples"], members: Given["ensembles members"] | None = None
+) -> Float[Array, "*ensembles examples"]:
+  """Return the logit gaps of an ensemble that averages logits: m̄(x) = (1/P) Σ_k
+  m_k(x), of one or of many ensembles.
+
+  The eCDF of these gaps is the paper's Ĝ_e. Labels, distances and ECE are computed from
+  them as from a run's.
+
+  Args:
+    gaps: (models, examples).
+    members: (ensembles, P), the models of each ensemble by index; all models, in one
+      ensemble, by default. The paper's text draws them without replacement, some
+      captions with: without is right.
+
+  Returns:
+    (ensembles, examples), or (examples,) without `members`; NaN for an ensemble without
+    members.
+
+  Source: banerjee2024, section 2.1, equation 9.
+
+  >>> ensemble_gaps([[1.0, 2.0], [3.0, -4.0], [5.0, 0.0]], members=[[0, 1], [1, 2]])
+  array([[ 2., -1.],
+         [ 4., -2.]])
+  """
+  gaps = read_reals("gaps", gaps, "models examples")
+  if members is None:
+    return ratio(gaps.sum(0), len(gaps))
+  members = np.asarray(
+    read_classes(
+      "members", members, "ensembles members", len(gaps), of="model indices,"
+    )
+  )
+  return ratio(real(times_drawn(members, len(gaps))) @ gaps, members.shape[1])
+
+
+def ecdf(
+  gaps: Given["*runs examples"], at: Given["points"]
+) -> Float[Array, "*runs points"]:
+  """Return the empirical distribution function: Ĝ_k(z) = (1/N) Σ_j 1{m_k(x_j) ≤ z},
+  continuous from the right.
+
+  Args:
+    gaps: (runs, examples), or (examples,) for one run.
+    at: (points,), the z.
+
+  Returns:
+    (runs, points) or (points,), from 0 to 1; NaN without examples.
+
+  Source: banerjee2024, equation 5; for `ensemble_gaps` equation 9.
+
+  >>> ecdf([[0.0, 1.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0]], at=[0.5, 1.0])
+  array([[0.25, 0.75],
+         [0.75, 0.75]])
+  """
+  gaps = read_reals("gaps", gaps, "runs examples", at_least=1)
+  at = read_reals("at", at, "points")
+  if not gaps.size:
+    return np.full((*gaps.shape[:-1], len(at)), np.nan)
+  below = np.stack(
+    [np.searchsorted(np.sort(row), at, side="right") for row in np.atleast_2d(gaps)]
+  )
+  return ratio(below, gaps.shape[-1]).reshape(*gaps.shape[:-1], len(at))
+
+
+def reference_ecdf(
+  reference_gaps: Given["models examples"],
+  at: Given["points"],
+  interpolated: bool = False,
+) -> Float[Array, " points"]:
+  """Return the mean of the models' eCDFs, which is the eCDF of all their gaps: Ĝ(z) =
+  (1/M) Σ_k Ĝ_k(z).
+
+  Args:
+    reference_gaps: (models, examples).
+    at: (points,), the z.
+    interpolated: True for Ĝˡ, linear between the gaps v_1 ≤ v_2 ≤ ... and 0 below v_1.
+      All distances here are to the step function; the paper adds 1/N to the threshold
+      instead, which is enough without ties.
+
+  Returns:
+    (points,), from 0 to 1; NaN without gaps.
+
+  Source: banerjee2024, equation 8; Ĝˡ section 7.3.
+
+  >>> reference_ecdf([[0.0, 1.0], [2.0, 4.0]], at=[1.0, 3.0])
+  array([0.5 , 0.75])
+  """
+  pooled = read_reals("reference_gaps", reference_gaps, "models examples").reshape(-1)
+  if not interpolated or not pooled.size:
+    return ecdf(pooled, at)
+  at = read_reals("at", at, "points")
+  pooled = np.sort(pooled)
+  return np.interp(at, pooled, ecdf(pooled, pooled), left=0.0, right=1.0)
+
+
+def ks_test(
+  sample: Given["points"], candidate_gaps: Given["*candidates examples"]
+) -> KsTest:
+  """Return the distance of two eCDFs and the p-value of the two-sample
+  Kolmogorov-Smirnov test, from SciPy's `ks_2samp`.
+
+  Exact up to 10,000 numbers a sample, then asymptotic. The p-value is that of
+  independent samples: two runs on the same test set are not independent, nor are a run
+  and a pooled reference; it is then too high.
+
+  Args:
+    sample: (points,), for example the gaps of one run.
+    candidate_gaps: (examples,), or (candidates, examples) for many at once.
+
+  Returns:
+    `distance` and `p_value`, each 0-d or (candidates,), from 0 to 1; NaN where either
+    sample is empty.
+
+  Source: banerjee2024, equations 12 and 13, which bounds the p-value by 2 exp(-2 mn/(m
+    + n) distance²).
+
+  >>> print(ks_test([1.0, 2.0, 3.0, 4.0], [2.5, 3.5, 4.5, 5.5]).p_value.round(6))
+  0.771429
+  """
+  sample = read_reals("sample", sample, "points")
+  candidates = read_reals(
+    "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
+  )
+  if not sample.size or not candidates.size:
+    return KsTest(*(np.full(candidates.shape[:-1], np.nan),) * 2)
+  test = scipy.stats.ks_2samp(sample, candidates, axis=-1)
+  return KsTest(real(test.statistic), real(test.pvalue))
+
+
+def dkw_threshold(
+  n: Given["..."], models: Given["..."], epsilon: Given["..."] = 0.01
+) -> Float[Array, "..."]:
+  """Return the bound on the distance of the eCDF of M models on n examples from its
+  expectation: δ_b = √(ln(2M/ε)/(2n)).
+
+  The Dvoretzky-Kiefer-Wolfowitz inequality and a union bound over the models.
+
+  Args:
+    n: the number of examples each model's eCDF has, above 0, a number or an array.
+    models: M, at least 1.
+    epsilon: the probability ε_b of a larger distance, above 0 and at most 1.
+
+  Returns:
+    The arguments' broadcast shape, a distance between eCDFs.
+
+  Source: banerjee2024, theorem 1, equation 11.
+
+  >>> print(dkw_threshold(8000, models=800).round(5))
+  0.02737
+  """
+  n, models, epsilon = (
+    read_positive("n", n),
+    read_within("models", models, "[1, inf]"),
+    read_within("epsilon", epsilon, "(0, 1]"),
+  )
+  return np.asarray(np.sqrt(np.log(2 * models / epsilon) / (2 * n)))
+
+
+def trimmed_ks_distance(
+  reference_gaps: Given["models examples"],
+  candidate_gaps: Given["*candidates examples"],
+  alpha: Given[""],
+) -> Float[Array, "*candidates"]:
+  """Return the least distance from the reference that a candidate reaches by leaving
+  out a fraction α of its gaps:
+
+      d(Ĝ, R_α(Ĝ_k)) = min over F~ in R_α(Ĝ_k) of ‖Ĝ - F~‖∞,    R_α(P) = {P*: dP*/dP ≤ 1/(1 - α)}
+
+  that is, the candidate's examples get weights from 0 to 1/(1 - α) times 1/n, with sum
+  1. Closed form: with Γ = Ĝ ∘ Ĝ_k⁻¹ and B(t) = Γ(t) - t/(1 - α), U(t) = sup_{s ≥ t}
+  B(s), L(t) = inf_{s ≤ t} B(s),
+
+      h~ = max(min((U + L)/2, 0), -α/(1 - α)),    d = ‖h~ - B‖∞
+
+  Here Γ is a step function, and B is taken at both sides of every step. The distance
+  never rises with α; at α = 0 it is `ks_distance`.
+
+  Args:
+    reference_gaps: (models, examples).
+    candidate_gaps: (examples,), or (candidates, examples) for many at once.
+    alpha: 0 ≤ α < 1.
+
+  Returns:
+    0-d or (candidates,), from 0 to 1; NaN where either has no gaps.
+
+  Source: banerjee2024, equations 21, 23 and 42 to 46. Equations 21 and 45 are
+  misprinted (dP/dP*, and a product and an outer max with 0); the above is what del
+  Barrio et al.'s theorem says.
+
+  >>> print(trimmed_ks_distance([[1.0, 2.0, 3.0, 4.0]], [1.0, 2.0, 3.0, 9.0], alpha=0.25))
+  0.125
+  """
+  alpha = read_number("alpha", alpha, "[0, 1)")
+  reference = read_reals("reference_gaps", reference_gaps, "models examples")
+  candidates = read_reals(
+    "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
+  )
+  examples = candidates.shape[-1]
+  if not reference.size or not examples:
+    return np.full(candidates.shape[:-1], np.nan)
+  pooled, ordered = np.sort(reference.reshape(-1)), np.sort(candidates, axis=-1)
+  before, after = (
+    np.searchsorted(pooled, ordered, side=side) / pooled.size
+    for side in ("left", "right")
+  )
+  return _trimmed(*_sides(before, after), np.arange(examples + 1) / examples, alpha)
+
+
+def _sides(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Return Γ at both sides of t = 0, 1/n, ..., 1, from Ĝ just before and at each of the
+  n sorted gaps.
+
+  From one gap to the next the candidate's eCDF is constant, and Ĝ climbs from the first
+  array to the second.
+  """
+  edge = np.ones_like(before[..., :1])
+  return np.concatenate([0 * edge, after], axis=-1), np.concatenate(
+    [before, edge], axis=-1
+  )
+
+
+def _trimmed(
+  low: np.ndarray, high: np.ndarray, t: np.ndarray, alpha: float
+) -> np.ndarray:
+  """Return ‖h~ - B‖∞ over the steps on the last axis: the largest of the excess above
+  0, the excess below -α/(1 - α), and (U - L)/2 in between. Tied gaps, and gaps without
+  weight, only repeat constraints.
+  """
+  slope = 1 / (1 - alpha)
+  low, high = low - slope * t, high - slope * t
+  above, between = (
+    high.max(-1),
+    (high - np.minimum.accumulate(low, axis=-1)).max(-1) / 2,
+  )
+  below = 1 - slope - low.min(-1)
+  return np.asarray(np.maximum(np.maximum(above, below), np.maximum(between, 0.0)))
+
+
+def trimming_level(
+  reference_gaps: Given["models examples"],
+  candidate_gaps: Given["*candidates examples"],
+  alphas: Given["levels"] | None = None,
+  epsilon: float = 0.01,
+  threshold: float | None = None,
+  *,
+  key: jax.Array,
+  replicates: int = 100,
+) -> TrimmingLevel:
+  """Return the α-trimming level of a candidate: the mean over bootstrap replicates of the
+  least α that the robust KS test accepts (algorithm 1).
+
+  A replicate draws N/2 of the N examples with replacement for the reference (the same
+  for all its models) and, independently, N/2 for the candidate (the same for all
+  candidates), and takes the least of `alphas` with d(Ĝ, R_α(Ĝ_k)) ≤ δ_a. The paper
+  leaves open B, the levels, whether the draws are independent, and what happens if no
+  level is accepted. Here the replicate is then NaN, and so is the mean. α̂ is biased
+  upwards
+  relative to the level of the full sample: a replicate adds the noise of resampling and
+    cannot fall below 0.
+
+  Args:
+    reference_gaps: (models, examples).
+    candidate_gaps: (examples,), or (candidates, examples), on the same examples as the
+      reference.
+    alphas: trimming levels to try, rising, in [0, 1); 0, 0.005, ..., 0.995 by default.
+    epsilon: ε of the default threshold.
+    threshold: δ_a; `ks_threshold(N, epsilon)` by default.
+    key: a JAX random key; the same key gives the same draws, for any number of
+      candidates.
+    replicates: B, at least 1.
+
+  Returns:
+    `level`, 0-d or (candidates,); `replicates`, (..., B); `failed`, how many replicates
+    accepted no level. NaN with fewer than two examples or no models.
+
+  Source: banerjee2024, algorithm 1 and equation 24, with the step reference.
+
+  >>> import jax
+  >>> gaps = np.linspace(-2, 2, 2000)
+  >>> astray = np.where(np.arange(2000) % 5 == 0, 9.0, gaps)
+  >>> result = trimming_level(gaps[None] * [[1.0], [1.1]], astray, key=jax.random.key(0), replicates=20)
+  >>> print(0.1 < result.level < 0.2, result.failed)
+  True 0
+  """
+  alphas = (
+    np.arange(200) / 200 if alphas is None else read_reals("alphas", alphas, "levels")
+  )
+  if not (
+    alphas.size
+    and (alphas >= 0).all()
+    and (alphas < 1).all()
+    and (np.diff(alphas) > 0).all()
+  ):
+    raise Mistake(
+      "alphas does not rise within 0 to 1: give trimming levels in order, 0 included and 1 not"
+    )
+  replicates = at_least("replicates", replicates, 1)
+  reference = read_reals("reference_gaps", reference_gaps, "models examples")
+  candidates = read_reals(
+    "candidate_gaps", candidate_gaps, "candidates examples", at_least=1
+  )
+  if reference.shape[1] != candidates.shape[-1]:
+    said = f"reference_gaps has shape {reference.shape} and candidate_gaps {candidates.shape}"
+    raise Mistake(f"{said}: give gaps of the same examples, which are the last axis")
+  models, examples = reference.shape
+  half = examples // 2
+  shape = candidates.shape[:-1]
+  if not half or not models or not candidates.size:
+    return TrimmingLevel(
+      np.full(shape, np.nan),
+      np.full((*shape, replicates), np.nan),
+      np.full(shape, replicates),
+    )
+  threshold = read_number(
+    "threshold",
+    ks_threshold(examples, epsilon) if threshold is None else threshold,
+    "(0, inf]",
+  )
+
+  # The gaps are sorted once; a replicate is then only how often each example was drawn.
+  flat = candidates.reshape(-1, examples)
+  order = np.argsort(flat, axis=-1)
+  pooled_order = np.argsort(reference.reshape(-1))
+  pooled = reference.reshape(-1)[pooled_order]
+  example_of = pooled_order % examples
+  ends = [
+    np.searchsorted(pooled, np.take_along_axis(flat, order, -1), side=s)
+    for s in ("left", "right")
+  ]
+  drawn = np.asarray(
+    jax.random.randint(read_key(key), (replicates, 2, half), 0, examples)
+  )
+  rows = max(1, _GAPS_AT_ONCE // examples)
+  blocks = [slice(start, start + rows) for start in range(0, len(flat), rows)]
+
+  def levels_of(block, climbed, for_candidates):
+    counts = for_candidates[order[block]]
+    # Examples that were not drawn would only repeat constraints.
+    kept = np.flatnonzero(counts > 0)
+
+    def of_drawn(x):
+      return np.take(x, kept).reshape(len(counts), -1)
+
+    low, high = _sides(
+      *(climbed[of_drawn(end[block])] / (models * half) for end in ends)
+    )
+    t = np.cumsum(of_drawn(counts), axis=-1) / half
+    return _least_accepted(
+      low, high, np.append(np.zeros_like(t[:, :1]), t, axis=1), alphas, threshold
+    )
+
+  levels = np.empty((len(flat), replicates))
+  for b, draw in enumerate(drawn):
+    for_reference, for_candidates = times_drawn(draw, examples)
+    climbed = np.append(0, np.cumsum(for_reference[example_of]))
+    for block in blocks:
+      levels[block, b] = levels_of(block, climbed, for_candidates)
+  levels = levels.reshape(*shape, replicates)
+  return TrimmingLevel(
+    ratio(levels.sum(-1), replicates), levels, np.asarray(np.isnan(levels).sum(-1))
+  )
+
+
+def _least_accepted(
+  low: np.ndarray, high: np.ndarray, t: np.ndarray, alphas: np.ndarray, threshold: float
+) -> np.ndarray:
+  """Return, for each row, the least of the rising `alphas` with a trimmed distance of
+  at most the threshold δ; NaN if none.
+
+  Newton's method: the distance is at most δ iff high_i - low_j - s (t_i - t_j) ≤ 2δ for
+  all j ≤ i, with the slope s = 1/(1 - α). A first low of -δ and a last high of 1 + δ
+  cover the excess above 0 and below -α/(1 - α). If a level fails, the next one tried is
+  the first whose slope satisfies the pair that failed most.
+  """
+  # The tolerance lets a distance equal to the threshold pass, whichever way it was
+  # rounded.
+  bound = 2 * threshold + 2e-12
+  low = np.concatenate([np.full_like(low[:, :1], -threshold), low[:, 1:]], axis=1)
+  high = np.concatenate(
+    [high[:, :-1], np.full_like(high[:, :1], 1 + threshold)], axis=1
+  )
+  slopes = 1 / (1 - alphas)
+
+  def advance(tried, low, high, t):
+    rise = slopes[np.minimum(tried, len(slopes) - 1)][:, None] * t
+    lowest = np.minimum.accumulate(low - rise, axis=1)
+    drop = high - rise - lowest
+    i = drop.argmax(1)[:, None]
+    j = (lowest <= np.take_along_axis(lowest, i, axis=1)).argmax(1)[:, None]
+    drop, high, low, t_i, t_j = (
+      np.take_along_axis(x, k, axis=1)[:, 0]
+      for x, k in ((drop, i), (high, i), (low, j), (t, i), (t, j))
+    )
+    least = np.where(t_i > t_j, ratio(high - low - bound, t_i - t_j), np.inf)
+    accepted = (drop <= bound) | (tried == len(slopes))
+    return np.where(
+      accepted, tried, np.maximum(tried + 1, np.searchsorted(slopes, least))
+    )
+
+  tried, rows = np.zeros(len(low), int), np.arange(len(low))
+  while rows.size:
+    before = tried[rows]
+    tried[rows] = advance(before, low[rows], high[rows], t[rows])
+    rows = rows[tried[rows] > before]
+  return np.append(alphas, np.nan)[tried]
