@@ -22,7 +22,12 @@ from vmapseeds.mistakes import (
   one_of,
   whole_number,
 )
-from vmapseeds.training.recipes import HYPERPARAMETERS, MOST, Recipe, hyperparameter
+from vmapseeds.training.recipes import (
+  FLOAT32_MAX,
+  HYPERPARAMETERS,
+  Recipe,
+  hyperparameter,
+)
 
 SOURCES = ("init", "order", "augment", "dropout", "data")  # of supervised training
 # Optional columns of a table, and the fields of `Runs` that hold them.
@@ -281,7 +286,7 @@ class Runs:
     steps = self._of_each(
       "poke step", step, "from 0, or -1 for never, one or one a run", least=NEVER
     )
-    if not abs(number("poke factor", factor)) <= MOST:
+    if not abs(number("poke factor", factor)) <= FLOAT32_MAX:
       raise Mistake(f"poke factor is {factor!r}: give a finite number")
     return dataclasses.replace(
       self, poke_step=steps, poke_factor=np.full(len(self), factor, np.float32)
