@@ -495,7 +495,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
     keep_params=True,
   )
   frozen = overheads.frozen(task)
-  ((_, trained),) = loop.spread_task(frozen, lanes.Choice("sequential", 3))(
+  ((_, trained),) = loop.spread_task(frozen, lanes.Execution("sequential", 3))(
     frozen.data, frozen.lanes(runs)
   )
   kernels = trained["variables/params.Dense_0.kernel"]

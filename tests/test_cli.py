@@ -169,10 +169,6 @@ def given(*argv):
     (["bench", "digits_cnn", "--widths", "0"], "lane width is 0"),
     (["bench", "digits_cnn", "--lowerings", "fast"], "unknown lowering 'fast'"),
     (
-      ["bench", "digits_cnn", "--target", "v9"],
-      "unknown target 'v9': choose one of v5e, v6e, v4, v3, v2, h100",
-    ),
-    (
       ["bench", "digits_cnn", "--json", "no/such/folder/t.json"],
       "--json no/such/folder/t.json cannot be written: give another file",
     ),
@@ -678,16 +674,17 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_bench(capsys, monkeypatch, tmp_path):
-  from vmapseeds.campaign import benchmark
-  from vmapseeds.lanes import LOWERINGS, choice
+  from vmapseeds.campaign import execution
+  from vmapseeds.campaign.bench import bench
+  from vmapseeds.lanes import LOWERINGS, memory
   from vmapseeds.training import supervised
 
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
   monkeypatch.setenv("COLUMNS", "80")
-  monkeypatch.setattr(benchmark, "REPETITIONS", 1)
+  monkeypatch.setattr(execution, "REPETITIONS", 1)
   monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   recipe = vs.recipe("digits_cnn", batch_size=4, model="linear")
-  rows = benchmark.bench(recipe, [1])
+  rows = bench(recipe, [1])
   assert [row["lowering"] for row in rows] == list(LOWERINGS)
   assert all(
     row["model_steps_per_second"] > 0 and row["compile_seconds"] > 0 for row in rows
@@ -703,10 +700,11 @@ def test_bench(capsys, monkeypatch, tmp_path):
   assert f"campaigns take {chosen['lowering']}, lane width 1" in " ".join(out.split())
 
   # Campaigns find it, and what does not fit in memory is a row too.
-  task = supervised.supervised(recipe, vs.Runs.independent(1))
-  how = benchmark.choose(task, model_steps=1, most=8, shown=False)
-  assert how == (chosen["lowering"], 1)
-  monkeypatch.setattr(choice, "free_memory", lambda device: 1e4)
+  one = vs.Runs.independent(1)
+  task = supervised.supervised(recipe, one)
+  lane, some = task.lanes(one), {"model_steps": 1, "most": 8, "shown": False}
+  assert execution.choose_execution(task, lane, **some) == (chosen["lowering"], 1)
+  monkeypatch.setattr(memory, "free_memory", lambda device: 1e4)
   status, out, err = run(
     capsys,
     "bench",

@@ -25,6 +25,7 @@ from tyro.extras import subcommand_cli_from_dict
 
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
+from vmapseeds.machine import hide_absent_accelerators
 from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
@@ -479,47 +480,43 @@ def bench(
   *,
   lowerings: Annotated[tuple[str, ...], hint("NAME", "all")] = (),
   widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = (),
-  target: Annotated[str | None, hint("NAME", "the devices that are here")] = None,
   json: Annotated[Path | None, hint("FILE", "none")] = None,
   set: Settings = (),
 ) -> None:
-  """Measures model-steps per second on this machine, for each lowering and lane width;
-  campaigns take the fastest.
-
-  With --target it compiles for a device that this machine need not have, and shows the
-  compiler's estimates.
+  """Measure model-steps per second on this machine, for each lowering and lane width.
+  Campaigns take the fastest.
 
   Args:
     recipe: the recipe whose training step is timed, on random images
     lowerings: how convolutions run their lanes: im2col, grouped, sequential
     widths: lane widths
-    target: device to compile for: v5e, v6e, v4, v3, v2 or h100; takes minutes and needs
-      `pip install 'vmapseeds[aot]'`
     json: also write the table to FILE, as the `candidates` of a JSON object
     set: recipe fields to change
   """
   from json import dumps
 
-  import jax
-
-  from vmapseeds.campaign import benchmark
+  from vmapseeds.campaign.bench import bench
 
   what = vmapseeds.recipe(recipe, **overrides(set))
+  check_output_file(json)
+  rows = bench(what, widths, lowerings)
   if json is not None:
-    folder = json.absolute().parent
-    if (
-      json.is_dir()
-      or not folder.is_dir()
-      or not os.access(json if json.exists() else folder, os.W_OK)
-    ):
-      raise Mistake(f"--json {json} cannot be written: give another file")
-  if target is not None:
-    # Nothing runs, so the devices of this machine need not start.
-    jax.config.update("jax_platforms", "cpu")
-  rows = benchmark.bench(what, widths, lowerings, target=target)
-  if json is not None:
-    record = {"recipe": what.name, "target": target or "here", "candidates": rows}
-    json.write_text(dumps(record, indent=1) + "\n", "utf-8")
+    json.write_text(
+      dumps({"recipe": what.name, "candidates": rows}, indent=1) + "\n", "utf-8"
+    )
+
+
+def check_output_file(path: Path | None) -> None:
+  """Raise `Mistake` if the file cannot be written."""
+  if path is None:
+    return
+  folder = path.absolute().parent
+  if (
+    path.is_dir()
+    or not folder.is_dir()
+    or not os.access(path if path.exists() else folder, os.W_OK)
+  ):
+    raise Mistake(f"--json {path} cannot be written: give another file")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -742,6 +739,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     if threading.current_thread() is threading.main_thread():
       signal.signal(signal.SIGTERM, _terminate)
+    hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     if (here := os.getcwd()) not in sys.path:
       sys.path.insert(

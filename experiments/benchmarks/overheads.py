@@ -106,7 +106,7 @@ def measure(
   table, began = vs.Runs.independent(runs), time.perf_counter()
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
-  how = lanes.Choice(opened.attrs["lowering"], opened.attrs["lane_width"])
+  how = lanes.Execution(opened.attrs["lowering"], opened.attrs["lane_width"])
   options = vs.Options(lane_width=how.width, lowering=how.lowering, progress=False)
   task = supervised(recipe, table)
   shared, rows = loop.on_devices(task), task.lanes(table)

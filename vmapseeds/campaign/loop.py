@@ -20,8 +20,8 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds import lanes
-from vmapseeds.campaign import benchmark
 from vmapseeds.campaign.counting import Counting
+from vmapseeds.campaign.execution import choose_execution, stages
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.preparing import (
   found,
@@ -31,7 +31,7 @@ from vmapseeds.campaign.preparing import (
 )
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
-from vmapseeds.lanes.choice import is_out_of_memory
+from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, whole_number
 from vmapseeds.results import description
@@ -100,7 +100,7 @@ class Begun(NamedTuple):
   results: Results
   task: Task
   runs: Runs
-  how: lanes.Choice
+  how: lanes.Execution
   options: Options
   seed_batch: int  # from the options, else chosen
 
@@ -170,7 +170,7 @@ def entered(
 
 def chosen(
   task: Task, runs: Runs, options: Options, root: dict[str, Any]
-) -> lanes.Choice:
+) -> lanes.Execution:
   """Lowering and lane width: those given, else the folder's, else the fastest."""
   kept = {
     name: root.get(name)
@@ -183,23 +183,19 @@ def chosen(
   )
   if lowering is None or lane_width is None:
     most = -(-min(len(runs), options.seed_batch or len(runs)) // len(lanes.devices()))
-    # On a CPU programs fit in memory, so that only those that are measured need be
-    # compiled.
-    cpu = lanes.devices()[0].platform == "cpu"
-    ask = None if cpu else benchmark.asking(task, task.lanes(runs[slice(0, 1)]))
-    return benchmark.choose(
+    return choose_execution(
       task,
+      task.lanes(runs[slice(0, 1)]),
       model_steps=len(runs) * task.rounds * task.steps,
       most=most,
       lowering=lowering,
       width=lane_width,
-      ask=ask,
       shown=options.progress,
     )
-  return lanes.Choice(lowering, lane_width)
+  return lanes.Execution(lowering, lane_width)
 
 
-def provenance(task: Task, how: lanes.Choice) -> dict[str, Any]:
+def provenance(task: Task, how: lanes.Execution) -> dict[str, Any]:
   """All that results depend on, as the folder, its records and checkpoints store it."""
   return {
     "recipe": task.described(),
@@ -340,7 +336,7 @@ def train_batch(
   batch: Int[np.ndarray, " rows"],
   claims: Claims,
   bar: Progress,
-) -> lanes.Choice:
+) -> lanes.Execution:
   """Trains some runs together and writes those whose blocks are still ours. Returns the
   choice to go on with.
   """
@@ -359,7 +355,7 @@ def train_batch(
   except jax.errors.JaxRuntimeError as error:
     width = narrower(how.width, error, results, options)
     results.revise(lambda root: {**root, "lane_width": width})
-    return lanes.Choice(how.lowering, width)
+    return lanes.Execution(how.lowering, width)
   # A process that slept for longer than the lease has lost its blocks, and others may
   # be writing them.
   owned = batch // results.block_runs
@@ -379,7 +375,7 @@ def trained(
   shared: Any,
   batch: Int[np.ndarray, " rows"],
   table: Run,
-  how: lanes.Choice,
+  how: lanes.Execution,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[int, dict[str, np.ndarray]]]:
@@ -442,12 +438,14 @@ def on_devices(task: Task) -> Any:
     ) from None
 
 
-def agreed(results: Results, how: lanes.Choice, options: Options) -> lanes.Choice:
+def agreed(results: Results, how: lanes.Execution, options: Options) -> lanes.Execution:
   """The lowering and lane width to use: the folder's, which another process may have
   changed while no run was done.
   """
   root = attributes(results.path) or {}
-  theirs = lanes.Choice(*(root.get(name, MIXED) for name in ("lowering", "lane_width")))
+  theirs = lanes.Execution(
+    *(root.get(name, MIXED) for name in ("lowering", "lane_width"))
+  )
   if options.force_mixed or MIXED in theirs or theirs == how:
     return how
   if options.progress:
@@ -493,7 +491,7 @@ def writing(out: Folder) -> Iterator[None]:
     ) from error
 
 
-def spread_task(task: Task, how: lanes.Choice) -> Any:
+def spread_task(task: Task, how: lanes.Execution) -> Any:
   """The task, spread over lanes. A process compiles it only once, whatever the values
   of the runs.
   """
@@ -502,11 +500,11 @@ def spread_task(task: Task, how: lanes.Choice) -> Any:
 
 @functools.lru_cache(maxsize=16)
 def spread_run(
-  start: Any, advance: Any, finish: Any, rounds: int, how: lanes.Choice
+  start: Any, advance: Any, finish: Any, rounds: int, how: lanes.Execution
 ) -> Any:
   """The three functions of a task, spread over lanes."""
-  stages = benchmark.stages(start, advance, finish, rounds, how)
-  return lanes.spread_stages(stages, width=how.width, devices=lanes.devices())
+  parts = stages(start, advance, finish, rounds, how)
+  return lanes.spread_stages(parts, width=how.width, devices=lanes.devices())
 
 
 def bytes_of_a_state(task: Task, runs: Runs) -> int:
@@ -526,7 +524,9 @@ def bytes_of_a_state(task: Task, runs: Runs) -> int:
   return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def fitting_seed_batch(task: Task, runs: Runs, how: lanes.Choice, a_state: int) -> int:
+def fitting_seed_batch(
+  task: Task, runs: Runs, how: lanes.Execution, a_state: int
+) -> int:
   """How many runs' outputs, and states of so many bytes, fit easily in the host's
   memory: whole steps of all lanes, at most 256 runs or one step.
   """
@@ -547,7 +547,7 @@ def narrower(
   if not is_out_of_memory(error):
     raise error
   said = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")
-  width = lanes.narrower(lane_width, *lanes.said(error))
+  width = lanes.narrower_width(lane_width, *lanes.parse_oom_message(error))
   full = f"lane width {lane_width} does not fit in the memory of {lanes.devices()[0].device_kind} ({said[:120]})"
   if lane_width == 1:
     raise Mistake(f"{full}: give a smaller width or batch_size") from None

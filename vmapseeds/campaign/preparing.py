@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from vmapseeds import lanes
-from vmapseeds.lanes.choice import free_memory
+from vmapseeds.lanes.memory import free_memory
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results import description
 from vmapseeds.results.networks import StoredNetworks

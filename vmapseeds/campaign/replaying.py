@@ -73,7 +73,7 @@ def replay(
   kept = {"precision": write["precision"], "predictions": predictions}
   task = prepared_again(out, root, write["recipe"], runs, dataset, **kept)
   description.check_arrays(results, task, runs, {*names.values()})
-  how = lanes.Choice(write["lowering"], write["lane_width"])
+  how = lanes.Execution(write["lowering"], write["lane_width"])
   ((_, outputs),) = spread_task(task, how)(
     task.data, task.lanes(runs[slice(run, run + 1)])
   )

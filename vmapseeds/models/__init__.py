@@ -38,9 +38,9 @@ def check_size(name: str, shape: Sequence[int]) -> None:
     raise Mistake(f"{given}: give at least {least}×{least}, or another model")
 
 
-def resolved(precision: str) -> str:
-  """What a recipe's precision means here: `auto` is bfloat16 where matrix units have
-  it, float32 on a CPU.
+def resolve_precision(precision: str) -> str:
+  """Return what a recipe's precision means here: `auto` is bfloat16 where matrix units
+  have it, float32 on a CPU.
   """
   if precision != "auto":
     return precision

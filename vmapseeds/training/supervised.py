@@ -307,7 +307,7 @@ class Supervised(Task):
       for name in ("mean", "std")
     }
     return {
-      "precision": models.resolved(self.recipe.precision),
+      "precision": models.resolve_precision(self.recipe.precision),
       "data_digest": self.data_digest,
       **moments,
     }
@@ -327,7 +327,7 @@ class Supervised(Task):
     train = self.data[0]
     return {
       **{field: described(getattr(self.recipe, field)) for field in fields},
-      "precision": models.resolved(self.recipe.precision),
+      "precision": models.resolve_precision(self.recipe.precision),
       "image": train.inputs.shape[1:],
       "dtype": str(train.inputs.dtype),
       "num_classes": self.num_classes,
