@@ -17,8 +17,6 @@ from vmapseeds.models.norm import NormReluPool
 from vmapseeds.models.pooling import (
   PLACES,
   as_images,
-  as_tiles,
-  in_registers,
   joined,
   largest_of,
   pixels_of,
@@ -216,20 +214,16 @@ def _pool_relu(x, bias):
 
 
 def _pool_relu_forward(x, bias):
-  tiles = in_registers(as_tiles(x, 2, 0))
-  largest, which = largest_of(
-    [tiles[:, i, :, j] for i in (0, 1) for j in (0, 1)], at_once=False
-  )
+  largest, which = largest_of(pixels_of(x, 2, 0))
   y = nn.relu(largest + bias).astype(x.dtype)
-  y, which = in_registers(y), in_registers(jnp.where(y > 0, which, -1))
   # The barrier makes both at once: otherwise XLA goes over all pixels a second time for
   # the residuals.
-  y, which = jax.lax.optimization_barrier((y, which))
+  y, which = jax.lax.optimization_barrier((y, jnp.where(y > 0, which, -1)))
   return as_images(y, 0), which
 
 
 def _pool_relu_backward(which, gradient):
-  d = in_registers(rows_at(0, gradient))
+  d = rows_at(0, gradient)
   dbias = jnp.where(which >= 0, d, 0).sum((0, 1, 2), jnp.float32)
   return joined(placed(d, which, 2, 0), 0), dbias
 
