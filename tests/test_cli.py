@@ -37,7 +37,7 @@ def run(capsys, *argv):
 
 def given(*argv):
   """What a command is called with."""
-  return cli.parse(cli.called(cli.COMMANDS[argv[0]]), argv[1:]).keywords
+  return cli.parse(cli.deferred(cli.COMMANDS[argv[0]]), argv[1:]).keywords
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_what_to_do_next(monkeypatch):
     monkeypatch.setattr(
       "vmapseeds.store.results.Results", lambda _: range(results.sizes["run"] + left)
     )
-    return cli.held(results, folder)
+    return cli.summary_line(results, folder)
 
   assert said(results_of([0.5, 0.75]), "my runs").endswith(
     "mean accuracy 62.50%; next: vmapseeds report 'my runs'"
