@@ -169,7 +169,7 @@ class Trained:
     recipe = self.campaigns[name].recipe
     lanes.start_jax()  # on all cores, before anything asks what the device is
     meant = json.loads(
-      recipe.replace(precision=models.resolved(recipe.precision)).to_json()
+      recipe.replace(precision=models.resolve_precision(recipe.precision)).to_json()
     )
     plain = json.loads(PLAIN.to_json())
     # Only fields that differ from the default count, so that a field added to recipes

@@ -37,6 +37,7 @@ from vmapseeds.training.inputs import normalize
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import initialize, network
 from vmapseeds.training.supervised import recipe_lanes, supervised
+from vmapseeds.training.task import lanes_of
 
 # A recipe of each network and optimizer, in the precision that is compared, and its
 # images.
@@ -497,7 +498,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
     keep_params=True,
   )
   frozen = overheads.frozen(task)
-  ((_, trained),) = loop.spread_task(frozen, lanes.Choice("sequential", 3))(
+  ((_, trained),) = loop.spread_task(frozen, lanes.Execution("sequential", 3))(
     frozen.data, frozen.lanes(runs)
   )
   kernels = trained["variables/params.Dense_0.kernel"]
@@ -510,7 +511,7 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   first = dataclasses.replace(data, inputs=data.inputs[:4], targets=data.targets[:4])
   ((_, alone),) = lanes.spread(
     lambda data, run: train(recipe, data, run).variables, width=1
-  )(first, task.lanes(runs[:1]))
+  )(first, lanes_of(task, runs[:1]))
   close(alone["params"]["Dense_0"]["kernel"][0], kernels[0])
 
 

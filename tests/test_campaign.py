@@ -18,7 +18,7 @@ from vmapseeds.campaign import benchmark, loop
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
-from vmapseeds.lanes import Choice, choice
+from vmapseeds.lanes import Execution, choice
 from vmapseeds.results import description
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
@@ -558,7 +558,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   predictions, logits, network = 797 + 8 + 1, 4 * 10 * 797, 4 * (64 * 10 + 10)
 
   def fitting(plan, width, a_state=0):
-    return loop.fitting_seed_batch(plan, Choice("sequential", width), a_state)
+    return loop.fitting_seed_batch(plan, Execution("sequential", width), a_state)
 
   monkeypatch.setattr(loop.lanes, "devices", lambda: [None])
   assert fitting(plain, 2) == 256
@@ -586,10 +586,10 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   choice.write_timings(
     conditions,
     {
-      Choice("sequential", 1): 2.0,
-      Choice("grouped", 1): 1.0,
-      Choice("im2col", 2): 0.5,
-      Choice("im2col", 64): 0.1,
+      Execution("sequential", 1): 2.0,
+      Execution("grouped", 1): 1.0,
+      Execution("im2col", 2): 0.5,
+      Execution("im2col", 64): 0.1,
     },
   )
   results = vs.train(LINEAR, vs.Runs.independent(4), tmp_path / "r")
@@ -604,7 +604,7 @@ def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   results = train(tmp_path / "given", 4, LINEAR, lowering="grouped")
   assert (results.attrs["lowering"], results.attrs["lane_width"]) == ("grouped", 1)
   # A folder keeps its lowering.
-  choice.write_timings(conditions, {Choice("sequential", 1): 0.01})
+  choice.write_timings(conditions, {Execution("sequential", 1): 0.01})
   assert train(tmp_path / "r", 5, LINEAR).attrs["lowering"] == "im2col"
   assert train(tmp_path / "r", 6, LINEAR, lane_width=2).attrs["lowering"] == "im2col"
   assert train(tmp_path / "new", 5, LINEAR).attrs["lowering"] == "sequential"
@@ -616,21 +616,21 @@ def test_a_long_campaign_measures_once(tmp_path, monkeypatch):
   monkeypatch.setattr(choice, "FEW_MODEL_STEPS", 1)
   asked = []
   speeds = {
-    Choice("sequential", 1): 9.0,
-    Choice("im2col", 1): 3.0,
-    Choice("sequential", 2): 5.0,
+    Execution("sequential", 1): 9.0,
+    Execution("im2col", 1): 3.0,
+    Execution("sequential", 2): 5.0,
   }
   monkeypatch.setattr(
-    benchmark,
+    execution,
     "measure",
     lambda task, how: (
       asked.append(how)
-      or (benchmark.Speed(speeds[how], 0.0) if how in speeds else None)
+      or (execution.Speed(speeds[how], 0.0) if how in speeds else None)
     ),
   )
   for name in ("a", "b"):
     assert train(tmp_path / name, 8, LINEAR).attrs["lowering"] == "im2col"
-    assert asked == [*speeds, Choice("sequential", 4)]
+    assert asked == [*speeds, Execution("sequential", 4)]
 
 
 def test_a_campaign_compiles_once_whatever_its_runs(tmp_path, caplog):

@@ -1,17 +1,20 @@
 """Which lowering and lane width: what is tried, when, and what is kept of it."""
 
 import math
+import os
+import sys
+from types import SimpleNamespace
 
 import jax
 import pytest
 
 from vmapseeds import machine
-from vmapseeds.lanes import LOWERINGS, Choice, choice
+from vmapseeds.lanes import LOWERINGS, Execution, choice, memory
 
 FIRST, SECOND, THIRD = WANTED = [
-  Choice("sequential", 1),
-  Choice("im2col", 1),
-  Choice("sequential", 2),
+  Execution("sequential", 1),
+  Execution("im2col", 1),
+  Execution("sequential", 2),
 ]
 LONG = 10**9
 
@@ -40,7 +43,7 @@ def measured(timings, known=(), model_steps=LONG, clock=None, takes=0.0):
       clock[0] += takes
     return timings[how]
 
-  return tried, choice.time_candidates(WANTED, dict(known), measure, model_steps)
+  return tried, choice.time_candidates(WANTED, dict(known), measure, model_steps)[1]
 
 
 def test_candidates():
@@ -144,12 +147,12 @@ def test_timings_are_kept_by_their_conditions(cache):
   conditions = {"device_kind": "cpu", "image": (8, 8, 1)}
   assert choice.read_timings(conditions) == {}
   choice.write_timings(conditions, {FIRST: 1.5, SECOND: None})
-  choice.write_timings(conditions, {SECOND: 0.5, Choice("grouped", 64): None})
+  choice.write_timings(conditions, {SECOND: 0.5, Execution("grouped", 64): None})
   choice.write_timings({"device_kind": "gpu"}, {THIRD: 2.0})
   assert choice.read_timings(conditions) == {
     FIRST: 1.5,
     SECOND: 0.5,
-    Choice("grouped", 64): None,
+    Execution("grouped", 64): None,
   }
   assert choice.read_timings({"device_kind": "gpu"}) == {THIRD: 2.0}
   assert [path.name for path in cache.parent.iterdir()] == [cache.name]
@@ -183,7 +186,7 @@ def test_a_file_that_cannot_be_written_does_not_matter(cache):
 
 def test_memory(monkeypatch):
   assert 0 < machine.free_host_memory() < math.inf
-  assert choice.free_memory(jax.devices()[0]) == pytest.approx(
+  assert memory.free_memory(jax.devices()[0]) == pytest.approx(
     machine.free_host_memory() / 2, rel=0.2
   )
   monkeypatch.setattr(machine.Path, "read_text", lambda path: "")
@@ -236,3 +239,35 @@ def test_memory_of_control_groups(tmp_path, monkeypatch, of_process, files, left
   )
   assert [*machine.left_to_groups()] == left
   assert machine.free_host_memory() == min([3072, *left])
+
+
+@pytest.mark.parametrize(
+  ("files", "plugins", "hidden", "platforms"),
+  [
+    ([], ["xla_cuda12"], True, "cpu"),
+    ([], [], False, "cpu"),
+    ([], ["xla_cuda12", "rocm"], True, None),
+    (["nvidiactl"], ["xla_cuda12"], False, None),
+    (["vfio/0"], [], False, None),
+    (["vfio/vfio"], [], False, "cpu"),
+  ],
+)
+def test_compilers_for_absent_accelerators_do_not_start(
+  tmp_path, monkeypatch, files, plugins, hidden, platforms
+):
+  for file in files:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+  points = [SimpleNamespace(name=name, value=f"jax_plugins.{name}") for name in plugins]
+  modules = {name: value for name, value in sys.modules.items() if name != "jax"}
+  monkeypatch.setattr(machine, "DEVICES", tmp_path)
+  monkeypatch.setattr(machine, "entry_points", lambda group: points)
+  monkeypatch.setattr(
+    machine, "sys", SimpleNamespace(modules=modules, platform="linux")
+  )
+  monkeypatch.setenv("JAX_PLATFORMS", "")
+  monkeypatch.delenv("JAX_PLATFORMS")
+  machine.hide_absent_accelerators()
+  assert ("jax_plugins.xla_cuda12" in modules) is hidden
+  assert ("jax_cuda12_plugin" in modules) is hidden
+  assert os.environ.get("JAX_PLATFORMS") == platforms

@@ -2,6 +2,8 @@
 by campaigns.
 """
 
+import dataclasses
+import json
 import math
 import re
 import textwrap
@@ -14,17 +16,32 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 import vmapseeds as vs
-from vmapseeds import lanes, target
-from vmapseeds.campaign import benchmark
-from vmapseeds.lanes import TARGETS, Choice, Estimate, choice, narrower, spreading
-from vmapseeds.lanes.estimates import said
-from vmapseeds.lanes.hlo import Program, size
+from experiments.benchmarks import estimates, target
+from experiments.benchmarks.estimates import (
+  TARGETS,
+  absent,
+  estimate_candidates,
+  fastest,
+  make_estimator,
+)
+from experiments.benchmarks.hlo import Program, size
+from vmapseeds.campaign import execution
+from vmapseeds.lanes import (
+  Execution,
+  choice,
+  narrower_width,
+  parse_oom_message,
+  spreading,
+)
+from vmapseeds.lanes.memory import Fit
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import abstract_task, random_examples, supervised
+from vmapseeds.training.task import lanes_of
 
-CHIP = TARGETS["v5e"]._replace(clock=1e9, flops=1e12, bandwidth=1e9)
+CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
+ONE = Runs.independent(1)
 
 
 @pytest.fixture(autouse=True)
@@ -193,119 +210,127 @@ def test_convolutions_cost_their_products_in_each_direction(kind, operands, outp
 
 def test_the_compiler_says_how_much_it_needs():
   used = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 74.21G of 15.75G hbm. Exceeded hbm capacity by 58.46G."
-  assert said(ValueError(used)) == (74.21 * 2**30, 15.75 * 2**30)
+  assert parse_oom_message(ValueError(used)) == (74.21 * 2**30, 15.75 * 2**30)
   total = "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for HLO temporaries (64.00G) exceeds available HBM (512.5M)."
-  assert said(ValueError(total)) == (64 * 2**30, 512.5 * 2**20)
-  assert said(ValueError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")) == (
+  assert parse_oom_message(ValueError(total)) == (64 * 2**30, 512.5 * 2**20)
+  assert parse_oom_message(
+    ValueError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.")
+  ) == (
     None,
     None,
   )
 
 
 def test_the_next_width_ought_to_fit():
-  assert narrower(64, 74e9, 16e9) == 8, "64 * 16 / 74 is 13.8"
-  assert narrower(64, 17e9, 16e9) == 32
-  assert narrower(2, 17e9, 16e9) == narrower(2, 1e15, 16e9) == 1
-  assert (narrower(64, None, None), narrower(5, None, None)) == (32, 2)
+  assert narrower_width(64, 74e9, 16e9) == 8, "64 * 16 / 74 is 13.8"
+  assert narrower_width(64, 17e9, 16e9) == 32
+  assert narrower_width(2, 17e9, 16e9) == narrower_width(2, 1e15, 16e9) == 1
+  assert (narrower_width(64, None, None), narrower_width(5, None, None)) == (32, 2)
 
 
-def speaking(bytes_a_lane, seconds, available=100.0):
-  """A fake compiler that estimates memory and time, and the list of the choices it was
-  asked about.
-  """
+def speaking(bytes_a_lane, available=100.0):
+  """A fake compiler that says what fits, and the list of what it was asked about."""
   asked = []
 
-  def ask(how):
-    asked.append(how)
-    needed = bytes_a_lane * how.width
-    return Estimate(
-      needed <= available,
-      needed,
-      available,
-      seconds[how.lowering] if needed <= available else None,
-      None,
-      None,
-      0.0,
-    )
+  def check(execution):
+    asked.append(execution)
+    needed = bytes_a_lane * execution.width
+    return Fit(needed <= available, needed, available)
 
-  return asked, ask
+  return asked, check
 
 
-WANTED = [Choice("grouped", 64), Choice("sequential", 1), Choice("im2col", 64)]
-SECONDS = {"grouped": 3.0, "sequential": 1.0, "im2col": 2.0}
+WANTED = [Execution("grouped", 64), Execution("sequential", 1), Execution("im2col", 64)]
 
 
-def test_a_short_campaign_asks_until_something_fits():
-  asked, ask = speaking(1.0, SECONDS)
-  assert list(lanes.asked(WANTED, ask, 1)) == asked == WANTED[:1]
-  asked, ask = speaking(10.0, SECONDS)
-  assert lanes.ranked(lanes.asked(WANTED, ask, 1)) == [Choice("grouped", 8)]
-  assert asked == [Choice("grouped", 64), Choice("grouped", 8)], (
+def test_candidates_are_compiled_when_they_are_asked_for():
+  asked, check = speaking(1.0)
+  assert next(choice.fitting_candidates(WANTED, check)) == WANTED[0]
+  assert asked == WANTED[:1]
+  asked, check = speaking(10.0)
+  assert next(choice.fitting_candidates(WANTED, check)) == ("grouped", 8)
+  assert asked == [Execution("grouped", 64), Execution("grouped", 8)], (
     "no width between them was compiled"
   )
 
 
-def test_a_long_campaign_asks_about_all_and_about_none_twice():
-  asked, ask = speaking(10.0, SECONDS)
-  wanted = [*WANTED, Choice("grouped", 8), WANTED[0]]
-  ranked = lanes.ranked(lanes.asked(wanted, ask, 10**9))
-  assert ranked == [Choice("sequential", 1), Choice("im2col", 8), Choice("grouped", 8)]
+def test_no_candidate_is_compiled_twice():
+  asked, check = speaking(10.0)
+  wanted = [*WANTED, Execution("grouped", 8), WANTED[0]]
+  fitting = list(choice.fitting_candidates(wanted, check))
+  assert fitting == [("grouped", 8), ("sequential", 1), ("im2col", 8)]
   assert len(asked) == len(set(asked)) == 5
-  asked, ask = speaking(1000.0, SECONDS)
-  assert lanes.ranked(lanes.asked(WANTED, ask, 10**9)) == []
-  assert Choice("grouped", 1) in asked
-  asked, ask = speaking(10.0, SECONDS)
-  assert lanes.asked(WANTED[:1], ask, 10**9, narrow=False).keys() == {WANTED[0]}
+  asked, check = speaking(1000.0)
+  assert list(choice.fitting_candidates(WANTED, check)) == []
+  assert Execution("grouped", 1) in asked
+  asked, check = speaking(10.0)
+  assert list(choice.fitting_candidates(WANTED[:1], check, narrow=False)) == []
+  assert asked == WANTED[:1]
 
 
 @pytest.mark.parametrize(
-  ("speed", "model_steps", "asks"),
-  [(1e-3, 10**6, 1), (1.0, 10**6, 3), (None, 10**9, 1), (None, math.inf, 3)],
+  ("speed", "model_steps", "compiled"),
+  [(1e-3, 10**6, 1), (1.0, 10**6, 3), (1e-3, 1, 1)],
 )
-def test_asking_ends_with_the_budget(monkeypatch, speed, model_steps, asks):
+def test_compiling_ends_with_the_budget(monkeypatch, speed, model_steps, compiled):
   monkeypatch.setattr(choice, "SHORT_CAMPAIGN", 0.0)
   now = [0.0]
   monkeypatch.setattr(choice.time, "monotonic", lambda: now[0])
-  asked, ask = speaking(1.0, dict.fromkeys(SECONDS, speed))
+  asked, check = speaking(1.0)
 
-  def slow(how):
+  def slow(execution):
     now[0] += 25.0
-    return ask(how)
+    return check(execution)
 
   monkeypatch.setattr(choice, "BUDGET", 20.0)
-  lanes.asked(WANTED, slow, model_steps)
-  assert len(asked) == asks
+  choice.time_candidates(
+    choice.fitting_candidates(WANTED, slow), {}, lambda _: speed, model_steps
+  )
+  assert len(asked) == compiled
 
 
-def test_a_campaign_measures_the_best_estimates(monkeypatch, capsys):
-  monkeypatch.setattr(benchmark, "MEASURED", 2)
-  measured, speeds = [], {Choice("sequential", 1): 4.0, Choice("im2col", 8): 3.0}
+def test_a_campaign_measures_what_fits(monkeypatch, capsys):
+  measured = []
+  speeds = {
+    Execution("grouped", 8): 5.0,
+    Execution("sequential", 1): 4.0,
+    Execution("im2col", 8): 3.0,
+  }
   monkeypatch.setattr(
-    benchmark,
+    execution,
     "measure",
-    lambda task, how: measured.append(how) or benchmark.Speed(speeds[how], 0.0),
+    lambda task, how: measured.append(how) or execution.Speed(speeds[how], 0.0),
   )
   monkeypatch.setitem(choice.CANDIDATES, "tpu", tuple(WANTED))
-  asked, ask = speaking(10.0, SECONDS)
-  task, how = abstract_task(vs.recipe("digits_cnn")), dict(ask=ask, platform="tpu")
-  assert benchmark.choose(task, model_steps=10**9, most=64, **how) == ("im2col", 8)
+  asked, check = speaking(10.0)
+  task = abstract_task(vs.recipe("digits_cnn"))
+
+  def choose(model_steps, **options):
+    return execution.choose_execution(
+      task,
+      lanes_of(task, ONE),
+      model_steps=model_steps,
+      most=64,
+      check=check,
+      platform="tpu",
+      **options,
+    )
+
+  assert choose(10**9) == ("im2col", 8)
   assert measured == list(speeds)
-  assert "lanes: im2col, width 8 (the fastest of 2 measured" in capsys.readouterr().err
-  # The choice known to be fastest is taken again if it fits; a short campaign asks
-  # about no other.
+  assert "lanes: im2col, width 8 (the fastest of 3 measured" in capsys.readouterr().err
+  # The execution known to be fastest is taken again if it fits; a short campaign
+  # compiles no other.
   asked.clear()
-  assert benchmark.choose(task, model_steps=1, most=64, **how) == ("im2col", 8)
-  assert asked == [Choice("im2col", 8)]
+  assert choose(1) == ("im2col", 8)
+  assert asked == [Execution("im2col", 8)]
   # A given width is kept, or refused as too large.
-  assert (
-    benchmark.choose(task, model_steps=1, most=64, width=10, **how, shown=False).width
-    == 10
-  )
+  assert choose(1, width=10, shown=False).width == 10
   with pytest.raises(
     vs.Mistake,
     match=r"digits_cnn --lane-width 11 needs 0 MB of 0 MB of memory: give a smaller lane width, batch",
   ):
-    benchmark.choose(task, model_steps=1, most=64, width=11, **how)
+    choose(1, width=11)
 
 
 # Targets.
@@ -315,23 +340,23 @@ def test_a_target_that_cannot_be_compiled_for_is_a_mistake(monkeypatch):
   with pytest.raises(
     vs.Mistake, match="unknown target 'v7': choose one of v5e, v6e, v4, v3, v2, h100"
   ):
-    lanes.absent("v7")
+    absent("v7")
 
   def missing(*_, **__):
     raise RuntimeError("JAX TPU support not installed;\ncannot generate TPU topology.")
 
-  monkeypatch.setattr(target.topologies, "get_topology_desc", missing)
+  monkeypatch.setattr(estimates.topologies, "get_topology_desc", missing)
   with pytest.raises(
     vs.Mistake,
     match=re.escape(
       "topology.): pip install 'vmapseeds[aot]', and start with JAX_PLATFORMS=cpu"
     ),
   ):
-    lanes.absent("v5e")
+    absent("v5e")
   with pytest.raises(
     vs.Mistake, match=re.escape("pip install 'vmapseeds[aot]' 'jax>=0.10', and")
   ):
-    lanes.absent("h100")
+    absent("h100")
 
 
 def test_devices_are_known_by_their_kind():
@@ -341,10 +366,10 @@ def test_devices_are_known_by_their_kind():
     "NVIDIA H100 80GB HBM3": "h100",
     "TPU v2": "v2",
   }
-  assert {kind: lanes.target_of(kind) for kind in kinds} == {
+  assert {kind: estimates.target_of(kind) for kind in kinds} == {
     kind: TARGETS[name] for kind, name in kinds.items()
   }
-  assert lanes.target_of(jax.devices("cpu")[0].device_kind) is None
+  assert estimates.target_of(jax.devices("cpu")[0].device_kind) is None
 
 
 def test_what_examples_look_like_is_known_without_the_data():
@@ -434,31 +459,33 @@ def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inp
   assert task.outputs(runs)["test/predictions"].shape == (4,)
   assert task.trial().outputs(runs).keys() == {"diverged"}
   if isinstance(model, Words):
-    assert benchmark.product_flops(recipe, task.data[0]) == 2 * 2 * (2 * 3 * 2), (
-      "the first layer has no input gradient"
-    )
+    assert flops(task) == 3 * 2 * (2 * 3 * 2)
 
 
-def flops(recipe):
-  return benchmark.product_flops(recipe, abstract_task(recipe).data[0])
+def flops(task):
+  return execution.product_flops(task, lanes_of(task, ONE))
+
+
+def flops_of(recipe):
+  return flops(abstract_task(recipe))
 
 
 def test_products_of_small_networks():
   # Two convolutions of 3×3 and a dense layer; the first convolution has no input
   # gradient.
   first, second, dense = 2 * 64 * 9 * 16, 2 * 16 * 9 * 16 * 32, 2 * 128 * 10
-  assert flops(vs.recipe("digits_cnn", batch_size=10)) == 10 * (
+  assert flops_of(vs.recipe("digits_cnn", batch_size=10)) == 10 * (
     2 * first + 3 * second + 3 * dense
   )
   first, second = 2 * 32**2 * 27 * 32, 2 * 16**2 * 9 * 32 * 16
   dense = 2 * (8 * 8 * 16 * 64 + 64 * 2)
-  assert flops(vs.recipe("cnn_cifar10_binary", batch_size=10)) == 10 * (
+  assert flops_of(vs.recipe("cnn_cifar10_binary", batch_size=10)) == 10 * (
     2 * first + 3 * second + 3 * dense
   )
 
 
 def test_products_of_the_flagship():
-  assert flops(vs.recipe("resnet9_cifar10")) == pytest.approx(796e9, rel=0.1), (
+  assert flops_of(vs.recipe("resnet9_cifar10")) == pytest.approx(796e9, rel=0.1), (
     "XLA leaves out padding"
   )
 
@@ -473,23 +500,55 @@ def test_products_count_as_often_as_they_run():
     return jax.lax.map(lambda row: row @ w[:, :2], x)
 
   assert (
-    sum(benchmark.products(jax.make_jaxpr(recurrent)(x, w).jaxpr))
+    sum(execution.products(jax.make_jaxpr(recurrent)(x, w).jaxpr))
     == 7 * 2 * 3 * 5 * 5 + 3 * 2 * 5 * 2
   )
+
+
+def test_products_of_a_task_of_ones_own():
+  x = np.zeros((7, 5), np.float32)
+
+  def advance(data, run, state, first, last):
+    unused = data @ data.T  # no product of the training
+    step = lambda _, w: w - data.T @ (data @ w) * (1 + 0 * unused.shape[0])  # noqa: E731
+    return jax.lax.fori_loop(0, 3, step, state)
+
+  task = vs.Task(
+    name="mine",
+    start=lambda data, run: jnp.zeros((5, 2)),
+    advance=advance,
+    finish=lambda data, run, state: {"w": state},
+    data=x,
+    steps=3,
+    rounds=4,
+    sources=(),
+  )
+  assert flops(task) == 2 * (2 * 7 * 5 * 2)
+  assert flops(dataclasses.replace(task, rounds=0)) == 0
 
 
 def test_large_networks_need_few_lanes():
   # These widths let the flagship fit into 16 GB by default, and save compiling what
   # does not fit.
+  def width(name, platform):
+    task = abstract_task(vs.recipe(name))
+    return execution.filling_width(task, lanes_of(task, ONE), platform)
+
+  assert width("resnet9_cifar10", "tpu") == 2
+  assert width("cnn_cifar10_binary", "gpu") > 256
+  assert width("resnet9_cifar10", "cpu") > 10**6
+  asked, check = speaking(1.0)
   flagship = abstract_task(vs.recipe("resnet9_cifar10"))
-  assert benchmark.filling(flagship, "tpu") == 2
-  assert benchmark.filling(abstract_task(vs.recipe("cnn_cifar10_binary")), "gpu") > 256
-  assert benchmark.filling(flagship, "cpu") > 10**6
-  asked, ask = speaking(1.0, SECONDS)
-  assert benchmark.choose(
-    flagship, model_steps=1, most=100, ask=ask, platform="tpu"
-  ) == Choice("sequential", 1)
-  assert asked == [Choice("sequential", 1)], "a short campaign compiles one form"
+  chosen = execution.choose_execution(
+    flagship,
+    flagship.lanes(ONE),
+    model_steps=1,
+    most=100,
+    check=check,
+    platform="tpu",
+  )
+  assert chosen == ("sequential", 1)
+  assert asked == [chosen], "a short campaign compiles one form"
 
 
 LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)
@@ -497,7 +556,7 @@ LINEAR = vs.recipe("digits_cnn", model="linear", batch_size=100)
 
 def asking(recipe, name):
   task = abstract_task(recipe)
-  return benchmark.asking(task, task.lanes(Runs.independent(1)), target=name)
+  return make_estimator(task, lanes_of(task, ONE), name)
 
 
 @pytest.fixture(scope="module")
@@ -528,16 +587,16 @@ def compiled_programs(tmp_path):
 def test_a_tpu_that_is_not_here_is_compiled_for(tpu, compiled_programs):
   jax.jit(lambda x: x + 2)(1).block_until_ready()
   kept = len(list(compiled_programs.iterdir()))
-  few = asking(LINEAR, "v5e")(Choice("grouped", 4))
+  few = asking(LINEAR, "v5e")(Execution("grouped", 4))
   assert few.fits
   assert len(list(compiled_programs.iterdir())) == kept > 0, (
     "what cannot be read again is not kept"
   )
   # Images, whose rows of 8 pixels take tiles of 128, and parameters and momentum.
   assert 2e5 < few.memory_bytes < 5e6
-  assert 0 < few.traffic_bytes / TARGETS["v5e"].bandwidth < few.seconds < 1e-3
+  assert 0 < few.traffic_bytes / TARGETS["v5e"].chip.bandwidth < few.seconds < 1e-3
   # By its count of products the program cannot be faster than the roof.
-  assert few.seconds > flops(LINEAR) / TARGETS["v5e"].flops
+  assert few.seconds > flops_of(LINEAR) / TARGETS["v5e"].chip.flops
 
 
 @pytest.mark.slow
@@ -547,14 +606,15 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
     choice.CANDIDATES, "tpu", (("grouped", 65536), ("sequential", 65536))
   )
   recipe = LINEAR.replace(batch_size=1000)
-  asked, compiler = [], asking(recipe, "v2")
+  asked, estimator = [], asking(recipe, "v2")
 
-  def ask(how):
-    asked.append((how, compiler(how)))
+  def check(how):
+    asked.append((how, Fit(*estimator(how)[:3])))
     return asked[-1][1]
 
-  how = benchmark.choose(
-    abstract_task(recipe), model_steps=1, most=10**5, ask=ask, platform="tpu"
+  task = abstract_task(recipe)
+  how = execution.choose_execution(
+    task, lanes_of(task, ONE), model_steps=1, most=10**5, check=check, platform="tpu"
   )
   (first, large), (second, fitting) = asked
   assert (first.width, how) == (65536, second)
@@ -570,6 +630,47 @@ def test_no_campaign_starts_with_a_width_that_does_not_fit(tpu, monkeypatch, cap
   )
 
 
+@pytest.mark.optimized
+def test_the_command_estimates_a_recipe_and_a_task(tpu, tmp_path, capsys, monkeypatch):
+  monkeypatch.setenv("COLUMNS", "80")
+  few = ["--widths", "2", "--lowerings", "grouped", "--set", "model=linear"]
+  file = tmp_path / "t.json"
+  target.main(["digits_cnn", "v5e", *few, "--json", str(file)])
+  out = capsys.readouterr().out
+  assert "digits_cnn on v5e" in out
+  assert all(len(line) <= 80 for line in out.splitlines())
+  record = json.loads(file.read_text())
+  assert (record["recipe"], record["target"]) == ("digits_cnn", "v5e")
+  (row,) = record["candidates"]
+  assert (row["lowering"], row["width"], row["fits"]) == ("grouped", 2, True)
+  assert 0 < row["roofline_us"] < row["estimate_us"]
+  assert 0 < row["traffic_us"] < row["estimate_us"]
+  assert row["chosen"]
+  task = vs.Task(
+    name="walk",
+    start=lambda data, run: jax.random.normal(run.key("init"), (4, 4)),
+    advance=lambda data, run, state, first, last: state @ state,
+    finish=lambda data, run, state: {"x": state},
+    sources=("init",),
+  )
+  (row,) = target.estimates(task, "v5e", [2], ["sequential"])
+  assert row["fits"]
+  assert row["estimate_us"] > 0
+
+
+def test_the_best_estimate_is_the_fastest_that_fits():
+  def estimator(how):
+    fits = how.width < 64
+    return estimates.Estimate(
+      fits, 2.0 * how.width, 100.0, float(how.width) if fits else None
+    )
+
+  found = estimate_candidates(WANTED, estimator)
+  assert fastest(found) == ("sequential", 1)
+  assert fastest({}) is None
+  assert {how.width for how in found} == {64, 32, 1}
+
+
 @pytest.fixture
 def h100():
   pytest.importorskip("jax_cuda12_plugin", reason="needs vmapseeds[aot]")
@@ -583,15 +684,15 @@ def h100():
 
 @pytest.mark.optimized
 def test_an_h100_that_is_not_here_is_compiled_for(h100):
-  said = asking(LINEAR, "h100")(Choice("grouped", 4))
+  said = asking(LINEAR, "h100")(Execution("grouped", 4))
   assert said.fits
-  assert said.launches * TARGETS["h100"].launch <= 4 * said.seconds < 1e-2
+  assert said.launches * TARGETS["h100"].chip.launch <= 4 * said.seconds < 1e-2
 
 
 @pytest.mark.slow
 def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
   """Atomic additions would come in another order each time."""
-  devices = [lanes.absent("h100")]
+  devices = [absent("h100")]
   step = spreading._step(
     lambda places, lane: jnp.zeros((50, 7)).at[places].add(lane),
     spreading._mesh(devices),
@@ -604,19 +705,19 @@ def test_sums_at_equal_places_have_an_order_on_an_h100(h100):
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_a_step_of_small_networks_is_few_kernels_on_an_h100(h100):
-  said = asking(vs.recipe("cnn_cifar10_binary"), "h100")(Choice("grouped", 64))
+  said = asking(vs.recipe("cnn_cifar10_binary"), "h100")(Execution("grouped", 64))
   most = (
     41 if jax.__version_info__ >= (0, 11) else 40
   )  # cuBLAS's products come with a copy
   assert 11 < said.launches < most + 0.5, (
     "its five convolutions and six products among them"
   )
-  assert said.traffic_bytes / TARGETS["h100"].bandwidth < 7e-6
+  assert said.traffic_bytes / TARGETS["h100"].chip.bandwidth < 7e-6
 
 
 def test_one_lane_keeps_its_axis_on_a_tpu_alone(tpu):
   """There layouts are chosen by it: ResNet-9's step is estimated 2 % longer without."""
-  for devices, kept in ((jax.devices()[:1], False), ([lanes.absent("v5e")], True)):
+  for devices, kept in ((jax.devices()[:1], False), ([absent("v5e")], True)):
     step = spreading._step(lambda shared, lane: shared @ lane, spreading._mesh(devices))
     shared = spreading.shapes(np.zeros((5, 7), np.float32), devices, of_lanes=False)
     lane = spreading.shapes(np.zeros((1, 7, 3), np.float32), devices, of_lanes=True)

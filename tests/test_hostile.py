@@ -25,7 +25,7 @@ import pytest
 import vmapseeds as vs
 from experiments import frame, jordan2024
 from vmapseeds import cli, models
-from vmapseeds.campaign import benchmark, loop
+from vmapseeds.campaign import bench, execution, loop
 from vmapseeds.reports import pages
 from vmapseeds.store import claims, layout
 from vmapseeds.store.results import Results, finished
@@ -145,7 +145,11 @@ def files(made, tmp_path, monkeypatch):
   def accepted(*args, **kwargs):
     raise Accepted
 
-  for module, name in ((loop, "spread_run"), (benchmark, "measure")):
+  for module, name in (
+    (loop, "spread_run"),
+    (execution, "measure"),
+    (bench, "measure"),
+  ):
     monkeypatch.setattr(module, name, accepted)
   return work
 

@@ -13,7 +13,7 @@ from vmapseeds import lanes
 from vmapseeds.models import layers
 from vmapseeds.models.layers import conv_relu_pool, flatten
 from vmapseeds.models.norm import NormReluPool
-from vmapseeds.models.pooling import in_registers, largest_of, max_pool
+from vmapseeds.models.pooling import largest_of, max_pool
 
 # Few different values, so that most tiles have ties; odd sizes, whose remainder is
 # dropped.
@@ -181,20 +181,6 @@ def test_strips_of_images_keep_lanes_apart():
 )
 def test_as_many_strips_as_fill_a_tpu_with_a_small_batch(images, kernel, strips):
   assert layers._strips(images, kernel) == strips
-
-
-@pytest.mark.parametrize(
-  ("shape", "order"), [((5, 3, 4, 2), "1, 2, 0, 4, 3"), ((5, 3, 2, 4), "1, 2, 0, 3, 4")]
-)
-def test_lanes_lie_outside_registers(shape, order):
-  """`order` is the memory layout on a TPU, slowest axis first. Other platforms keep the
-  default.
-  """
-  x = jnp.zeros((7, *shape))
-  for platform, found in (("tpu", True), ("gpu", False)):
-    with lanes.compiling_for(platform):
-      program = jax.jit(jax.vmap(in_registers)).lower(x).as_text()
-    assert (f"dense<[{', '.join(reversed(order.split(', ')))}]>" in program) == found
 
 
 @pytest.mark.parametrize(

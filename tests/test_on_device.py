@@ -12,8 +12,8 @@ import pytest
 
 import vmapseeds as vs
 from experiments.benchmarks import contenders, cost, on_device
-from vmapseeds.campaign import benchmark
-from vmapseeds.lanes import Choice
+from vmapseeds.campaign import execution
+from vmapseeds.lanes import Execution
 from vmapseeds.training import supervised
 
 
@@ -34,15 +34,15 @@ def test_parts_are_written_as_they_end_and_not_run_again(
   tmp_path, data, monkeypatch, capsys
 ):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-  monkeypatch.setattr(benchmark, "REPETITIONS", 1)
+  monkeypatch.setattr(execution, "REPETITIONS", 1)
   monkeypatch.setattr(supervised, "TRIAL_STEPS", 2)
   monkeypatch.setattr(on_device, "elsewhere", lambda function, *args: function(*args))
   monkeypatch.setattr(on_device.spreading, "OPTIONS", {**on_device.spreading.OPTIONS})
   chosen = []
   monkeypatch.setattr(
-    benchmark,
-    "choose",
-    lambda *args, **options: chosen.append(options) or Choice("sequential", 2),
+    execution,
+    "choose_execution",
+    lambda *args, **options: chosen.append(options) or Execution("sequential", 2),
   )
   small = [
     "--out",
@@ -149,7 +149,7 @@ def test_a_part_that_fails_does_not_stop_the_others(tmp_path, capsys):
 
 def test_the_race_is_told_with_those_that_failed(tmp_path, monkeypatch):
   ways = on_device.contenders(
-    contenders.WORKLOADS["digits"], "gpu", Choice("im2col", 64)
+    contenders.WORKLOADS["digits"], "gpu", Execution("im2col", 64)
   )
   assert [way.kind for way in ways] == ["ours", "jax.vmap", *["PyTorch"] * 7]
   assert {way.options.get("mode") for way in ways} == {

@@ -53,15 +53,15 @@ def test_precision_is_the_platforms_unless_said():
     ("tpu", "bfloat16"),
   ):
     with lanes.compiling_for(backend):
-      assert models.resolved("auto") == precision
+      assert models.resolve_precision("auto") == precision
       made = network(vs.recipe("linear_cifar10"), 2)
       logits = jax.eval_shape(
         lambda x: made.apply(made.init(jax.random.key(0), x), x),
         jnp.zeros((1, 2, 2, 3)),
       )
       assert logits.dtype == precision
-      assert models.resolved("float32") == "float32"
-      assert models.resolved("bfloat16") == "bfloat16"
+      assert models.resolve_precision("float32") == "float32"
+      assert models.resolve_precision("bfloat16") == "bfloat16"
   assert lanes.platform() == jax.default_backend()
 
 

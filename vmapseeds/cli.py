@@ -14,10 +14,10 @@ import signal
 import sys
 import textwrap
 import threading
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
-from unittest import mock
 
 import tyro
 from tyro.conf import OmitArgPrefixes, Positional, arg
@@ -25,6 +25,7 @@ from tyro.extras import subcommand_cli_from_dict
 
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
+from vmapseeds.machine import hide_absent_accelerators
 from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
@@ -41,12 +42,11 @@ Dataset = Annotated[str | None, hint("PATH", "where they were")]
 
 
 def demo(out: Folder = "results/demo", runs: Count = 256) -> None:
-  """Trains digits_cnn for 1 and for 16 epochs and reports both: half a minute to a
-  minute on two idle CPU cores.
+  """Train digits_cnn for 1 and for 16 epochs and report both: half a minute to a minute
+  on two idle CPU cores.
 
   Args:
-    out: folder for the results; started again with the same one, it goes on where it
-      stopped
+    out: results folder; rerun with the same folder to resume
     runs: runs of each duration
   """
   from vmapseeds.campaign import loop
@@ -89,12 +89,12 @@ def train(
   quiet: bool = False,
   campaign: OmitArgPrefixes[Options],
 ) -> None:
-  """Trains runs of a recipe or a task, or goes on where an earlier call stopped.
+  """Train runs of a recipe or a task, or resume an earlier call.
 
   Args:
     recipe: a name that `vmapseeds recipes` lists, or package.module:name, where the
       module may be in this folder
-    out: folder for the results; with more runs than it holds, it is extended
+    out: results folder; with more runs than it holds, it is extended
     runs: number of runs in the results; with --sweep, of each combination
     first_seed: seed of the first run; the others take the seeds after it. Folders of
       different seeds can be merged
@@ -166,7 +166,7 @@ def train(
   )
   if host:
     hosts.leave(host)
-  print(held(results, out))
+  print(summary_line(results, out))
 
 
 def table(
@@ -179,7 +179,7 @@ def table(
   bootstrap: Sequence[int] | None,
   poke: str | None,
 ) -> Any:
-  """The runs table that these flags of `train` ask for."""
+  """Return the runs table that these flags of `train` ask for."""
   from vmapseeds.training.runs import Runs
 
   made = (
@@ -187,7 +187,7 @@ def table(
     if vary
     else Runs.independent(runs, start=first_seed)
   )
-  if swept := once(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
+  if swept := unique_pairs(sweep, "--sweep", "NAME=X,Y", "lr=0.01,0.05"):
     for name in swept:
       one_of("value to sweep", name, getattr(task, "hyperparameters", task.values))
     columns: Any = {
@@ -223,7 +223,7 @@ def work(
   quiet: bool = False,
   campaign: OmitArgPrefixes[WorkOptions],
 ) -> None:
-  """Trains the runs that are left in a folder that `train` began. Several machines may
+  """Train the runs that are left in a folder that `train` began. Several machines may
   do so at once.
 
   Args:
@@ -240,11 +240,11 @@ def work(
     raise Mistake(f"--blocks {blocks!r}: write A:B, A: or :B, e.g. 0:10")
   first, stop = (int(end) if end else None for end in found.groups())
   how = {**vars(campaign), "progress": not quiet}
-  print(held(loop.work(folder, (first, stop), dataset=dataset, **how), folder))
+  print(summary_line(loop.work(folder, (first, stop), dataset=dataset, **how), folder))
 
 
 def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
-  """Says what in a results folder is lost, damaged or foreign. Exit status 1 if
+  """Validate a results folder: print what is lost, damaged or foreign. Exit status 1 if
   anything is.
 
   Args:
@@ -267,8 +267,8 @@ def verify(folder: Positional[Folder], *, repair: bool = False) -> None:
 
 
 def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -> None:
-  """Trains one run again and says whether its predictions agree bit for bit. Exit
-  status 1 if they do not.
+  """Train one run again and say whether its predictions agree bit for bit. Exit status
+  1 if they do not.
 
   Args:
     folder: results folder
@@ -296,8 +296,8 @@ def replay(folder: Positional[Folder], *, run: Count, dataset: Dataset = None) -
 def merge(
   folders: Folders, *, out: Folder, force_mixed: bool = False, quiet: bool = False
 ) -> None:
-  """Makes one results folder of several whose runs were trained separately. The runs
-  keep the order of the folders.
+  """Merge results folders whose runs were trained separately. The runs keep the order
+  of the folders.
 
   Args:
     folders: results folders of one recipe
@@ -311,7 +311,7 @@ def merge(
 
   with nothing_written():
     results = merge(folders, out, force_mixed=force_mixed, progress=not quiet)
-  print(held(results, out))
+  print(summary_line(results, out))
 
 
 def import_runs(
@@ -331,7 +331,7 @@ def import_runs(
   name: Annotated[str | None, hint("NAME", "the name of the file")] = None,
   quiet: bool = False,
 ) -> None:
-  """Makes a results folder from runs trained elsewhere, for report and compare.
+  """Import runs trained elsewhere into a results folder, for report and compare.
 
   Args:
     labels: the true classes, (examples,)
@@ -376,7 +376,7 @@ def report(
     hint("DIR", "report in each DIR; side by side: report/side_by_side in the first"),
   ] = None,
 ) -> None:
-  """Prints the statistics of results and writes pages with every number and figure.
+  """Print the statistics of results and write pages with every number and figure.
 
   Each combination of swept values has its own row and page. Several folders are also
   set side by side.
@@ -416,8 +416,8 @@ def compare(
     str | None, hint("DIR", "report/<test set, epoch, where>/against_<B> in DIR_A")
   ] = None,
 ) -> None:
-  """Says whether runs A outperform runs B: P(A > B), its interval and the decision.
-  Writes a page about it.
+  """Decide whether runs A outperform runs B: P(A > B) and its interval. Write a page
+  about it.
 
   To compare runs of one folder: vmapseeds compare DIR --where lr=0.02 --against lr=0.05
 
@@ -449,7 +449,7 @@ def compare(
 
 
 def recipes() -> None:
-  """Lists the recipes: those built in, and those that installed packages add."""
+  """List the recipes: those built in, and those that installed packages add."""
   # A file or another program gets one line per recipe.
   width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
   lines = {
@@ -479,47 +479,43 @@ def bench(
   *,
   lowerings: Annotated[tuple[str, ...], hint("NAME", "all")] = (),
   widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = (),
-  target: Annotated[str | None, hint("NAME", "the devices that are here")] = None,
   json: Annotated[Path | None, hint("FILE", "none")] = None,
   set: Settings = (),
 ) -> None:
-  """Measures model-steps per second on this machine, for each lowering and lane width;
-  campaigns take the fastest.
-
-  With --target it compiles for a device that this machine need not have, and shows the
-  compiler's estimates.
+  """Measure model-steps per second on this machine, for each lowering and lane width.
+  Campaigns take the fastest.
 
   Args:
     recipe: the recipe whose training step is timed, on random images
     lowerings: how convolutions run their lanes: im2col, grouped, sequential
     widths: lane widths
-    target: device to compile for: v5e, v6e, v4, v3, v2 or h100; takes minutes and needs
-      `pip install 'vmapseeds[aot]'`
     json: also write the table to FILE, as the `candidates` of a JSON object
     set: recipe fields to change
   """
   from json import dumps
 
-  import jax
-
-  from vmapseeds.campaign import benchmark
+  from vmapseeds.campaign.bench import bench
 
   what = vmapseeds.recipe(recipe, **overrides(set))
+  check_output_file(json)
+  rows = bench(what, widths, lowerings)
   if json is not None:
-    folder = json.absolute().parent
-    if (
-      json.is_dir()
-      or not folder.is_dir()
-      or not os.access(json if json.exists() else folder, os.W_OK)
-    ):
-      raise Mistake(f"--json {json} cannot be written: give another file")
-  if target is not None:
-    # Nothing runs, so the devices of this machine need not start.
-    jax.config.update("jax_platforms", "cpu")
-  rows = benchmark.bench(what, widths, lowerings, target=target)
-  if json is not None:
-    record = {"recipe": what.name, "target": target or "here", "candidates": rows}
-    json.write_text(dumps(record, indent=1) + "\n", "utf-8")
+    json.write_text(
+      dumps({"recipe": what.name, "candidates": rows}, indent=1) + "\n", "utf-8"
+    )
+
+
+def check_output_file(path: Path | None) -> None:
+  """Raise `Mistake` if the file cannot be written."""
+  if path is None:
+    return
+  folder = path.absolute().parent
+  if (
+    path.is_dir()
+    or not folder.is_dir()
+    or not os.access(path if path.exists() else folder, os.W_OK)
+  ):
+    raise Mistake(f"--json {path} cannot be written: give another file")
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -539,15 +535,15 @@ COMMANDS: dict[str, Callable[..., Any]] = {
 
 @contextlib.contextmanager
 def nothing_written() -> Iterator[None]:
-  """Makes an interruption in this context say that nothing was written."""
+  """Say that nothing was written when this context is interrupted."""
   try:
     yield
   except KeyboardInterrupt:
     raise KeyboardInterrupt("nothing was written") from None
 
 
-def held(results: Any, folder: str) -> str:
-  """One line about what a folder holds and what to do next."""
+def summary_line(results: Any, folder: str) -> str:
+  """Return one line about what a folder holds and what to do next."""
   from vmapseeds.store.results import Results
 
   left = len(Results(folder)) - results.sizes["run"]
@@ -569,10 +565,10 @@ def held(results: Any, folder: str) -> str:
   return f"{said}; {f'{left} are left: vmapseeds work {shlex.quote(folder)}' if left else following}"
 
 
-def pairs(
+def split_pairs(
   given: Sequence[str], flag: str, form: str, example: str
 ) -> list[tuple[str, str]]:
-  """The names and texts of `NAME=TEXT ...`."""
+  """Return the names and texts of `NAME=TEXT ...`."""
   split = [pair.partition("=") for pair in given]
   for name, equals, _ in split:
     if not equals:
@@ -580,10 +576,16 @@ def pairs(
   return [(name, text) for name, _, text in split]
 
 
-def once(given: Sequence[str], flag: str, form: str, example: str) -> dict[str, str]:
-  """name -> text of `NAME=TEXT ...`. `Mistake` if a name has two texts."""
+def unique_pairs(
+  given: Sequence[str], flag: str, form: str, example: str
+) -> dict[str, str]:
+  """Return name -> text of `NAME=TEXT ...`.
+
+  Raises:
+    Mistake: a name has two texts.
+  """
   texts: dict[str, str] = {}
-  for name, text in pairs(given, flag, form, example):
+  for name, text in split_pairs(given, flag, form, example):
     if texts.setdefault(name, text) != text:
       raise Mistake(
         f"{flag} gives {name} twice, {texts[name]} and {text}: give it once"
@@ -592,17 +594,19 @@ def once(given: Sequence[str], flag: str, form: str, example: str) -> dict[str, 
 
 
 def overrides(settings: Sequence[str]) -> dict[str, Any]:
-  """The recipe fields of `--set field=value ...`."""
+  """Return the recipe fields of `--set field=value ...`."""
   return {
     field: from_text(field, text)
-    for field, text in once(settings, "--set", "FIELD=VALUE", "epochs=4").items()
+    for field, text in unique_pairs(
+      settings, "--set", "FIELD=VALUE", "epochs=4"
+    ).items()
   }
 
 
 def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
-  """The values of each column in `--where lr=0.02,0.05 ...`."""
+  """Return the values of each column in `--where lr=0.02,0.05 ...`."""
   found: dict[str, list[Any]] = {}
-  for column, text in pairs(
+  for column, text in split_pairs(
     conditions, flag, "COLUMN=NUMBER", "lr=0.02; folders come first"
   ):
     found.setdefault(column, []).extend(
@@ -611,9 +615,9 @@ def values(conditions: Sequence[str], flag: str) -> dict[str, list[Any]]:
   return found
 
 
-def called(command: Callable[..., Any]) -> Callable[..., functools.partial]:
-  """A command for `parse` that only returns the call to make. So the command's errors
-  are not taken for flag errors.
+def deferred(command: Callable[..., Any]) -> Callable[..., functools.partial]:
+  """Wrap a command for `parse`, so that it only returns the call to make. Then the
+  command's errors are not taken for flag errors.
   """
 
   @functools.wraps(command)
@@ -626,11 +630,13 @@ def called(command: Callable[..., Any]) -> Callable[..., functools.partial]:
 def parse(
   target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str
 ) -> Any:
-  """Parses `argv` as `target`: a dataclass, or `called(command)`. `Mistake` if they do
-  not fit.
+  """Parse `argv` as `target`: a dataclass, or `deferred(command)`.
 
   A flag with several values may be given several times. tyro would take the last and
   drop the others. `words` are `prog` and `description` of the help.
+
+  Raises:
+    Mistake: they do not fit.
   """
   argv = list(sys.argv[1:] if argv is None else argv)
   for given in argv:
@@ -642,40 +648,37 @@ def parse(
       raise Mistake(
         f"argument {given!r} holds a null character or is no UTF-8: rename it"
       )
-  parsed = _parsed(target, argv, **words)
-  flags = collections.Counter(_flag(word) for word in argv if word.startswith("--"))
-  repeated = {flag: times for flag, times in flags.items() if times > 1}
-  fields = parsed.keywords if isinstance(parsed, functools.partial) else vars(parsed)
-  for flag, times in repeated.items():
-    if not isinstance(fields.get(flag[2:].replace("-", "_")), tuple):
-      raise Mistake(f"{flag} is given {times} times: give it once")
-  return _parsed(target, _collected(argv), **words) if repeated else parsed
-
-
-def _flag(word: str) -> str:
-  return word.partition("=")[0].replace("_", "-")
-
-
-def _collected(argv: list[str]) -> list[str]:
-  """`argv` with all values of each flag gathered behind its first occurrence."""
   groups: dict[str, list[str]] = {"": []}
+  times = collections.Counter[str]()
   current = groups[""]
   for word in argv:
     if word.startswith("--"):
-      current = groups.setdefault(_flag(word), [_flag(word)])
-      current += word.split("=", 1)[1:]
+      name, *value = word.split("=", 1)
+      flag = name.replace("_", "-")
+      times[flag] += 1
+      current = groups.setdefault(flag, [flag])
+      current += value
     else:
       current.append(word)
-  return [word for group in groups.values() for word in group]
+  hints = typing.get_type_hints(target)
+  for flag, number in times.items():
+    if number > 1 and "tuple" not in str(hints.get(flag[2:].replace("-", "_"))):
+      raise Mistake(f"{flag} is given {number} times: give it once")
+  collected = [word for group in groups.values() for word in group]
+  return _parse(
+    target, collected if max(times.values(), default=0) > 1 else argv, words
+  )
 
 
-def _parsed(target: Callable[..., Any], argv: list[str], **words: Any) -> Any:
+def _parse(target: Callable[..., Any], argv: list[str], words: Any) -> Any:
   said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help
   # may be wrapped.
-  wide = {} if {"-h", "--help"} & set(argv) else {"COLUMNS": "2000"}
+  columns = os.environ.get("COLUMNS")
+  if not {"-h", "--help"} & {*argv}:
+    os.environ["COLUMNS"] = "2000"
   try:
-    with contextlib.redirect_stderr(said), mock.patch.dict(os.environ, wide):
+    with contextlib.redirect_stderr(said):
       return tyro.cli(
         target, args=argv, config=(tyro.conf.FlagCreatePairsOff,), **words
       )
@@ -684,20 +687,22 @@ def _parsed(target: Callable[..., Any], argv: list[str], **words: Any) -> Any:
       raise
     error = end.__context__
     while error:
-      if isinstance(
-        error, Mistake
-      ):  # raised by options; tyro would draw a box around it
+      # Raised by options; tyro would draw a box around it.
+      if isinstance(error, Mistake):
         raise error from None
       error = error.__context__
+  finally:
+    os.environ.pop("COLUMNS", None)
+    if columns is not None:
+      os.environ["COLUMNS"] = columns
   # tyro has several wordings for a text that is not a number.
   flag = re.search(r"Error parsing (--[\w-]+):", said.getvalue())
   value = re.search(
     r"(?:base 10: |to float: |arguments: \[|from \[)('[^\]\n]*')", said.getvalue()
   )
   if flag and value:
-    raise Mistake(
-      f"{flag[1]} is {value[1]}: give a {'' if 'to float' in said.getvalue() else 'whole '}number"
-    )
+    kind = "number" if "to float" in said.getvalue() else "whole number"
+    raise Mistake(f"{flag[1]} is {value[1]}: give a {kind}")
   _, *parts = re.split("[─-]{4,}", re.sub("[│╭╮╰╯]", " ", said.getvalue()).lstrip(" ─"))
   raise Mistake("; ".join(filter(None, (" ".join(part.split()) for part in parts))))
 
@@ -712,8 +717,8 @@ def _terminate(*_) -> None:
 
 @contextlib.contextmanager
 def mistakes() -> Iterator[None]:
-  """Prints a user's mistake as one line on stderr and exits with status 2. Other
-  expected ends print no traceback.
+  """Print a user's mistake as one line on stderr and exit with status 2. Other expected
+  ends print no traceback.
   """
   try:
     try:
@@ -738,10 +743,11 @@ def mistakes() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """The program `vmapseeds`."""
+  """Run the program `vmapseeds`."""
   with mistakes():
     if threading.current_thread() is threading.main_thread():
       signal.signal(signal.SIGTERM, _terminate)
+    hide_absent_accelerators()
     argv = sys.argv[1:] if argv is None else list(argv)
     if (here := os.getcwd()) not in sys.path:
       sys.path.insert(
@@ -756,7 +762,7 @@ def main(argv: Sequence[str] | None = None) -> None:
       )
     name = argv[0] if argv else ""
     one_of("command", name, COMMANDS)
-    parse(called(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
+    parse(deferred(COMMANDS[name]), argv[1:], prog=f"vmapseeds {name}")()
 
 
 if __name__ == "__main__":

@@ -1,20 +1,26 @@
-"""The machine's free memory, and the cache folder for the user's files that are not
-results.
+"""The machine's free memory and accelerators, and the cache folder for the user's files
+that are not results.
 """
 
 import contextlib
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
+# What NVIDIA's driver (also in WSL and on Jetson) and a TPU's need
+ACCELERATORS = ("nvidia*", "nvhost*", "dxg", "accel*", "vfio/[0-9]*")
+DEVICES = Path("/dev")
 
 
 def free_host_memory() -> float:
-  """Bytes of memory that this process can still get; infinite where the system does not
-  say.
+  """Return the bytes of memory that this process can still get; infinite where the
+  system does not say.
   """
   with contextlib.suppress(OSError):
     if found := re.search(
@@ -28,8 +34,8 @@ def free_host_memory() -> float:
 
 
 def left_to_groups() -> Iterator[float]:
-  """Bytes left to the control groups of this process, a Slurm job's or a container's;
-  cached files count as left.
+  """Yield the bytes left to each control group of this process, a Slurm job's or a
+  container's; cached files count as left.
   """
   with contextlib.suppress(OSError):
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -53,5 +59,22 @@ def left_to_groups() -> Iterator[float]:
 
 
 def cache_folder() -> Path:
-  """`$XDG_CACHE_HOME/vmapseeds`, else `~/.cache/vmapseeds`."""
+  """Return `$XDG_CACHE_HOME/vmapseeds`, else `~/.cache/vmapseeds`."""
   return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "vmapseeds"
+
+
+def hide_absent_accelerators() -> None:
+  """Keep JAX from starting its compilers for NVIDIA GPUs and TPUs where they are
+  installed (`vmapseeds[aot]`) and no such device is here: it would complain at length.
+  Do nothing if JAX was imported already.
+  """
+  here = any(any(DEVICES.glob(name)) for name in ACCELERATORS)
+  if here or sys.platform != "linux" or "jax" in sys.modules:
+    return
+  plugins = {plugin.name: plugin.value for plugin in entry_points(group="jax_plugins")}
+  for name, module in plugins.items():
+    if name.startswith("xla_cuda"):
+      sys.modules[module] = SimpleNamespace(initialize=lambda: None)  # type: ignore[assignment]
+      sys.modules[f"jax_{name[4:]}_plugin"] = None  # type: ignore[assignment]
+  if all(name.startswith("xla_cuda") for name in plugins):
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")

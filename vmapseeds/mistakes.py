@@ -2,11 +2,13 @@
 
 import difflib
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-MOST_LETTERS = 60  # of a name: file systems allow 255 bytes, and a letter may take four
-MOST_SHOWN = 2000  # letters of a line
+MAX_NAME_LENGTH = (
+  60  # of a name: file systems allow 255 bytes, and a letter may take four
+)
+MAX_LINE_LENGTH = 2000  # letters of a line
 
 
 class Mistake(ValueError):
@@ -49,12 +51,12 @@ def safe_name(what: str, given: object) -> str:
   if not isinstance(given, str):
     raise Mistake(f"{what} is {given!r:.200}: give a text")
   if (
-    not (0 < len(given) <= MOST_LETTERS and given.isprintable())
+    not (0 < len(given) <= MAX_NAME_LENGTH and given.isprintable())
     or given.startswith(".")
     or set(given) & set("/\\")
   ):
     allowed = (
-      f"1 to {MOST_LETTERS} printable characters without / or \\ and no . in front"
+      f"1 to {MAX_NAME_LENGTH} printable characters without / or \\ and no . in front"
     )
     raise Mistake(f"{what} {given!r} cannot be the name of a file: give {allowed}")
   return given
@@ -69,9 +71,21 @@ def one_line(text: object) -> str:
   )
   return (
     line
-    if len(line) <= MOST_SHOWN
-    else f"{line[: MOST_SHOWN // 2]} ... {line[-MOST_SHOWN // 2 :]}"
+    if len(line) <= MAX_LINE_LENGTH
+    else f"{line[: MAX_LINE_LENGTH // 2]} ... {line[-MAX_LINE_LENGTH // 2 :]}"
   )
+
+
+class Rule(NamedTuple):
+  """What a value must satisfy, and the words that say so in a message."""
+
+  fits: Callable[[Any], bool]
+  allowed: str
+
+  def check(self, what: str, given: Any) -> None:
+    """Raise `Mistake` unless `given` fits."""
+    if not self.fits(given):
+      raise Mistake(f"{what} is {given!r:.200}: give {self.allowed}")
 
 
 def at_least(what: str, given: object, least: int) -> int:

@@ -27,7 +27,7 @@ from tyro.conf import arg
 from experiments.frame import plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
-from vmapseeds.campaign.benchmark import significant as significant
+from vmapseeds.campaign.bench import significant as significant
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import parse
 from vmapseeds.mistakes import at_least

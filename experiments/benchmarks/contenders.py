@@ -22,10 +22,12 @@ import numpy as np
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.campaign.benchmark import product_flops, significant
+from vmapseeds.campaign.bench import significant
+from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import random_examples, recipe_lanes
+from vmapseeds.training.supervised import random_examples, task_of
+from vmapseeds.training.task import lanes_of
 
 SLOW = (
   5.0  # a contender this many times slower than its fastest rival so far is timed once
@@ -109,7 +111,8 @@ def placed(name: str, platform: str, steps: int | None = None) -> Workload:
 
 def flops(workload: Workload) -> int:
   """Floating-point operations of a training step of one network, see `product_flops`."""
-  return product_flops(workload.recipe, workload.like)
+  task = task_of(workload.recipe, (workload.examples(), {}), steps=workload.steps)
+  return round(product_flops(task, lanes_of(task, vs.Runs.independent(1))))
 
 
 # Ways to train.

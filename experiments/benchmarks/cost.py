@@ -21,10 +21,12 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments.benchmarks import common
 from experiments.benchmarks.common import Table, significant
-from vmapseeds.campaign import benchmark
+from experiments.benchmarks.estimates import TARGETS
+from experiments.benchmarks.target import estimates
+from vmapseeds.campaign.execution import measure
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes
-from vmapseeds.lanes import TARGETS, choice, start_jax
+from vmapseeds.lanes import choice, start_jax
 from vmapseeds.training.recipes import RECIPES
 from vmapseeds.training.supervised import abstract_task
 
@@ -47,7 +49,7 @@ class Flags(common.Flags):
     "v6e",
     "h100",
   )
-  """accelerators that `vmapseeds bench --target` knows"""
+  """accelerators that `experiments.benchmarks.target` knows"""
 
   doc: Annotated[Path, arg(metavar="FILE")] = Path("docs/cost.md")
   """the document to write"""
@@ -60,20 +62,20 @@ def seconds_here(recipe: vs.Recipe) -> dict:
   Processor time, so that other programs on the machine do not count.
   """
   start_jax()
-  how = choice.candidates("cpu")[0]
-  speed = benchmark.measure(abstract_task(recipe), how)
+  execution = choice.candidates("cpu")[0]
+  speed = measure(abstract_task(recipe), execution)
   seconds = speed.processor_seconds / common.cores()
   return {
     "seconds": seconds,
-    "lowering": how.lowering,
-    "width": how.width,
+    "lowering": execution.lowering,
+    "width": execution.width,
     "load": os.getloadavg()[0],
   }
 
 
 def seconds_on(recipe: vs.Recipe, target: str) -> dict:
   """The best estimate of a model-step on a target."""
-  best = next(row for row in benchmark.bench(recipe, target=target) if row["chosen"])
+  best = next(row for row in estimates(recipe, target) if row["chosen"])
   return {
     "seconds": best["estimate_us"] / 1e6,
     "lowering": best["lowering"],

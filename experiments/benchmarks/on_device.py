@@ -22,7 +22,6 @@ import datetime
 import hashlib
 import itertools
 import json
-import math
 import multiprocessing
 import sys
 import time
@@ -45,13 +44,14 @@ from experiments.benchmarks.contenders import (
   plain_torch,
   race,
 )
+from experiments.benchmarks.estimates import estimate_candidates, make_estimator
 from vmapseeds import lanes, stats
-from vmapseeds.campaign import benchmark
-from vmapseeds.campaign.benchmark import significant
-from vmapseeds.lanes import Choice, choice, spreading
+from vmapseeds.campaign import execution as executions
+from vmapseeds.campaign.bench import significant
+from vmapseeds.lanes import Execution, choice, spreading
 from vmapseeds.training import loop
-from vmapseeds.training.supervised import abstract_task, supervised
-from vmapseeds.training.task import Task
+from vmapseeds.training.supervised import abstract_task, make_task
+from vmapseeds.training.task import Task, lanes_of, trial_of
 
 RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
 # By epochs, standard deviations on the test set and of the distribution.
@@ -64,16 +64,17 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   """Estimated and measured time for every candidate of a recipe."""
   device, rows = lanes.start_jax()[0], []
   task = abstract_task(vs.recipe(name, **flags.set))
-  ask = benchmark.asking(task, task.lanes(vs.Runs.independent(1)))
-  for how, said in lanes.asked(candidates(flags, task), ask, math.inf).items():
-    speed = benchmark.measure(task, how) if said.fits else None
+  estimator = make_estimator(task, lanes_of(task, vs.Runs.independent(1)))
+  found = estimate_candidates(candidates(flags, task), estimator)
+  for execution, estimate in found.items():
+    speed = executions.measure(task, execution) if estimate.fits else None
     rows.append(
       {
         "recipe": name,
-        "lowering": how.lowering,
-        "width": how.width,
-        "memory_bytes": said.memory_bytes,
-        "estimate_us": said.seconds and 1e6 * said.seconds,
+        "lowering": execution.lowering,
+        "width": execution.width,
+        "memory_bytes": estimate.memory_bytes,
+        "estimate_us": estimate.seconds and 1e6 * estimate.seconds,
         "measured_us": speed and 1e6 * speed.seconds,
       }
     )
@@ -81,11 +82,12 @@ def estimates(flags: argparse.Namespace, name: str) -> list[dict]:
   return rows
 
 
-def candidates(flags: argparse.Namespace, task: Task) -> list[Choice]:
+def candidates(flags: argparse.Namespace, task: Task) -> list[Execution]:
   """The lowerings and widths that a campaign would choose from."""
   platform = lanes.start_jax()[0].platform
+  run = lanes_of(task, vs.Runs.independent(1))
   return choice.candidates(
-    platform, most=min(flags.most, benchmark.filling(task, platform))
+    platform, most=min(flags.most, executions.filling_width(task, run, platform))
   )
 
 
@@ -101,15 +103,13 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
     vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs),
     vs.Runs.independent(flags.runs),
   )
-  task, devices = supervised(recipe.replace(dataset=data), table), lanes.start_jax()
-  runs = task.lanes(table)
-  how = benchmark.choose(
-    task, model_steps=10**9, most=flags.most, ask=benchmark.asking(task, runs)
-  )
-  parts = benchmark.stages(task.start, task.advance, task.finish, task.rounds, how)
+  task, devices = make_task(recipe.replace(dataset=data), table), lanes.start_jax()
+  runs = lanes_of(task, table)
+  how = executions.choose_execution(task, runs, model_steps=10**9, most=flags.most)
+  parts = executions.stages(task.start, task.advance, task.finish, task.rounds, how)
   spread = lanes.spread_stages(parts, width=how.width, devices=devices)
   began = time.perf_counter()
-  parts = [out for _, out in spread(lanes.replicate(task.data, devices), runs)]
+  parts = [out for _, out, _ in spread(lanes.replicate(task.data, devices), runs)]
   seconds = time.perf_counter() - began
   diverged, predictions = (
     np.concatenate([part[name] for part in parts])
@@ -133,7 +133,7 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
   ]
 
 
-def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
+def contenders(workload: Workload, platform: str, how: Execution) -> list[Way]:
   """Ours in the lowering and width of `how`, and the others in the forms that are known
   to be fast.
   """
@@ -174,13 +174,13 @@ def contenders(workload: Workload, platform: str, how: Choice) -> list[Way]:
   ]
 
 
-def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Choice]:
+def fastest(flags: argparse.Namespace, name: str) -> tuple[str, Execution]:
   """The platform, and our fastest lowering and width for a workload."""
   platform = lanes.start_jax()[0].platform
   workload = placed(name, platform, flags.steps)
   speeds = {}
   for how in candidates(flags, task := abstract_task(workload.recipe)):
-    if speed := benchmark.measure(task, how):
+    if speed := executions.measure(task, how):
       speeds[how] = speed.seconds
   return platform, min(speeds, key=speeds.get)
 
@@ -241,13 +241,13 @@ def repeats(flags: argparse.Namespace, name: str) -> list[dict]:
 
 def repeated(
   flags: argparse.Namespace, name: str, operations: str
-) -> tuple[Choice, list[str], float]:
+) -> tuple[Execution, list[str], float]:
   """Trains a step of lanes twice: a digest of each network, and the seconds of the
   second time.
   """
   if operations != "deterministic":
     spreading.OPTIONS.pop("gpu", None)
-  task = abstract_task(vs.recipe(name, **flags.set)).trial()
+  task = trial_of(abstract_task(vs.recipe(name, **flags.set)))
   how = candidates(flags, task)[0]
 
   def one_run(data, run):
@@ -262,9 +262,7 @@ def repeated(
   )
   for _ in range(2):
     began = time.perf_counter()
-    ((_, networks),) = step(
-      task.data, task.lanes(task.bound(vs.Runs.independent(how.width)))
-    )
+    ((_, networks),) = step(task.data, lanes_of(task, vs.Runs.independent(how.width)))
   seconds = time.perf_counter() - began
   each = zip(*jax.tree.leaves(networks), strict=True)
   return (

@@ -32,14 +32,14 @@ from experiments.benchmarks.common import Table, significant
 from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
+from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.mistakes import at_least
 from vmapseeds.reports.summary import summarize
 from vmapseeds.store.results import Results
 from vmapseeds.training.inputs import normalize, steps_per_epoch, targets_of
-from vmapseeds.training.loop import make_train_step
-from vmapseeds.training.supervised import Supervised, supervised
-from vmapseeds.training.task import Task
+from vmapseeds.training.loop import Batch, make_train_step
+from vmapseeds.training.task import Task, lanes_of
 
 BAR = 0.10
 
@@ -53,24 +53,22 @@ class Flags(common.RecipeFlags):
   """timings of each program, taken in turn; the median is shown"""
 
 
-def frozen(task: Supervised) -> Task:
-  """The task with one batch for all steps of a run, and another batch for each run."""
+def frozen(recipe: vs.Recipe, task: Task) -> Task:
+  """Return a recipe's task with one batch for all steps of a run, and another batch for
+  each run.
+  """
 
   def advance(sets, run, state, first, last):
-    data, recipe = sets[0], task.recipe
+    data = sets[0]
     places = (run.seeds["init"] + jnp.arange(recipe.batch_size)) % len(data)
-    batch = (
-      normalize(data.inputs[places], data.mean, data.std),
-      targets_of(data, run)[places],
-    )
-    take_step = make_train_step(recipe, data, run, state)
+    inputs = normalize(data.inputs[places], data.mean, data.std)
+    batch = inputs, targets_of(data, run)[places], places
+    train_step = make_train_step(recipe, data, run, state)
 
     def step(number, state):
       # The barrier ties the batch to the step. Otherwise XLA would move work on the
       # batch alone out of the loop.
-      return take_step(
-        state, number, *jax.lax.optimization_barrier((*batch, number))[:2]
-      )
+      return train_step(state, Batch(*jax.lax.optimization_barrier((*batch, number))))
 
     steps = steps_per_epoch(recipe, data, run)
     return jax.lax.fori_loop(first * steps, last * steps, step, state)
@@ -78,10 +76,13 @@ def frozen(task: Supervised) -> Task:
   return dataclasses.replace(task, advance=advance)
 
 
-def unevaluated(task: Supervised) -> Task:
-  """The task without evaluation: it ends with training."""
+def unevaluated(task: Task) -> Task:
+  """Return a task without evaluation: it ends with training."""
   return dataclasses.replace(
-    task, finish=lambda sets, run, state: {"diverged": state.diverged}
+    task,
+    finish=lambda sets, run, state: {"diverged": state.diverged},
+    outputs={},
+    constants={},
   )
 
 
@@ -106,16 +107,19 @@ def measure(
   table, began = vs.Runs.independent(runs), time.perf_counter()
   opened = vs.train(recipe, table, folder / "first")
   first = time.perf_counter() - began
-  how = lanes.Choice(opened.attrs["lowering"], opened.attrs["lane_width"])
+  how = lanes.Execution(opened.attrs["lowering"], opened.attrs["lane_width"])
   options = vs.Options(lane_width=how.width, lowering=how.lowering, progress=False)
-  task = supervised(recipe, table)
-  shared, rows = loop.on_devices(task), task.lanes(table)
-  tasks = {
-    "frozen": unevaluated(frozen(task)),
-    "trained": unevaluated(task),
-    "evaluated": task,
+  task, table = load_task(recipe, table, options)
+  plans = {
+    name: make_plan(part, table, options)
+    for name, part in {
+      "frozen": unevaluated(frozen(recipe, task)),
+      "trained": unevaluated(task),
+      "evaluated": task,
+    }.items()
   }
-  parts = {name: loop.spread_task(part, how) for name, part in tasks.items()}
+  shared, rows = loop.on_devices(plans["evaluated"]), lanes_of(task, table)
+  parts = {name: loop.spread_task(plan, how) for name, plan in plans.items()}
   seconds = {name: [] for name in (*parts, "campaign", "writing", "statistics")}
 
   @contextmanager

@@ -31,6 +31,7 @@ from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, overrides
 from vmapseeds.mistakes import at_least
+from vmapseeds.training.task import lanes_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,10 +59,11 @@ def measure(
   first = loop.open_campaign(
     recipe, table, folder / "first", vs.Options(seed_batch=flags.seed_batch)
   )
-  task, how = first.task, first.how
-  shared, rows = loop.on_devices(task), task.lanes(table)
+  task, how = first.plan.task, first.execution
+  shared, rows = loop.on_devices(first.plan), lanes_of(task, table)
 
-  def bare(data, run):
+  def bare(shared, run):
+    data, _ = shared
     return task.finish(
       data, run, task.advance(data, run, task.start(data, run), 0, task.rounds)
     )

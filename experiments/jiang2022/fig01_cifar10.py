@@ -6,23 +6,18 @@ two differ on the test set, y is the error of the first. A group is named after 
 pairs differ in.
 """
 
-from collections.abc import Mapping
+import functools
 
 from experiments import frame
-from experiments.frame import Row, Trained
 from experiments.jiang2022 import paper, scatter
-from experiments.jiang2022.scatter import Found, plot  # noqa: F401
+from experiments.jiang2022.scatter import plot  # noqa: F401
 
 TITLE = "Figure 1: test error against disagreement on CIFAR-10"
 PANELS = 4
 
 
-def compute(trained: Trained) -> dict[str, Found]:
-  return scatter.compute(trained, "cifar10")
-
-
-def rows(numbers: Mapping[str, Found]) -> list[Row]:
-  return scatter.rows(numbers, paper.RATIO, tables=True)
+compute = functools.partial(scatter.compute, of="cifar10")
+rows = functools.partial(scatter.rows, bands=paper.RATIO, tables=True)
 
 
 if __name__ == "__main__":

@@ -6,24 +6,19 @@ two differ on the test set, y is the error of the first. A group is named after 
 pairs differ in.
 """
 
-from collections.abc import Mapping
+import functools
 
 from experiments import frame
-from experiments.frame import Row, Trained
 from experiments.jiang2022 import paper, scatter
-from experiments.jiang2022.scatter import Found, plot  # noqa: F401
+from experiments.jiang2022.scatter import plot  # noqa: F401
 
 TITLE = "Figure 2: test error against disagreement on SVHN"
 PANELS = 4
 MISSING = "SVHN is trained on at the scales gpu and paper; at laptop 500 examples of MNIST stand for it, at smoke digits"
 
 
-def compute(trained: Trained) -> dict[str, Found]:
-  return scatter.compute(trained, "svhn")
-
-
-def rows(numbers: Mapping[str, Found]) -> list[Row]:
-  return scatter.rows(numbers, paper.RATIO)
+compute = functools.partial(scatter.compute, of="svhn")
+rows = functools.partial(scatter.rows, bands=paper.RATIO)
 
 
 if __name__ == "__main__":

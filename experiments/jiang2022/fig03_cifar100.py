@@ -6,12 +6,11 @@ two differ on the test set, y is the error of the first. A group is named after 
 pairs differ in.
 """
 
-from collections.abc import Mapping
+import functools
 
 from experiments import frame
-from experiments.frame import Row, Trained
 from experiments.jiang2022 import paper, scatter
-from experiments.jiang2022.scatter import Found, plot  # noqa: F401
+from experiments.jiang2022.scatter import plot  # noqa: F401
 
 TITLE = "Figure 3: test error against disagreement on CIFAR-100"
 PANELS = 4
@@ -21,12 +20,8 @@ MISSING = (
 )
 
 
-def compute(trained: Trained) -> dict[str, Found]:
-  return scatter.compute(trained, "cifar100")
-
-
-def rows(numbers: Mapping[str, Found]) -> list[Row]:
-  return scatter.rows(numbers, paper.RATIO_HIGH)
+compute = functools.partial(scatter.compute, of="cifar100")
+rows = functools.partial(scatter.rows, bands=paper.RATIO_HIGH)
 
 
 if __name__ == "__main__":

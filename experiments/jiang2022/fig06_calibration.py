@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import frame
-from experiments.frame import Printed, Row, Trained, between
+from experiments.frame import Printed, Row, between
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -41,17 +41,14 @@ class Curve(NamedTuple):
   high: float
 
 
-def compute(trained: Trained) -> dict[str, Curve]:
-  return {
-    name: calibration(group) for name, group in groups.read(trained, "cifar10").items()
-  }
-
-
 def calibration(group: Group) -> Curve:
   curve = stats.calibration_curve(*group)
   se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
   square = mean_square(curve.accuracy - curve.confidence, noise(curve, se), curve.items)
   return Curve(len(group.predictions), curve, se, *roots(*square))
+
+
+compute = groups.computed("cifar10", calibration)
 
 
 def noise(

@@ -2,25 +2,19 @@
 calibrated too.
 """
 
+import functools
+
 from experiments import frame
-from experiments.frame import Row, Trained
 from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import groups
-from experiments.jiang2022.fig06_calibration import Curve, plot  # noqa: F401
+from experiments.jiang2022.fig06_calibration import plot  # noqa: F401
 
 TITLE = "Figure 7: class-aggregated calibration of ensembles trained on few examples"
 PANELS = fig06.PANELS
 
 
-def compute(trained: Trained) -> dict[str, Curve]:
-  return {
-    name: fig06.calibration(group)
-    for name, group in groups.read(trained, "few").items()
-  }
-
-
-def rows(numbers: dict[str, Curve]) -> list[Row]:
-  return fig06.rows(numbers, 7)
+compute = groups.computed("few", fig06.calibration)
+rows = functools.partial(fig06.rows, figure=7)
 
 
 if __name__ == "__main__":

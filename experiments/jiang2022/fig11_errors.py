@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from experiments import frame, measures
-from experiments.frame import Printed, Row, Trained, between, number
+from experiments.frame import Printed, Row, between, number
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
@@ -60,12 +60,6 @@ class ErrorRates(NamedTuple):
   )
 
 
-def compute(trained: Trained) -> dict[str, ErrorRates]:
-  return {
-    name: error_rates(group) for name, group in groups.read(trained, "cifar10").items()
-  }
-
-
 def error_rates(group: Group) -> ErrorRates:
   (runs, examples), classes = group.predictions.shape, group.num_classes
   wrong = (group.predictions != group.labels).sum(0)
@@ -88,6 +82,9 @@ def error_rates(group: Group) -> ErrorRates:
     for which in ((wrong > 0) & (wrong < guessed), excess >= 0.1, excess <= -0.1)
   )
   return ErrorRates(runs, counts, fit, *ses[:2], distance, ses[2], *shares)
+
+
+compute = groups.computed("cifar10", error_rates)
 
 
 def beta(counts: Int[np.ndarray, " counts"]) -> tuple[measures.BetaFit, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from experiments import frame, measures
-from experiments.frame import Printed, Row, Trained, percent
+from experiments.frame import Printed, Row, percent
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -30,12 +30,6 @@ class Confidences(NamedTuple):
   shares_se: Float[np.ndarray, " fifths"]  # over test examples
 
 
-def compute(trained: Trained) -> dict[str, Confidences]:
-  return {
-    name: confidences(group) for name, group in groups.read(trained, "cifar10").items()
-  }
-
-
 def confidences(group: Group) -> Confidences:
   runs, examples = group.predictions.shape
   votes = np.rint(
@@ -49,6 +43,9 @@ def confidences(group: Group) -> Confidences:
   return Confidences(
     runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples)
   )
+
+
+compute = groups.computed("cifar10", confidences)
 
 
 def rows(numbers: Mapping[str, Confidences]) -> list[Row]:

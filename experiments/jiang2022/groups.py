@@ -1,6 +1,7 @@
 """The runs of an ensemble, by what varies between them."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -39,3 +40,12 @@ def of_campaign(trained: Trained, name: str) -> Group:
     results.labels.values,
     results.attrs["num_classes"],
   )
+
+
+def computed(
+  of: str, function: Callable[[Group], Any]
+) -> Callable[[Trained], dict[str, Any]]:
+  """Return a figure's `compute`: `function` of each group of the paper's data `of`."""
+  return lambda trained: {
+    name: function(group) for name, group in read(trained, of).items()
+  }

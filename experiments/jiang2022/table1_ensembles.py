@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from experiments import frame
-from experiments.frame import Printed, Row, Trained, number, percent
+from experiments.frame import Printed, Row, number, percent
 from experiments.jiang2022 import groups, paper
 from experiments.jiang2022.groups import COLORS, Group
 from vmapseeds import stats
@@ -63,12 +63,6 @@ class Ensemble(NamedTuple):
   ece: float
   ece_se: float
   ece_calibrated: float
-
-
-def compute(trained: Trained) -> dict[str, Ensemble]:
-  return {
-    name: ensemble(group) for name, group in groups.read(trained, "cifar10").items()
-  }
 
 
 def ensemble(group: Group) -> Ensemble:
@@ -128,6 +122,9 @@ def ensemble(group: Group) -> Ensemble:
     float(over_runs["ece"].se),
     float(laws[runs].ece),
   )
+
+
+compute = groups.computed("cifar10", ensemble)
 
 
 def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:

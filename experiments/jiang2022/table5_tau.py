@@ -2,22 +2,19 @@
 without augmentation.
 """
 
-import numpy as np
+import functools
 
 from experiments import frame
-from experiments.frame import Row
 from experiments.jiang2022 import table4_r_squared as table4
-from experiments.jiang2022.table4_r_squared import Numbers, compute  # noqa: F401
+from experiments.jiang2022.table4_r_squared import compute  # noqa: F401
 
 TITLE = "Table 5: Kendall's τ of test error and disagreement"
 
 
-def rows(numbers: Numbers) -> list[Row]:
-  return table4.rows(numbers, "kendall_tau")
-
-
-def plot(numbers: Numbers, axes: np.ndarray) -> None:
-  table4.plot(numbers, axes, "kendall_tau")
+rows, plot = (
+  functools.partial(function, name="kendall_tau")
+  for function in (table4.rows, table4.plot)
+)
 
 
 if __name__ == "__main__":

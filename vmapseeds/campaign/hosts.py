@@ -4,7 +4,7 @@ same folder on its own devices.
 Training steps do not communicate. Processes share only the folder, and each takes
 blocks that no other has. If a process dies, the others train its block. If the
 coordinator dies, JAX aborts every process. So a child process does the training, and
-its parent says what happened and how to go on.
+its parent says what happened and how to resume.
 """
 
 import contextlib
@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-from jax._src import distributed  # JAX has no public barrier without devices
 
 from vmapseeds.mistakes import Failure, Mistake, at_least
 from vmapseeds.store.files import short_message
@@ -38,8 +37,10 @@ class Host(NamedTuple):
 def checked(
   coordinator: str | None, processes: int | None, process: int | None
 ) -> Host | None:
-  """These options as a `Host`, None if none is given. Raises `Mistake` if some are
-  missing or invalid.
+  """Return these options as a `Host`, None if none is given.
+
+  Raises:
+    Mistake: some are missing or invalid.
   """
   if coordinator is None or processes is None or process is None:
     if coordinator is processes is process is None:
@@ -56,7 +57,7 @@ def checked(
 
 
 def train_as_child(argv: Sequence[str], coordinator: str) -> None:
-  """Runs the same command in a child process, and exits with its status.
+  """Run the same command in a child process, and exit with its status.
 
   Raises:
     Failure: a signal ended the child, from JAX or from somebody else.
@@ -71,23 +72,23 @@ def train_as_child(argv: Sequence[str], coordinator: str) -> None:
   if status < 0:
     ended = f"this process ended with signal {-status}: the coordinator {coordinator} is gone, or it was killed"
     raise Failure(
-      f"{ended}; what was written stays, and the same commands on all hosts go on"
+      f"{ended}; what was written stays, and the same commands on all hosts resume"
     )
   sys.exit(status)
 
 
 def is_child() -> bool:
-  """Whether this process is the child that trains, not the parent that waits for it."""
+  """Return whether this process is the child that trains, not the waiting parent."""
   return CHILD in os.environ
 
 
 def join(host: Host) -> None:
-  """Connects to the coordinator, which is process 0, and waits for all processes.
+  """Connect to the coordinator, which is process 0, and wait for all processes.
 
   Raises:
     Failure: this process cannot join the others.
   """
-  # Processes shall go on when another one dies, and train its blocks.
+  # A process must survive when another one dies, and train its blocks.
   jax.config.update("jax_enable_recoverability", True)
   try:
     jax.distributed.initialize(*host, heartbeat_timeout_seconds=30)
@@ -99,16 +100,20 @@ def join(host: Host) -> None:
 
 
 def leave(host: Host) -> None:
-  """Waits until every living process is done and disconnects, the coordinator last.
+  """Wait until every living process is done and disconnect, the coordinator last.
 
   JAX does not wait for processes that are allowed to die, and it aborts those that
   disconnect after the coordinator.
   """
+  # JAX has no public barrier without devices. Importing Orbax takes a second.
+  from orbax.checkpoint import multihost
+
   with contextlib.suppress(
     jax.errors.JaxRuntimeError
   ):  # a process that has died never reaches the barrier
-    client = distributed.global_state.client
-    client and client.wait_at_barrier("all runs are done", 30_000)
+    multihost.sync_global_processes(
+      "all runs are done", timeout=30, processes={*range(host.processes)}
+    )
   if host.process == 0:
     time.sleep(GRACE)
   jax.distributed.shutdown()

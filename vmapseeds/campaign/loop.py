@@ -20,12 +20,12 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from vmapseeds import lanes
-from vmapseeds.campaign import benchmark, planning, reducing
+from vmapseeds.campaign import planning, reducing
 from vmapseeds.campaign.options import Options, WorkOptions
 from vmapseeds.campaign.planning import Plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
-from vmapseeds.lanes.choice import is_out_of_memory
+from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Failure, Mistake, whole_number
 from vmapseeds.results import description
@@ -58,7 +58,7 @@ class Campaign(NamedTuple):
 
   plan: Plan
   results: Results
-  execution: lanes.Choice
+  execution: lanes.Execution
 
 
 def train(
@@ -144,7 +144,7 @@ def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
     a_state = plan.traced.bytes_of_a_state
   while True:
     root = read_metadata(out) or {}
-    execution = choose_execution(plan, root)
+    execution = planned_execution(plan, root)
     fitting = fitting_seed_batch(plan, execution, a_state)
     seed_batch = options.seed_batch or fitting
     try:
@@ -173,7 +173,7 @@ def open_dataset(campaign: Campaign) -> xr.Dataset:
   return open_results(results.path, *results.root["test_sets"][:1])
 
 
-def choose_execution(plan: Plan, root: dict[str, Any]) -> lanes.Choice:
+def planned_execution(plan: Plan, root: dict[str, Any]) -> lanes.Execution:
   """Return the lowering and lane width: those given, else the folder's, else the
   fastest.
   """
@@ -186,23 +186,20 @@ def choose_execution(plan: Plan, root: dict[str, Any]) -> lanes.Choice:
   lowering = options.lowering or kept.get("lowering")
   lane_width = options.lane_width or kept.get("lane_width")
   if lowering is not None and lane_width is not None:
-    return lanes.Choice(lowering, lane_width)
+    return lanes.Execution(lowering, lane_width)
   most = -(-min(len(runs), options.seed_batch or len(runs)) // len(lanes.devices()))
-  # On a CPU programs fit in memory, so that only those that are measured need be
-  # compiled.
-  cpu = lanes.devices()[0].platform == "cpu"
-  return benchmark.choose(
+  return choose_execution(
     task,
+    lanes_of(task, runs[slice(0, 1)]),
     model_steps=len(runs) * task.rounds * task.steps,
     most=most,
     lowering=lowering,
     width=lane_width,
-    ask=None if cpu else benchmark.asking(task, lanes_of(task, runs[slice(0, 1)])),
     shown=options.progress,
   )
 
 
-def provenance(plan: Plan, execution: lanes.Choice) -> dict[str, Any]:
+def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
   """Return all that results depend on, as the folder, its records and checkpoints store
   it.
   """
@@ -327,7 +324,7 @@ def train_blocks(
 
 def train_and_store_block(
   campaign: Campaign, shared: Any, block: int, claims: Claims, bar: Progress
-) -> lanes.Choice:
+) -> lanes.Execution:
   """Train a block's runs together and write them if the block is still ours. Return the
   execution to go on with.
   """
@@ -350,7 +347,7 @@ def train_and_store_block(
   except jax.errors.JaxRuntimeError as error:
     width = narrower(execution.width, error, results, options)
     results.revise(lambda root: {**root, "lane_width": width})
-    return lanes.Choice(execution.lowering, width)
+    return lanes.Execution(execution.lowering, width)
   # A process that slept for longer than the lease has lost its block, and another may
   # be writing it.
   if folder_execution(campaign) == execution and claims.holds(block):
@@ -382,7 +379,7 @@ def run_lanes(
   for name in tallied:
     pairs = outputs.sibling(name, "joint_errors") in arrays
     shape = arrays[outputs.sibling(name, "votes")]
-    carry[name] = reducing.empty(*shape, room if pairs else None)
+    carry[name] = reducing.empty(*shape, runs=room if pairs else None)
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()
@@ -446,13 +443,15 @@ def on_devices(plan: Plan) -> Any:
     ) from None
 
 
-def folder_execution(campaign: Campaign) -> lanes.Choice:
+def folder_execution(campaign: Campaign) -> lanes.Execution:
   """Return the lowering and lane width to use: the folder's, which another process may
   have changed while no run was done.
   """
   execution, options = campaign.execution, campaign.plan.options
   root = read_metadata(campaign.results.path) or {}
-  theirs = lanes.Choice(*(root.get(name, MIXED) for name in ("lowering", "lane_width")))
+  theirs = lanes.Execution(
+    *(root.get(name, MIXED) for name in ("lowering", "lane_width"))
+  )
   if options.force_mixed or MIXED in theirs or theirs == execution:
     return execution
   if options.progress:
@@ -500,7 +499,7 @@ def writing(out: Folder) -> Iterator[None]:
 
 
 def spread_task(
-  plan: Plan, execution: lanes.Choice, tallied: Collection[str] = ()
+  plan: Plan, execution: lanes.Execution, tallied: Collection[str] = ()
 ) -> Any:
   """Return the task, spread over lanes, with a reduction of the outputs `tallied`. A
   process compiles it only once, whatever the values of the runs.
@@ -533,7 +532,7 @@ def spread_run(
   advance: Any,
   finish: Any,
   rounds: int,
-  execution: lanes.Choice,
+  execution: lanes.Execution,
   measured: Measured,
 ) -> Any:
   """Return the three functions of a task, spread over lanes."""
@@ -549,14 +548,14 @@ def spread_run(
     found = finish(data, run, state)
     return outputs.measured(measured.declared, labels, found, run)
 
-  stages = benchmark.stages(begin, go_on, measure, rounds, execution)
+  parts = stages(begin, go_on, measure, rounds, execution)
   reduce = reducing.make_reduce(measured.tallied, measured.stored)
   return lanes.spread_stages(
-    stages._replace(reduce=reduce), width=execution.width, devices=lanes.devices()
+    parts._replace(reduce=reduce), width=execution.width, devices=lanes.devices()
   )
 
 
-def fitting_seed_batch(plan: Plan, execution: lanes.Choice, a_state: int) -> int:
+def fitting_seed_batch(plan: Plan, execution: lanes.Execution, a_state: int) -> int:
   """Return how many runs' outputs, and states of so many bytes, fit easily in the host's
   memory: whole steps of all lanes, at most 256 runs or one step.
   """
@@ -577,7 +576,7 @@ def narrower(
   if not is_out_of_memory(error):
     raise error
   said = str(error).splitlines()[0].removeprefix("RESOURCE_EXHAUSTED: ")
-  width = lanes.narrower(lane_width, *lanes.said(error))
+  width = lanes.narrower_width(lane_width, *lanes.parse_oom_message(error))
   full = f"lane width {lane_width} does not fit in the memory of {lanes.devices()[0].device_kind} ({said[:120]})"
   if lane_width == 1:
     raise Mistake(f"{full}: give a smaller width or batch_size") from None

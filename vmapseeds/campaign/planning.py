@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
-from vmapseeds.lanes.choice import free_memory
+from vmapseeds.lanes.memory import free_memory
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results.description import (
   KEPT,

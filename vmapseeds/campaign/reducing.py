@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Int, Integer
 
 from vmapseeds import lanes
-from vmapseeds.stats import joint_error_counts
+from vmapseeds.stats.device_counts import joint_error_counts
 from vmapseeds.training.outputs import DIVERGED, sibling
 
 
@@ -27,7 +27,9 @@ class Votes(NamedTuple):
   runs: Any  # how many lanes came, counted or not
 
 
-def empty(combinations: int, examples: int, classes: int, runs: int | None) -> Votes:
+def empty(
+  combinations: int, examples: int, classes: int, runs: int | None = None
+) -> Votes:
   """Return counts over no runs; with `runs`, room for the errors of so many."""
   votes, counted = (combinations, examples, classes), (combinations,)
   errors = combination = None

@@ -73,7 +73,7 @@ def replay(
   names = compared_arrays(plan)
   theirs = {name: results.read(path, run) for name, path in names.items()}
   check_arrays(results, contents_of(plan, results.block_runs), {*names.values()})
-  execution = lanes.Choice(record["lowering"], record["lane_width"])
+  execution = lanes.Execution(record["lowering"], record["lane_width"])
   spread = spread_task(plan, execution)
   table = lanes_of(task, runs[slice(run, run + 1)])
   ((_, outputs, _),) = spread(on_devices(plan), table)

@@ -1,10 +1,10 @@
 """Runs code written for one lane over many: the spreading over devices, the choice of
-lowering and lane width, compilers' estimates, and the seed-batched convolution.
+lowering and lane width, and the seed-batched convolution.
 """
 
-from vmapseeds.lanes.choice import Choice
+from vmapseeds.lanes.choice import Execution
 from vmapseeds.lanes.convolution import LOWERINGS, conv_general_dilated, lowering
-from vmapseeds.lanes.estimates import Estimate, asked, estimate, narrower, ranked, said
+from vmapseeds.lanes.memory import narrower_width, parse_oom_message
 from vmapseeds.lanes.spreading import (
   Stages,
   compiled,
@@ -15,4 +15,4 @@ from vmapseeds.lanes.spreading import (
   start_jax,
   sum_over_devices,
 )
-from vmapseeds.target import TARGETS, absent, compiling_for, platform, target_of
+from vmapseeds.target import compiling_for, platform

@@ -1,23 +1,21 @@
-"""The choice of lowering and lane width: the candidates, their timings on this machine,
-and the free memory.
+"""The choice of lowering and lane width: the candidates, those that fit in memory, and
+their timings on this machine.
 """
 
 import contextlib
 import json
-import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
+from vmapseeds.lanes.memory import Fit, narrower_width
+from vmapseeds.machine import cache_folder
 
-from vmapseeds.machine import cache_folder, free_host_memory
 
-
-class Choice(NamedTuple):
-  """A way to run lanes: the lowering of their convolutions, and how many a device
+class Execution(NamedTuple):
+  """How lanes are run: the lowering of their convolutions, and how many a device
   advances together.
   """
 
@@ -29,7 +27,7 @@ class Choice(NamedTuple):
 
 
 # Seconds per model-step (a training step of one network). None: does not fit in memory.
-Timings = dict[Choice, float | None]
+Timings = dict[Execution, float | None]
 
 # The most promising first: campaigns that are too short to measure get it. On a CPU the
 # arrays of one lane fill the cache. Other devices need many small networks, or one
@@ -72,8 +70,8 @@ def candidates(
   width: int | None = None,
   most: int | None = None,
   filling: int | None = None,
-) -> list[Choice]:
-  """The choices worth trying on a platform, the most promising first.
+) -> list[Execution]:
+  """Return the executions worth trying on a platform, the most promising first.
 
   Args:
     platform: `cpu`, `gpu`, `tpu`.
@@ -93,18 +91,47 @@ def candidates(
     ]
   pairs = sorted(pairs, key=lambda pair: pair[1] > (filling or pair[1]))
   return list(
-    dict.fromkeys(Choice(one, min(w, most or w, filling or w)) for one, w in pairs)
+    dict.fromkeys(Execution(one, min(w, most or w, filling or w)) for one, w in pairs)
   )
 
 
+def fitting_candidates(
+  wanted: Iterable[Execution],
+  fit: Callable[[Execution], Fit],
+  *,
+  narrow: bool = True,
+) -> Iterator[Execution]:
+  """Yield the candidates that fit in memory, each once.
+
+  After a candidate that does not fit, a narrower one that should fit is tried. Each is
+  compiled only when it is asked for.
+
+  Args:
+    wanted: the most promising first.
+    fit: says whether a candidate fits.
+    narrow: whether narrower widths may be tried.
+  """
+  asked = set[Execution]()
+  for execution in wanted:
+    while execution not in asked:
+      asked.add(execution)
+      found = fit(execution)
+      if found.fits:
+        yield execution
+      elif narrow and execution.width > 1:
+        width = narrower_width(
+          execution.width, found.memory_bytes, found.available_bytes
+        )
+        execution = Execution(execution.lowering, width)
+
+
 def time_candidates(
-  wanted: Sequence[Choice],
-  known: Mapping[Choice, float | None],
-  measure: Callable[[Choice], float | None],
-  model_steps: int,
-) -> Timings:
-  """Measures as many of the wanted candidates as the campaign is worth. Returns the
-  known and the new timings.
+  wanted: Iterable[Execution],
+  known: Mapping[Execution, float | None],
+  measure: Callable[[Execution], float | None],
+  model_steps: float | int,
+) -> tuple[list[Execution], Timings]:
+  """Measure as many of the wanted candidates as the campaign is worth.
 
   Args:
     wanted: the most promising first.
@@ -112,27 +139,34 @@ def time_candidates(
     measure: times a candidate, in seconds per model-step; None if it does not fit in
       memory.
     model_steps: how many model-steps the campaign has, over all its runs.
+
+  Returns:
+    The candidates that were considered, and the known and the new timings.
   """
-  timings = dict(known)
-  if model_steps < FEW_MODEL_STEPS:
-    return timings
-  begun = time.monotonic()
-  if wanted[0] not in timings:
-    timings[wanted[0]] = measure(wanted[0])
-  expected = (timings[wanted[0]] or 0) * model_steps
-  if timings[wanted[0]] and expected < SHORT_CAMPAIGN:
-    return timings
-  # A measurement cannot be stopped. If the last one is as slow as the first, it ends a
-  # budget after the first.
-  latest = begun + max(BUDGET, SHARE * expected)
-  for candidate in wanted[1:]:
-    if candidate not in timings and time.monotonic() <= latest:
+  timings, considered = dict(known), list[Execution]()
+  begun, latest = time.monotonic(), 0.0
+  for candidate in wanted:
+    considered.append(candidate)
+    if model_steps < FEW_MODEL_STEPS:
+      break
+    if candidate not in timings:
       timings[candidate] = measure(candidate)
-  return timings
+    if len(considered) == 1:
+      expected = (timings[candidate] or 0) * model_steps
+      if timings[candidate] and expected < SHORT_CAMPAIGN:
+        break
+      # A measurement cannot be stopped. If the last one is as slow as the first, it
+      # ends a budget after the first.
+      latest = begun + max(BUDGET, SHARE * expected)
+    if time.monotonic() > latest:
+      break
+  return considered, timings
 
 
-def best(wanted: Sequence[Choice], timings: Mapping[Choice, float | None]) -> Choice:
-  """The first candidate if it has no timing, else the fastest that was measured.
+def best(
+  wanted: Sequence[Execution], timings: Mapping[Execution, float | None]
+) -> Execution:
+  """Return the first candidate if it has no timing, else the fastest that was measured.
 
   If all that were measured do not fit in memory: a candidate without a timing, else the
   narrowest.
@@ -151,12 +185,12 @@ def best(wanted: Sequence[Choice], timings: Mapping[Choice, float | None]) -> Ch
 
 
 def timings_file() -> Path:
-  """The file of timings; its keys are the conditions of the measurements."""
+  """Return the path of the timings file; its keys are cache keys of measurements."""
   return cache_folder() / "timings.json"
 
 
 def read_timings(conditions: Mapping[str, object]) -> Timings:
-  """The timings measured under equal conditions; empty if the file is missing or
+  """Return the timings stored under this cache key; empty if the file is missing or
   malformed.
   """
   try:
@@ -164,7 +198,7 @@ def read_timings(conditions: Mapping[str, object]) -> Timings:
       (*name.split(), seconds) for name, seconds in _read()[_key(conditions)].items()
     )
     return {
-      Choice(one, int(width)): seconds and float(seconds)
+      Execution(one, int(width)): seconds and float(seconds)
       for one, width, seconds in pairs
     }
   except (KeyError, ValueError, TypeError, AttributeError):
@@ -172,9 +206,9 @@ def read_timings(conditions: Mapping[str, object]) -> Timings:
 
 
 def write_timings(
-  conditions: Mapping[str, object], timings: Mapping[Choice, float | None]
+  conditions: Mapping[str, object], timings: Mapping[Execution, float | None]
 ) -> None:
-  """Adds timings to the file. If it cannot be written, nothing happens."""
+  """Add timings to the file. Do nothing if it cannot be written."""
   path = timings_file()
   entry = {str(c): t for c, t in (read_timings(conditions) | dict(timings)).items()}
   draft = path.with_name(f"{path.name}.{os.getpid()}")
@@ -194,25 +228,3 @@ def _read() -> dict:
 
 def _key(conditions: Mapping[str, object]) -> str:
   return json.dumps(conditions, sort_keys=True)
-
-
-# Memory.
-
-
-def free_memory(device: jax.Device) -> float:
-  """Free bytes of a device, infinite if it does not say; CPU devices share the host's
-  memory.
-  """
-  stats = device.memory_stats()
-  if stats and "bytes_limit" in stats:
-    return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-  return (
-    free_host_memory() / len(jax.local_devices())
-    if device.platform == "cpu"
-    else math.inf
-  )
-
-
-def is_out_of_memory(error: Exception) -> bool:
-  """Whether XLA ran out of memory."""
-  return "RESOURCE_EXHAUSTED" in str(error)

@@ -23,8 +23,11 @@ NAMES = tuple(MODELS)
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:
-  """`Mistake` unless inputs are images large enough for the network `name`, whose
-  layers make them smaller.
+  """Check that inputs are images large enough for the network `name`, whose layers make
+  them smaller.
+
+  Raises:
+    Mistake: they are not.
   """
   least = MODELS[name][1]
   if len(shape) != 3:
@@ -38,9 +41,9 @@ def check_size(name: str, shape: Sequence[int]) -> None:
     raise Mistake(f"{given}: give at least {least}×{least}, or another model")
 
 
-def resolved(precision: str) -> str:
-  """What a recipe's precision means here: `auto` is bfloat16 where matrix units have
-  it, float32 on a CPU.
+def resolve_precision(precision: str) -> str:
+  """Return what a recipe's precision means here: `auto` is bfloat16 where matrix units
+  have it, float32 on a CPU.
   """
   if precision != "auto":
     return precision
@@ -50,8 +53,8 @@ def resolved(precision: str) -> str:
 
 
 def load(name: str) -> Any:
-  """The class of the network `name`: a Flax module on (batch, height, width, channels)
-  that computes in its `dtype`; parameters and batch statistics are float32.
+  """Return the class of the network `name`: a Flax module on (batch, height, width,
+  channels) that computes in its `dtype`; parameters and batch statistics are float32.
   """
   module, _, network = MODELS[name][0].partition(".")
   return getattr(importlib.import_module(f"vmapseeds.models.{module}"), network)

@@ -17,8 +17,6 @@ from vmapseeds.models.norm import NormReluPool
 from vmapseeds.models.pooling import (
   PLACES,
   as_images,
-  as_tiles,
-  in_registers,
   joined,
   largest_of,
   pixels_of,
@@ -36,7 +34,7 @@ torch_init = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 def scaled(channels: int, width: float) -> int:
-  """`channels` times the recipe's width factor, at least 1."""
+  """Return `channels` times the recipe's width factor, at least 1."""
   return max(1, round(channels * width))
 
 
@@ -51,15 +49,15 @@ LARGE = 256
 
 
 def _neighbours(width, inside):
-  """How many blocks of `inside` pixels a kernel of this width reaches to the left and
-  to the right.
+  """Return how many blocks of `inside` pixels a kernel of this width reaches to the left
+  and to the right.
   """
   return -(-((width - 1) // 2) // inside), -(-(width // 2) // inside)
 
 
 def _beside(images, kernel):
-  """How many pooled pixels of a row come out side by side, given the shapes; 0 where
-  the convolution stays as it is.
+  """Return how many pooled pixels of a row come out side by side, given the shapes; 0
+  where the convolution stays as it is.
 
   There are as many as fill the registers, while the kernel is at most twice as large as
   the output. A large batch needs only one, because its images fill the registers.
@@ -85,8 +83,8 @@ def _beside(images, kernel):
 
 
 def _widened(kernel, inside, beside):
-  """The kernel from `inside` pixels side by side to channels in the order (pixel of the
-  tile, pooled pixel, feature); its strides and its padding.
+  """Return the kernel from `inside` pixels side by side to channels in the order (pixel
+  of the tile, pooled pixel, feature); its strides and its padding.
   """
   height, width, channels, features = kernel.shape
   left, right = _neighbours(width, inside)
@@ -94,13 +92,6 @@ def _widened(kernel, inside, beside):
     (2, 2 * beside // inside),
     [((height - 1) // 2, height // 2), (left, right)],
   )
-  if inside == beside == 1:
-    each = [
-      jnp.pad(kernel, ((i, 1 - i), (j, 1 - j), (0, 0), (0, 0)))
-      for i in (0, 1)
-      for j in (0, 1)
-    ]
-    return jnp.concatenate(each, -1), strides, padding
   # A product with ones and zeros, which is exact, places the columns in one pass over a
   # large array; pads need many.
   rows = jnp.stack(
@@ -118,8 +109,8 @@ def _widened(kernel, inside, beside):
 
 
 def _strips(images, kernel):
-  """How many strips of rows images of these shapes are cut into, so that a small batch
-  fills a TPU's registers.
+  """Return how many strips of rows images of these shapes are cut into, so that a small
+  batch fills a TPU's registers.
 
   There is more than one only if images have far fewer numbers than the output, as
   strips overlap and are joined again.
@@ -132,8 +123,8 @@ def _strips(images, kernel):
 
 
 def _cut(x, strips, above, below):
-  """Strips of images as a batch, every image's first strip first, each with `above` and
-  `below` more rows.
+  """Cut images into strips, as a batch: every image's first strip first, each with
+  `above` and `below` more rows.
   """
   rows = x.shape[1] // 2 // strips * 2
   x = jnp.pad(x, ((0, 0), (above, below), (0, 0), (0, 0)))
@@ -143,7 +134,7 @@ def _cut(x, strips, above, below):
 
 
 def _uncut(x, strips):
-  """Images from their strips."""
+  """Join strips to images."""
   batch, rows = len(x) // strips, x.shape[1]
   return jnp.moveaxis(x.reshape(strips, batch, *x.shape[1:]), 0, 1).reshape(
     batch, strips * rows, *x.shape[2:]
@@ -155,7 +146,7 @@ def conv_relu_pool(
   kernel: Float[Array, "h w channels features"],
   bias: Float[Array, " features"],
 ) -> Float[Array, "batch rows pooled_columns beside_features"]:
-  """A convolution that keeps the images' size, bias, ReLU and 2×2 pooling.
+  """Apply a convolution that keeps the images' size, bias, ReLU and 2×2 pooling.
 
   On a CPU bias and ReLU follow the convolution; elsewhere they follow pooling, which
   leaves fewer pixels. On a TPU several pixels of a row may come in and go out side by
@@ -182,8 +173,8 @@ def conv_relu_pool(
 
 @jax.custom_vjp
 def _relu_pool(x, bias):
-  """Bias, ReLU and pooling of images of whole tiles. The gradient is computed on the
-  pooled pixels, and its last operation places them in their tiles.
+  """Apply bias, ReLU and pooling to images of whole tiles. The gradient is computed on
+  the pooled pixels, and its last operation places them in their tiles.
   """
   return _relu_pool_forward(x, bias)[0]
 
@@ -209,27 +200,23 @@ _relu_pool.defvjp(_relu_pool_forward, _relu_pool_backward)
 
 @jax.custom_vjp
 def _pool_relu(x, bias):
-  """The same as `_relu_pool`, but pooling comes first, and the gradient reads only the
-  pixel it goes to (-1: none).
+  """Do the same as `_relu_pool`, but pool first. The gradient reads only the pixel it
+  goes to (-1: none).
   """
   return _pool_relu_forward(x, bias)[0]
 
 
 def _pool_relu_forward(x, bias):
-  tiles = in_registers(as_tiles(x, 2, 0))
-  largest, which = largest_of(
-    [tiles[:, i, :, j] for i in (0, 1) for j in (0, 1)], at_once=False
-  )
+  largest, which = largest_of(pixels_of(x, 2, 0))
   y = nn.relu(largest + bias).astype(x.dtype)
-  y, which = in_registers(y), in_registers(jnp.where(y > 0, which, -1))
   # The barrier makes both at once: otherwise XLA goes over all pixels a second time for
   # the residuals.
-  y, which = jax.lax.optimization_barrier((y, which))
+  y, which = jax.lax.optimization_barrier((y, jnp.where(y > 0, which, -1)))
   return as_images(y, 0), which
 
 
 def _pool_relu_backward(which, gradient):
-  d = in_registers(rows_at(0, gradient))
+  d = rows_at(0, gradient)
   dbias = jnp.where(which >= 0, d, 0).sum((0, 1, 2), jnp.float32)
   return joined(placed(d, which, 2, 0), 0), dbias
 
@@ -239,7 +226,7 @@ _pool_relu.defvjp(_pool_relu_forward, _pool_relu_backward)
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _largest_part(parts, x):
-  """The maximum over `parts` equal parts of the channels."""
+  """Return the maximum over `parts` equal parts of the channels."""
   return largest_of(jnp.split(x, parts, -1))[0]
 
 
@@ -275,7 +262,7 @@ class ConvReluPool(nn.Module):
 
 
 def patches(x: Images, size: int) -> Real[Array, "batch h w pixels"]:
-  """The pixels of size × size tiles as channels, row by row, dropping a remainder."""
+  """Return the pixels of size × size tiles as channels, row by row, dropping a remainder."""
   height, width = x.shape[1] // size, x.shape[2] // size
   tiles = x[:, : height * size, : width * size].reshape(
     len(x), height, size, width, size, -1
@@ -318,7 +305,7 @@ class ConvBlock(nn.Module):
 def flatten(
   x: Float[Array, "batch height width channels"],
 ) -> Float[Array, "batch features"]:
-  """Images as vectors, one row per image."""
+  """Flatten images to vectors, one row per image."""
   if platform() == "cpu" and x.ndim == 4 and x.shape[1] * x.shape[2] <= FEW_PIXELS:
     return _side_by_side(x.shape, x)
   return jax.lax.collapse(x, 1)
@@ -350,8 +337,8 @@ class Classifier(nn.Module):
   dropout: float = 0.0
 
   def convolved(self, x: Images, *features: int) -> Float[Array, "batch pixels"]:
-    """Images after one `ConvReluPool` for each number of features (times the width
-    factor), flattened.
+    """Apply one `ConvReluPool` for each number of features (times the width factor), and
+    flatten.
     """
     channels = (x.shape[-1], *(scaled(wanted, self.width) for wanted in features))
     for number, pair in enumerate(itertools.pairwise(channels)):
@@ -361,6 +348,6 @@ class Classifier(nn.Module):
   def last(
     self, x: Float[Array, "batch features"], train: bool, **options: Any
   ) -> Logits:
-    """The logits of features, by dropout and a linear layer."""
+    """Return the logits of features, by dropout and a linear layer."""
     kept = nn.Dropout(self.dropout, deterministic=not train)(x) if self.dropout else x
     return nn.Dense(self.num_classes, dtype=self.dtype, **options)(kept)

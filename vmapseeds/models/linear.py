@@ -30,8 +30,8 @@ def _product(x, kernel, dimensions, precision=None):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _of_few_features(precision, x, kernel):
-  """A matrix product whose kernel gradient is computed transposed. With many pixels and
-  few features XLA for CPUs takes five times as long for the tall and narrow gradient.
+  """Multiply matrices; compute the kernel gradient transposed. With many pixels and few
+  features XLA for CPUs takes five times as long for the tall and narrow gradient.
   """
   return _forward(precision, x, kernel)[0]
 

@@ -16,7 +16,7 @@ import jinja2
 from matplotlib.axes import Axes
 from upath import UPath
 
-from vmapseeds.mistakes import MOST_LETTERS, Mistake
+from vmapseeds.mistakes import MAX_NAME_LENGTH, Mistake
 from vmapseeds.reports import plots
 from vmapseeds.reports.summary import GROUPS, show, show_error, show_interval
 from vmapseeds.store.files import Folder, is_remote, place, write
@@ -105,7 +105,9 @@ def below(out: Path | UPath, *names: str) -> Path | UPath:
   for name in filter(None, names):
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     out = out / (
-      name if len(name.encode()) <= MOST_BYTES else f"{name[:MOST_LETTERS]}... {digest}"
+      name
+      if len(name.encode()) <= MOST_BYTES
+      else f"{name[:MAX_NAME_LENGTH]}... {digest}"
     )
   return out
 

@@ -123,4 +123,3 @@ from vmapseeds.stats.variance import (
   test_set_variance,
   top_fraction_gain,
 )
-from vmapseeds.stats._joint import joint_error_counts

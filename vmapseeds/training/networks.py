@@ -73,7 +73,7 @@ class Network:
 
 def network(recipe: Recipe, num_classes: int | None) -> Network:
   """The recipe's network. `num_classes` is None where the targets are not classes."""
-  made = _network(recipe, num_classes, models.resolved(recipe.precision))
+  made = _network(recipe, num_classes, models.resolve_precision(recipe.precision))
   if recipe.trainable == "all":
     return made
 

@@ -2,19 +2,21 @@
 named.
 """
 
+import copy
 import dataclasses
 import functools
 import json
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from vmapseeds import models
 from vmapseeds.mistakes import (
   Mistake,
+  Rule,
   UnknownField,
   at_least,
   number,
@@ -23,51 +25,58 @@ from vmapseeds.mistakes import (
   whole_number,
 )
 from vmapseeds.training import objects
+from vmapseeds.training.outputs import FOLDER_NAMES
+from vmapseeds.training.runs import MADE_COLUMNS, SOURCES, seed_column
 
 # Training computes in float32, where numbers beyond these limits become 0 or infinity.
-LEAST, MOST = 1.2e-38, 3.4e38
+FLOAT32_TINY, FLOAT32_MAX = 1.2e-38, 3.4e38
 MOST_EPOCHS = 10**6  # steps are counted in 32 bits
 MOST_WIDTH = 1000
+HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
 # Names of other arrays and groups in a results folder, which a test set cannot have.
 RESERVED = (
-  "diverged",
-  "label_map",
-  "subset",
-  "start",
-  "poke_step",
-  "poke_factor",
-  "lr",
-  "momentum",
-  "weight_decay",
-  "gamma",
-  "report",
-  "zarr.json",
-  "blocks",
-  "checkpoints",
-  "variables",
-  "epoch",
-  "train_loss",
-  "train_accuracy",
-  "epoch_train_loss",
-  "epoch_train_accuracy",
-  "trained_epochs",
+  *FOLDER_NAMES,
+  *MADE_COLUMNS,
+  *HYPERPARAMETERS,
+  *map(seed_column, SOURCES),
+  *("diverged", "variables", "epoch", "trained_epochs"),
+  *("train_loss", "train_accuracy", "epoch_train_loss", "epoch_train_accuracy"),
 )
-# The registered names of each field (of `augment`: of its steps), and what may stand in
-# place of a name. The code that uses a name says what it means.
-CHOICES = {
-  "model": (models.NAMES, "a Flax module, or its class"),
-  "optimizer": (("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
-  "schedule": (
-    ("constant", "linear", "step", "exponential", "cosine"),
-    "a function of (run, steps)",
-  ),
-  "loss": (("cross_entropy", "squared_error"), "a function of (outputs, targets)"),
-  "predict": (("argmax", "outputs"), "a function of outputs"),
-  "augment": (("flip", "translate", "reflect", "cutout"), "a function of (key, input)"),
-}
-PRECISIONS = ("auto", "float32", "bfloat16")
-TRAINABLE = ("all", "last")
-HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "gamma")
+
+
+class Names(NamedTuple):
+  """The registered names of a field, and what may stand in place of a name. The code
+  that uses a name says what it means.
+  """
+
+  names: tuple[str, ...]
+  other: str = ""
+
+  def check(self, what: str, given: Any) -> None:
+    """Raise `Mistake` unless `given` is a name or what may stand in its place."""
+    if not self.other or objects.is_name(given):
+      return one_of(what, given, self.names)
+    field = what.split()[0]
+    if not (callable(given) or isinstance(given, str | objects.Named)):
+      names = f"a name ({', '.join(self.names)}), " if self.names else ""
+      raise Mistake(
+        f"{field} is {given!r:.100}: give {names}package.module:name, or {self.other}"
+      )
+    try:
+      hash(given)
+    except TypeError:
+      raise Mistake(
+        f"{field} {objects.name_of(given)} cannot be hashed: give its lists as tuples, "
+        "and a dataclass with frozen=True"
+      ) from None
+
+
+AUGMENTATIONS = ("flip", "translate", "reflect", "cutout")
+FROM_0 = Rule(lambda n: n >= 0, "a whole number of at least 0")
+FROM_1 = Rule(lambda n: n >= 1, "a whole number of at least 1")
+BELOW_1 = Rule(lambda x: 0 <= x < 1, "a number of at least 0 and below 1")
+FINITE = Rule(lambda x: abs(x) <= FLOAT32_MAX, "a finite number")
+NOT_NEGATIVE = Rule(lambda x: 0 <= x <= FLOAT32_MAX, "a finite number of at least 0")
 
 
 class Values(dict):
@@ -106,186 +115,175 @@ class Recipe:
   A sweep may vary `lr`, `momentum`, `weight_decay`, `gamma`, and any name in `values`.
   """
 
-  name: str
+  name: Annotated[str, safe_name]
   dataset: Any
-  model: Any
-  epochs: int  # 0: evaluated at initialisation
-  batch_size: int  # the last, smaller batch of an epoch is dropped
-  lr: float | None = None  # may be None if an optimizer of your own does not use it
-  momentum: float = 0.9  # of SGD; the first-moment decay of Adam
+  model: Annotated[Any, Names(models.NAMES, "a Flax module, or its class")]
+  # 0: evaluated at initialisation
+  epochs: Annotated[
+    int, FROM_0, Rule(lambda n: n <= MOST_EPOCHS, f"at most {MOST_EPOCHS}")
+  ]
+  # The last, smaller batch of an epoch is dropped
+  batch_size: Annotated[int, FROM_1]
+  # May be None if an optimizer of your own does not use it
+  lr: Annotated[float | None, NOT_NEGATIVE] = None
+  # Of SGD; the first-moment decay of Adam
+  momentum: Annotated[float, BELOW_1] = 0.9
   # Of every parameter: added to the gradient, or with AdamW subtracted from the weights
-  weight_decay: float = 0.0
+  weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
   # Factor on the learning rate: of `step` at each milestone, of `exponential` in each
   # epoch
-  gamma: float = 0.1
-  values: Mapping[str, float] = dataclasses.field(
-    default_factory=Values
-  )  # others that an optimizer or schedule reads
-  optimizer: Any = "sgd"
-  schedule: Any = "constant"  # linear, cosine: down to 0 by the end of training
+  gamma: Annotated[float, NOT_NEGATIVE] = 0.1
+  # Others that an optimizer or schedule reads
+  values: Mapping[str, float] = dataclasses.field(default_factory=Values)
+  optimizer: Annotated[
+    Any,
+    Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
+  ] = "sgd"
+  # linear, cosine: down to 0 by the end of training
+  schedule: Annotated[
+    Any,
+    Names(
+      ("constant", "linear", "step", "exponential", "cosine"),
+      "a function of (run, steps)",
+    ),
+  ] = "constant"
   # Epochs, also fractions, in which the learning rate first rises linearly to its full
   # value
   warmup: float = 0.0
-  milestones: tuple[
-    int, ...
-  ] = ()  # epochs, counted from the start, after which the schedule `step` applies gamma
-  loss: Any = "cross_entropy"
-  objective: Any = None  # None: the mean of `loss`
-  sources: tuple[str, ...] = ()  # of randomness, that the objective has of its own
-  label_smoothing: float = 0.0  # of cross entropy
-  augment: Any = ""  # built in: steps in order, e.g. "flip translate=2 cutout=12"
-  predict: Any = "argmax"
-  width: float = 1.0  # multiplies the model's channels
-  depth: int | None = (
-    # Of `mlp` and `nin`, which count layers each in its way; None: the model's default
+  # Epochs, counted from the start, after which the schedule `step` applies gamma
+  milestones: Annotated[
+    tuple[int, ...],
+    Rule(lambda epochs: min(epochs, default=1) >= 1, "epochs from 1 on"),
+  ] = ()
+  loss: Annotated[
+    Any, Names(("cross_entropy", "squared_error"), "a function of (outputs, targets)")
+  ] = "cross_entropy"
+  # None: the mean of `loss`
+  objective: Annotated[Any, Names((), "a function of (model, params, batch, run)")] = (
     None
   )
-  dropout: float = 0.0  # rate before the last layer, in training
-  classes: tuple[int, ...] | None = (
-    None  # merges classes: the new class of each old one, -1 drops it
+  sources: tuple[str, ...] = ()  # of randomness, that the objective has of its own
+  label_smoothing: Annotated[float, BELOW_1] = 0.0  # of cross entropy
+  # Built in: steps in order, e.g. "flip translate=2 cutout=12"
+  augment: Annotated[Any, Names(AUGMENTATIONS, "a function of (key, input)")] = ""
+  predict: Annotated[Any, Names(("argmax", "outputs"), "a function of outputs")] = (
+    "argmax"
   )
-  normalize: bool = (
-    True  # whether the network sees (input - mean) / std, or inputs as they are
-  )
-  mean: tuple[float, ...] | None = (
-    None  # per channel, in pixel values; None: the training set's
-  )
-  std: tuple[float, ...] | None = None
+  # Multiplies the model's channels
+  width: Annotated[
+    float,
+    Rule(
+      lambda x: 0 < x <= MOST_WIDTH, f"a finite number above 0, at most {MOST_WIDTH}"
+    ),
+  ] = 1.0
+  # Of `mlp` and `nin`, which count layers each in its way; None: the model's default
+  depth: Annotated[int | None, FROM_1] = None
+  dropout: Annotated[float, BELOW_1] = 0.0  # rate before the last layer, in training
+  # Merges classes: the new class of each old one, -1 drops it
+  classes: tuple[int, ...] | None = None
+  # Whether the network sees (input - mean) / std, or inputs as they are
+  normalize: bool = True
+  # Per channel, in pixel values; None: the training set's
+  mean: Annotated[
+    tuple[float, ...] | None,
+    Rule(lambda m: all(map(FINITE.fits, m)), "finite numbers, one a channel"),
+  ] = None
+  std: Annotated[
+    tuple[float, ...] | None,
+    Rule(
+      lambda std: all(FLOAT32_TINY <= s <= FLOAT32_MAX for s in std),
+      "finite numbers above 0, one a channel",
+    ),
+  ] = None
   test_sets: tuple[str, ...] = ("test",)
   # Of the computation; auto: bfloat16 on GPU and TPU, else float32. Parameters are
   # float32
-  precision: str = "auto"
-  stop_at: float | None = (
-    None  # a run stops after an epoch with this accuracy on its training examples
-  )
-  evaluate_every: int | None = (
-    None  # epochs between evaluations; there is one at the end, too. None: only that
-  )
+  precision: Annotated[str, Names(("auto", "float32", "bfloat16"))] = "auto"
+  # A run stops after an epoch with this accuracy on its training examples
+  stop_at: Annotated[
+    float | None,
+    Rule(lambda a: 0 < a <= 1, "an accuracy above 0, at most 1: all examples"),
+  ] = None
+  # Epochs between evaluations; there is one at the end, too. None: only that
+  evaluate_every: Annotated[int | None, FROM_1] = None
   # Whether evaluations include loss and accuracy on the run's training examples
   training_metrics: bool = False
-  start_from: str | None = (
-    None  # folder with n stored networks: run i starts from network i modulo n
-  )
-  trainable: str = (
-    "all"  # or "last": only the last layer; the network is in evaluation mode
-  )
-  origin: str = dataclasses.field(
-    default="", compare=False
-  )  # the import string that it came from
+  # Folder with n stored networks: run i starts from network i modulo n
+  start_from: str | None = None
+  # "last": only the last layer; the network is in evaluation mode
+  trainable: Annotated[str, Names(("all", "last"))] = "all"
+  # The import string that it came from
+  origin: str = dataclasses.field(default="", compare=False)
 
   def __post_init__(self):
-    if not isinstance(self.values, Mapping):
-      raise Mistake(
-        f"values is {self.values!r:.100}: give numbers by their names, such as {{'temperature': 0.1}}"
-      )
-    given = dict(self.values)
-    for name in [name for name in given if name in HYPERPARAMETERS]:
-      if getattr(self, name) != getattr(Recipe, name):
-        raise Mistake(
-          f"{name} is {getattr(self, name)!r}, and {given[name]!r} in values: give one of the two"
-        )
-      object.__setattr__(self, name, given.pop(name))
-    for name in given:
-      safe_name("value", name)
-      if name in RESERVED or name.startswith("seed_"):
-        raise Mistake(
-          f"value {name!r}: results have something else of that name, rename it"
-        )
-    for field in dataclasses.fields(self):
-      if field.name != "values":
-        object.__setattr__(
-          self, field.name, _coerced(field.name, getattr(self, field.name))
-        )
-    object.__setattr__(
-      self,
-      "values",
-      Values((name, hyperparameter(name, value)) for name, value in given.items()),
-    )
+    self._check(_HINTS)
+
+  def _check(self, names: Iterable[str]) -> None:
+    """Coerce these fields to plain Python, and raise `Mistake` for a value that is not
+    allowed.
+    """
+    fields = {name: getattr(self, name) for name in names}
+    fields |= self._split_values(fields.pop("values", self.values))
+    for name, value in fields.items():
+      if name == "values":
+        continue
+      hint, *rules = _HINTS[name]
+      fields[name] = value = _coerced(name, hint, value)
+      for rule in rules if value is not None else ():
+        if rule is safe_name:
+          rule("recipe name", value)
+        elif name == "augment" and objects.is_name(value):
+          augmentation(value)
+        else:
+          named = (
+            f"{name} of recipe {self.name!r}:" if isinstance(rule, Names) else name
+          )
+          rule.check(named, value)
+    vars(self).update(fields)
     if not (
       isinstance(self.dataset, str | objects.Named) or hasattr(self.dataset, "tests")
     ):
       raise Mistake(
-        f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a vs.Dataset"
+        f"dataset is {self.dataset!r:.200}: give a name, the path of an .npz, or a "
+        "vs.Dataset"
       )
     # Absolute, because a campaign may be resumed from another working directory.
     if isinstance(self.dataset, str) and self.dataset.endswith(".npz"):
-      object.__setattr__(self, "dataset", os.path.abspath(self.dataset))
+      vars(self)["dataset"] = os.path.abspath(self.dataset)
     if self.start_from is not None and "://" not in self.start_from:
-      object.__setattr__(self, "start_from", os.path.abspath(self.start_from))
-    for field, (allowed, other) in CHOICES.items():
-      if objects.is_name(value := getattr(self, field)):
-        augmentation(value) if field == "augment" else one_of(
-          f"{field} of recipe {self.name!r}:", value, allowed
-        )
-      elif not (callable(value) or isinstance(value, str | objects.Named)):
-        raise Mistake(
-          f"{field} is {value!r:.100}: give a name ({', '.join(allowed)}), package.module:name, or {other}"
-        )
-      try:
-        hash(value)
-      except TypeError:
-        made = f"{field} {objects.name_of(value)} cannot be hashed"
-        raise Mistake(
-          f"{made}: give its lists as tuples, and a dataclass with frozen=True"
-        ) from None
-    one_of(f"precision of recipe {self.name!r}:", self.precision, PRECISIONS)
-    one_of(f"trainable of recipe {self.name!r}:", self.trainable, TRAINABLE)
-    safe_name("recipe name", self.name)
-    for field, least in (
-      ("epochs", 0),
-      ("batch_size", 1),
-      ("depth", 1),
-      ("evaluate_every", 1),
-    ):
-      if getattr(self, field) is not None:
-        at_least(field, getattr(self, field), least)
-    for field, value in self.hyperparameters.items():
-      hyperparameter(field, value)
+      vars(self)["start_from"] = os.path.abspath(self.start_from)
     if self.lr is None and objects.is_name(self.optimizer):
       raise Mistake(f"recipe {self.name!r} lacks lr: give a learning rate")
-    for field, fits, allowed in (
-      ("epochs", self.epochs <= MOST_EPOCHS, f"at most {MOST_EPOCHS}"),
-      (
-        "stop_at",
-        self.stop_at is None or 0 < self.stop_at <= 1,
-        "an accuracy above 0, at most 1: all examples",
-      ),
-      (
-        "label_smoothing",
-        0 <= self.label_smoothing < 1,
-        "a number of at least 0 and below 1",
-      ),
-      ("dropout", 0 <= self.dropout < 1, "a number of at least 0 and below 1"),
-      (
-        "warmup",
-        0 <= self.warmup < max(1, self.epochs),
-        f"at least 0 and fewer than the {self.epochs} epochs",
-      ),
-      (
-        "milestones",
-        all(milestone >= 1 for milestone in self.milestones),
-        "epochs from 1 on",
-      ),
-      (
-        "width",
-        0 < self.width <= MOST_WIDTH,
-        f"a finite number above 0, at most {MOST_WIDTH}",
-      ),
-      (
-        "mean",
-        all(abs(m) <= MOST for m in self.mean or ()),
-        "finite numbers, one a channel",
-      ),
-      (
-        "std",
-        all(LEAST <= s <= MOST for s in self.std or ()),
-        "finite numbers above 0, one a channel",
-      ),
-    ):
-      if not fits:
-        raise Mistake(f"{field} is {getattr(self, field)!r}: give {allowed}")
+    if not 0 <= self.warmup < max(1, self.epochs):
+      raise Mistake(
+        f"warmup is {self.warmup!r}: give at least 0 and fewer than the {self.epochs} "
+        "epochs"
+      )
     check_test_sets(self.test_sets)
     self._check_together()
+
+  def _split_values(self, given: Any) -> dict[str, Any]:
+    """The hyperparameters among `values`, which become fields, and the others."""
+    if not isinstance(given, Mapping):
+      raise Mistake(
+        f"values is {given!r:.100}: give numbers by their names, such as "
+        "{'temperature': 0.1}"
+      )
+    others, own = dict(given), dict[str, Any]()
+    for name in given:
+      if name in HYPERPARAMETERS:
+        own[name] = others.pop(name)
+        if getattr(self, name) != getattr(Recipe, name):
+          raise Mistake(
+            f"{name} is {getattr(self, name)!r}, and {own[name]!r} in values: give one "
+            "of the two"
+          )
+      elif safe_name("value", name) in RESERVED:
+        raise Mistake(
+          f"value {name!r}: results have something else of that name, rename it"
+        )
+    values = ((name, hyperparameter(name, value)) for name, value in others.items())
+    return {**own, "values": Values(values)}
 
   def _check_together(self) -> None:
     """`Mistake` where one field leaves another without effect."""
@@ -336,7 +334,10 @@ class Recipe:
       one_of("recipe field", name, (*FIELDS, *self.values), UnknownField)
     if own:
       changes["values"] = {**self.values, **own}
-    return dataclasses.replace(self, **changes)
+    made = copy.copy(self)
+    vars(made).update(changes)
+    made._check(changes)  # the other fields were checked when this recipe was made
+    return made
 
   def to_json(self) -> str:
     """The recipe as one JSON object; `from_json` reads it back to an equal recipe."""
@@ -397,7 +398,13 @@ REQUIRED = tuple(
   for f in dataclasses.fields(Recipe)
   if f.default is f.default_factory is dataclasses.MISSING
 )
-_HINTS = typing.get_type_hints(Recipe)
+# name -> (type, rules)
+_HINTS: dict[str, tuple[Any, ...]] = {
+  name: (hint.__origin__, *hint.__metadata__)
+  if hasattr(hint, "__metadata__")
+  else (hint,)
+  for name, hint in typing.get_type_hints(Recipe, include_extras=True).items()
+}
 
 
 def check_test_sets(names: Sequence[str]) -> None:
@@ -406,7 +413,7 @@ def check_test_sets(names: Sequence[str]) -> None:
     raise Mistake(f"test_sets is {names!r}: give at least one name, each once")
   for name in names:
     safe_name("test set", name)
-    if name in RESERVED or name.startswith("seed_"):
+    if name in RESERVED:
       raise Mistake(
         f"test set {name!r}: results have something else of that name, rename the set"
       )
@@ -420,7 +427,7 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
   steps = []
   for word in text.split():
     name, _, size = word.partition("=")
-    one_of("augmentation", name, CHOICES["augment"][0])
+    one_of("augmentation", name, AUGMENTATIONS)
     if (name == "flip") == bool(size) or not (size or "1").isdecimal() or len(size) > 9:
       raise Mistake(
         f"augmentation {word!r}: write flip without a size, the others as {name}=PIXELS"
@@ -431,28 +438,21 @@ def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
   return tuple(steps)
 
 
-def hyperparameter(name: str, value: object) -> float:
-  """`value` as a float. `Mistake` when it is out of range for the hyperparameter
-  `name`.
+def hyperparameter(name: str, given: object) -> float:
+  """Return `given` as a float.
+
+  Raises:
+    Mistake: it is out of range for the hyperparameter `name`.
   """
-  value = number(name, value)
-  least, allowed = (
-    (0, "a finite number of at least 0")
-    if name in HYPERPARAMETERS
-    else (-MOST, "a finite number")
-  )
-  if not least <= value <= MOST:
-    raise Mistake(f"{name} is {value!r}: give {allowed}")
-  if name == "momentum" and value >= 1:
-    raise Mistake(f"momentum is {value!r}: give a number of at least 0 and below 1")
+  value = number(name, given)
+  (_HINTS[name][1] if name in HYPERPARAMETERS else FINITE).check(name, value)
   return value
 
 
-def _coerced(name: str, value: Any) -> Any:
+def _coerced(name: str, hint: Any, value: Any) -> Any:
   """`value` as the field's type in plain Python, as JSON needs: lists become tuples and
   whole numbers floats.
   """
-  hint = _HINTS[name]
   if hint is Any:
     return _as(name, str, value) if isinstance(value, str | os.PathLike) else value
   if isinstance(hint, types.UnionType):
@@ -490,7 +490,7 @@ def from_text(field: str, text: str) -> Any:
   `field` may also be one of the recipe's `values`. A recipe or task without that name
   refuses it later.
   """
-  hint = str(_HINTS.get(field, float))
+  hint = str(_HINTS.get(field, (float,))[0])
   if hint in (str(str), str(Any)):
     return text
   if field in FIELDS and text.lower() in ("none", "null"):

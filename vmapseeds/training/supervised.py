@@ -104,7 +104,7 @@ def make_task(
     origin=recipe.origin,
     derive=functools.partial(derived_columns, len(dataset.train), base, paths),
     conditions={
-      "precision": models.resolved(recipe.precision),
+      "precision": models.resolve_precision(recipe.precision),
       "networks_digest": base.digest if base else None,
       **{name: listed(getattr(sets[0], name)) for name in ("mean", "std")},
     },
@@ -380,7 +380,7 @@ def recipe_speed_key(recipe: Recipe, train: DeviceExamples) -> dict[str, Any]:
   )
   return {
     **{field: to_spec(getattr(recipe, field)) for field in fields},
-    "precision": models.resolved(recipe.precision),
+    "precision": models.resolve_precision(recipe.precision),
     "image": train.inputs.shape[1:],
     "dtype": str(train.inputs.dtype),
     "num_classes": train.num_classes,

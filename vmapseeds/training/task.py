@@ -153,14 +153,15 @@ def bind(task: Task, runs: Runs) -> Runs:
 
 
 def lanes_of(task: Task, runs: Runs) -> Run:
-  """Return the bound table as lanes read it: a `Run` of arrays (runs, ...)."""
+  """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
+  runs = bind(task, runs)
   floats = {name: np.float32(runs.values[name]) for name in task.values}
   derived = task.derive(runs) if task.derive else {}
   return Run(runs.seeds, {**runs.values, **floats, **derived})
 
 
 def first_lane(task: Task, runs: Runs) -> Run:
-  """Return the first row of the bound table as one lane reads it."""
+  """Return the first row of the table as one lane reads it."""
   return jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
 
 

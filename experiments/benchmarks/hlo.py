@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vmapseeds.target import Target
-
 FREE = {
   "parameter",
   "constant",
@@ -34,6 +32,16 @@ SLICES = {"gather", "dynamic-slice", "slice"}
 # products take at the peak rates.
 CHARGE = 2.0
 ARRAY = re.compile(r"\b(pred|[a-z]+\d\w*)\[([\d,]*)\](?:\{([\d,]*)(?::([^}]*))?\})?")
+
+
+class Chip(NamedTuple):
+  """The peak rates of a device."""
+
+  clock: float  # cycles a second
+  flops: float  # bfloat16 floating-point operations a second
+  bandwidth: float  # bytes a second to and from the main memory
+  # Seconds of a kernel that does nothing, if the compiler does not count them
+  launch: float = 0.0
 
 
 class Cost(NamedTuple):
@@ -99,16 +107,16 @@ def size(shape: str, *, main: bool = False) -> float:
 
 
 class Program:
-  """An optimised program, as `compiled.as_text()` gives it, on a target.
+  """An optimised program, as `compiled.as_text()` gives it, on a chip.
 
   Args:
     text: the program.
-    target: what it is compiled for.
+    chip: what it is compiled for.
     rounds: the trip count assumed for a loop whose length is known only when it runs.
   """
 
-  def __init__(self, text: str, target: Target, rounds: int = 1):
-    self.target, self.rounds = target, rounds
+  def __init__(self, text: str, chip: Chip, rounds: int = 1):
+    self.chip, self.rounds = chip, rounds
     self.computations: dict[str, dict[str, Operation]] = {}
     operations = {}
     for line in text.splitlines():
@@ -132,9 +140,7 @@ class Program:
     traffic takes.
     """
     cost = self.cost(self.entry)
-    return cost._replace(
-      seconds=max(cost.seconds, cost.traffic / self.target.bandwidth)
-    )
+    return cost._replace(seconds=max(cost.seconds, cost.traffic / self.chip.bandwidth))
 
   def _cost(self, computation: str) -> Cost:
     costs = (self.of(computation, op) for op in self.computations[computation].values())
@@ -158,12 +164,10 @@ class Program:
       return Cost(0.0, traffic, 0.0)
     estimated = re.search(r'"estimated_cycles":"([1-9]\d*)"', op.rest)
     if estimated:
-      return Cost(int(estimated[1]) / self.target.clock, traffic, 1.0)
-    moved = self.moved(computation, op) / self.target.bandwidth
-    products = self.flops(computation, op) / self.target.flops
-    return Cost(
-      max(CHARGE * moved, CHARGE * products, self.target.launch), traffic, 1.0
-    )
+      return Cost(int(estimated[1]) / self.chip.clock, traffic, 1.0)
+    moved = self.moved(computation, op) / self.chip.bandwidth
+    products = self.flops(computation, op) / self.chip.flops
+    return Cost(max(CHARGE * moved, CHARGE * products, self.chip.launch), traffic, 1.0)
 
   def trips(self, loop: Operation) -> int:
     """How often a loop runs: the compiler's count, else the only constant in its

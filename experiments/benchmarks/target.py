@@ -1,0 +1,161 @@
+"""How fast an accelerator that is not here would train, by its compiler's estimates.
+
+    python -m experiments.benchmarks.target digits_cnn v5e                           (minutes; pip install 'vmapseeds[aot]')
+
+The lanes are compiled for the target, and nothing runs. On a TPU an operation takes as
+long as the compiler estimates. An operation that it does not estimate (gathers, sorts,
+custom calls), and every operation on a GPU, takes twice what its bytes or its products
+take at the device's peak.
+"""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import jax
+from tyro.conf import Positional, arg
+from vmapseeds.campaign.preparing import found
+
+from experiments.benchmarks.estimates import (
+  TARGETS,
+  absent,
+  estimate_candidates,
+  fastest,
+  make_estimator,
+)
+from vmapseeds import lanes
+from vmapseeds.campaign.bench import (
+  COLUMNS,
+  Columns,
+  check_wanted,
+  print_table,
+  significant,
+)
+from vmapseeds.campaign.execution import filling_width, product_flops
+from vmapseeds.campaign.options import hint
+from vmapseeds.cli import check_output_file, mistakes, overrides, parse
+from vmapseeds.lanes import Execution, choice
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import Run, Runs
+from vmapseeds.training.supervised import abstract_task
+from vmapseeds.training.task import Task, lanes_of
+
+
+def task_of(what: Recipe | Task) -> tuple[Task, Run]:
+  """Return a task with the shapes of its data, and a runs table of one row."""
+  task = abstract_task(what) if isinstance(what, Recipe) else what
+  return task, lanes_of(task, Runs.independent(1))
+
+
+TARGET_COLUMNS: Columns = (
+  COLUMNS[0],
+  ("estimate µs", "estimate_us", significant),
+  ("traffic µs", "traffic_us", significant),
+  ("launches", "launches", lambda n: f"{n:,.0f}"),
+  COLUMNS[-1],
+)
+
+
+def estimates(
+  what: Recipe | Task,
+  target: str,
+  widths: Sequence[int] = (),
+  lowerings: Sequence[str] = (),
+) -> list[dict]:
+  """Print what the compiler estimates for each lowering and lane width.
+
+  Returns:
+    A dict for each, with None for what is not known: `lowering`, `width`, `fits`,
+    `memory_bytes`; `estimate_us`, `traffic_us`, `roofline_us`: the time of a model-step
+    by the compiler's estimate, and the times that its bytes and the task's products
+    take at the device's peak; `launches`: operations in a step of all lanes;
+    `compile_seconds`; `chosen`: whether its estimate is the best.
+
+  Raises:
+    Mistake: there is no such target, or its compiler is not installed.
+  """
+  check_wanted(widths, lowerings)
+  absent(target)
+  known, (task, run) = TARGETS[target], task_of(what)
+  wanted = choice.candidates(
+    known.platform, filling=filling_width(task, run, known.platform)
+  )
+  if lowerings or widths:
+    wanted = [
+      Execution(lowering, width)
+      for lowering in lowerings or lanes.LOWERINGS
+      for width in widths or sorted({e.width for e in wanted})
+    ]
+  found = estimate_candidates(
+    wanted, make_estimator(task, run, target), narrow=not widths
+  )
+  chosen = fastest(found)
+  roofline = 1e6 * product_flops(task, run) / known.chip.flops
+  rows = [
+    {
+      "lowering": execution.lowering,
+      "width": execution.width,
+      "fits": e.fits,
+      "memory_bytes": e.memory_bytes,
+      "estimate_us": e.seconds and 1e6 * e.seconds,
+      "traffic_us": e.traffic_bytes and 1e6 * e.traffic_bytes / known.chip.bandwidth,
+      "roofline_us": roofline,
+      "launches": e.launches,
+      "compile_seconds": e.compile_seconds,
+      "chosen": execution == chosen,
+    }
+    for execution, e in found.items()
+  ]
+  best = (
+    f"{chosen.lowering}, lane width {chosen.width}" if chosen else "nothing that fits"
+  )
+  print_table(
+    rows,
+    TARGET_COLUMNS,
+    f"{what.name} on {target}",
+    "a model-step by the compiler's estimate, its bytes at the device's roof; products: "
+    f"{significant(roofline)} µs\nthe best estimate: {best}",
+  )
+  return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+  recipe: Annotated[Positional[str], arg(metavar="RECIPE")]
+  """a name that `vmapseeds recipes` lists, or package.module:name of a recipe or a task"""
+
+  target: Annotated[Positional[Literal[*TARGETS]], arg(metavar="TARGET")]
+  """device to compile for: v5e, v6e, v4, v3, v2 or h100"""
+
+  lowerings: Annotated[tuple[str, ...], hint("NAME", "those that campaigns try")] = ()
+  """how convolutions run their lanes: im2col, grouped, sequential"""
+
+  widths: Annotated[tuple[int, ...], hint("W", "those that campaigns try")] = ()
+  """lane widths"""
+
+  json: Annotated[Path | None, hint("FILE", "none")] = None
+  """also write the table to FILE, as the `candidates` of a JSON object"""
+
+  set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
+  """recipe fields to change"""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+  flags = parse(
+    Flags, argv, prog="python -m experiments.benchmarks.target", description=__doc__
+  )
+  check_output_file(flags.json)
+  # Nothing runs, so the devices of this machine need not start.
+  jax.config.update("jax_platforms", "cpu")
+  what = found(flags.recipe).replace(**overrides(flags.set))
+  rows = estimates(what, flags.target, flags.widths, flags.lowerings)
+  if flags.json is not None:
+    record = {"recipe": what.name, "target": flags.target, "candidates": rows}
+    flags.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+  with mistakes():
+    main()

@@ -1,0 +1,146 @@
+"""The command `bench`: measures how fast each lowering and lane width trains a recipe."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Column, Table
+
+from vmapseeds import lanes, models
+from vmapseeds.campaign.execution import (
+  cache_key,
+  filling_width,
+  make_memory_check,
+  measure,
+  megabytes,
+)
+from vmapseeds.lanes import Execution, choice
+from vmapseeds.lanes.memory import Fit
+from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.training.networks import check_size
+from vmapseeds.training.recipes import Recipe
+from vmapseeds.training.runs import MAX_RUNS, Runs
+from vmapseeds.training.supervised import abstract_task, check_runs
+from vmapseeds.training.task import lanes_of
+
+Columns = Sequence[tuple[str, str, Callable[[float], str]]]
+
+
+def significant(value: float, digits: int = 3) -> str:
+  """Format a number with some significant digits, without an exponent; a dash for NaN."""
+  if not math.isfinite(value):
+    return "—"
+  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  return f"{value:,.{places}f}"
+
+
+COLUMNS: Columns = (
+  ("memory", "memory_bytes", megabytes),
+  ("model steps/s", "model_steps_per_second", lambda speed: f"{speed:,.0f}"),
+  ("compiled", "compile_seconds", lambda seconds: f"{seconds:.0f} s"),
+)
+
+
+def bench(
+  recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = ()
+) -> list[dict]:
+  """Time training steps on random images for each lowering and lane width. Print a
+  table; keep the timings for campaigns.
+
+  Args:
+    recipe: the recipe to train.
+    widths: lane widths; if empty, those that campaigns try.
+    lowerings: lowerings; if empty, all of them.
+
+  Returns:
+    A dict for each lowering and width, with None for what is not known: `lowering`,
+    `width`; `fits`; `memory_bytes` on each device; `model_steps_per_second` (the median
+    of repetitions, all devices together); `compile_seconds`; `chosen`: whether
+    campaigns take it.
+  """
+  check_wanted(widths, lowerings)
+  devices = lanes.start_jax()
+  platform = devices[0].platform
+  task, run = abstract_task(recipe), Runs.independent(1)
+  check_runs(recipe, run, len(task.data[0]), task.data[0].num_classes)
+  # No limit here: what does not fit in memory is a row of the table.
+  check_size(recipe, task.data[0], math.inf)
+  lane = lanes_of(task, run)
+  tried = choice.candidates(platform, filling=filling_width(task, lane, platform))
+  wanted = [
+    Execution(*pair)
+    for pair in itertools.product(
+      lowerings or lanes.LOWERINGS, widths or sorted({e.width for e in tried})
+    )
+  ]
+  checked = dict[Execution, Fit]()
+  if platform != "cpu":
+    check = make_memory_check(task, lane)
+    list(
+      choice.fitting_candidates(
+        wanted, lambda e: checked.setdefault(e, check(e)), narrow=not widths
+      )
+    )
+    wanted = list(checked)
+  speeds = {e: measure(task, e) for e in wanted if e not in checked or checked[e].fits}
+  key = cache_key(task)
+  choice.write_timings(key, {e: (s := speeds.get(e)) and s.seconds for e in wanted})
+  chosen = choice.best(tried, choice.read_timings(key))
+  rows = [
+    {
+      "lowering": e.lowering,
+      "width": e.width,
+      "fits": (speed := speeds.get(e)) is not None,
+      "memory_bytes": checked[e].memory_bytes
+      if e in checked
+      else speed and speed.memory_bytes,
+      "model_steps_per_second": speed and 1 / speed.seconds,
+      "compile_seconds": speed and speed.compile_seconds,
+      "chosen": e == chosen,
+    }
+    for e in wanted
+  ]
+  caption = f"campaigns take {chosen.lowering}, lane width {chosen.width}: kept in {choice.timings_file()}"
+  print_table(
+    rows,
+    COLUMNS,
+    f"{recipe.name}, batch {recipe.batch_size}, {models.resolve_precision(recipe.precision)}, {len(devices)} × {devices[0].device_kind}",
+    caption,
+  )
+  return rows
+
+
+def check_wanted(widths: Sequence[int], lowerings: Sequence[str]) -> None:
+  """Raise `Mistake` unless these are lane widths and lowerings."""
+  for width in widths:
+    if at_least("lane width", width, 1) > MAX_RUNS:
+      raise Mistake(f"lane width is {width}: give at most {MAX_RUNS}")
+  for lowering in lowerings:
+    one_of("lowering", lowering, lanes.LOWERINGS)
+
+
+def print_table(rows: list[dict], columns: Columns, title: str, caption: str) -> None:
+  """Print rows as a table of 80 characters, without the columns that have no value in
+  any row.
+  """
+  columns = [c for c in columns if any(row[c[1]] is not None for row in rows)]
+  table = Table(
+    Column("lowering", min_width=10),
+    "width",
+    "fits",
+    *(head for head, *_ in columns),
+    title=title,
+    caption=caption,
+    box=box.SIMPLE,
+    padding=0,
+  )
+  for row in rows:
+    table.add_row(
+      row["lowering"],
+      f"{row['width']}{' ←' * row['chosen']}",
+      "yes" if row["fits"] else "no",
+      *("" if row[field] is None else text(row[field]) for _, field, text in columns),
+    )
+  Console().print(table)

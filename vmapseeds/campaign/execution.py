@@ -1,0 +1,305 @@
+"""How a campaign's lanes are run: measures executions and chooses the fastest."""
+
+import functools
+import importlib.metadata
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+from rich.console import Console
+
+from vmapseeds import lanes
+from vmapseeds.lanes import Execution, choice, memory
+from vmapseeds.lanes.memory import Fit
+from vmapseeds.mistakes import Mistake
+from vmapseeds.training.runs import MAX_RUNS, Run, Runs
+from vmapseeds.training.task import Task, lanes_of, speed_key, trial_of
+
+# A measurement is the median of REPETITIONS trainings, or of those that begin within
+# SECONDS.
+REPETITIONS = 5
+SECONDS = 2.0
+# A step of all lanes with this many floating-point operations fills any accelerator.
+# More lanes would only take memory.
+FILLING = 1e12
+
+
+class Speed(NamedTuple):
+  """Seconds per model-step, all devices together, and seconds of compilation (few if
+  the program was cached).
+  """
+
+  seconds: float
+  compile_seconds: float
+  memory_bytes: float | None = None  # on each device
+  # CPU time per model-step, of all threads together
+  processor_seconds: float | None = None
+
+
+def stages(
+  start: Any, advance: Any, finish: Any, rounds: int, execution: Execution
+) -> lanes.Stages:
+  """Return a task's three functions as `lanes.Stages`, with the execution's lowering."""
+  start, advance, finish = (
+    lanes.lowering(execution.lowering)(part) for part in (start, advance, finish)
+  )
+  return lanes.Stages(start, advance, finish, rounds)
+
+
+def measure(task: Task, execution: Execution) -> Speed | None:
+  """Time the task's trial. Return None if it does not fit in the devices' memory."""
+  devices, trial = lanes.devices(), trial_of(task)
+  lanes_in_flight = execution.width * len(devices)
+  runs = lanes_of(trial, Runs.independent(lanes_in_flight))
+  rounds = min(1, trial.rounds)
+
+  # Each call defines a new function, because JAX does not trace the same function again
+  # under another lowering.
+  def one_run(data, run):
+    state = trial.advance(data, run, trial.start(data, run), 0, rounds)
+    return trial.finish(data, run, state)
+
+  try:
+    begun = time.perf_counter()
+    step, needed = lanes.compiled(
+      lanes.lowering(execution.lowering)(one_run), trial.data, runs, devices=devices
+    )
+    compile_seconds = time.perf_counter() - begun
+    if needed > memory.free_memory(devices[0]):
+      return None
+    taken, processor = list[float](), list[float]()
+    while len(taken) < REPETITIONS and sum(taken) < SECONDS:
+      begun, busy = time.perf_counter(), time.process_time()
+      step()
+      taken.append(time.perf_counter() - begun)
+      processor.append(time.process_time() - busy)
+  except jax.errors.JaxRuntimeError as error:
+    if memory.is_out_of_memory(error):
+      return None
+    raise
+  model_steps = max(1, rounds * trial.steps) * lanes_in_flight
+  seconds, processor_seconds = (
+    statistics.median(times) / model_steps for times in (taken, processor)
+  )
+  return Speed(seconds, compile_seconds, needed, processor_seconds)
+
+
+def cache_key(task: Task) -> dict[str, object]:
+  """Return the cache key of a timing. A stored timing is reused only if every entry
+  matches.
+  """
+  devices = lanes.devices()
+  return {
+    "device_kind": devices[0].device_kind,
+    "devices": len(devices),
+    "jax": jax.__version__,
+    "vmapseeds": importlib.metadata.version("vmapseeds"),
+    **speed_key(task),
+  }
+
+
+def make_memory_check(task: Task, run: Run) -> Callable[[Execution], Fit]:
+  """Make a function that compiles the task and says whether an execution fits in
+  memory.
+
+  Args:
+    task: what is trained; its data may be arrays or their shapes.
+    run: a runs table of any length; only the shapes of its rows matter.
+  """
+  devices = lanes.devices()
+
+  @functools.cache
+  def check(execution: Execution) -> Fit:
+    parts = stages(task.start, task.advance, task.finish, task.rounds, execution)
+    return memory.compile_stages(
+      parts,
+      task.data,
+      table_of_shapes(run, execution.width * len(devices)),
+      devices,
+      memory.free_memory(devices[0]),
+    )[0]
+
+  return check
+
+
+def table_of_shapes(run: Run, count: int) -> Run:
+  """Return the shapes of a runs table of `count` rows like those of `run`."""
+  return jax.tree.map(
+    lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), run
+  )
+
+
+def choose_execution(
+  task: Task,
+  run: Run,
+  *,
+  model_steps: int,
+  most: int,
+  lowering: str | None = None,
+  width: int | None = None,
+  check: Callable[[Execution], Fit] | None = None,
+  platform: str | None = None,
+  shown: bool = True,
+) -> Execution:
+  """Choose the lowering and the lane width to train with: the fastest of those
+  measured, earlier or now.
+
+  It measures only as long as that pays. On an accelerator, what does not fit in memory
+  is left out first.
+
+  Args:
+    task: what is to be trained.
+    run: a runs table of any length; only the shapes of its rows matter.
+    model_steps: training steps of the campaign, over all its runs.
+    most: the largest lane width that the campaign has runs for.
+    lowering: if given, only the width is chosen.
+    width: if given, only the lowering is chosen.
+    check: says whether an execution fits in memory; None: as the compiler says, but not
+      on a CPU, where programs fit, so that only those measured need be compiled.
+    platform: the platform of the devices; None for those that are here.
+    shown: whether to say on stderr what was chosen.
+  """
+  platform = platform or lanes.devices()[0].platform
+  if platform != "cpu":
+    check = check or make_memory_check(task, run)
+  fills = width or filling_width(task, run, platform)
+  most = width or min(most, fills)
+  wanted = choice.candidates(
+    platform, lowering=lowering, width=width, most=most, filling=fills
+  )
+  key = cache_key(task)
+  known = {
+    execution: seconds
+    for execution, seconds in choice.read_timings(key).items()
+    if lowering in (None, execution.lowering)
+    and width in (None, execution.width)
+    and execution.width <= most
+  }
+  checked = dict[Execution, Fit]()
+  with Console(stderr=True, quiet=not shown).status(
+    "measuring lowerings and lane widths"
+  ) as status:
+
+    def seconds(execution: Execution) -> float | None:
+      status.update(f"measuring {execution.lowering}, lane width {execution.width}")
+      speed = measure(task, execution)
+      return speed and speed.seconds
+
+    def compiled(execution: Execution) -> Fit:
+      status.update(f"compiling {execution.lowering}, lane width {execution.width}")
+      checked[execution] = (check or make_memory_check(task, run))(execution)
+      return checked[execution]
+
+    tried: Iterable[Execution] = wanted
+    if check:
+      # The fastest of the earlier timings comes first: it needs no measurement, but it
+      # has to fit.
+      timed = [execution for execution in known if known[execution]]
+      fastest = sorted(timed, key=lambda execution: known[execution] or 0.0)[:1]
+      tried = choice.fitting_candidates(
+        [*fastest, *wanted], compiled, narrow=width is None
+      )
+    considered, timings = choice.time_candidates(tried, known, seconds, model_steps)
+  if timings != known:
+    choice.write_timings(key, timings)
+  if check:
+    if not considered:
+      raise Mistake(_too_large(task, lowering, width, checked.values()))
+    wanted = considered
+    timings = {e: timings[e] for e in considered if e in timings}
+  chosen = choice.best(wanted, timings)
+  if shown:
+    measured = sum(t is not None for t in timings.values())
+    why = f"the default for {platform}"
+    if measured > 1:
+      why = f"the fastest of {measured} measured"
+    elif check:
+      why = "it fits in memory"
+    print(
+      f"lanes: {chosen.lowering}, width {chosen.width} ({why}; --lowering, --lane-width override)",
+      file=sys.stderr,
+    )
+  return chosen
+
+
+def _too_large(
+  task: Task, lowering: str | None, width: int | None, checked: Iterable[Fit]
+) -> str:
+  least = min(checked, key=lambda fit: fit.memory_bytes or math.inf)
+  needs = f"needs {megabytes(least.memory_bytes or math.nan)} of {megabytes(least.available_bytes)}"
+  given = " ".join(
+    f"--{name} {value}"
+    for name, value in (("lowering", lowering), ("lane-width", width))
+    if value
+  )
+  return f"{task.name} {given} {needs} of memory: give a smaller {'lane width, ' * bool(width)}batch_size or width"
+
+
+def megabytes(size: float) -> str:
+  return f"{size / 1e6:,.0f} MB"
+
+
+def product_flops(task: Task, run: Run) -> float:
+  """Return the floating-point operations of a training step of one lane: those of its
+  convolutions and matrix products.
+
+  They are counted in one round of the traced task. A loop's body counts once if its
+  length is known only at run time. Products with padding count, too.
+  """
+  if not task.rounds:
+    return 0.0
+  row = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), run)
+  # Traced for a GPU, because on other platforms some convolutions are replaced by other
+  # operations.
+  with lanes.compiling_for("gpu"):
+    state = jax.eval_shape(task.start, task.data, row)
+    round_ = jax.make_jaxpr(
+      lambda data, run, state: task.advance(data, run, state, 0, 1)
+    )(task.data, row, state)
+  return sum(products(round_.jaxpr)) / task.steps
+
+
+def products(jaxpr: Any) -> Iterator[float]:
+  """Yield the floating-point operations of each convolution and matrix product in a
+  program, those that nothing depends on left out, the last first.
+  """
+  needed = {id(v) for v in jaxpr.outvars}
+  for equation in reversed(jaxpr.eqns):
+    if not (equation.effects or needed & {id(v) for v in equation.outvars}):
+      continue
+    needed |= {id(v) for v in equation.invars}
+    name, params = equation.primitive.name, equation.params
+    if name in ("conv_general_dilated", "dot_general"):
+      left, right = (v.aval.shape for v in equation.invars[:2])
+      out, numbers = equation.outvars[0].aval.shape, params["dimension_numbers"]
+      if name == "dot_general":
+        each = math.prod(left[axis] for axis in numbers[0][0])
+        yield 2.0 * math.prod(out) * each
+      else:
+        # An input gradient has as many products as its convolution: no more pixels
+        # than the gradient that it is made from.
+        batch, feature, *space = numbers.out_spec
+        pixels = min(
+          math.prod(out[axis] for axis in space),
+          math.prod(left[axis] for axis in numbers.lhs_spec[2:]),
+        )
+        each = math.prod(right) // right[numbers.rhs_spec[0]]
+        yield 2.0 * out[batch] * out[feature] * pixels * each
+    else:
+      times = params["length"] if name == "scan" else 1
+      for inner in jax.tree.leaves(params):
+        if hasattr(inner, "eqns"):
+          yield from (times * flops for flops in products(inner))
+
+
+def filling_width(task: Task, run: Run, platform: str) -> int:
+  """Return the lane width that fills a device, at most `MAX_RUNS`. On a CPU there is
+  no other limit.
+  """
+  if platform == "cpu":
+    return MAX_RUNS
+  return min(MAX_RUNS, math.ceil(FILLING / max(1.0, product_flops(task, run))))
