@@ -353,6 +353,7 @@ def parse_record(text: bytes, block: int, runs: int) -> dict[str, Any]:
     ValueError, LookupError, TypeError: the text is no record of this block.
   """
   found = unsigned(parse(text))
+  found["digests"] = dict(found["digests"])
   if (found["block"], found["runs"]) != (block, runs):
     raise ValueError(f"it is of block {found['block']} with {found['runs']} runs")
   return found
