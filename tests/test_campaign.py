@@ -184,7 +184,7 @@ def test_wrong_kinds_of_things(call, message, tmp_path):
 
 
 def test_xarray_opens_it_without_warning(reference, tmp_path):
-  train(tmp_path / "r", 2)
+  train(tmp_path / "r", 2, seed_batch=2)
   train(tmp_path / "r", 4)  # extended: the metadata must follow
   assert xr.open_zarr(tmp_path / "r").sizes["run"] == 4
   test = xr.open_zarr(tmp_path / "r", group="test")

@@ -278,7 +278,7 @@ def test_what_needs_predictions_says_so(call, message, none_kept, tmp_path):
 @pytest.mark.parametrize("harm", ["flipped", "removed"])
 def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   shutil.copytree(reference, tmp_path / "r")
-  file = tmp_path / "r/test/votes/c/5/0/0"
+  file = tmp_path / "r/test/votes/c/1/0/0"
   whole = file.read_bytes()
   file.unlink() if harm == "removed" else file.write_bytes(
     whole[:9] + bytes([whole[9] ^ 1]) + whole[10:]
@@ -286,7 +286,7 @@ def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   with pytest.raises(vs.Mistake, match="is damaged"):
     vs.tally(tmp_path / "r")
   (problem,) = vs.verify(tmp_path / "r").problems
-  assert problem.startswith("test/votes/c/5/0/0 ")
+  assert problem.startswith("test/votes/c/1/0/0 ")
   assert (
     vs.verify(tmp_path / "r", repair=True)
     .repairs[0]
@@ -297,22 +297,14 @@ def test_damaged_counts_are_named_and_repaired(harm, reference, tmp_path):
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
 
 
-def test_counts_of_rows_that_others_have_written_are_not_stored(reference, tmp_path):
-  """Another process has written some of these rows meanwhile; the other rows are
-  trained again.
-  """
+def test_a_block_that_another_process_has_written_stays(reference, tmp_path):
   shutil.copytree(reference, tmp_path / "r")
-  results = Results(tmp_path / "r")
-  writes = json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"]
-  counts = {2: {"test/votes": np.ones((797, 10), np.uint8)}}
-  outputs = {name: results.array(name)[8:13] for name in results.outputs}
-  results.write(
-    np.arange(11, 14),
-    {name: values[:3] for name, values in outputs.items()},
-    {},
-    counts,
-  )
-  assert json.loads((tmp_path / "r/blocks/2.json").read_text())["writes"] == writes
+  results, record = Results(tmp_path / "r"), (tmp_path / "r/blocks/2.json").read_text()
+  outputs = {
+    name: results.read(name, np.array(results.blocks[2])) for name in results.outputs
+  }
+  results.write_block(2, outputs, {}, {"test/votes": np.ones((797, 10), np.uint8)})
+  assert (tmp_path / "r/blocks/2.json").read_text() == record
   equal(vs.tally(tmp_path / "r"), vs.tally(reference))
 
 

@@ -252,6 +252,7 @@ def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
       f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
     )
   blocks_of(root)
+  root["digests"].keys()  # raises unless it is an object
 
 
 def require_metadata(path: Folder) -> dict[str, Any]:
