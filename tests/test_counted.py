@@ -3,7 +3,6 @@ they are read.
 """
 
 import contextlib
-import json
 import shutil
 
 import jax

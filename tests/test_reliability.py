@@ -160,7 +160,9 @@ def test_who_lost_a_folder_while_asleep_leaves_it_alone(tmp_path):
   """Its claim runs out while it makes the folder. When it goes on, another process has
   made the folder.
   """
-  about = dict(extents=[1], block_runs=1, columns={}, dimensions={}, examples={}, outputs={})
+  about = dict(
+    extents=[1], block_runs=1, columns={}, dimensions={}, examples={}, outputs={}
+  )
   with (
     pytest.raises(folders.FolderExists),
     folders.create_folder(tmp_path / "r", {"of": "one"}, **about),
@@ -626,10 +628,13 @@ def test_an_extension_rewrites_no_block(
 def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   train(tmp_path / "r", 6)
   flipped(tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0")
-  with pytest.raises(
-    vs.Mistake,
-    match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
-  ), readable(tmp_path / "r"):
+  with (
+    pytest.raises(
+      vs.Mistake,
+      match=r"r is damaged: an object cannot be read \(Stored and computed checksum",
+    ),
+    readable(tmp_path / "r"),
+  ):
     train(tmp_path / "r", 8).load()
   verdict = vs.verify(tmp_path / "r", repair=True)
   assert (verdict.problems, verdict.runs, verdict.done) == ([], 8, 6)

@@ -451,9 +451,7 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
   vs.verify(url, repair=True)
   (path / "checkpoints").fs.pipe_file((path / "checkpoints/0/1.json").path, b"torn")
   vs.work(url, checkpoint_every=1, progress=False)
-  assert (
-    capsys.readouterr().err == "the checkpoint 0/1 is ignored: it cannot be read\n"
-  )
+  assert capsys.readouterr().err == "the checkpoint 0/1 is ignored: it cannot be read\n"
   assert not [name for name in files.names(path) if "checkpoints" in name]
   assert vs.verify(url) == (4, 4, [], [], [])
 

@@ -206,7 +206,9 @@ def check_block(
   for other in {*taken[:, 0].tolist()} - {s}:
     again, there = mine[taken[:, 0] == other], taken[taken[:, 0] == other, 1]
     for name in source.outputs:
-      pairs = zip(source.read(name, again), sources[other].read(name, there), strict=True)
+      pairs = zip(
+        source.read(name, again), sources[other].read(name, there), strict=True
+      )
       for run, (one, two) in zip(again, pairs, strict=True):
         if one.tobytes() != two.tobytes():
           raise Mistake(

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
@@ -101,7 +101,9 @@ class Checkpoints:
         state = self._read(rounds, like)
       except Exception as error:  # orbax and file systems raise many kinds
         why = error if isinstance(error, _Misfit) else "it cannot be read"
-        print(f"the checkpoint {self.block}/{rounds} is ignored: {why}", file=sys.stderr)
+        print(
+          f"the checkpoint {self.block}/{rounds} is ignored: {why}", file=sys.stderr
+        )
         continue
       self._rounds = rounds
       self._reached(rounds, True)
@@ -119,10 +121,9 @@ class Checkpoints:
     self._round = (began - self._looked) / (rounds - self._rounds)
     if self._interval != AUTO or self._wait() <= 0:
       self._write(rounds, state)
-    self._rounds, self._looked = rounds, time.perf_counter()
-    if self._interval != AUTO or self._wait() <= 0:
-      self._cost = self._looked - began
+      self._cost = time.perf_counter() - began
       self._spent += self._cost
+    self._rounds, self._looked = rounds, time.perf_counter()
 
   def _write(self, rounds: int, state: PyTree[np.ndarray]) -> None:
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
@@ -166,7 +167,9 @@ class Checkpoints:
       if about.get(name) != value:
         raise _Misfit(f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
-    numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), _named(leaves))
+    numpy = jax.tree.map(
+      lambda _: ocp.RestoreArgs(restore_type=np.ndarray), _named(leaves)
+    )
     with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
       source = self.place / str(rounds)
       if is_remote(source):

@@ -204,7 +204,11 @@ def removed_if_unused(path: Folder) -> Iterator[None]:
     raise
   except Exception:
     written = any(re.fullmatch(r"\d+\.json", name) for name in names(path / BLOCKS))
-    if read_metadata(path) is not None and not written and not any(claimed(path).values()):
+    if (
+      read_metadata(path) is not None
+      and not written
+      and not any(claimed(path).values())
+    ):
       _clear(path)
       _remove_empty(path, absent)
     raise

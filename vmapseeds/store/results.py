@@ -142,7 +142,7 @@ class Results:
     """Return path -> fault of each object of the runs table and of arrays of examples
     that cannot be read, and of each such array with other values than were written.
     """
-    found = {}
+    found = dict[str, str]()
     for name in (*self.columns, *self.examples):
       if self._fault(name, ..., self.root["digests"].get(name, "")):
         array = self.array(name)
