@@ -1132,13 +1132,11 @@ def test_pickles_are_not_loaded(work, capsys):
 
 
 def record(**changes):
-  """Changes what the record of block 0 says of its write, and signs it."""
+  """Changes what the record of block 0 says, and signs it."""
 
   def make():
-    (write,) = Results("r").record(0)
-    layout.write_record(
-      Path("r"), 0, [{k: v for k, v in (write | changes).items() if v is not None}]
-    )
+    text = json.dumps(layout.signed(Results("r").record(0) | changes))
+    Path("r/blocks/0.json").write_text(text)
 
   return make
 
@@ -1154,22 +1152,25 @@ HIT = "r is damaged: blocks/0.json "
 RECORDS = {
   "empty": (write("blocks/0.json", b""), HIT),
   "brackets in brackets": (write("blocks/0.json", b"[" * 100_000), HIT),
-  "objects in objects": (write("blocks/0.json", b'{"writes":' * 100_000), HIT),
+  "objects in objects": (write("blocks/0.json", b'{"digests":' * 100_000), HIT),
   "70 MB": (lambda: os.truncate("r/blocks/0.json", 70 * 10**6), HIT),
   "a list": (write("blocks/0.json", b"[]"), HIT),
   "not signed": (
-    lambda: edit("r/blocks/0.json", lambda r: r["writes"][0].update(lane_width=2)),
+    lambda: edit("r/blocks/0.json", lambda r: r.update(lane_width=2)),
     HIT,
   ),
   "of another block": (
     lambda: shutil.copyfile("r/blocks/1.json", "r/blocks/0.json"),
     HIT,
   ),
-  "writes of numbers": (lambda: layout.write_record(Path("r"), 0, [1, 2]), HIT),
-  "no writes": (lambda: layout.write_record(Path("r"), 0, []), HIT),
-  "rows of another block": (record(rows=[2, 4]), HIT),
-  "rows beyond all": (record(rows=[0, 10**30]), HIT),
-  "rows of text": (record(rows=["0", "1"]), HIT),
+  "nothing but a signature": (
+    lambda: write("blocks/0.json", json.dumps(layout.signed({})).encode())(),
+    HIT,
+  ),
+  "more runs than the block has": (record(runs=10**30), HIT),
+  "runs of text": (record(runs="2"), HIT),
+  "digests of text": (record(digests="none"), HIT),
+  "a record of no lane width": (record(lane_width=None), None),
   "a folder": (lambda: (remove("blocks/0.json")(), os.mkdir("r/blocks/0.json")), HIT),
   "a file that says nothing": (write("blocks/\x1b[2J.json", b""), None),
   "a file that is no UTF-8": (
@@ -1191,7 +1192,7 @@ RECORDS = {
   ),
   "checkpoints is a file": (write("checkpoints", b""), None),
   "a checkpoint of no runs": (
-    lambda: os.makedirs("r/checkpoints/0-1/" + "9" * 200),
+    lambda: os.makedirs("r/checkpoints/0/" + "9" * 200),
     None,
   ),
   "a claim of process 10^30": (claim(pid=10**30), None),
@@ -1514,7 +1515,7 @@ def test_mutated_descriptions(mutations, work):
   """
   rng = random.Random(mutations)
   good = json.loads(Path("r/zarr.json").read_text())
-  ours = ("runs", "block_runs", "columns", "arrays", "digests")
+  ours = ("extents", "block_runs", "columns", "arrays", "digests")
   before, accepted = outside(Path.cwd()), 0
   for _ in range(mutations):
     name = rng.choice(ours)

@@ -133,7 +133,7 @@ def campaign(store):
   """The URL of the same 12 runs, written with few requests. A test that damages it must
   repair it.
   """
-  url, counts, write = store.folder(), [], Results.write
+  url, counts, write = store.folder(), [], Results.write_block
 
   def counted(*args):
     begun = len(store.requests)
@@ -141,20 +141,16 @@ def campaign(store):
     counts.append(len(store.requests) - begun)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(Results, "write", counted)
+    patch.setattr(Results, "write_block", counted)
     train(url)
-  # For each block: look for the record, read five columns, write five arrays and the
-  # record.
-  assert counts == [12] * 3
+  # For each block: look for the record (two), write five arrays and the record.
+  assert counts == [8] * 3
   return url
 
 
 def same(folder, reference, runs=RUNS):
   """All objects but the records, which say when and how long, are the same bytes."""
-  there, wanted = (
-    sorted(n for n in files.names(place(f)) if "/votes/" not in n)
-    for f in (folder, reference)
-  )
+  there, wanted = (sorted(files.names(place(f))) for f in (folder, reference))
   assert there == wanted
   for counts in zip(
     *(vs.tally(f).to_arrays().values() for f in (folder, reference)), strict=True
@@ -199,25 +195,25 @@ def worker(environment, url, log, killed=None, options=None):
     record(*args)
 
   folders.replace, layout.write_record = replaces, records
-  write = Results.write
+  write = Results.write_block
 
-  def logged(self, rows, *rest):
+  def logged(self, block, *rest):
     with open(log, "a") as file:
-      file.write(f"{rows.tolist()}\n")
-    write(self, rows, *rest)
+      file.write(f"{[*self.blocks[block]]}\n")
+    write(self, block, *rest)
 
-  Results.write = logged
+  Results.write_block = logged
   train(url, **(options or {}))
 
 
 @pytest.fixture
 def trained(monkeypatch):
   """The rows that are trained here, in their order."""
-  rows, write = [], Results.write
+  rows, write = [], Results.write_block
   monkeypatch.setattr(
     Results,
-    "write",
-    lambda self, r, *rest: (rows.extend(r.tolist()), write(self, r, *rest)),
+    "write_block",
+    lambda self, b, *rest: (rows.extend(self.blocks[b]), write(self, b, *rest)),
   )
   return rows
 
@@ -234,7 +230,12 @@ def test_a_campaign_is_the_same_bytes_as_on_a_disk(where, store, reference, trai
   assert trained == list(range(6))
   train(url)
   assert trained == list(range(RUNS))
-  same(url, reference)
+  assert vs.verify(url) == (RUNS, RUNS, [], [], [])
+  whole = vs.open_results(url)
+  for name in whole.drop_dims("block"):
+    np.testing.assert_array_equal(whole[name], vs.open_results(reference)[name])
+  train(f"{url}2")
+  same(f"{url}2", reference)
   assert not os.path.exists(f"{where}:")
 
 
@@ -428,7 +429,7 @@ def test_checkpoints_behind_a_url(where, store, tmp_path, monkeypatch, capsys):
   with pytest.raises(KeyboardInterrupt):
     train(url, 4, checkpoint_every=2, **options)
   path = place(url) / "checkpoints"
-  assert files.names(path) == {"0-3/4"}
+  assert {name.split("/")[1] for name in files.names(path)} == {"4", "4.json"}
   resumed = train(url, 4, checkpoint_every=1, **options)
   assert saved == [2, 4, 5]
   assert files.names(path) == set()
@@ -448,11 +449,9 @@ def test_a_torn_checkpoint_is_not_used(tmp_path, monkeypatch, capsys):
   path = place(url)
   files.remove(path / "test/predictions/c/0/0")
   vs.verify(url, repair=True)
-  (path / "checkpoints").fs.pipe_file((path / "checkpoints/0-3/1").path, b"torn")
+  (path / "checkpoints").fs.pipe_file((path / "checkpoints/0/1.json").path, b"torn")
   vs.work(url, checkpoint_every=1, progress=False)
-  assert (
-    capsys.readouterr().err == "the checkpoint 0-3/1 is ignored: it cannot be read\n"
-  )
+  assert capsys.readouterr().err == "the checkpoint 0/1 is ignored: it cannot be read\n"
   assert not [name for name in files.names(path) if "checkpoints" in name]
   assert vs.verify(url) == (4, 4, [], [], [])
 
@@ -484,14 +483,14 @@ def test_damage_is_named_and_repaired(campaign, reference, trained, capsys):
 def test_a_store_that_cannot_be_reached_is_no_damage(
   store, campaign, monkeypatch, capsys
 ):
-  look = Results.values
+  look = Results._fault
 
   def refused(self, *args):
     with store.refusing():
       return look(self, *args)
 
   before = files.names(place(campaign))
-  monkeypatch.setattr(Results, "values", refused)
+  monkeypatch.setattr(Results, "_fault", refused)
   status, out, err = run(capsys, "verify", campaign, "--repair")
   assert (status, out, err.count("\n")) == (1, "", 1)
   assert re.match(
@@ -505,14 +504,14 @@ def test_a_store_that_cannot_be_reached_is_no_damage(
 
 def test_credentials_that_run_out(store, reference, trained, capsys):
   url = store.folder()
-  write = Results.write
+  write = Results.write_block
 
-  def refused(self, rows, *rest):
-    store.refuses = rows[0] >= 4
-    write(self, rows, *rest)
+  def refused(self, block, *rest):
+    store.refuses = block >= 1
+    write(self, block, *rest)
 
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(Results, "write", refused)
+    patch.setattr(Results, "write_block", refused)
     try:
       with pytest.raises(
         vs.Failure,

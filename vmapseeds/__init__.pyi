@@ -16,6 +16,7 @@ from .reports.results_page import report as report
 from .results.description import training_examples as training_examples
 from .results.imports import import_runs as import_runs
 from .results.merging import merge as merge
+from .results.networks import export_networks as export_networks
 from .results.networks import load_networks as load_networks
 from .results.networks import load_params as load_params
 from .results.opening import errors as errors

@@ -314,6 +314,27 @@ def merge(
   print(summary_line(results, out))
 
 
+def export(
+  folder: Positional[Folder],
+  out: Positional[Folder],
+  *,
+  run: Annotated[tuple[int, ...], hint("N", "all")] = (),
+) -> None:
+  """Writes kept networks as orbax checkpoints, one a run, which any Flax program
+  restores.
+
+  Args:
+    folder: results folder that was trained with --keep-params
+    out: folder for the checkpoints, new or empty
+    run: which runs, from 0
+  """
+  from vmapseeds.results.networks import export_networks
+
+  export_networks(folder, out, run or None)
+  count = len(os.listdir(out))
+  print(f"{count} network{'s' * (count > 1)} in {out}, as orbax checkpoints")
+
+
 def import_runs(
   *,
   labels: Annotated[Path, arg(metavar="Y.npy")],
@@ -526,6 +547,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
   "replay": replay,
   "merge": merge,
   "import": import_runs,
+  "export": export,
   "report": report,
   "compare": compare,
   "recipes": recipes,

@@ -8,6 +8,7 @@ arrays of runs. Its name is the leaf's path with dots: `params.Conv_0.kernel`,
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -22,8 +23,10 @@ from flax.traverse_util import unflatten_dict
 from jaxtyping import Array, Bool, Float, Integer, PyTree, Real
 
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Failure, Mistake
 from vmapseeds.results.description import MIXED, variables_of
+from vmapseeds.store.files import is_remote, place, short_message
+from vmapseeds.store.folders import check_empty
 from vmapseeds.store.layout import read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import objects
@@ -87,6 +90,54 @@ def load_networks(
   rows = _rows(path, runs, results.done)
   variables = unflatten_dict(_read(results, rows, list(variables_of(stored))), sep=".")
   return Networks(variables, _apply(Recipe.from_json(stored["recipe"]), stored))
+
+
+def export_networks(
+  path: str | os.PathLike,
+  out: str | os.PathLike,
+  runs: int | Sequence[int] | None = None,
+) -> None:
+  """Write trained networks as orbax checkpoints, one a run: `out/<run>`.
+
+  Any Flax program restores them without this package, as dictionaries with `params`
+  and, where there are some, `batch_stats`:
+
+  >>> checkpointer = orbax.checkpoint.StandardCheckpointer()  # doctest: +SKIP
+  >>> logits = model.apply(checkpointer.restore("/out/17"), images)  # doctest: +SKIP
+
+  The custom metadata of a checkpoint, `checkpointer.metadata("/out/17")`, has the
+  recipe and the `mean` and `std` with which images were normalised.
+
+  Args:
+    path: a results folder that was trained with `keep_params=True`, or `--keep-params`.
+    out: a folder on a disk, new or empty.
+    runs: rows of the folder, as for `load_networks`.
+
+  Raises:
+    Mistake: as `load_networks`; or `out` is behind a URL, or not empty.
+    Failure: `out` cannot be written any more.
+  """
+  import orbax.checkpoint as ocp  # takes a while
+
+  results, target = Results(path), place(out)
+  if is_remote(target):
+    raise Mistake(f"{out} is behind a URL: give a folder on a disk, and copy it there")
+  check_empty(target)
+  about = {name: results.root[name] for name in ("recipe", "mean", "std")}
+  rows = np.atleast_1d(_rows(path, runs, results.done)).tolist()
+  for _, group in itertools.groupby(rows, results.block_of):
+    part = list(group)
+    variables = load_networks(path, part).variables
+    try:
+      with ocp.StandardCheckpointer() as checkpointer:
+        for n, run in enumerate(part):
+          checkpointer.save(
+            target.absolute() / str(run),
+            jax.tree.map(lambda leaves: np.asarray(leaves[n]), variables),
+            custom_metadata={"run": run, **about},
+          )
+    except Exception as error:  # orbax and file systems raise many kinds
+      raise Failure(f"{out} cannot be written ({short_message(error)})") from error
 
 
 def _read(

@@ -121,10 +121,9 @@ class Checkpoints:
     self._round = (began - self._looked) / (rounds - self._rounds)
     if self._interval != AUTO or self._wait() <= 0:
       self._write(rounds, state)
-    self._rounds, self._looked = rounds, time.perf_counter()
-    if self._interval != AUTO or self._wait() <= 0:
-      self._cost = self._looked - began
+      self._cost = time.perf_counter() - began
       self._spent += self._cost
+    self._rounds, self._looked = rounds, time.perf_counter()
 
   def _write(self, rounds: int, state: PyTree[np.ndarray]) -> None:
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it

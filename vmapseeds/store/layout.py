@@ -254,6 +254,7 @@ def check_memory(path: Path | UPath, root: dict[str, Any]) -> None:
       f"{path} has a runs table that free memory does not hold: free some, or open it on a larger machine"
     )
   blocks_of(root)
+  root["digests"].keys()  # raises unless it is an object
 
 
 def require_metadata(path: Folder) -> dict[str, Any]:
@@ -355,6 +356,7 @@ def parse_record(text: bytes, block: int, runs: int) -> dict[str, Any]:
     ValueError, LookupError, TypeError: the text is no record of this block.
   """
   found = unsigned(parse(text))
+  found["digests"] = dict(found["digests"])
   if (found["block"], found["runs"]) != (block, runs):
     raise ValueError(f"it is of block {found['block']} with {found['runs']} runs")
   return found

@@ -135,16 +135,16 @@ class Results:
     return {
       layout.object_path(self.root, name, block): fault
       for name in (*self.outputs, *self.counts)
-      if (fault := self._fault(name, block, record["digests"].get(name)))
+      if (fault := self._fault(name, block, record["digests"].get(name, "")))
     }
 
   def plan_faults(self) -> dict[str, str]:
     """Return path -> fault of each object of the runs table and of arrays of examples
     that cannot be read, and of each such array with other values than were written.
     """
-    found = {}
+    found = dict[str, str]()
     for name in (*self.columns, *self.examples):
-      if self._fault(name, ..., self.root["digests"][name]):
+      if self._fault(name, ..., self.root["digests"].get(name, "")):
         array = self.array(name)
         faults = {
           layout.object_path(self.root, name, first // array.chunks[0]): fault
@@ -168,7 +168,7 @@ class Results:
       return f"cannot be read ({short_message(error)})"
     if here is ... and name in self.columns:
       values = values[self.rows]
-    return OTHERS if due and layout.digest(values) != due else None
+    return OTHERS if due is not None and layout.digest(values) != due else None
 
   def _rows_of(self, name: str, block: Any) -> Any:
     """Return the rows of a block in an array of runs. Others are as they are."""
