@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import xarray as xr
 from matplotlib.axes import Axes
 from upath import UPath
 
 from vmapseeds.mistakes import MOST_LETTERS, Mistake
 from vmapseeds.reports import plots
-from vmapseeds.reports.summary import GROUPS, show, show_error, show_interval
+from vmapseeds.results.formatting import run_count, show, show_error, show_interval
+from vmapseeds.results.statistics import GROUPS
 from vmapseeds.store.files import Folder, is_remote, place, write
 
 MOST_BYTES = 255  # of a folder's name
@@ -32,6 +34,7 @@ TEMPLATES = jinja2.Environment(
 )
 TEMPLATES.globals |= {
   "groups": GROUPS,
+  "run_count": run_count,
   "show": show,
   "show_error": show_error,
   "show_interval": show_interval,
@@ -47,6 +50,7 @@ class Figure(NamedTuple):
   caption: str
   draw: Callable[[Axes], Axes]
   height: float = 4.0
+  of: str = ""  # the output that it is about
 
 
 def html(template: str, **context: Any) -> str:
@@ -76,6 +80,7 @@ def write_page(
       {
         "title": f.title,
         "caption": f.caption,
+        "of": f.of,
         "source": _save_figure(f, out / f"{key}.png"),
       }
       for key, f in figures.items()
@@ -108,6 +113,18 @@ def below(out: Path | UPath, *names: str) -> Path | UPath:
       name if len(name.encode()) <= MOST_BYTES else f"{name[:MOST_LETTERS]}... {digest}"
     )
   return out
+
+
+def of_test_set(out: Path | UPath, results: xr.Dataset, test_set: str) -> Path | UPath:
+  """Return the folder in `out` for results of a test set and an epoch: `out` itself for
+  the recipe's first test set after the training.
+  """
+  sets, epoch = results.attrs.get("test_sets"), results.attrs.get("epoch")
+  return below(
+    out,
+    test_set if sets and test_set != sets[0] else "",
+    "" if epoch is None else f"epoch={epoch}",
+  )
 
 
 def link(page: Path | UPath, out: Path | UPath) -> str:

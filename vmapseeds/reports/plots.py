@@ -1,7 +1,8 @@
 """Functions that draw figures. They are given finished numbers; nothing is trained or
 estimated here.
 
-Rates, accuracies and standard deviations come in as fractions and are drawn in percent.
+Rates, accuracies and standard deviations come in as fractions and are drawn in percent;
+where `name` and `unit` say so, other numbers of runs are drawn in their own unit.
 Each function draws on the given axes, labels them and returns them, so that figures can
 be composed; `figure` makes axes without pyplot.
 """
@@ -16,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.reports.groups import run_count
+from vmapseeds.results.formatting import finite, run_count, scale_and_sign, show
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -60,15 +61,17 @@ def accuracy_histogram(
   independent_sd: Scalar | None = None,
   binomial_sd: Scalar | None = None,
   normal: bool = False,
+  name: str = "test accuracy",
+  unit: str = "fraction",
 ) -> Axes:
-  """The distribution of test accuracy over runs, beside what independent errors would
-  give.
+  """The distribution of test accuracy over runs, or of another number of a run, beside
+  what independence between examples would give.
 
   Jordan 2024, figures 1 and 3 (with the independent-errors curve) and 13 (with the
   binomial one).
 
   Args:
-    accuracies: (runs,), fractions; at least one.
+    accuracies: (runs,), fractions or numbers of another unit; at least one.
     ax: where to draw; a second call adds another histogram.
     examples: test examples n. Each bin then holds equally many of the possible values
       k/n; without it a bin may hold one possible value more than its neighbour, which
@@ -76,44 +79,73 @@ def accuracy_histogram(
     label: text in the legend; by default the number of runs and their standard
       deviation.
     color: of the bars; by default the next of the palette.
-    independent_sd: the independent-errors prediction, a fraction, drawn as a normal
-      curve around the mean. None, NaN and 0 draw nothing.
+    independent_sd: the standard deviation if examples were independent, drawn as a
+      normal curve around the mean. None, NaN and 0 draw nothing.
     binomial_sd: likewise the prediction for errors that are independent and equally
       likely on all examples.
     normal: whether to draw the normal curve of the accuracies' own mean and standard
       deviation.
+    name: what the numbers are.
+    unit: their unit.
   """
   values = np.asarray(accuracies, np.float64)
-  color = color or _next_color(ax)
-  _bars(ax, values, bin_edges([values], examples), color, label or _runs_and_sd(values))
-  curves = (
-    ("errors independent", independent_sd, VERMILION, "-"),
+  color, scale = color or _next_color(ax), scale_and_sign(unit)[0]
+  runs, sd = len(values), values.std(ddof=1) if len(values) > 1 else 0
+  if label is None:
+    label = run_count(runs) + (f": sd {_text(sd, unit)}" if runs > 1 else "")
+  _bars(ax, values, bin_edges([values], examples, unit), color, label, scale)
+  independent = "errors" if unit == "fraction" else "examples"
+  z = np.linspace(-4, 4, 201)
+  for what, spread, line_color, style in (
+    (f"{independent} independent", independent_sd, VERMILION, "-"),
     ("binomial", binomial_sd, INK, "--"),
-  )
-  for name, sd, line_color, style in curves:
-    if sd is not None and sd > 0:
-      label = f"{name}: sd {percent(sd)}"
-      _normal_curve(
-        ax, values.mean(), float(sd), color=line_color, linestyle=style, label=label
+    ("normal", sd if normal else None, color, ":"),
+  ):
+    if spread is not None and spread > 0:
+      ax.plot(
+        scale * (values.mean() + spread * z),
+        np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * scale * spread),
+        color=line_color,
+        linestyle=style,
+        linewidth=1.8,
+        label=what if what == "normal" else f"{what}: sd {_text(spread, unit)}",
       )
-  if normal and len(values) > 1 and values.std():
-    _normal_curve(
-      ax, values.mean(), values.std(ddof=1), color=color, linestyle=":", label="normal"
-    )
-  return finish(ax, "test accuracy (%)", "density (per percentage point)")
+  return finish(ax, axis_label(name, unit), _density(unit))
 
 
 def accuracy_histograms(
-  groups: Mapping[str, OfRuns], ax: Axes, *, examples: int | None = None
+  groups: Mapping[str, OfRuns | OfPairs],
+  ax: Axes,
+  *,
+  examples: int | None = None,
+  name: str = "test accuracy",
+  unit: str = "fraction",
 ) -> Axes:
-  """Histograms of the accuracies of groups of runs, name -> (runs,), in common bins: as
-  `disagreement_histogram`.
+  """Histograms of a number of runs, or of pairs of runs, in common bins.
+
+  Args:
+    groups: name -> (runs,), fractions or numbers of another unit; at least one each.
+    ax: where to draw.
+    examples: test examples n; bins then hold equally many of the possible values k/n.
+    name: what the numbers are.
+    unit: their unit.
   """
-  return _histograms(groups, ax, examples, "test accuracy (%)")
+  values = {group: np.asarray(of, np.float64) for group, of in groups.items()}
+  edges = bin_edges(list(values.values()), examples, unit)
+  for group, of in values.items():
+    label = f"{group}: mean {_text(of.mean(), unit)}"
+    _bars(ax, of, edges, _next_color(ax), label, scale_and_sign(unit)[0])
+  return finish(ax, axis_label(name, unit), _density(unit))
 
 
 def split_scatter(
-  first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scalar | None = None
+  first: OfRuns,
+  second: OfRuns,
+  ax: Axes,
+  *,
+  correlation: Scalar | None = None,
+  name: str = "accuracy",
+  unit: str = "fraction",
 ) -> Axes:
   """Each run's accuracy on one half of the test examples against that on the other
   half.
@@ -128,25 +160,25 @@ def split_scatter(
     second: (runs,), those on the odd ones.
     ax: where to draw.
     correlation: Pearson's r, for the legend.
+    name: what the numbers are.
+    unit: their unit.
   """
-  pairs = np.stack(
-    [np.asarray(first, np.float64), np.asarray(second, np.float64)], axis=1
+  pairs, scale = (
+    np.stack([first, second], axis=1).astype(float),
+    scale_and_sign(unit)[0],
   )
   points, runs = np.unique(pairs, axis=0, return_counts=True)
   label = run_count(len(pairs))
   if correlation is not None and np.isfinite(correlation):
     label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
-  few_first = np.argsort(runs, kind="stable")
   if len(points) > MOST_POINTS:
-    edges = [100 * bin_edges([half], _grid(half)) for half in pairs.T]
-    runs, _, _, drawn = ax.hist2d(
-      100 * pairs[:, 0], 100 * pairs[:, 1], bins=edges, cmin=1, cmap=COUNTS
-    )
+    edges = [scale * bin_edges([half], _grid(half), unit) for half in pairs.T]
+    runs, _, _, drawn = ax.hist2d(*scale * pairs.T, bins=edges, cmin=1, cmap=COUNTS)
     ax.plot([], [], linestyle="none", marker="s", color=BLUE, label=label)
   else:
+    few_first = np.argsort(runs, kind="stable")
     drawn = ax.scatter(
-      100 * points[few_first, 0],
-      100 * points[few_first, 1],
+      *scale * points[few_first].T,
       c=runs[few_first],
       cmap=COUNTS,
       vmin=1,
@@ -162,47 +194,49 @@ def split_scatter(
     )
     bar.outline.set_visible(False)
     bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
-  for line, mean in zip((ax.axvline, ax.axhline), 100 * pairs.mean(0), strict=True):
+  for line, mean in zip((ax.axvline, ax.axhline), scale * pairs.mean(0), strict=True):
     line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
-  return finish(
-    ax,
-    "accuracy on even test examples (%)",
-    "accuracy on odd test examples (%)",
-    above=1,
+  halves = (
+    axis_label(f"{name} on {half} test examples", unit) for half in ("even", "odd")
   )
+  return finish(ax, *halves, above=1)
 
 
 def disagreement_histogram(
   groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
 ) -> Axes:
   """Histograms over pairs of runs of how many predictions the two runs differ in, one
-  histogram per group.
+  histogram per group: `accuracy_histograms`.
 
   Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside
     pairs with distinct seeds.
-
-  Args:
-    groups: name -> (pairs,), fractions of the test examples; at least one pair each.
-    ax: where to draw.
-    examples: test examples n; bins then hold equally many of the possible values k/n.
   """
-  return _histograms(
-    groups, ax, examples, "test predictions that differ between two runs (%)"
-  )
+  name = "test predictions that differ between two runs"
+  return accuracy_histograms(groups, ax, examples=examples, name=name)
 
 
-def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
-  """Box plots of the accuracies of groups of runs, the first on top: quartiles, mean,
-  lowest and highest.
+def accuracies_side_by_side(
+  groups: Mapping[str, OfRuns],
+  ax: Axes,
+  *,
+  name: str = "test accuracy",
+  unit: str = "fraction",
+) -> Axes:
+  """Box plots of the accuracies of groups of runs, or of another number of a run, the
+  first on top: quartiles, mean, lowest and highest.
 
   Args:
-    groups: name -> (runs,), fractions; at least one run each.
+    groups: name -> (runs,), fractions or numbers of another unit; at least one each.
     ax: where to draw.
+    name: what the numbers are.
+    unit: their unit.
   """
   y = np.arange(len(groups))
-  values = [100 * np.asarray(v, np.float64) for v in groups.values()]
+  values = [
+    scale_and_sign(unit)[0] * np.asarray(v, np.float64) for v in groups.values()
+  ]
   names = [
-    f"{name}\n{run_count(len(v))}" for name, v in zip(groups, values, strict=True)
+    f"{group}\n{run_count(len(v))}" for group, v in zip(groups, values, strict=True)
   ]
   ax.boxplot(
     values,
@@ -226,7 +260,7 @@ def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
   )
   ax.set_yticks(y, names)
   ax.set_ylim(len(groups) - 0.5, -0.5)
-  return finish(ax, "test accuracy (%)", "")
+  return finish(ax, axis_label(name, unit), "")
 
 
 def sds_side_by_side(
@@ -235,6 +269,8 @@ def sds_side_by_side(
   ax: Axes,
   *,
   below: Sequence[bool] = (),
+  name: str = "accuracy",
+  unit: str = "fraction",
 ) -> Axes:
   """Standard deviations of groups of runs. Each group is a row, the first on top, with
   its series one above the other.
@@ -246,10 +282,14 @@ def sds_side_by_side(
     ax: where to draw.
     below: for each group, whether the variance behind the last series is estimated
       below 0. It is then drawn as an open marker at 0, with a bar from there to `high`.
+    name: of what the standard deviations are.
+    unit: their unit.
   """
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
-    sd, low, high = 100 * np.array(rows, np.float64).reshape(-1, 3).T
+    sd, low, high = (
+      scale_and_sign(unit)[0] * np.array(rows, np.float64).reshape(-1, 3).T
+    )
     at = y + (k - (len(series) - 1) / 2) * 0.22
     color, marker = (BLUE, VERMILION, GREEN)[k % 3], "oDs"[k % 3]
     # Where an interval has no width, its ends may be a rounding error on the wrong
@@ -274,7 +314,7 @@ def sds_side_by_side(
   ax.set_yticks(y, list(names))
   ax.set_ylim(len(names) - 0.5, -0.5)
   ax.set_xlim(left=0)
-  return finish(ax, "standard deviation of accuracy (%)", "", above=3)
+  return finish(ax, axis_label(f"standard deviation of {name}", unit), "", above=3)
 
 
 def error_rate_histogram(
@@ -305,6 +345,19 @@ def error_rate_histogram(
   ax.set_ylim(bottom=0.7)
   ax.set_xlim(-1, 101)
   return finish(ax, "runs that have the example wrong (%)", "test examples")
+
+
+def loss_histogram(
+  losses: Real[np.ndarray, " examples"], ax: Axes, *, unit: str = "number"
+) -> Axes:
+  """A histogram of the examples' mean losses over the runs, with a logarithmic axis of
+  counts.
+  """
+  label = f"{len(losses)} examples: largest {_text(losses.max(), unit)}"
+  bars = {"facecolor": (BLUE, 0.55), "edgecolor": "white", "linewidth": 0.8}
+  ax.hist(losses, bins=40, log=True, label=label, **bars)
+  ax.set_ylim(bottom=0.7)
+  return finish(ax, axis_label("mean loss of an example", unit), "test examples")
 
 
 def calibration_curve(
@@ -426,16 +479,24 @@ def ecdf_band(
 
 
 def bin_edges(
-  groups: Sequence[Real[np.ndarray, " _"]], examples: int | None
+  groups: Sequence[Real[np.ndarray, " _"]],
+  examples: int | None,
+  unit: str = "fraction",
 ) -> Real[np.ndarray, " edges"]:
-  """Edges of equal bins, in fractions, that hold all values of all groups, at most 60
+  """Edges of equal bins, that hold all values of all groups, at most 60
   bins.
 
   The width follows the rule of Freedman and Diaconis for the narrowest group. With n
   `examples`, edges lie halfway between possible values k/n, and each bin holds a whole
-  number of these.
+  number of these. Numbers of another unit are on a grid of whole numbers, or as fine as
+  is needed.
   """
-  grid = examples or 10_000
+  grid: float = examples or 10_000
+  if unit != "fraction":
+    every = np.concatenate(groups)
+    spread = np.ptp(every)
+    whole = spread < 10_000 and (every == np.rint(every)).all()
+    grid = 1 if whole or not spread else 10_000 / spread
   counts = [v * grid for v in groups]
   low, high = min(c.min() for c in counts), max(c.max() for c in counts)
   widths = [
@@ -468,42 +529,21 @@ def _grid(values: Real[np.ndarray, " runs"]) -> int:
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
 
 
-def _runs_and_sd(values: Real[np.ndarray, " runs"]) -> str:
-  return run_count(len(values)) + (
-    f": sd {percent(values.std(ddof=1))}" if len(values) > 1 else ""
-  )
-
-
-def _normal_curve(ax: Axes, mean: float, sd: float, **line) -> None:
-  z = np.linspace(-4, 4, 201)
-  ax.plot(
-    100 * (mean + sd * z),
-    np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * 100 * sd),
-    linewidth=1.8,
-    **line,
-  )
-
-
 def _next_color(ax: Axes) -> str:
   return PALETTE[len(ax.patches) % len(PALETTE)]
 
 
-def _histograms(
-  groups: Mapping[str, OfRuns | OfPairs], ax: Axes, examples: int | None, xlabel: str
-) -> Axes:
-  fractions = {name: np.asarray(values, np.float64) for name, values in groups.items()}
-  edges = bin_edges(list(fractions.values()), examples)
-  for name, values in fractions.items():
-    _bars(ax, values, edges, _next_color(ax), f"{name}: mean {percent(values.mean())}")
-  return finish(ax, xlabel, "density (per percentage point)")
-
-
 def _bars(
-  ax: Axes, values: np.ndarray, edges: np.ndarray, color: str, label: str
+  ax: Axes,
+  values: np.ndarray,
+  edges: np.ndarray,
+  color: str,
+  label: str,
+  scale: float,
 ) -> None:
   ax.hist(
-    100 * values,
-    bins=list(100 * edges),
+    scale * values,
+    bins=list(scale * edges),
     density=True,
     histtype="stepfilled",
     facecolor=(color, 0.35),
@@ -511,6 +551,21 @@ def _bars(
     linewidth=1.2,
     label=label,
   )
+
+
+def axis_label(name: str, unit: str) -> str:
+  """Return the label of an axis: "test accuracy (%)"."""
+  sign = scale_and_sign(unit)[1].strip()
+  return f"{name} ({sign})" if sign else name
+
+
+def _density(unit: str) -> str:
+  sign = scale_and_sign(unit)[1].strip()
+  return f"density (per {'percentage point' if sign == '%' else sign or 'unit'})"
+
+
+def _text(value: Scalar, unit: str) -> str:
+  return percent(value) if unit == "fraction" else show(finite(value), None, unit)
 
 
 def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:

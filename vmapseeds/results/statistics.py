@@ -1,0 +1,1112 @@
+"""The table of statistics: for each role of an output, what is computed of its runs, and
+how well it is known. Reports, comparisons, `--until` and the documentation read it.
+
+An output of role `class` has predicted classes (run, example) and labels, one of role
+`loss` a number of each example (run, example), one of role `score` a number of each run.
+More axes of examples are flattened.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.stats
+import xarray as xr
+from jaxtyping import Bool, Float, Integer, Real
+
+from vmapseeds import stats
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.formatting import (
+  finite,
+  run_count,
+  show,
+  show_interval,
+  show_p,
+)
+from vmapseeds.results.opening import stored_tallies
+from vmapseeds.stats import Interval
+from vmapseeds.stats.intervals import (
+  correlation_se,
+  nonnegative_interval,
+  runs_of_variances,
+)
+from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
+from vmapseeds.stats.variance import standard_error
+
+PRECISION = 0.1
+MOST_GAPS = 200  # runs whose logit gaps are read
+UNDEFINED = (
+  "Not defined here: it needs at least two runs that differ, and two test examples."
+)
+NEGATIVE = (
+  "The variance estimate is negative: no difference between runs is seen beyond this "
+  "test set."
+)
+
+
+class Estimate(NamedTuple):
+  """A statistic's value, its standard error and 95 % interval, where there are any."""
+
+  value: Any
+  se: Any = None
+  interval: Interval | None = None
+  also: Mapping[str, tuple[Any, str]] = {}  # numbers of its reading, with their units
+  undefined: str = UNDEFINED  # what is said if the value is not finite
+
+
+# Outputs and their runs.
+
+
+def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
+  """Return name -> attributes of the outputs that reports are about: role `class`,
+  `loss` or `score`.
+
+  Raises:
+    Mistake: no output has such a role.
+  """
+  found = {
+    str(name): x.attrs
+    for name, x in results.variables.items()
+    if x.attrs.get("role") in STATISTICS
+  }
+  # Today's folders say nothing of roles: their labels are those of predictions.
+  if not found and "labels" in results.variables:
+    about = {"role": "class", "labels": "labels"}
+    found = {"predictions": about | {"num_classes": results.attrs["num_classes"]}}
+  if not found:
+    raise Mistake(
+      "no output of these results has the role class, loss or score: they have "
+      f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
+      "e.g. outputs={'reward': vs.Output(role='score')}"
+    )
+  return found
+
+
+def values_of_runs(results: xr.Dataset, name: str) -> Real[np.ndarray, " runs"]:
+  """Return an output's number of each run: accuracy, mean loss or score."""
+  about = roles(results)[name]
+  if about["role"] != "class":
+    values = results[name].values.astype(np.float64)
+    return values.reshape(len(values), -1).mean(1)
+  if "accuracy" in results.variables:
+    return results.accuracy.values
+  right = results[name] == results[about["labels"]]
+  return right.mean([d for d in right.dims if d != "run"]).values
+
+
+def diverged_runs(results: xr.Dataset, name: str) -> Bool[np.ndarray, " runs"]:
+  """Return which runs diverged: those that say so, and those with a loss or score that is
+  not finite.
+  """
+  diverged = np.zeros(results.sizes["run"], bool)
+  if "diverged" in results.variables:
+    diverged |= results.diverged.values
+  if roles(results)[name]["role"] != "class":
+    diverged |= ~np.isfinite(values_of_runs(results, name))
+  return diverged
+
+
+def all_diverged(results: xr.Dataset) -> bool:
+  """Return whether no run is left of one of the outputs."""
+  return any(diverged_runs(results, name).all() for name in roles(results))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Runs:
+  """Runs that did not diverge, and their values of one output."""
+
+  kept: xr.Dataset
+  output: str
+  about: Mapping[str, Any]
+  diverged: int
+  examples: int | None = None
+  num_classes: int | None = None
+  pooled: bool = True  # whether votes of different runs may be pooled
+  largest = np.inf  # variance
+
+  @property
+  def role(self) -> str:
+    return self.about["role"]
+
+  @property
+  def unit(self) -> str:
+    return self.about.get("unit") or "number"
+
+  @property
+  def squared_unit(self) -> str:
+    return self.unit if self.unit == "number" else f"{self.unit}²"
+
+  @property
+  def runs(self) -> int:
+    return len(self.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedRuns(_Runs):
+  """Runs of an output of role `class`, and what is counted of them."""
+
+  tallies: stats.Tallies
+  # As they are counted; None if `tallies` were stored.
+  predictions: Integer[np.ndarray, "runs examples"] | None
+  noun, parts = "test accuracy", "errors"
+  unit, squared_unit, largest = "fraction", "variance", 0.25
+
+  @functools.cached_property
+  def values(self) -> Float[np.ndarray, " runs"]:
+    return 1 - self.tallies.error_rates()
+
+  def independent(self) -> tuple[Any, Any]:
+    """Return the variance if errors were independent, and its standard error."""
+    se = np.nan
+    if self.predictions is not None:
+      # Both of one dtype: comparing arrays of different dtypes is many times slower.
+      labels = self.tallies.labels.astype(self.predictions.dtype)
+      se = stats.independent_errors_variance_se(self.predictions != labels)
+    return self.tallies.independent_errors_variance(), se
+
+  def distribution(self) -> Estimate:
+    of = self.tallies
+    return Estimate(
+      of.distribution_variance(),
+      of.distribution_variance_se(),
+      of.distribution_variance_interval(),
+    )
+
+  @property
+  def halves(self) -> Integer[np.ndarray, "2 runs"]:
+    """Numbers of errors on the examples of even and of odd index."""
+    return self.tallies.halves
+
+  def split_correlation(self) -> Any:
+    return self.tallies.split_correlation()
+
+  def runs_needed(self) -> Any:
+    return self.tallies.runs_for_precision(PRECISION)
+
+  @functools.cached_property
+  def gaps(self) -> Float[np.ndarray, "runs examples"]:
+    """Logit gaps of the first runs of a two-class network."""
+    return np.asarray(
+      stats.logit_gap(self.kept.logits.isel(run=slice(MOST_GAPS)).values)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossRuns(_Runs):
+  """Runs of an output of role `loss`."""
+
+  losses: Float[np.ndarray, "runs examples"]
+  values: Float[np.ndarray, " runs"]
+  parts = "losses"
+
+  @property
+  def noun(self) -> str:
+    return f"mean {self.output}"
+
+  @functools.cached_property
+  def _variances(self) -> stats.LossVariance:
+    return stats.loss_variance(self.losses)
+
+  def independent(self) -> tuple[Any, Any]:
+    """Return the variance if losses were independent, and its standard error by the
+    jackknife.
+    """
+    mean, runs = self.losses.mean(0, dtype=np.float64), self.runs
+    # Without run r, examples' sums of squares are smaller by R/(R - 1) of its squares.
+    own = np.array([((row - mean) ** 2).sum() for row in self.losses])
+    spread = np.sqrt(_ratio(runs, runs - 1) * ((own - own.mean()) ** 2).sum())
+    se = _ratio(spread, max(runs - 2, 0) * self.examples**2)
+    return self._variances.independent, se
+
+  def distribution(self) -> Estimate:
+    found, scale = self._variances, _ratio(self.examples, self.examples - 1)
+    ends = stats.variance_interval(self.values)
+    return Estimate(
+      found.distribution,
+      found.distribution_se,
+      Interval(*(scale * (end - found.independent) for end in ends)),
+    )
+
+  @property
+  def halves(self) -> Float[np.ndarray, "2 runs"]:
+    """Sums of the losses on the examples of even and of odd index."""
+    return np.stack([self.losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)])
+
+  def split_correlation(self) -> Any:
+    return self._variances.split_correlation
+
+  def runs_needed(self) -> Any:
+    found = self._variances
+    return runs_of_variances(
+      found.test_set,
+      found.distribution,
+      found.distribution_se,
+      self.runs,
+      self.examples,
+      relative=PRECISION,
+      statistic="distribution_variance",
+      level=0.95,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRuns(_Runs):
+  """Runs of an output of role `score`."""
+
+  values: Float[np.ndarray, " runs"]
+
+  @property
+  def noun(self) -> str:
+    return self.output
+
+
+Measured = CountedRuns | LossRuns | ScoreRuns
+
+
+def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measured:
+  """Return the runs that did not diverge, with what the statistics of an output need.
+
+  Tallies are counted from predictions, if there are any. Otherwise they are the stored
+  ones, and predictions are None. If label maps differ between runs, errors take the
+  place of predictions: 1 is wrong, and all labels are 0.
+
+  Args:
+    results: what `open_results` returns.
+    name: a name of `roles(results)`.
+    pairs: whether to count the joint errors of all pairs of examples.
+
+  Raises:
+    Mistake: no run is finished, or all diverged; or there are neither predictions nor
+      stored tallies of exactly these runs.
+  """
+  about, finished = roles(results)[name], results.sizes["run"]
+  if not finished:
+    raise Mistake(
+      "no run is finished: start `vmapseeds train` again with the same --out to resume"
+    )
+  diverged = diverged_runs(results, name)
+  if diverged.all():
+    raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
+  # Choosing runs copies them.
+  kept = results.isel(run=np.flatnonzero(~diverged)) if diverged.any() else results
+  known: dict[str, Any] = {
+    "kept": kept,
+    "output": name,
+    "about": about,
+    "diverged": int(diverged.sum()),
+  }
+  if about["role"] == "class":
+    return _count_runs(known, pairs)
+  values = values_of_runs(kept, name)
+  if about["role"] == "score":
+    return ScoreRuns(values=values, **known)
+  losses = kept[name].values.reshape(len(values), -1)
+  known["examples"] = losses.shape[1]
+  return LossRuns(losses=losses, values=values, **known)
+
+
+def _count_runs(known: dict[str, Any], pairs: bool) -> CountedRuns:
+  kept, name, about = known["kept"], known["output"], known["about"]
+  known["num_classes"] = num_classes = int(about["num_classes"])
+  if name not in kept:
+    if (tallies := stored_tallies(kept, pairs=pairs)) is None:
+      raise Mistake(
+        "these runs were counted together with others, and their predictions were not "
+        "kept: report all runs of the folder, or train these in a folder of their own"
+      )
+    return CountedRuns(
+      tallies=tallies, predictions=None, examples=tallies.examples, **known
+    )
+  of_labels = kept[about["labels"]]
+  predictions = kept[name].values.reshape(kept.sizes["run"], -1)
+  labels = of_labels.values.reshape(-1, predictions.shape[1])
+  pooled = not (labels != labels[0]).any()
+  if not pooled:
+    predictions = (predictions != labels.astype(predictions.dtype)).astype(np.int8)
+    labels = np.zeros_like(labels[:1], np.int8)
+  tallies = stats.tally(predictions, labels[0], num_classes, pairs=pairs)
+  known |= {"pooled": pooled, "examples": tallies.examples}
+  return CountedRuns(tallies=tallies, predictions=predictions, **known)
+
+
+# Estimates.
+
+
+def _ratio(a: Any, b: Any) -> Any:
+  return a / b if b else np.nan
+
+
+def _mean(values: np.ndarray) -> Estimate:
+  found = stats.ideal_estimate(values)
+  return Estimate(found.mean, found.se, stats.mean_interval(values))
+
+
+def _root(variance: Any, se: Any, interval: Interval, largest: float) -> Estimate:
+  """The square root of a variance of at most `largest`; its error by linearisation."""
+  sd = np.sqrt(variance) if variance >= 0 else np.nan
+  ends = Interval(*np.sqrt(np.clip(interval, 0.0, largest)))
+  return Estimate(sd, _ratio(se, 2 * sd), ends)
+
+
+def _nonnegative_root(runs: Any, variance: Any, se: Any) -> Estimate:
+  interval = nonnegative_interval(variance, se, runs.runs)
+  return _root(variance, se, interval, runs.largest)
+
+
+def _sd(runs: Any) -> Estimate:
+  # The factor n/(n - 1) of the standard error is 2 for two examples.
+  se = standard_error(runs.values, 2) / 2
+  sd, interval = (
+    stats.ideal_estimate(runs.values).sd,
+    stats.variance_interval(runs.values),
+  )
+  return _root(sd**2, se, interval, runs.largest)._replace(value=sd)
+
+
+def _distribution_sd(runs: Any) -> Estimate:
+  variance, se, interval, *_ = runs.distribution()
+  root = _root(variance, se, interval, runs.largest)
+  if variance < 0:
+    root = root._replace(undefined=NEGATIVE)
+  # The root's error means little if the variance may well be 0.
+  if not variance > 2 * se:
+    root = root._replace(se=None)
+  return root if interval.high > 0 else root._replace(interval=None)
+
+
+def _runs_needed(runs: Any) -> Estimate:
+  return Estimate(
+    runs.runs_needed(),
+    undefined="No number of runs can be named: the distribution-wise variance is not "
+    "above 0 here.",
+  )
+
+
+def _split_correlation(runs: Any) -> Estimate:
+  r, halves = runs.split_correlation(), runs.halves
+  also = {
+    "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
+    "explained": (r**2, "fraction"),
+  }
+  return Estimate(r, correlation_se(*halves), stats.correlation_interval(*halves), also)
+
+
+def _top_quarter_gain(runs: CountedRuns) -> Estimate:
+  of = runs.tallies
+  if of.runs < 2:
+    return Estimate(np.nan)
+  drawn = of.top_fraction_gain_bootstrap(key=jax.random.key(0))
+  return Estimate(
+    of.top_fraction_gain().mean, drawn.se, Interval(drawn.low, drawn.high)
+  )
+
+
+def _ensemble_accuracy(runs: CountedRuns) -> Estimate:
+  found = runs.tallies.ensemble_accuracy()
+  return Estimate(found, None, stats.proportion_interval(found, runs.examples))
+
+
+def _binomial_sd(runs: CountedRuns) -> Estimate:
+  mean, se, _ = _mean(runs.values)[:3]
+  n = runs.examples
+  variance = stats.binomial_variance(1 - mean, n)
+  return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / n)
+
+
+def _calibration_sd(runs: CountedRuns) -> Estimate:
+  mean, se, _ = _mean(runs.values)[:3]
+  n, classes = runs.examples, runs.num_classes
+  variance = stats.calibration_variance_bound(1 - mean, n, classes)
+  return _nonnegative_root(runs, variance, se / (n * classes))
+
+
+def _of_votes(name: str, *needed: str) -> Callable[[CountedRuns], Estimate]:
+  """A nonnegative statistic of votes. Its error needs predictions."""
+
+  def estimate(runs: CountedRuns) -> Estimate:
+    value, se = getattr(runs.tallies, name)(), np.nan
+    if runs.predictions is not None:
+      known = {"labels": runs.tallies.labels, "num_classes": runs.num_classes}
+      given = [known[of] for of in needed]
+      se = getattr(stats, f"{name}_se")(runs.predictions, *given)
+    return Estimate(value, se, nonnegative_interval(value, se, runs.runs))
+
+  return estimate
+
+
+def _calibration_error(name: str, unit: str) -> Callable[[CountedRuns], Estimate]:
+  def estimate(runs: CountedRuns) -> Estimate:
+    of, key = runs.tallies, jax.random.key(0)
+    drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
+    null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
+    also = {"calibrated": (getattr(null, name), unit)}
+    return Estimate(getattr(of, name)(), drawn[name].se, also=also)
+
+  return estimate
+
+
+def _dependent_pairs(runs: CountedRuns) -> Estimate:
+  of = runs.tallies
+  if of.runs < 2 or of.examples < 2:
+    return Estimate(np.nan, also={"by_chance": (np.nan, "count")})
+  chance = stats.expected_false_pairs(of.example_error_rates(), of.runs)
+  return Estimate(len(of.dependent_pairs().i), also={"by_chance": (chance, "count")})
+
+
+def _gap_distances(runs: CountedRuns) -> tuple[np.ndarray, Any]:
+  return stats.ks_distance(runs.gaps, runs.gaps), stats.ks_threshold(runs.gaps.shape[1])
+
+
+def _gap_accepted(runs: CountedRuns) -> Estimate:
+  distances, threshold = _gap_distances(runs)
+  within = (distances <= threshold).mean()
+  interval = stats.proportion_interval(within, len(distances))
+  return Estimate(within, None, interval, {"threshold": (threshold, "number")})
+
+
+def _interquartile_mean(runs: ScoreRuns) -> Estimate:
+  values = runs.values
+  trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
+  if len(values) < 2:
+    return Estimate(np.nan)
+  drawn = scipy.stats.bootstrap(
+    [values],
+    trimmed,
+    n_resamples=2000,
+    batch=max(1, 2**22 // len(values)),
+    method="percentile",
+    random_state=np.random.default_rng(0),
+  )
+  interval = Interval(*drawn.confidence_interval)
+  return Estimate(trimmed(values), drawn.standard_error, interval)
+
+
+def _quantile(p: float) -> Callable[[ScoreRuns], Estimate]:
+  def estimate(runs: ScoreRuns) -> Estimate:
+    # The ends are values of runs, and exact whatever their law.
+    ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
+    return Estimate(np.quantile(runs.values, p), None, Interval(*ends))
+
+  return estimate
+
+
+# The table.
+
+
+class Need(NamedTuple):
+  """What runs must have for a statistic, and what is said if they have not."""
+
+  met: Callable[[Any], bool]
+  otherwise: str
+
+
+class Statistic(NamedTuple):
+  """A row of the table.
+
+  Attributes:
+    name: as in JSON and `--until`.
+    group: key of `GROUPS`.
+    unit: fraction; variance: squared fraction; correlation; number; count; p; or UNIT
+      and SQUARED for the output's own.
+    label: what tables call it.
+    reading: what it says, with {} for its value.
+    definition: what it is, and its source.
+    estimate: takes the runs that `measure_runs` returns.
+    over: what the uncertainty is about: other "runs", or other "examples".
+    needs: what runs must have.
+    heading: for the columns of groups side by side; empty for a statistic that is not
+      among the headline numbers.
+    recorded: numbers of the reading that JSON has too.
+  """
+
+  name: str
+  group: str
+  unit: str
+  label: str
+  reading: str
+  definition: str
+  estimate: Callable[[Any], Estimate]
+  over: str | None = None
+  needs: Need | None = None
+  heading: str = ""
+  recorded: tuple[str, ...] = ()
+
+
+GROUPS = {
+  "accuracy": "Accuracy",
+  "loss": "Mean loss",
+  "score": "Score",
+  "quantiles": "Quantiles of the runs",
+  "variance": "Variance between runs",
+  "halves": "One half of the examples against the other",
+  "disagreement": "Disagreement and calibration",
+  "pairs": "Examples that go wrong together",
+  "gaps": "Distributions of logit gaps",
+}
+UNIT, SQUARED = "unit", "unit²"
+VOTES = Need(lambda runs: runs.pooled, "these runs have labels of their own")
+PAIRS = Need(
+  lambda runs: runs.tallies.joint_errors is not None, "pairs were not counted"
+)
+GAPS = Need(
+  lambda runs: runs.num_classes == 2 and "logits" in runs.kept and runs.runs > 1,
+  "logits of two classes were not kept",
+)
+TWO_CLASSES = Need(
+  lambda runs: runs.num_classes == 2, "there are more classes than two"
+)
+MORE_CLASSES = Need(lambda runs: runs.num_classes != 2, "there are two classes")
+
+
+def _lowest(runs: Any) -> Estimate:
+  return Estimate(runs.values.min())
+
+
+def _highest(runs: Any) -> Estimate:
+  return Estimate(runs.values.max())
+
+
+def _normality(runs: Any) -> Estimate:
+  return Estimate(stats.normality(runs.values).p_value)
+
+
+def _mean_of_runs(runs: Any) -> Estimate:
+  return _mean(runs.values)
+
+
+def _independent_sd(runs: Any) -> Estimate:
+  return _nonnegative_root(runs, *runs.independent())
+
+
+def _distribution_variance(runs: Any) -> Estimate:
+  return runs.distribution()
+
+
+_CLASS = (
+  Statistic(
+    "mean_accuracy",
+    "accuracy",
+    UNIT,
+    "mean accuracy",
+    "A run has {} of the test examples right on average.",
+    """Mean over runs of the fraction of test examples that are right; interval: \
+Student's t.""",
+    _mean_of_runs,
+    "runs",
+    heading="mean",
+  ),
+  Statistic(
+    "sd_accuracy",
+    "accuracy",
+    UNIT,
+    "standard deviation of accuracy",
+    "On this test set accuracy scatters about its mean by {} from run to run.",
+    """Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2024, section \
+3.3); error and interval: jackknife of the variance over runs, which need not be \
+normal.""",
+    _sd,
+    "runs",
+    heading="sd",
+  ),
+  Statistic(
+    "min_accuracy",
+    "accuracy",
+    UNIT,
+    "lowest accuracy",
+    "The worst run has {} right; part of that is bad luck on these examples.",
+    """The least accurate run; it falls as more runs are drawn. No interval: the run was \
+chosen by this number.""",
+    _lowest,
+  ),
+  Statistic(
+    "max_accuracy",
+    "accuracy",
+    UNIT,
+    "highest accuracy",
+    """The best run has {} right; part of that is luck on these examples, and gone on \
+others.""",
+    """The most accurate run; it rises as more runs are drawn. No interval: the run was \
+chosen by this number.""",
+    _highest,
+  ),
+  Statistic(
+    "normality",
+    "accuracy",
+    "p",
+    "p of normality",
+    """Accuracies of normal runs would look this far from normal or farther with \
+probability {}.""",
+    """p-value of the Shapiro-Wilk test of the runs' accuracies (Bouthillier 2021, figure \
+G.3).""",
+    _normality,
+  ),
+  Statistic(
+    "ensemble_accuracy",
+    "accuracy",
+    UNIT,
+    "ensemble accuracy",
+    "All runs voting together have {} right.",
+    """Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2024, \
+section 4.2); interval: Wilson's.""",
+    _ensemble_accuracy,
+    "examples",
+    VOTES,
+    "ensemble",
+  ),
+  Statistic(
+    "independent_errors_sd",
+    "variance",
+    UNIT,
+    "sd if errors were independent",
+    """Were each example right or wrong by its own coin, runs would differ by a standard \
+deviation of {}.""",
+    """√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the \
+number of runs (Jordan 2024, section 3.2); error: jackknife over runs.""",
+    _independent_sd,
+    "runs",
+    heading="sd if indep.",
+  ),
+  Statistic(
+    "distribution_variance",
+    "variance",
+    SQUARED,
+    "distribution-wise variance",
+    """This variance, {}, would remain on an endless test set; noise can make the \
+estimate negative.""",
+    """n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased \
+(Jordan 2024, equation 3); error and interval: n/(n - 1) times those of the variance over \
+runs, by the jackknife.""",
+    _distribution_variance,
+    "runs",
+  ),
+  Statistic(
+    "distribution_sd",
+    "variance",
+    UNIT,
+    "distribution-wise sd",
+    "On an endless test set runs would differ by a standard deviation of {}.",
+    """Square root of the distribution-wise variance where that is not negative (Jordan \
+2024, equation 3); its interval: the roots of that one's, from 0.""",
+    _distribution_sd,
+    "runs",
+    heading="distr. sd",
+  ),
+  Statistic(
+    "runs_for_precision",
+    "variance",
+    "count",
+    "runs for distr. variance ± 10 %",
+    "About {} runs in all would give the distribution-wise variance to within 10 %.",
+    """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan \
+2024).""",
+    _runs_needed,
+  ),
+  Statistic(
+    "binomial_sd",
+    "variance",
+    UNIT,
+    "binomial sd",
+    "With all examples equally hard, chance alone would give {}.",
+    """√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2024, \
+figure 13).""",
+    _binomial_sd,
+    "runs",
+  ),
+  Statistic(
+    "calibration_sd",
+    "variance",
+    UNIT,
+    "least sd by calibration",
+    """If the runs' votes are calibrated, runs must differ by a standard deviation of at \
+least {} on such test sets.""",
+    """√(err/(nk)) for k classes and a class-wise calibrated ensemble, a lower bound on \
+average over test sets (Jordan 2024, theorem 4).""",
+    _calibration_sd,
+    "runs",
+    MORE_CLASSES,
+  ),
+  Statistic(
+    "calibration_sd",
+    "variance",
+    UNIT,
+    "sd predicted by calibration",
+    """If the runs' votes are calibrated, runs must differ by a standard deviation of \
+about {} on such test sets.""",
+    """√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2024, \
+equation 6).""",
+    _calibration_sd,
+    "runs",
+    TWO_CLASSES,
+  ),
+  Statistic(
+    "split_correlation",
+    "halves",
+    "correlation",
+    "correlation between halves",
+    """Accuracy on one half explains {explained} of the variance of that on the other: \
+their correlation is {}, p {p_value}.""",
+    """Pearson correlation over runs of the accuracies on even and odd test examples \
+(Jordan 2024, section 3.1); two-sided p from the t test with R - 2 degrees of freedom; \
+error and interval: jackknife over runs.""",
+    _split_correlation,
+    "runs",
+    recorded=("p_value",),
+  ),
+  Statistic(
+    "top_quarter_gain",
+    "halves",
+    UNIT,
+    "gain of the top quarter",
+    """Picking the best quarter of runs on half of the examples gains {} on the other \
+half.""",
+    """Mean accuracy on one half of the quarter of runs best on the other half, minus \
+that of all runs; mean of both directions (Jordan 2024, section 3.1); error: bootstrap of \
+the runs.""",
+    _top_quarter_gain,
+    "runs",
+  ),
+  Statistic(
+    "expected_disagreement",
+    "disagreement",
+    UNIT,
+    "expected disagreement",
+    "Two runs predict different classes on {} of the test examples.",
+    """Mean over pairs of distinct runs of the fraction of test examples they predict \
+differently (Jiang 2022, section 2); error: jackknife over runs.""",
+    _of_votes("expected_disagreement", "num_classes"),
+    "runs",
+    VOTES,
+    "disagr.",
+  ),
+  Statistic(
+    "gde_gap",
+    "disagreement",
+    UNIT,
+    "disagreement against error",
+    "Disagreement, which needs no labels, misses the test error by {}.",
+    """|mean test error - expected disagreement|, the gap of the \
+generalization-disagreement equality (Jiang 2022, section 3); error: jackknife over \
+runs.""",
+    _of_votes("gde_gap", "labels", "num_classes"),
+    "runs",
+    VOTES,
+  ),
+  Statistic(
+    "cace",
+    "disagreement",
+    "number",
+    "class-aggregated calib. error",
+    """The votes' confidences miss the truth by {} in all, summed over the classes; a \
+perfectly calibrated law of runs would show {calibrated} with {runs}.""",
+    """CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang \
+2022, equations 56 to 58); error: bootstrap of the examples; no interval, for few \
+examples raise it.""",
+    _calibration_error("cace", "number"),
+    "examples",
+    VOTES,
+  ),
+  Statistic(
+    "ece",
+    "disagreement",
+    UNIT,
+    "expected calibration error",
+    """The winning class's share of the votes misses its accuracy by {} on average; a \
+perfectly calibrated law of runs would show {calibrated} with {runs}.""",
+    """ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: \
+bootstrap of the examples; no interval, for few examples raise it.""",
+    _calibration_error("ece", "fraction"),
+    "examples",
+    VOTES,
+  ),
+  Statistic(
+    "dependent_pairs",
+    "pairs",
+    "count",
+    "dependent pairs of examples",
+    """{} pairs of examples are right together more than 2 points more or less often \
+than independent ones; noise alone would show {by_chance}.""",
+    """Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2024, \
+section 3.2); by chance: normal noise of independent pairs with these error rates.""",
+    _dependent_pairs,
+    None,
+    PAIRS,
+    recorded=("by_chance",),
+  ),
+  Statistic(
+    "gap_distance",
+    "gaps",
+    "number",
+    "distance of logit-gap eCDFs",
+    """A run's distribution function of logit gaps is {} away from that of all at its \
+farthest, on average.""",
+    """Mean L∞ distance of a run's eCDF from the pooled one of at most 200 runs (Banerjee \
+2024, equations 8 and 16).""",
+    lambda runs: _mean(_gap_distances(runs)[0]),
+    "runs",
+    GAPS,
+  ),
+  Statistic(
+    "gap_accepted",
+    "gaps",
+    UNIT,
+    "runs within the KS threshold",
+    "{} of the runs are within the distance {threshold} of the pooled distribution.",
+    """Runs whose eCDF is within δ_a = √((2/n) ln(2/0.01)) of the pooled one (Banerjee \
+2024, equations 14 and 16); interval: Wilson's.""",
+    _gap_accepted,
+    "runs",
+    GAPS,
+  ),
+)
+_LOSS = (
+  Statistic(
+    "mean_loss",
+    "loss",
+    UNIT,
+    "mean loss",
+    "A run's loss is {} on average over the test examples.",
+    """Mean over runs of the mean loss on the test examples; interval: Student's t.""",
+    _mean_of_runs,
+    "runs",
+    heading="mean",
+  ),
+  Statistic(
+    "sd_loss",
+    "loss",
+    UNIT,
+    "standard deviation of mean loss",
+    "On this test set the mean loss scatters about its mean by {} from run to run.",
+    """Standard deviation over runs of the mean loss, ddof = 1; error and interval: \
+jackknife of the variance over runs, which need not be normal.""",
+    _sd,
+    "runs",
+    heading="sd",
+  ),
+  Statistic(
+    "min_loss",
+    "loss",
+    UNIT,
+    "lowest mean loss",
+    "The best run has a mean loss of {}; part of that is luck on these examples.",
+    """The run with the lowest mean loss; it falls as more runs are drawn. No interval: \
+the run was chosen by this number.""",
+    _lowest,
+  ),
+  Statistic(
+    "max_loss",
+    "loss",
+    UNIT,
+    "highest mean loss",
+    "The worst run has a mean loss of {}; part of that is bad luck on these examples.",
+    """The run with the highest mean loss; it rises as more runs are drawn. No interval: \
+the run was chosen by this number.""",
+    _highest,
+  ),
+  Statistic(
+    "normality",
+    "loss",
+    "p",
+    "p of normality",
+    """Mean losses of normal runs would look this far from normal or farther with \
+probability {}.""",
+    """p-value of the Shapiro-Wilk test of the runs' mean losses (Bouthillier 2021, \
+figure G.3).""",
+    _normality,
+  ),
+  Statistic(
+    "independent_losses_sd",
+    "variance",
+    UNIT,
+    "sd if losses were independent",
+    """Were the losses of a run independent between examples, runs would differ by a \
+standard deviation of {}.""",
+    """√((1/n²) Σ Var(loss_i)), unbiased in the number of runs (Jordan 2024, appendix \
+B.2); error: jackknife over runs.""",
+    _independent_sd,
+    "runs",
+    heading="sd if indep.",
+  ),
+  Statistic(
+    "distribution_variance",
+    "variance",
+    SQUARED,
+    "distribution-wise variance",
+    """This variance, {}, would remain on an endless test set; noise can make the \
+estimate negative.""",
+    """n/(n - 1) [variance over runs - independent-losses variance], signed and unbiased \
+(Jordan 2024, theorem 2 for any loss); error and interval: n/(n - 1) times those of the \
+variance over runs, by the jackknife.""",
+    _distribution_variance,
+    "runs",
+  ),
+  Statistic(
+    "distribution_sd",
+    "variance",
+    UNIT,
+    "distribution-wise sd",
+    "On an endless test set runs would differ by a standard deviation of {}.",
+    """Square root of the distribution-wise variance where that is not negative; its \
+interval: the roots of that one's, from 0.""",
+    _distribution_sd,
+    "runs",
+    heading="distr. sd",
+  ),
+  Statistic(
+    "runs_for_precision",
+    "variance",
+    "count",
+    "runs for distr. variance ± 10 %",
+    "About {} runs in all would give the distribution-wise variance to within 10 %.",
+    """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of the distribution-wise \
+variance.""",
+    _runs_needed,
+  ),
+  Statistic(
+    "split_correlation",
+    "halves",
+    "correlation",
+    "correlation between halves",
+    """The mean loss on one half explains {explained} of the variance of that on the \
+other: their correlation is {}, p {p_value}.""",
+    """Pearson correlation over runs of the mean losses on even and odd test examples \
+(Jordan 2024, section 3.1); two-sided p from the t test with R - 2 degrees of freedom; \
+error and interval: jackknife over runs.""",
+    _split_correlation,
+    "runs",
+    recorded=("p_value",),
+  ),
+)
+_SCORE = (
+  Statistic(
+    "mean",
+    "score",
+    UNIT,
+    "mean",
+    "A run has {} on average.",
+    "Mean over runs; interval: Student's t.",
+    _mean_of_runs,
+    "runs",
+    heading="mean",
+  ),
+  Statistic(
+    "sd",
+    "score",
+    UNIT,
+    "standard deviation",
+    "Runs scatter about their mean by {}.",
+    """Standard deviation over runs, ddof = 1; error and interval: jackknife of the \
+variance over runs, which need not be normal.""",
+    _sd,
+    "runs",
+    heading="sd",
+  ),
+  Statistic(
+    "iqm",
+    "score",
+    UNIT,
+    "interquartile mean",
+    "The middle half of the runs has {} on average.",
+    """Mean of the runs without the lowest and the highest quarter (Agarwal 2021); error \
+and interval: bootstrap of the runs.""",
+    _interquartile_mean,
+    "runs",
+    heading="IQM",
+  ),
+  Statistic(
+    "min",
+    "score",
+    UNIT,
+    "lowest",
+    "The lowest run has {}.",
+    """The run with the lowest score; it falls as more runs are drawn. No interval: the \
+run was chosen by this number.""",
+    _lowest,
+  ),
+  Statistic(
+    "max",
+    "score",
+    UNIT,
+    "highest",
+    "The highest run has {}.",
+    """The run with the highest score; it rises as more runs are drawn. No interval: the \
+run was chosen by this number.""",
+    _highest,
+  ),
+  Statistic(
+    "normality",
+    "score",
+    "p",
+    "p of normality",
+    """Scores of normal runs would look this far from normal or farther with probability \
+{}.""",
+    """p-value of the Shapiro-Wilk test of the runs' scores (Bouthillier 2021, figure \
+G.3).""",
+    _normality,
+  ),
+  *(
+    Statistic(
+      name,
+      "quantiles",
+      UNIT,
+      label,
+      reading,
+      """Quantile over runs, interpolated; interval: order statistics, which hold \
+whatever the law of runs, and need many runs for the outer quantiles.""",
+      _quantile(p),
+      "runs",
+      heading=heading,
+    )
+    for name, p, label, reading, heading in (
+      ("q05", 0.05, "5 % quantile", "One run in twenty is below {}.", ""),
+      ("q25", 0.25, "25 % quantile", "A quarter of the runs is below {}.", ""),
+      ("median", 0.5, "median", "Half of the runs are below {}.", "median"),
+      ("q75", 0.75, "75 % quantile", "A quarter of the runs is above {}.", ""),
+      ("q95", 0.95, "95 % quantile", "One run in twenty is above {}.", ""),
+    )
+  ),
+)
+STATISTICS = {"class": _CLASS, "loss": _LOSS, "score": _SCORE}
+
+
+def statistics_of(runs: Measured) -> list[Statistic]:
+  """Return the rows of the table that runs have what it takes for."""
+  rows = STATISTICS[runs.role]
+  return [row for row in rows if row.needs is None or row.needs.met(runs)]
+
+
+def evaluate(row: Statistic, runs: Measured) -> dict[str, Any]:
+  """Return a statistic of runs, with its uncertainty and texts, ready for JSON."""
+  value, se, interval, also, undefined = row.estimate(runs)
+  unit = {UNIT: runs.unit, SQUARED: runs.squared_unit}.get(row.unit, row.unit)
+  value, se, low, high = map(finite, (value, se, *(interval or (None, None))))
+  over = row.over
+  if value is None:
+    reading, se = undefined, None
+  else:
+    shown = {
+      name: show_p(x) if of == "p" else show(finite(x), None, of)
+      for name, (x, of) in also.items()
+    }
+    of_runs = run_count(runs.runs)
+    reading = row.reading.format(show(value, None, unit), runs=of_runs, **shown)
+  if low is None or high is None:
+    low = high = None
+    over = None if se is None else over
+  else:
+    reading = f"{reading[:-1]} (95 %: {show_interval(low, high, unit)})."
+  return {
+    "group": row.group,
+    "label": row.label,
+    "value": value,
+    "se": se,
+    "low": low,
+    "high": high,
+    "over": over,
+    "unit": unit,
+    "definition": row.definition,
+    "reading": reading,
+    **{name: finite(also[name][0]) for name in row.recorded},
+  }
