@@ -35,6 +35,7 @@ class Measure(NamedTuple):
   """What is compared: a number of each run."""
 
   noun: str
+  mean: str
   plural: str
   unit: str
   higher_is_better: bool
@@ -44,7 +45,7 @@ class Measure(NamedTuple):
     return values if self.higher_is_better else -values
 
 
-ACCURACY = Measure("accuracy", "accuracies", "fraction", True)
+ACCURACY = Measure("accuracy", "mean accuracy", "accuracies", "fraction", True)
 
 
 def compare(
@@ -117,7 +118,10 @@ def compare(
     for of, values, _ in sides
   )
   labels = outputs[name].get("labels", "")
-  examples = [r.get("original_labels", r.get(labels, r[name].shape)) for r in results]
+  examples = [
+    r.get("original_labels", r.get(labels, np.shape(of.get(name, 0))[1:]))
+    for r, of in zip(results, opened, strict=True)
+  ]
   if not np.array_equal(*examples):
     raise Mistake(
       f"{names[0]} and {names[1]} were tested on different examples: compare results of "
@@ -131,7 +135,7 @@ def compare(
   rows = [
     ("results", *names),
     ("runs compared", *(f"{len(x)}" for x in values)),
-    (f"mean {measure.noun}", *(show(*_mean(x), measure.unit) for x in values)),
+    (measure.mean, *(show(*_mean(x), measure.unit) for x in values)),
     ("standard deviation", *(_sd(x, measure) for x in values)),
   ]
   table = Table("", "A", "B")
@@ -196,9 +200,10 @@ def compare(
 def _measure(name: str, about: dict[str, Any]) -> Measure:
   if about["role"] == "class":
     return ACCURACY
-  noun = f"mean {name}" if about["role"] == "loss" else name
-  higher = about["role"] == "score" and about.get("higher_is_better", True)
-  return Measure(noun, f"values of {noun}", about.get("unit") or "number", higher)
+  mean, is_loss = f"mean {name}", about["role"] == "loss"
+  noun = mean if is_loss else name
+  higher = not is_loss and about.get("higher_is_better", True)
+  return Measure(noun, mean, f"values of {noun}", about.get("unit") or "number", higher)
 
 
 def sentences(
@@ -237,18 +242,15 @@ def sentences(
 
 def _difference(a: np.ndarray, b: np.ndarray, paired: bool, measure: Measure) -> str:
   mean = stats.mean_difference(a, b, paired)
-  scale, sign = scale_and_sign(measure.unit)
-  unit = " percentage points" if measure.unit == "fraction" else sign
-  difference, low, high = (
-    f"{scale * float(end):+.3f}" if measure.unit == "fraction" else f"{float(end):+.4g}"
-    for end in mean
-  )
-  name = f"mean {measure.noun}".replace("mean mean", "mean")
-  said = f"{capitalized(name)} of A less that of B: {difference}{unit}"
+  if measure.unit == "fraction":
+    ends, unit = [f"{100 * float(end):+.3f}" for end in mean], " percentage points"
+  else:
+    ends, unit = [f"{float(end):+.4g}" for end in mean], scale_and_sign(measure.unit)[1]
+  said = f"{capitalized(measure.mean)} of A less that of B: {ends[0]}{unit}"
   if np.isnan(mean.low):
     return f"{said}; an interval needs two runs of each."
   test = "Student's t of the differences" if paired else "Welch's t"
-  return f"{said}, 95 % interval {low} to {high} ({test})."
+  return f"{said}, 95 % interval {ends[1]} to {ends[2]} ({test})."
 
 
 def _spread(

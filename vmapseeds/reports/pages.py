@@ -19,6 +19,7 @@ from upath import UPath
 
 from vmapseeds.mistakes import MOST_LETTERS, Mistake
 from vmapseeds.reports import plots
+from vmapseeds.reports.groups import format_values
 from vmapseeds.results.formatting import run_count, show, show_error, show_interval
 from vmapseeds.results.statistics import GROUPS
 from vmapseeds.store.files import Folder, is_remote, place, write
@@ -33,6 +34,7 @@ TEMPLATES = jinja2.Environment(
   undefined=jinja2.StrictUndefined,
 )
 TEMPLATES.globals |= {
+  "format_values": format_values,
   "groups": GROUPS,
   "run_count": run_count,
   "show": show,

@@ -177,13 +177,16 @@ def _warnings(runs: Measured, section: Mapping[str, Any]) -> Iterator[str]:
   kept, count, numbers = runs.kept, runs.runs, section["statistics"]
   sd, variance = headline(section)["sd"], numbers.get("distribution_variance")
   if runs.diverged:
-    left_out = "left out of every statistic."
+    are = "is" if runs.diverged == 1 else "are"
     if "diverged" in kept.variables:
-      are = "is" if runs.diverged == 1 else "are"
-      yield f"{run_count(runs.diverged)} diverged and {are} {left_out}"
+      yield (
+        f"{run_count(runs.diverged)} diverged and {are} left out of every statistic."
+      )
     else:
-      whose = f"{run_count(runs.diverged)} without a finite {runs.output}"
-      yield f"{whose} counted as diverged and {left_out}"
+      yield (
+        f"{runs.output} is not finite in {run_count(runs.diverged)}, which {are} counted "
+        "as diverged and left out of every statistic."
+      )
   if count == 1:
     yield "One run says nothing about variance between runs: train more with --runs."
   elif count < FEW_RUNS:
