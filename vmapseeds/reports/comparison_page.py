@@ -2,7 +2,7 @@
 2021, appendix C).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,8 @@ from vmapseeds.mistakes import Mistake, number, one_of
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.results.formatting import (
+  ACCURACY,
+  Quantity,
   capitalized,
   finite,
   run_count,
@@ -27,25 +29,22 @@ from vmapseeds.results.formatting import (
   show_p,
 )
 from vmapseeds.results.opening import COUNTS, loaded, open_results
-from vmapseeds.results.statistics import diverged_runs, roles, values_of_runs
+from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, place
 
 
 class Measure(NamedTuple):
   """What is compared: a number of each run."""
 
-  noun: str
-  mean: str
-  plural: str
-  unit: str
-  higher_is_better: bool
+  of: Quantity = ACCURACY
+  noun: str = "accuracy"
+  plural: str = "accuracies"
+  mean: str = "mean accuracy"
+  higher_is_better: bool = True
 
   def better(self, values: np.ndarray) -> np.ndarray:
     """Return values of which higher ones are better."""
     return values if self.higher_is_better else -values
-
-
-ACCURACY = Measure("accuracy", "mean accuracy", "accuracies", "fraction", True)
 
 
 def compare(
@@ -118,11 +117,11 @@ def compare(
     for of, values, _ in sides
   )
   labels = outputs[name].get("labels", "")
-  examples = [
+  tested = [
     r.get("original_labels", r.get(labels, np.shape(of.get(name, 0))[1:]))
     for r, of in zip(results, opened, strict=True)
   ]
-  if not np.array_equal(*examples):
+  if not np.array_equal(*tested):
     raise Mistake(
       f"{names[0]} and {names[1]} were tested on different examples: compare results of "
       "one test set"
@@ -135,7 +134,7 @@ def compare(
   rows = [
     ("results", *names),
     ("runs compared", *(f"{len(x)}" for x in values)),
-    (measure.mean, *(show(*_mean(x), measure.unit) for x in values)),
+    (measure.mean, *(show(*_mean(x), measure.of.unit) for x in values)),
     ("standard deviation", *(_sd(x, measure) for x in values)),
   ]
   table = Table("", "A", "B")
@@ -157,10 +156,8 @@ def compare(
       f"against_{of_b}",
     )
   shown = {f"{of}, {run_count(len(x))}": x for of, x in zip("AB", values, strict=True)}
-  title = "test accuracy" if measure is ACCURACY else measure.noun
-  drawn: dict[str, Any] = {"name": title, "unit": measure.unit}
-  if measure is ACCURACY:
-    drawn["examples"] = results[0].sizes["example"]
+  title, is_class = measure.of.name, measure.of is ACCURACY
+  examples = results[0].sizes["example"] if is_class else None
   page = pages.write_page(
     place(out),
     "compare",
@@ -169,7 +166,9 @@ def compare(
       "accuracies": pages.Figure(
         f"{capitalized(title)} over runs",
         f"The {measure.plural} that are compared.",
-        lambda ax: plots.accuracy_histograms(shown, ax, **drawn),
+        lambda ax: plots.accuracy_histograms(
+          shown, ax, examples=examples, of=measure.of
+        ),
       )
     },
     {
@@ -191,19 +190,18 @@ def compare(
     lead=said[0],
     sentences=said[1:],
     warnings=[],
-    about=title + f", examples of {test_set}" * (measure is ACCURACY),
+    about=title + f", examples of {test_set}" * is_class,
   )
   console.print(page, highlight=False, markup=False, soft_wrap=True)
   return decision
 
 
-def _measure(name: str, about: dict[str, Any]) -> Measure:
+def _measure(name: str, about: Mapping[str, Any]) -> Measure:
+  of, is_loss = quantity_of(name, about), about["role"] == "loss"
   if about["role"] == "class":
-    return ACCURACY
-  mean, is_loss = f"mean {name}", about["role"] == "loss"
-  noun = mean if is_loss else name
+    return Measure()
   higher = not is_loss and about.get("higher_is_better", True)
-  return Measure(noun, mean, f"values of {noun}", about.get("unit") or "number", higher)
+  return Measure(of, of.name, f"values of {of.name}", f"mean {name}", higher)
 
 
 def sentences(
@@ -212,7 +210,7 @@ def sentences(
   decision: stats.Decision,
   gamma: float,
   matching: str,
-  measure: Measure = ACCURACY,
+  measure: Measure,
 ) -> Iterator[str]:
   """Yield sentences about what the numbers say of A and B.
 
@@ -242,10 +240,13 @@ def sentences(
 
 def _difference(a: np.ndarray, b: np.ndarray, paired: bool, measure: Measure) -> str:
   mean = stats.mean_difference(a, b, paired)
-  if measure.unit == "fraction":
+  if measure.of.unit == "fraction":
     ends, unit = [f"{100 * float(end):+.3f}" for end in mean], " percentage points"
   else:
-    ends, unit = [f"{float(end):+.4g}" for end in mean], scale_and_sign(measure.unit)[1]
+    ends, unit = (
+      [f"{float(end):+.4g}" for end in mean],
+      scale_and_sign(measure.of.unit)[1],
+    )
   said = f"{capitalized(measure.mean)} of A less that of B: {ends[0]}{unit}"
   if np.isnan(mean.low):
     return f"{said}; an interval needs two runs of each."
@@ -286,11 +287,11 @@ def _spread(
 def _sd(values: np.ndarray, measure: Measure, interval: bool = False) -> str:
   if len(values) < 2:
     return "needs two runs"
-  text = show(values.std(ddof=1), None, measure.unit)
+  text = show(values.std(ddof=1), None, measure.of.unit)
   ends = np.sqrt(stats.variance_interval(values))
-  if measure is ACCURACY:
+  if measure.of is ACCURACY:
     ends = np.minimum(ends, 0.5)  # no accuracies vary more
-  shown = show_interval(*map(finite, ends), measure.unit)
+  shown = show_interval(*map(finite, ends), measure.of.unit)
   return f"{text} (95 % interval {shown})" if interval and ends[0] < ends[1] else text
 
 
@@ -305,7 +306,7 @@ def _warnings(
   decision: stats.Decision,
   gamma: float,
   paired: bool,
-  measure: Measure = ACCURACY,
+  measure: Measure,
 ) -> Iterator[str]:
   runs = min(len(a), len(b))
   unit = "pairs" if paired else "runs each"
@@ -353,8 +354,8 @@ def _warnings(
 def _load(
   results: xr.Dataset, name: str, folder: Folder, where: Where, flag: str
 ) -> xr.Dataset:
-  """Return the selected runs with the output's number of each run and whether it
-  diverged, without predictions, logits and counts.
+  """Return the selected runs with the output's number of each run in its place, and
+  without predictions, logits and counts.
   """
   unread = {"logits", *COUNTS}
   if "accuracy" in results.variables and roles(results)[name]["role"] == "class":
@@ -362,9 +363,7 @@ def _load(
   about = results.drop_vars(unread, errors="ignore")
   results = loaded(about, folder)
   try:
-    of_runs = {name: values_of_runs(results, name)}
-    of_runs["diverged"] = diverged_runs(results, name)
-    results = results.assign({of: ("run", x) for of, x in of_runs.items()})
+    results = results.assign({name: ("run", values_of_runs(results, name))})
     results = groups.select_runs(results, where)
     groups.check_not_pooled(results, where, flag)
   except Mistake as mistake:
@@ -392,7 +391,7 @@ def _values(
   """Return the values of the runs that did not diverge, and what paired runs have in
   common (empty if they are not paired).
   """
-  kept = [~r.diverged.values for r in results]
+  kept = [np.isfinite(r[name].values) for r in results]
   if paired:
     numbers = [len(alive) for alive in kept]
     if numbers[0] != numbers[1]:

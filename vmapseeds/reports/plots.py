@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.results.formatting import finite, run_count, scale_and_sign, show
+from vmapseeds.results.formatting import ACCURACY, Quantity, finite, run_count, show
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -26,16 +26,10 @@ OfBins = Real[np.ndarray, " bins"] | Sequence[float]
 
 # Okabe & Ito's palette: people with any common colour blindness can tell its colours
 # apart.
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
-  "#0072B2",
-  "#D55E00",
-  "#009E73",
-  "#CC79A7",
-  "#E69F00",
-  "#56B4E9",
-)
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = PALETTE
 INK = "#3d3d3d"
+DOTTED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
 # From few to many runs. The first colour is dark enough to be seen on white.
 COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
@@ -61,8 +55,7 @@ def accuracy_histogram(
   independent_sd: Scalar | None = None,
   binomial_sd: Scalar | None = None,
   normal: bool = False,
-  name: str = "test accuracy",
-  unit: str = "fraction",
+  of: Quantity = ACCURACY,
 ) -> Axes:
   """The distribution of test accuracy over runs, or of another number of a run, beside
   what independence between examples would give.
@@ -71,7 +64,7 @@ def accuracy_histogram(
   binomial one).
 
   Args:
-    accuracies: (runs,), fractions or numbers of another unit; at least one.
+    accuracies: (runs,), fractions or what else `of` says; at least one.
     ax: where to draw; a second call adds another histogram.
     examples: test examples n. Each bin then holds equally many of the possible values
       k/n; without it a bin may hold one possible value more than its neighbour, which
@@ -85,32 +78,29 @@ def accuracy_histogram(
       likely on all examples.
     normal: whether to draw the normal curve of the accuracies' own mean and standard
       deviation.
-    name: what the numbers are.
-    unit: their unit.
+    of: what the numbers are.
   """
-  values = np.asarray(accuracies, np.float64)
-  color, scale = color or _next_color(ax), scale_and_sign(unit)[0]
-  runs, sd = len(values), values.std(ddof=1) if len(values) > 1 else 0
-  if label is None:
-    label = run_count(runs) + (f": sd {_text(sd, unit)}" if runs > 1 else "")
-  _bars(ax, values, bin_edges([values], examples, unit), color, label, scale)
-  independent = "errors" if unit == "fraction" else "examples"
+  values, runs = np.asarray(accuracies, np.float64), len(accuracies)
+  sd = values.std(ddof=1) if runs > 1 else 0.0
+  label = label or run_count(runs) + f": sd {_text(sd, of)}" * (runs > 1)
+  color = _bars(ax, values, bin_edges([values], examples, of), label, of, color)
+  what = "errors" if of.unit == "fraction" else "examples"
   z = np.linspace(-4, 4, 201)
-  for what, spread, line_color, style in (
-    (f"{independent} independent", independent_sd, VERMILION, "-"),
-    ("binomial", binomial_sd, INK, "--"),
+  for name, spread, line_color, style in (
+    (f"{what} independent: sd", independent_sd, VERMILION, "-"),
+    ("binomial: sd", binomial_sd, INK, "--"),
     ("normal", sd if normal else None, color, ":"),
   ):
     if spread is not None and spread > 0:
       ax.plot(
-        scale * (values.mean() + spread * z),
-        np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * scale * spread),
+        of.scale * (values.mean() + spread * z),
+        np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * of.scale * spread),
+        style,
         color=line_color,
-        linestyle=style,
         linewidth=1.8,
-        label=what if what == "normal" else f"{what}: sd {_text(spread, unit)}",
+        label=name if name == "normal" else f"{name} {_text(spread, of)}",
       )
-  return finish(ax, axis_label(name, unit), _density(unit))
+  return finish(ax, of.label, _density(of))
 
 
 def accuracy_histograms(
@@ -118,88 +108,21 @@ def accuracy_histograms(
   ax: Axes,
   *,
   examples: int | None = None,
-  name: str = "test accuracy",
-  unit: str = "fraction",
+  of: Quantity = ACCURACY,
 ) -> Axes:
   """Histograms of a number of runs, or of pairs of runs, in common bins.
 
   Args:
-    groups: name -> (runs,), fractions or numbers of another unit; at least one each.
+    groups: name -> (runs,), fractions or what else `of` says; at least one each.
     ax: where to draw.
     examples: test examples n; bins then hold equally many of the possible values k/n.
-    name: what the numbers are.
-    unit: their unit.
+    of: what the numbers are.
   """
-  values = {group: np.asarray(of, np.float64) for group, of in groups.items()}
-  edges = bin_edges(list(values.values()), examples, unit)
-  for group, of in values.items():
-    label = f"{group}: mean {_text(of.mean(), unit)}"
-    _bars(ax, of, edges, _next_color(ax), label, scale_and_sign(unit)[0])
-  return finish(ax, axis_label(name, unit), _density(unit))
-
-
-def split_scatter(
-  first: OfRuns,
-  second: OfRuns,
-  ax: Axes,
-  *,
-  correlation: Scalar | None = None,
-  name: str = "accuracy",
-  unit: str = "fraction",
-) -> Axes:
-  """Each run's accuracy on one half of the test examples against that on the other
-  half.
-
-  Runs that coincide are one point, coloured by how many they are: accuracies on few
-  examples take few values, and neither jitter nor transparency would show how many runs
-  lie on each. With more points than can be told apart, cells of equally many possible
-  values are coloured instead. Jordan 2024, figure 2.
-
-  Args:
-    first: (runs,), accuracies on the examples of even index, fractions.
-    second: (runs,), those on the odd ones.
-    ax: where to draw.
-    correlation: Pearson's r, for the legend.
-    name: what the numbers are.
-    unit: their unit.
-  """
-  pairs, scale = (
-    np.stack([first, second], axis=1).astype(float),
-    scale_and_sign(unit)[0],
-  )
-  points, runs = np.unique(pairs, axis=0, return_counts=True)
-  label = run_count(len(pairs))
-  if correlation is not None and np.isfinite(correlation):
-    label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
-  if len(points) > MOST_POINTS:
-    edges = [scale * bin_edges([half], _grid(half), unit) for half in pairs.T]
-    runs, _, _, drawn = ax.hist2d(*scale * pairs.T, bins=edges, cmin=1, cmap=COUNTS)
-    ax.plot([], [], linestyle="none", marker="s", color=BLUE, label=label)
-  else:
-    few_first = np.argsort(runs, kind="stable")
-    drawn = ax.scatter(
-      *scale * points[few_first].T,
-      c=runs[few_first],
-      cmap=COUNTS,
-      vmin=1,
-      vmax=max(2, runs.max(initial=1)),
-      s=26,
-      linewidths=0,
-      label=label,
-    )
-  if np.nanmax(runs) > 1:
-    where = "in a cell" if len(points) > MOST_POINTS else "at a point"
-    bar = ax.figure.colorbar(
-      drawn, ax=ax, label=f"runs {where}", fraction=0.045, pad=0.02
-    )
-    bar.outline.set_visible(False)
-    bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
-  for line, mean in zip((ax.axvline, ax.axhline), scale * pairs.mean(0), strict=True):
-    line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
-  halves = (
-    axis_label(f"{name} on {half} test examples", unit) for half in ("even", "odd")
-  )
-  return finish(ax, *halves, above=1)
+  values = {name: np.asarray(given, np.float64) for name, given in groups.items()}
+  edges = bin_edges(list(values.values()), examples, of)
+  for name, given in values.items():
+    _bars(ax, given, edges, f"{name}: mean {_text(given.mean(), of)}", of)
+  return finish(ax, of.label, _density(of))
 
 
 def disagreement_histogram(
@@ -211,56 +134,104 @@ def disagreement_histogram(
   Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside
     pairs with distinct seeds.
   """
-  name = "test predictions that differ between two runs"
-  return accuracy_histograms(groups, ax, examples=examples, name=name)
+  of = Quantity("test predictions that differ between two runs")
+  return accuracy_histograms(groups, ax, examples=examples, of=of)
+
+
+def split_scatter(
+  first: OfRuns,
+  second: OfRuns,
+  ax: Axes,
+  *,
+  correlation: Scalar | None = None,
+  of: Quantity = ACCURACY,
+) -> Axes:
+  """Each run's accuracy, or another number, on one half of the test examples against
+  that on the other half.
+
+  Runs that coincide are one point, coloured by how many they are: accuracies on few
+  examples take few values, and neither jitter nor transparency would show how many runs
+  lie on each. With more points than can be told apart, cells of equally many possible
+  values are coloured instead. Jordan 2024, figure 2.
+
+  Args:
+    first: (runs,), accuracies on the examples of even index, fractions.
+    second: (runs,), those on the odd ones.
+    ax: where to draw.
+    correlation: Pearson's r, for the legend.
+    of: what the numbers are.
+  """
+  pairs = np.stack([first, second], axis=1).astype(np.float64)
+  points, runs = np.unique(pairs, axis=0, return_counts=True)
+  label = run_count(len(pairs))
+  if correlation is not None and np.isfinite(correlation):
+    label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
+  where = "at a point"
+  if len(points) > MOST_POINTS:
+    where = "in a cell"
+    edges = [of.scale * bin_edges([half], _grid(half), of) for half in pairs.T]
+    runs, *_, drawn = ax.hist2d(*of.scale * pairs.T, edges, cmin=1, cmap=COUNTS)
+    ax.plot([], [], "s", color=BLUE, label=label)
+  else:
+    few_first = np.argsort(runs, kind="stable")
+    drawn = ax.scatter(
+      *of.scale * points[few_first].T,
+      26,
+      runs[few_first],
+      cmap=COUNTS,
+      vmin=1,
+      vmax=max(2, runs.max(initial=1)),
+      linewidths=0,
+      label=label,
+    )
+  if np.nanmax(runs) > 1:
+    bar = ax.figure.colorbar(
+      drawn, ax=ax, label=f"runs {where}", fraction=0.045, pad=0.02
+    )
+    bar.outline.set_visible(False)
+    bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
+  for line, mean in zip(
+    (ax.axvline, ax.axhline), of.scale * pairs.mean(0), strict=True
+  ):
+    line(mean, **DOTTED, zorder=0)
+  halves = (f"{of.name} on {half} examples" for half in ("even", "odd"))
+  return finish(ax, *(of._replace(name=name).label for name in halves), above=1)
 
 
 def accuracies_side_by_side(
-  groups: Mapping[str, OfRuns],
-  ax: Axes,
-  *,
-  name: str = "test accuracy",
-  unit: str = "fraction",
+  groups: Mapping[str, OfRuns], ax: Axes, *, of: Quantity = ACCURACY
 ) -> Axes:
   """Box plots of the accuracies of groups of runs, or of another number of a run, the
   first on top: quartiles, mean, lowest and highest.
 
   Args:
-    groups: name -> (runs,), fractions or numbers of another unit; at least one each.
+    groups: name -> (runs,), fractions or what else `of` says; at least one each.
     ax: where to draw.
-    name: what the numbers are.
-    unit: their unit.
+    of: what the numbers are.
   """
-  y = np.arange(len(groups))
-  values = [
-    scale_and_sign(unit)[0] * np.asarray(v, np.float64) for v in groups.values()
-  ]
-  names = [
-    f"{group}\n{run_count(len(v))}" for group, v in zip(groups, values, strict=True)
-  ]
+  blue = {"color": BLUE}
   ax.boxplot(
-    values,
-    positions=y,
+    [of.scale * np.asarray(values, np.float64) for values in groups.values()],
+    positions=range(len(groups)),
     orientation="horizontal",
     whis=(0, 100),
     widths=0.5,
     showmeans=True,
     patch_artist=True,
     boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE},
-    medianprops={"color": BLUE},
+    medianprops=blue,
     meanprops={
       "marker": "D",
       "markersize": 5,
       "markerfacecolor": VERMILION,
       "markeredgecolor": VERMILION,
     },
-    whiskerprops={"color": BLUE},
-    capprops={"color": BLUE},
+    whiskerprops=blue,
+    capprops=blue,
     manage_ticks=False,
   )
-  ax.set_yticks(y, names)
-  ax.set_ylim(len(groups) - 0.5, -0.5)
-  return finish(ax, axis_label(name, unit), "")
+  names = [f"{name}\n{run_count(len(values))}" for name, values in groups.items()]
+  return _rows(ax, names, of)
 
 
 def sds_side_by_side(
@@ -269,8 +240,7 @@ def sds_side_by_side(
   ax: Axes,
   *,
   below: Sequence[bool] = (),
-  name: str = "accuracy",
-  unit: str = "fraction",
+  of: Quantity = ACCURACY,
 ) -> Axes:
   """Standard deviations of groups of runs. Each group is a row, the first on top, with
   its series one above the other.
@@ -282,39 +252,30 @@ def sds_side_by_side(
     ax: where to draw.
     below: for each group, whether the variance behind the last series is estimated
       below 0. It is then drawn as an open marker at 0, with a bar from there to `high`.
-    name: of what the standard deviations are.
-    unit: their unit.
+    of: of what they are the standard deviations.
   """
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
-    sd, low, high = (
-      scale_and_sign(unit)[0] * np.array(rows, np.float64).reshape(-1, 3).T
-    )
+    sd, low, high = of.scale * np.array(rows, np.float64).reshape(-1, 3).T
     at = y + (k - (len(series) - 1) / 2) * 0.22
-    color, marker = (BLUE, VERMILION, GREEN)[k % 3], "oDs"[k % 3]
+    style: dict[str, Any] = {
+      "color": (BLUE, VERMILION, GREEN)[k % 3],
+      "fmt": "oDs"[k % 3],
+      "markersize": 6,
+      "capsize": 3,
+    }
     # Where an interval has no width, its ends may be a rounding error on the wrong
     # side.
-    bars = np.maximum(np.nan_to_num(np.stack([sd - low, high - sd])), 0)
-    style: dict[str, Any] = {
-      "color": color,
-      "marker": marker,
-      "linestyle": "none",
-      "markersize": 6,
-    }
-    ax.errorbar(sd, at, xerr=bars, capsize=3, label=label, **style)
+    bars = np.maximum(np.nan_to_num([sd - low, high - sd]), 0)
+    ax.errorbar(sd, at, xerr=bars, label=label, **style)
   if any(below):
-    label, at, high = (
-      f"{label}: variance estimate below 0",
-      at[np.array(below)],
-      np.nan_to_num(high[np.array(below)]),
-    )
-    bars = np.stack([np.zeros_like(high), high])
+    at, high = at[np.array(below)], np.nan_to_num(high[np.array(below)])
+    label = f"{label}: variance estimate below 0"
     style |= {"markerfacecolor": "white", "clip_on": False}
-    ax.errorbar(np.zeros(len(at)), at, xerr=bars, capsize=3, label=label, **style)
-  ax.set_yticks(y, list(names))
-  ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.errorbar(0 * high, at, xerr=[0 * high, high], label=label, **style)
+  _rows(ax, names, of._replace(name=f"standard deviation of {of.name}"), above=3)
   ax.set_xlim(left=0)
-  return finish(ax, axis_label(f"standard deviation of {name}", unit), "", above=3)
+  return ax
 
 
 def error_rate_histogram(
@@ -333,18 +294,10 @@ def error_rate_histogram(
   # their rounding.
   edges = np.linspace(0, 1, 21) + np.r_[np.full(20, -1e-9), 1e-9]
   never, always = int((rates == 0).sum()), int((rates == 1).sum())
-  ax.hist(
-    100 * rates,
-    bins=100 * edges,
-    log=True,
-    facecolor=(BLUE, 0.55),
-    edgecolor="white",
-    linewidth=0.8,
-    label=f"{len(rates)} examples: {never} never wrong, {always} always",
-  )
-  ax.set_ylim(bottom=0.7)
+  label = f"{len(rates)} examples: {never} never wrong, {always} always"
   ax.set_xlim(-1, 101)
-  return finish(ax, "runs that have the example wrong (%)", "test examples")
+  name = "runs that have the example wrong"
+  return _of_examples(ax, rates, edges, label, Quantity(name))
 
 
 def loss_histogram(
@@ -353,11 +306,9 @@ def loss_histogram(
   """A histogram of the examples' mean losses over the runs, with a logarithmic axis of
   counts.
   """
-  label = f"{len(losses)} examples: largest {_text(losses.max(), unit)}"
-  bars = {"facecolor": (BLUE, 0.55), "edgecolor": "white", "linewidth": 0.8}
-  ax.hist(losses, bins=40, log=True, label=label, **bars)
-  ax.set_ylim(bottom=0.7)
-  return finish(ax, axis_label("mean loss of an example", unit), "test examples")
+  of = Quantity("mean loss of an example", unit)
+  label = f"{len(losses)} examples: largest {_text(losses.max(), of)}"
+  return _of_examples(ax, losses, 40, label, of)
 
 
 def calibration_curve(
@@ -384,33 +335,16 @@ def calibration_curve(
   """
   color = PALETTE[max(0, len(ax.lines) - 1) % len(PALETTE)]
   if not ax.lines:
-    ax.plot(
-      [0, 100],
-      [0, 100],
-      color=INK,
-      linewidth=0.9,
-      linestyle=":",
-      label="perfect calibration",
-    )
-  x, y = (100 * np.asarray(v, np.float64) for v in (confidence, accuracy))
+    ax.plot([0, 100], [0, 100], label="perfect calibration", **DOTTED)
+  x, y = 100 * np.array([confidence, accuracy], np.float64)
   known = ~np.isnan(x)
-  ax.plot(x[known], y[known], color=color, marker="o", markersize=5, label=label)
+  ax.plot(x[known], y[known], "o-", color=color, markersize=5, label=label)
   if low is not None and high is not None:
-    ax.fill_between(
-      x[known],
-      100 * low[known],
-      100 * high[known],
-      color=color,
-      alpha=0.25,
-      linewidth=0,
-    )
-  ax.set_xlim(-2, 102)
-  ax.set_ylim(-2, 102)
-  return finish(
-    ax,
-    "confidence: runs that vote for the class (%)",
-    "examples of which it is the class (%)",
-  )
+    band = 100 * np.stack([low, high])[:, known]
+    ax.fill_between(x[known], *band, color=color, alpha=0.25, linewidth=0)
+  ax.set(xlim=(-2, 102), ylim=(-2, 102))
+  votes = "confidence: runs that vote for the class (%)"
+  return finish(ax, votes, "examples of which it is the class (%)")
 
 
 def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) -> Axes:
@@ -424,18 +358,12 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
     disagreement: (pairs,), fractions.
     ax: where to draw.
   """
-  x, y = (100 * np.asarray(v, np.float64) for v in (error, disagreement))
+  x, y = 100 * np.array([error, disagreement], np.float64)
   label = f"{len(x)} pair{'s' * (len(x) != 1)} of runs"
-  ax.scatter(x, y, s=14, color=BLUE, alpha=0.35, linewidths=0, label=label)
+  ax.scatter(x, y, 14, BLUE, alpha=0.35, linewidths=0, label=label)
   if len(x):
-    ax.axline(
-      (x.mean(), x.mean()),
-      slope=1,
-      color=INK,
-      linewidth=0.9,
-      linestyle=":",
-      label="disagreement = error",
-    )
+    middle = (x.mean(), x.mean())
+    ax.axline(middle, slope=1, label="disagreement = error", **DOTTED)
   return finish(
     ax,
     "test error, mean of the two runs (%)",
@@ -459,43 +387,37 @@ def ecdf_band(
   pooled = np.sort(gaps, axis=None)
   # As many points as can be seen, whatever the number of runs.
   at = pooled[np.unique(np.linspace(0, pooled.size - 1, 1000).astype(int))]
-  reference = np.searchsorted(pooled, at, side="right") / pooled.size
+
+  def ecdf(values: np.ndarray) -> np.ndarray:
+    return np.searchsorted(values, at, side="right") / values.size
+
   for run in np.sort(gaps[:MOST_CURVES], axis=1):
-    ax.plot(
-      at,
-      np.searchsorted(run, at, side="right") / len(run),
-      color=SKY,
-      linewidth=0.5,
-      alpha=0.5,
-    )
-  band = np.clip(reference - threshold, 0, 1), np.clip(reference + threshold, 0, 1)
-  ax.fill_between(
-    at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=f"± {threshold:.4f}"
-  )
-  ax.plot(
-    at, reference, color=INK, linewidth=1.4, label=f"all {len(gaps)} runs together"
-  )
+    ax.plot(at, ecdf(run), color=SKY, linewidth=0.5, alpha=0.5)
+  band = np.clip([ecdf(pooled) - threshold, ecdf(pooled) + threshold], 0, 1)
+  label = f"± {threshold:.4f}"
+  ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=label)
+  together = f"all {len(gaps)} runs together"
+  ax.plot(at, ecdf(pooled), color=INK, linewidth=1.4, label=together)
   return finish(ax, "logit gap", "fraction of test examples at or below")
 
 
 def bin_edges(
   groups: Sequence[Real[np.ndarray, " _"]],
   examples: int | None,
-  unit: str = "fraction",
+  of: Quantity = ACCURACY,
 ) -> Real[np.ndarray, " edges"]:
-  """Edges of equal bins, that hold all values of all groups, at most 60
-  bins.
+  """Edges of equal bins that hold all values of all groups, at most 60 bins.
 
   The width follows the rule of Freedman and Diaconis for the narrowest group. With n
   `examples`, edges lie halfway between possible values k/n, and each bin holds a whole
-  number of these. Numbers of another unit are on a grid of whole numbers, or as fine as
-  is needed.
+  number of these. Numbers that are no fractions are on a grid of whole numbers, or as
+  fine as is needed.
   """
   grid: float = examples or 10_000
-  if unit != "fraction":
+  if of.unit != "fraction":
     every = np.concatenate(groups)
     spread = np.ptp(every)
-    whole = spread < 10_000 and (every == np.rint(every)).all()
+    whole = spread < grid and (every == np.rint(every)).all()
     grid = 1 if whole or not spread else 10_000 / spread
   counts = [v * grid for v in groups]
   low, high = min(c.min() for c in counts), max(c.max() for c in counts)
@@ -523,27 +445,36 @@ def percent(fraction: Scalar) -> str:
   return f"{value:.{min(6, max(0, places))}f} %"
 
 
+def _text(value: Scalar, of: Quantity) -> str:
+  if of.unit == "fraction":
+    return percent(value)
+  return show(finite(value), None, of.unit)
+
+
 def _grid(values: Real[np.ndarray, " runs"]) -> int:
   """The n for which values are multiples of 1/n, from the smallest gap between them."""
   gaps = np.diff(np.unique(values))
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
 
 
-def _next_color(ax: Axes) -> str:
-  return PALETTE[len(ax.patches) % len(PALETTE)]
+def _density(of: Quantity) -> str:
+  unit = of._replace(name="").label.strip(" ()").replace("%", "percentage point")
+  return f"density (per {unit or 'unit'})"
 
 
 def _bars(
   ax: Axes,
   values: np.ndarray,
   edges: np.ndarray,
-  color: str,
   label: str,
-  scale: float,
-) -> None:
+  of: Quantity,
+  color: str | None = None,
+) -> str:
+  """Draw a histogram and return its colour, by default the next of the palette."""
+  color = color or PALETTE[len(ax.patches) % len(PALETTE)]
   ax.hist(
-    scale * values,
-    bins=list(scale * edges),
+    of.scale * values,
+    list(of.scale * edges),
     density=True,
     histtype="stepfilled",
     facecolor=(color, 0.35),
@@ -551,35 +482,36 @@ def _bars(
     linewidth=1.2,
     label=label,
   )
+  return color
 
 
-def axis_label(name: str, unit: str) -> str:
-  """Return the label of an axis: "test accuracy (%)"."""
-  sign = scale_and_sign(unit)[1].strip()
-  return f"{name} ({sign})" if sign else name
+def _of_examples(
+  ax: Axes, values: np.ndarray, bins: np.ndarray | int, label: str, of: Quantity
+) -> Axes:
+  """Draw a histogram of a number of each example, with a logarithmic axis of counts."""
+  style = {"facecolor": (BLUE, 0.55), "edgecolor": "white", "linewidth": 0.8}
+  bins = of.scale * bins if np.ndim(bins) else bins
+  ax.hist(of.scale * values, bins, log=True, label=label, **style)
+  ax.set_ylim(bottom=0.7)
+  return finish(ax, of.label, "test examples")
 
 
-def _density(unit: str) -> str:
-  sign = scale_and_sign(unit)[1].strip()
-  return f"density (per {'percentage point' if sign == '%' else sign or 'unit'})"
-
-
-def _text(value: Scalar, unit: str) -> str:
-  return percent(value) if unit == "fraction" else show(finite(value), None, unit)
+def _rows(ax: Axes, names: Sequence[str], of: Quantity, above: int = 0) -> Axes:
+  """Name the rows of axes, the first on top."""
+  ax.set_yticks(range(len(names)), list(names))
+  ax.set_ylim(len(names) - 0.5, -0.5)
+  return finish(ax, of.label, "", above)
 
 
 def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   """Adds labels, grid and legend. The legend is inside the axes, or above them in
   `above` columns.
   """
-  ax.set_xlabel(xlabel)
-  ax.set_ylabel(ylabel)
+  ax.set(xlabel=xlabel, ylabel=ylabel, axisbelow=True)
   ax.spines[["top", "right"]].set_visible(False)
   ax.grid(alpha=0.25, linewidth=0.7)
-  ax.set_axisbelow(True)
   if ax.get_legend_handles_labels()[1]:
-    place: dict[str, Any] = dict(
-      loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=above
-    )
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
+    place |= {"borderaxespad": 0.2, "ncols": above}
     ax.legend(frameon=False, fontsize="small", **(place if above else {}))
   return ax

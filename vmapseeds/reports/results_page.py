@@ -31,17 +31,16 @@ from vmapseeds.results.formatting import (
 from vmapseeds.results.opening import COUNTS, added_up, loaded, open_results
 from vmapseeds.results.statistics import (
   GROUPS,
-  CountedRuns,
-  LossRuns,
-  Measured,
-  ScoreRuns,
-  all_diverged,
+  MeasuredRuns,
+  roles,
+  values_of_runs,
 )
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_PAIRED = 50  # runs whose pairs are drawn
+_PARTS = {"class": "errors", "loss": "losses"}
 
 
 class Part(NamedTuple):
@@ -49,7 +48,7 @@ class Part(NamedTuple):
 
   name: str
   out: Path | UPath
-  measured: list[Measured]  # without joint errors, which are many
+  measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: dict[str, Any]
 
 
@@ -155,7 +154,10 @@ def _parts(
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   try:
     found = groups.group_runs(results, by, where)
-    lost = [all_diverged(group.results) for group in found]
+    lost = [
+      any(not np.isfinite(values_of_runs(of, name)).any() for name in roles(of))
+      for _, of in found
+    ]
     parts = []
     for group, diverged in zip(found, lost, strict=True):
       if diverged and not all(lost):
@@ -164,7 +166,7 @@ def _parts(
       summary = summarize(group.results, test_set=test_set, measured=measured)
       summary = {"folder": str(folder), "values": group.values, **summary}
       for i, runs in enumerate(measured):
-        if isinstance(runs, CountedRuns):
+        if runs.tallies:
           tallies = dataclasses.replace(runs.tallies, joint_errors=None)
           measured[i] = dataclasses.replace(runs, tallies=tallies)
       out = pages.below(
@@ -250,13 +252,14 @@ def terminal_table(summary: dict[str, Any], section: dict[str, Any]) -> Table:
   return table
 
 
-def figures(runs: Measured, section: dict[str, Any]) -> dict[str, Figure]:
+def figures(runs: MeasuredRuns, section: dict[str, Any]) -> dict[str, Figure]:
   """Return the figures of one output, by name. A single run has none."""
   if runs.runs < 2:
     return {}
-  numbers, n, noun = section["statistics"], runs.examples, runs.noun
+  numbers, n = section["statistics"], runs.examples
   first = headline(section)
   text = {heading: show(s["value"], None, s["unit"]) for heading, s in first.items()}
+  parts = _PARTS.get(runs.role)
   caption = (
     f"The {runs.runs} runs have a standard deviation of {text['sd']}; the dotted line is "
     "normal with this one."
@@ -265,30 +268,30 @@ def figures(runs: Measured, section: dict[str, Any]) -> dict[str, Figure]:
   if "sd if indep." in first:
     sds["independent_sd"] = first["sd if indep."]["value"]
     caption += f""" The solid line is what would be seen if every example kept its mean \
-and spread but {runs.parts} were independent between examples ({text["sd if indep."]}): as \
+and spread but {parts} were independent between examples ({text["sd if indep."]}): as \
 far as the bars follow it, runs differ only by chance on this test set."""
-  if isinstance(runs, CountedRuns):
+  if runs.role == "class":
     binomial = numbers["binomial_sd"]
     sds |= {"binomial_sd": binomial["value"], "examples": n}
     equally = show(binomial["value"], None, binomial["unit"])
     caption += f" The dashed line takes all examples as equally hard ({equally})."
   found = {
     f"{'accuracy' if runs.role == 'class' else runs.role}_distribution": Figure(
-      f"{capitalized(noun)} over runs",
+      f"{capitalized(runs.of.name)} over runs",
       caption,
       lambda ax: plots.accuracy_histogram(
-        runs.values, ax, normal=True, name=noun, unit=runs.unit, **sds
+        runs.values, ax, normal=True, of=runs.of, **sds
       ),
     )
   }
-  if isinstance(runs, LossRuns):
+  if runs.role == "loss":
     found["losses"] = Figure(
       "How large the loss of each example is",
       """Mean over the runs. The examples at the far right are the hardest; the page lists \
 them below. The count is on a logarithmic axis.""",
-      lambda ax: plots.loss_histogram(runs.losses.mean(0), ax, unit=runs.unit),
+      lambda ax: plots.loss_histogram(runs.losses.mean(0), ax, unit=runs.of.unit),
     )
-  if isinstance(runs, CountedRuns):
+  if runs.role == "class":
     found["error_rates"] = Figure(
       "How often each example is wrong",
       """Examples at the far left are right in nearly every run, those at the far right \
@@ -297,8 +300,10 @@ independent-errors prediction. The count is on a logarithmic axis.""",
       lambda ax: plots.error_rate_histogram(runs.tallies.example_error_rates(), ax),
     )
   if "split_correlation" in numbers and n > 1:
-    even, odd = (half / len(range(i, n, 2)) for i, half in enumerate(runs.halves))
-    if isinstance(runs, CountedRuns):
+    even, odd = (
+      half / len(range(i, n, 2)) for i, half in enumerate(runs.spread.halves)
+    )
+    if runs.role == "class":
       even, odd = 1 - even, 1 - odd
     readings = (numbers.get(s) for s in ("split_correlation", "top_quarter_gain"))
     found["split"] = Figure(
@@ -311,8 +316,7 @@ others, those good on the even examples would be good on the odd ones. \
         odd,
         ax,
         correlation=numbers["split_correlation"]["value"],
-        name="accuracy" if runs.role == "class" else noun,
-        unit=runs.unit,
+        of=runs.of,
       ),
     )
   if "cace" in numbers:
@@ -327,7 +331,7 @@ of all runs together, and the band its ± δ_a. {numbers["gap_accepted"]["readin
   return found
 
 
-def _vote_figures(runs: CountedRuns, numbers: dict[str, Any]) -> dict[str, Figure]:
+def _vote_figures(runs: MeasuredRuns, numbers: dict[str, Any]) -> dict[str, Figure]:
   curve = runs.tallies.calibration_curve()
   band = runs.tallies.calibration_band(key=jax.random.key(0))
   found = {
@@ -367,7 +371,7 @@ class Row(NamedTuple):
   """One output of a part."""
 
   part: Part
-  runs: Measured
+  runs: MeasuredRuns
   section: dict[str, Any]
 
   @property
@@ -379,7 +383,7 @@ def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
   found: dict[str, list[Row]] = {}
   for part in parts:
     for runs, section in zip(part.measured, sections(part.summary), strict=True):
-      found.setdefault(runs.noun, []).append(Row(part, runs, section))
+      found.setdefault(runs.of.name, []).append(Row(part, runs, section))
   return found
 
 
@@ -415,18 +419,19 @@ def side_by_side_figures(noun: str, rows: Sequence[Row]) -> dict[str, Figure]:
       f"{capitalized(noun)} of the runs",
       """The box is the middle half of the runs, the line in it their median, the diamond \
 their mean; the whiskers reach to the lowest and the highest.""",
-      lambda ax: plots.accuracies_side_by_side(values, ax, name=noun, unit=runs.unit),
+      lambda ax: plots.accuracies_side_by_side(values, ax, of=runs.of),
       height,
     )
   }
   first = [headline(row.section) for row in rows]
-  if isinstance(runs, ScoreRuns) or all(of["sd"]["value"] is None for of in first):
+  if runs.role == "score" or all(of["sd"]["value"] is None for of in first):
     return found
+  parts = _PARTS[runs.role]
   series = {
     label: [tuple(of[heading][end] for end in ("value", "low", "high")) for of in first]
     for label, heading in (
       ("test set", "sd"),
-      (f"{runs.parts} independent", "sd if indep."),
+      (f"{parts} independent", "sd if indep."),
       ("distribution", "distr. sd"),
     )
   }
@@ -434,12 +439,10 @@ their mean; the whiskers reach to the lowest and the highest.""",
   below = [(variance["value"] or 0) < 0 for variance in variances]
   found["standard_deviations"] = Figure(
     f"Standard deviations of {noun} between runs",
-    f"""What is seen on this test set; what it would be if {runs.parts} were independent \
+    f"""What is seen on this test set; what it would be if {parts} were independent \
 between examples; and what would remain on an endless test set. Bars are 95 % intervals, of \
 what other runs would give.""",
-    lambda ax: plots.sds_side_by_side(
-      names, series, ax, below=below, name=noun.removeprefix("test "), unit=runs.unit
-    ),
+    lambda ax: plots.sds_side_by_side(names, series, ax, below=below, of=runs.of),
     height,
   )
   return found

@@ -14,9 +14,7 @@ from vmapseeds import stats
 from vmapseeds.reports import groups
 from vmapseeds.results.formatting import capitalized, finite, run_count, show
 from vmapseeds.results.statistics import (
-  CountedRuns,
-  LossRuns,
-  Measured,
+  MeasuredRuns,
   evaluate,
   measure_runs,
   roles,
@@ -43,7 +41,7 @@ def summarize(
   results: xr.Dataset,
   *,
   test_set: str = "test",
-  measured: Sequence[Measured] | None = None,
+  measured: Sequence[MeasuredRuns] | None = None,
 ) -> dict[str, Any]:
   """Return all numbers of one campaign on one test set, ready for JSON.
 
@@ -99,12 +97,12 @@ def summarize(
   }
 
 
-def measure_outputs(results: xr.Dataset) -> list[Measured]:
+def measure_outputs(results: xr.Dataset) -> list[MeasuredRuns]:
   """Return the runs of each output with a role: see `measure_runs`."""
   return [measure_runs(results, name) for name in roles(results)]
 
 
-def summarize_output(runs: Measured) -> dict[str, Any]:
+def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
   """Return all numbers of one output.
 
   Returns:
@@ -141,15 +139,15 @@ def headline(section: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
   return {heading: section["statistics"][name] for heading, name in names}
 
 
-def _notable_examples(runs: Measured) -> dict[str, list[dict[str, float]]]:
-  if isinstance(runs, LossRuns):
+def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, float]]]:
+  if runs.role == "loss":
     mean, rows = runs.losses.mean(0, dtype=np.float64), []
     for i in np.argsort(-mean, kind="stable")[:SHOWN_EXAMPLES].tolist():
       of = runs.losses[:, i].astype(np.float64)
       sd = finite(of.std(ddof=1)) if len(of) > 1 else None
       rows.append({"example": i, "mean": float(mean[i]), "sd": sd})
     return {"hard_examples": rows}
-  return {"pairs": _pairs(runs.tallies)} if isinstance(runs, CountedRuns) else {}
+  return {"pairs": _pairs(runs.tallies)} if runs.role == "class" else {}
 
 
 def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
@@ -172,7 +170,7 @@ def _pairs(tallies: stats.Tallies) -> list[dict[str, float]]:
 # Warnings and the summary in words.
 
 
-def _warnings(runs: Measured, section: Mapping[str, Any]) -> Iterator[str]:
+def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   """Yield what a reader must know before believing the numbers, a sentence each."""
   kept, count, numbers = runs.kept, runs.runs, section["statistics"]
   sd, variance = headline(section)["sd"], numbers.get("distribution_variance")
@@ -236,14 +234,14 @@ def _warnings(runs: Measured, section: Mapping[str, Any]) -> Iterator[str]:
       "Some runs share all their seeds: they are not independent, and standard errors are "
       "too small."
     )
-  if isinstance(runs, CountedRuns) and runs.predictions is None:
+  if runs.role == "class" and runs.predictions is None:
     yield UNREAD
 
 
-def _in_short(runs: Measured, section: Mapping[str, Any]) -> str:
+def _in_short(runs: MeasuredRuns, section: Mapping[str, Any]) -> str:
   first, numbers = headline(section), section["statistics"]
   text = {name: show(s["value"], s["se"], s["unit"]) for name, s in first.items()}
-  noun, variance = runs.noun, numbers.get("distribution_variance")
+  noun, variance = runs.of.name, numbers.get("distribution_variance")
   if first["sd"]["value"] is None or (variance and variance["value"] is None):
     so_far = f"{run_count(runs.runs)}: {noun} is {text['mean']}"
     return f"{so_far}; its variance cannot be estimated."
@@ -253,16 +251,17 @@ def _in_short(runs: Measured, section: Mapping[str, Any]) -> str:
       f"{noun} is {text['mean']} on average, with a standard deviation of {text['sd']} "
       f"between runs; the middle half of the runs has {text['IQM']} on average."
     )
+  parts = "errors" if runs.role == "class" else "losses"
   lead = (
     f"{noun} differs between runs by a standard deviation of {text['sd']}; "
-    f"{runs.parts} that are independent between examples would give "
+    f"{parts} that are independent between examples would give "
     f"{text['sd if indep.']}."
   )
   if (variance["low"] or 0) > 0:
     return f"{lead} On an endless test set {text['distr. sd']} would remain."
   if (variance["high"] or 0) < 0:
     return (
-      f"{lead} {runs.parts.capitalize()} spread less than independent ones, by more than "
+      f"{lead} {parts.capitalize()} spread less than independent ones, by more than "
       "chance explains."
     )
   return f"{lead} No difference between runs beyond this test set can be seen."

@@ -1,7 +1,7 @@
 """Numbers as text, with their units and as many digits as are known."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
 WITHOUT_SIGN = ("number", "count", "correlation", "p")
@@ -10,6 +10,26 @@ WITHOUT_SIGN = ("number", "count", "correlation", "p")
 def scale_and_sign(unit: str) -> tuple[float, str]:
   """Return what numbers of a unit are multiplied by, and the text that follows them."""
   return SCALES.get(unit) or (1, "" if unit in WITHOUT_SIGN else f" {unit}")
+
+
+class Quantity(NamedTuple):
+  """What numbers are, for axes and texts."""
+
+  name: str = "test accuracy"
+  unit: str = "fraction"
+
+  @property
+  def scale(self) -> float:
+    return scale_and_sign(self.unit)[0]
+
+  @property
+  def label(self) -> str:
+    """Return the label of an axis: "test accuracy (%)"."""
+    sign = scale_and_sign(self.unit)[1].strip()
+    return f"{self.name} ({sign})" if sign else self.name
+
+
+ACCURACY = Quantity()
 
 
 def show(value: float | None, se: float | None, unit: str) -> str:

@@ -8,18 +8,20 @@ More axes of examples are flattened.
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import scipy.stats
 import xarray as xr
-from jaxtyping import Bool, Float, Integer, Real
+from jaxtyping import Float, Integer
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results.formatting import (
+  ACCURACY,
+  Quantity,
   finite,
   run_count,
   show,
@@ -85,193 +87,94 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   return found
 
 
-def values_of_runs(results: xr.Dataset, name: str) -> Real[np.ndarray, " runs"]:
-  """Return an output's number of each run: accuracy, mean loss or score."""
+def quantity_of(name: str, about: Mapping[str, Any]) -> Quantity:
+  """Return what an output's number of a run is: accuracy, mean loss or score."""
+  unit = about.get("unit") or "number"
+  role = about["role"]
+  return (
+    ACCURACY if role == "class" else Quantity("mean " * (role == "loss") + name, unit)
+  )
+
+
+def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
+  """Return an output's number of each run; NaN or infinite for runs that diverged."""
   about = roles(results)[name]
   if about["role"] != "class":
     values = results[name].values.astype(np.float64)
-    return values.reshape(len(values), -1).mean(1)
-  if "accuracy" in results.variables:
-    return results.accuracy.values
-  right = results[name] == results[about["labels"]]
-  return right.mean([d for d in right.dims if d != "run"]).values
+    with np.errstate(all="ignore"):
+      values = values.reshape(len(values), -1).mean(1)
+  elif "accuracy" in results.variables:
+    values = results.accuracy.values
+  else:
+    right = results[name] == results[about["labels"]]
+    values = right.mean([d for d in right.dims if d != "run"]).values
+  said = results.diverged.values if "diverged" in results.variables else False
+  return np.where(said, np.nan, values)
 
 
-def diverged_runs(results: xr.Dataset, name: str) -> Bool[np.ndarray, " runs"]:
-  """Return which runs diverged: those that say so, and those with a loss or score that is
-  not finite.
-  """
-  diverged = np.zeros(results.sizes["run"], bool)
-  if "diverged" in results.variables:
-    diverged |= results.diverged.values
-  if roles(results)[name]["role"] != "class":
-    diverged |= ~np.isfinite(values_of_runs(results, name))
-  return diverged
+class Spread(NamedTuple):
+  """How the means of a number of each example differ between runs."""
 
-
-def all_diverged(results: xr.Dataset) -> bool:
-  """Return whether no run is left of one of the outputs."""
-  return any(diverged_runs(results, name).all() for name in roles(results))
+  independent: tuple[Any, Any]  # the variance if examples were, and its standard error
+  distribution: Estimate  # the variance on an endless test set
+  halves: np.ndarray  # (2, runs), sums over the examples of even and of odd index
+  correlation: Any  # of these
+  runs_needed: Any  # for PRECISION
+  largest: float = np.inf  # possible variance
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Runs:
-  """Runs that did not diverge, and their values of one output."""
+class MeasuredRuns:
+  """The runs that did not diverge, and what the statistics of an output need of them.
+
+  Attributes:
+    kept: their results.
+    output: name of the output.
+    role: class, loss or score.
+    of: what the values are.
+    values: (runs,), a number of each run; of tallies in ascending order of errors.
+    diverged: how many runs are left out.
+    spread: of role class or loss.
+    examples: how many, of role class or loss.
+    losses: (runs, examples), of role loss.
+    tallies: of role class, as the next three.
+    predictions: (runs, examples), as they are counted; None if `tallies` were stored.
+    num_classes: how many classes.
+    pooled: whether votes of different runs may be pooled.
+  """
 
   kept: xr.Dataset
   output: str
-  about: Mapping[str, Any]
+  role: str
+  of: Quantity
+  values: Float[np.ndarray, " runs"]
   diverged: int
+  spread: Any = None
   examples: int | None = None
+  losses: Any = None
+  tallies: Any = None
+  predictions: Any = None
   num_classes: int | None = None
-  pooled: bool = True  # whether votes of different runs may be pooled
-  largest = np.inf  # variance
-
-  @property
-  def role(self) -> str:
-    return self.about["role"]
-
-  @property
-  def unit(self) -> str:
-    return self.about.get("unit") or "number"
-
-  @property
-  def squared_unit(self) -> str:
-    return self.unit if self.unit == "number" else f"{self.unit}²"
+  pooled: bool = True
 
   @property
   def runs(self) -> int:
     return len(self.values)
 
-
-@dataclass(frozen=True, kw_only=True)
-class CountedRuns(_Runs):
-  """Runs of an output of role `class`, and what is counted of them."""
-
-  tallies: stats.Tallies
-  # As they are counted; None if `tallies` were stored.
-  predictions: Integer[np.ndarray, "runs examples"] | None
-  noun, parts = "test accuracy", "errors"
-  unit, squared_unit, largest = "fraction", "variance", 0.25
-
-  @functools.cached_property
-  def values(self) -> Float[np.ndarray, " runs"]:
-    return 1 - self.tallies.error_rates()
-
-  def independent(self) -> tuple[Any, Any]:
-    """Return the variance if errors were independent, and its standard error."""
-    se = np.nan
-    if self.predictions is not None:
-      # Both of one dtype: comparing arrays of different dtypes is many times slower.
-      labels = self.tallies.labels.astype(self.predictions.dtype)
-      se = stats.independent_errors_variance_se(self.predictions != labels)
-    return self.tallies.independent_errors_variance(), se
-
-  def distribution(self) -> Estimate:
-    of = self.tallies
-    return Estimate(
-      of.distribution_variance(),
-      of.distribution_variance_se(),
-      of.distribution_variance_interval(),
-    )
-
-  @property
-  def halves(self) -> Integer[np.ndarray, "2 runs"]:
-    """Numbers of errors on the examples of even and of odd index."""
-    return self.tallies.halves
-
-  def split_correlation(self) -> Any:
-    return self.tallies.split_correlation()
-
-  def runs_needed(self) -> Any:
-    return self.tallies.runs_for_precision(PRECISION)
-
   @functools.cached_property
   def gaps(self) -> Float[np.ndarray, "runs examples"]:
     """Logit gaps of the first runs of a two-class network."""
-    return np.asarray(
-      stats.logit_gap(self.kept.logits.isel(run=slice(MOST_GAPS)).values)
-    )
+    logits = self.kept.logits.isel(run=slice(MOST_GAPS)).values
+    return np.asarray(stats.logit_gap(logits))
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossRuns(_Runs):
-  """Runs of an output of role `loss`."""
-
-  losses: Float[np.ndarray, "runs examples"]
-  values: Float[np.ndarray, " runs"]
-  parts = "losses"
-
-  @property
-  def noun(self) -> str:
-    return f"mean {self.output}"
-
-  @functools.cached_property
-  def _variances(self) -> stats.LossVariance:
-    return stats.loss_variance(self.losses)
-
-  def independent(self) -> tuple[Any, Any]:
-    """Return the variance if losses were independent, and its standard error by the
-    jackknife.
-    """
-    mean, runs = self.losses.mean(0, dtype=np.float64), self.runs
-    # Without run r, examples' sums of squares are smaller by R/(R - 1) of its squares.
-    own = np.array([((row - mean) ** 2).sum() for row in self.losses])
-    spread = np.sqrt(_ratio(runs, runs - 1) * ((own - own.mean()) ** 2).sum())
-    se = _ratio(spread, max(runs - 2, 0) * self.examples**2)
-    return self._variances.independent, se
-
-  def distribution(self) -> Estimate:
-    found, scale = self._variances, _ratio(self.examples, self.examples - 1)
-    ends = stats.variance_interval(self.values)
-    return Estimate(
-      found.distribution,
-      found.distribution_se,
-      Interval(*(scale * (end - found.independent) for end in ends)),
-    )
-
-  @property
-  def halves(self) -> Float[np.ndarray, "2 runs"]:
-    """Sums of the losses on the examples of even and of odd index."""
-    return np.stack([self.losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)])
-
-  def split_correlation(self) -> Any:
-    return self._variances.split_correlation
-
-  def runs_needed(self) -> Any:
-    found = self._variances
-    return runs_of_variances(
-      found.test_set,
-      found.distribution,
-      found.distribution_se,
-      self.runs,
-      self.examples,
-      relative=PRECISION,
-      statistic="distribution_variance",
-      level=0.95,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreRuns(_Runs):
-  """Runs of an output of role `score`."""
-
-  values: Float[np.ndarray, " runs"]
-
-  @property
-  def noun(self) -> str:
-    return self.output
-
-
-Measured = CountedRuns | LossRuns | ScoreRuns
-
-
-def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measured:
+def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
   """Return the runs that did not diverge, with what the statistics of an output need.
 
-  Tallies are counted from predictions, if there are any. Otherwise they are the stored
-  ones, and predictions are None. If label maps differ between runs, errors take the
-  place of predictions: 1 is wrong, and all labels are 0.
+  A run diverged if the results say so, or if its loss or score is not finite. Tallies
+  are counted from predictions, if there are any. Otherwise they are the stored ones. If
+  label maps differ between runs, errors take the place of predictions: 1 is wrong, and
+  all labels are 0.
 
   Args:
     results: what `open_results` returns.
@@ -287,49 +190,103 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
     raise Mistake(
       "no run is finished: start `vmapseeds train` again with the same --out to resume"
     )
-  diverged = diverged_runs(results, name)
-  if diverged.all():
+  values = values_of_runs(results, name)
+  alive = np.isfinite(values)
+  if not alive.any():
     raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
   # Choosing runs copies them.
-  kept = results.isel(run=np.flatnonzero(~diverged)) if diverged.any() else results
-  known: dict[str, Any] = {
-    "kept": kept,
-    "output": name,
-    "about": about,
-    "diverged": int(diverged.sum()),
-  }
-  if about["role"] == "class":
-    return _count_runs(known, pairs)
-  values = values_of_runs(kept, name)
-  if about["role"] == "score":
-    return ScoreRuns(values=values, **known)
-  losses = kept[name].values.reshape(len(values), -1)
-  known["examples"] = losses.shape[1]
-  return LossRuns(losses=losses, values=values, **known)
-
-
-def _count_runs(known: dict[str, Any], pairs: bool) -> CountedRuns:
-  kept, name, about = known["kept"], known["output"], known["about"]
-  known["num_classes"] = num_classes = int(about["num_classes"])
+  kept = results if alive.all() else results.isel(run=np.flatnonzero(alive))
+  runs = MeasuredRuns(
+    kept=kept,
+    output=name,
+    role=about["role"],
+    of=quantity_of(name, about),
+    values=values[alive],
+    diverged=int((~alive).sum()),
+  )
+  if runs.role == "score":
+    return runs
+  if runs.role == "loss":
+    losses = kept[name].values.reshape(runs.runs, -1)
+    spread = _spread_of_losses(losses, runs.values)
+    return replace(runs, losses=losses, examples=losses.shape[1], spread=spread)
+  num_classes, predictions, pooled = int(about["num_classes"]), None, True
   if name not in kept:
     if (tallies := stored_tallies(kept, pairs=pairs)) is None:
       raise Mistake(
         "these runs were counted together with others, and their predictions were not "
         "kept: report all runs of the folder, or train these in a folder of their own"
       )
-    return CountedRuns(
-      tallies=tallies, predictions=None, examples=tallies.examples, **known
-    )
-  of_labels = kept[about["labels"]]
-  predictions = kept[name].values.reshape(kept.sizes["run"], -1)
-  labels = of_labels.values.reshape(-1, predictions.shape[1])
-  pooled = not (labels != labels[0]).any()
-  if not pooled:
-    predictions = (predictions != labels.astype(predictions.dtype)).astype(np.int8)
-    labels = np.zeros_like(labels[:1], np.int8)
-  tallies = stats.tally(predictions, labels[0], num_classes, pairs=pairs)
-  known |= {"pooled": pooled, "examples": tallies.examples}
-  return CountedRuns(tallies=tallies, predictions=predictions, **known)
+  else:
+    predictions = kept[name].values.reshape(runs.runs, -1)
+    labels = kept[about["labels"]].values.reshape(-1, predictions.shape[1])
+    if not (pooled := not (labels != labels[0]).any()):
+      predictions = (predictions != labels.astype(predictions.dtype)).astype(np.int8)
+      labels = np.zeros_like(labels[:1], np.int8)
+    tallies = stats.tally(predictions, labels[0], num_classes, pairs=pairs)
+  return replace(
+    runs,
+    values=1 - tallies.error_rates(),
+    spread=_spread_of_tallies(tallies, predictions),
+    examples=tallies.examples,
+    tallies=tallies,
+    predictions=predictions,
+    num_classes=num_classes,
+    pooled=pooled,
+  )
+
+
+def _spread_of_tallies(
+  of: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None
+) -> Spread:
+  se = np.nan
+  if predictions is not None:
+    # Both of one dtype: comparing arrays of different dtypes is many times slower.
+    wrong = predictions != of.labels.astype(predictions.dtype)
+    se = stats.independent_errors_variance_se(wrong)
+  distribution = Estimate(
+    of.distribution_variance(),
+    of.distribution_variance_se(),
+    of.distribution_variance_interval(),
+  )
+  return Spread(
+    (of.independent_errors_variance(), se),
+    distribution,
+    of.halves,
+    of.split_correlation(),
+    of.runs_for_precision(PRECISION),
+    0.25,
+  )
+
+
+def _spread_of_losses(
+  losses: Float[np.ndarray, "runs examples"], means: Float[np.ndarray, " runs"]
+) -> Spread:
+  found, (runs, n) = stats.loss_variance(losses), losses.shape
+  mean = losses.mean(0, dtype=np.float64)
+  # The jackknife: without run r, the examples' sums of squares are smaller by R/(R - 1)
+  # of its own.
+  own = np.array([((row - mean) ** 2).sum() for row in losses])
+  spread = np.sqrt(_ratio(runs, runs - 1) * ((own - own.mean()) ** 2).sum())
+  scale = _ratio(n, n - 1)
+  ends = (scale * (end - found.independent) for end in stats.variance_interval(means))
+  distribution, se = found.distribution, found.distribution_se
+  return Spread(
+    (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
+    Estimate(distribution, se, Interval(*ends)),
+    np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
+    found.split_correlation,
+    runs_of_variances(
+      found.test_set,
+      distribution,
+      se,
+      runs,
+      n,
+      relative=PRECISION,
+      statistic="distribution_variance",
+      level=0.95,
+    ),
+  )
 
 
 # Estimates.
@@ -351,42 +308,38 @@ def _root(variance: Any, se: Any, interval: Interval, largest: float) -> Estimat
   return Estimate(sd, _ratio(se, 2 * sd), ends)
 
 
-def _nonnegative_root(runs: Any, variance: Any, se: Any) -> Estimate:
+def _nonnegative_root(runs: MeasuredRuns, variance: Any, se: Any) -> Estimate:
   interval = nonnegative_interval(variance, se, runs.runs)
-  return _root(variance, se, interval, runs.largest)
+  return _root(variance, se, interval, runs.spread.largest)
 
 
-def _sd(runs: Any) -> Estimate:
+def _independent_sd(runs: MeasuredRuns) -> Estimate:
+  return _nonnegative_root(runs, *runs.spread.independent)
+
+
+def _sd(runs: MeasuredRuns) -> Estimate:
   # The factor n/(n - 1) of the standard error is 2 for two examples.
   se = standard_error(runs.values, 2) / 2
   sd, interval = (
     stats.ideal_estimate(runs.values).sd,
     stats.variance_interval(runs.values),
   )
-  return _root(sd**2, se, interval, runs.largest)._replace(value=sd)
+  largest = runs.spread.largest if runs.spread else np.inf
+  return _root(sd**2, se, interval, largest)._replace(value=sd)
 
 
-def _distribution_sd(runs: Any) -> Estimate:
-  variance, se, interval, *_ = runs.distribution()
-  root = _root(variance, se, interval, runs.largest)
-  if variance < 0:
-    root = root._replace(undefined=NEGATIVE)
-  # The root's error means little if the variance may well be 0.
-  if not variance > 2 * se:
-    root = root._replace(se=None)
-  return root if interval.high > 0 else root._replace(interval=None)
-
-
-def _runs_needed(runs: Any) -> Estimate:
-  return Estimate(
-    runs.runs_needed(),
-    undefined="No number of runs can be named: the distribution-wise variance is not "
-    "above 0 here.",
+def _distribution_sd(runs: MeasuredRuns) -> Estimate:
+  variance, se, interval, *_ = runs.spread.distribution
+  return _root(variance, se, interval, runs.spread.largest)._replace(
+    # The root's error means little if the variance may well be 0.
+    **({} if variance > 2 * se else {"se": None}),
+    **({} if interval.high > 0 else {"interval": None}),
+    undefined=NEGATIVE if variance < 0 else UNDEFINED,
   )
 
 
-def _split_correlation(runs: Any) -> Estimate:
-  r, halves = runs.split_correlation(), runs.halves
+def _split_correlation(runs: MeasuredRuns) -> Estimate:
+  r, halves = runs.spread.correlation, runs.spread.halves
   also = {
     "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
     "explained": (r**2, "fraction"),
@@ -394,7 +347,7 @@ def _split_correlation(runs: Any) -> Estimate:
   return Estimate(r, correlation_se(*halves), stats.correlation_interval(*halves), also)
 
 
-def _top_quarter_gain(runs: CountedRuns) -> Estimate:
+def _top_quarter_gain(runs: MeasuredRuns) -> Estimate:
   of = runs.tallies
   if of.runs < 2:
     return Estimate(np.nan)
@@ -404,29 +357,29 @@ def _top_quarter_gain(runs: CountedRuns) -> Estimate:
   )
 
 
-def _ensemble_accuracy(runs: CountedRuns) -> Estimate:
+def _ensemble_accuracy(runs: MeasuredRuns) -> Estimate:
   found = runs.tallies.ensemble_accuracy()
   return Estimate(found, None, stats.proportion_interval(found, runs.examples))
 
 
-def _binomial_sd(runs: CountedRuns) -> Estimate:
+def _binomial_sd(runs: MeasuredRuns) -> Estimate:
   mean, se, _ = _mean(runs.values)[:3]
   n = runs.examples
   variance = stats.binomial_variance(1 - mean, n)
   return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / n)
 
 
-def _calibration_sd(runs: CountedRuns) -> Estimate:
+def _calibration_sd(runs: MeasuredRuns) -> Estimate:
   mean, se, _ = _mean(runs.values)[:3]
   n, classes = runs.examples, runs.num_classes
   variance = stats.calibration_variance_bound(1 - mean, n, classes)
   return _nonnegative_root(runs, variance, se / (n * classes))
 
 
-def _of_votes(name: str, *needed: str) -> Callable[[CountedRuns], Estimate]:
+def _of_votes(name: str, *needed: str) -> Callable[[MeasuredRuns], Estimate]:
   """A nonnegative statistic of votes. Its error needs predictions."""
 
-  def estimate(runs: CountedRuns) -> Estimate:
+  def estimate(runs: MeasuredRuns) -> Estimate:
     value, se = getattr(runs.tallies, name)(), np.nan
     if runs.predictions is not None:
       known = {"labels": runs.tallies.labels, "num_classes": runs.num_classes}
@@ -437,8 +390,8 @@ def _of_votes(name: str, *needed: str) -> Callable[[CountedRuns], Estimate]:
   return estimate
 
 
-def _calibration_error(name: str, unit: str) -> Callable[[CountedRuns], Estimate]:
-  def estimate(runs: CountedRuns) -> Estimate:
+def _calibration_error(name: str, unit: str) -> Callable[[MeasuredRuns], Estimate]:
+  def estimate(runs: MeasuredRuns) -> Estimate:
     of, key = runs.tallies, jax.random.key(0)
     drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
     null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
@@ -448,7 +401,7 @@ def _calibration_error(name: str, unit: str) -> Callable[[CountedRuns], Estimate
   return estimate
 
 
-def _dependent_pairs(runs: CountedRuns) -> Estimate:
+def _dependent_pairs(runs: MeasuredRuns) -> Estimate:
   of = runs.tallies
   if of.runs < 2 or of.examples < 2:
     return Estimate(np.nan, also={"by_chance": (np.nan, "count")})
@@ -456,18 +409,18 @@ def _dependent_pairs(runs: CountedRuns) -> Estimate:
   return Estimate(len(of.dependent_pairs().i), also={"by_chance": (chance, "count")})
 
 
-def _gap_distances(runs: CountedRuns) -> tuple[np.ndarray, Any]:
+def _gap_distances(runs: MeasuredRuns) -> tuple[np.ndarray, Any]:
   return stats.ks_distance(runs.gaps, runs.gaps), stats.ks_threshold(runs.gaps.shape[1])
 
 
-def _gap_accepted(runs: CountedRuns) -> Estimate:
+def _gap_accepted(runs: MeasuredRuns) -> Estimate:
   distances, threshold = _gap_distances(runs)
   within = (distances <= threshold).mean()
   interval = stats.proportion_interval(within, len(distances))
   return Estimate(within, None, interval, {"threshold": (threshold, "number")})
 
 
-def _interquartile_mean(runs: ScoreRuns) -> Estimate:
+def _interquartile_mean(runs: MeasuredRuns) -> Estimate:
   values = runs.values
   trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
   if len(values) < 2:
@@ -484,8 +437,8 @@ def _interquartile_mean(runs: ScoreRuns) -> Estimate:
   return Estimate(trimmed(values), drawn.standard_error, interval)
 
 
-def _quantile(p: float) -> Callable[[ScoreRuns], Estimate]:
-  def estimate(runs: ScoreRuns) -> Estimate:
+def _quantile(p: float) -> Callable[[MeasuredRuns], Estimate]:
+  def estimate(runs: MeasuredRuns) -> Estimate:
     # The ends are values of runs, and exact whatever their law.
     ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
     return Estimate(np.quantile(runs.values, p), None, Interval(*ends))
@@ -547,6 +500,17 @@ GROUPS = {
   "gaps": "Distributions of logit gaps",
 }
 UNIT, SQUARED = "unit", "unit²"
+
+
+def _of_values(function: Callable[[np.ndarray], Any]) -> Callable[..., Estimate]:
+  return lambda runs: Estimate(function(runs.values))
+
+
+_lowest, _highest = _of_values(np.min), _of_values(np.max)
+_normality = _of_values(lambda values: stats.normality(values).p_value)
+_NO_PRECISION = (
+  "No number of runs can be named: the distribution-wise variance is not above 0 here."
+)
 VOTES = Need(lambda runs: runs.pooled, "these runs have labels of their own")
 PAIRS = Need(
   lambda runs: runs.tallies.joint_errors is not None, "pairs were not counted"
@@ -561,30 +525,6 @@ TWO_CLASSES = Need(
 MORE_CLASSES = Need(lambda runs: runs.num_classes != 2, "there are two classes")
 
 
-def _lowest(runs: Any) -> Estimate:
-  return Estimate(runs.values.min())
-
-
-def _highest(runs: Any) -> Estimate:
-  return Estimate(runs.values.max())
-
-
-def _normality(runs: Any) -> Estimate:
-  return Estimate(stats.normality(runs.values).p_value)
-
-
-def _mean_of_runs(runs: Any) -> Estimate:
-  return _mean(runs.values)
-
-
-def _independent_sd(runs: Any) -> Estimate:
-  return _nonnegative_root(runs, *runs.independent())
-
-
-def _distribution_variance(runs: Any) -> Estimate:
-  return runs.distribution()
-
-
 _CLASS = (
   Statistic(
     "mean_accuracy",
@@ -594,7 +534,7 @@ _CLASS = (
     "A run has {} of the test examples right on average.",
     """Mean over runs of the fraction of test examples that are right; interval: \
 Student's t.""",
-    _mean_of_runs,
+    lambda runs: _mean(runs.values),
     "runs",
     heading="mean",
   ),
@@ -679,7 +619,7 @@ estimate negative.""",
     """n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased \
 (Jordan 2024, equation 3); error and interval: n/(n - 1) times those of the variance over \
 runs, by the jackknife.""",
-    _distribution_variance,
+    lambda runs: runs.spread.distribution,
     "runs",
   ),
   Statistic(
@@ -702,7 +642,7 @@ runs, by the jackknife.""",
     "About {} runs in all would give the distribution-wise variance to within 10 %.",
     """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan \
 2024).""",
-    _runs_needed,
+    lambda runs: Estimate(runs.spread.runs_needed, undefined=_NO_PRECISION),
   ),
   Statistic(
     "binomial_sd",
@@ -869,7 +809,7 @@ _LOSS = (
     "mean loss",
     "A run's loss is {} on average over the test examples.",
     """Mean over runs of the mean loss on the test examples; interval: Student's t.""",
-    _mean_of_runs,
+    lambda runs: _mean(runs.values),
     "runs",
     heading="mean",
   ),
@@ -939,7 +879,7 @@ estimate negative.""",
     """n/(n - 1) [variance over runs - independent-losses variance], signed and unbiased \
 (Jordan 2024, theorem 2 for any loss); error and interval: n/(n - 1) times those of the \
 variance over runs, by the jackknife.""",
-    _distribution_variance,
+    lambda runs: runs.spread.distribution,
     "runs",
   ),
   Statistic(
@@ -962,7 +902,7 @@ interval: the roots of that one's, from 0.""",
     "About {} runs in all would give the distribution-wise variance to within 10 %.",
     """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of the distribution-wise \
 variance.""",
-    _runs_needed,
+    lambda runs: Estimate(runs.spread.runs_needed, undefined=_NO_PRECISION),
   ),
   Statistic(
     "split_correlation",
@@ -987,7 +927,7 @@ _SCORE = (
     "mean",
     "A run has {} on average.",
     "Mean over runs; interval: Student's t.",
-    _mean_of_runs,
+    lambda runs: _mean(runs.values),
     "runs",
     heading="mean",
   ),
@@ -1071,16 +1011,18 @@ whatever the law of runs, and need many runs for the outer quantiles.""",
 STATISTICS = {"class": _CLASS, "loss": _LOSS, "score": _SCORE}
 
 
-def statistics_of(runs: Measured) -> list[Statistic]:
+def statistics_of(runs: MeasuredRuns) -> list[Statistic]:
   """Return the rows of the table that runs have what it takes for."""
   rows = STATISTICS[runs.role]
   return [row for row in rows if row.needs is None or row.needs.met(runs)]
 
 
-def evaluate(row: Statistic, runs: Measured) -> dict[str, Any]:
+def evaluate(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
   """Return a statistic of runs, with its uncertainty and texts, ready for JSON."""
   value, se, interval, also, undefined = row.estimate(runs)
-  unit = {UNIT: runs.unit, SQUARED: runs.squared_unit}.get(row.unit, row.unit)
+  unit = runs.of.unit if row.unit in (UNIT, SQUARED) else row.unit
+  if row.unit == SQUARED:
+    unit = {"fraction": "variance", "number": "number"}.get(unit, f"{unit}²")
   value, se, low, high = map(finite, (value, se, *(interval or (None, None))))
   over = row.over
   if value is None:
