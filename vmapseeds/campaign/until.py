@@ -107,10 +107,9 @@ def estimate(results: xr.Dataset, until: Until) -> dict[str, Any]:
   runs = measure_runs(results, name, pairs=False)
   rows = {row.name: row for row in statistics_of(runs) if row.over == "runs"}
   if statistic not in rows:
-    lacking = next(row for row in STATISTICS[runs.role] if row.name == statistic)
-    raise Mistake(
-      f"--until {statistic}: {lacking.needs.otherwise}; choose one of {', '.join(rows)}"
-    )
+    lacking = (row.needs for row in STATISTICS[runs.role] if row.name == statistic)
+    why = "; ".join(need.otherwise for need in lacking if need)
+    raise Mistake(f"--until {statistic}: {why}; choose one of {', '.join(rows)}")
   return evaluate(rows[statistic], runs)
 
 

@@ -121,7 +121,7 @@ def compare(
     r.get("original_labels", r.get(labels, np.shape(of.get(name, 0))[1:]))
     for r, of in zip(results, opened, strict=True)
   ]
-  if not np.array_equal(*tested):
+  if not np.array_equal(tested[0], tested[1]):
     raise Mistake(
       f"{names[0]} and {names[1]} were tested on different examples: compare results of "
       "one test set"
@@ -134,7 +134,13 @@ def compare(
   rows = [
     ("results", *names),
     ("runs compared", *(f"{len(x)}" for x in values)),
-    (measure.mean, *(show(*_mean(x), measure.of.unit) for x in values)),
+    (
+      measure.mean,
+      *(
+        show(finite(found.mean), finite(found.se), measure.of.unit)
+        for found in map(stats.ideal_estimate, values)
+      ),
+    ),
     ("standard deviation", *(_sd(x, measure) for x in values)),
   ]
   table = Table("", "A", "B")
@@ -142,7 +148,7 @@ def compare(
     table.add_row(*map(escape, row))
   console = console or Console()
   console.print(table)
-  said = list(sentences(*values, decision, gamma, matching, measure))
+  said = list(sentences(values[0], values[1], decision, gamma, matching, measure))
   for sentence in said:
     # Only the terminal wraps sentences, so that output can be searched and piped.
     console.print(sentence, soft_wrap=True, highlight=False)
@@ -287,17 +293,13 @@ def _spread(
 def _sd(values: np.ndarray, measure: Measure, interval: bool = False) -> str:
   if len(values) < 2:
     return "needs two runs"
-  text = show(values.std(ddof=1), None, measure.of.unit)
-  ends = np.sqrt(stats.variance_interval(values))
-  if measure.of is ACCURACY:
-    ends = np.minimum(ends, 0.5)  # no accuracies vary more
-  shown = show_interval(*map(finite, ends), measure.of.unit)
-  return f"{text} (95 % interval {shown})" if interval and ends[0] < ends[1] else text
-
-
-def _mean(values: np.ndarray) -> tuple[float, float | None]:
-  """Return the mean and its standard error, None for one run."""
-  return values.mean(), finite(stats.ideal_estimate(values).se)
+  unit = measure.of.unit
+  text = show(values.std(ddof=1), None, unit)
+  low, high = map(finite, np.sqrt(stats.variance_interval(values)))
+  if measure.of is ACCURACY and high:
+    high = min(high, 0.5)  # no accuracies vary more
+  shown = f" (95 % interval {show_interval(low, high, unit)})"
+  return text + shown * (interval and low != high)
 
 
 def _warnings(

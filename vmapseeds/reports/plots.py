@@ -170,14 +170,17 @@ def split_scatter(
   if len(points) > MOST_POINTS:
     where = "in a cell"
     edges = [of.scale * bin_edges([half], _grid(half), of) for half in pairs.T]
-    runs, *_, drawn = ax.hist2d(*of.scale * pairs.T, edges, cmin=1, cmap=COUNTS)
+    x, y = of.scale * pairs.T
+    runs, *_, drawn = ax.hist2d(x, y, edges, cmin=1, cmap=COUNTS)
     ax.plot([], [], "s", color=BLUE, label=label)
   else:
     few_first = np.argsort(runs, kind="stable")
+    x, y = of.scale * points[few_first].T
     drawn = ax.scatter(
-      *of.scale * points[few_first].T,
-      26,
-      runs[few_first],
+      x,
+      y,
+      s=26,
+      c=runs[few_first],
       cmap=COUNTS,
       vmin=1,
       vmax=max(2, runs.max(initial=1)),
@@ -194,8 +197,10 @@ def split_scatter(
     (ax.axvline, ax.axhline), of.scale * pairs.mean(0), strict=True
   ):
     line(mean, **DOTTED, zorder=0)
-  halves = (f"{of.name} on {half} examples" for half in ("even", "odd"))
-  return finish(ax, *(of._replace(name=name).label for name in halves), above=1)
+  even, odd = (
+    of._replace(name=f"{of.name} on {half} examples").label for half in ("even", "odd")
+  )
+  return finish(ax, even, odd, above=1)
 
 
 def accuracies_side_by_side(
@@ -308,7 +313,7 @@ def loss_histogram(
   """
   of = Quantity("mean loss of an example", unit)
   label = f"{len(losses)} examples: largest {_text(losses.max(), of)}"
-  return _of_examples(ax, losses, 40, label, of)
+  return _of_examples(ax, losses, np.histogram_bin_edges(losses, 40), label, of)
 
 
 def calibration_curve(
@@ -486,12 +491,18 @@ def _bars(
 
 
 def _of_examples(
-  ax: Axes, values: np.ndarray, bins: np.ndarray | int, label: str, of: Quantity
+  ax: Axes, values: np.ndarray, edges: np.ndarray, label: str, of: Quantity
 ) -> Axes:
   """Draw a histogram of a number of each example, with a logarithmic axis of counts."""
-  style = {"facecolor": (BLUE, 0.55), "edgecolor": "white", "linewidth": 0.8}
-  bins = of.scale * bins if np.ndim(bins) else bins
-  ax.hist(of.scale * values, bins, log=True, label=label, **style)
+  ax.hist(
+    of.scale * values,
+    list(of.scale * edges),
+    log=True,
+    facecolor=(BLUE, 0.55),
+    edgecolor="white",
+    linewidth=0.8,
+    label=label,
+  )
   ax.set_ylim(bottom=0.7)
   return finish(ax, of.label, "test examples")
 

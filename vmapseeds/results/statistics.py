@@ -69,7 +69,7 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   Raises:
     Mistake: no output has such a role.
   """
-  found = {
+  found: dict[str, Mapping[str, Any]] = {
     str(name): x.attrs
     for name, x in results.variables.items()
     if x.attrs.get("role") in STATISTICS
@@ -150,11 +150,11 @@ class MeasuredRuns:
   values: Float[np.ndarray, " runs"]
   diverged: int
   spread: Any = None
-  examples: int | None = None
+  examples: Any = None
   losses: Any = None
   tallies: Any = None
   predictions: Any = None
-  num_classes: int | None = None
+  num_classes: Any = None
   pooled: bool = True
 
   @property
@@ -330,10 +330,12 @@ def _sd(runs: MeasuredRuns) -> Estimate:
 
 def _distribution_sd(runs: MeasuredRuns) -> Estimate:
   variance, se, interval, *_ = runs.spread.distribution
-  return _root(variance, se, interval, runs.spread.largest)._replace(
+  sd, root_se, ends, *_ = _root(variance, se, interval, runs.spread.largest)
+  return Estimate(
+    sd,
     # The root's error means little if the variance may well be 0.
-    **({} if variance > 2 * se else {"se": None}),
-    **({} if interval.high > 0 else {"interval": None}),
+    root_se if variance > 2 * se else None,
+    ends if interval.high > 0 else None,
     undefined=NEGATIVE if variance < 0 else UNDEFINED,
   )
 
@@ -348,102 +350,85 @@ def _split_correlation(runs: MeasuredRuns) -> Estimate:
 
 
 def _top_quarter_gain(runs: MeasuredRuns) -> Estimate:
-  of = runs.tallies
-  if of.runs < 2:
+  if runs.runs < 2:
     return Estimate(np.nan)
-  drawn = of.top_fraction_gain_bootstrap(key=jax.random.key(0))
-  return Estimate(
-    of.top_fraction_gain().mean, drawn.se, Interval(drawn.low, drawn.high)
-  )
+  drawn = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
+  gain = runs.tallies.top_fraction_gain().mean
+  return Estimate(gain, drawn.se, Interval(drawn.low, drawn.high))
 
 
-def _ensemble_accuracy(runs: MeasuredRuns) -> Estimate:
-  found = runs.tallies.ensemble_accuracy()
-  return Estimate(found, None, stats.proportion_interval(found, runs.examples))
+def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Estimate:
+  return Estimate(rate, None, stats.proportion_interval(rate, of), also)
 
 
 def _binomial_sd(runs: MeasuredRuns) -> Estimate:
-  mean, se, _ = _mean(runs.values)[:3]
-  n = runs.examples
-  variance = stats.binomial_variance(1 - mean, n)
-  return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / n)
+  mean, se, *_ = _mean(runs.values)
+  variance = stats.binomial_variance(1 - mean, runs.examples)
+  return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / runs.examples)
 
 
 def _calibration_sd(runs: MeasuredRuns) -> Estimate:
-  mean, se, _ = _mean(runs.values)[:3]
+  mean, se, *_ = _mean(runs.values)
   n, classes = runs.examples, runs.num_classes
   variance = stats.calibration_variance_bound(1 - mean, n, classes)
   return _nonnegative_root(runs, variance, se / (n * classes))
 
 
-def _of_votes(name: str, *needed: str) -> Callable[[MeasuredRuns], Estimate]:
+def _of_votes(runs: MeasuredRuns, value: Any, error: Callable, *given: Any) -> Estimate:
   """A nonnegative statistic of votes. Its error needs predictions."""
-
-  def estimate(runs: MeasuredRuns) -> Estimate:
-    value, se = getattr(runs.tallies, name)(), np.nan
-    if runs.predictions is not None:
-      known = {"labels": runs.tallies.labels, "num_classes": runs.num_classes}
-      given = [known[of] for of in needed]
-      se = getattr(stats, f"{name}_se")(runs.predictions, *given)
-    return Estimate(value, se, nonnegative_interval(value, se, runs.runs))
-
-  return estimate
+  se = np.nan
+  if runs.predictions is not None:
+    se = error(runs.predictions, *given, runs.num_classes)
+  return Estimate(value, se, nonnegative_interval(value, se, runs.runs))
 
 
-def _calibration_error(name: str, unit: str) -> Callable[[MeasuredRuns], Estimate]:
-  def estimate(runs: MeasuredRuns) -> Estimate:
-    of, key = runs.tallies, jax.random.key(0)
-    drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
-    null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
-    also = {"calibrated": (getattr(null, name), unit)}
-    return Estimate(getattr(of, name)(), drawn[name].se, also=also)
-
-  return estimate
+def _calibration_error(runs: MeasuredRuns, name: str, unit: str) -> Estimate:
+  of, key = runs.tallies, jax.random.key(0)
+  drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
+  null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
+  also = {"calibrated": (getattr(null, name), unit)}
+  return Estimate(getattr(of, name)(), drawn[name].se, also=also)
 
 
 def _dependent_pairs(runs: MeasuredRuns) -> Estimate:
-  of = runs.tallies
-  if of.runs < 2 or of.examples < 2:
-    return Estimate(np.nan, also={"by_chance": (np.nan, "count")})
-  chance = stats.expected_false_pairs(of.example_error_rates(), of.runs)
-  return Estimate(len(of.dependent_pairs().i), also={"by_chance": (chance, "count")})
+  found, chance = np.nan, np.nan
+  if runs.runs > 1 and runs.examples > 1:
+    found = len(runs.tallies.dependent_pairs().i)
+    rates = runs.tallies.example_error_rates()
+    chance = stats.expected_false_pairs(rates, runs.runs)
+  return Estimate(found, also={"by_chance": (chance, "count")})
 
 
-def _gap_distances(runs: MeasuredRuns) -> tuple[np.ndarray, Any]:
-  return stats.ks_distance(runs.gaps, runs.gaps), stats.ks_threshold(runs.gaps.shape[1])
+def _gap_distances(runs: MeasuredRuns) -> Any:
+  return stats.ks_distance(runs.gaps, runs.gaps)
 
 
 def _gap_accepted(runs: MeasuredRuns) -> Estimate:
-  distances, threshold = _gap_distances(runs)
+  distances, threshold = _gap_distances(runs), stats.ks_threshold(runs.gaps.shape[1])
   within = (distances <= threshold).mean()
-  interval = stats.proportion_interval(within, len(distances))
-  return Estimate(within, None, interval, {"threshold": (threshold, "number")})
+  return _proportion(within, len(distances), threshold=(threshold, "number"))
 
 
 def _interquartile_mean(runs: MeasuredRuns) -> Estimate:
-  values = runs.values
-  trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
-  if len(values) < 2:
+  if runs.runs < 2:
     return Estimate(np.nan)
+  trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
   drawn = scipy.stats.bootstrap(
-    [values],
+    [runs.values],
     trimmed,
     n_resamples=2000,
-    batch=max(1, 2**22 // len(values)),
+    batch=max(1, 2**22 // runs.runs),
     method="percentile",
     random_state=np.random.default_rng(0),
   )
   interval = Interval(*drawn.confidence_interval)
-  return Estimate(trimmed(values), drawn.standard_error, interval)
+  return Estimate(trimmed(runs.values), drawn.standard_error, interval)
 
 
-def _quantile(p: float) -> Callable[[MeasuredRuns], Estimate]:
-  def estimate(runs: MeasuredRuns) -> Estimate:
-    # The ends are values of runs, and exact whatever their law.
-    ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
-    return Estimate(np.quantile(runs.values, p), None, Interval(*ends))
-
-  return estimate
+def _quantile(runs: MeasuredRuns, p: float) -> Estimate:
+  # The ends are values of runs, and exact whatever their law.
+  ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
+  return Estimate(np.quantile(runs.values, p), None, Interval(*ends))
 
 
 # The table.
@@ -591,7 +576,7 @@ G.3).""",
     "All runs voting together have {} right.",
     """Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2024, \
 section 4.2); interval: Wilson's.""",
-    _ensemble_accuracy,
+    lambda runs: _proportion(runs.tallies.ensemble_accuracy(), runs.examples),
     "examples",
     VOTES,
     "ensemble",
@@ -716,7 +701,9 @@ the runs.""",
     "Two runs predict different classes on {} of the test examples.",
     """Mean over pairs of distinct runs of the fraction of test examples they predict \
 differently (Jiang 2022, section 2); error: jackknife over runs.""",
-    _of_votes("expected_disagreement", "num_classes"),
+    lambda runs: _of_votes(
+      runs, runs.tallies.expected_disagreement(), stats.expected_disagreement_se
+    ),
     "runs",
     VOTES,
     "disagr.",
@@ -730,7 +717,9 @@ differently (Jiang 2022, section 2); error: jackknife over runs.""",
     """|mean test error - expected disagreement|, the gap of the \
 generalization-disagreement equality (Jiang 2022, section 3); error: jackknife over \
 runs.""",
-    _of_votes("gde_gap", "labels", "num_classes"),
+    lambda runs: _of_votes(
+      runs, runs.tallies.gde_gap(), stats.gde_gap_se, runs.tallies.labels
+    ),
     "runs",
     VOTES,
   ),
@@ -744,7 +733,7 @@ perfectly calibrated law of runs would show {calibrated} with {runs}.""",
     """CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang \
 2022, equations 56 to 58); error: bootstrap of the examples; no interval, for few \
 examples raise it.""",
-    _calibration_error("cace", "number"),
+    lambda runs: _calibration_error(runs, "cace", "number"),
     "examples",
     VOTES,
   ),
@@ -757,7 +746,7 @@ examples raise it.""",
 perfectly calibrated law of runs would show {calibrated} with {runs}.""",
     """ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: \
 bootstrap of the examples; no interval, for few examples raise it.""",
-    _calibration_error("ece", "fraction"),
+    lambda runs: _calibration_error(runs, "ece", "fraction"),
     "examples",
     VOTES,
   ),
@@ -784,7 +773,7 @@ section 3.2); by chance: normal noise of independent pairs with these error rate
 farthest, on average.""",
     """Mean L∞ distance of a run's eCDF from the pooled one of at most 200 runs (Banerjee \
 2024, equations 8 and 16).""",
-    lambda runs: _mean(_gap_distances(runs)[0]),
+    lambda runs: _mean(_gap_distances(runs)),
     "runs",
     GAPS,
   ),
@@ -995,7 +984,7 @@ G.3).""",
       reading,
       """Quantile over runs, interpolated; interval: order statistics, which hold \
 whatever the law of runs, and need many runs for the outer quantiles.""",
-      _quantile(p),
+      functools.partial(_quantile, p=p),
       "runs",
       heading=heading,
     )
