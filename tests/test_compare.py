@@ -177,7 +177,12 @@ def test_ties_of_many_runs_need_little_memory():
   tracemalloc.start()
   said = " ".join(
     comparison_page._warnings(
-      a, b, stats.Decision(0.5, 0.4, 0.6, False, False), 0.75, False
+      a,
+      b,
+      stats.Decision(0.5, 0.4, 0.6, False, False),
+      0.75,
+      False,
+      comparison_page.Measure(),
     )
   )
   peak = tracemalloc.get_traced_memory()[1]

@@ -26,13 +26,14 @@ from vmapseeds import cli
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import pages, plots, results_page
 from vmapseeds.reports.results_page import (
-  COMPARED,
   Part,
+  Row,
   context,
   figures,
   side_by_side_table,
 )
-from vmapseeds.reports.summary import counted, show, summarize
+from vmapseeds.reports.summary import measure_outputs, summarize
+from vmapseeds.results.formatting import show
 from vmapseeds.training.runs import SOURCES
 
 NAMES = [
@@ -262,7 +263,7 @@ def test_logit_gaps_of_two_classes():
   assert values(summary)["gap_distance"] == pytest.approx(np.mean(distances))
   # δ_a is 0.46 for 50 examples. Only the shifted run is beyond it.
   assert values(summary)["gap_accepted"] == pytest.approx(5 / 6)
-  assert "logit_gaps" in figures(counted(results), summary)
+  assert "logit_gaps" in figures(measure_outputs(results)[0], summary)
 
 
 def test_top_quarter_gain_without_ties():
@@ -315,7 +316,7 @@ def test_one_run_has_an_accuracy_and_no_variance():
   assert summary["warnings"] == [
     "One run says nothing about variance between runs: train more with --runs."
   ]
-  assert figures(counted(results), summary) == {}
+  assert figures(measure_outputs(results)[0], summary) == {}
   assert "n/a" in page_of(summary)
   assert "negative" not in summary["statistics"]["distribution_sd"]["reading"]
 
@@ -382,7 +383,7 @@ def test_all_right_everywhere():
   )
   assert found["split_correlation"] is None
   assert found["cace"] == found["ece"] == found["dependent_pairs"] == 0
-  for drawn in figures(counted(results), summary).values():
+  for drawn in figures(measure_outputs(results)[0], summary).values():
     drawn.draw(plots.figure()[1])
 
 
@@ -897,14 +898,12 @@ def test_mistakes_in_choosing_runs(options, message, sweep, tmp_path):
 
 
 def test_the_table_side_by_side_cuts_no_name_and_no_number():
-  statistics = {key: {"value": 0.12345, "unit": "fraction"} for key in COMPARED}
-  summary = {"values": {"lr": 0.1}, "runs": 10_000, "statistics": statistics}
+  section = {**summarize(dataset(3)), "runs": 10_000}
+  for name in section["headline"].values():
+    section["statistics"][name] = {"value": 0.12345, "unit": "fraction"}
   console = Console(width=80, record=True, file=io.StringIO())
-  console.print(
-    side_by_side_table(
-      [Part("weight_decay=0.0005, momentum=0.95", None, None, summary)]
-    )
-  )
+  part = Part("weight_decay=0.0005, momentum=0.95", None, [], section)
+  console.print(side_by_side_table("test accuracy", [Row(part, None, section)]))
   lines = console.export_text().splitlines()
   assert all(len(line.rstrip()) <= 80 for line in lines)
   assert (
@@ -923,7 +922,7 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
     lambda *args, **options: found.append(args[0]) or tally(*args, **options),
   )
   (part,), _ = results_page._parts(results, "r", "", Path("r"), None, None, "test")
-  assert "disagreement" in figures(part.counts, part.summary)
+  assert "disagreement" in figures(part.measured[0], part.summary)
   (predictions,) = found
   assert np.shares_memory(predictions, results.predictions.values)
 

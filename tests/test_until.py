@@ -6,10 +6,12 @@ import xarray as xr
 
 import vmapseeds as vs
 from vmapseeds.campaign import until
-from vmapseeds.campaign.until import OF_ERRORS, OF_PREDICTIONS, Until
+from vmapseeds.campaign.until import NARROWED, Until
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports.summary import summarize
-from vmapseeds.stats import Interval
+
+OF_LOGITS = {"gap_distance", "gap_accepted"}
+ACCURACY = Until("mean_accuracy", True, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -45,18 +47,13 @@ def test_what_is_not(text, said):
 
 
 def test_how_far_it_is():
-  value, interval = -2.0, Interval(-2.6, -1.8)
-  assert Until("distribution_variance", True, 0.1).reached(
-    value, interval
-  ) == pytest.approx(2)
-  assert Until("distribution_variance", False, 0.8).reached(
-    value, interval
-  ) == pytest.approx(0.5)
-  assert Until("distribution_variance", True, 0.1).reached(0.0, interval) == np.inf
-  assert (
-    Until("distribution_variance", True, 0.1).reached(np.nan, Interval(np.nan, np.nan))
-    == np.inf
-  )
+  found = {"value": -2.0, "low": -2.6, "high": -1.8}
+  relative = Until("distribution_variance", True, 0.1)
+  assert relative.reached(found) == pytest.approx(2)
+  assert Until("distribution_variance", False, 0.8).reached(found) == pytest.approx(0.5)
+  assert relative.reached({**found, "value": 0.0}) == np.inf
+  assert relative.reached({"value": None, "low": None, "high": None}) == np.inf
+  assert relative.reached({**found, "low": None, "high": None}) == np.inf
 
 
 def results_of(predictions, labels, classes=3, diverged=()):
@@ -97,23 +94,16 @@ def reported(predicted):
   return summarize(results_of(*predicted))["statistics"]
 
 
-@pytest.mark.parametrize("name", [*OF_ERRORS, *OF_PREDICTIONS])
+@pytest.mark.parametrize("name", sorted({*NARROWED["class"]} - OF_LOGITS))
 def test_numbers_are_those_of_the_report(name, predicted, reported):
   predictions, labels = predicted
   worst = np.full((1, 200), -1, np.int8)
-  value, (low, high) = until.estimate(
-    results_of(np.concatenate([predictions, worst]), labels, diverged=[12]), name
-  )
-  assert (value, low, high) == pytest.approx(
-    [reported[name][part] for part in ("value", "low", "high")], rel=1e-12
-  )
+  one_diverged = results_of(np.concatenate([predictions, worst]), labels, diverged=[12])
+  assert until.estimate(one_diverged, Until(name, True, 1)) == reported[name]
   for runs in (1, 2):
-    assert (
-      Until(name, True, 1e-9).reached(
-        *until.estimate(results_of(predictions[:runs], labels), name)
-      )
-      > 1
-    )
+    rule = Until(name, True, 1e-9)
+    few = until.estimate(results_of(predictions[:runs], labels), rule)
+    assert rule.reached(few) > 1
 
 
 def test_runs_of_which_nothing_can_be_said(predicted):
@@ -121,14 +111,18 @@ def test_runs_of_which_nothing_can_be_said(predicted):
   with pytest.raises(
     Mistake, match="all 12 finished runs diverged: train with a lower lr"
   ):
-    until.estimate(results_of(predictions, labels, diverged=range(12)), "mean_accuracy")
+    until.estimate(results_of(predictions, labels, diverged=range(12)), ACCURACY)
   each = results_of(predictions, np.stack([labels] * 6 + [labels[::-1]] * 6))
-  until.estimate(each, "mean_accuracy")
+  until.estimate(each, ACCURACY)
   with pytest.raises(
     Mistake,
     match=r"--until gde_gap: these runs have labels of their own; choose one of mean_acc",
   ):
-    until.estimate(each, "gde_gap")
+    until.estimate(each, Until("gde_gap", True, 0.1))
+  with pytest.raises(
+    Mistake, match=r"--until gap_distance: logits of two classes were not kept; choose"
+  ):
+    until.estimate(each, Until("gap_distance", True, 0.1))
 
 
 @pytest.fixture

@@ -433,6 +433,7 @@ def compare(
   test_set: Name = "test",
   epoch: Epoch = None,
   paired: bool = False,
+  output: Annotated[str | None, hint("NAME", "the first of DIR_A")] = None,
   out: Annotated[
     str | None, hint("DIR", "report/<test set, epoch, where>/against_<B> in DIR_A")
   ] = None,
@@ -452,6 +453,7 @@ def compare(
     epoch: compare the results after this epoch, for runs trained with evaluate_every
     paired: pair the runs row by row; without this flag, runs with the same seeds are
       paired if most runs have a partner
+    output: the output of role class, loss or score to compare
     out: folder for the page
   """
   from vmapseeds.reports.comparison_page import compare
@@ -465,6 +467,7 @@ def compare(
     test_set=test_set,
     epoch=epoch,
     paired=paired or None,
+    output=output,
     out=out,
   )
 

@@ -28,6 +28,7 @@ from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least
 from vmapseeds.reports import plots, summary
 from vmapseeds.reports.results_page import figures
+from vmapseeds.results.statistics import Measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +72,8 @@ def results(runs: int, examples: int) -> xr.Dataset:
   )
 
 
-def draw_all(counts: summary.Counts, numbers: dict) -> None:
-  for figure in figures(counts, numbers).values():
+def draw_all(runs: Measured, numbers: dict) -> None:
+  for figure in figures(runs, numbers).values():
     figure.draw(plots.figure()[1])
 
 
@@ -97,12 +98,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     of = timed(
       f"predictions of {size} made up", lambda: results(flags.runs, flags.examples)
     )
-    counts = timed("tallies, pairs of examples too", lambda: summary.counted(of))
+    measured = timed(
+      "tallies, pairs of examples too", lambda: summary.measure_outputs(of)
+    )
     numbers = timed(
       "every statistic of the report, bootstraps too",
-      lambda: summary.summarize(of, counts=counts),
+      lambda: summary.summarize(of, measured=measured),
     )
-    timed("its figures", lambda: draw_all(counts, numbers))
+    timed("its figures", lambda: draw_all(measured[0], numbers))
     rng = np.random.default_rng(0)
     reference, candidates = rng.normal(size=(2, flags.candidates, flags.gaps))
     candidates += rng.normal(0, 0.1, (flags.candidates, 1))

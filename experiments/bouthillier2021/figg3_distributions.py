@@ -20,7 +20,7 @@ from experiments.bouthillier2021.fig01_sources import NAMES
 from experiments.frame import Row, Trained
 from vmapseeds import stats
 from vmapseeds.reports import plots
-from vmapseeds.reports.summary import show
+from vmapseeds.results.formatting import show
 
 TITLE = "Figure G.3: the distribution of accuracies by source"
 PANELS = 6

@@ -218,6 +218,11 @@ def contents_of(plan: Plan, block_runs: int) -> Contents:
     },
     columns=runs.columns(),
     constants=traced.constants,
+    labels={
+      outputs.sibling(name, "labels"): output.of_labels
+      | {"of": name.rpartition("/")[2]}
+      for name, output in outputs.tested(traced.outputs).items()
+    },
     outputs=output_entries(plan.stored, traced.shapes),
     counts=counts,
   )

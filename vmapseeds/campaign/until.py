@@ -1,159 +1,116 @@
-"""Trains more runs until the interval of a statistic is narrow enough."""
+"""Train more runs until the interval of a statistic is narrow enough."""
 
 import dataclasses
+import itertools
 import math
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import numpy as np
 import xarray as xr
-from jaxtyping import Bool
 
-from vmapseeds import stats
 from vmapseeds.campaign import loop
 from vmapseeds.data import Dataset
 from vmapseeds.mistakes import Mistake, one_of
-from vmapseeds.results.opening import errors
-from vmapseeds.stats.intervals import Interval, nonnegative_interval, sd_interval
+from vmapseeds.results.formatting import show, show_interval
+from vmapseeds.results.statistics import (
+  STATISTICS,
+  evaluate,
+  measure_runs,
+  roles,
+  statistics_of,
+)
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Runs
 from vmapseeds.training.task import Task
 
-Wrong = Bool[np.ndarray, "runs examples"]
-Estimate = tuple[Any, Interval]  # a value and its 95 % interval
-
-
-def _root(variance: Any, ends: Interval) -> Estimate:
-  return (math.sqrt(variance) if variance >= 0 else math.nan), sd_interval(ends)
-
-
-def _mean_accuracy(wrong: Wrong) -> Estimate:
-  accuracy = 1 - stats.error_rates(wrong)
-  return accuracy.mean(), stats.mean_interval(accuracy)
-
-
-def _nonnegative(statistic: str, *of_runs: Any) -> Estimate:
-  """The estimate of a nonnegative statistic. Its standard error is the function of the
-  same name with `_se`.
-  """
-  value, se = (
-    getattr(stats, name)(*of_runs) for name in (statistic, f"{statistic}_se")
-  )
-  return value, nonnegative_interval(value, se, len(of_runs[0]))
-
-
-def _top_quarter_gain(wrong: Wrong) -> Estimate:
-  resampled = stats.top_fraction_gain_bootstrap(wrong, key=jax.random.key(0))
-  return stats.top_fraction_gain(wrong).mean, Interval(resampled.low, resampled.high)
-
-
-# Statistics whose interval is over runs, so that more runs narrow it.
-OF_ERRORS: dict[str, Callable[[Wrong], Estimate]] = {
-  "mean_accuracy": _mean_accuracy,
-  "sd_accuracy": lambda w: _root(
-    stats.test_set_variance(w), stats.variance_interval(stats.error_rates(w))
-  ),
-  "independent_errors_sd": lambda w: _root(
-    *_nonnegative("independent_errors_variance", w)
-  ),
-  "distribution_variance": lambda w: (
-    stats.distribution_variance(w),
-    stats.distribution_variance_interval(w),
-  ),
-  "distribution_sd": lambda w: _root(
-    stats.distribution_variance(w), stats.distribution_variance_interval(w)
-  ),
-  "split_correlation": lambda w: (
-    stats.split_correlation(w),
-    stats.split_correlation_interval(w),
-  ),
-  "top_quarter_gain": _top_quarter_gain,
-}
-OF_PREDICTIONS: dict[str, Callable[[np.ndarray, np.ndarray, int], Estimate]] = {
-  "expected_disagreement": lambda predictions, _, classes: _nonnegative(
-    "expected_disagreement", predictions, classes
-  ),
-  "gde_gap": lambda *given: _nonnegative("gde_gap", *given),
+# Role -> names of the statistics whose interval is over runs, so that more runs narrow
+# it.
+NARROWED = {
+  role: [*dict.fromkeys(row.name for row in rows if row.over == "runs")]
+  for role, rows in STATISTICS.items()
 }
 # The most that a stage multiplies the runs by: a first estimate from few runs may be
-# far off
+# far off.
 GROWTH = 4
+MARGIN = 1.05  # runs beyond those that are needed by the estimate so far
 
 
 @dataclasses.dataclass(frozen=True)
 class Until:
-  """How narrow a statistic's 95 % interval shall be: half its width at most `reach`,
+  """How narrow a statistic's 95 % interval is to be: half its width at most `reach`,
   times the value if `relative`.
 
   >>> Until.parse("distribution_variance rel 10%")
-  Until(statistic='distribution_variance', relative=True, reach=0.1)
-  >>> Until.parse("mean_accuracy abs 0.02%").reach
-  0.0002
+  Until(statistic='distribution_variance', relative=True, reach=0.1, output=None)
+  >>> Until.parse("mean_accuracy abs 0.02%").reach, Until.parse("returns:iqm abs 2").output
+  (0.0002, 'returns')
   """
 
   statistic: str
   relative: bool
   reach: float
+  output: str | None = None  # the first that has the statistic
 
   @classmethod
   def parse(cls, text: str) -> "Until":
-    """Reads "STATISTIC rel X%" or "STATISTIC abs X"; % divides by 100. Raises `Mistake`
-    for anything else.
+    """Read "STATISTIC rel X%" or "OUTPUT:STATISTIC abs X"; % divides by 100.
+
+    Raises:
+      Mistake: the text is anything else.
     """
-    found = re.fullmatch(r"(\w+) +(rel|abs) +([0-9.eE+-]+) *(%?)", text.strip())
+    found = re.fullmatch(
+      r"(?:([^\s:]+):)?(\w+) +(rel|abs) +([0-9.eE+-]+) *(%?)", text.strip()
+    )
     if not found:
-      example = "'distribution_variance rel 10%'"
       raise Mistake(
-        f"--until {text!r}: write STATISTIC rel X% or STATISTIC abs X, such as {example}"
+        f"--until {text!r}: write STATISTIC rel X% or STATISTIC abs X, such as "
+        "'distribution_variance rel 10%'"
       )
-    name, kind, number, percent = found.groups()
-    one_of("statistic", name, [*OF_ERRORS, *OF_PREDICTIONS])
+    output, name, kind, number, percent = found.groups()
+    one_of("statistic", name, dict.fromkeys(itertools.chain(*NARROWED.values())))
     try:
       reach = float(number) / (100 if percent else 1)
     except ValueError:
       reach = math.nan
     if not 0 < reach < math.inf:
       raise Mistake(f"--until {text!r}: {number!r} is no number above 0")
-    return cls(name, kind == "rel", reach)
+    return cls(name, kind == "rel", reach, output)
 
-  def reached(self, value: Any, interval: Interval) -> float:
-    """Half the interval's width as a multiple of the half width wanted: 1 is narrow
-    enough. Infinite if undefined.
+  def reached(self, found: Mapping[str, Any]) -> float:
+    """Return half the width of a statistic's interval as a multiple of the half width
+    wanted: 1 is narrow enough. Infinite if undefined.
     """
-    wanted = self.reach * (abs(value) if self.relative else 1)
-    reached = float(interval.high - interval.low) / 2 / wanted if wanted else math.inf
-    return reached if math.isfinite(reached) else math.inf
+    if found["value"] is None or found["low"] is None:
+      return math.inf
+    wanted = self.reach * (abs(found["value"]) if self.relative else 1)
+    return (found["high"] - found["low"]) / 2 / wanted if wanted else math.inf
 
 
-def estimate(results: xr.Dataset, statistic: str) -> Estimate:
-  """A statistic of the runs that did not diverge, and its 95 % interval over runs; NaN
-  if they are undefined.
+def estimate(results: xr.Dataset, until: Until) -> dict[str, Any]:
+  """Return the statistic of the runs that did not diverge, as `evaluate` does.
 
   Raises:
-    Mistake: all runs diverged, or the statistic needs predictions and the runs' labels
-      differ.
+    Mistake: all runs diverged, or the results have no such output or statistic.
   """
-  wrong = errors(results)
-  if not len(wrong):
-    raise Mistake(
-      f"all {results.sizes['run']} finished runs diverged: train with a lower lr"
-    )
-  if len(wrong) < 2 or wrong.shape[1] < 2:
-    return math.nan, Interval(*np.full(2, np.nan))
-  if statistic in OF_ERRORS:
-    return OF_ERRORS[statistic](wrong)
-  if "run" in results.labels.dims:
-    raise Mistake(
-      f"--until {statistic}: these runs have labels of their own; choose one of {', '.join(OF_ERRORS)}"
-    )
-  predictions = results.predictions.values[~results.diverged.values]
-  return OF_PREDICTIONS[statistic](
-    predictions, results.labels.values, int(results.attrs["num_classes"])
-  )
+  statistic = until.statistic
+  outputs = {name: NARROWED[about["role"]] for name, about in roles(results).items()}
+  if until.output:
+    one_of("output", until.output, outputs)
+    outputs = {until.output: outputs[until.output]}
+  name = next((name for name, known in outputs.items() if statistic in known), None)
+  if name is None:
+    there = "; ".join(f"{name} has {', '.join(of)}" for name, of in outputs.items())
+    raise Mistake(f"--until {statistic}: no output has that; {there}")
+  runs = measure_runs(results, name, pairs=False)
+  rows = {row.name: row for row in statistics_of(runs) if row.over == "runs"}
+  if statistic not in rows:
+    lacking = (row.needs for row in STATISTICS[runs.role] if row.name == statistic)
+    why = "; ".join(need.otherwise for need in lacking if need)
+    raise Mistake(f"--until {statistic}: {why}; choose one of {', '.join(rows)}")
+  return evaluate(rows[statistic], runs)
 
 
 def train(
@@ -167,7 +124,7 @@ def train(
   trains: Callable[..., xr.Dataset] = loop.train,
   **how,
 ) -> xr.Dataset:
-  """Trains as many of the runs with `vs.train` as it takes to make a statistic's
+  """Train as many of the runs with `vs.train` as it takes to make a statistic's
   interval narrow enough.
 
   After each stage the number of runs needed is estimated anew: an interval narrows as
@@ -184,7 +141,7 @@ def train(
     recipe: what to train.
     runs: the runs table; its length is the most that is trained.
     out: the results folder, made if absent.
-    until: the statistic, and how narrow its interval shall be.
+    until: the statistic, and how narrow its interval is to be.
     first: how many runs to begin with.
     progress: whether to say on stderr how far it is.
     trains: the function that trains, called like `vs.train`.
@@ -207,15 +164,14 @@ def train(
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)
-    value, interval = estimate(results.isel(run=slice(count)), until.statistic)
-    reached = until.reached(value, interval)
+    found = estimate(results.isel(run=slice(count)), until)
+    reached = until.reached(found)
     if progress:
-      known = f"{value:.4g}, 95 % interval {interval.low:.4g} to {interval.high:.4g}"
-      print(
-        f"{count} runs: {until.statistic} {known}, {reached:.2f} of the width wanted",
-        file=sys.stderr,
-      )
+      value = show(found["value"], None, found["unit"])
+      ends = show_interval(found["low"], found["high"], found["unit"]) or "n/a"
+      known = f"{value}, 95 % interval {ends}, {reached:.2f} of the width wanted"
+      print(f"{count} runs: {until.statistic} {known}", file=sys.stderr)
     if reached <= 1 or count >= len(runs):
       return results
-    needed = math.ceil(count * min(GROWTH, 1.05 * reached**2))
+    needed = math.ceil(count * min(GROWTH, MARGIN * reached**2))
     count = min(len(runs), max(needed, count + 1))

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+import xarray as xr
 from matplotlib.axes import Axes
 from upath import UPath
 
 from vmapseeds.mistakes import MAX_NAME_LENGTH, Mistake
 from vmapseeds.reports import plots
-from vmapseeds.reports.summary import GROUPS, show, show_error, show_interval
+from vmapseeds.reports.groups import format_values
+from vmapseeds.results.formatting import run_count, show, show_error, show_interval
+from vmapseeds.results.statistics import GROUPS
 from vmapseeds.store.files import Folder, is_remote, place, write
 
 MOST_BYTES = 255  # of a folder's name
@@ -31,7 +34,9 @@ TEMPLATES = jinja2.Environment(
   undefined=jinja2.StrictUndefined,
 )
 TEMPLATES.globals |= {
+  "format_values": format_values,
   "groups": GROUPS,
+  "run_count": run_count,
   "show": show,
   "show_error": show_error,
   "show_interval": show_interval,
@@ -47,6 +52,7 @@ class Figure(NamedTuple):
   caption: str
   draw: Callable[[Axes], Axes]
   height: float = 4.0
+  of: str = ""  # the output that it is about
 
 
 def html(template: str, **context: Any) -> str:
@@ -76,6 +82,7 @@ def write_page(
       {
         "title": f.title,
         "caption": f.caption,
+        "of": f.of,
         "source": _save_figure(f, out / f"{key}.png"),
       }
       for key, f in figures.items()
@@ -110,6 +117,18 @@ def below(out: Path | UPath, *names: str) -> Path | UPath:
       else f"{name[:MAX_NAME_LENGTH]}... {digest}"
     )
   return out
+
+
+def of_test_set(out: Path | UPath, results: xr.Dataset, test_set: str) -> Path | UPath:
+  """Return the folder in `out` for results of a test set and an epoch: `out` itself for
+  the recipe's first test set after the training.
+  """
+  sets, epoch = results.attrs.get("test_sets"), results.attrs.get("epoch")
+  return below(
+    out,
+    test_set if sets and test_set != sets[0] else "",
+    "" if epoch is None else f"epoch={epoch}",
+  )
 
 
 def link(page: Path | UPath, out: Path | UPath) -> str:

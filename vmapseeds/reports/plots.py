@@ -1,7 +1,8 @@
 """Functions that draw figures. They are given finished numbers; nothing is trained or
 estimated here.
 
-Rates, accuracies and standard deviations come in as fractions and are drawn in percent.
+Rates, accuracies and standard deviations come in as fractions and are drawn in percent;
+where `name` and `unit` say so, other numbers of runs are drawn in their own unit.
 Each function draws on the given axes, labels them and returns them, so that figures can
 be composed; `figure` makes axes without pyplot.
 """
@@ -16,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.reports.groups import run_count
+from vmapseeds.results.formatting import ACCURACY, Quantity, finite, run_count, show
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -25,16 +26,10 @@ OfBins = Real[np.ndarray, " bins"] | Sequence[float]
 
 # Okabe & Ito's palette: people with any common colour blindness can tell its colours
 # apart.
-BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
-  "#0072B2",
-  "#D55E00",
-  "#009E73",
-  "#CC79A7",
-  "#E69F00",
-  "#56B4E9",
-)
-PALETTE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = PALETTE
 INK = "#3d3d3d"
+DOTTED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
 # From few to many runs. The first colour is dark enough to be seen on white.
 COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
@@ -60,15 +55,16 @@ def accuracy_histogram(
   independent_sd: Scalar | None = None,
   binomial_sd: Scalar | None = None,
   normal: bool = False,
+  of: Quantity = ACCURACY,
 ) -> Axes:
-  """The distribution of test accuracy over runs, beside what independent errors would
-  give.
+  """The distribution of test accuracy over runs, or of another number of a run, beside
+  what independence between examples would give.
 
   Jordan 2024, figures 1 and 3 (with the independent-errors curve) and 13 (with the
   binomial one).
 
   Args:
-    accuracies: (runs,), fractions; at least one.
+    accuracies: (runs,), fractions or what else `of` says; at least one.
     ax: where to draw; a second call adds another histogram.
     examples: test examples n. Each bin then holds equally many of the possible values
       k/n; without it a bin may hold one possible value more than its neighbour, which
@@ -76,47 +72,82 @@ def accuracy_histogram(
     label: text in the legend; by default the number of runs and their standard
       deviation.
     color: of the bars; by default the next of the palette.
-    independent_sd: the independent-errors prediction, a fraction, drawn as a normal
-      curve around the mean. None, NaN and 0 draw nothing.
+    independent_sd: the standard deviation if examples were independent, drawn as a
+      normal curve around the mean. None, NaN and 0 draw nothing.
     binomial_sd: likewise the prediction for errors that are independent and equally
       likely on all examples.
     normal: whether to draw the normal curve of the accuracies' own mean and standard
       deviation.
+    of: what the numbers are.
   """
-  values = np.asarray(accuracies, np.float64)
-  color = color or _next_color(ax)
-  _bars(ax, values, bin_edges([values], examples), color, label or _runs_and_sd(values))
-  curves = (
-    ("errors independent", independent_sd, VERMILION, "-"),
-    ("binomial", binomial_sd, INK, "--"),
-  )
-  for name, sd, line_color, style in curves:
-    if sd is not None and sd > 0:
-      label = f"{name}: sd {percent(sd)}"
-      _normal_curve(
-        ax, values.mean(), float(sd), color=line_color, linestyle=style, label=label
+  values, runs = np.asarray(accuracies, np.float64), len(accuracies)
+  sd = values.std(ddof=1) if runs > 1 else 0.0
+  label = label or run_count(runs) + f": sd {_text(sd, of)}" * (runs > 1)
+  color = _bars(ax, values, bin_edges([values], examples, of), label, of, color)
+  what = "errors" if of.unit == "fraction" else "examples"
+  z = np.linspace(-4, 4, 201)
+  for name, spread, line_color, style in (
+    (f"{what} independent: sd", independent_sd, VERMILION, "-"),
+    ("binomial: sd", binomial_sd, INK, "--"),
+    ("normal", sd if normal else None, color, ":"),
+  ):
+    if spread is not None and spread > 0:
+      ax.plot(
+        of.scale * (values.mean() + spread * z),
+        np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * of.scale * spread),
+        style,
+        color=line_color,
+        linewidth=1.8,
+        label=name if name == "normal" else f"{name} {_text(spread, of)}",
       )
-  if normal and len(values) > 1 and values.std():
-    _normal_curve(
-      ax, values.mean(), values.std(ddof=1), color=color, linestyle=":", label="normal"
-    )
-  return finish(ax, "test accuracy (%)", "density (per percentage point)")
+  return finish(ax, of.label, _density(of))
 
 
 def accuracy_histograms(
-  groups: Mapping[str, OfRuns], ax: Axes, *, examples: int | None = None
+  groups: Mapping[str, OfRuns | OfPairs],
+  ax: Axes,
+  *,
+  examples: int | None = None,
+  of: Quantity = ACCURACY,
 ) -> Axes:
-  """Histograms of the accuracies of groups of runs, name -> (runs,), in common bins: as
-  `disagreement_histogram`.
+  """Histograms of a number of runs, or of pairs of runs, in common bins.
+
+  Args:
+    groups: name -> (runs,), fractions or what else `of` says; at least one each.
+    ax: where to draw.
+    examples: test examples n; bins then hold equally many of the possible values k/n.
+    of: what the numbers are.
   """
-  return _histograms(groups, ax, examples, "test accuracy (%)")
+  values = {name: np.asarray(given, np.float64) for name, given in groups.items()}
+  edges = bin_edges(list(values.values()), examples, of)
+  for name, given in values.items():
+    _bars(ax, given, edges, f"{name}: mean {_text(given.mean(), of)}", of)
+  return finish(ax, of.label, _density(of))
+
+
+def disagreement_histogram(
+  groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
+) -> Axes:
+  """Histograms over pairs of runs of how many predictions the two runs differ in, one
+  histogram per group: `accuracy_histograms`.
+
+  Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside
+    pairs with distinct seeds.
+  """
+  of = Quantity("test predictions that differ between two runs")
+  return accuracy_histograms(groups, ax, examples=examples, of=of)
 
 
 def split_scatter(
-  first: OfRuns, second: OfRuns, ax: Axes, *, correlation: Scalar | None = None
+  first: OfRuns,
+  second: OfRuns,
+  ax: Axes,
+  *,
+  correlation: Scalar | None = None,
+  of: Quantity = ACCURACY,
 ) -> Axes:
-  """Each run's accuracy on one half of the test examples against that on the other
-  half.
+  """Each run's accuracy, or another number, on one half of the test examples against
+  that on the other half.
 
   Runs that coincide are one point, coloured by how many they are: accuracies on few
   examples take few values, and neither jitter nor transparency would show how many runs
@@ -128,105 +159,84 @@ def split_scatter(
     second: (runs,), those on the odd ones.
     ax: where to draw.
     correlation: Pearson's r, for the legend.
+    of: what the numbers are.
   """
-  pairs = np.stack(
-    [np.asarray(first, np.float64), np.asarray(second, np.float64)], axis=1
-  )
+  pairs = np.stack([first, second], axis=1).astype(np.float64)
   points, runs = np.unique(pairs, axis=0, return_counts=True)
   label = run_count(len(pairs))
   if correlation is not None and np.isfinite(correlation):
     label += f": r = {float(correlation):.3f}, r² = {float(correlation) ** 2:.3f}"
-  few_first = np.argsort(runs, kind="stable")
+  where = "at a point"
   if len(points) > MOST_POINTS:
-    edges = [100 * bin_edges([half], _grid(half)) for half in pairs.T]
-    runs, _, _, drawn = ax.hist2d(
-      100 * pairs[:, 0], 100 * pairs[:, 1], bins=edges, cmin=1, cmap=COUNTS
-    )
-    ax.plot([], [], linestyle="none", marker="s", color=BLUE, label=label)
+    where = "in a cell"
+    edges = [of.scale * bin_edges([half], _grid(half), of) for half in pairs.T]
+    x, y = of.scale * pairs.T
+    runs, *_, drawn = ax.hist2d(x, y, edges, cmin=1, cmap=COUNTS)
+    ax.plot([], [], "s", color=BLUE, label=label)
   else:
+    few_first = np.argsort(runs, kind="stable")
+    x, y = of.scale * points[few_first].T
     drawn = ax.scatter(
-      100 * points[few_first, 0],
-      100 * points[few_first, 1],
+      x,
+      y,
+      s=26,
       c=runs[few_first],
       cmap=COUNTS,
       vmin=1,
       vmax=max(2, runs.max(initial=1)),
-      s=26,
       linewidths=0,
       label=label,
     )
   if np.nanmax(runs) > 1:
-    where = "in a cell" if len(points) > MOST_POINTS else "at a point"
     bar = ax.figure.colorbar(
       drawn, ax=ax, label=f"runs {where}", fraction=0.045, pad=0.02
     )
     bar.outline.set_visible(False)
     bar.locator = MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True)
-  for line, mean in zip((ax.axvline, ax.axhline), 100 * pairs.mean(0), strict=True):
-    line(mean, color=INK, linewidth=0.8, linestyle=":", zorder=0)
-  return finish(
-    ax,
-    "accuracy on even test examples (%)",
-    "accuracy on odd test examples (%)",
-    above=1,
+  for line, mean in zip(
+    (ax.axvline, ax.axhline), of.scale * pairs.mean(0), strict=True
+  ):
+    line(mean, **DOTTED, zorder=0)
+  even, odd = (
+    of._replace(name=f"{of.name} on {half} examples").label for half in ("even", "odd")
   )
+  return finish(ax, even, odd, above=1)
 
 
-def disagreement_histogram(
-  groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
+def accuracies_side_by_side(
+  groups: Mapping[str, OfRuns], ax: Axes, *, of: Quantity = ACCURACY
 ) -> Axes:
-  """Histograms over pairs of runs of how many predictions the two runs differ in, one
-  histogram per group.
-
-  Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside
-    pairs with distinct seeds.
+  """Box plots of the accuracies of groups of runs, or of another number of a run, the
+  first on top: quartiles, mean, lowest and highest.
 
   Args:
-    groups: name -> (pairs,), fractions of the test examples; at least one pair each.
+    groups: name -> (runs,), fractions or what else `of` says; at least one each.
     ax: where to draw.
-    examples: test examples n; bins then hold equally many of the possible values k/n.
+    of: what the numbers are.
   """
-  return _histograms(
-    groups, ax, examples, "test predictions that differ between two runs (%)"
-  )
-
-
-def accuracies_side_by_side(groups: Mapping[str, OfRuns], ax: Axes) -> Axes:
-  """Box plots of the accuracies of groups of runs, the first on top: quartiles, mean,
-  lowest and highest.
-
-  Args:
-    groups: name -> (runs,), fractions; at least one run each.
-    ax: where to draw.
-  """
-  y = np.arange(len(groups))
-  values = [100 * np.asarray(v, np.float64) for v in groups.values()]
-  names = [
-    f"{name}\n{run_count(len(v))}" for name, v in zip(groups, values, strict=True)
-  ]
+  blue = {"color": BLUE}
   ax.boxplot(
-    values,
-    positions=y,
+    [of.scale * np.asarray(values, np.float64) for values in groups.values()],
+    positions=range(len(groups)),
     orientation="horizontal",
     whis=(0, 100),
     widths=0.5,
     showmeans=True,
     patch_artist=True,
     boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE},
-    medianprops={"color": BLUE},
+    medianprops=blue,
     meanprops={
       "marker": "D",
       "markersize": 5,
       "markerfacecolor": VERMILION,
       "markeredgecolor": VERMILION,
     },
-    whiskerprops={"color": BLUE},
-    capprops={"color": BLUE},
+    whiskerprops=blue,
+    capprops=blue,
     manage_ticks=False,
   )
-  ax.set_yticks(y, names)
-  ax.set_ylim(len(groups) - 0.5, -0.5)
-  return finish(ax, "test accuracy (%)", "")
+  names = [f"{name}\n{run_count(len(values))}" for name, values in groups.items()]
+  return _rows(ax, names, of)
 
 
 def sds_side_by_side(
@@ -235,6 +245,7 @@ def sds_side_by_side(
   ax: Axes,
   *,
   below: Sequence[bool] = (),
+  of: Quantity = ACCURACY,
 ) -> Axes:
   """Standard deviations of groups of runs. Each group is a row, the first on top, with
   its series one above the other.
@@ -246,35 +257,30 @@ def sds_side_by_side(
     ax: where to draw.
     below: for each group, whether the variance behind the last series is estimated
       below 0. It is then drawn as an open marker at 0, with a bar from there to `high`.
+    of: of what they are the standard deviations.
   """
   y = np.arange(len(names))
   for k, (label, rows) in enumerate(series.items()):
-    sd, low, high = 100 * np.array(rows, np.float64).reshape(-1, 3).T
+    sd, low, high = of.scale * np.array(rows, np.float64).reshape(-1, 3).T
     at = y + (k - (len(series) - 1) / 2) * 0.22
-    color, marker = (BLUE, VERMILION, GREEN)[k % 3], "oDs"[k % 3]
+    style: dict[str, Any] = {
+      "color": (BLUE, VERMILION, GREEN)[k % 3],
+      "fmt": "oDs"[k % 3],
+      "markersize": 6,
+      "capsize": 3,
+    }
     # Where an interval has no width, its ends may be a rounding error on the wrong
     # side.
-    bars = np.maximum(np.nan_to_num(np.stack([sd - low, high - sd])), 0)
-    style: dict[str, Any] = {
-      "color": color,
-      "marker": marker,
-      "linestyle": "none",
-      "markersize": 6,
-    }
-    ax.errorbar(sd, at, xerr=bars, capsize=3, label=label, **style)
+    bars = np.maximum(np.nan_to_num([sd - low, high - sd]), 0)
+    ax.errorbar(sd, at, xerr=bars, label=label, **style)
   if any(below):
-    label, at, high = (
-      f"{label}: variance estimate below 0",
-      at[np.array(below)],
-      np.nan_to_num(high[np.array(below)]),
-    )
-    bars = np.stack([np.zeros_like(high), high])
+    at, high = at[np.array(below)], np.nan_to_num(high[np.array(below)])
+    label = f"{label}: variance estimate below 0"
     style |= {"markerfacecolor": "white", "clip_on": False}
-    ax.errorbar(np.zeros(len(at)), at, xerr=bars, capsize=3, label=label, **style)
-  ax.set_yticks(y, list(names))
-  ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.errorbar(0 * high, at, xerr=[0 * high, high], label=label, **style)
+  _rows(ax, names, of._replace(name=f"standard deviation of {of.name}"), above=3)
   ax.set_xlim(left=0)
-  return finish(ax, "standard deviation of accuracy (%)", "", above=3)
+  return ax
 
 
 def error_rate_histogram(
@@ -293,18 +299,21 @@ def error_rate_histogram(
   # their rounding.
   edges = np.linspace(0, 1, 21) + np.r_[np.full(20, -1e-9), 1e-9]
   never, always = int((rates == 0).sum()), int((rates == 1).sum())
-  ax.hist(
-    100 * rates,
-    bins=100 * edges,
-    log=True,
-    facecolor=(BLUE, 0.55),
-    edgecolor="white",
-    linewidth=0.8,
-    label=f"{len(rates)} examples: {never} never wrong, {always} always",
-  )
-  ax.set_ylim(bottom=0.7)
+  label = f"{len(rates)} examples: {never} never wrong, {always} always"
   ax.set_xlim(-1, 101)
-  return finish(ax, "runs that have the example wrong (%)", "test examples")
+  name = "runs that have the example wrong"
+  return _of_examples(ax, rates, edges, label, Quantity(name))
+
+
+def loss_histogram(
+  losses: Real[np.ndarray, " examples"], ax: Axes, *, unit: str = "number"
+) -> Axes:
+  """A histogram of the examples' mean losses over the runs, with a logarithmic axis of
+  counts.
+  """
+  of = Quantity("mean loss of an example", unit)
+  label = f"{len(losses)} examples: largest {_text(losses.max(), of)}"
+  return _of_examples(ax, losses, np.histogram_bin_edges(losses, 40), label, of)
 
 
 def calibration_curve(
@@ -331,33 +340,16 @@ def calibration_curve(
   """
   color = PALETTE[max(0, len(ax.lines) - 1) % len(PALETTE)]
   if not ax.lines:
-    ax.plot(
-      [0, 100],
-      [0, 100],
-      color=INK,
-      linewidth=0.9,
-      linestyle=":",
-      label="perfect calibration",
-    )
-  x, y = (100 * np.asarray(v, np.float64) for v in (confidence, accuracy))
+    ax.plot([0, 100], [0, 100], label="perfect calibration", **DOTTED)
+  x, y = 100 * np.array([confidence, accuracy], np.float64)
   known = ~np.isnan(x)
-  ax.plot(x[known], y[known], color=color, marker="o", markersize=5, label=label)
+  ax.plot(x[known], y[known], "o-", color=color, markersize=5, label=label)
   if low is not None and high is not None:
-    ax.fill_between(
-      x[known],
-      100 * low[known],
-      100 * high[known],
-      color=color,
-      alpha=0.25,
-      linewidth=0,
-    )
-  ax.set_xlim(-2, 102)
-  ax.set_ylim(-2, 102)
-  return finish(
-    ax,
-    "confidence: runs that vote for the class (%)",
-    "examples of which it is the class (%)",
-  )
+    band = 100 * np.stack([low, high])[:, known]
+    ax.fill_between(x[known], *band, color=color, alpha=0.25, linewidth=0)
+  ax.set(xlim=(-2, 102), ylim=(-2, 102))
+  votes = "confidence: runs that vote for the class (%)"
+  return finish(ax, votes, "examples of which it is the class (%)")
 
 
 def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) -> Axes:
@@ -371,18 +363,12 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
     disagreement: (pairs,), fractions.
     ax: where to draw.
   """
-  x, y = (100 * np.asarray(v, np.float64) for v in (error, disagreement))
+  x, y = 100 * np.array([error, disagreement], np.float64)
   label = f"{len(x)} pair{'s' * (len(x) != 1)} of runs"
-  ax.scatter(x, y, s=14, color=BLUE, alpha=0.35, linewidths=0, label=label)
+  ax.scatter(x, y, 14, BLUE, alpha=0.35, linewidths=0, label=label)
   if len(x):
-    ax.axline(
-      (x.mean(), x.mean()),
-      slope=1,
-      color=INK,
-      linewidth=0.9,
-      linestyle=":",
-      label="disagreement = error",
-    )
+    middle = (x.mean(), x.mean())
+    ax.axline(middle, slope=1, label="disagreement = error", **DOTTED)
   return finish(
     ax,
     "test error, mean of the two runs (%)",
@@ -406,36 +392,38 @@ def ecdf_band(
   pooled = np.sort(gaps, axis=None)
   # As many points as can be seen, whatever the number of runs.
   at = pooled[np.unique(np.linspace(0, pooled.size - 1, 1000).astype(int))]
-  reference = np.searchsorted(pooled, at, side="right") / pooled.size
+
+  def ecdf(values: np.ndarray) -> np.ndarray:
+    return np.searchsorted(values, at, side="right") / values.size
+
   for run in np.sort(gaps[:MOST_CURVES], axis=1):
-    ax.plot(
-      at,
-      np.searchsorted(run, at, side="right") / len(run),
-      color=SKY,
-      linewidth=0.5,
-      alpha=0.5,
-    )
-  band = np.clip(reference - threshold, 0, 1), np.clip(reference + threshold, 0, 1)
-  ax.fill_between(
-    at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=f"± {threshold:.4f}"
-  )
-  ax.plot(
-    at, reference, color=INK, linewidth=1.4, label=f"all {len(gaps)} runs together"
-  )
+    ax.plot(at, ecdf(run), color=SKY, linewidth=0.5, alpha=0.5)
+  band = np.clip([ecdf(pooled) - threshold, ecdf(pooled) + threshold], 0, 1)
+  label = f"± {threshold:.4f}"
+  ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=label)
+  together = f"all {len(gaps)} runs together"
+  ax.plot(at, ecdf(pooled), color=INK, linewidth=1.4, label=together)
   return finish(ax, "logit gap", "fraction of test examples at or below")
 
 
 def bin_edges(
-  groups: Sequence[Real[np.ndarray, " _"]], examples: int | None
+  groups: Sequence[Real[np.ndarray, " _"]],
+  examples: int | None,
+  of: Quantity = ACCURACY,
 ) -> Real[np.ndarray, " edges"]:
-  """Edges of equal bins, in fractions, that hold all values of all groups, at most 60
-  bins.
+  """Edges of equal bins that hold all values of all groups, at most 60 bins.
 
   The width follows the rule of Freedman and Diaconis for the narrowest group. With n
   `examples`, edges lie halfway between possible values k/n, and each bin holds a whole
-  number of these.
+  number of these. Numbers that are no fractions are on a grid of whole numbers, or as
+  fine as is needed.
   """
-  grid = examples or 10_000
+  grid: float = examples or 10_000
+  if of.unit != "fraction":
+    every = np.concatenate(groups)
+    spread = np.ptp(every)
+    whole = spread < grid and (every == np.rint(every)).all()
+    grid = 1 if whole or not spread else 10_000 / spread
   counts = [v * grid for v in groups]
   low, high = min(c.min() for c in counts), max(c.max() for c in counts)
   widths = [
@@ -462,48 +450,36 @@ def percent(fraction: Scalar) -> str:
   return f"{value:.{min(6, max(0, places))}f} %"
 
 
+def _text(value: Scalar, of: Quantity) -> str:
+  if of.unit == "fraction":
+    return percent(value)
+  return show(finite(value), None, of.unit)
+
+
 def _grid(values: Real[np.ndarray, " runs"]) -> int:
   """The n for which values are multiples of 1/n, from the smallest gap between them."""
   gaps = np.diff(np.unique(values))
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
 
 
-def _runs_and_sd(values: Real[np.ndarray, " runs"]) -> str:
-  return run_count(len(values)) + (
-    f": sd {percent(values.std(ddof=1))}" if len(values) > 1 else ""
-  )
-
-
-def _normal_curve(ax: Axes, mean: float, sd: float, **line) -> None:
-  z = np.linspace(-4, 4, 201)
-  ax.plot(
-    100 * (mean + sd * z),
-    np.exp(-(z**2) / 2) / (np.sqrt(2 * np.pi) * 100 * sd),
-    linewidth=1.8,
-    **line,
-  )
-
-
-def _next_color(ax: Axes) -> str:
-  return PALETTE[len(ax.patches) % len(PALETTE)]
-
-
-def _histograms(
-  groups: Mapping[str, OfRuns | OfPairs], ax: Axes, examples: int | None, xlabel: str
-) -> Axes:
-  fractions = {name: np.asarray(values, np.float64) for name, values in groups.items()}
-  edges = bin_edges(list(fractions.values()), examples)
-  for name, values in fractions.items():
-    _bars(ax, values, edges, _next_color(ax), f"{name}: mean {percent(values.mean())}")
-  return finish(ax, xlabel, "density (per percentage point)")
+def _density(of: Quantity) -> str:
+  unit = of._replace(name="").label.strip(" ()").replace("%", "percentage point")
+  return f"density (per {unit or 'unit'})"
 
 
 def _bars(
-  ax: Axes, values: np.ndarray, edges: np.ndarray, color: str, label: str
-) -> None:
+  ax: Axes,
+  values: np.ndarray,
+  edges: np.ndarray,
+  label: str,
+  of: Quantity,
+  color: str | None = None,
+) -> str:
+  """Draw a histogram and return its colour, by default the next of the palette."""
+  color = color or PALETTE[len(ax.patches) % len(PALETTE)]
   ax.hist(
-    100 * values,
-    bins=list(100 * edges),
+    of.scale * values,
+    list(of.scale * edges),
     density=True,
     histtype="stepfilled",
     facecolor=(color, 0.35),
@@ -511,20 +487,42 @@ def _bars(
     linewidth=1.2,
     label=label,
   )
+  return color
+
+
+def _of_examples(
+  ax: Axes, values: np.ndarray, edges: np.ndarray, label: str, of: Quantity
+) -> Axes:
+  """Draw a histogram of a number of each example, with a logarithmic axis of counts."""
+  ax.hist(
+    of.scale * values,
+    list(of.scale * edges),
+    log=True,
+    facecolor=(BLUE, 0.55),
+    edgecolor="white",
+    linewidth=0.8,
+    label=label,
+  )
+  ax.set_ylim(bottom=0.7)
+  return finish(ax, of.label, "test examples")
+
+
+def _rows(ax: Axes, names: Sequence[str], of: Quantity, above: int = 0) -> Axes:
+  """Name the rows of axes, the first on top."""
+  ax.set_yticks(range(len(names)), list(names))
+  ax.set_ylim(len(names) - 0.5, -0.5)
+  return finish(ax, of.label, "", above)
 
 
 def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   """Adds labels, grid and legend. The legend is inside the axes, or above them in
   `above` columns.
   """
-  ax.set_xlabel(xlabel)
-  ax.set_ylabel(ylabel)
+  ax.set(xlabel=xlabel, ylabel=ylabel, axisbelow=True)
   ax.spines[["top", "right"]].set_visible(False)
   ax.grid(alpha=0.25, linewidth=0.7)
-  ax.set_axisbelow(True)
   if ax.get_legend_handles_labels()[1]:
-    place: dict[str, Any] = dict(
-      loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=above
-    )
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
+    place |= {"borderaxespad": 0.2, "ncols": above}
     ax.legend(frameon=False, fontsize="small", **(place if above else {}))
   return ax

@@ -3,14 +3,13 @@ self-contained pages.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Integer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -19,32 +18,29 @@ from upath import UPath
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
-from vmapseeds.reports.groups import Where, run_count
+from vmapseeds.reports.groups import Where, format_values
 from vmapseeds.reports.pages import Figure
-from vmapseeds.reports.summary import (
-  GROUPS,
-  Counts,
-  counted,
-  gaps,
+from vmapseeds.reports.summary import headline, measure_outputs, summarize
+from vmapseeds.results.formatting import (
+  capitalized,
+  run_count,
+  scale_and_sign,
   show,
   show_interval,
-  summarize,
 )
-from vmapseeds.results.opening import loaded, open_results
+from vmapseeds.results.opening import class_of, loaded, open_results
+from vmapseeds.results.statistics import (
+  GROUPS,
+  MeasuredRuns,
+  roles,
+  values_of_runs,
+)
 from vmapseeds.store.files import Folder, place
 from vmapseeds.store.layout import readable
 
-# Column headings, short enough for a terminal of 80 columns.
-COMPARED = {
-  "mean_accuracy": "mean",
-  "sd_accuracy": "sd",
-  "independent_errors_sd": "sd if\nindep.",
-  "distribution_sd": "distr.\nsd",
-  "ensemble_accuracy": "ensemble",
-  "expected_disagreement": "disagr.",
-}
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_PAIRED = 50  # runs whose pairs are drawn
+_PARTS = {"class": "errors", "loss": "losses"}
 
 
 class Part(NamedTuple):
@@ -52,7 +48,7 @@ class Part(NamedTuple):
 
   name: str
   out: Path | UPath
-  counts: Counts  # without joint errors, which are many
+  measured: list[MeasuredRuns]  # without joint errors, which are many
   summary: dict[str, Any]
 
 
@@ -66,8 +62,8 @@ def report(
   out: Folder | None = None,
   console: Console | None = None,
 ) -> list[dict[str, Any]]:
-  """Prints the statistics of results folders and writes `report.html`, `report.json`
-  and PNG figures.
+  """Print the statistics of results folders and write `report.html`, `report.json` and
+  PNG figures, with a section for each output of role class, loss or score.
 
   Runs of different swept values are never pooled unless `by` asks for it: each
   combination of values has its own row in a table, and its own page. The page is in
@@ -94,17 +90,14 @@ def report(
     `values`, column -> value.
 
   Raises:
-    Mistake: a folder holds no results or no finished run, has no such test set, columns
-      or values, or a page cannot be written. Nothing is written then, unless writing
-      itself fails.
+    Mistake: a folder holds no results, no output with such a role or no finished run,
+      has no such test set, columns or values, or a page cannot be written. Nothing is
+      written then, unless writing itself fails.
   """
   console = console or Console()
-  folders = (
-    [folders]
-    if isinstance(folders, Folder) or not np.iterable(folders)
-    else list(folders)
-  )
-  if not folders:
+  if isinstance(folders, Folder) or not np.iterable(folders):
+    folders = [folders]
+  if not (folders := list(folders)):
     raise Mistake(
       "no results folder given: give one or more that `vmapseeds train` or `import` made"
     )
@@ -115,20 +108,14 @@ def report(
     above = place(folder) / "report" if out is None else place(out) / name
     reported.append(_parts(results, folder, name, above, by, where, test_set))
   for parts, lost in reported:
-    for _, out_of, counts, summary in parts:
-      page = pages.write_page(
-        out_of,
-        "report",
-        "report",
-        figures(counts, summary),
-        summary,
-        **context(summary),
-      )
+    for part in parts:
+      page = _write(part)
     if len(parts) > 1 or lost:
       _side_by_side(parts, lost, parts[0].out.parent, console)
     else:
-      console.print(terminal_table(summary))
-      _print_notes(summary["warnings"], page, console)
+      for section in sections(part.summary):
+        console.print(terminal_table(part.summary, section))
+      _print_notes(_notes([part]), page, console)
   parts = [part for parts, _ in reported for part in parts]
   if len(folders) > 1:
     top = place(folders[0]) / "report" / "side_by_side" if out is None else place(out)
@@ -136,14 +123,23 @@ def report(
   return [part.summary for part in parts]
 
 
+def sections(summary: dict[str, Any]) -> list[dict[str, Any]]:
+  """Return what `summarize_output` returned for each output."""
+  return [summary, *summary["further"]]
+
+
 def _names(folders: Sequence[Folder]) -> list[str]:
-  """The shortest path endings that tell the folders apart."""
+  """Return the shortest path endings that tell the folders apart."""
   parts = [pages.path_parts(folder) for folder in folders]
   ends = (
     ["/".join(p[-n:]).strip("/") for p in parts]
     for n in range(1, max(map(len, parts)) + 1)
   )
   return next(names for names in ends if len(set(names)) == len(set(parts)))
+
+
+def _joined(*names: str, by: str = ", ") -> str:
+  return by.join(filter(None, names))
 
 
 def _parts(
@@ -155,258 +151,301 @@ def _parts(
   where: Where,
   test_set: str,
 ) -> tuple[list[Part], list[str]]:
-  """The groups of a folder, and a sentence for each group whose runs all diverged."""
+  """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   try:
-    found = groups.grouped(results, by, where)
-    # If all runs of all groups diverged, `counted` raises a mistake for the first
-    # group.
-    alive = [g for g in found if not g.results.diverged.all()] or found[:1]
+    found = groups.group_runs(results, by, where)
+    lost = [
+      any(not np.isfinite(values_of_runs(of, name)).any() for name in roles(of))
+      for _, of in found
+    ]
     parts = []
-    for values, of in alive:
-      counts = counted(of)
-      summary = {
-        "folder": str(folder),
-        "values": values,
-        **summarize(of, test_set=test_set, counts=counts),
-      }
-      other_set = "" if test_set == summary["settings"]["test_sets"][0] else test_set
-      epoch = "" if summary["epoch"] is None else f"epoch={summary['epoch']}"
-      said = ", ".join(filter(None, [name, _group_name(summary)]))
-      counts = counts._replace(
-        tallies=dataclasses.replace(counts.tallies, joint_errors=None)
+    for group, diverged in zip(found, lost, strict=True):
+      if diverged and not all(lost):
+        continue  # if all runs of all groups diverged, measuring the first says so
+      measured = measure_outputs(group.results)
+      summary = summarize(group.results, test_set=test_set, measured=measured)
+      summary = {"folder": str(folder), "values": group.values, **summary}
+      for i, runs in enumerate(measured):
+        if runs.tallies:
+          tallies = dataclasses.replace(runs.tallies, joint_errors=None)
+          measured[i] = dataclasses.replace(runs, tallies=tallies)
+      out = pages.below(
+        pages.of_test_set(above, results, test_set), format_values(group.values)
       )
-      parts.append(
-        Part(
-          said,
-          pages.below(above, other_set, epoch, groups.named(values)),
-          counts,
-          summary,
-        )
-      )
+      parts.append(Part(_joined(name, _group_name(summary)), out, measured, summary))
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
-  lost = [
-    f"{', '.join(filter(None, [name, groups.named(values)]))}: all {run_count(of.sizes['run'])} diverged."
-    for values, of in found
-    if of.diverged.all()
+  return parts, [
+    f"{_joined(name, format_values(values))}: all {run_count(of.sizes['run'])} diverged."
+    for (values, of), diverged in zip(found, lost, strict=True)
+    if diverged
   ]
-  return parts, lost
 
 
 def _group_name(summary: dict[str, Any]) -> str:
-  named = groups.named(summary.get("values", {}))
-  return ", ".join(
-    [*filter(None, [named]), *(f"{name} pooled" for name in summary["pooled"])]
-  )
+  values = format_values(summary.get("values"))
+  return _joined(values, *(f"{name} pooled" for name in summary["pooled"]))
 
 
-def _print_notes(notes: Sequence[str], page: Path | UPath, console: Console) -> None:
+def _notes(parts: Sequence[Part]) -> list[str]:
+  """Return the warnings of all parts and outputs, each once, saying of which they are if
+  not of all.
+  """
+  said: dict[str, list[str]] = {}
+  several = len({s["output"] for part in parts for s in sections(part.summary)}) > 1
+  of = [
+    (_joined(part.name, several * section["output"], by=": "), section["warnings"])
+    for part in parts
+    for section in sections(part.summary)
+  ]
+  for name, warnings in of:
+    for warning in warnings:
+      said.setdefault(warning, []).append(name)
+  shared = [warning for warning, names in said.items() if len(names) == len(of)]
+  return shared + [
+    f"{'; '.join(names)}: {warning}"
+    for warning, names in said.items()
+    if len(names) < len(of)
+  ]
+
+
+def _print_notes(notes: Iterable[str], page: Path | UPath, console: Console) -> None:
   for note in notes:
     console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
   console.print(f"{page}\n", highlight=False, markup=False, soft_wrap=True)
 
 
 def _title(summary: dict[str, Any]) -> str:
-  epochs = summary["settings"].get("epochs")
+  epochs, epoch = summary["settings"].get("epochs"), summary["epoch"]
   duration = "" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
-  duration = (
-    duration if summary["epoch"] is None else f"epoch {summary['epoch']} of {epochs}"
-  )
-  return ", ".join(filter(None, [summary["recipe"], duration, _group_name(summary)]))
+  if epoch is not None:
+    duration = f"epoch {epoch} of {epochs}"
+  return _joined(summary["recipe"], duration, _group_name(summary))
 
 
-def terminal_table(summary: dict[str, Any]) -> Table:
-  """The statistics of one campaign in their groups, each with its standard error and 95
-  % interval.
+def terminal_table(summary: dict[str, Any], section: dict[str, Any]) -> Table:
+  """Return the statistics of one output in their groups, each with its standard error
+  and 95 % interval.
   """
-  title = f"{_title(summary)}: {run_count(summary['runs'])}, {summary['examples']} examples of {summary['test_set']}"
-  caption = (
-    "± and intervals: what other runs would give; *: these runs on other examples"
-  )
+  about = section["output"]
+  if section["role"] == "class":
+    about = f"{section['examples']} examples of {summary['test_set']}"
   table = Table(
     "statistic",
-    title=escape(title),
+    title=escape(f"{_title(summary)}: {run_count(section['runs'])}, {about}"),
     title_justify="left",
-    caption=caption,
+    caption="± and intervals: what other runs would give; *: these runs on other examples",
     caption_justify="left",
   )
-  table.add_column("value ± std. error", justify="right", no_wrap=True)
-  table.add_column("95 % interval", justify="right", no_wrap=True)
+  for heading in ("value ± std. error", "95 % interval"):
+    table.add_column(heading, justify="right", no_wrap=True)
   group = None
-  for s in summary["statistics"].values():
+  for s in section["statistics"].values():
     if s["group"] != group:
       group = s["group"]
       table.add_section()
       table.add_row(f"[bold]{GROUPS[group]}")
-    interval = (
-      show_interval(s["low"], s["high"], s["unit"])
-      .removesuffix(" %")
-      .removesuffix(" %²")
-    )
+    ends = show_interval(s["low"], s["high"], s["unit"])
+    ends = ends.removesuffix(" %").removesuffix(" %²")
     mark = "* " * (s["over"] == "examples")
-    table.add_row(s["label"], show(s["value"], s["se"], s["unit"]), mark + interval)
+    table.add_row(s["label"], show(s["value"], s["se"], s["unit"]), mark + ends)
   return table
 
 
-def side_by_side_table(parts: Sequence[Part]) -> Table:
-  """Campaigns or groups of runs side by side, a row each."""
-  heading = "group" if any(part.summary["values"] for part in parts) else "folder"
-  table = Table(title="test accuracy side by side, in %", title_justify="left")
-  table.add_column(heading, overflow="fold")
-  for heading in ("runs", *COMPARED.values()):
-    table.add_column(heading, justify="right", no_wrap=True)
-  for name, part in zip(_in_lines(parts), parts, strict=True):
-    found = map(part.summary["statistics"].get, COMPARED)
-    cells = (
-      "–" if s is None else show(s["value"], None, s["unit"]).removesuffix(" %")
-      for s in found
-    )
-    table.add_row(escape(name), str(part.summary["runs"]), *cells)
-  return table
-
-
-def figures(counts: Counts, summary: dict[str, Any]) -> dict[str, Figure]:
-  """The figures of a report, by name. A single run has none."""
-  kept, tallies, predictions, pooled = counts
-  if tallies.runs < 2:
+def figures(runs: MeasuredRuns, section: dict[str, Any]) -> dict[str, Figure]:
+  """Return the figures of one output, by name. A single run has none."""
+  if runs.runs < 2:
     return {}
-  n = tallies.examples
-  numbers = summary["statistics"]
-  text = {name: show(s["value"], None, s["unit"]) for name, s in numbers.items()}
+  numbers, n = section["statistics"], runs.examples
+  first = headline(section)
+  text = {heading: show(s["value"], None, s["unit"]) for heading, s in first.items()}
+  parts = _PARTS.get(runs.role)
+  caption = (
+    f"The {runs.runs} runs have a standard deviation of {text['sd']}; the dotted line is "
+    "normal with this one."
+  )
+  sds: dict[str, Any] = {}
+  if "sd if indep." in first:
+    sds["independent_sd"] = first["sd if indep."]["value"]
+    caption += f""" The solid line is what would be seen if every example kept its mean \
+and spread but {parts} were independent between examples ({text["sd if indep."]}): as \
+far as the bars follow it, runs differ only by chance on this test set."""
+  if runs.role == "class":
+    binomial = numbers["binomial_sd"]
+    sds |= {"binomial_sd": binomial["value"], "examples": n}
+    equally = show(binomial["value"], None, binomial["unit"])
+    caption += f" The dashed line takes all examples as equally hard ({equally})."
   found = {
-    "accuracy_distribution": Figure(
-      "Test accuracy over runs",
-      f"Accuracies have a standard deviation of {text['sd_accuracy']} over the {tallies.runs} runs. The solid line is "
-      "what would be seen if every example kept its error rate but were right or wrong independently of the others "
-      f"({text['independent_errors_sd']}): as far as the bars follow it, runs differ only by chance on this test set. "
-      f"The dashed line takes all examples as equally hard ({text['binomial_sd']}); the dotted one is normal with the "
-      "standard deviation seen.",
+    f"{'accuracy' if runs.role == 'class' else runs.role}_distribution": Figure(
+      f"{capitalized(runs.of.name)} over runs",
+      caption,
       lambda ax: plots.accuracy_histogram(
-        1 - tallies.error_rates(),
-        ax,
-        examples=n,
-        normal=True,
-        independent_sd=numbers["independent_errors_sd"]["value"],
-        binomial_sd=numbers["binomial_sd"]["value"],
+        runs.values, ax, normal=True, of=runs.of, **sds
       ),
-    ),
-    "error_rates": Figure(
-      "How often each example is wrong",
-      "Examples at the far left are right in nearly every run, those at the far right wrong in nearly every run. Runs "
-      "differ on the ones between, and these make up the independent-errors prediction. The count is on a logarithmic "
-      "axis.",
-      lambda ax: plots.error_rate_histogram(tallies.example_error_rates(), ax),
-    ),
-  }
-  if n > 1:
-    even, odd = (
-      1 - wrong / len(range(start, n, 2)) for start, wrong in enumerate(tallies.halves)
     )
+  }
+  if runs.role == "loss":
+    found["losses"] = Figure(
+      "How large the loss of each example is",
+      """Mean over the runs. The examples at the far right are the hardest; the page lists \
+them below. The count is on a logarithmic axis.""",
+      lambda ax: plots.loss_histogram(runs.losses.mean(0), ax, unit=runs.of.unit),
+    )
+  if runs.role == "class":
+    found["error_rates"] = Figure(
+      "How often each example is wrong",
+      """Examples at the far left are right in nearly every run, those at the far right \
+wrong in nearly every run. Runs differ on the ones between, and these make up the \
+independent-errors prediction. The count is on a logarithmic axis.""",
+      lambda ax: plots.error_rate_histogram(runs.tallies.example_error_rates(), ax),
+    )
+  if "split_correlation" in numbers and n > 1:
+    even, odd = (
+      half / len(range(i, n, 2)) for i, half in enumerate(runs.spread.halves)
+    )
+    if runs.role == "class":
+      even, odd = 1 - even, 1 - odd
+    readings = (numbers.get(s) for s in ("split_correlation", "top_quarter_gain"))
     found["split"] = Figure(
       "One half of the test examples against the other",
-      f"Each point is a run, or several, by its colour. If some runs were better than others, those good on the even "
-      f"examples would be good on the odd ones. {numbers['split_correlation']['reading']} "
-      f"{numbers['top_quarter_gain']['reading']}",
+      f"""Each point is a run, or several, by its colour. If some runs were better than \
+others, those good on the even examples would be good on the odd ones. \
+{" ".join(s["reading"] for s in readings if s)}""",
       lambda ax: plots.split_scatter(
-        even, odd, ax, correlation=numbers["split_correlation"]["value"]
+        even,
+        odd,
+        ax,
+        correlation=numbers["split_correlation"]["value"],
+        of=runs.of,
       ),
     )
-  if pooled:
-    found |= _vote_figures(tallies, predictions, numbers)
-  if "gap_distance" in numbers:
+  if "cace" in numbers:
+    found |= _vote_figures(runs, numbers)
+  if "gap_accepted" in numbers:
     found["logit_gaps"] = Figure(
       "Distribution functions of the logit gaps",
-      f"Each thin line is a run's eCDF of m(x) on the test examples, the thick one that of all runs together, and the "
-      f"band its ± δ_a. {numbers['gap_accepted']['reading']}",
-      lambda ax: plots.ecdf_band(
-        gaps(kept), ax, threshold=float(stats.ks_threshold(n))
-      ),
+      f"""Each thin line is a run's eCDF of m(x) on the test examples, the thick one that \
+of all runs together, and the band its ± δ_a. {numbers["gap_accepted"]["reading"]}""",
+      lambda ax: plots.ecdf_band(runs.gaps, ax, threshold=float(stats.ks_threshold(n))),
     )
   return found
 
 
-def _vote_figures(
-  tallies: stats.Tallies,
-  predictions: Integer[np.ndarray, "runs examples"] | None,
-  numbers: dict[str, Any],
-) -> dict[str, Figure]:
-  curve, band = (
-    tallies.calibration_curve(),
-    tallies.calibration_band(key=jax.random.key(0)),
-  )
+def _vote_figures(runs: MeasuredRuns, numbers: dict[str, Any]) -> dict[str, Figure]:
+  curve = runs.tallies.calibration_curve()
+  band = runs.tallies.calibration_band(key=jax.random.key(0))
   found = {
     "calibration": Figure(
       "Calibration of the votes",
-      "Each point is a tenth of the range of vote fractions, over all examples and classes: how often the class was "
-      f"right, with 95 % of the bootstrap over examples. {numbers['cace']['reading']}",
+      f"""Each point is a tenth of the range of vote fractions, over all examples and \
+classes: how often the class was right, with 95 % of the bootstrap over examples. \
+{numbers["cace"]["reading"]}""",
       lambda ax: plots.calibration_curve(
         curve.confidence, curve.accuracy, ax, low=band.low, high=band.high
       ),
     )
   }
-  if predictions is None:
+  if runs.predictions is None:
     return found
-  shown = predictions[:MOST_PAIRED]
-  error = (shown != tallies.labels).mean(1)
+  shown = runs.predictions[:MOST_PAIRED]
+  error = (shown != runs.tallies.labels).mean(1)
   first, second = np.triu_indices(len(shown), 1)
   disagreement = stats.disagreement_matrix(shown)[first, second]
-  return found | {
-    "disagreement": Figure(
-      "Disagreement against error",
-      f"Each point is a pair of {'the first ' * (len(predictions) > len(shown))}{run_count(len(shown))}: how "
-      "often they disagree against how often they are wrong, on average of the two. Where the votes are calibrated the "
-      f"points lie around the line. {numbers['gde_gap']['reading']}",
-      lambda ax: plots.disagreement_against_error(
-        (error[first] + error[second]) / 2, disagreement, ax
-      ),
-    )
-  }
-
-
-def side_by_side_figures(parts: Sequence[Part]) -> dict[str, Figure]:
-  """The figures of groups of runs side by side, by name."""
-  names = _in_lines(parts)
-  lines = 1 + max(name.count("\n") + 1 for name in names)
-  height = min(30.0, 1.6 + len(parts) * max(0.45, 0.1 + 0.16 * lines))
-  accuracies = {
-    name: part.counts.kept.accuracy.values
-    for name, part in zip(names, parts, strict=True)
-  }
-  found = {
-    "accuracies": Figure(
-      "Test accuracy of the runs",
-      "The box is the middle half of the runs, the line in it their median, the diamond their mean; the whiskers reach "
-      "to the lowest and the highest.",
-      lambda ax: plots.accuracies_side_by_side(accuracies, ax),
-      height,
-    )
-  }
-  numbers = [part.summary["statistics"] for part in parts]
-  drawn = {
-    "sd_accuracy": "test set",
-    "independent_errors_sd": "errors independent",
-    "distribution_sd": "distribution",
-  }
-  series = {
-    label: [tuple(s[name][k] for k in ("value", "low", "high")) for s in numbers]
-    for name, label in drawn.items()
-  }
-  below = [(s["distribution_variance"]["value"] or 0) < 0 for s in numbers]
-  if any(s["sd_accuracy"]["value"] is not None for s in numbers):
-    found["standard_deviations"] = Figure(
-      "Standard deviations of accuracy between runs",
-      "What is seen on this test set; what it would be if every example kept its error rate but were right or wrong "
-      "independently of the others; and what would remain on an endless test set. Bars are 95 % intervals, of what "
-      "other runs would give.",
-      lambda ax: plots.sds_side_by_side(names, series, ax, below=below),
-      height,
-    )
+  some = "the first " * (runs.runs > len(shown))
+  found["disagreement"] = Figure(
+    "Disagreement against error",
+    f"""Each point is a pair of {some}{run_count(len(shown))}: how often they disagree \
+against how often they are wrong, on average of the two. Where the votes are calibrated the \
+points lie around the line. {numbers["gde_gap"]["reading"]}""",
+    lambda ax: plots.disagreement_against_error(
+      (error[first] + error[second]) / 2, disagreement, ax
+    ),
+  )
   return found
 
 
-def _in_lines(parts: Sequence[Part]) -> list[str]:
-  """The names of parts, with a new line after each comma."""
-  return [part.name.replace(", ", "\n") for part in parts]
+# Several parts side by side.
+
+
+class Row(NamedTuple):
+  """One output of a part."""
+
+  part: Part
+  runs: MeasuredRuns
+  section: dict[str, Any]
+
+  @property
+  def name(self) -> str:
+    return self.part.name.replace(", ", "\n")
+
+
+def _by_output(parts: Sequence[Part]) -> dict[str, list[Row]]:
+  found: dict[str, list[Row]] = {}
+  for part in parts:
+    for runs, section in zip(part.measured, sections(part.summary), strict=True):
+      found.setdefault(runs.of.name, []).append(Row(part, runs, section))
+  return found
+
+
+def side_by_side_table(noun: str, rows: Sequence[Row]) -> Table:
+  """Return the headline numbers of one output of campaigns or groups, a row for each."""
+  cells = [headline(row.section) for row in rows]
+  sign = scale_and_sign(cells[0]["mean"]["unit"])[1]
+  title = f"{noun} side by side{f', in{sign}' * bool(sign)}"
+  table = Table(title=title, title_justify="left")
+  table.add_column("runs of", overflow="fold")
+  for heading in ("runs", *cells[0]):
+    lines = "\n".join(heading.rsplit(" ", 1))
+    table.add_column(lines, justify="right", no_wrap=True)
+  for row, of in zip(rows, cells, strict=True):
+    shown = (
+      show(of[name]["value"], None, of[name]["unit"]).removesuffix(sign)
+      if name in of
+      else "–"
+      for name in cells[0]
+    )
+    table.add_row(escape(row.name), str(row.section["runs"]), *shown)
+  return table
+
+
+def side_by_side_figures(noun: str, rows: Sequence[Row]) -> dict[str, Figure]:
+  """Return the figures of one output of groups of runs side by side, by name."""
+  names, runs = [row.name for row in rows], rows[0].runs
+  lines = 1 + max(name.count("\n") + 1 for name in names)
+  height = min(30.0, 1.6 + len(rows) * max(0.45, 0.1 + 0.16 * lines))
+  values = {row.name: row.runs.values for row in rows}
+  found = {
+    "accuracies": Figure(
+      f"{capitalized(noun)} of the runs",
+      """The box is the middle half of the runs, the line in it their median, the diamond \
+their mean; the whiskers reach to the lowest and the highest.""",
+      lambda ax: plots.accuracies_side_by_side(values, ax, of=runs.of),
+      height,
+    )
+  }
+  first = [headline(row.section) for row in rows]
+  if runs.role == "score" or all(of["sd"]["value"] is None for of in first):
+    return found
+  parts = _PARTS[runs.role]
+  series = {
+    label: [tuple(of[heading][end] for end in ("value", "low", "high")) for of in first]
+    for label, heading in (
+      ("test set", "sd"),
+      (f"{parts} independent", "sd if indep."),
+      ("distribution", "distr. sd"),
+    )
+  }
+  variances = (row.section["statistics"]["distribution_variance"] for row in rows)
+  below = [(variance["value"] or 0) < 0 for variance in variances]
+  found["standard_deviations"] = Figure(
+    f"Standard deviations of {noun} between runs",
+    f"""What is seen on this test set; what it would be if {parts} were independent \
+between examples; and what would remain on an endless test set. Bars are 95 % intervals, of \
+what other runs would give.""",
+    lambda ax: plots.sds_side_by_side(names, series, ax, below=below, of=runs.of),
+    height,
+  )
+  return found
 
 
 # Files.
@@ -419,53 +458,73 @@ def _open(
   by: Sequence[str] | None,
   where: Where,
 ) -> xr.Dataset:
-  """Reads a folder, but not its predictions if they are many and stored tallies are of
+  """Read a folder, but not its predictions if they are many and stored tallies are of
   exactly these runs.
   """
   results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
   with readable(folder):
     together = (
-      "votes" in results and not where and len(groups.grouped(results, by)) == 1
+      "votes" in results and not where and len(groups.group_runs(results, by)) == 1
     )
-    if together and "predictions" in results and results.predictions.nbytes > MOST_READ:
-      results = results.drop_vars("predictions")
+    name = class_of(results)
+    if together and name and results[name].nbytes > MOST_READ:
+      results = results.drop_vars(name)
   return loaded(results, folder)
+
+
+def _write(part: Part) -> Path | UPath:
+  """Write the page of a part and return its path."""
+  found = {}
+  for runs, section in zip(part.measured, sections(part.summary), strict=True):
+    for name, figure in figures(runs, section).items():
+      several = len(part.measured) > 1
+      found[_joined(several * runs.output, name, by=".")] = figure._replace(
+        of=runs.output
+      )
+  return pages.write_page(
+    part.out, "report", "report", found, part.summary, **context(part.summary)
+  )
 
 
 def _side_by_side(
   parts: Sequence[Part], lost: Sequence[str], out: Path | UPath, console: Console
 ) -> None:
-  """Prints the table of groups side by side and writes their page."""
-  said: dict[str, list[str]] = {}
-  for part in parts:
-    for warning in part.summary["warnings"]:
-      said.setdefault(warning, []).append(part.name)
-  shared = [warning for warning, names in said.items() if len(names) == len(parts)]
-  of_some = [
-    f"{'; '.join(names)}: {warning}"
-    for warning, names in said.items()
-    if len(names) < len(parts)
-  ]
-  notes = [*lost, *shared, *of_some]
+  """Print the tables of groups side by side and write their page."""
+  notes, outputs = [*lost, *_notes(parts)], _by_output(parts)
+  titles = (_title(part.summary | {"values": {}}) for part in parts)
   page = pages.write_page(
     out,
     "report",
     "side_by_side",
-    side_by_side_figures(parts),
+    {
+      _joined(noun * (len(outputs) > 1), name, by="."): figure
+      for noun, rows in outputs.items()
+      for name, figure in side_by_side_figures(noun, rows).items()
+    },
     {"warnings": notes, "reports": [part.summary for part in parts]},
-    title=f"{', '.join(dict.fromkeys(_title(part.summary | {'values': {}}) for part in parts))}: side by side",
-    compared=COMPARED,
+    title=f"{', '.join(dict.fromkeys(titles))}: side by side",
     warnings=notes,
     test_set=parts[0].summary["test_set"],
-    rows=[
-      (part.name, part.summary, pages.link(part.out / "report.html", out))
-      for part in parts
-    ],
+    number=len(parts),
+    outputs={
+      noun: [
+        (row.part.name, row.section, pages.link(row.part.out / "report.html", out))
+        for row in rows
+      ]
+      for noun, rows in outputs.items()
+    },
   )
-  console.print(side_by_side_table(parts))
+  for noun, rows in outputs.items():
+    console.print(side_by_side_table(noun, rows))
   _print_notes(notes, page, console)
 
 
 def context(summary: dict[str, Any]) -> dict[str, Any]:
-  """The values that the page of one summary shows."""
-  return {**summary, "title": _title(summary), "runs": run_count(summary["runs"])}
+  """Return the values that the page of one summary shows."""
+  part = Part("", Path(), [], summary)
+  return {
+    **summary,
+    "title": _title(summary),
+    "sections": sections(summary),
+    "warnings": _notes([part]),
+  }

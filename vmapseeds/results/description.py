@@ -68,6 +68,7 @@ class Contents(NamedTuple):
   description: dict[str, Any]  # of the campaign, ready for JSON
   columns: dict[str, Shaped[np.ndarray, "runs ..."]]  # the runs table
   constants: Mapping[str, tuple[Sequence[str], np.ndarray]]  # with their axes
+  labels: dict[str, dict[str, Any]]  # what those of the constants mean that are labels
   outputs: dict[str, dict[str, Any]]  # entries of the arrays of runs
   counts: dict[str, dict[str, Any]]  # entries of the arrays of blocks
 
@@ -173,7 +174,10 @@ def open_or_create(
     examples={name: values for name, (_, values) in contents.constants.items()},
     outputs={**contents.outputs, **contents.counts},
     dimensions={**DIMENSIONS, **axes},
-    attributes={n: {"role": sources.get(n, "column")} for n in contents.columns},
+    attributes={
+      **{n: {"role": sources.get(n, "column")} for n in contents.columns},
+      **contents.labels,
+    },
   ) as results:
     return results
 

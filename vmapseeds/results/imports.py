@@ -42,6 +42,7 @@ from vmapseeds.stats.reading import (
 from vmapseeds.store.files import short_message
 from vmapseeds.store.folders import check_empty, create_folder
 from vmapseeds.store.layout import array
+from vmapseeds.training.outputs import Output
 
 AXES = {
   "predictions": "runs examples",
@@ -135,16 +136,18 @@ def import_runs(
         file=sys.stderr,
       )
   num_classes = num_classes or int(max(highest)) + 1
+  about = Output(("example",), "class", labels=true_classes, num_classes=num_classes)
+  dtype = np.int8 if num_classes <= 127 else np.int16
   outputs = {
     "diverged": array(bool, ("run",), ()),
-    "test/accuracy": array(np.float64, ("run",), ()),
+    "test/accuracy": array(np.float64, ("run",), (), role="count", of="predictions"),
     "test/predictions": array(
-      np.int8 if num_classes <= 127 else np.int16, ("run", "example"), labels.shape
+      dtype, ("run", "example"), labels.shape, **about.attributes
     ),
   }
   if keep_logits:
     outputs["test/logits"] = array(
-      runs.dtype, ("run", "example", "class"), runs.shape[1:]
+      runs.dtype, ("run", "example", "class"), runs.shape[1:], role="logits"
     )
   with create_folder(
     out,
@@ -155,6 +158,7 @@ def import_runs(
     examples={"test/labels": true_classes},
     dimensions={"test/labels": ("example",)},
     outputs=outputs,
+    attributes={"test/labels": about.of_labels | {"of": "predictions"}},
   ) as results:
     for k, rows in enumerate(shown(steps, "importing")):
       block = runs[rows]

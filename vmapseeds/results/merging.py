@@ -89,6 +89,9 @@ def merge(
     examples={name: first.array(name)[...] for name in first.examples},
     dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
+    attributes={
+      name: arrays[name]["attributes"] for name in (*first.columns, *first.examples)
+    },
   ) as merged:
     steps = [
       functools.partial(check_block, sources, s, block, rows[s], origin)

@@ -111,6 +111,11 @@ class Output:
     return found
 
   @property
+  def of_labels(self) -> dict[str, Any]:
+    """Return what a folder's description says of the array with the labels."""
+    return {"role": "labels", "num_classes": self.num_classes}
+
+  @property
   def program(self) -> tuple:
     """Return what the program that measures the output depends on, to be hashed."""
     mask = None if self.mask is None else (self.mask.shape, self.mask.tobytes())

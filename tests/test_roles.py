@@ -1,0 +1,367 @@
+"""Reports, comparisons and --until of losses and scores, and the table of statistics
+that drives them.
+"""
+
+import io
+import json
+from pathlib import Path
+
+import folders
+import numpy as np
+import pytest
+import scipy.stats
+import test_report
+import xarray as xr
+from rich.console import Console
+
+import vmapseeds as vs
+from vmapseeds.campaign import until
+from vmapseeds.campaign.until import NARROWED, Until
+from vmapseeds.mistakes import Mistake
+from vmapseeds.reports import comparison_page, plots, results_page
+from vmapseeds.reports.results_page import figures
+from vmapseeds.reports.summary import measure_outputs, summarize
+from vmapseeds.results.formatting import show
+from vmapseeds.results.statistics import STATISTICS
+
+LOSS = {"role": "loss", "unit": "nats"}
+SCORE = {"role": "score", "unit": "reward", "higher_is_better": True}
+FRAMES = {"role": "score", "unit": "frames", "higher_is_better": False}
+rng = np.random.default_rng(0)
+SCORES = 103 + 10 * rng.standard_normal(40)
+LOSSES = (rng.gamma(1, 1, 50) * rng.lognormal(0, 0.3, (40, 50))).astype(np.float32)
+
+
+def dataset(columns=None, **outputs):
+  """What `open_results` gives: name -> (values, attributes)."""
+  axes = ("run", "example", "token")
+  runs = len(next(iter(outputs.values()))[0])
+  return xr.Dataset(
+    {
+      name: (axes[: np.ndim(values)], values, about)
+      for name, (values, about) in outputs.items()
+    },
+    coords={"seed_init": ("run", np.arange(runs)), **(columns or {})},
+    attrs={
+      "recipe": '{"name": "walk", "values": {"lr": 0.1}}',
+      "device_kind": "cpu",
+      "lane_width": 1,
+      "lowering": "sequential",
+      "versions": {},
+    },
+  )
+
+
+@pytest.fixture
+def with_roles(monkeypatch):
+  for page in (results_page, comparison_page):
+    monkeypatch.setattr(page, "open_results", folders.open_with_roles)
+
+
+def quietly(function, *args, **options):
+  text = io.StringIO()
+  found = function(*args, **options, console=Console(width=200, file=text))
+  return found, text.getvalue()
+
+
+def test_losses_of_0_and_1_have_the_statistics_of_errors():
+  classes = test_report.dataset(30, 61)
+  errors = (classes.predictions != classes.labels).values
+  of_class = summarize(classes)["statistics"]
+  of_loss = summarize(dataset(errors=(errors.astype(np.float32), LOSS)))["statistics"]
+  same = {
+    "sd_accuracy": "sd_loss",
+    "independent_errors_sd": "independent_losses_sd",
+    **{name: name for name in ("distribution_variance", "distribution_sd")},
+    "split_correlation": "split_correlation",
+    "runs_for_precision": "runs_for_precision",
+    "normality": "normality",
+  }
+  for theirs, ours in same.items():
+    for part in ("value", "se", "low", "high"):
+      expected, found = of_class[theirs][part], of_loss[ours][part]
+      assert (expected is None) == (found is None), (ours, part)
+      assert found is None or found == pytest.approx(expected, rel=1e-9), (ours, part)
+  assert of_loss["mean_loss"]["value"] == pytest.approx(
+    1 - of_class["mean_accuracy"]["value"]
+  )
+  assert of_loss["max_loss"]["value"] == pytest.approx(errors.mean(1).max())
+  assert of_loss["distribution_variance"]["unit"] == "nats²"
+
+
+def test_variances_of_losses_are_not_bounded_as_those_of_accuracies():
+  found = summarize(dataset(loss=(100 * LOSSES, LOSS)))["statistics"]
+  assert found["sd_loss"]["high"] > found["sd_loss"]["value"] > 0.5
+
+
+def test_the_hardest_examples_come_first():
+  found = summarize(dataset(loss=(LOSSES, LOSS)))
+  hard = found["hard_examples"]
+  mean = LOSSES.astype(float).mean(0)
+  assert [row["example"] for row in hard] == np.argsort(-mean)[:10].tolist()
+  first = LOSSES[:, hard[0]["example"]].astype(float)
+  assert hard[0]["mean"] == pytest.approx(first.mean())
+  assert hard[0]["sd"] == pytest.approx(first.std(ddof=1))
+
+
+def test_more_axes_of_examples_are_flattened():
+  flat = summarize(dataset(loss=(LOSSES, LOSS)))
+  folded = summarize(dataset(loss=(LOSSES.reshape(40, 10, 5), LOSS)))
+  assert folded == flat
+  assert flat["examples"] == 50
+
+
+def test_statistics_of_scores():
+  found = summarize(dataset(returns=(SCORES, SCORE)))
+  numbers = found["statistics"]
+  for name, p in {"q05": 5, "q25": 25, "median": 50, "q75": 75, "q95": 95}.items():
+    assert numbers[name]["value"] == pytest.approx(np.percentile(SCORES, p))
+    assert numbers[name]["unit"] == "reward"
+  # The binomial number of runs below the median lies between these ranks.
+  ranks = scipy.stats.binom.ppf([0.025, 0.975], 40, 0.5).astype(int)
+  ordered = np.sort(SCORES)
+  assert numbers["median"]["low"] == ordered[ranks[0] - 1]
+  assert numbers["median"]["high"] == ordered[ranks[1]]
+  assert numbers["q05"]["low"] is None
+  assert numbers["iqm"]["value"] == pytest.approx(ordered[10:30].mean())
+  assert numbers["iqm"]["low"] < numbers["iqm"]["value"] < numbers["iqm"]["high"]
+  low, high = scipy.stats.t.interval(0.95, 39, SCORES.mean(), scipy.stats.sem(SCORES))
+  mean = numbers["mean"]
+  assert (mean["low"], mean["high"]) == pytest.approx((low, high))
+  assert numbers["sd"]["value"] == pytest.approx(SCORES.std(ddof=1))
+  assert numbers["sd"]["high"] == pytest.approx(
+    np.sqrt(vs.stats.variance_interval(SCORES).high)
+  )
+  assert (numbers["min"]["value"], numbers["max"]["value"]) == (ordered[0], ordered[-1])
+  assert "%" not in found["summary"]
+  assert show(103.2, None, "reward") == "103 reward"
+  for s in numbers.values():
+    assert s["unit"] == "p" or "reward" in s["reading"]
+  assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize("runs", [1, 2, 5])
+def test_few_runs_and_equal_ones(runs):
+  for values in (SCORES[:runs], np.full(runs, 7.0)):
+    results = dataset(returns=(values, SCORE), loss=(LOSSES[:runs], LOSS))
+    found = summarize(results)
+    assert found["statistics"]["mean"]["value"] == pytest.approx(values.mean())
+    for runs_of, section in zip(
+      measure_outputs(results), results_page.sections(found), strict=True
+    ):
+      for figure in figures(runs_of, section).values():
+        figure.draw(plots.figure()[1])
+
+
+def test_scores_that_are_not_finite_diverged():
+  scores = SCORES.copy()
+  scores[[3, 5]] = np.nan, np.inf
+  found = summarize(dataset(returns=(scores, SCORE), frames=(SCORES, FRAMES)))
+  assert (found["runs"], found["diverged"]) == (38, 2)
+  (warning,) = (w for w in found["warnings"] if "finite" in w)
+  assert warning == (
+    "returns is not finite in 2 runs, which are counted as diverged and left out of every "
+    "statistic."
+  )
+  kept = np.delete(SCORES, [3, 5])
+  assert found["statistics"]["mean"]["value"] == pytest.approx(kept.mean())
+  assert found["further"][0]["runs"] == 40
+  with pytest.raises(Mistake, match="all 40 finished runs diverged"):
+    summarize(dataset(returns=(np.full(40, np.nan), SCORE)))
+  said = xr.Variable("run", np.arange(40) == 7)
+  one = summarize(dataset(returns=(SCORES, SCORE)).assign(diverged=said))
+  assert one["diverged"] == 1
+  assert "1 run diverged and is left out of every statistic." in one["warnings"]
+
+
+def test_a_folder_of_several_outputs_has_a_section_each(tmp_path, with_roles):
+  path = folders.outputs_folder(
+    tmp_path / "walk",
+    {"returns": (SCORES, SCORE), "loss": (LOSSES, LOSS), "frames": (SCORES, FRAMES)},
+  )
+  (summary,), text = quietly(vs.report, path)
+  assert [s["output"] for s in results_page.sections(summary)] == [
+    "returns",
+    "loss",
+    "frames",
+  ]
+  assert json.loads((path / "report/report.json").read_text()) == summary
+  assert {p.name for p in (path / "report").glob("*.png")} == {
+    "returns.score_distribution.png",
+    "loss.loss_distribution.png",
+    "loss.losses.png",
+    "loss.split.png",
+    "frames.score_distribution.png",
+  }
+  page = test_report.Page((path / "report/report.html").read_text("utf-8"))
+  assert page.tags["img"] == 5
+  shown = page.text.replace("\N{NO-BREAK SPACE}", " ")
+  for section in results_page.sections(summary):
+    assert section["summary"] in shown
+    for s in section["statistics"].values():
+      assert show(s["value"], s["se"], s["unit"]) in shown
+      assert show(s["value"], s["se"], s["unit"]) in text
+  assert f"{summary['further'][0]['hard_examples'][0]['example']}" in shown
+  assert "The test examples with the largest mean loss" in shown
+  assert "lr=0.1" in shown
+
+
+def test_groups_of_several_outputs_side_by_side(tmp_path, with_roles):
+  columns = {
+    "lr": np.repeat([0.1, 0.2], 20),
+    "seed_init": np.tile(np.arange(20, dtype=np.uint32), 2),
+  }
+  path = folders.outputs_folder(
+    tmp_path / "walk", {"returns": (SCORES, SCORE), "loss": (LOSSES, LOSS)}, columns
+  )
+  summaries, text = quietly(vs.report, path)
+  assert [s["values"] for s in summaries] == [{"lr": 0.1}, {"lr": 0.2}]
+  assert "returns side by side, in reward" in text
+  assert "mean loss side by side, in nats" in text
+  page = test_report.Page((path / "report/report.html").read_text("utf-8"))
+  assert page.tags["img"] == 3
+  assert "lr=0.1: loss" in page.text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_comparisons_of_scores_and_losses(tmp_path, with_roles):
+  better = {"returns": SCORES + 10, "frames": SCORES - 10, "loss": LOSSES * 0.9}
+  worse = {"returns": SCORES, "frames": SCORES, "loss": LOSSES}
+  roles = {"returns": SCORE, "frames": FRAMES, "loss": LOSS}
+  a, b = (
+    folders.outputs_folder(
+      tmp_path / name, {of: (values[of], roles[of]) for of in roles}
+    )
+    for name, values in (("a", better), ("b", worse))
+  )
+  decision, text = quietly(vs.compare, a, b)
+  assert decision.probability == 1
+  assert "Mean returns of A less that of B: +10 reward, 95 % interval" in text
+  assert "percent" not in text
+  assert show(SCORES.std(ddof=1), None, "reward") in text
+  for name, sentence in (
+    ("frames", "A > B means that A is better: its frames is lower."),
+    ("loss", "A > B means that A is better: its mean loss is lower."),
+  ):
+    decision, text = quietly(vs.compare, a, b, output=name)
+    assert decision.probability == 1
+    assert sentence in text
+    page = a / "report" / name / "against_b" / "compare.html"
+    assert text.endswith(f"{page}\n")
+    assert json.loads(page.with_suffix(".json").read_text())["output"] == name
+  difference = 0.1 * LOSSES.astype(float).mean()
+  assert f"Mean loss of A less that of B: {-difference:+.4g} nats" in text
+  with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
+    quietly(vs.compare, a, b, output="return")
+  short = folders.outputs_folder(tmp_path / "short", {"loss": (LOSSES[:, :9], LOSS)})
+  with pytest.raises(Mistake, match="short were tested on different examples"):
+    quietly(vs.compare, a, short, output="loss")
+
+
+def test_a_folder_without_a_role_says_how_to_declare_one(tmp_path, with_roles):
+  path = folders.outputs_folder(tmp_path / "walk", {"place": (SCORES, {})})
+  message = (
+    r"no output of these results has the role class, loss or score: they have place; "
+    r"declare .*role='score'"
+  )
+  for function in (vs.report, lambda *a, **o: vs.compare(*a, path, **o)):
+    with pytest.raises(Mistake, match=message):
+      quietly(function, path)
+
+
+# --until.
+
+
+def test_until_of_scores_and_losses():
+  results = dataset(returns=(SCORES, SCORE), loss=(LOSSES, LOSS))
+  summary = summarize(results)
+  assert (
+    until.estimate(results, Until.parse("mean rel 1%")) == summary["statistics"]["mean"]
+  )
+  for section in results_page.sections(summary):
+    for name in NARROWED[section["role"]]:
+      found = until.estimate(results, Until(name, True, 0.1, section["output"]))
+      assert found == section["statistics"][name]
+  assert (
+    until.estimate(results, Until.parse("sd_loss rel 1%"))
+    == summary["further"][0]["statistics"]["sd_loss"]
+  )
+  assert Until.parse("returns:mean abs 0.1") == Until("mean", False, 0.1, "returns")
+  with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
+    until.estimate(results, Until.parse("return:mean abs 0.1"))
+  with pytest.raises(
+    Mistake, match="--until mean_accuracy: no output has that; returns has mean, sd"
+  ):
+    until.estimate(results, Until.parse("mean_accuracy abs 1%"))
+
+
+@pytest.mark.parametrize(
+  ("first", "trained"), [(500, [500]), (350, [350, 380]), (16, [16, 64, 256, 380])]
+)
+def test_a_stage_has_five_per_cent_more_runs_than_seem_to_be_needed(
+  first, trained, monkeypatch
+):
+  """The interval is 19/√R on either side, so 361 runs are enough."""
+  counts = []
+
+  def trains(recipe, runs, out, **how):
+    counts.append(len(runs))
+    return dataset(returns=(np.zeros(len(runs)), SCORE))
+
+  def estimate(results, rule):
+    reach = 19 / np.sqrt(results.sizes["run"])
+    return {"value": 0.0, "low": -reach, "high": reach, "unit": "reward"}
+
+  monkeypatch.setattr(until, "estimate", estimate)
+  rule = Until.parse("mean abs 1")
+  recipe, runs = vs.recipe("digits_cnn"), vs.Runs.independent(1000)
+  results = until.train(recipe, runs, "", rule, first=first, trains=trains)
+  assert counts == trained
+  assert results.sizes["run"] == trained[-1]
+
+
+# The table.
+
+
+@pytest.mark.parametrize("runs", [29, 30])
+def test_few_runs_are_fewer_than_30(runs):
+  for results in (
+    test_report.dataset(runs),
+    dataset(returns=(SCORES[:runs], SCORE)),
+    dataset(loss=(LOSSES[:runs], LOSS)),
+  ):
+    said = [w for w in summarize(results)["warnings"] if "With only" in w]
+    assert len(said) == (runs < 30)
+
+
+def test_what_uncertainties_are_over():
+  statistics = summarize(test_report.dataset())["statistics"]
+  over = {name: s["over"] for name, s in statistics.items()}
+  assert {name for name, of in over.items() if of == "examples"} == {
+    "ensemble_accuracy",
+    "cace",
+    "ece",
+  }
+  assert over["mean_accuracy"] == over["gde_gap"] == "runs"
+
+
+def test_names_are_of_one_statistic_in_a_role():
+  for role, rows in STATISTICS.items():
+    named = [row.name for row in rows if row.needs is None]
+    assert len({*named}) == len(named)
+    assert all(row.over in (None, "runs", "examples") for row in rows)
+    assert {"mean", "sd"} <= {row.heading for row in rows}, role
+
+
+def test_the_docs_have_the_table():
+  page = Path(__file__).parents[1] / "docs" / "statistics.md"
+  units = {"unit": "the output's", "unit²": "its square"}
+  lines = ["| role | `--until`, JSON | unit | uncertainty over | definition |"]
+  lines += ["|---|---|---|---|---|"]
+  lines += [
+    f"| {role} | `{row.name}` | {units.get(row.unit, row.unit)} | {row.over or ''} | "
+    f"{row.definition.replace('|', chr(92) + '|')} |"
+    for role, rows in STATISTICS.items()
+    for row in rows
+  ]
+  table = "\n".join(lines)
+  assert table in page.read_text("utf-8"), f"put this table there:\n{table}"

@@ -1,0 +1,114 @@
+"""Numbers as text, with their units and as many digits as are known."""
+
+import math
+from typing import Any, NamedTuple
+
+SCALES = {"fraction": (100, " %"), "variance": (1e4, " %²")}
+WITHOUT_SIGN = ("number", "count", "correlation", "p")
+
+
+def scale_and_sign(unit: str) -> tuple[float, str]:
+  """Return what numbers of a unit are multiplied by, and the text that follows them."""
+  return SCALES.get(unit) or (1, "" if unit in WITHOUT_SIGN else f" {unit}")
+
+
+class Quantity(NamedTuple):
+  """What numbers are, for axes and texts."""
+
+  name: str = "test accuracy"
+  unit: str = "fraction"
+
+  @property
+  def scale(self) -> float:
+    return scale_and_sign(self.unit)[0]
+
+  @property
+  def label(self) -> str:
+    """Return the label of an axis: "test accuracy (%)"."""
+    sign = scale_and_sign(self.unit)[1].strip()
+    return f"{self.name} ({sign})" if sign else self.name
+
+
+ACCURACY = Quantity()
+
+
+def show(value: float | None, se: float | None, unit: str) -> str:
+  """Return a number with its standard error and unit: fractions in percent, variances
+  of fractions in squared percentage points (%²).
+
+  The error has two significant digits, and the value as many decimal places. A value
+  without an error, or with an error of 0, has three significant digits and, in percent,
+  at least two decimal places.
+
+  >>> show(0.97531, 0.00041, "fraction"), show(-1.2e-6, 3.4e-6, "variance"), show(None, None, "fraction")
+  ('97.531 ± 0.041 %', '-0.012 ± 0.034 %²', 'n/a')
+  >>> show(0.031, None, "p"), show(1e-9, None, "p"), show(102.967, None, "reward")
+  ('0.031', '< 0.0001', '103 reward')
+  """
+  if value is None:
+    return "n/a"
+  scale, sign = scale_and_sign(unit)
+  value *= scale
+  if unit == "p":
+    return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
+  if unit == "count":
+    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
+  if se:
+    return f"{value:.{_places(scale * se, 2)}f} {show_error(se, unit)}"
+  return f"{value:.{max(_places(value, 3), 2 if unit == 'fraction' else 0)}f}{sign}"
+
+
+def show_error(se: float | None, unit: str) -> str:
+  """Return a standard error alone, to two digits; nothing where it is 0 or unknown.
+
+  >>> show_error(0.00041, "fraction"), show_error(0.0, "fraction")
+  ('± 0.041 %', '')
+  """
+  if not se:
+    return ""
+  scale, sign = scale_and_sign(unit)
+  return f"± {scale * se:.{_places(scale * se, 2)}f}{sign}"
+
+
+def show_interval(low: float | None, high: float | None, unit: str) -> str:
+  """Return an interval, to two digits of its width.
+
+  >>> show_interval(0.97448, 0.97614, "fraction"), show_interval(None, None, "fraction")
+  ('97.45 to 97.61 %', '')
+  """
+  if low is None or high is None:
+    return ""
+  scale, sign = scale_and_sign(unit)
+  low, high = scale * low, scale * high
+  places = _places(high - low, 2)
+  return f"{low:.{places}f} to {high:.{places}f}{sign}"
+
+
+def show_p(value: Any) -> str:
+  """Return a p-value as it stands after "p": "= 0.031", "< 0.0001"."""
+  text = show(finite(value), None, "p")
+  return text if text.startswith("<") else f"= {text}"
+
+
+def finite(value: Any) -> float | None:
+  """Return a number for JSON: NaN, infinities and None become None."""
+  return None if value is None or not math.isfinite(value) else float(value)
+
+
+def run_count(n: int) -> str:
+  return f"{n} run{'s' * (n != 1)}"
+
+
+def capitalized(text: str) -> str:
+  return text[:1].upper() + text[1:]
+
+
+def _places(value: float, digits: int) -> int:
+  """Return the decimal places that show `value` with so many significant digits, at
+  most 8.
+  """
+  return (
+    min(8, max(0, digits - 1 - math.floor(math.log10(abs(value)))))
+    if value
+    else digits - 1
+  )

@@ -1,0 +1,1044 @@
+"""The table of statistics: for each role of an output, what is computed of its runs, and
+how well it is known. Reports, comparisons, `--until` and the documentation read it.
+
+An output of role `class` has predicted classes (run, example) and labels, one of role
+`loss` a number of each example (run, example), one of role `score` a number of each run.
+More axes of examples are flattened.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import scipy.stats
+import xarray as xr
+from jaxtyping import Float, Integer
+
+from vmapseeds import stats
+from vmapseeds.mistakes import Mistake
+from vmapseeds.results.formatting import (
+  ACCURACY,
+  Quantity,
+  finite,
+  run_count,
+  show,
+  show_interval,
+  show_p,
+)
+from vmapseeds.results.opening import stored_tallies
+from vmapseeds.stats import Interval
+from vmapseeds.stats.intervals import (
+  correlation_se,
+  nonnegative_interval,
+  runs_of_variances,
+)
+from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
+from vmapseeds.stats.variance import standard_error
+
+PRECISION = 0.1
+MOST_GAPS = 200  # runs whose logit gaps are read
+UNDEFINED = (
+  "Not defined here: it needs at least two runs that differ, and two test examples."
+)
+NEGATIVE = (
+  "The variance estimate is negative: no difference between runs is seen beyond this "
+  "test set."
+)
+
+
+class Estimate(NamedTuple):
+  """A statistic's value, its standard error and 95 % interval, where there are any."""
+
+  value: Any
+  se: Any = None
+  interval: Interval | None = None
+  also: Mapping[str, tuple[Any, str]] = {}  # numbers of its reading, with their units
+  undefined: str = UNDEFINED  # what is said if the value is not finite
+
+
+# Outputs and their runs.
+
+
+def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
+  """Return name -> attributes of the outputs that reports are about: role `class`,
+  `loss` or `score`.
+
+  Raises:
+    Mistake: no output has such a role.
+  """
+  found: dict[str, Mapping[str, Any]] = {
+    str(name): x.attrs
+    for name, x in results.variables.items()
+    if x.attrs.get("role") in STATISTICS and "series" not in x.attrs
+  }
+  # Where predictions are not kept, labels say what was counted.
+  for name, x in results.variables.items():
+    if x.attrs.get("role") == "labels":
+      about = {"role": "class", "labels": name, "num_classes": x.attrs["num_classes"]}
+      found = {x.attrs["of"]: about} | found
+  if not found:
+    raise Mistake(
+      "no output of these results has the role class, loss or score: they have "
+      f"{', '.join(map(str, results.data_vars))}; declare the role where the task does, "
+      "e.g. outputs={'reward': vs.Output(role='score')}"
+    )
+  return found
+
+
+def quantity_of(name: str, about: Mapping[str, Any]) -> Quantity:
+  """Return what an output's number of a run is: accuracy, mean loss or score."""
+  unit = about.get("unit") or "number"
+  role = about["role"]
+  return (
+    ACCURACY if role == "class" else Quantity("mean " * (role == "loss") + name, unit)
+  )
+
+
+def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
+  """Return an output's number of each run; NaN or infinite for runs that diverged."""
+  about = roles(results)[name]
+  if about["role"] != "class":
+    values = results[name].values.astype(np.float64)
+    with np.errstate(all="ignore"):
+      values = values.reshape(len(values), -1).mean(1)
+  elif "accuracy" in results.variables:
+    values = results.accuracy.values
+  else:
+    right = results[name] == results[about["labels"]]
+    values = right.mean([d for d in right.dims if d != "run"]).values
+  said = results.diverged.values if "diverged" in results.variables else False
+  return np.where(said, np.nan, values)
+
+
+class Spread(NamedTuple):
+  """How the means of a number of each example differ between runs."""
+
+  independent: tuple[Any, Any]  # the variance if examples were, and its standard error
+  distribution: Estimate  # the variance on an endless test set
+  halves: np.ndarray  # (2, runs), sums over the examples of even and of odd index
+  correlation: Any  # of these
+  runs_needed: Any  # for PRECISION
+  largest: float = np.inf  # possible variance
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRuns:
+  """The runs that did not diverge, and what the statistics of an output need of them.
+
+  Attributes:
+    kept: their results.
+    output: name of the output.
+    role: class, loss or score.
+    of: what the values are.
+    values: (runs,), a number of each run; of tallies in ascending order of errors.
+    diverged: how many runs are left out.
+    spread: of role class or loss.
+    examples: how many, of role class or loss.
+    losses: (runs, examples), of role loss.
+    tallies: of role class, as the next three.
+    predictions: (runs, examples), as they are counted; None if `tallies` were stored.
+    num_classes: how many classes.
+    pooled: whether votes of different runs may be pooled.
+  """
+
+  kept: xr.Dataset
+  output: str
+  role: str
+  of: Quantity
+  values: Float[np.ndarray, " runs"]
+  diverged: int
+  spread: Any = None
+  examples: Any = None
+  losses: Any = None
+  tallies: Any = None
+  predictions: Any = None
+  num_classes: Any = None
+  pooled: bool = True
+
+  @property
+  def runs(self) -> int:
+    return len(self.values)
+
+  @functools.cached_property
+  def gaps(self) -> Float[np.ndarray, "runs examples"]:
+    """Logit gaps of the first runs of a two-class network."""
+    logits = self.kept.logits.isel(run=slice(MOST_GAPS)).values
+    return np.asarray(stats.logit_gap(logits))
+
+
+def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> MeasuredRuns:
+  """Return the runs that did not diverge, with what the statistics of an output need.
+
+  A run diverged if the results say so, or if its loss or score is not finite. Tallies
+  are counted from predictions, if there are any. Otherwise they are the stored ones. If
+  label maps differ between runs, errors take the place of predictions: 1 is wrong, and
+  all labels are 0.
+
+  Args:
+    results: what `open_results` returns.
+    name: a name of `roles(results)`.
+    pairs: whether to count the joint errors of all pairs of examples.
+
+  Raises:
+    Mistake: no run is finished, or all diverged; or there are neither predictions nor
+      stored tallies of exactly these runs.
+  """
+  about, finished = roles(results)[name], results.sizes["run"]
+  if not finished:
+    raise Mistake(
+      "no run is finished: start `vmapseeds train` again with the same --out to resume"
+    )
+  values = values_of_runs(results, name)
+  alive = np.isfinite(values)
+  if not alive.any():
+    raise Mistake(f"all {finished} finished runs diverged: train with a lower lr")
+  # Choosing runs copies them.
+  kept = results if alive.all() else results.isel(run=np.flatnonzero(alive))
+  runs = MeasuredRuns(
+    kept=kept,
+    output=name,
+    role=about["role"],
+    of=quantity_of(name, about),
+    values=values[alive],
+    diverged=int((~alive).sum()),
+  )
+  if runs.role == "score":
+    return runs
+  if runs.role == "loss":
+    losses = kept[name].values.reshape(runs.runs, -1)
+    spread = _spread_of_losses(losses, runs.values)
+    return replace(runs, losses=losses, examples=losses.shape[1], spread=spread)
+  num_classes, predictions, pooled = int(about["num_classes"]), None, True
+  if name not in kept:
+    if (tallies := stored_tallies(kept, pairs=pairs)) is None:
+      raise Mistake(
+        "these runs were counted together with others, and their predictions were not "
+        "kept: report all runs of the folder, or train these in a folder of their own"
+      )
+  else:
+    predictions = kept[name].values.reshape(runs.runs, -1)
+    labels = kept[about["labels"]].values.reshape(-1, predictions.shape[1])
+    if not (pooled := not (labels != labels[0]).any()):
+      predictions = (predictions != labels.astype(predictions.dtype)).astype(np.int8)
+      labels = np.zeros_like(labels[:1], np.int8)
+    tallies = stats.tally(predictions, labels[0], num_classes, pairs=pairs)
+  return replace(
+    runs,
+    values=1 - tallies.error_rates(),
+    spread=_spread_of_tallies(tallies, predictions),
+    examples=tallies.examples,
+    tallies=tallies,
+    predictions=predictions,
+    num_classes=num_classes,
+    pooled=pooled,
+  )
+
+
+def _spread_of_tallies(
+  of: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None
+) -> Spread:
+  se = np.nan
+  if predictions is not None:
+    # Both of one dtype: comparing arrays of different dtypes is many times slower.
+    wrong = predictions != of.labels.astype(predictions.dtype)
+    se = stats.independent_errors_variance_se(wrong)
+  distribution = Estimate(
+    of.distribution_variance(),
+    of.distribution_variance_se(),
+    of.distribution_variance_interval(),
+  )
+  return Spread(
+    (of.independent_errors_variance(), se),
+    distribution,
+    of.halves,
+    of.split_correlation(),
+    of.runs_for_precision(PRECISION),
+    0.25,
+  )
+
+
+def _spread_of_losses(
+  losses: Float[np.ndarray, "runs examples"], means: Float[np.ndarray, " runs"]
+) -> Spread:
+  found, (runs, n) = stats.loss_variance(losses), losses.shape
+  mean = losses.mean(0, dtype=np.float64)
+  # The jackknife: without run r, the examples' sums of squares are smaller by R/(R - 1)
+  # of its own.
+  own = np.array([((row - mean) ** 2).sum() for row in losses])
+  spread = np.sqrt(_ratio(runs, runs - 1) * ((own - own.mean()) ** 2).sum())
+  scale = _ratio(n, n - 1)
+  ends = (scale * (end - found.independent) for end in stats.variance_interval(means))
+  distribution, se = found.distribution, found.distribution_se
+  return Spread(
+    (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
+    Estimate(distribution, se, Interval(*ends)),
+    np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
+    found.split_correlation,
+    runs_of_variances(
+      found.test_set,
+      distribution,
+      se,
+      runs,
+      n,
+      relative=PRECISION,
+      statistic="distribution_variance",
+      level=0.95,
+    ),
+  )
+
+
+# Estimates.
+
+
+def _ratio(a: Any, b: Any) -> Any:
+  return a / b if b else np.nan
+
+
+def _mean(values: np.ndarray) -> Estimate:
+  found = stats.ideal_estimate(values)
+  return Estimate(found.mean, found.se, stats.mean_interval(values))
+
+
+def _root(variance: Any, se: Any, interval: Interval, largest: float) -> Estimate:
+  """The square root of a variance of at most `largest`; its error by linearisation."""
+  sd = np.sqrt(variance) if variance >= 0 else np.nan
+  ends = Interval(*np.sqrt(np.clip(interval, 0.0, largest)))
+  return Estimate(sd, _ratio(se, 2 * sd), ends)
+
+
+def _nonnegative_root(runs: MeasuredRuns, variance: Any, se: Any) -> Estimate:
+  interval = nonnegative_interval(variance, se, runs.runs)
+  return _root(variance, se, interval, runs.spread.largest)
+
+
+def _independent_sd(runs: MeasuredRuns) -> Estimate:
+  return _nonnegative_root(runs, *runs.spread.independent)
+
+
+def _sd(runs: MeasuredRuns) -> Estimate:
+  # The factor n/(n - 1) of the standard error is 2 for two examples.
+  se = standard_error(runs.values, 2) / 2
+  sd, interval = (
+    stats.ideal_estimate(runs.values).sd,
+    stats.variance_interval(runs.values),
+  )
+  largest = runs.spread.largest if runs.spread else np.inf
+  return _root(sd**2, se, interval, largest)._replace(value=sd)
+
+
+def _distribution_sd(runs: MeasuredRuns) -> Estimate:
+  variance, se, interval, *_ = runs.spread.distribution
+  sd, root_se, ends, *_ = _root(variance, se, interval, runs.spread.largest)
+  return Estimate(
+    sd,
+    # The root's error means little if the variance may well be 0.
+    root_se if variance > 2 * se else None,
+    ends if interval.high > 0 else None,
+    undefined=NEGATIVE if variance < 0 else UNDEFINED,
+  )
+
+
+def _split_correlation(runs: MeasuredRuns) -> Estimate:
+  r, halves = runs.spread.correlation, runs.spread.halves
+  also = {
+    "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
+    "explained": (r**2, "fraction"),
+  }
+  return Estimate(r, correlation_se(*halves), stats.correlation_interval(*halves), also)
+
+
+def _top_quarter_gain(runs: MeasuredRuns) -> Estimate:
+  if runs.runs < 2:
+    return Estimate(np.nan)
+  drawn = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
+  gain = runs.tallies.top_fraction_gain().mean
+  return Estimate(gain, drawn.se, Interval(drawn.low, drawn.high))
+
+
+def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Estimate:
+  return Estimate(rate, None, stats.proportion_interval(rate, of), also)
+
+
+def _binomial_sd(runs: MeasuredRuns) -> Estimate:
+  mean, se, *_ = _mean(runs.values)
+  variance = stats.binomial_variance(1 - mean, runs.examples)
+  return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / runs.examples)
+
+
+def _calibration_sd(runs: MeasuredRuns) -> Estimate:
+  mean, se, *_ = _mean(runs.values)
+  n, classes = runs.examples, runs.num_classes
+  variance = stats.calibration_variance_bound(1 - mean, n, classes)
+  return _nonnegative_root(runs, variance, se / (n * classes))
+
+
+def _of_votes(runs: MeasuredRuns, value: Any, error: Callable, *given: Any) -> Estimate:
+  """A nonnegative statistic of votes. Its error needs predictions."""
+  se = np.nan
+  if runs.predictions is not None:
+    se = error(runs.predictions, *given, runs.num_classes)
+  return Estimate(value, se, nonnegative_interval(value, se, runs.runs))
+
+
+def _calibration_error(runs: MeasuredRuns, name: str, unit: str) -> Estimate:
+  of, key = runs.tallies, jax.random.key(0)
+  drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
+  null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
+  also = {"calibrated": (getattr(null, name), unit)}
+  return Estimate(getattr(of, name)(), drawn[name].se, also=also)
+
+
+def _dependent_pairs(runs: MeasuredRuns) -> Estimate:
+  found, chance = np.nan, np.nan
+  if runs.runs > 1 and runs.examples > 1:
+    found = len(runs.tallies.dependent_pairs().i)
+    rates = runs.tallies.example_error_rates()
+    chance = stats.expected_false_pairs(rates, runs.runs)
+  return Estimate(found, also={"by_chance": (chance, "count")})
+
+
+def _gap_distances(runs: MeasuredRuns) -> Any:
+  return stats.ks_distance(runs.gaps, runs.gaps)
+
+
+def _gap_accepted(runs: MeasuredRuns) -> Estimate:
+  distances, threshold = _gap_distances(runs), stats.ks_threshold(runs.gaps.shape[1])
+  within = (distances <= threshold).mean()
+  return _proportion(within, len(distances), threshold=(threshold, "number"))
+
+
+def _interquartile_mean(runs: MeasuredRuns) -> Estimate:
+  if runs.runs < 2:
+    return Estimate(np.nan)
+  trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
+  drawn = scipy.stats.bootstrap(
+    [runs.values],
+    trimmed,
+    n_resamples=2000,
+    batch=max(1, 2**22 // runs.runs),
+    method="percentile",
+    random_state=np.random.default_rng(0),
+  )
+  interval = Interval(*drawn.confidence_interval)
+  return Estimate(trimmed(runs.values), drawn.standard_error, interval)
+
+
+def _quantile(runs: MeasuredRuns, p: float) -> Estimate:
+  # The ends are values of runs, and exact whatever their law.
+  ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
+  return Estimate(np.quantile(runs.values, p), None, Interval(*ends))
+
+
+# The table.
+
+
+class Need(NamedTuple):
+  """What runs must have for a statistic, and what is said if they have not."""
+
+  met: Callable[[Any], bool]
+  otherwise: str
+
+
+class Statistic(NamedTuple):
+  """A row of the table.
+
+  Attributes:
+    name: as in JSON and `--until`.
+    group: key of `GROUPS`.
+    unit: fraction; variance: squared fraction; correlation; number; count; p; or UNIT
+      and SQUARED for the output's own.
+    label: what tables call it.
+    reading: what it says, with {} for its value.
+    definition: what it is, and its source.
+    estimate: takes the runs that `measure_runs` returns.
+    over: what the uncertainty is about: other "runs", or other "examples".
+    needs: what runs must have.
+    heading: for the columns of groups side by side; empty for a statistic that is not
+      among the headline numbers.
+    recorded: numbers of the reading that JSON has too.
+  """
+
+  name: str
+  group: str
+  unit: str
+  label: str
+  reading: str
+  definition: str
+  estimate: Callable[[Any], Estimate]
+  over: str | None = None
+  needs: Need | None = None
+  heading: str = ""
+  recorded: tuple[str, ...] = ()
+
+
+GROUPS = {
+  "accuracy": "Accuracy",
+  "loss": "Mean loss",
+  "score": "Score",
+  "quantiles": "Quantiles of the runs",
+  "variance": "Variance between runs",
+  "halves": "One half of the examples against the other",
+  "disagreement": "Disagreement and calibration",
+  "pairs": "Examples that go wrong together",
+  "gaps": "Distributions of logit gaps",
+}
+UNIT, SQUARED = "unit", "unit²"
+
+
+def _of_values(function: Callable[[np.ndarray], Any]) -> Callable[..., Estimate]:
+  return lambda runs: Estimate(function(runs.values))
+
+
+_lowest, _highest = _of_values(np.min), _of_values(np.max)
+_normality = _of_values(lambda values: stats.normality(values).p_value)
+_NO_PRECISION = (
+  "No number of runs can be named: the distribution-wise variance is not above 0 here."
+)
+VOTES = Need(lambda runs: runs.pooled, "these runs have labels of their own")
+PAIRS = Need(
+  lambda runs: runs.tallies.joint_errors is not None, "pairs were not counted"
+)
+GAPS = Need(
+  lambda runs: runs.num_classes == 2 and "logits" in runs.kept and runs.runs > 1,
+  "logits of two classes were not kept",
+)
+TWO_CLASSES = Need(
+  lambda runs: runs.num_classes == 2, "there are more classes than two"
+)
+MORE_CLASSES = Need(lambda runs: runs.num_classes != 2, "there are two classes")
+
+
+_CLASS = (
+  Statistic(
+    "mean_accuracy",
+    "accuracy",
+    UNIT,
+    "mean accuracy",
+    "A run has {} of the test examples right on average.",
+    """Mean over runs of the fraction of test examples that are right; interval: \
+Student's t.""",
+    lambda runs: _mean(runs.values),
+    "runs",
+    heading="mean",
+  ),
+  Statistic(
+    "sd_accuracy",
+    "accuracy",
+    UNIT,
+    "standard deviation of accuracy",
+    "On this test set accuracy scatters about its mean by {} from run to run.",
+    """Standard deviation over runs of test accuracy, ddof = 1 (Jordan 2024, section \
+3.3); error and interval: jackknife of the variance over runs, which need not be \
+normal.""",
+    _sd,
+    "runs",
+    heading="sd",
+  ),
+  Statistic(
+    "min_accuracy",
+    "accuracy",
+    UNIT,
+    "lowest accuracy",
+    "The worst run has {} right; part of that is bad luck on these examples.",
+    """The least accurate run; it falls as more runs are drawn. No interval: the run was \
+chosen by this number.""",
+    _lowest,
+  ),
+  Statistic(
+    "max_accuracy",
+    "accuracy",
+    UNIT,
+    "highest accuracy",
+    """The best run has {} right; part of that is luck on these examples, and gone on \
+others.""",
+    """The most accurate run; it rises as more runs are drawn. No interval: the run was \
+chosen by this number.""",
+    _highest,
+  ),
+  Statistic(
+    "normality",
+    "accuracy",
+    "p",
+    "p of normality",
+    """Accuracies of normal runs would look this far from normal or farther with \
+probability {}.""",
+    """p-value of the Shapiro-Wilk test of the runs' accuracies (Bouthillier 2021, figure \
+G.3).""",
+    _normality,
+  ),
+  Statistic(
+    "ensemble_accuracy",
+    "accuracy",
+    UNIT,
+    "ensemble accuracy",
+    "All runs voting together have {} right.",
+    """Accuracy of the plurality vote of all runs, ties to the lowest class (Jordan 2024, \
+section 4.2); interval: Wilson's.""",
+    lambda runs: _proportion(runs.tallies.ensemble_accuracy(), runs.examples),
+    "examples",
+    VOTES,
+    "ensemble",
+  ),
+  Statistic(
+    "independent_errors_sd",
+    "variance",
+    UNIT,
+    "sd if errors were independent",
+    """Were each example right or wrong by its own coin, runs would differ by a standard \
+deviation of {}.""",
+    """√((1/n²) Σ ε_i (1 - ε_i)) with ε_i the error rate of example i, unbiased in the \
+number of runs (Jordan 2024, section 3.2); error: jackknife over runs.""",
+    _independent_sd,
+    "runs",
+    heading="sd if indep.",
+  ),
+  Statistic(
+    "distribution_variance",
+    "variance",
+    SQUARED,
+    "distribution-wise variance",
+    """This variance, {}, would remain on an endless test set; noise can make the \
+estimate negative.""",
+    """n/(n - 1) [variance over runs - independent-errors variance], signed and unbiased \
+(Jordan 2024, equation 3); error and interval: n/(n - 1) times those of the variance over \
+runs, by the jackknife.""",
+    lambda runs: runs.spread.distribution,
+    "runs",
+  ),
+  Statistic(
+    "distribution_sd",
+    "variance",
+    UNIT,
+    "distribution-wise sd",
+    "On an endless test set runs would differ by a standard deviation of {}.",
+    """Square root of the distribution-wise variance where that is not negative (Jordan \
+2024, equation 3); its interval: the roots of that one's, from 0.""",
+    _distribution_sd,
+    "runs",
+    heading="distr. sd",
+  ),
+  Statistic(
+    "runs_for_precision",
+    "variance",
+    "count",
+    "runs for distr. variance ± 10 %",
+    "About {} runs in all would give the distribution-wise variance to within 10 %.",
+    """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan \
+2024).""",
+    lambda runs: Estimate(runs.spread.runs_needed, undefined=_NO_PRECISION),
+  ),
+  Statistic(
+    "binomial_sd",
+    "variance",
+    UNIT,
+    "binomial sd",
+    "With all examples equally hard, chance alone would give {}.",
+    """√(err (1 - err)/n): all examples equally hard and errors independent (Jordan 2024, \
+figure 13).""",
+    _binomial_sd,
+    "runs",
+  ),
+  Statistic(
+    "calibration_sd",
+    "variance",
+    UNIT,
+    "least sd by calibration",
+    """If the runs' votes are calibrated, runs must differ by a standard deviation of at \
+least {} on such test sets.""",
+    """√(err/(nk)) for k classes and a class-wise calibrated ensemble, a lower bound on \
+average over test sets (Jordan 2024, theorem 4).""",
+    _calibration_sd,
+    "runs",
+    MORE_CLASSES,
+  ),
+  Statistic(
+    "calibration_sd",
+    "variance",
+    UNIT,
+    "sd predicted by calibration",
+    """If the runs' votes are calibrated, runs must differ by a standard deviation of \
+about {} on such test sets.""",
+    """√(err/(2n)), for two classes and a class-wise calibrated ensemble (Jordan 2024, \
+equation 6).""",
+    _calibration_sd,
+    "runs",
+    TWO_CLASSES,
+  ),
+  Statistic(
+    "split_correlation",
+    "halves",
+    "correlation",
+    "correlation between halves",
+    """Accuracy on one half explains {explained} of the variance of that on the other: \
+their correlation is {}, p {p_value}.""",
+    """Pearson correlation over runs of the accuracies on even and odd test examples \
+(Jordan 2024, section 3.1); two-sided p from the t test with R - 2 degrees of freedom; \
+error and interval: jackknife over runs.""",
+    _split_correlation,
+    "runs",
+    recorded=("p_value",),
+  ),
+  Statistic(
+    "top_quarter_gain",
+    "halves",
+    UNIT,
+    "gain of the top quarter",
+    """Picking the best quarter of runs on half of the examples gains {} on the other \
+half.""",
+    """Mean accuracy on one half of the quarter of runs best on the other half, minus \
+that of all runs; mean of both directions (Jordan 2024, section 3.1); error: bootstrap of \
+the runs.""",
+    _top_quarter_gain,
+    "runs",
+  ),
+  Statistic(
+    "expected_disagreement",
+    "disagreement",
+    UNIT,
+    "expected disagreement",
+    "Two runs predict different classes on {} of the test examples.",
+    """Mean over pairs of distinct runs of the fraction of test examples they predict \
+differently (Jiang 2022, section 2); error: jackknife over runs.""",
+    lambda runs: _of_votes(
+      runs, runs.tallies.expected_disagreement(), stats.expected_disagreement_se
+    ),
+    "runs",
+    VOTES,
+    "disagr.",
+  ),
+  Statistic(
+    "gde_gap",
+    "disagreement",
+    UNIT,
+    "disagreement against error",
+    "Disagreement, which needs no labels, misses the test error by {}.",
+    """|mean test error - expected disagreement|, the gap of the \
+generalization-disagreement equality (Jiang 2022, section 3); error: jackknife over \
+runs.""",
+    lambda runs: _of_votes(
+      runs, runs.tallies.gde_gap(), stats.gde_gap_se, runs.tallies.labels
+    ),
+    "runs",
+    VOTES,
+  ),
+  Statistic(
+    "cace",
+    "disagreement",
+    "number",
+    "class-aggregated calib. error",
+    """The votes' confidences miss the truth by {} in all, summed over the classes; a \
+perfectly calibrated law of runs would show {calibrated} with {runs}.""",
+    """CACE of the ensemble of votes in 10 bins, from 0 to the number of classes (Jiang \
+2022, equations 56 to 58); error: bootstrap of the examples; no interval, for few \
+examples raise it.""",
+    lambda runs: _calibration_error(runs, "cace", "number"),
+    "examples",
+    VOTES,
+  ),
+  Statistic(
+    "ece",
+    "disagreement",
+    UNIT,
+    "expected calibration error",
+    """The winning class's share of the votes misses its accuracy by {} on average; a \
+perfectly calibrated law of runs would show {calibrated} with {runs}.""",
+    """ECE of the plurality vote in 10 bins (Jiang 2022, equations 59 to 62); error: \
+bootstrap of the examples; no interval, for few examples raise it.""",
+    lambda runs: _calibration_error(runs, "ece", "fraction"),
+    "examples",
+    VOTES,
+  ),
+  Statistic(
+    "dependent_pairs",
+    "pairs",
+    "count",
+    "dependent pairs of examples",
+    """{} pairs of examples are right together more than 2 points more or less often \
+than independent ones; noise alone would show {by_chance}.""",
+    """Pairs with |P(C_i, C_j) - P(C_i) P(C_j)| > 0.02 over the runs (Jordan 2024, \
+section 3.2); by chance: normal noise of independent pairs with these error rates.""",
+    _dependent_pairs,
+    None,
+    PAIRS,
+    recorded=("by_chance",),
+  ),
+  Statistic(
+    "gap_distance",
+    "gaps",
+    "number",
+    "distance of logit-gap eCDFs",
+    """A run's distribution function of logit gaps is {} away from that of all at its \
+farthest, on average.""",
+    """Mean L∞ distance of a run's eCDF from the pooled one of at most 200 runs (Banerjee \
+2024, equations 8 and 16).""",
+    lambda runs: _mean(_gap_distances(runs)),
+    "runs",
+    GAPS,
+  ),
+  Statistic(
+    "gap_accepted",
+    "gaps",
+    UNIT,
+    "runs within the KS threshold",
+    "{} of the runs are within the distance {threshold} of the pooled distribution.",
+    """Runs whose eCDF is within δ_a = √((2/n) ln(2/0.01)) of the pooled one (Banerjee \
+2024, equations 14 and 16); interval: Wilson's.""",
+    _gap_accepted,
+    "runs",
+    GAPS,
+  ),
+)
+_LOSS = (
+  Statistic(
+    "mean_loss",
+    "loss",
+    UNIT,
+    "mean loss",
+    "A run's loss is {} on average over the test examples.",
+    """Mean over runs of the mean loss on the test examples; interval: Student's t.""",
+    lambda runs: _mean(runs.values),
+    "runs",
+    heading="mean",
+  ),
+  Statistic(
+    "sd_loss",
+    "loss",
+    UNIT,
+    "standard deviation of mean loss",
+    "On this test set the mean loss scatters about its mean by {} from run to run.",
+    """Standard deviation over runs of the mean loss, ddof = 1; error and interval: \
+jackknife of the variance over runs, which need not be normal.""",
+    _sd,
+    "runs",
+    heading="sd",
+  ),
+  Statistic(
+    "min_loss",
+    "loss",
+    UNIT,
+    "lowest mean loss",
+    "The best run has a mean loss of {}; part of that is luck on these examples.",
+    """The run with the lowest mean loss; it falls as more runs are drawn. No interval: \
+the run was chosen by this number.""",
+    _lowest,
+  ),
+  Statistic(
+    "max_loss",
+    "loss",
+    UNIT,
+    "highest mean loss",
+    "The worst run has a mean loss of {}; part of that is bad luck on these examples.",
+    """The run with the highest mean loss; it rises as more runs are drawn. No interval: \
+the run was chosen by this number.""",
+    _highest,
+  ),
+  Statistic(
+    "normality",
+    "loss",
+    "p",
+    "p of normality",
+    """Mean losses of normal runs would look this far from normal or farther with \
+probability {}.""",
+    """p-value of the Shapiro-Wilk test of the runs' mean losses (Bouthillier 2021, \
+figure G.3).""",
+    _normality,
+  ),
+  Statistic(
+    "independent_losses_sd",
+    "variance",
+    UNIT,
+    "sd if losses were independent",
+    """Were the losses of a run independent between examples, runs would differ by a \
+standard deviation of {}.""",
+    """√((1/n²) Σ Var(loss_i)), unbiased in the number of runs (Jordan 2024, appendix \
+B.2); error: jackknife over runs.""",
+    _independent_sd,
+    "runs",
+    heading="sd if indep.",
+  ),
+  Statistic(
+    "distribution_variance",
+    "variance",
+    SQUARED,
+    "distribution-wise variance",
+    """This variance, {}, would remain on an endless test set; noise can make the \
+estimate negative.""",
+    """n/(n - 1) [variance over runs - independent-losses variance], signed and unbiased \
+(Jordan 2024, theorem 2 for any loss); error and interval: n/(n - 1) times those of the \
+variance over runs, by the jackknife.""",
+    lambda runs: runs.spread.distribution,
+    "runs",
+  ),
+  Statistic(
+    "distribution_sd",
+    "variance",
+    UNIT,
+    "distribution-wise sd",
+    "On an endless test set runs would differ by a standard deviation of {}.",
+    """Square root of the distribution-wise variance where that is not negative; its \
+interval: the roots of that one's, from 0.""",
+    _distribution_sd,
+    "runs",
+    heading="distr. sd",
+  ),
+  Statistic(
+    "runs_for_precision",
+    "variance",
+    "count",
+    "runs for distr. variance ± 10 %",
+    "About {} runs in all would give the distribution-wise variance to within 10 %.",
+    """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of the distribution-wise \
+variance.""",
+    lambda runs: Estimate(runs.spread.runs_needed, undefined=_NO_PRECISION),
+  ),
+  Statistic(
+    "split_correlation",
+    "halves",
+    "correlation",
+    "correlation between halves",
+    """The mean loss on one half explains {explained} of the variance of that on the \
+other: their correlation is {}, p {p_value}.""",
+    """Pearson correlation over runs of the mean losses on even and odd test examples \
+(Jordan 2024, section 3.1); two-sided p from the t test with R - 2 degrees of freedom; \
+error and interval: jackknife over runs.""",
+    _split_correlation,
+    "runs",
+    recorded=("p_value",),
+  ),
+)
+_SCORE = (
+  Statistic(
+    "mean",
+    "score",
+    UNIT,
+    "mean",
+    "A run has {} on average.",
+    "Mean over runs; interval: Student's t.",
+    lambda runs: _mean(runs.values),
+    "runs",
+    heading="mean",
+  ),
+  Statistic(
+    "sd",
+    "score",
+    UNIT,
+    "standard deviation",
+    "Runs scatter about their mean by {}.",
+    """Standard deviation over runs, ddof = 1; error and interval: jackknife of the \
+variance over runs, which need not be normal.""",
+    _sd,
+    "runs",
+    heading="sd",
+  ),
+  Statistic(
+    "iqm",
+    "score",
+    UNIT,
+    "interquartile mean",
+    "The middle half of the runs has {} on average.",
+    """Mean of the runs without the lowest and the highest quarter (Agarwal 2021); error \
+and interval: bootstrap of the runs.""",
+    _interquartile_mean,
+    "runs",
+    heading="IQM",
+  ),
+  Statistic(
+    "min",
+    "score",
+    UNIT,
+    "lowest",
+    "The lowest run has {}.",
+    """The run with the lowest score; it falls as more runs are drawn. No interval: the \
+run was chosen by this number.""",
+    _lowest,
+  ),
+  Statistic(
+    "max",
+    "score",
+    UNIT,
+    "highest",
+    "The highest run has {}.",
+    """The run with the highest score; it rises as more runs are drawn. No interval: the \
+run was chosen by this number.""",
+    _highest,
+  ),
+  Statistic(
+    "normality",
+    "score",
+    "p",
+    "p of normality",
+    """Scores of normal runs would look this far from normal or farther with probability \
+{}.""",
+    """p-value of the Shapiro-Wilk test of the runs' scores (Bouthillier 2021, figure \
+G.3).""",
+    _normality,
+  ),
+  *(
+    Statistic(
+      name,
+      "quantiles",
+      UNIT,
+      label,
+      reading,
+      """Quantile over runs, interpolated; interval: order statistics, which hold \
+whatever the law of runs, and need many runs for the outer quantiles.""",
+      functools.partial(_quantile, p=p),
+      "runs",
+      heading=heading,
+    )
+    for name, p, label, reading, heading in (
+      ("q05", 0.05, "5 % quantile", "One run in twenty is below {}.", ""),
+      ("q25", 0.25, "25 % quantile", "A quarter of the runs is below {}.", ""),
+      ("median", 0.5, "median", "Half of the runs are below {}.", "median"),
+      ("q75", 0.75, "75 % quantile", "A quarter of the runs is above {}.", ""),
+      ("q95", 0.95, "95 % quantile", "One run in twenty is above {}.", ""),
+    )
+  ),
+)
+STATISTICS = {"class": _CLASS, "loss": _LOSS, "score": _SCORE}
+
+
+def statistics_of(runs: MeasuredRuns) -> list[Statistic]:
+  """Return the rows of the table that runs have what it takes for."""
+  rows = STATISTICS[runs.role]
+  return [row for row in rows if row.needs is None or row.needs.met(runs)]
+
+
+def evaluate(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
+  """Return a statistic of runs, with its uncertainty and texts, ready for JSON."""
+  value, se, interval, also, undefined = row.estimate(runs)
+  unit = runs.of.unit if row.unit in (UNIT, SQUARED) else row.unit
+  if row.unit == SQUARED:
+    unit = {"fraction": "variance", "number": "number"}.get(unit, f"{unit}²")
+  value, se, low, high = map(finite, (value, se, *(interval or (None, None))))
+  over = row.over
+  if value is None:
+    reading, se = undefined, None
+  else:
+    shown = {
+      name: show_p(x) if of == "p" else show(finite(x), None, of)
+      for name, (x, of) in also.items()
+    }
+    of_runs = run_count(runs.runs)
+    reading = row.reading.format(show(value, None, unit), runs=of_runs, **shown)
+  if low is None or high is None:
+    low = high = None
+    over = None if se is None else over
+  else:
+    reading = f"{reading[:-1]} (95 %: {show_interval(low, high, unit)})."
+  return {
+    "group": row.group,
+    "label": row.label,
+    "value": value,
+    "se": se,
+    "low": low,
+    "high": high,
+    "over": over,
+    "unit": unit,
+    "definition": row.definition,
+    "reading": reading,
+    **{name: finite(also[name][0]) for name in row.recorded},
+  }
