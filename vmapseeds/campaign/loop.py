@@ -379,8 +379,9 @@ def run_lanes(
   carry: Any = {}
   for name in tallied:
     pairs = outputs.sibling(name, "joint_errors") in arrays
-    shape = arrays[outputs.sibling(name, "votes")]
-    carry[name] = reducing.empty(*shape, runs=room if pairs else None)
+    combos, examples, classes = arrays[outputs.sibling(name, "votes")]
+    runs_held = room if pairs else None
+    carry[name] = reducing.empty(combos, examples, classes, runs_held)
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
   begun, compiled = time.perf_counter(), compile_seconds()

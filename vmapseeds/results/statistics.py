@@ -33,10 +33,10 @@ from vmapseeds.stats import Interval
 from vmapseeds.stats.intervals import (
   correlation_se,
   nonnegative_interval,
-  runs_of_variances,
+  runs_needed,
 )
 from vmapseeds.stats.resampling import calibration_bootstrap_of_votes
-from vmapseeds.stats.variance import standard_error
+from vmapseeds.stats.variance import variance_se
 
 PRECISION = 0.1
 MOST_GAPS = 200  # runs whose logit gaps are read
@@ -277,16 +277,7 @@ def _spread_of_losses(
     Estimate(distribution, se, Interval(*ends)),
     np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
     found.split_correlation,
-    runs_of_variances(
-      found.test_set,
-      distribution,
-      se,
-      runs,
-      n,
-      relative=PRECISION,
-      statistic="distribution_variance",
-      level=0.95,
-    ),
+    runs_needed(distribution, se, runs, PRECISION),
   )
 
 
@@ -320,7 +311,7 @@ def _independent_sd(runs: MeasuredRuns) -> Estimate:
 
 def _sd(runs: MeasuredRuns) -> Estimate:
   # The factor n/(n - 1) of the standard error is 2 for two examples.
-  se = standard_error(runs.values, 2) / 2
+  se = variance_se(runs.values, 2) / 2
   sd, interval = (
     stats.ideal_estimate(runs.values).sd,
     stats.variance_interval(runs.values),

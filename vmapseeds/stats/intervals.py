@@ -256,11 +256,15 @@ def split_correlation_se(errors: Given["runs examples"] | Counts) -> Float[Array
   >>> print(split_correlation_se([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 1, 1, 1], [1, 0, 0, 0]]).round(4))
   0.1339
   """
-  even, odd = counts_of_errors(errors).halves
-  runs, order = len(even), np.lexsort((odd, even))
+  return correlation_se(*counts_of_errors(errors).halves)
+
+
+def correlation_se(x: np.ndarray, y: np.ndarray) -> Float[Array, ""]:
+  """Return the jackknife standard error of Pearson's correlation over runs."""
+  runs, order = len(x), np.lexsort((y, x))
   if runs < 4:
     return real(np.nan)
-  left = _correlations_without_each(even[order], odd[order])
+  left = _correlations_without_each(x[order], y[order])
   return np.asarray(np.sqrt((runs - 1) / runs * (centred(left) ** 2).sum()))
 
 
@@ -370,14 +374,23 @@ def runs_for_precision(
   555.0
   """
   one_of("statistic", statistic, ("distribution_variance", "test_set_variance"))
-  z = scipy.special.ndtri(read_level(level)[1])
-  relative = read_positive("relative", relative)
   counts = counts_of_errors(errors)
   variance, se = distribution_variance(counts), distribution_variance_se(counts)
   if statistic == "test_set_variance":
     variance = test_set_variance(counts)
     se = ratio(counts.examples - 1, counts.examples) * se
-  needed = np.ceil(1 + (counts.runs - 1) * (z * ratio(se, relative * variance)) ** 2)
+  return runs_needed(variance, se, counts.runs, relative, level=level)
+
+
+def runs_needed(
+  variance: Any, se: Any, runs: int, relative: Given["..."], *, level: float = 0.95
+) -> Float[Array, "..."]:
+  """Return `runs_for_precision` from a variance by so many runs and its standard
+  error.
+  """
+  z = scipy.special.ndtri(read_level(level)[1])
+  relative = read_positive("relative", relative)
+  needed = np.ceil(1 + (runs - 1) * (z * ratio(se, relative * variance)) ** 2)
   return np.where(variance > 0, needed, np.where(np.isnan(variance), np.nan, np.inf))
 
 
