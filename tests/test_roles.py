@@ -18,7 +18,7 @@ import vmapseeds as vs
 from vmapseeds.campaign import until
 from vmapseeds.campaign.until import NARROWED, Until
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import comparison_page, plots, results_page
+from vmapseeds.reports import plots, results_page
 from vmapseeds.reports.results_page import figures
 from vmapseeds.reports.summary import measure_outputs, summarize
 from vmapseeds.results.formatting import show
@@ -41,7 +41,10 @@ def dataset(columns=None, **outputs):
       name: (axes[: np.ndim(values)], values, about)
       for name, (values, about) in outputs.items()
     },
-    coords={"seed_init": ("run", np.arange(runs)), **(columns or {})},
+    coords={
+      "seed_init": ("run", np.arange(runs), {"role": "seed"}),
+      **(columns or {}),
+    },
     attrs={
       "recipe": '{"name": "walk", "values": {"lr": 0.1}}',
       "device_kind": "cpu",
@@ -50,12 +53,6 @@ def dataset(columns=None, **outputs):
       "versions": {},
     },
   )
-
-
-@pytest.fixture
-def with_roles(monkeypatch):
-  for page in (results_page, comparison_page):
-    monkeypatch.setattr(page, "open_results", folders.open_with_roles)
 
 
 def quietly(function, *args, **options):
@@ -174,7 +171,7 @@ def test_scores_that_are_not_finite_diverged():
   assert "1 run diverged and is left out of every statistic." in one["warnings"]
 
 
-def test_a_folder_of_several_outputs_has_a_section_each(tmp_path, with_roles):
+def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
   path = folders.outputs_folder(
     tmp_path / "walk",
     {"returns": (SCORES, SCORE), "loss": (LOSSES, LOSS), "frames": (SCORES, FRAMES)},
@@ -206,7 +203,7 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path, with_roles):
   assert "lr=0.1" in shown
 
 
-def test_groups_of_several_outputs_side_by_side(tmp_path, with_roles):
+def test_groups_of_several_outputs_side_by_side(tmp_path):
   columns = {
     "lr": np.repeat([0.1, 0.2], 20),
     "seed_init": np.tile(np.arange(20, dtype=np.uint32), 2),
@@ -223,7 +220,7 @@ def test_groups_of_several_outputs_side_by_side(tmp_path, with_roles):
   assert "lr=0.1: loss" in page.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_comparisons_of_scores_and_losses(tmp_path, with_roles):
+def test_comparisons_of_scores_and_losses(tmp_path):
   better = {"returns": SCORES + 10, "frames": SCORES - 10, "loss": LOSSES * 0.9}
   worse = {"returns": SCORES, "frames": SCORES, "loss": LOSSES}
   roles = {"returns": SCORE, "frames": FRAMES, "loss": LOSS}
@@ -257,7 +254,7 @@ def test_comparisons_of_scores_and_losses(tmp_path, with_roles):
     quietly(vs.compare, a, short, output="loss")
 
 
-def test_a_folder_without_a_role_says_how_to_declare_one(tmp_path, with_roles):
+def test_a_folder_without_a_role_says_how_to_declare_one(tmp_path):
   path = folders.outputs_folder(tmp_path / "walk", {"place": (SCORES, {})})
   message = (
     r"no output of these results has the role class, loss or score: they have place; "

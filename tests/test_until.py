@@ -62,7 +62,11 @@ def results_of(predictions, labels, classes=3, diverged=()):
   of_label = ("run", "example")[-np.ndim(labels) :]
   return xr.Dataset(
     {
-      "predictions": (("run", "example"), predictions),
+      "predictions": (
+        ("run", "example"),
+        predictions,
+        {"role": "class", "labels": "labels", "num_classes": classes},
+      ),
       "labels": (of_label, labels),
       "diverged": ("run", diverged),
       "accuracy": ("run", (predictions == labels).mean(axis=1)),

@@ -28,7 +28,7 @@ from vmapseeds.results.formatting import (
   show_interval,
   show_p,
 )
-from vmapseeds.results.opening import COUNTS, loaded, open_results
+from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
 from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, place
 
@@ -359,7 +359,7 @@ def _load(
   """Return the selected runs with the output's number of each run in its place, and
   without predictions, logits and counts.
   """
-  unread = {"logits", *COUNTS}
+  unread = {*with_role(results, "logits"), *COUNTS}
   if "accuracy" in results.variables and roles(results)[name]["role"] == "class":
     unread.add(name)
   about = results.drop_vars(unread, errors="ignore")

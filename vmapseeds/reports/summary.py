@@ -84,7 +84,7 @@ def summarize(
       for name in ("device_kind", "lane_width", "lowering", "versions")
     },
     "varied": [
-      name.removeprefix("seed_")
+      kept[name].attrs.get("source", name)
       for name, of in groups.seed_columns(kept).items()
       if (of != of[0]).any()
     ],
