@@ -30,16 +30,12 @@ class Counts:
 
   Attributes:
     runs, examples: R and n.
-    labels: (examples,), class indices.
-    votes: (examples, classes), how many runs predict each class.
     wrong: (examples,), how many runs have each example wrong.
     run_errors: (runs,), each run's number of errors.
     halves: (2, runs), those on the examples of even and of odd index (from 0).
   """
 
   runs: int
-  labels: Int[np.ndarray, "examples"]
-  votes: Int[np.ndarray, "examples classes"]
 
   def __init__(self, errors: Array):
     self.errors, self.runs = errors, len(errors)
@@ -94,7 +90,9 @@ class Counts:
 
 
 class VoteCounts(Counts):
-  """Counts of votes (examples, classes) and labels."""
+  """Counts of votes: how many runs predict each class for each example, (examples,
+  classes), and the examples' labels, class indices.
+  """
 
   def __init__(self, votes: np.ndarray, runs: int, labels: np.ndarray):
     self.votes, self.runs, self.labels = votes, runs, labels
@@ -122,9 +120,9 @@ def counts_of_votes(
   predictions: Given["runs examples"] | Counts,
   num_classes: int | None,
   labels: Given["examples"] | None = _NO_LABELS,
-) -> Counts:
+) -> VoteCounts:
   """Return the counts of predictions and labels, or the given counts as they are."""
-  if isinstance(predictions, Counts):
+  if isinstance(predictions, VoteCounts):
     if num_classes is not None or not (labels is None or labels is _NO_LABELS):
       raise Mistake(
         "tallies have labels and num_classes of their own: give other arguments by "

@@ -10,11 +10,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import Array, Given, ratio, real
-from vmapseeds.stats.counts import (
-  Counts,
-  count_errors,
-  counts_of_votes,
-)
+from vmapseeds.stats.counts import VoteCounts, count_errors, counts_of_votes
 from vmapseeds.stats.reading import read_classes
 
 
@@ -78,7 +74,7 @@ def disagreement_matrix(
 
 
 def expected_disagreement(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   num_classes: int | None = None,
   self_pairs: bool = False,
 ) -> Float[Array, ""]:
@@ -115,7 +111,7 @@ def expected_disagreement(
 
 
 def vote_fractions(
-  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
+  predictions: Given["runs examples"] | VoteCounts, num_classes: int | None = None
 ) -> Float[Array, "examples classes"]:
   """Return the fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h
   1{h(x) = k}.
@@ -139,7 +135,7 @@ def vote_fractions(
 
 
 def plurality(
-  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
+  predictions: Given["runs examples"] | VoteCounts, num_classes: int | None = None
 ) -> Int[Array, "examples"]:
   """Return the class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
 
@@ -161,7 +157,7 @@ def plurality(
 
 
 def ensemble_accuracy(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
 ) -> Float[Array, ""]:
