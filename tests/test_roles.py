@@ -111,6 +111,20 @@ def test_more_axes_of_examples_are_flattened():
   assert flat["examples"] == 50
 
 
+def test_classes_of_any_name_and_axes():
+  """Predictions (run, example, token) that are called otherwise, with their labels."""
+  flat = test_report.dataset(12, 60)
+  tokens = flat.predictions.values.reshape(12, 20, 3)
+  about = {"role": "class", "labels": "words", "num_classes": 3}
+  results = dataset(tokens=(tokens, about))
+  words = (("example", "token"), flat.labels.values.reshape(20, 3))
+  found = summarize(results.assign(words=words))
+  expected = summarize(flat)
+  assert found["output"] == "tokens"
+  for part in ("statistics", "pairs", "summary", "warnings", "examples", "classes"):
+    assert found[part] == expected[part]
+
+
 def test_statistics_of_scores():
   found = summarize(dataset(returns=(SCORES, SCORE)))
   numbers = found["statistics"]

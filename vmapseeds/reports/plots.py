@@ -1,8 +1,7 @@
-"""Functions that draw figures. They are given finished numbers; nothing is trained or
-estimated here.
+"""Draw figures of finished numbers; nothing is trained or estimated here.
 
 Rates, accuracies and standard deviations come in as fractions and are drawn in percent;
-where `name` and `unit` say so, other numbers of runs are drawn in their own unit.
+where `of` says so, other numbers of runs are drawn in their own unit.
 Each function draws on the given axes, labels them and returns them, so that figures can
 be composed; `figure` makes axes without pyplot.
 """
@@ -38,8 +37,8 @@ MOST_CURVES = 100
 
 
 def figure(height: float = 4.0) -> tuple[Figure, Axes]:
-  """A figure with one set of axes, its height in inches. Without pyplot it needs no
-  closing and no display.
+  """Return a figure with one set of axes, its height in inches. Without pyplot it needs
+  no closing and no display.
   """
   made = Figure(figsize=(6.4, height), layout="constrained")
   return made, made.add_subplot()
@@ -57,8 +56,8 @@ def accuracy_histogram(
   normal: bool = False,
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """The distribution of test accuracy over runs, or of another number of a run, beside
-  what independence between examples would give.
+  """Draw the distribution of test accuracy over runs, or of another number of a run,
+  beside what independence between examples would give.
 
   Jordan 2024, figures 1 and 3 (with the independent-errors curve) and 13 (with the
   binomial one).
@@ -110,7 +109,7 @@ def accuracy_histograms(
   examples: int | None = None,
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """Histograms of a number of runs, or of pairs of runs, in common bins.
+  """Draw histograms of a number of runs, or of pairs of runs, in common bins.
 
   Args:
     groups: name -> (runs,), fractions or what else `of` says; at least one each.
@@ -128,8 +127,8 @@ def accuracy_histograms(
 def disagreement_histogram(
   groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
 ) -> Axes:
-  """Histograms over pairs of runs of how many predictions the two runs differ in, one
-  histogram per group: `accuracy_histograms`.
+  """Draw histograms over pairs of runs of how many predictions the two runs differ in,
+  one histogram per group: `accuracy_histograms`.
 
   Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside
     pairs with distinct seeds.
@@ -146,8 +145,8 @@ def split_scatter(
   correlation: Scalar | None = None,
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """Each run's accuracy, or another number, on one half of the test examples against
-  that on the other half.
+  """Draw each run's accuracy, or another number, on one half of the test examples
+  against that on the other half.
 
   Runs that coincide are one point, coloured by how many they are: accuracies on few
   examples take few values, and neither jitter nor transparency would show how many runs
@@ -206,7 +205,7 @@ def split_scatter(
 def accuracies_side_by_side(
   groups: Mapping[str, OfRuns], ax: Axes, *, of: Quantity = ACCURACY
 ) -> Axes:
-  """Box plots of the accuracies of groups of runs, or of another number of a run, the
+  """Draw box plots of the accuracies of groups of runs, or of another number of a run, the
   first on top: quartiles, mean, lowest and highest.
 
   Args:
@@ -247,8 +246,8 @@ def sds_side_by_side(
   below: Sequence[bool] = (),
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """Standard deviations of groups of runs. Each group is a row, the first on top, with
-  its series one above the other.
+  """Draw standard deviations of groups of runs. Each group is a row, the first on top,
+  with its series one above the other.
 
   Args:
     names: names of the groups.
@@ -286,7 +285,7 @@ def sds_side_by_side(
 def error_rate_histogram(
   example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes
 ) -> Axes:
-  """A histogram of the test examples' error rates over the runs.
+  """Draw a histogram of the test examples' error rates over the runs.
 
   Args:
     example_error_rates: (examples,), each example's fraction of runs that have it
@@ -308,8 +307,8 @@ def error_rate_histogram(
 def loss_histogram(
   losses: Real[np.ndarray, " examples"], ax: Axes, *, unit: str = "number"
 ) -> Axes:
-  """A histogram of the examples' mean losses over the runs, with a logarithmic axis of
-  counts.
+  """Draw a histogram of the examples' mean losses over the runs, with a logarithmic axis
+  of counts.
   """
   of = Quantity("mean loss of an example", unit)
   label = f"{len(losses)} examples: largest {_text(losses.max(), of)}"
@@ -325,8 +324,8 @@ def calibration_curve(
   high: Real[np.ndarray, " bins"] | None = None,
   label: str = "votes",
 ) -> Axes:
-  """How often a prediction is right against its confidence, beside the line of perfect
-  calibration.
+  """Draw how often a prediction is right against its confidence, beside the line of
+  perfect calibration.
 
   Jiang 2022, figure 6. A second call adds another curve.
 
@@ -353,8 +352,8 @@ def calibration_curve(
 
 
 def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) -> Axes:
-  """Disagreement of pairs of runs against their test error, beside the line where the
-  two are equal.
+  """Draw disagreement of pairs of runs against their test error, beside the line where
+  the two are equal.
 
   Jiang 2022, figures 1 to 4.
 
@@ -379,8 +378,8 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
 def ecdf_band(
   gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float
 ) -> Axes:
-  """Empirical distribution functions of the runs' logit gaps, with the pooled one and a
-  band of ± threshold around it.
+  """Draw empirical distribution functions of the runs' logit gaps, with the pooled one
+  and a band of ± threshold around it.
 
   At most 100 runs are drawn. Banerjee 2024, equations 8 and 16.
 
@@ -411,7 +410,7 @@ def bin_edges(
   examples: int | None,
   of: Quantity = ACCURACY,
 ) -> Real[np.ndarray, " edges"]:
-  """Edges of equal bins that hold all values of all groups, at most 60 bins.
+  """Return the edges of equal bins that hold all values of all groups, at most 60 bins.
 
   The width follows the rule of Freedman and Diaconis for the narrowest group. With n
   `examples`, edges lie halfway between possible values k/n, and each bin holds a whole
@@ -437,8 +436,8 @@ def bin_edges(
 
 
 def percent(fraction: Scalar) -> str:
-  """A fraction as percent with three significant digits, without exponents: 0.00123 ->
-  '0.123 %'.
+  """Return a fraction as percent with three significant digits, without exponents:
+  0.00123 -> '0.123 %'.
 
   >>> percent(0.00123), percent(0.9), percent(float("nan"))
   ('0.123 %', '90.0 %', 'n/a')
@@ -457,7 +456,7 @@ def _text(value: Scalar, of: Quantity) -> str:
 
 
 def _grid(values: Real[np.ndarray, " runs"]) -> int:
-  """The n for which values are multiples of 1/n, from the smallest gap between them."""
+  """Return the n for which values are multiples of 1/n, from the smallest gap between them."""
   gaps = np.diff(np.unique(values))
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
 
@@ -515,7 +514,7 @@ def _rows(ax: Axes, names: Sequence[str], of: Quantity, above: int = 0) -> Axes:
 
 
 def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
-  """Adds labels, grid and legend. The legend is inside the axes, or above them in
+  """Add labels, grid and legend. The legend is inside the axes, or above them in
   `above` columns.
   """
   ax.set(xlabel=xlabel, ylabel=ylabel, axisbelow=True)

@@ -66,13 +66,17 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   """Return name -> attributes of the outputs that reports are about: role `class`,
   `loss` or `score`.
 
+  They are the dataset's attribute `roles`, so that they are known of arrays that are not
+  read or stored, else the attributes of its variables.
+
   Raises:
     Mistake: no output has such a role.
   """
+  variables = {str(name): x.attrs for name, x in results.variables.items()}
   found: dict[str, Mapping[str, Any]] = {
-    str(name): x.attrs
-    for name, x in results.variables.items()
-    if x.attrs.get("role") in STATISTICS
+    name: about
+    for name, about in results.attrs.get("roles", variables).items()
+    if about.get("role") in STATISTICS
   }
   # Today's folders say nothing of roles: their labels are those of predictions.
   if not found and "labels" in results.variables:
