@@ -21,7 +21,7 @@ from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
   capitalized,
-  finite,
+  finite_or_none,
   run_count,
   scale_and_sign,
   show,
@@ -115,7 +115,7 @@ def compare(
   ]
   after = "" if epoch is None else f"epoch={epoch}"
   names = tuple(
-    pages.joined(str(of), format_values(values), after) for of, values, _ in sides
+    pages.join_names(str(of), format_values(values), after) for of, values, _ in sides
   )
   labels = outputs[name].get("labels", "")
   tested = [
@@ -138,7 +138,7 @@ def compare(
     (
       measure.mean,
       *(
-        show(finite(found.mean), finite(found.se), measure.of.unit)
+        show(finite_or_none(found.mean), finite_or_none(found.se), measure.of.unit)
         for found in map(stats.ideal_estimate, values)
       ),
     ),
@@ -155,7 +155,7 @@ def compare(
     console.print(sentence, soft_wrap=True, highlight=False)
   if out is None:
     of_b = "" if b is None else pages.path_parts(b)[-1]
-    of_b = pages.joined(of_b, format_values(against))
+    of_b = pages.join_names(of_b, format_values(against))
     out = pages.below(
       pages.of_test_set(place(a) / "report", results[0], test_set),
       format_values(where),
@@ -296,7 +296,7 @@ def _sd(values: np.ndarray, measure: Measure, interval: bool = False) -> str:
     return "needs two runs"
   unit = measure.of.unit
   text = show(values.std(ddof=1), None, unit)
-  low, high = map(finite, np.sqrt(stats.variance_interval(values)))
+  low, high = map(finite_or_none, np.sqrt(stats.variance_interval(values)))
   if measure.of is ACCURACY and high:
     high = min(high, 0.5)  # no accuracies vary more
   shown = f" (95 % interval {show_interval(low, high, unit)})"
@@ -388,7 +388,7 @@ def _record(
     "where": {name: np.atleast_1d(x).tolist() for name, x in (where or {}).items()},
     "runs": len(values),
     f"mean{of}": float(found.mean),
-    f"sd{of}": finite(found.sd),
+    f"sd{of}": finite_or_none(found.sd),
   }
 
 

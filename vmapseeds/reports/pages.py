@@ -24,7 +24,7 @@ from vmapseeds.results.formatting import run_count, show, show_error, show_inter
 from vmapseeds.results.statistics import GROUPS
 from vmapseeds.store.files import Folder, is_remote, place, write
 
-MOST_BYTES = 255  # of a folder's name
+MAX_FOLDER_BYTES = 255  # of a folder's name
 
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -105,7 +105,7 @@ def path_parts(folder: Folder) -> tuple[str, ...]:
   )
 
 
-def joined(*names: str, by: str = ", ") -> str:
+def join_names(*names: str, by: str = ", ") -> str:
   """Return the names that are not empty in one."""
   return by.join(filter(None, names))
 
@@ -117,7 +117,9 @@ def below(out: Path | UPath, *names: str) -> Path | UPath:
   for name in filter(None, names):
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     out = out / (
-      name if len(name.encode()) <= MOST_BYTES else f"{name[:MOST_LETTERS]}... {digest}"
+      name
+      if len(name.encode()) <= MAX_FOLDER_BYTES
+      else f"{name[:MOST_LETTERS]}... {digest}"
     )
   return out
 

@@ -16,7 +16,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.results.formatting import ACCURACY, Quantity, finite, run_count, show
+from vmapseeds.results.formatting import (
+  ACCURACY,
+  Quantity,
+  finite_or_none,
+  run_count,
+  show,
+)
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -30,7 +36,7 @@ BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = PALETTE
 INK = "#3d3d3d"
 DOTTED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
 # From few to many runs. The first colour is dark enough to be seen on white.
-COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
+COUNT_COLORS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
 MOST_POINTS = 1000
 MOST_CURVES = 100
@@ -99,7 +105,7 @@ def accuracy_histogram(
         linewidth=1.8,
         label=name if name == "normal" else f"{name} {_text(spread, of)}",
       )
-  return finish(ax, of.label, _density(of))
+  return finish_axes(ax, of.label, _density(of))
 
 
 def accuracy_histograms(
@@ -121,7 +127,7 @@ def accuracy_histograms(
   edges = bin_edges(list(values.values()), examples, of)
   for name, given in values.items():
     _bars(ax, given, edges, f"{name}: mean {_text(given.mean(), of)}", of)
-  return finish(ax, of.label, _density(of))
+  return finish_axes(ax, of.label, _density(of))
 
 
 def disagreement_histogram(
@@ -170,7 +176,7 @@ def split_scatter(
     where = "in a cell"
     edges = [of.scale * bin_edges([half], _grid(half), of) for half in pairs.T]
     x, y = of.scale * pairs.T
-    runs, *_, drawn = ax.hist2d(x, y, edges, cmin=1, cmap=COUNTS)
+    runs, *_, drawn = ax.hist2d(x, y, edges, cmin=1, cmap=COUNT_COLORS)
     ax.plot([], [], "s", color=BLUE, label=label)
   else:
     few_first = np.argsort(runs, kind="stable")
@@ -180,7 +186,7 @@ def split_scatter(
       y,
       s=26,
       c=runs[few_first],
-      cmap=COUNTS,
+      cmap=COUNT_COLORS,
       vmin=1,
       vmax=max(2, runs.max(initial=1)),
       linewidths=0,
@@ -199,7 +205,7 @@ def split_scatter(
   even, odd = (
     of._replace(name=f"{of.name} on {half} examples").label for half in ("even", "odd")
   )
-  return finish(ax, even, odd, above=1)
+  return finish_axes(ax, even, odd, above=1)
 
 
 def accuracies_side_by_side(
@@ -315,7 +321,7 @@ def loss_histogram(
   return _of_examples(ax, losses, np.histogram_bin_edges(losses, 40), label, of)
 
 
-def calibration_curve(
+def calibration_plot(
   confidence: OfBins,
   accuracy: OfBins,
   ax: Axes,
@@ -348,7 +354,7 @@ def calibration_curve(
     ax.fill_between(x[known], *band, color=color, alpha=0.25, linewidth=0)
   ax.set(xlim=(-2, 102), ylim=(-2, 102))
   votes = "confidence: runs that vote for the class (%)"
-  return finish(ax, votes, "examples of which it is the class (%)")
+  return finish_axes(ax, votes, "examples of which it is the class (%)")
 
 
 def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) -> Axes:
@@ -368,7 +374,7 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
   if len(x):
     middle = (x.mean(), x.mean())
     ax.axline(middle, slope=1, label="disagreement = error", **DOTTED)
-  return finish(
+  return finish_axes(
     ax,
     "test error, mean of the two runs (%)",
     "test predictions that differ between them (%)",
@@ -402,7 +408,7 @@ def ecdf_band(
   ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=label)
   together = f"all {len(gaps)} runs together"
   ax.plot(at, ecdf(pooled), color=INK, linewidth=1.4, label=together)
-  return finish(ax, "logit gap", "fraction of test examples at or below")
+  return finish_axes(ax, "logit gap", "fraction of test examples at or below")
 
 
 def bin_edges(
@@ -452,7 +458,7 @@ def percent(fraction: Scalar) -> str:
 def _text(value: Scalar, of: Quantity) -> str:
   if of.unit == "fraction":
     return percent(value)
-  return show(finite(value), None, of.unit)
+  return show(finite_or_none(value), None, of.unit)
 
 
 def _grid(values: Real[np.ndarray, " runs"]) -> int:
@@ -503,17 +509,17 @@ def _of_examples(
     label=label,
   )
   ax.set_ylim(bottom=0.7)
-  return finish(ax, of.label, "test examples")
+  return finish_axes(ax, of.label, "test examples")
 
 
 def _rows(ax: Axes, names: Sequence[str], of: Quantity, above: int = 0) -> Axes:
   """Name the rows of axes, the first on top."""
   ax.set_yticks(range(len(names)), list(names))
   ax.set_ylim(len(names) - 0.5, -0.5)
-  return finish(ax, of.label, "", above)
+  return finish_axes(ax, of.label, "", above)
 
 
-def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
+def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
   """Add labels, grid and legend. The legend is inside the axes, or above them in
   `above` columns.
   """

@@ -19,7 +19,7 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.pages import Figure, joined
+from vmapseeds.reports.pages import Figure, join_names
 from vmapseeds.reports.summary import headline, measure_outputs, summarize
 from vmapseeds.results.formatting import (
   capitalized,
@@ -170,11 +170,11 @@ def _parts(
       out = pages.below(
         pages.of_test_set(above, results, test_set), format_values(group.values)
       )
-      parts.append(Part(joined(name, _group_name(summary)), out, measured, summary))
+      parts.append(Part(join_names(name, _group_name(summary)), out, measured, summary))
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
   return parts, [
-    f"{joined(name, format_values(values))}: all {run_count(of.sizes['run'])} diverged."
+    f"{join_names(name, format_values(values))}: all {run_count(of.sizes['run'])} diverged."
     for (values, of), diverged in zip(found, lost, strict=True)
     if diverged
   ]
@@ -182,7 +182,7 @@ def _parts(
 
 def _group_name(summary: Section) -> str:
   values = format_values(summary.get("values"))
-  return joined(values, *(f"{name} pooled" for name in summary["pooled"]))
+  return join_names(values, *(f"{name} pooled" for name in summary["pooled"]))
 
 
 def _notes(parts: Sequence[Part]) -> list[str]:
@@ -192,7 +192,7 @@ def _notes(parts: Sequence[Part]) -> list[str]:
   said: dict[str, list[str]] = {}
   several = len({s["output"] for part in parts for s in sections(part.summary)}) > 1
   of = [
-    (joined(part.name, several * section["output"], by=": "), section["warnings"])
+    (join_names(part.name, several * section["output"], by=": "), section["warnings"])
     for part in parts
     for section in sections(part.summary)
   ]
@@ -218,7 +218,7 @@ def _title(summary: Section) -> str:
   duration = "" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
   if epoch is not None:
     duration = f"epoch {epoch} of {epochs}"
-  return joined(summary["recipe"], duration, _group_name(summary))
+  return join_names(summary["recipe"], duration, _group_name(summary))
 
 
 def terminal_table(summary: Section, section: Section) -> Table:
@@ -338,7 +338,7 @@ def _vote_figures(runs: MeasuredRuns, numbers: Section) -> Figures:
       f"""Each point is a tenth of the range of vote fractions, over all examples and \
 classes: how often the class was right, with 95 % of the bootstrap over examples. \
 {numbers["cace"]["reading"]}""",
-      lambda ax: plots.calibration_curve(
+      lambda ax: plots.calibration_plot(
         curve.confidence, curve.accuracy, ax, low=band.low, high=band.high
       ),
     )
@@ -482,7 +482,7 @@ def _write(part: Part) -> Path | UPath:
   for runs, section in zip(part.measured, sections(part.summary), strict=True):
     for name, figure in figures(runs, section).items():
       several = len(part.measured) > 1
-      found[joined(several * runs.output, name, by=".")] = figure._replace(
+      found[join_names(several * runs.output, name, by=".")] = figure._replace(
         of=runs.output
       )
   return pages.write_page(
@@ -501,7 +501,7 @@ def _side_by_side(
     "report",
     "side_by_side",
     {
-      joined(noun * (len(outputs) > 1), name, by="."): figure
+      join_names(noun * (len(outputs) > 1), name, by="."): figure
       for noun, rows in outputs.items()
       for name, figure in side_by_side_figures(noun, rows).items()
     },
