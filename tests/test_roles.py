@@ -108,6 +108,20 @@ def test_more_axes_of_examples_are_flattened():
   assert flat["examples"] == 50
 
 
+def test_classes_of_any_name_and_axes():
+  """Predictions (run, example, token) that are called otherwise, with their labels."""
+  flat = test_report.dataset(12, 60)
+  tokens = flat.predictions.values.reshape(12, 20, 3)
+  about = {"role": "class", "labels": "words", "num_classes": 3}
+  results = dataset(tokens=(tokens, about))
+  words = (("example", "token"), flat.labels.values.reshape(20, 3))
+  found = summarize(results.assign(words=words))
+  expected = summarize(flat)
+  assert found["output"] == "tokens"
+  for part in ("statistics", "pairs", "summary", "warnings", "examples", "classes"):
+    assert found[part] == expected[part]
+
+
 def test_statistics_of_scores():
   found = summarize(dataset(returns=(SCORES, SCORE)))
   numbers = found["statistics"]
@@ -272,23 +286,26 @@ def test_until_of_scores_and_losses():
   results = dataset(returns=(SCORES, SCORE), loss=(LOSSES, LOSS))
   summary = summarize(results)
   assert (
-    until.estimate(results, Until.parse("mean rel 1%")) == summary["statistics"]["mean"]
+    until.measure_statistic(results, Until.parse("mean rel 1%"))
+    == summary["statistics"]["mean"]
   )
   for section in results_page.sections(summary):
     for name in NARROWED[section["role"]]:
-      found = until.estimate(results, Until(name, True, 0.1, section["output"]))
+      found = until.measure_statistic(
+        results, Until(name, True, 0.1, section["output"])
+      )
       assert found == section["statistics"][name]
   assert (
-    until.estimate(results, Until.parse("sd_loss rel 1%"))
+    until.measure_statistic(results, Until.parse("sd_loss rel 1%"))
     == summary["further"][0]["statistics"]["sd_loss"]
   )
   assert Until.parse("returns:mean abs 0.1") == Until("mean", False, 0.1, "returns")
   with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
-    until.estimate(results, Until.parse("return:mean abs 0.1"))
+    until.measure_statistic(results, Until.parse("return:mean abs 0.1"))
   with pytest.raises(
     Mistake, match="--until mean_accuracy: no output has that; returns has mean, sd"
   ):
-    until.estimate(results, Until.parse("mean_accuracy abs 1%"))
+    until.measure_statistic(results, Until.parse("mean_accuracy abs 1%"))
 
 
 @pytest.mark.parametrize(
@@ -308,10 +325,10 @@ def test_a_stage_has_five_per_cent_more_runs_than_seem_to_be_needed(
     reach = 19 / np.sqrt(results.sizes["run"])
     return {"value": 0.0, "low": -reach, "high": reach, "unit": "reward"}
 
-  monkeypatch.setattr(until, "estimate", estimate)
+  monkeypatch.setattr(until, "measure_statistic", estimate)
   rule = Until.parse("mean abs 1")
   recipe, runs = vs.recipe("digits_cnn"), vs.Runs.independent(1000)
-  results = until.train(recipe, runs, "", rule, first=first, trains=trains)
+  results = until.train_until(recipe, runs, "", rule, first=first, trains=trains)
   assert counts == trained
   assert results.sizes["run"] == trained[-1]
 

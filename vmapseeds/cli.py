@@ -162,7 +162,7 @@ def train(
   results = (
     trains(*what, **how)
     if wanted is None
-    else rule.train(*what, wanted, first=runs, trains=trains, **how)
+    else rule.train_until(*what, wanted, first=runs, trains=trains, **how)
   )
   if host:
     hosts.leave(host)
