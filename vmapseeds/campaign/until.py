@@ -89,21 +89,31 @@ class Until:
     return (found["high"] - found["low"]) / 2 / wanted if wanted else math.inf
 
 
+def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
+  """Return the output that has the statistic, from the outputs' roles by their names.
+
+  Raises:
+    Mistake: there is no such output, or none has such a statistic.
+  """
+  if until.output:
+    one_of("output", until.output, outputs)
+    outputs = {until.output: outputs[until.output]}
+  has = {name: NARROWED.get(role, []) for name, role in outputs.items()}
+  for name, statistics in has.items():
+    if until.statistic in statistics:
+      return name
+  there = "; ".join(f"{name} has {', '.join(of) or 'none'}" for name, of in has.items())
+  raise Mistake(f"--until {until.statistic}: no output has that; {there}")
+
+
 def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   """Return the statistic of the runs that did not diverge, as `describe_statistic` does.
 
   Raises:
     Mistake: all runs diverged, or the results have no such output or statistic.
   """
-  statistic = until.statistic
-  outputs = {name: NARROWED[about["role"]] for name, about in roles(results).items()}
-  if until.output:
-    one_of("output", until.output, outputs)
-    outputs = {until.output: outputs[until.output]}
-  name = next((name for name, known in outputs.items() if statistic in known), None)
-  if name is None:
-    there = "; ".join(f"{name} has {', '.join(of)}" for name, of in outputs.items())
-    raise Mistake(f"--until {statistic}: no output has that; {there}")
+  statistic, outputs = until.statistic, roles(results)
+  name = choose_output(until, {of: about["role"] for of, about in outputs.items()})
   runs = measure_runs(results, name, pairs=False)
   rows = {row.name: row for row in statistics_of(runs) if row.over == "runs"}
   if statistic not in rows:
