@@ -123,6 +123,17 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   return describe_statistic(rows[statistic], runs)
 
 
+def declared_roles(recipe: Recipe | Task) -> dict[str, str]:
+  """Return the roles of the outputs of a run by their names in results."""
+  if isinstance(recipe, Task):
+    outputs = recipe.outputs.items()
+    return {name.rpartition("/")[2]: output.role for name, output in outputs}
+  dataset = recipe.dataset
+  if isinstance(dataset, Dataset) and dataset.num_classes is None:
+    return {"losses": "loss"}
+  return {"predictions": "class"}
+
+
 def train_until(
   recipe: Recipe | Task,
   runs: Runs,
@@ -160,13 +171,7 @@ def train_until(
   Raises:
     Mistake: as `vs.train`.
   """
-  dataset = getattr(recipe, "dataset", None)
-  if isinstance(recipe, Task) or (
-    isinstance(dataset, Dataset) and dataset.num_classes is None
-  ):
-    raise Mistake(
-      f"--until with {recipe.name}, which has no classes that are right or wrong: say how many --runs"
-    )
+  choose_output(until, declared_roles(recipe))
   if how.get("predictions") == "none":
     raise Mistake(
       f"--until {until.statistic} looks at predictions: leave --predictions none out"
