@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 
 import vmapseeds as vs
-from vmapseeds.campaign import benchmark, loop
+from vmapseeds.campaign import execution, loop
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
@@ -582,7 +582,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
 
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  conditions = benchmark._conditions(plan_of(LINEAR, vs.Runs.independent(4)).task)
+  conditions = execution.cache_key(plan_of(LINEAR, vs.Runs.independent(4)).task)
   choice.write_timings(
     conditions,
     {

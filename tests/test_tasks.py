@@ -235,7 +235,7 @@ def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
   (line,) = capsys.readouterr().err.splitlines()
   assert (
     line
-    == "error: --until with walk, which has no classes that are right or wrong: say how many --runs"
+    == "error: --until mean_accuracy: no output has that; none is a class, loss or score"
   )
   assert not (tmp_path / "r").exists()
 

@@ -24,6 +24,7 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import measures
 from experiments.benchmarks.bootstraps import CLASSES, some_votes
+from experiments.benchmarks.common import check_sizes
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.reports import plots, summary
 from vmapseeds.reports.results_page import figures

@@ -34,6 +34,7 @@ NARROWED = {
 }
 # The most that a stage multiplies the runs by: a first estimate from few runs may be
 # far off.
+NO_ROLE = "none is a class, loss or score"
 GROWTH = 4
 MARGIN = 1.05  # runs beyond those that are needed by the estimate so far
 
@@ -103,7 +104,7 @@ def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
     if until.statistic in statistics:
       return name
   there = "; ".join(f"{name} has {', '.join(of) or 'none'}" for name, of in has.items())
-  raise Mistake(f"--until {until.statistic}: no output has that; {there}")
+  raise Mistake(f"--until {until.statistic}: no output has that; {there or NO_ROLE}")
 
 
 def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
