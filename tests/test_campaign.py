@@ -35,9 +35,8 @@ def plan_of(recipe, runs, **options):
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
-  return vs.train(
-    recipe, runs or vs.Runs.independent(n), out, progress=False, **options
-  )
+  options = {"progress": False, **options}
+  return vs.train(recipe, runs or vs.Runs.independent(n), out, **options)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +217,7 @@ def test_results_do_not_depend_on_the_seed_batch(reference, tmp_path):
 
 
 def test_more_runs_extend_and_nothing_is_trained_twice(
-  reference, tmp_path, monkeypatch
+  reference, tmp_path, monkeypatch, capsys
 ):
   trained = []
   write = Results.write_block
@@ -235,7 +234,9 @@ def test_more_runs_extend_and_nothing_is_trained_twice(
   results = train(tmp_path / "r", 12, seed_batch=4)
   assert trained == list(range(12))
   train(tmp_path / "r", 12)
-  train(tmp_path / "r", 3)
+  capsys.readouterr()
+  train(tmp_path / "r", 3, progress=True)
+  assert capsys.readouterr().err.startswith("4/4 runs, accuracy")
   assert trained == list(range(12))
   same(results, reference)
 

@@ -140,7 +140,7 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
 
 
 def test_sigkill_amid_checkpoints(tmp_path, capsys):
-  recipe, out = ADAM.replace(epochs=150), tmp_path / "r"
+  recipe, out = ADAM.replace(epochs=60), tmp_path / "r"
   command = [
     sys.executable,
     "-m",
@@ -156,7 +156,7 @@ def test_sigkill_amid_checkpoints(tmp_path, capsys):
     "model=linear",
     "optimizer=adam",
     "lr=0.001",
-    "epochs=150",
+    "epochs=60",
     "--checkpoint-every",
     "1",
   ]

@@ -205,10 +205,11 @@ def check_usable() -> None:
 
 
 def clear(results: Any) -> None:
-  """Remove all checkpoints of a results folder in which every run is done."""
+  """Remove the checkpoints of all blocks of a results folder that are finished."""
   folder = results.path / FOLDER
-  if names(folder) and results.done.all():
-    _remove(folder)
+  saved = {name.split("/")[0] for name in names(folder)}
+  for block in saved and saved & {*map(str, results.finished_blocks())}:
+    _remove(folder / block)
 
 
 def _named(leaves: list[Any]) -> dict[str, Any]:
