@@ -75,7 +75,10 @@ def outputs_folder(path, outputs, columns=None, block_runs=16):
     dimensions={},
     outputs=arrays,
     attributes={
-      name: {"role": "seed" if name == "seed_init" else "column"} for name in columns
+      name: {"role": "seed", "source": "init"}
+      if name == "seed_init"
+      else {"role": "column"}
+      for name in columns
     },
   ) as results:
     for block, rows in enumerate(results.blocks):

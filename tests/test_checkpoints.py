@@ -215,14 +215,14 @@ def renamed(folder):
     (says(recipe="{}"), "it is of other recipe"),
     (says(runs="0"), "it is of other runs"),
     (says(digest="0"), "it is not as it was written"),
-    (says(epochs=3), "it is not as it was written"),
+    (says(epochs=3), "it is of other epochs"),
     (shutil.rmtree, "it cannot be read"),
     (
       lambda folder: folder.with_name("2.json").write_text("[" * 9999),
       "it cannot be read",
     ),
     (lambda folder: folder.with_name("2.json").write_text("[]"), "it cannot be read"),
-    (renamed, "it is not as it was written"),
+    (renamed, "it is of other epochs"),
   ],
 )
 def test_a_checkpoint_that_does_not_fit_is_ignored(

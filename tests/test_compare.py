@@ -19,9 +19,21 @@ from vmapseeds import cli, stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import comparison_page, pages, plots
 from vmapseeds.results.description import IMPORTED
+from vmapseeds.store.files import write
 from vmapseeds.training.runs import SOURCES
 
 EXAMPLES = 20
+
+
+@pytest.fixture(autouse=True)
+def undrawn(monkeypatch):
+  """Pages have a stand-in for their figure, which takes longer than all the rest."""
+
+  def save(figure, path):
+    write(path, b"")
+    return "data:image/png;base64,"
+
+  monkeypatch.setattr(pages, "_save_figure", save)
 
 
 def folder(

@@ -295,7 +295,9 @@ def none_kept(tmp_path_factory):
       "classes without label maps",
     ),
     (
-      lambda out, new: until.train(LINEAR, 3, new, WIDTH, first=3, predictions="none"),
+      lambda out, new: until.train_until(
+        LINEAR, 3, new, WIDTH, first=3, predictions="none"
+      ),
       "leave --predictions none out",
     ),
   ],

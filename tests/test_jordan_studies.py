@@ -9,7 +9,7 @@ import scipy.stats
 import xarray as xr
 
 import vmapseeds as vs
-from experiments import frame
+from experiments import frame, measures
 from experiments.jordan2024 import (
   campaigns,
   fig06_binary_tasks,
@@ -164,7 +164,7 @@ def test_caps_of_sampling_noise(runs, r_squared, mse_ratio):
   """The expected values are those of errors of 2 to 9 %."""
   error = np.linspace(0.02, 0.09, 511)
   predicted = (
-    stats.calibration_variance(error, 10_000),
+    measures.calibration_variance(error, 10_000),
     stats.binomial_variance(error, 10_000),
   )
   fit, ratio = fig06_binary_tasks.caps(*predicted, np.full(511, runs))

@@ -174,9 +174,9 @@ def test_error_rates_fall_into_the_bin_they_start(ax):
 def test_calibration_curve_leaves_out_empty_bins(ax):
   confidence, accuracy = np.array([0.1, np.nan, 0.9]), np.array([0.2, np.nan, 0.8])
   low, high = np.array([0.1, np.nan, 0.7]), np.array([0.3, np.nan, 0.9])
-  plots.calibration_curve(confidence, accuracy, ax, low=low, high=high)
-  plots.calibration_curve([0.5], [0.6], ax, label="other")
-  plots.calibration_curve([0.5], [0.4], ax, label="third")
+  plots.calibration_plot(confidence, accuracy, ax, low=low, high=high)
+  plots.calibration_plot([0.5], [0.6], ax, label="other")
+  plots.calibration_plot([0.5], [0.4], ax, label="third")
   identity, curve, other, third = ax.lines
   np.testing.assert_allclose(identity.get_xydata(), [[0, 0], [100, 100]])
   np.testing.assert_allclose(curve.get_xydata(), [[10, 20], [90, 80]])
@@ -240,7 +240,7 @@ def test_everything_can_be_saved(tmp_path):
       ),
       lambda ax: plots.disagreement_histogram({"one pair": [0.5]}, ax),
       lambda ax: plots.error_rate_histogram([0.0], ax),
-      lambda ax: plots.calibration_curve(
+      lambda ax: plots.calibration_plot(
         [np.nan], [np.nan], ax, low=np.array([np.nan]), high=np.array([np.nan])
       ),
       lambda ax: plots.disagreement_against_error([], [], ax),

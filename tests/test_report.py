@@ -77,11 +77,20 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
     (labels + wrong * rng.integers(1, classes, (runs, n))) % classes
   ).astype(np.int8)
   table = {
-    f"seed_{s}": ("run", np.arange(runs, dtype=np.uint32)) for s in ("init", "order")
+    f"seed_{s}": (
+      "run",
+      np.arange(runs, dtype=np.uint32),
+      {"role": "seed", "source": s},
+    )
+    for s in ("init", "order")
   }
   return xr.Dataset(
     {
-      "predictions": (("run", "example"), predictions),
+      "predictions": (
+        ("run", "example"),
+        predictions,
+        {"role": "class", "labels": "labels", "num_classes": classes},
+      ),
       "labels": ("example", labels),
       "accuracy": ("run", (~wrong).mean(1)),
       "diverged": ("run", np.zeros(runs, bool)),
@@ -421,7 +430,7 @@ def test_differing_label_maps_leave_out_statistics_over_predictions():
   maps = np.array([[0, 1, 1], [1, 0, 1]] * 20, np.int32)
   results = dataset()
   results["labels"] = (("run", "example"), maps[:, results.labels.values])
-  results.attrs["num_classes"] = 2
+  results.attrs["num_classes"] = results["predictions"].attrs["num_classes"] = 2
   results["predictions"][:] = (results.predictions.values > 0).astype(np.int8)
   summary = summarize(results)
   assert list(values(summary)) == [
@@ -756,7 +765,12 @@ def sweep(tmp_path_factory):
   """
   lr = np.tile(np.float32(LR), 12)
   seeds = {
-    f"seed_{s}": ("run", np.repeat(np.arange(12, dtype=np.uint32), 4)) for s in SOURCES
+    f"seed_{s}": (
+      "run",
+      np.repeat(np.arange(12, dtype=np.uint32), 4),
+      {"role": "seed", "source": s},
+    )
+    for s in SOURCES
   }
   momentum = ("run", np.full(48, 0.9, np.float32))
   results = dataset(48, spread=0.03, lr=("run", lr), momentum=momentum, **seeds)

@@ -18,7 +18,7 @@ import vmapseeds as vs
 from vmapseeds.campaign import until
 from vmapseeds.campaign.until import NARROWED, Until
 from vmapseeds.mistakes import Mistake
-from vmapseeds.reports import comparison_page, plots, results_page
+from vmapseeds.reports import plots, results_page
 from vmapseeds.reports.results_page import figures
 from vmapseeds.reports.summary import measure_outputs, summarize
 from vmapseeds.results.formatting import show
@@ -41,7 +41,10 @@ def dataset(columns=None, **outputs):
       name: (axes[: np.ndim(values)], values, about)
       for name, (values, about) in outputs.items()
     },
-    coords={"seed_init": ("run", np.arange(runs)), **(columns or {})},
+    coords={
+      "seed_init": ("run", np.arange(runs), {"role": "seed"}),
+      **(columns or {}),
+    },
     attrs={
       "recipe": '{"name": "walk", "values": {"lr": 0.1}}',
       "device_kind": "cpu",
@@ -50,12 +53,6 @@ def dataset(columns=None, **outputs):
       "versions": {},
     },
   )
-
-
-@pytest.fixture
-def with_roles(monkeypatch):
-  for page in (results_page, comparison_page):
-    monkeypatch.setattr(page, "open_results", folders.open_with_roles)
 
 
 def quietly(function, *args, **options):
@@ -109,6 +106,20 @@ def test_more_axes_of_examples_are_flattened():
   folded = summarize(dataset(loss=(LOSSES.reshape(40, 10, 5), LOSS)))
   assert folded == flat
   assert flat["examples"] == 50
+
+
+def test_classes_of_any_name_and_axes():
+  """Predictions (run, example, token) that are called otherwise, with their labels."""
+  flat = test_report.dataset(12, 60)
+  tokens = flat.predictions.values.reshape(12, 20, 3)
+  about = {"role": "class", "labels": "words", "num_classes": 3}
+  results = dataset(tokens=(tokens, about))
+  words = (("example", "token"), flat.labels.values.reshape(20, 3))
+  found = summarize(results.assign(words=words))
+  expected = summarize(flat)
+  assert found["output"] == "tokens"
+  for part in ("statistics", "pairs", "summary", "warnings", "examples", "classes"):
+    assert found[part] == expected[part]
 
 
 def test_statistics_of_scores():
@@ -174,7 +185,7 @@ def test_scores_that_are_not_finite_diverged():
   assert "1 run diverged and is left out of every statistic." in one["warnings"]
 
 
-def test_a_folder_of_several_outputs_has_a_section_each(tmp_path, with_roles):
+def test_a_folder_of_several_outputs_has_a_section_each(tmp_path):
   path = folders.outputs_folder(
     tmp_path / "walk",
     {"returns": (SCORES, SCORE), "loss": (LOSSES, LOSS), "frames": (SCORES, FRAMES)},
@@ -206,7 +217,7 @@ def test_a_folder_of_several_outputs_has_a_section_each(tmp_path, with_roles):
   assert "lr=0.1" in shown
 
 
-def test_groups_of_several_outputs_side_by_side(tmp_path, with_roles):
+def test_groups_of_several_outputs_side_by_side(tmp_path):
   columns = {
     "lr": np.repeat([0.1, 0.2], 20),
     "seed_init": np.tile(np.arange(20, dtype=np.uint32), 2),
@@ -223,7 +234,7 @@ def test_groups_of_several_outputs_side_by_side(tmp_path, with_roles):
   assert "lr=0.1: loss" in page.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_comparisons_of_scores_and_losses(tmp_path, with_roles):
+def test_comparisons_of_scores_and_losses(tmp_path):
   better = {"returns": SCORES + 10, "frames": SCORES - 10, "loss": LOSSES * 0.9}
   worse = {"returns": SCORES, "frames": SCORES, "loss": LOSSES}
   roles = {"returns": SCORE, "frames": FRAMES, "loss": LOSS}
@@ -257,7 +268,7 @@ def test_comparisons_of_scores_and_losses(tmp_path, with_roles):
     quietly(vs.compare, a, short, output="loss")
 
 
-def test_a_folder_without_a_role_says_how_to_declare_one(tmp_path, with_roles):
+def test_a_folder_without_a_role_says_how_to_declare_one(tmp_path):
   path = folders.outputs_folder(tmp_path / "walk", {"place": (SCORES, {})})
   message = (
     r"no output of these results has the role class, loss or score: they have place; "
@@ -275,23 +286,26 @@ def test_until_of_scores_and_losses():
   results = dataset(returns=(SCORES, SCORE), loss=(LOSSES, LOSS))
   summary = summarize(results)
   assert (
-    until.estimate(results, Until.parse("mean rel 1%")) == summary["statistics"]["mean"]
+    until.measure_statistic(results, Until.parse("mean rel 1%"))
+    == summary["statistics"]["mean"]
   )
   for section in results_page.sections(summary):
     for name in NARROWED[section["role"]]:
-      found = until.estimate(results, Until(name, True, 0.1, section["output"]))
+      found = until.measure_statistic(
+        results, Until(name, True, 0.1, section["output"])
+      )
       assert found == section["statistics"][name]
   assert (
-    until.estimate(results, Until.parse("sd_loss rel 1%"))
+    until.measure_statistic(results, Until.parse("sd_loss rel 1%"))
     == summary["further"][0]["statistics"]["sd_loss"]
   )
   assert Until.parse("returns:mean abs 0.1") == Until("mean", False, 0.1, "returns")
   with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
-    until.estimate(results, Until.parse("return:mean abs 0.1"))
+    until.measure_statistic(results, Until.parse("return:mean abs 0.1"))
   with pytest.raises(
     Mistake, match="--until mean_accuracy: no output has that; returns has mean, sd"
   ):
-    until.estimate(results, Until.parse("mean_accuracy abs 1%"))
+    until.measure_statistic(results, Until.parse("mean_accuracy abs 1%"))
 
 
 @pytest.mark.parametrize(
@@ -311,10 +325,10 @@ def test_a_stage_has_five_per_cent_more_runs_than_seem_to_be_needed(
     reach = 19 / np.sqrt(results.sizes["run"])
     return {"value": 0.0, "low": -reach, "high": reach, "unit": "reward"}
 
-  monkeypatch.setattr(until, "estimate", estimate)
+  monkeypatch.setattr(until, "measure_statistic", estimate)
   rule = Until.parse("mean abs 1")
   recipe, runs = vs.recipe("digits_cnn"), vs.Runs.independent(1000)
-  results = until.train(recipe, runs, "", rule, first=first, trains=trains)
+  results = until.train_until(recipe, runs, "", rule, first=first, trains=trains)
   assert counts == trained
   assert results.sizes["run"] == trained[-1]
 

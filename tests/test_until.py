@@ -62,7 +62,11 @@ def results_of(predictions, labels, classes=3, diverged=()):
   of_label = ("run", "example")[-np.ndim(labels) :]
   return xr.Dataset(
     {
-      "predictions": (("run", "example"), predictions),
+      "predictions": (
+        ("run", "example"),
+        predictions,
+        {"role": "class", "labels": "labels", "num_classes": classes},
+      ),
       "labels": (of_label, labels),
       "diverged": ("run", diverged),
       "accuracy": ("run", (predictions == labels).mean(axis=1)),
@@ -99,10 +103,10 @@ def test_numbers_are_those_of_the_report(name, predicted, reported):
   predictions, labels = predicted
   worst = np.full((1, 200), -1, np.int8)
   one_diverged = results_of(np.concatenate([predictions, worst]), labels, diverged=[12])
-  assert until.estimate(one_diverged, Until(name, True, 1)) == reported[name]
+  assert until.measure_statistic(one_diverged, Until(name, True, 1)) == reported[name]
   for runs in (1, 2):
     rule = Until(name, True, 1e-9)
-    few = until.estimate(results_of(predictions[:runs], labels), rule)
+    few = until.measure_statistic(results_of(predictions[:runs], labels), rule)
     assert rule.reached(few) > 1
 
 
@@ -111,18 +115,20 @@ def test_runs_of_which_nothing_can_be_said(predicted):
   with pytest.raises(
     Mistake, match="all 12 finished runs diverged: train with a lower lr"
   ):
-    until.estimate(results_of(predictions, labels, diverged=range(12)), ACCURACY)
+    until.measure_statistic(
+      results_of(predictions, labels, diverged=range(12)), ACCURACY
+    )
   each = results_of(predictions, np.stack([labels] * 6 + [labels[::-1]] * 6))
-  until.estimate(each, ACCURACY)
+  until.measure_statistic(each, ACCURACY)
   with pytest.raises(
     Mistake,
     match=r"--until gde_gap: these runs have labels of their own; choose one of mean_acc",
   ):
-    until.estimate(each, Until("gde_gap", True, 0.1))
+    until.measure_statistic(each, Until("gde_gap", True, 0.1))
   with pytest.raises(
     Mistake, match=r"--until gap_distance: logits of two classes were not kept; choose"
   ):
-    until.estimate(each, Until("gap_distance", True, 0.1))
+    until.measure_statistic(each, Until("gap_distance", True, 0.1))
 
 
 @pytest.fixture
@@ -130,7 +136,7 @@ def train(tmp_path):
   def train(text, most=60, first=3, progress=False):
     recipe = vs.recipe("digits_cnn", epochs=0, width=0.25)
     runs = vs.Runs.independent(most)
-    return until.train(
+    return until.train_until(
       recipe,
       runs,
       tmp_path / "out",

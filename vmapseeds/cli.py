@@ -137,7 +137,7 @@ def train(
     raise Mistake(
       "--until with --sweep: a statistic is of runs of the same values, give one of them"
     )
-  host = hosts.checked(coordinator, processes, process)
+  host = hosts.parse_host(coordinator, processes, process)
   if host and not hosts.is_child():
     return hosts.train_as_child(sys.argv[1:], host.coordinator)
   task = resolve_task(recipe).replace(**overrides(set))
@@ -162,7 +162,7 @@ def train(
   results = (
     trains(*what, **how)
     if wanted is None
-    else rule.train(*what, wanted, first=runs, trains=trains, **how)
+    else rule.train_until(*what, wanted, first=runs, trains=trains, **how)
   )
   if host:
     hosts.leave(host)

@@ -33,7 +33,7 @@ class Failure(RuntimeError):
 def one_of(
   what: str, given: object, allowed: Iterable[str], error: type[Mistake] = Mistake
 ) -> None:
-  """Raises `error` unless `given` is among `allowed`, naming the nearest allowed value."""
+  """Raise `error` unless `given` is among `allowed`, naming the nearest allowed value."""
   allowed = list(allowed)
   if given in allowed:
     return
@@ -45,8 +45,10 @@ def one_of(
 
 
 def safe_name(what: str, given: object) -> str:
-  """Returns `given`. Raises `Mistake` if it cannot be the name of a file or folder, or
-  would garble a terminal.
+  """Return `given`.
+
+  Raises:
+    Mistake: it cannot be the name of a file or folder, or would garble a terminal.
   """
   if not isinstance(given, str):
     raise Mistake(f"{what} is {given!r:.200}: give a text")
@@ -63,8 +65,8 @@ def safe_name(what: str, given: object) -> str:
 
 
 def one_line(text: object) -> str:
-  """`text` as one line that a terminal can show: control characters are escaped, and a
-  long line loses its middle.
+  """Return `text` as one line that a terminal can show: control characters are escaped,
+  and a long line loses its middle.
   """
   line = "".join(
     c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(text).split())
@@ -89,7 +91,11 @@ class Rule(NamedTuple):
 
 
 def at_least(what: str, given: object, least: int) -> int:
-  """`given` as an int. Raises `Mistake` if it is no whole number of at least `least`."""
+  """Return `given` as an int.
+
+  Raises:
+    Mistake: it is no whole number of at least `least`.
+  """
   whole = whole_number(given)
   if whole is None or whole < least:
     raise Mistake(f"{what} is {given!r:.200}: give a whole number of at least {least}")
@@ -97,8 +103,8 @@ def at_least(what: str, given: object, least: int) -> int:
 
 
 def whole_number(given: Any) -> int | None:
-  """`given`, a number of Python, NumPy or another array library, as an int; None if it
-  is no whole number.
+  """Return `given`, a number of Python, NumPy or another array library, as an int; None
+  if it is no whole number.
   """
   try:
     return None if _is_bool(given) else operator.index(given)
@@ -107,8 +113,10 @@ def whole_number(given: Any) -> int | None:
 
 
 def number(what: str, given: object) -> float:
-  """`given`, of Python, NumPy or another array library, as a float. Raises `Mistake` if
-  it is no real number.
+  """Return `given`, of Python, NumPy or another array library, as a float.
+
+  Raises:
+    Mistake: it is no real number.
   """
   try:
     if hasattr(given, "__float__") and not _is_bool(given):

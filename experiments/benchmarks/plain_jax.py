@@ -56,7 +56,7 @@ class ResNet9(nn.Module):
   def __call__(self, x):
     def block(x, features, kernel=3, stride=1, padding=1):
       x = nn.Conv(
-        layers.scaled(features, self.width),
+        layers.scale_channels(features, self.width),
         (kernel, kernel),
         stride,
         padding,
@@ -81,7 +81,7 @@ class ResNet9(nn.Module):
 def plain_model(recipe: Recipe, num_classes: int) -> nn.Module:
   """The recipe's network without `conv_general_dilated=` and with Flax's own pooling."""
   dtype = jnp.dtype(recipe.precision)
-  scaled = functools.partial(layers.scaled, width=recipe.width)
+  scaled = functools.partial(layers.scale_channels, width=recipe.width)
   return {
     "small_cnn": SmallCNN((scaled(16), scaled(32)), (), num_classes, dtype),
     "banerjee_cnn": SmallCNN(

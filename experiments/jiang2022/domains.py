@@ -34,7 +34,7 @@ def __getattr__(name: str) -> vs.Dataset:
     return (
       images
       if shift is None
-      else shifts.shifted(images, shift, float(low), float(high))
+      else shifts.apply_shift(images, shift, float(low), float(high))
     )
 
   tests = {other: (seen(test.inputs, other), test.targets) for other in DOMAINS}

@@ -118,7 +118,7 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
   for name, n in numbers.items():
     confidence, accuracy = n.curve.confidence, n.curve.accuracy
     low, high = accuracy - n.se, accuracy + n.se
-    plots.calibration_curve(
+    plots.calibration_plot(
       confidence,
       accuracy,
       axes[PANEL[name]],

@@ -48,7 +48,7 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   scatter.plot(numbers.scatter, [left])
   for name, n in numbers.calibration.items():
     low, high = n.curve.accuracy - n.se, n.curve.accuracy + n.se
-    plots.calibration_curve(
+    plots.calibration_plot(
       n.curve.confidence,
       n.curve.accuracy,
       right,

@@ -131,11 +131,11 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
   """
   for ax, n in zip(axes, numbers.values(), strict=True):
     for k in n.shown:
-      plots.calibration_curve(
+      plots.calibration_plot(
         n.single.confidence[k], n.single.accuracy[k], ax, label=f"class {k}"
       )
     x, y, se = n.together.confidence, n.together.accuracy, n.se
-    plots.calibration_curve(
+    plots.calibration_plot(
       x, y, ax, low=y - se, high=y + se, label=f"all {len(n.single.confidence)} classes"
     )
     ax.set_title(f"{n.data}, {GROUP}, {n.runs} runs")

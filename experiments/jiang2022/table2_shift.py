@@ -79,7 +79,7 @@ def plot(numbers: Transfers, axes: np.ndarray) -> None:
     values = np.array([of(n) for _, _, n in shift.each(numbers)]).reshape(
       len(numbers), -1
     )
-    drawn = ax.imshow(values, cmap=plots.COUNTS, vmin=0)
+    drawn = ax.imshow(values, cmap=plots.COUNT_COLORS, vmin=0)
     for (row, column), x in np.ndenumerate(values):
       ax.text(column, row, f"{x:.3g}", ha="center", va="center", color="white")
     for set_ticks in (ax.set_xticks, ax.set_yticks):

@@ -175,7 +175,9 @@ def against_duration(numbers: Sequence[Variance], ax: Axes) -> None:
     )
   ax.set_xticks(x, [str(n.epochs) for n in numbers])
   ax.set_ylim(bottom=0)
-  plots.finish(ax, "training duration (epochs)", "standard deviation of accuracy (%)")
+  plots.finish_axes(
+    ax, "training duration (epochs)", "standard deviation of accuracy (%)"
+  )
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def fit_tasks(counts: Counts) -> Tasks:
   independent = (wrong * (runs[:, None] - wrong)).sum(1) / (runs * (runs - 1) * n**2)
   distribution = n / (n - 1) * (variance - independent)
   equation_6, binomial = (
-    stats.calibration_variance(error, n),
+    measures.calibration_variance(error, n),
     stats.binomial_variance(error, n),
   )
   theorem_3 = np.maximum(0, equation_6 + (1 - 1 / n) * distribution)
@@ -281,7 +281,7 @@ def draw(ax: Axes, n: Tasks, variance: Float[np.ndarray, " tasks"], label: str) 
       plots.ORANGE,
     ),
     "equation 6: err/(2n)": (
-      stats.calibration_variance(n.error, n.examples),
+      measures.calibration_variance(n.error, n.examples),
       plots.BLUE,
     ),
   }

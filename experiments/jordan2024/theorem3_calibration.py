@@ -168,7 +168,7 @@ def plot(numbers: dict[str, Calibrated], axes: np.ndarray) -> None:
     ax.grid(True)
     ax.legend()
   for words, n in numbers.items():
-    plots.calibration_curve(n.curve.confidence, n.curve.accuracy, right, label=words)
+    plots.calibration_plot(n.curve.confidence, n.curve.accuracy, right, label=words)
   right.set_title("class-wise calibration (definition 2)")
 
 

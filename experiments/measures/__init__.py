@@ -11,6 +11,7 @@ from experiments.measures.agreement import (
   cace_exact_levels,
   confidence_histogram,
   disagreement_variance,
+  ensemble_accuracy_of_logits,
   kendall_tau,
   r_squared,
   relative_deviation,
@@ -37,6 +38,7 @@ from experiments.measures.estimators import (
 from experiments.measures.fits import (
   Correlations,
   VarianceFit,
+  calibration_variance,
   poisson_binomial_pmf,
   test_set_correlations,
   variance_fit,

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.stats import correlation_p_value
+from vmapseeds.stats import calibration_variance_bound, correlation_p_value
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio
 from vmapseeds.stats.counts import count_errors
 from vmapseeds.stats.reading import read_errors, read_reals, read_series, read_within
@@ -164,3 +164,24 @@ def test_set_correlations(
 # Otherwise pytest would collect this function wherever it is imported, as its name is
 # test_*.
 vars(test_set_correlations)["__test__"] = False
+
+
+def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
+  """Return the variance of the test-set error of a class-wise calibrated binary
+  classifier without variance between runs on the distribution: err/(2n).
+
+  Theorem 3 adds (1 - 1/n) Var_h(err(h)). It holds for two classes only.
+
+  Args:
+    error: error rates, any shape, fractions.
+    n: the number of examples, a number or an array.
+
+  Returns:
+    The arguments' broadcast shape, in squared fractions; NaN where error is.
+
+  Source: jordan2024, equation 6.
+
+  >>> print(calibration_variance(0.5, 100))
+  0.0025
+  """
+  return calibration_variance_bound(error, n, num_classes=2)

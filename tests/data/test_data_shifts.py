@@ -6,7 +6,7 @@ import scipy.signal
 
 import vmapseeds as vs
 from vmapseeds.data import load, shifts
-from vmapseeds.data.shifts import SHIFTS, shifted
+from vmapseeds.data.shifts import SHIFTS, apply_shift
 
 LOW, HIGH = 3.0, 241.0
 
@@ -60,10 +60,10 @@ def test_a_shift_is_what_its_formula_says(name, n):
   for shape in ((7, 5, 3), (1, 1, 1), (28, 28, 1)):
     real = images(n, shape, np.float32)
     exact = np.array([LOOPS[name](x.astype(float)) for x in real]).reshape(real.shape)
-    found = shifted(real, name, LOW, HIGH)
+    found = apply_shift(real, name, LOW, HIGH)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, exact.clip(LOW, HIGH), rtol=1e-5)
-    whole = shifted(real.astype(np.uint8), name, LOW, HIGH)
+    whole = apply_shift(real.astype(np.uint8), name, LOW, HIGH)
     assert whole.dtype == np.uint8
     assert (np.abs(whole - exact) <= 0.5 + 1e-9).all(), "rounded"
 
@@ -73,7 +73,7 @@ def test_a_shift_is_what_its_formula_says(name, n):
 )
 def test_a_translation_moves_every_image_along_both_axes(name, size):
   real = images(40, (9, 8, 2))
-  moves, found = set(), shifted(real, name, LOW, HIGH)
+  moves, found = set(), apply_shift(real, name, LOW, HIGH)
   for before, after in zip(real, found, strict=True):
     expected = {}
     for down in (-size, size):
@@ -87,8 +87,8 @@ def test_a_translation_moves_every_image_along_both_axes(name, size):
     moves |= {move for move, moved in expected.items() if (moved == after).all()}
     assert any((moved == after).all() for moved in expected.values())
   assert len(moves) == 4, "every direction occurs"
-  np.testing.assert_array_equal(shifted(real[:2], name, LOW, HIGH), found[:2])
-  assert (shifted(images(1, (2, 3, 1)), name, LOW, HIGH) == LOW).all(), (
+  np.testing.assert_array_equal(apply_shift(real[:2], name, LOW, HIGH), found[:2])
+  assert (apply_shift(images(1, (2, 3, 1)), name, LOW, HIGH) == LOW).all(), (
     "moved out of the image"
   )
 
@@ -98,7 +98,7 @@ def test_a_translation_moves_every_image_along_both_axes(name, size):
 )
 def test_noise_is_normal_independent_and_fixed(name, part):
   grey = np.full((50, 8, 8, 3), 128.0, np.float32)
-  found = shifted(grey, name, 0.0, 255.0)
+  found = apply_shift(grey, name, 0.0, 255.0)
   e = (found - grey) / (part * 255)
   # Four standard errors of 9,600 draws.
   assert abs(e.mean()) < 4 / np.sqrt(e.size)
@@ -111,8 +111,8 @@ def test_noise_is_normal_independent_and_fixed(name, part):
     (e[..., 1:], e[..., :-1]),
   ):
     assert abs((a * b).mean()) < 4 / np.sqrt(a.size)
-  np.testing.assert_array_equal(shifted(grey[:2], name, 0.0, 255.0), found[:2])
-  ends = shifted(
+  np.testing.assert_array_equal(apply_shift(grey[:2], name, 0.0, 255.0), found[:2])
+  ends = apply_shift(
     np.array([0, 255] * 32, np.uint8).reshape(1, 8, 8, 1), name, 0.0, 255.0
   )
   assert (ends == 0).any(), "clipped, where whole numbers would go round"
@@ -135,16 +135,20 @@ def test_a_shift_stays_in_the_range_of_the_training_set(name):
 @pytest.mark.parametrize("name", SHIFTS)
 def test_truth_values_are_rounded_like_whole_numbers(name):
   marks = np.random.default_rng(0).random((3, 8, 8, 1)) < 0.25
-  found = shifted(marks, name, 0, 1)
+  found = apply_shift(marks, name, 0, 1)
   assert found.dtype == bool
-  np.testing.assert_array_equal(found, shifted(marks.astype(np.uint8), name, 0, 1) == 1)
+  np.testing.assert_array_equal(
+    found, apply_shift(marks.astype(np.uint8), name, 0, 1) == 1
+  )
 
 
 def test_severities_grow_and_the_third_is_the_default():
   real = images()
   for name in shifts.NAMES[:-1]:
-    levels = [shifted(real, f"{name}-{i}", LOW, HIGH).astype(int) for i in range(1, 6)]
-    np.testing.assert_array_equal(shifted(real, name, LOW, HIGH), levels[2])
+    levels = [
+      apply_shift(real, f"{name}-{i}", LOW, HIGH).astype(int) for i in range(1, 6)
+    ]
+    np.testing.assert_array_equal(apply_shift(real, name, LOW, HIGH), levels[2])
     if name != "translation":
       distances = [np.abs(level - real).mean() for level in levels]
       assert distances == sorted({*distances})
@@ -154,7 +158,7 @@ def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
   x, y = images(6), np.arange(6) % 2
   tests = {"test": (x[:2], y[:2]), "blur": (x[2:3], y[2:3])}
   data = vs.Dataset(train=(x, y), tests=tests)
-  chosen = data.chosen(("noise", "blur", "inversion"), (1, 0))
+  chosen = data.select(("noise", "blur", "inversion"), (1, 0))
   assert [*chosen.tests] == ["noise", "blur", "inversion"]
   np.testing.assert_array_equal(chosen.tests["blur"].inputs, x[2:3])
   np.testing.assert_array_equal(
@@ -203,7 +207,7 @@ def test_shifts_are_of_test_and_give_way_to_what_is_there(tmp_path):
 def test_what_cannot_be_shifted_is_one_line(tests, asked, message):
   data = vs.Dataset(train=(np.ones((2, 3)), [0, 1]), tests=tests)
   with pytest.raises(vs.Mistake, match=message):
-    data.chosen((asked,))
+    data.select((asked,))
 
 
 def test_a_folder_names_its_shifts_and_another_process_goes_on(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.bouthillier2021.splits import out_of_bootstrap
 from vmapseeds.data import splits
 from vmapseeds.mistakes import Mistake
 
@@ -60,7 +61,7 @@ def test_under_jit_and_vmap_each_key_draws_what_it_draws_alone(draw):
 
 def test_out_of_bootstrap_by_a_slow_loop():
   labels = np.array([0, 1, 1, 0, 1, 0, 1, 1, 0, 0] * 4)
-  drawn = splits.out_of_bootstrap(
+  drawn = out_of_bootstrap(
     labels, 3, train_per_class=10, valid_per_class=4, test_per_class=5
   )
   rng = np.random.default_rng(3)
@@ -87,7 +88,7 @@ def test_out_of_bootstrap_sets_are_disjoint_and_balanced(
 ):
   labels = np.array(labels)
   try:
-    drawn = splits.out_of_bootstrap(labels, seed, train, valid, test)
+    drawn = out_of_bootstrap(labels, seed, train, valid, test)
   except Mistake:  # A class was too small; the message has its own test.
     return
   for indices, size in zip(drawn, (train, valid, test), strict=True):
@@ -114,11 +115,11 @@ def test_out_of_bootstrap_sets_are_disjoint_and_balanced(
 )
 def test_out_of_bootstrap_refuses(labels, sizes, message):
   with pytest.raises(Mistake, match=message):
-    splits.out_of_bootstrap(np.array(labels, int), 1, *sizes)
+    out_of_bootstrap(np.array(labels, int), 1, *sizes)
 
 
 def test_out_of_bootstrap_refuses_a_negative_seed():
   with pytest.raises(
     Mistake, match="the seed is -1: give a whole number of at least 0"
   ):
-    splits.out_of_bootstrap(np.zeros(9, int), -1, 1, 1, 1)
+    out_of_bootstrap(np.zeros(9, int), -1, 1, 1, 1)

@@ -431,7 +431,7 @@ def own(monkeypatch, folder, splits, feature=None, labels=2):
         yield i, {"image": image, "label": label}
 
   monkeypatch.setenv("TFDS_DATA_DIR", str(folder))
-  with tfds_prepare.quietly():
+  with tfds_prepare.silence():
     tfds_prepare.prepare(Own(data_dir=folder), "own", str(folder))
 
 

@@ -488,7 +488,6 @@ def modules():
 
 
 @pytest.mark.parametrize("module", modules())
-@pytest.mark.optimized
 def test_examples_in_docstrings_run(module):
   failed, tried = doctest.testmod(importlib.import_module(module))
   assert failed == 0

@@ -238,7 +238,7 @@ def test_ensembles_of_logits_equal_loops(at_once, array, monkeypatch):
     ("logit", wide),
   ):
     expected = np.mean(outputs.mean(0).argmax(1) == y)
-    assert stats.ensemble_accuracy_of_logits(logits, y, how) == expected
+    assert measures.ensemble_accuracy_of_logits(logits, y, how) == expected
 
 
 def test_three_ways_to_vote_differ():
@@ -248,22 +248,24 @@ def test_three_ways_to_vote_differ():
   logits = np.array([[[9.0, 0, 0]], [[0, 2.0, 0]], [[0, 2.0, 0]]])
   y = [1]
   assert stats.ensemble_accuracy(logits.argmax(2), y, 3) == 1
-  assert stats.ensemble_accuracy_of_logits(logits, y, "probability") == 1
-  assert stats.ensemble_accuracy_of_logits(logits, y, "logit") == 0
+  assert measures.ensemble_accuracy_of_logits(logits, y, "probability") == 1
+  assert measures.ensemble_accuracy_of_logits(logits, y, "logit") == 0
 
 
 def test_ensembles_of_odd_logits():
   constant = np.full((3, 4, 2), 5, np.float16)
   for how in ("probability", "logit"):
-    assert stats.ensemble_accuracy_of_logits(constant, [0, 0, 0, 1], how) == 0.75
-    assert np.isnan(stats.ensemble_accuracy_of_logits(constant[:0], [0, 0, 0, 1], how))
-    assert np.isnan(stats.ensemble_accuracy_of_logits(constant[:, :0], [], how))
-    assert stats.ensemble_accuracy_of_logits(
+    assert measures.ensemble_accuracy_of_logits(constant, [0, 0, 0, 1], how) == 0.75
+    assert np.isnan(
+      measures.ensemble_accuracy_of_logits(constant[:0], [0, 0, 0, 1], how)
+    )
+    assert np.isnan(measures.ensemble_accuracy_of_logits(constant[:, :0], [], how))
+    assert measures.ensemble_accuracy_of_logits(
       [[[6e4, -6e4]], [[-3e38, 3e38]]], [1], how
     ) == (how == "logit")
   # In float16 these sums are equal.
   near = np.array([[[2048, 2048]], [[0, 1]]], np.float16)
-  assert stats.ensemble_accuracy_of_logits(near, [1], "logit") == 1
+  assert measures.ensemble_accuracy_of_logits(near, [1], "logit") == 1
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
@@ -274,7 +276,7 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
   with pytest.raises(
     Mistake, match=f"logits is {wrong} at run 7, example 11, class 2: leave"
   ):
-    stats.ensemble_accuracy_of_logits(logits, y)
+    measures.ensemble_accuracy_of_logits(logits, y)
 
 
 @pytest.mark.parametrize(
@@ -325,19 +327,19 @@ def test_a_logit_that_is_not_finite_is_named(wrong, monkeypatch):
     ),
     (lambda: measures.beta_of_error_rates([[0.5]]), "errors has dtype float64"),
     (
-      lambda: stats.ensemble_accuracy_of_logits([[0.5]], [0]),
+      lambda: measures.ensemble_accuracy_of_logits([[0.5]], [0]),
       r"logits has shape \(1, 1\): give \(runs, examples, classes\)",
     ),
     (
-      lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [0, 1]),
+      lambda: measures.ensemble_accuracy_of_logits([[[0.5, 1]]], [0, 1]),
       r"labels has shape \(2,\) beside logits of shape \(1, 1, 2\)",
     ),
     (
-      lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [2]),
+      lambda: measures.ensemble_accuracy_of_logits([[[0.5, 1]]], [2]),
       "labels is 2 at example 0: .* 0 to 1",
     ),
     (
-      lambda: stats.ensemble_accuracy_of_logits([[[0.5, 1]]], [1], "logits"),
+      lambda: measures.ensemble_accuracy_of_logits([[[0.5, 1]]], [1], "logits"),
       "unknown way to average 'logits': .* mean 'logit'",
     ),
   ],

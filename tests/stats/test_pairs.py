@@ -1,5 +1,6 @@
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -100,8 +101,13 @@ def test_most_dependent_pairs_are_those_of_largest_covariance():
 @pytest.mark.parametrize("in_bits", [False, True])
 def test_joint_counts_of_both_ways(runs, in_bits):
   marks = some_errors(runs, 9)
-  held = device_counts.pack(jnp.asarray(marks), in_bits)
-  both = device_counts.count_both(held[..., :4], held[..., 4:], in_bits)
+
+  @jax.jit
+  def count(marks):
+    held = device_counts.pack(marks, in_bits)
+    return device_counts.count_both(held[..., :4], held[..., 4:], in_bits)
+
+  both = count(marks)
   np.testing.assert_array_equal(
     both, marks[:, :4].T.astype(int) @ marks[:, 4:].astype(int)
   )

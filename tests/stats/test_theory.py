@@ -16,7 +16,9 @@ def test_predictions_of_the_variance():
   np.testing.assert_allclose(
     stats.binomial_variance(error, n), scipy.stats.binom.var(n, error) / n**2
   )
-  np.testing.assert_allclose(stats.calibration_variance(error, n), [0, 0.0005, 0.00025])
+  np.testing.assert_allclose(
+    measures.calibration_variance(error, n), [0, 0.0005, 0.00025]
+  )
   np.testing.assert_allclose(
     stats.calibration_variance_bound(error, n, 10), [0, 0.0001, 0.00005]
   )
@@ -29,7 +31,7 @@ def test_equation_6_is_half_the_self_pair_disagreement():
   disagreement = stats.expected_disagreement(errors.astype(int), 2, self_pairs=True)
   independent = stats.independent_errors_variance(errors, unbiased=False)
   np.testing.assert_allclose(
-    stats.calibration_variance(disagreement, 11), independent, rtol=1e-12
+    measures.calibration_variance(disagreement, 11), independent, rtol=1e-12
   )
 
 
@@ -64,7 +66,7 @@ def test_theorem_3_over_all_test_sets_of_a_calibrated_law():
   for n in (1, 2, 3):
     sets = np.array(list(itertools.product(range(6), repeat=n)))
     mean = np.mean([errors[:, S].mean(1).var() for S in sets])
-    predicted = stats.calibration_variance(error, n) + (1 - 1 / n) * genuine
+    predicted = measures.calibration_variance(error, n) + (1 - 1 / n) * genuine
     assert mean == pytest.approx(predicted, rel=1e-12)
     assert mean != pytest.approx(
       stats.binomial_variance(error, n) + (1 - 1 / n) * genuine
@@ -127,7 +129,7 @@ def test_variance_fit_at_the_ends():
       lambda: stats.binomial_variance([[0.5], [0.5, 0.1]], 10),
       r"error is \[\[0.5\], \[0.5, 0.1\]\]: give numbers",
     ),
-    (lambda: stats.calibration_variance(0.5, 0), "n is 0: give a number above 0"),
+    (lambda: measures.calibration_variance(0.5, 0), "n is 0: give a number above 0"),
     (
       lambda: stats.calibration_variance_bound(0.5, 9, -2),
       "num_classes is -2: give a number above 0",

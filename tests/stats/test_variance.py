@@ -152,7 +152,7 @@ def test_unbiased_over_simulated_campaigns(runs):
   """Errors Bernoulli(p_i + s u_h), u_h uniform from -1 to 1: any two examples have
   covariance s²/3.
   """
-  campaigns, n, s = 2000, 40, 0.15
+  campaigns, n, s = 1300, 40, 0.15
   rng = np.random.default_rng(runs)
   rates = rng.uniform(0.2, 0.8, n)
   shift = rng.uniform(-s, s, (campaigns, runs, 1)).astype(np.float32)
@@ -182,8 +182,9 @@ def test_distribution_variance_se_is_the_spread_over_campaigns():
     rng.uniform(size=(20, 100)) < rates[None] + rng.uniform(-shift, shift, (20, 1))
     for _ in range(2000)
   ]
-  estimates = [float(stats.distribution_variance(s)) for s in samples]
-  stated = np.mean([stats.distribution_variance_se(s) for s in samples])
+  counted = [counts_of_errors(sample) for sample in samples]
+  estimates = [float(stats.distribution_variance(counts)) for counts in counted]
+  stated = np.mean([stats.distribution_variance_se(counts) for counts in counted])
   assert np.mean(estimates) == pytest.approx(
     shift**2 / 3, abs=3 * np.std(estimates) / 2000**0.5
   )

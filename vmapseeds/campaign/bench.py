@@ -12,12 +12,10 @@ from vmapseeds import lanes, models
 from vmapseeds.campaign.execution import (
   cache_key,
   filling_width,
-  make_memory_check,
   measure,
   megabytes,
 )
 from vmapseeds.lanes import Execution, choice
-from vmapseeds.lanes.memory import Fit
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.networks import check_size
 from vmapseeds.training.recipes import Recipe
@@ -75,39 +73,29 @@ def bench(
       lowerings or lanes.LOWERINGS, widths or sorted({e.width for e in tried})
     )
   ]
-  checked = dict[Execution, Fit]()
-  if platform != "cpu":
-    check = make_memory_check(task, lane)
-    list(
-      choice.fitting_candidates(
-        wanted, lambda e: checked.setdefault(e, check(e)), narrow=not widths
-      )
-    )
-    wanted = list(checked)
-  speeds = {e: measure(task, e) for e in wanted if e not in checked or checked[e].fits}
+  speeds = {execution: measure(task, execution) for execution in wanted}
   key = cache_key(task)
-  choice.write_timings(key, {e: (s := speeds.get(e)) and s.seconds for e in wanted})
+  choice.write_timings(key, {e: speed and speed.seconds for e, speed in speeds.items()})
   chosen = choice.best(tried, choice.read_timings(key))
   rows = [
     {
-      "lowering": e.lowering,
-      "width": e.width,
-      "fits": (speed := speeds.get(e)) is not None,
-      "memory_bytes": checked[e].memory_bytes
-      if e in checked
-      else speed and speed.memory_bytes,
+      **execution._asdict(),
+      "fits": speed is not None,
+      "memory_bytes": speed and speed.memory_bytes,
       "model_steps_per_second": speed and 1 / speed.seconds,
       "compile_seconds": speed and speed.compile_seconds,
-      "chosen": e == chosen,
+      "chosen": execution == chosen,
     }
-    for e in wanted
+    for execution, speed in speeds.items()
   ]
-  caption = f"campaigns take {chosen.lowering}, lane width {chosen.width}: kept in {choice.timings_file()}"
+  precision = models.resolve_precision(recipe.precision)
   print_table(
     rows,
     COLUMNS,
-    f"{recipe.name}, batch {recipe.batch_size}, {models.resolve_precision(recipe.precision)}, {len(devices)} × {devices[0].device_kind}",
-    caption,
+    f"{recipe.name}, batch {recipe.batch_size}, {precision}, {len(devices)} × "
+    f"{devices[0].device_kind}",
+    f"campaigns take {chosen.lowering}, lane width {chosen.width}: kept in "
+    f"{choice.timings_file()}",
   )
   return rows
 

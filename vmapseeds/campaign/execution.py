@@ -164,8 +164,7 @@ def choose_execution(
     shown: whether to say on stderr what was chosen.
   """
   platform = platform or lanes.devices()[0].platform
-  if platform != "cpu":
-    check = check or make_memory_check(task, run)
+  check = check or make_memory_check(task, run)
   fills = width or filling_width(task, run, platform)
   most = width or min(most, fills)
   wanted = choice.candidates(
@@ -191,14 +190,14 @@ def choose_execution(
 
     def compiled(execution: Execution) -> Fit:
       status.update(f"compiling {execution.lowering}, lane width {execution.width}")
-      checked[execution] = (check or make_memory_check(task, run))(execution)
+      checked[execution] = check(execution)
       return checked[execution]
 
     tried: Iterable[Execution] = wanted
-    if check:
+    if platform != "cpu":
       # The fastest of the earlier timings comes first: it needs no measurement, but it
       # has to fit.
-      timed = [execution for execution in known if known[execution]]
+      timed = (execution for execution in known if known[execution])
       fastest = sorted(timed, key=lambda execution: known[execution] or 0.0)[:1]
       tried = choice.fitting_candidates(
         [*fastest, *wanted], compiled, narrow=width is None
@@ -206,37 +205,32 @@ def choose_execution(
     considered, timings = choice.time_candidates(tried, known, seconds, model_steps)
   if timings != known:
     choice.write_timings(key, timings)
-  if check:
-    if not considered:
-      raise Mistake(_too_large(task, lowering, width, checked.values()))
+  if checked and not considered:
+    least = min(checked.values(), key=lambda fit: fit.memory_bytes or math.inf)
+    flags = "--lowering", lowering, "--lane-width", width
+    given = " ".join(
+      f"{f} {v}" for f, v in zip(flags[::2], flags[1::2], strict=True) if v
+    )
+    raise Mistake(
+      f"{task.name} {given} needs {megabytes(least.memory_bytes or math.nan)} of "
+      f"{megabytes(least.available_bytes)} of memory: give a smaller "
+      f"{'lane width, ' * bool(width)}batch_size or width"
+    )
+  if checked:
     wanted = considered
     timings = {e: timings[e] for e in considered if e in timings}
   chosen = choice.best(wanted, timings)
   if shown:
     measured = sum(t is not None for t in timings.values())
-    why = f"the default for {platform}"
+    why = "it fits in memory" if checked else f"the default for {platform}"
     if measured > 1:
       why = f"the fastest of {measured} measured"
-    elif check:
-      why = "it fits in memory"
     print(
-      f"lanes: {chosen.lowering}, width {chosen.width} ({why}; --lowering, --lane-width override)",
+      f"lanes: {chosen.lowering}, width {chosen.width} ({why}; --lowering, "
+      "--lane-width override)",
       file=sys.stderr,
     )
   return chosen
-
-
-def _too_large(
-  task: Task, lowering: str | None, width: int | None, checked: Iterable[Fit]
-) -> str:
-  least = min(checked, key=lambda fit: fit.memory_bytes or math.inf)
-  needs = f"needs {megabytes(least.memory_bytes or math.nan)} of {megabytes(least.available_bytes)}"
-  given = " ".join(
-    f"--{name} {value}"
-    for name, value in (("lowering", lowering), ("lane-width", width))
-    if value
-  )
-  return f"{task.name} {given} {needs} of memory: give a smaller {'lane width, ' * bool(width)}batch_size or width"
 
 
 def megabytes(size: float) -> str:

@@ -34,7 +34,7 @@ class Host(NamedTuple):
   process: int
 
 
-def checked(
+def parse_host(
   coordinator: str | None, processes: int | None, process: int | None
 ) -> Host | None:
   """Return these options as a `Host`, None if none is given.

@@ -45,13 +45,13 @@ class Worker:
   def begin(
     self, task: str, origin: str, runs: Runs, out: str, options: Options
   ) -> None:
-    """Makes or extends the folder. The worker does this, because it has the devices."""
+    """Create or extend the folder. The worker does this, because it has the devices."""
     self.campaign = loop.open_campaign(
       from_description(task, origin), runs, out, options
     )
 
   def work(self, out: str, block: int, options: Options) -> None:
-    """Trains what is left of a block."""
+    """Train what is left of a block."""
     self.campaign = self.campaign or loop.resume(out, options)
     loop.train_blocks(self.campaign, range(block, block + 1), wait=False)
 
@@ -64,8 +64,8 @@ def train(
   workers: int | None = None,
   **options: Any,
 ) -> xr.Dataset:
-  """`vs.train` by the workers of a Ray cluster: the one that RAY_ADDRESS names, else
-  one on this machine.
+  """Run `vs.train` by the workers of a Ray cluster: the one that RAY_ADDRESS names,
+  else one on this machine.
 
   Args:
     task: what to train; workers must be able to import its parts by name.
@@ -171,7 +171,7 @@ def _train(
 
 
 def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
-  """What an actor asks the cluster for, and the number of actors."""
+  """Return what an actor asks the cluster for, and the number of actors."""
   resources = ray.cluster_resources()
   for kind in ("GPU", "TPU"):
     if resources.get(kind):
@@ -191,7 +191,7 @@ def _placement(ray: Any, workers: int | None) -> tuple[dict[str, Any], int]:
 
 
 def _left(results: Results, runs: int) -> list[int]:
-  """The blocks in which runs are left to train."""
+  """Return the blocks in which runs are left to train."""
   finished = results.finished_blocks()
   return [
     block
@@ -201,7 +201,7 @@ def _left(results: Results, runs: int) -> list[int]:
 
 
 def _lived(ray: Any, future: Any) -> bool:
-  """True if a worker did what it was asked to, False if it died. Raises what the worker
+  """Return whether a worker did what it was asked to, not died. Raise what the worker
   raised.
   """
   try:

@@ -17,7 +17,7 @@ from vmapseeds.mistakes import Mistake, one_of
 from vmapseeds.results.formatting import show, show_interval
 from vmapseeds.results.statistics import (
   STATISTICS,
-  evaluate,
+  describe_statistic,
   measure_runs,
   roles,
   statistics_of,
@@ -89,8 +89,8 @@ class Until:
     return (found["high"] - found["low"]) / 2 / wanted if wanted else math.inf
 
 
-def estimate(results: xr.Dataset, until: Until) -> dict[str, Any]:
-  """Return the statistic of the runs that did not diverge, as `evaluate` does.
+def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
+  """Return the statistic of the runs that did not diverge, as `describe_statistic` does.
 
   Raises:
     Mistake: all runs diverged, or the results have no such output or statistic.
@@ -110,10 +110,10 @@ def estimate(results: xr.Dataset, until: Until) -> dict[str, Any]:
     lacking = (row.needs for row in STATISTICS[runs.role] if row.name == statistic)
     why = "; ".join(need.otherwise for need in lacking if need)
     raise Mistake(f"--until {statistic}: {why}; choose one of {', '.join(rows)}")
-  return evaluate(rows[statistic], runs)
+  return describe_statistic(rows[statistic], runs)
 
 
-def train(
+def train_until(
   recipe: Recipe | Task,
   runs: Runs,
   out: str | os.PathLike,
@@ -164,7 +164,7 @@ def train(
   count = min(first, len(runs))
   while True:
     results = trains(recipe, runs[slice(count)], out, progress=progress, **how)
-    found = estimate(results.isel(run=slice(count)), until)
+    found = measure_statistic(results.isel(run=slice(count)), until)
     reached = until.reached(found)
     if progress:
       value = show(found["value"], None, found["unit"])

@@ -115,24 +115,24 @@ class Dataset:
     )
 
   def described(self) -> dict[str, str]:
-    """How a recipe's folder describes the data set: by its digest, as no import string
-    leads to arrays in memory.
+    """Describe the data set in a recipe's folder: by its digest, as arrays in memory
+    cannot be imported by name.
     """
     return {"object": f"<{self.name}>", "source": self.digest}
 
-  def chosen(
+  def select(
     self, test_sets: Sequence[str], classes: Sequence[int] | None = None
   ) -> "Dataset":
-    """The data set with some of its test sets, or with shifts of `test` (see
+    """Return the data set with some of its test sets, or with shifts of `test` (see
     `data.shifts`), and its classes merged.
     """
     held = {"train": self.train, **self.tests}
-    wanted(test_sets, held)
+    required_splits(test_sets, held)
 
     def shifted(name: str) -> Examples:
       low, high = (float(extreme(self.train.inputs)) for extreme in (np.min, np.max))
       return Examples(
-        shifts.shifted(held["test"].inputs, name, low, high), held["test"].targets
+        shifts.apply_shift(held["test"].inputs, name, low, high), held["test"].targets
       )
 
     chosen = replace(
@@ -143,7 +143,7 @@ class Dataset:
 
 
 def fingerprint(arrays: PyTree[np.ndarray]) -> str:
-  """A digest of the bytes of all arrays, whatever pytree holds them."""
+  """Return a digest of the bytes of all arrays, whatever pytree holds them."""
   digest = hashlib.blake2b(digest_size=8)
   for array in jax.tree.leaves(arrays):
     digest.update(np.ascontiguousarray(array).data)
@@ -151,8 +151,8 @@ def fingerprint(arrays: PyTree[np.ndarray]) -> str:
 
 
 def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
-  """The arrays as `Examples`, checked to fit together, with 64-bit dtypes narrowed to
-  the 32 bits that JAX has.
+  """Return the arrays as `Examples`, checked to fit together, with 64-bit dtypes
+  narrowed to the 32 bits that JAX has.
   """
   if isinstance(given, Examples):
     return given
@@ -193,9 +193,14 @@ def _examples(given: Examples | tuple[Any, Any], where: str) -> Examples:
   )
 
 
-def wanted(test_sets: Sequence[str], available: Iterable[str]) -> tuple[str, ...]:
-  """The `available` splits that `test_sets` need: those named, and `test` for shifts.
-  `Mistake` for unknown names.
+def required_splits(
+  test_sets: Sequence[str], available: Iterable[str]
+) -> tuple[str, ...]:
+  """Return the `available` splits that `test_sets` need: those named, and `test` for
+  shifts.
+
+  Raises:
+    Mistake: an unknown name.
   """
   available = tuple(available)
   if isinstance(test_sets, str) or not test_sets:
@@ -214,8 +219,7 @@ def wanted(test_sets: Sequence[str], available: Iterable[str]) -> tuple[str, ...
 
 
 def relabel(dataset: Dataset, classes: Sequence[int]) -> Dataset:
-  """The data set with class `c` renamed to `classes[c]` in every set, and dropped where
-  that is -1.
+  """Rename class `c` to `classes[c]` in every set, and drop it where that is -1.
 
   For example (1, 1, 0, -1, -1, 0, 0, 0, 1, 1) makes two classes of CIFAR-10, without
   cats and deer.

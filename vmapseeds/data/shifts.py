@@ -83,9 +83,11 @@ for shift, strengths in STRENGTHS.items():
 NAMES = ("blur", "noise", "contrast", "translation", "inversion")  # without severities
 
 
-def shifted(images: Images, name: str, low: float, high: float) -> Images:
-  """Images after the shift `name` of `SHIFTS`; pixels go from `low` to `high`.
-  `Mistake` if they are not images.
+def apply_shift(images: Images, name: str, low: float, high: float) -> Images:
+  """Apply the shift `name` of `SHIFTS` to images; pixels go from `low` to `high`.
+
+  Raises:
+    Mistake: the inputs are not images.
   """
   if images.ndim != 4:
     raise Mistake(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from vmapseeds.data.examples import Dataset, Examples, wanted
+from vmapseeds.data.examples import Dataset, Examples, required_splits
 from vmapseeds.machine import free_host_memory
 from vmapseeds.mistakes import Mistake
 
@@ -17,7 +17,7 @@ def load(
   test_sets: Sequence[str] = ("test",),
   classes: Sequence[int] | None = None,
 ) -> Dataset:
-  """Reads a data set into memory.
+  """Load a data set into memory.
 
   Args:
     name: `digits`; the name of a tensorflow-datasets image classification set, such as
@@ -46,12 +46,12 @@ def load(
     from vmapseeds.data.tfds_read import load_tfds
 
     dataset = load_tfds(name, test_sets)
-  return dataset.chosen(test_sets, classes)
+  return dataset.select(test_sets, classes)
 
 
 def load_digits() -> Dataset:
-  """scikit-learn's 1,797 handwritten digits, 8×8×1, values 0 to 16: the first 1,000
-  train, the last 797 test.
+  """Load scikit-learn's 1,797 handwritten digits, 8×8×1, values 0 to 16: the first
+  1,000 train, the last 797 test.
 
   The images come writer after writer, so that an image's nearest neighbour is mostly by
   the same hand. Cutting the sequence once keeps the writers of the two sets apart (but
@@ -80,7 +80,7 @@ def load_digits() -> Dataset:
 
 
 def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
-  """An `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`,
+  """Load an `.npz` with `x_train`, `y_train`, `x_test`, `y_test` and any `x_<name>`,
   `y_<name>`.
 
   The arrays are as `Dataset` takes them. Images may lack axes: (n, height, width) have
@@ -106,7 +106,7 @@ def load_npz(path: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
 def read_npz(
   path: str, test_sets: Sequence[str]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-  """The raw (images, labels) of `train` and of the wanted test sets."""
+  """Read the raw (images, labels) of `train` and of the wanted test sets."""
   advice = (
     "give an .npz with x_train, y_train, x_test, y_test, as numpy.savez writes it"
   )
@@ -124,7 +124,7 @@ def read_npz(
       if "train" not in splits:
         held = ", ".join(keys) or "nothing by name"
         raise Mistake(f"{path!r} lacks x_train and y_train, it holds {held}: {advice}")
-      test_sets = wanted(test_sets, splits)
+      test_sets = required_splits(test_sets, splits)
       splits = dict.fromkeys(("train", *test_sets))
       check_room(
         file.zip, [f"{axis}_{split}" for split in splits for axis in "xy"], path
@@ -148,7 +148,11 @@ def read_npz(
 
 
 def check_room(file: zipfile.ZipFile, names: Iterable[str], path: str) -> None:
-  """`Mistake` unless memory has room for the arrays."""
+  """Check that memory has room for the arrays.
+
+  Raises:
+    Mistake: it has not.
+  """
   members = {f"{name}.npy" for name in names}
   needed = sum(info.file_size for info in file.infolist() if info.filename in members)
   if needed > free_host_memory():

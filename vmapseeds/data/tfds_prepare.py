@@ -37,7 +37,7 @@ CONNECT_SECONDS, SILENCE_SECONDS = 5, 30
 
 
 def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
-  """Downloads a data set to `folder` and writes its record files.
+  """Download a data set to `folder` and write its record files.
 
   Raises:
     Mistake: when it cannot be fetched, does not have the registered checksum, or needs
@@ -46,7 +46,13 @@ def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
   config = tfds.download.DownloadConfig(try_download_gcs=False)
   try:
     bars = mock.patch.object(tqdm_utils, "_active", sys.stderr.isatty())
-    with tidied(folder), quietly(), bars, without_tensorflow(), impatient_downloads():
+    with (
+      remove_unfinished(folder),
+      silence(),
+      bars,
+      without_tensorflow(),
+      impatient_downloads(),
+    ):
       builder.download_and_prepare(download_config=config, file_format="array_record")
   # Builders are third-party code that meets the network, archives and the disk.
   except Exception as error:
@@ -62,13 +68,13 @@ def prepare(builder: tfds.core.DatasetBuilder, name: str, folder: str) -> None:
 
 
 def is_prepared(builder: tfds.core.DatasetBuilder) -> bool:
-  """Whether the data set lies ready in the builder's folder."""
-  with quietly():
+  """Return whether the data set is ready in the builder's folder."""
+  with silence():
     return builder.is_prepared()
 
 
 def reason(error: BaseException) -> str:
-  """What went wrong, within one line."""
+  """Return what went wrong, within one line."""
   request = getattr(error, "request", None)
   if (
     isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout)
@@ -83,8 +89,8 @@ def reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def tidied(folder: str) -> Iterator[None]:
-  """After an exception, removes unfinished downloads and those empty folders that were
+def remove_unfinished(folder: str) -> Iterator[None]:
+  """After an exception, remove unfinished downloads and those empty folders that were
   not there before.
   """
   before = set(folders(folder))
@@ -110,8 +116,8 @@ def tidied(folder: str) -> Iterator[None]:
 
 
 def folders(folder: str) -> list[str]:
-  """The existing folders among those inside `folder`, itself, and its parents, the
-  deepest first.
+  """Return the existing folders among those inside `folder`, itself, and its parents,
+  the deepest first.
   """
   inside = [path for path, _, _ in os.walk(folder, topdown=False)]
   return inside + [
@@ -120,10 +126,8 @@ def folders(folder: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
-  """A context without tensorflow-datasets' notices and without warnings about retried
-  connections.
-  """
+def silence() -> Iterator[None]:
+  """Silence tensorflow-datasets' notices and warnings about retried connections."""
   before = logging.root.manager.disable
   logging.disable(logging.WARNING)
   try:
@@ -134,7 +138,7 @@ def quietly() -> Iterator[None]:
 
 
 def impatient_downloads() -> contextlib.AbstractContextManager:
-  """A context in which tensorflow-datasets gives up on a server that does not answer.
+  """Make tensorflow-datasets give up on a server that does not answer.
 
   By default it waits without limit, and without a network it tries ten times over some
   three minutes.
@@ -147,8 +151,8 @@ def impatient_downloads() -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def without_tensorflow() -> Iterator[None]:
-  """A context in which tensorflow-datasets uses a stand-in for TensorFlow, unless
-  TensorFlow is installed.
+  """Make tensorflow-datasets use a stand-in for TensorFlow, unless TensorFlow is
+  installed.
   """
   if importlib.util.find_spec("tensorflow"):
     yield
@@ -170,8 +174,8 @@ class Needs(SimpleNamespace):
 
 
 def stand_in() -> Needs:
-  """TensorFlow's functions for files, the only part of it that most builders of data
-  sets use.
+  """Return TensorFlow's functions for files, the only part of it that most builders of
+  data sets use.
   """
   gfile = Needs(
     GFile=open,
@@ -195,8 +199,8 @@ def stand_in() -> Needs:
 
 
 def encode_image(encoder: image_feature._ImageEncoder, image: np.ndarray) -> bytes:
-  """`_ImageEncoder._encode_image` with Pillow: a lossless PNG of a uint8 image of 1 to
-  4 channels.
+  """Do what `_ImageEncoder._encode_image` does with Pillow: encode a uint8 image of 1
+  to 4 channels as a lossless PNG.
   """
   image_feature._validate_np_array(image, shape=encoder.shape, dtype=encoder.np_dtype)
   if encoder.encoding_format != "png" or image.dtype != np.uint8:

@@ -13,8 +13,8 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from vmapseeds.data.examples import Dataset, wanted
-from vmapseeds.data.tfds_prepare import is_prepared, prepare, quietly, reason
+from vmapseeds.data.examples import Dataset, required_splits
+from vmapseeds.data.tfds_prepare import is_prepared, prepare, reason, silence
 from vmapseeds.mistakes import Mistake
 
 # About 12,000 small images are decoded per second. A progress bar for less than two
@@ -27,8 +27,8 @@ ENCODED = {"image": tfds.decode.SkipDecoding()}
 
 
 def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
-  """An image classification set of tensorflow-datasets, by its name there (`cifar10`,
-  `emnist/letters`, ...).
+  """Load an image classification set of tensorflow-datasets, by its name there
+  (`cifar10`, `emnist/letters`, ...).
 
   Reads `TFDS_DATA_DIR`, else `~/tensorflow_datasets`; a set that is not there is
   downloaded and prepared. The examples come in the order of the stored records:
@@ -51,7 +51,7 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
     raise Mistake(
       f"data set {name!r} has no 'train' set, only {', '.join(splits)}: choose another data set"
     )
-  test_sets = wanted(test_sets, splits)
+  test_sets = required_splits(test_sets, splits)
   num_classes = builder.info.features["label"].num_classes
   sets = {}
   for split in dict.fromkeys(("train", *test_sets)):
@@ -68,14 +68,14 @@ def load_tfds(name: str, test_sets: Sequence[str] = ("test",)) -> Dataset:
 
 
 def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
-  """The builder of a data set, from its code or from the files in `folder`; fetches
-  nothing.
+  """Return the builder of a data set, from its code or from the files in `folder`.
+  Download nothing.
   """
   public = [tfds.core.visibility.DatasetType.TFDS_PUBLIC]
   try:
     # Looking a name up among the community's sets would need TensorFlow and the
     # network.
-    with quietly(), tfds.core.visibility.set_availables_tmp(public):
+    with silence(), tfds.core.visibility.set_availables_tmp(public):
       return tfds.builder(name, data_dir=folder)
   except tfds.core.DatasetNotFoundError as error:
     known = ["digits", *tfds.list_builders(with_community_datasets=False)]
@@ -94,8 +94,11 @@ def find(name: str, folder: str) -> tfds.core.DatasetBuilder:
 
 
 def check_features(features: tfds.features.FeatureConnector, name: str) -> None:
-  """Raises a `Mistake` unless there are uint8 images of one size under `image` and
-  classes under `label`.
+  """Check that there are uint8 images of one size under `image` and classes under
+  `label`.
+
+  Raises:
+    Mistake: there are not.
   """
   features = (
     dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
@@ -118,7 +121,7 @@ def check_features(features: tfds.features.FeatureConnector, name: str) -> None:
 def read(
   builder: tfds.core.DatasetBuilder, split: str
 ) -> tuple[UInt8[np.ndarray, "n height width channels"], Int64[np.ndarray, " n"]]:
-  """All images and labels of one split, decoded: about 5 seconds for CIFAR-10 on one
+  """Decode all images and labels of one split: about 5 seconds for CIFAR-10 on one
   core.
   """
   height, width, channels = builder.info.features["image"].shape
@@ -147,7 +150,9 @@ def read(
 
 
 def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
-  """The records of one split in their stored order, with the images still encoded."""
+  """Yield the records of one split in their stored order, with the images still
+  encoded.
+  """
   if builder.info.file_format == tfds.core.FileFormat.TFRECORD:
     # This is what tensorflow-datasets writes where TensorFlow is installed, and reads
     # only there.
@@ -161,8 +166,8 @@ def records(builder: tfds.core.DatasetBuilder, split: str) -> Iterator[dict]:
 
 
 def tfrecords(path: os.PathLike) -> Iterator[bytes]:
-  """The records of a TFRecord file: a length (uint64), its checksum (4 bytes), the
-  record, its checksum.
+  """Yield the records of a TFRecord file: a length (uint64), its checksum (4 bytes),
+  the record, its checksum.
   """
   with open(path, "rb") as file:
     while header := file.read(12):

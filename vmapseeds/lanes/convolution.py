@@ -34,9 +34,9 @@ _lowering = contextvars.ContextVar[str | None]("lowering", default=None)
 
 @contextlib.contextmanager
 def lowering(name: str) -> Iterator[None]:
-  """Convolutions traced in this context run their lanes by `name`: matrix products over
-  patches (`im2col`, the default except on CPUs), one lane after another (`sequential`,
-  the default on CPUs), or XLA's own grouped convolution (`grouped`).
+  """Trace convolutions in this context so that they run their lanes by `name`: matrix
+  products over patches (`im2col`, the default except on CPUs), one lane after another
+  (`sequential`, the default on CPUs), or XLA's own grouped convolution (`grouped`).
   `lowering(name)(function)` is `function`, always traced in this context.
   """
   one_of("lowering", name, LOWERINGS)
@@ -59,7 +59,7 @@ class Window:
   dtype: DTypeLike | None
 
   def lax(self, x, w):
-    """XLA's own convolution."""
+    """Apply XLA's own convolution."""
     spatial = "DHW"[-len(self.strides) :]
     return jax.lax.conv_general_dilated(
       x,
@@ -74,7 +74,7 @@ class Window:
     )
 
   def out_spatial(self, x, w) -> tuple[int, ...]:
-    """The spatial shape of the output."""
+    """Return the spatial shape of the output."""
     sizes = zip(
       x.shape[1:-1],
       self.padding,
@@ -169,8 +169,8 @@ _conv.defvjp(_conv_fwd, _conv_bwd)
 
 
 def _lanes(part, window):
-  """The function of one part: "forward", "input_gradient" or "kernel_gradient". Under
-  `vmap` it runs all lanes.
+  """Return the function of one part: "forward", "input_gradient" or "kernel_gradient".
+  Under `vmap` it runs all lanes.
   """
   one = functools.partial(
     getattr(forward, part) if platform() == "cpu" else XLA[part], window

@@ -36,7 +36,7 @@ JOINED_BYTES, FEW_IMAGES, TOGETHER = (
 
 
 def forward(window, x, w):
-  """The convolution of images and kernel."""
+  """Return the convolution of images and kernel."""
   if x.shape[-1] * w.shape[-1] < FEW_PRODUCTS:
     return (_pairs if window.groups == window.dilation[-1] == 1 else im2col.forward)(
       window, x, w
@@ -48,9 +48,9 @@ def forward(window, x, w):
 
 
 def _unstrided(window, x, w):
-  """Turns a strided convolution into a plain one: tiles as large as the stride become
-  pixels, their pixels channels. Returns the functions that rearrange images and
-  kernels, and the plain window; None if that would not be fast.
+  """Turn a strided convolution into a plain one: tiles as large as the stride become
+  pixels, their pixels channels. Return the functions that rearrange images and kernels,
+  and the plain window; None if that would not be fast.
   """
   if set(window.strides) == {1} or set(window.dilation) != {1} or window.groups > 1:
     return None
@@ -93,7 +93,7 @@ def _unstrided(window, x, w):
 
 
 def _tiled(a, sizes, first):
-  """Cuts the axes from `first` on into tiles of `sizes`, and moves the pixels of each
+  """Cut the axes from `first` on into tiles of `sizes`, and move the pixels of each
   tile into the channel axis.
   """
   split = [
@@ -119,9 +119,9 @@ def _plain(window, x, w):
 
 
 def _joined(window, x, w):
-  """XLA's own convolution. Small images are joined to one, in whose rows every image's
-  first pixel comes before every image's second. So neighbours in an image are as many
-  pixels apart as there are images, and the kernel is dilated.
+  """Apply XLA's own convolution. Small images are joined to one, in whose rows every
+  image's first pixel comes before every image's second. So neighbours in an image are
+  as many pixels apart as there are images, and the kernel is dilated.
   """
   n, out = len(x), window.out_spatial(x, w)
   largest = max(x.size, n * math.prod(out) * w.shape[-1]) * x.dtype.itemsize
@@ -137,9 +137,9 @@ def _joined(window, x, w):
 
 
 def _pairs(window, x, w):
-  """The convolution, with each pair of pixels in an output row computed as one pixel of
-  twice the features. This gives XLA's kernel more to do at once, which is worth the
-  zeros that pad `w`.
+  """Return the convolution, with each pair of pixels in an output row computed as one
+  pixel of twice the features. This gives XLA's kernel more to do at once, which is
+  worth the zeros that pad `w`.
   """
   *strides, stride = window.strides
   *rows, (low, _) = window.padding
@@ -165,8 +165,8 @@ def _pairs(window, x, w):
 
 
 def input_gradient(window, x, w, dy):
-  """The gradient with respect to the images: a convolution of `dy` with the kernel
-  flipped, its channels swapped.
+  """Return the gradient with respect to the images: a convolution of `dy` with the
+  kernel flipped, its channels swapped.
   """
   strided = set(window.strides) != {1}
   if window.groups > 1 or (strided and set(window.dilation) != {1}):
@@ -198,7 +198,7 @@ def _turned(w):
 
 
 def _put(part, slices, shape):
-  """An array of zeros of `shape`, with `part` at `slices`."""
+  """Return an array of zeros of `shape`, with `part` at `slices`."""
   places = [
     (*s.indices(size), size, k)
     for s, size, k in zip(slices, shape, part.shape, strict=True)
@@ -211,9 +211,9 @@ def _put(part, slices, shape):
 
 
 def _phases(window, x, w):
-  """Splits a strided convolution into a sum of plain ones. The pixels of a phase, whose
+  """Split a strided convolution into a sum of plain ones. The pixels of a phase, whose
   indices have the same remainder modulo the stride, meet the same kernel elements.
-  Yields, for each phase that meets any, the slices of its pixels and of its kernel
+  Yield, for each phase that meets any, the slices of its pixels and of its kernel
   elements, and the window of the plain convolution.
   """
   for phase in itertools.product(*map(range, window.strides)):
@@ -243,8 +243,8 @@ def _phases(window, x, w):
 
 
 def kernel_gradient(window, x, w, dy):
-  """The gradient with respect to the kernel: a convolution with the batch as input
-  channels and `dy` as the kernel.
+  """Return the gradient with respect to the kernel: a convolution with the batch as
+  input channels and `dy` as the kernel.
 
   The channels of a pixel are laid out as pixels of a longer row, so that output rows
   are long, too. An output row is the gradient of a whole row of the kernel.

@@ -21,7 +21,7 @@ LARGE_BLOCK_BYTES = 256 * 1024 * 1024
 
 
 def forward(window, x, w):
-  """The convolution of images and kernel."""
+  """Return the convolution of images and kernel."""
   out_spatial, matrix = window.out_spatial(x, w), _matrix(w, window)
 
   def block(x):
@@ -32,7 +32,7 @@ def forward(window, x, w):
 
 
 def kernel_gradient(window, x, w, dy):
-  """The gradient with respect to the kernel, given that of the output."""
+  """Return the gradient with respect to the kernel, given that of the output."""
 
   def block(x, dy):
     return _product(
@@ -43,7 +43,7 @@ def kernel_gradient(window, x, w, dy):
 
 
 def input_gradient(window, x, w, dy):
-  """The gradient with respect to the images, given that of the output."""
+  """Return the gradient with respect to the images, given that of the output."""
   matrix, out_spatial = _matrix(w, window), window.out_spatial(x, w)
   padded = tuple(
     n + low + high for n, (low, high) in zip(x.shape[1:-1], window.padding, strict=True)
@@ -74,7 +74,7 @@ def input_gradient(window, x, w, dy):
 
 
 def in_turn(blocks, function, a):
-  """`function(a)`, one block of images after another."""
+  """Compute `function(a)`, one block of images after another."""
   if blocks == 1:
     return function(a)
   images = len(a) // blocks
@@ -96,7 +96,7 @@ def in_turn(blocks, function, a):
 
 
 def sum_over(blocks, function, x, dy):
-  """The sum of `function(x, dy)`, an array or several, over blocks of images."""
+  """Sum `function(x, dy)`, an array or several, over blocks of images."""
   if blocks == 1:
     return function(x, dy)
   images = len(x) // blocks
@@ -115,8 +115,8 @@ def sum_over(blocks, function, x, dy):
 
 
 def _views(x_shape, w, window, out_spatial):
-  """The (starts, limits, strides) of the slice of the padded images that each kernel
-  element sees, row by row.
+  """Yield the (starts, limits, strides) of the slice of the padded images that each
+  kernel element sees, row by row.
   """
   for index in itertools.product(*(range(k) for k in w.shape[:-2])):
     offset = [i * d for i, d in zip(index, window.dilation, strict=True)]
@@ -132,8 +132,8 @@ def _padding(window):
 
 
 def views(window, x, w):
-  """What each kernel element sees: a list of (n, *out spatial, in), in the order of the
-  kernel's rows.
+  """Return what each kernel element sees: a list of (n, *out spatial, in), in the order
+  of the kernel's rows.
   """
   out_spatial = window.out_spatial(x, w)
   x = jax.lax.pad(x, jnp.zeros((), x.dtype), _padding(window))
@@ -149,19 +149,19 @@ def _groups(window):
 
 
 def _patches(x, w, window):
-  """Images as patches (n, pixels, groups, kernel · in per group)."""
+  """Rearrange images to patches (n, pixels, groups, kernel · in per group)."""
   pixels = math.prod(window.out_spatial(x, w))
   shape = (len(x), pixels, *_groups(window), x.shape[-1] // window.groups)
   return jnp.concatenate([v.reshape(shape) for v in views(window, x, w)], axis=-1)
 
 
 def _matrix(w, window):
-  """A kernel as (kernel · in per group, groups, out per group)."""
+  """Reshape a kernel to (kernel · in per group, groups, out per group)."""
   return w.reshape(-1, *_groups(window), w.shape[-1] // window.groups)
 
 
 def _rows(y, w, window):
-  """Outputs as (n, pixels, groups, out per group)."""
+  """Reshape outputs to (n, pixels, groups, out per group)."""
   return y.reshape(
     len(y), math.prod(y.shape[1:-1]), *_groups(window), w.shape[-1] // window.groups
   )
@@ -176,8 +176,8 @@ def _product(equation, a, b, window):
 
 
 def _blocks(x, w, window):
-  """How many blocks of images: the fewest that divide the batch and keep a block's
-  patches in cache.
+  """Return how many blocks of images: the fewest that divide the batch and keep a
+  block's patches in cache.
   """
   a_image = (
     math.prod(window.out_spatial(x, w))
@@ -191,7 +191,7 @@ def _blocks(x, w, window):
 
 
 def blocks(images, most):
-  """The fewest equal blocks of at most `most` images each (at least one image)."""
+  """Return the fewest equal blocks of at most `most` images each (at least one image)."""
   return next(
     (
       b for b in range(1, images + 1) if images % b == 0 and images // b <= max(1, most)

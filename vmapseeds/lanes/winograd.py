@@ -20,8 +20,8 @@ TILES = 128  # in a block
 
 
 def fits(window, x, w, products) -> bool:
-  """Whether this form suits a convolution, and it has at least `products` channels ×
-  features.
+  """Return whether this form suits a convolution, and it has at least `products`
+  channels × features.
   """
   if (
     {*window.strides, *window.dilation, window.groups} != {1}
@@ -40,7 +40,7 @@ def fits(window, x, w, products) -> bool:
 
 
 def forward(window, x, w):
-  """The convolution of images and kernel."""
+  """Return the convolution of images and kernel."""
   out = window.out_spatial(x, w)
   tiles, kernels = (
     _tiles(out),
@@ -65,7 +65,7 @@ def forward(window, x, w):
 
 
 def kernel_gradient(window, x, w, dy):
-  """The gradient with respect to the kernel, given that of the output."""
+  """Return the gradient with respect to the kernel, given that of the output."""
   tiles = _tiles(dy.shape[1:3])
 
   def block(x, dy):
@@ -103,8 +103,8 @@ def _blocks(x, tiles):
 
 
 def _pixels(window, x, tiles):
-  """The 4×4 pixels of all tiles: 4 lists of 4 arrays, each with one pixel of every
-  tile.
+  """Return the 4×4 pixels of all tiles: 4 lists of 4 arrays, each with one pixel of
+  every tile.
   """
   edges = [
     (low, 2 * t + 2 - n - low, 0)
@@ -118,12 +118,12 @@ def _pixels(window, x, tiles):
 
 
 def _planes(parts):
-  """Stacks 4×4 arrays into one with a leading axis of 16."""
+  """Stack 4×4 arrays into one with a leading axis of 16."""
   return jnp.stack([part for row in parts for part in row])
 
 
 def _both(transform, parts):
-  """Applies a transform to the columns of a list of rows, then to the rows."""
+  """Apply a transform to the columns of a list of rows, then to the rows."""
   rows = zip(*(transform(*column) for column in zip(*parts, strict=True)), strict=True)
   return [transform(*row) for row in rows]
 

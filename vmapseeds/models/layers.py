@@ -17,11 +17,11 @@ from vmapseeds.models.norm import NormReluPool
 from vmapseeds.models.pooling import (
   PLACES,
   as_images,
-  joined,
   largest_of,
   pixels_of,
-  placed,
-  rows_at,
+  place_values,
+  rows_first,
+  tiles_to_images,
 )
 from vmapseeds.target import platform
 
@@ -33,7 +33,7 @@ Conv = functools.partial(nn.Conv, conv_general_dilated=conv_general_dilated)
 torch_init = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
-def scaled(channels: int, width: float) -> int:
+def scale_channels(channels: int, width: float) -> int:
   """Return `channels` times the recipe's width factor, at least 1."""
   return max(1, round(channels * width))
 
@@ -82,7 +82,7 @@ def _beside(images, kernel):
   return beside
 
 
-def _widened(kernel, inside, beside):
+def _widen(kernel, inside, beside):
   """Return the kernel from `inside` pixels side by side to channels in the order (pixel
   of the tile, pooled pixel, feature); its strides and its padding.
   """
@@ -122,7 +122,7 @@ def _strips(images, kernel):
   )
 
 
-def _cut(x, strips, above, below):
+def _cut_strips(x, strips, above, below):
   """Cut images into strips, as a batch: every image's first strip first, each with
   `above` and `below` more rows.
   """
@@ -133,7 +133,7 @@ def _cut(x, strips, above, below):
   )
 
 
-def _uncut(x, strips):
+def _join_strips(x, strips):
   """Join strips to images."""
   batch, rows = len(x) // strips, x.shape[1]
   return jnp.moveaxis(x.reshape(strips, batch, *x.shape[1:]), 0, 1).reshape(
@@ -156,19 +156,19 @@ def conv_relu_pool(
   """
   numbers = ("NHWC", "HWIO", "NHWC")
   if platform() == "tpu" and (beside := _beside(x.shape, kernel.shape)):
-    wide, strides, padding = _widened(kernel, x.shape[-1] // kernel.shape[2], beside)
+    wide, strides, padding = _widen(kernel, x.shape[-1] // kernel.shape[2], beside)
     x = conv_general_dilated(x, wide, strides, padding, dimension_numbers=numbers)
     return nn.relu(_largest_part(4, x) + jnp.tile(bias.astype(x.dtype), beside))
   padding = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
   if (strips := _strips(x.shape, kernel.shape) if platform() == "tpu" else 1) > 1:
-    x, padding[0] = _cut(x, strips, *padding[0]), (0, 0)
+    x, padding[0] = _cut_strips(x, strips, *padding[0]), (0, 0)
   x = conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=numbers)
   x = x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
   if platform() == "cpu":
     return _relu_pool(x, bias.astype(x.dtype))
   # The bias stays in float32, because its conversion would be one more kernel on a GPU.
   x = _pool_relu(x, bias)
-  return _uncut(x, strips) if strips > 1 else x
+  return _join_strips(x, strips) if strips > 1 else x
 
 
 @jax.custom_vjp
@@ -192,7 +192,9 @@ def _relu_pool_forward(x, bias):
 def _relu_pool_backward(residuals, gradient):
   x, y = residuals
   d = jnp.where(y > 0, gradient, 0)
-  return joined(placed(d, largest_of(pixels_of(x, 2, 1))[1], 2, 1), 1), d.sum((0, 1, 2))
+  return tiles_to_images(
+    place_values(d, largest_of(pixels_of(x, 2, 1))[1], 2, 1), 1
+  ), d.sum((0, 1, 2))
 
 
 _relu_pool.defvjp(_relu_pool_forward, _relu_pool_backward)
@@ -216,9 +218,9 @@ def _pool_relu_forward(x, bias):
 
 
 def _pool_relu_backward(which, gradient):
-  d = rows_at(0, gradient)
+  d = rows_first(0, gradient)
   dbias = jnp.where(which >= 0, d, 0).sum((0, 1, 2), jnp.float32)
-  return joined(placed(d, which, 2, 0), 0), dbias
+  return tiles_to_images(place_values(d, which, 2, 0), 0), dbias
 
 
 _pool_relu.defvjp(_pool_relu_forward, _pool_relu_backward)
@@ -340,7 +342,10 @@ class Classifier(nn.Module):
     """Apply one `ConvReluPool` for each number of features (times the width factor), and
     flatten.
     """
-    channels = (x.shape[-1], *(scaled(wanted, self.width) for wanted in features))
+    channels = (
+      x.shape[-1],
+      *(scale_channels(wanted, self.width) for wanted in features),
+    )
     for number, pair in enumerate(itertools.pairwise(channels)):
       x = ConvReluPool(*pair, self.dtype, name=f"Conv_{number}")(x)
     return flatten(x)

@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 
-from vmapseeds.models.layers import Classifier, Images, Logits, flatten, scaled
+from vmapseeds.models.layers import Classifier, Images, Logits, flatten, scale_channels
 
 
 class MLP(Classifier):
@@ -14,5 +14,5 @@ class MLP(Classifier):
   def __call__(self, x: Images, train: bool) -> Logits:
     x = flatten(x)
     for _ in range(self.depth):
-      x = nn.relu(nn.Dense(scaled(128, self.width), dtype=self.dtype)(x))
+      x = nn.relu(nn.Dense(scale_channels(128, self.width), dtype=self.dtype)(x))
     return self.last(x, train)

@@ -6,7 +6,14 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from vmapseeds.mistakes import Mistake
-from vmapseeds.models.layers import Conv, ConvBlock, Images, Logits, scaled, torch_init
+from vmapseeds.models.layers import (
+  Conv,
+  ConvBlock,
+  Images,
+  Logits,
+  scale_channels,
+  torch_init,
+)
 
 
 class NiN(nn.Module):
@@ -27,7 +34,7 @@ class NiN(nn.Module):
       raise Mistake(
         f"depth is {self.depth}: nin has blocks of three layers and one more, give 4, 7, 10, 13 or so"
       )
-    features = scaled(128, self.width)
+    features = scale_channels(128, self.width)
     for _ in range(blocks):
       x = ConvBlock(features, stride=2, dtype=self.dtype)(x, train)
       for _ in range(2):

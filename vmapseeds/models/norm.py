@@ -8,15 +8,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vmapseeds.models.pooling import (
-  ahead_of,
   as_images,
   as_tiles,
-  joined,
   largest_of,
+  leading_axes,
   max_pool,
   pixels_of,
-  placed,
-  rows_at,
+  place_values,
+  rows_first,
+  tiles_to_images,
 )
 
 
@@ -52,8 +52,8 @@ class NormReluPool(nn.BatchNorm):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _norm_relu_pool(size, epsilon, x, scale, bias):
-  """The images, and the mean and variance of the batch. No gradient goes through these
-  two.
+  """Return the images, and the mean and variance of the batch. No gradient goes through
+  these two.
   """
   return _norm_relu_pool_forward(size, epsilon, x, scale, bias)[0]
 
@@ -68,7 +68,7 @@ def _norm_relu_pool_forward(size, epsilon, x, scale, bias):
   pooled, which = x, None
   if size > 1:
     sign = jnp.where(scale < 0, -1, 1).astype(x.dtype)
-    ahead = ahead_of(x)
+    ahead = leading_axes(x)
     largest, which = largest_of([pixel * sign for pixel in pixels_of(x, size, ahead)])
     pooled = as_images(largest * sign, ahead)
   y = nn.relu((pooled * slope + shift).astype(x.dtype))
@@ -85,11 +85,14 @@ def _norm_relu_pool_backward(size, epsilon, residuals, gradients):
   # dx = slope · (d - dbias / n - (x - mean) · reciprocal · dscale / n), in as few
   # operations per pixel as possible.
   line = slope * reciprocal * dscale / n
-  ahead = ahead_of(x)
+  ahead = leading_axes(x)
   if size > 1:
-    x, d = as_tiles(x, size, ahead), placed(rows_at(ahead, d), which, size, ahead)
+    x, d = (
+      as_tiles(x, size, ahead),
+      place_values(rows_first(ahead, d), which, size, ahead),
+    )
   dx = (slope * d - line * x - (slope * dbias / n - line * mean)).astype(x.dtype)
-  return joined(dx, ahead) if size > 1 else dx, dscale, dbias
+  return tiles_to_images(dx, ahead) if size > 1 else dx, dscale, dbias
 
 
 _norm_relu_pool.defvjp(_norm_relu_pool_forward, _norm_relu_pool_backward)

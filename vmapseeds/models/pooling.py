@@ -17,26 +17,26 @@ from vmapseeds.target import platform
 PLACES = 128  # numbers in a TPU's register along an array's last axis in memory
 
 
-def ahead_of(x):
+def leading_axes(x):
   """Return how many axes of images come before the rows when they are tiles."""
   return x.ndim - 3 if platform() == "cpu" else 0
 
 
-def rows_at(ahead, images):
+def rows_first(ahead, images):
   """Move the row and column axes of images to axis `ahead`."""
   return jnp.moveaxis(images, (-3, -2), (ahead, ahead + 1))
 
 
 def as_images(pixels, ahead):
   """Move row and column axes from axis `ahead` to before the channels: the inverse of
-  `rows_at`.
+  `rows_first`.
   """
   return jnp.moveaxis(pixels, (ahead, ahead + 1), (-3, -2))
 
 
 def as_tiles(x, size, ahead):
   """Reshape images of whole tiles to tiles."""
-  x = rows_at(ahead, x)
+  x = rows_first(ahead, x)
   height, width = x.shape[ahead : ahead + 2]
   return x.reshape(
     *x.shape[:ahead], height // size, size, width // size, size, *x.shape[ahead + 2 :]
@@ -66,7 +66,7 @@ def largest_of(pixels):
   return largest, which
 
 
-def placed(values, which, size, ahead):
+def place_values(values, which, size, ahead):
   """Return tiles that are zero except for one value each, at the pixel `which`."""
   pixels = jnp.arange(size * size, dtype=which.dtype).reshape(
     size, 1, size, *(1,) * (values.ndim - ahead - 2)
@@ -75,7 +75,7 @@ def placed(values, which, size, ahead):
   return jnp.where(pixels == which, values, 0)
 
 
-def joined(tiles, ahead):
+def tiles_to_images(tiles, ahead):
   """Reshape tiles to images. On a TPU the barrier makes XLA write tiles, and not the
   arrays broadcast in them.
   """
@@ -106,14 +106,18 @@ def _max(
 
 
 def _max_forward(size, x):
-  ahead = ahead_of(x)
+  ahead = leading_axes(x)
   largest, which = largest_of(pixels_of(x, size, ahead))
   return as_images(largest, ahead), which
 
 
 def _max_backward(size, which, gradient):
-  ahead = ahead_of(gradient)
-  return (joined(placed(rows_at(ahead, gradient), which, size, ahead), ahead),)
+  ahead = leading_axes(gradient)
+  return (
+    tiles_to_images(
+      place_values(rows_first(ahead, gradient), which, size, ahead), ahead
+    ),
+  )
 
 
 _max.defvjp(_max_forward, _max_backward)

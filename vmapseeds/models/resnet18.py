@@ -10,7 +10,7 @@ from vmapseeds.models.layers import (
   ConvBlock,
   Images,
   Logits,
-  scaled,
+  scale_channels,
   torch_init,
 )
 
@@ -47,8 +47,10 @@ class ResNet18(Classifier):
 
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
-    x = ConvBlock(scaled(64, self.width), dtype=self.dtype)(x, train)
+    x = ConvBlock(scale_channels(64, self.width), dtype=self.dtype)(x, train)
     for features, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
       for block_stride in (stride, 1):
-        x = BasicBlock(scaled(features, self.width), block_stride, self.dtype)(x, train)
+        x = BasicBlock(scale_channels(features, self.width), block_stride, self.dtype)(
+          x, train
+        )
     return self.last(x.mean((1, 2)), train, kernel_init=torch_init)

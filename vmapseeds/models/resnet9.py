@@ -9,7 +9,7 @@ from vmapseeds.models.layers import (
   ConvBlock,
   Images,
   Logits,
-  scaled,
+  scale_channels,
   torch_init,
 )
 
@@ -22,9 +22,9 @@ class ResNet9(Classifier):
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
     def block(x, features, **options):
-      return ConvBlock(scaled(features, self.width), dtype=self.dtype, **options)(
-        x, train
-      )
+      return ConvBlock(
+        scale_channels(features, self.width), dtype=self.dtype, **options
+      )(x, train)
 
     x = block(x, 64)
     x = block(x, 128, kernel=5, stride=2, padding=2)

@@ -2,7 +2,7 @@
 
 import flax.linen as nn
 
-from vmapseeds.models.layers import Classifier, Images, Logits, patches, scaled
+from vmapseeds.models.layers import Classifier, Images, Logits, patches, scale_channels
 
 
 class SmallCNN(Classifier):
@@ -21,7 +21,7 @@ class BanerjeeCNN(Classifier):
   @nn.compact
   def __call__(self, x: Images, train: bool) -> Logits:
     x = self.convolved(x, 32, 16)
-    x = nn.relu(nn.Dense(scaled(64, self.width), dtype=self.dtype)(x))
+    x = nn.relu(nn.Dense(scale_channels(64, self.width), dtype=self.dtype)(x))
     return self.last(x, train)
 
 

@@ -21,14 +21,14 @@ from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
   capitalized,
-  finite,
+  finite_or_none,
   run_count,
   scale_and_sign,
   show,
   show_interval,
   show_p,
 )
-from vmapseeds.results.opening import COUNTS, loaded, open_results
+from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
 from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, place
 
@@ -105,16 +105,17 @@ def compare(
     open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
     for folder, *_ in sides
   ]
-  outputs = roles(opened[0])
+  outputs, others = map(roles, opened)
   name = next(iter(outputs)) if output is None else output
-  for results in opened:
-    one_of("output", name, roles(results))
+  one_of("output", name, outputs)
+  one_of("output", name, others)
   measure = _measure(name, outputs[name])
-  results = [_load(r, name, *side) for r, side in zip(opened, sides, strict=True)]
+  results = [
+    _load(r, name, outputs, *side) for r, side in zip(opened, sides, strict=True)
+  ]
   after = "" if epoch is None else f"epoch={epoch}"
   names = tuple(
-    ", ".join(filter(None, [str(of), format_values(values), after]))
-    for of, values, _ in sides
+    pages.join_names(str(of), format_values(values), after) for of, values, _ in sides
   )
   labels = outputs[name].get("labels", "")
   tested = [
@@ -137,7 +138,7 @@ def compare(
     (
       measure.mean,
       *(
-        show(finite(found.mean), finite(found.se), measure.of.unit)
+        show(finite_or_none(found.mean), finite_or_none(found.se), measure.of.unit)
         for found in map(stats.ideal_estimate, values)
       ),
     ),
@@ -154,7 +155,7 @@ def compare(
     console.print(sentence, soft_wrap=True, highlight=False)
   if out is None:
     of_b = "" if b is None else pages.path_parts(b)[-1]
-    of_b = ", ".join(filter(None, [of_b, format_values(against)]))
+    of_b = pages.join_names(of_b, format_values(against))
     out = pages.below(
       pages.of_test_set(place(a) / "report", results[0], test_set),
       format_values(where),
@@ -163,7 +164,7 @@ def compare(
     )
   shown = {f"{of}, {run_count(len(x))}": x for of, x in zip("AB", values, strict=True)}
   title, is_class = measure.of.name, measure.of is ACCURACY
-  examples = results[0].sizes["example"] if is_class else None
+  examples = np.size(tested[0]) if is_class else None
   page = pages.write_page(
     place(out),
     "compare",
@@ -178,8 +179,8 @@ def compare(
       )
     },
     {
-      "a": _record(values[0], a, where),
-      "b": _record(values[1], sides[1][0], against),
+      "a": _record(values[0], a, where, is_class),
+      "b": _record(values[1], sides[1][0], against, is_class),
       "output": name,
       "test_set": test_set,
       "epoch": results[0].attrs.get("epoch"),
@@ -295,7 +296,7 @@ def _sd(values: np.ndarray, measure: Measure, interval: bool = False) -> str:
     return "needs two runs"
   unit = measure.of.unit
   text = show(values.std(ddof=1), None, unit)
-  low, high = map(finite, np.sqrt(stats.variance_interval(values)))
+  low, high = map(finite_or_none, np.sqrt(stats.variance_interval(values)))
   if measure.of is ACCURACY and high:
     high = min(high, 0.5)  # no accuracies vary more
   shown = f" (95 % interval {show_interval(low, high, unit)})"
@@ -354,16 +355,21 @@ def _warnings(
 
 
 def _load(
-  results: xr.Dataset, name: str, folder: Folder, where: Where, flag: str
+  results: xr.Dataset,
+  name: str,
+  outputs: Mapping[str, Any],
+  folder: Folder,
+  where: Where,
+  flag: str,
 ) -> xr.Dataset:
   """Return the selected runs with the output's number of each run in its place, and
   without predictions, logits and counts.
   """
-  unread = {"logits", *COUNTS}
-  if "accuracy" in results.variables and roles(results)[name]["role"] == "class":
+  unread = {*with_role(results, "logits"), *COUNTS}
+  if "accuracy" in results.variables and outputs[name]["role"] == "class":
     unread.add(name)
-  about = results.drop_vars(unread, errors="ignore")
-  results = loaded(about, folder)
+  results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
+  results = loaded(results, folder)
   try:
     results = results.assign({name: ("run", values_of_runs(results, name))})
     results = groups.select_runs(results, where)
@@ -373,14 +379,16 @@ def _load(
   return results
 
 
-def _record(values: np.ndarray, folder: Folder, where: Where) -> dict[str, Any]:
-  found = stats.ideal_estimate(values)
+def _record(
+  values: np.ndarray, folder: Folder, where: Where, is_class: bool
+) -> dict[str, Any]:
+  found, of = stats.ideal_estimate(values), "_accuracy" * is_class
   return {
     "folder": str(folder),
-    "where": {name: np.atleast_1d(of).tolist() for name, of in (where or {}).items()},
+    "where": {name: np.atleast_1d(x).tolist() for name, x in (where or {}).items()},
     "runs": len(values),
-    "mean_accuracy": float(found.mean),
-    "sd_accuracy": finite(found.sd),
+    f"mean{of}": float(found.mean),
+    f"sd{of}": finite_or_none(found.sd),
   }
 
 

@@ -14,7 +14,7 @@ from vmapseeds.mistakes import Mistake, one_of
 Value = int | float
 # Column -> value or values; only runs that have them are taken.
 Where = Mapping[str, Value | Sequence[Value]] | None
-MOST_SHOWN = 8  # values of a column, in a line
+MAX_SHOWN_VALUES = 8  # values of a column, in a line
 
 
 class Group(NamedTuple):
@@ -182,7 +182,7 @@ def _format_number(value: Any) -> str:
 
 def _format_column(name: str, values: Sequence[Value]) -> str:
   shown, more = (
-    ", ".join(map(_format_number, values[:MOST_SHOWN])),
-    len(values[MOST_SHOWN:]),
+    ", ".join(map(_format_number, values[:MAX_SHOWN_VALUES])),
+    len(values[MAX_SHOWN_VALUES:]),
   )
   return f"{name} takes {shown}{f' and {more} more values' * (more > 0)}"

@@ -24,7 +24,7 @@ from vmapseeds.results.formatting import run_count, show, show_error, show_inter
 from vmapseeds.results.statistics import GROUPS
 from vmapseeds.store.files import Folder, is_remote, place, write
 
-MOST_BYTES = 255  # of a folder's name
+MAX_FOLDER_BYTES = 255  # of a folder's name
 
 TEMPLATES = jinja2.Environment(
   loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -56,7 +56,7 @@ class Figure(NamedTuple):
 
 
 def html(template: str, **context: Any) -> str:
-  """Renders a template as a page that loads nothing else."""
+  """Render a template as a page that loads nothing else."""
   page = TEMPLATES.get_template(f"{template}.html.j2").render(**context)
   # No line may break between a number and its unit.
   return page.replace(" %", "\N{NO-BREAK SPACE}%")
@@ -70,8 +70,8 @@ def write_page(
   record: Any,
   **context: Any,
 ) -> Path | UPath:
-  """Writes NAME.html, NAME.json with the `record` and the figures into a folder, and
-  returns the page's path.
+  """Write NAME.html, NAME.json with the `record` and the figures into a folder, and
+  return the page's path.
 
   Raises:
     Mistake: the folder cannot be written.
@@ -98,22 +98,27 @@ def write_page(
 
 
 def path_parts(folder: Folder) -> tuple[str, ...]:
-  """The parts of a folder's absolute path or URL. The last is its name."""
+  """Return the parts of a folder's absolute path or URL. The last is its name."""
   path = place(folder)
   return tuple(
     (str(path) if is_remote(path) else os.path.abspath(path)).rstrip("/").split("/")
   )
 
 
+def join_names(*names: str, by: str = ", ") -> str:
+  """Return the names that are not empty in one."""
+  return by.join(filter(None, names))
+
+
 def below(out: Path | UPath, *names: str) -> Path | UPath:
-  """A folder in `out`: a subfolder in a subfolder for each name. Empty names are left
-  out, and long ones cut.
+  """Return a folder in `out`: a subfolder in a subfolder for each name. Empty names are
+  left out, and long ones cut.
   """
   for name in filter(None, names):
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     out = out / (
       name
-      if len(name.encode()) <= MOST_BYTES
+      if len(name.encode()) <= MAX_FOLDER_BYTES
       else f"{name[:MAX_NAME_LENGTH]}... {digest}"
     )
   return out
@@ -132,14 +137,14 @@ def of_test_set(out: Path | UPath, results: xr.Dataset, test_set: str) -> Path |
 
 
 def link(page: Path | UPath, out: Path | UPath) -> str:
-  """The address of a page as seen from a page in `out`."""
+  """Return the address of a page as seen from a page in `out`."""
   if is_remote(page) != is_remote(out):
     return str(page)
   return urllib.parse.quote(os.path.relpath(str(page), str(out)))
 
 
 def _save_figure(figure: Figure, path: Path | UPath) -> str:
-  """Saves a figure as PNG and returns it as a data URI."""
+  """Save a figure as PNG and return it as a data URI."""
   drawing, ax = plots.figure(height=figure.height)
   figure.draw(ax)
   drawn = io.BytesIO()

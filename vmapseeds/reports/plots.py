@@ -1,8 +1,7 @@
-"""Functions that draw figures. They are given finished numbers; nothing is trained or
-estimated here.
+"""Draw figures of finished numbers; nothing is trained or estimated here.
 
 Rates, accuracies and standard deviations come in as fractions and are drawn in percent;
-where `name` and `unit` say so, other numbers of runs are drawn in their own unit.
+where `of` says so, other numbers of runs are drawn in their own unit.
 Each function draws on the given axes, labels them and returns them, so that figures can
 be composed; `figure` makes axes without pyplot.
 """
@@ -17,7 +16,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vmapseeds.results.formatting import ACCURACY, Quantity, finite, run_count, show
+from vmapseeds.results.formatting import (
+  ACCURACY,
+  Quantity,
+  finite_or_none,
+  run_count,
+  show,
+)
 
 Scalar = float | int | np.number | Real[np.ndarray, ""]
 OfRuns = Real[np.ndarray, " runs"] | Sequence[float]
@@ -31,15 +36,15 @@ BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION = PALETTE
 INK = "#3d3d3d"
 DOTTED: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": ":"}
 # From few to many runs. The first colour is dark enough to be seen on white.
-COUNTS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
+COUNT_COLORS = LinearSegmentedColormap.from_list("counts", ("#7db8e0", BLUE, "#08213d"))
 MOST_BINS = 60
 MOST_POINTS = 1000
 MOST_CURVES = 100
 
 
 def figure(height: float = 4.0) -> tuple[Figure, Axes]:
-  """A figure with one set of axes, its height in inches. Without pyplot it needs no
-  closing and no display.
+  """Return a figure with one set of axes, its height in inches. Without pyplot it needs
+  no closing and no display.
   """
   made = Figure(figsize=(6.4, height), layout="constrained")
   return made, made.add_subplot()
@@ -57,8 +62,8 @@ def accuracy_histogram(
   normal: bool = False,
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """The distribution of test accuracy over runs, or of another number of a run, beside
-  what independence between examples would give.
+  """Draw the distribution of test accuracy over runs, or of another number of a run,
+  beside what independence between examples would give.
 
   Jordan 2024, figures 1 and 3 (with the independent-errors curve) and 13 (with the
   binomial one).
@@ -100,7 +105,7 @@ def accuracy_histogram(
         linewidth=1.8,
         label=name if name == "normal" else f"{name} {_text(spread, of)}",
       )
-  return finish(ax, of.label, _density(of))
+  return finish_axes(ax, of.label, _density(of))
 
 
 def accuracy_histograms(
@@ -110,7 +115,7 @@ def accuracy_histograms(
   examples: int | None = None,
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """Histograms of a number of runs, or of pairs of runs, in common bins.
+  """Draw histograms of a number of runs, or of pairs of runs, in common bins.
 
   Args:
     groups: name -> (runs,), fractions or what else `of` says; at least one each.
@@ -122,14 +127,14 @@ def accuracy_histograms(
   edges = bin_edges(list(values.values()), examples, of)
   for name, given in values.items():
     _bars(ax, given, edges, f"{name}: mean {_text(given.mean(), of)}", of)
-  return finish(ax, of.label, _density(of))
+  return finish_axes(ax, of.label, _density(of))
 
 
 def disagreement_histogram(
   groups: Mapping[str, OfPairs], ax: Axes, *, examples: int | None = None
 ) -> Axes:
-  """Histograms over pairs of runs of how many predictions the two runs differ in, one
-  histogram per group: `accuracy_histograms`.
+  """Draw histograms over pairs of runs of how many predictions the two runs differ in,
+  one histogram per group: `accuracy_histograms`.
 
   Jordan 2024, appendix D.2: pairs with equal seeds in which one run was poked, beside
     pairs with distinct seeds.
@@ -146,8 +151,8 @@ def split_scatter(
   correlation: Scalar | None = None,
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """Each run's accuracy, or another number, on one half of the test examples against
-  that on the other half.
+  """Draw each run's accuracy, or another number, on one half of the test examples
+  against that on the other half.
 
   Runs that coincide are one point, coloured by how many they are: accuracies on few
   examples take few values, and neither jitter nor transparency would show how many runs
@@ -171,7 +176,7 @@ def split_scatter(
     where = "in a cell"
     edges = [of.scale * bin_edges([half], _grid(half), of) for half in pairs.T]
     x, y = of.scale * pairs.T
-    runs, *_, drawn = ax.hist2d(x, y, edges, cmin=1, cmap=COUNTS)
+    runs, *_, drawn = ax.hist2d(x, y, edges, cmin=1, cmap=COUNT_COLORS)
     ax.plot([], [], "s", color=BLUE, label=label)
   else:
     few_first = np.argsort(runs, kind="stable")
@@ -181,7 +186,7 @@ def split_scatter(
       y,
       s=26,
       c=runs[few_first],
-      cmap=COUNTS,
+      cmap=COUNT_COLORS,
       vmin=1,
       vmax=max(2, runs.max(initial=1)),
       linewidths=0,
@@ -200,13 +205,13 @@ def split_scatter(
   even, odd = (
     of._replace(name=f"{of.name} on {half} examples").label for half in ("even", "odd")
   )
-  return finish(ax, even, odd, above=1)
+  return finish_axes(ax, even, odd, above=1)
 
 
 def accuracies_side_by_side(
   groups: Mapping[str, OfRuns], ax: Axes, *, of: Quantity = ACCURACY
 ) -> Axes:
-  """Box plots of the accuracies of groups of runs, or of another number of a run, the
+  """Draw box plots of the accuracies of groups of runs, or of another number of a run, the
   first on top: quartiles, mean, lowest and highest.
 
   Args:
@@ -247,8 +252,8 @@ def sds_side_by_side(
   below: Sequence[bool] = (),
   of: Quantity = ACCURACY,
 ) -> Axes:
-  """Standard deviations of groups of runs. Each group is a row, the first on top, with
-  its series one above the other.
+  """Draw standard deviations of groups of runs. Each group is a row, the first on top,
+  with its series one above the other.
 
   Args:
     names: names of the groups.
@@ -286,7 +291,7 @@ def sds_side_by_side(
 def error_rate_histogram(
   example_error_rates: Real[np.ndarray, " examples"] | Sequence[float], ax: Axes
 ) -> Axes:
-  """A histogram of the test examples' error rates over the runs.
+  """Draw a histogram of the test examples' error rates over the runs.
 
   Args:
     example_error_rates: (examples,), each example's fraction of runs that have it
@@ -308,15 +313,15 @@ def error_rate_histogram(
 def loss_histogram(
   losses: Real[np.ndarray, " examples"], ax: Axes, *, unit: str = "number"
 ) -> Axes:
-  """A histogram of the examples' mean losses over the runs, with a logarithmic axis of
-  counts.
+  """Draw a histogram of the examples' mean losses over the runs, with a logarithmic axis
+  of counts.
   """
   of = Quantity("mean loss of an example", unit)
   label = f"{len(losses)} examples: largest {_text(losses.max(), of)}"
   return _of_examples(ax, losses, np.histogram_bin_edges(losses, 40), label, of)
 
 
-def calibration_curve(
+def calibration_plot(
   confidence: OfBins,
   accuracy: OfBins,
   ax: Axes,
@@ -325,8 +330,8 @@ def calibration_curve(
   high: Real[np.ndarray, " bins"] | None = None,
   label: str = "votes",
 ) -> Axes:
-  """How often a prediction is right against its confidence, beside the line of perfect
-  calibration.
+  """Draw how often a prediction is right against its confidence, beside the line of
+  perfect calibration.
 
   Jiang 2022, figure 6. A second call adds another curve.
 
@@ -349,12 +354,12 @@ def calibration_curve(
     ax.fill_between(x[known], *band, color=color, alpha=0.25, linewidth=0)
   ax.set(xlim=(-2, 102), ylim=(-2, 102))
   votes = "confidence: runs that vote for the class (%)"
-  return finish(ax, votes, "examples of which it is the class (%)")
+  return finish_axes(ax, votes, "examples of which it is the class (%)")
 
 
 def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) -> Axes:
-  """Disagreement of pairs of runs against their test error, beside the line where the
-  two are equal.
+  """Draw disagreement of pairs of runs against their test error, beside the line where
+  the two are equal.
 
   Jiang 2022, figures 1 to 4.
 
@@ -369,7 +374,7 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
   if len(x):
     middle = (x.mean(), x.mean())
     ax.axline(middle, slope=1, label="disagreement = error", **DOTTED)
-  return finish(
+  return finish_axes(
     ax,
     "test error, mean of the two runs (%)",
     "test predictions that differ between them (%)",
@@ -379,8 +384,8 @@ def disagreement_against_error(error: OfPairs, disagreement: OfPairs, ax: Axes) 
 def ecdf_band(
   gaps: Real[np.ndarray, "runs examples"], ax: Axes, *, threshold: float
 ) -> Axes:
-  """Empirical distribution functions of the runs' logit gaps, with the pooled one and a
-  band of ± threshold around it.
+  """Draw empirical distribution functions of the runs' logit gaps, with the pooled one
+  and a band of ± threshold around it.
 
   At most 100 runs are drawn. Banerjee 2024, equations 8 and 16.
 
@@ -403,7 +408,7 @@ def ecdf_band(
   ax.fill_between(at, *band, color=ORANGE, alpha=0.3, linewidth=0, label=label)
   together = f"all {len(gaps)} runs together"
   ax.plot(at, ecdf(pooled), color=INK, linewidth=1.4, label=together)
-  return finish(ax, "logit gap", "fraction of test examples at or below")
+  return finish_axes(ax, "logit gap", "fraction of test examples at or below")
 
 
 def bin_edges(
@@ -411,7 +416,7 @@ def bin_edges(
   examples: int | None,
   of: Quantity = ACCURACY,
 ) -> Real[np.ndarray, " edges"]:
-  """Edges of equal bins that hold all values of all groups, at most 60 bins.
+  """Return the edges of equal bins that hold all values of all groups, at most 60 bins.
 
   The width follows the rule of Freedman and Diaconis for the narrowest group. With n
   `examples`, edges lie halfway between possible values k/n, and each bin holds a whole
@@ -437,8 +442,8 @@ def bin_edges(
 
 
 def percent(fraction: Scalar) -> str:
-  """A fraction as percent with three significant digits, without exponents: 0.00123 ->
-  '0.123 %'.
+  """Return a fraction as percent with three significant digits, without exponents:
+  0.00123 -> '0.123 %'.
 
   >>> percent(0.00123), percent(0.9), percent(float("nan"))
   ('0.123 %', '90.0 %', 'n/a')
@@ -453,11 +458,11 @@ def percent(fraction: Scalar) -> str:
 def _text(value: Scalar, of: Quantity) -> str:
   if of.unit == "fraction":
     return percent(value)
-  return show(finite(value), None, of.unit)
+  return show(finite_or_none(value), None, of.unit)
 
 
 def _grid(values: Real[np.ndarray, " runs"]) -> int:
-  """The n for which values are multiples of 1/n, from the smallest gap between them."""
+  """Return the n for which values are multiples of 1/n, from the smallest gap between them."""
   gaps = np.diff(np.unique(values))
   return round(1 / gaps[gaps > 1e-9].min(initial=1))
 
@@ -504,18 +509,18 @@ def _of_examples(
     label=label,
   )
   ax.set_ylim(bottom=0.7)
-  return finish(ax, of.label, "test examples")
+  return finish_axes(ax, of.label, "test examples")
 
 
 def _rows(ax: Axes, names: Sequence[str], of: Quantity, above: int = 0) -> Axes:
   """Name the rows of axes, the first on top."""
   ax.set_yticks(range(len(names)), list(names))
   ax.set_ylim(len(names) - 0.5, -0.5)
-  return finish(ax, of.label, "", above)
+  return finish_axes(ax, of.label, "", above)
 
 
-def finish(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
-  """Adds labels, grid and legend. The legend is inside the axes, or above them in
+def finish_axes(ax: Axes, xlabel: str, ylabel: str, above: int = 0) -> Axes:
+  """Add labels, grid and legend. The legend is inside the axes, or above them in
   `above` columns.
   """
   ax.set(xlabel=xlabel, ylabel=ylabel, axisbelow=True)

@@ -19,7 +19,7 @@ from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import groups, pages, plots
 from vmapseeds.reports.groups import Where, format_values
-from vmapseeds.reports.pages import Figure
+from vmapseeds.reports.pages import Figure, join_names
 from vmapseeds.reports.summary import headline, measure_outputs, summarize
 from vmapseeds.results.formatting import (
   capitalized,
@@ -28,7 +28,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.opening import class_of, loaded, open_results
+from vmapseeds.results.opening import loaded, open_results
 from vmapseeds.results.statistics import (
   GROUPS,
   MeasuredRuns,
@@ -40,6 +40,8 @@ from vmapseeds.store.layout import readable
 
 MOST_READ = 2**28  # bytes of predictions that are read although tallies are stored
 MOST_PAIRED = 50  # runs whose pairs are drawn
+Section = dict[str, Any]  # what `summarize` or `summarize_output` returns
+Figures = dict[str, Figure]
 _PARTS = {"class": "errors", "loss": "losses"}
 
 
@@ -49,7 +51,7 @@ class Part(NamedTuple):
   name: str
   out: Path | UPath
   measured: list[MeasuredRuns]  # without joint errors, which are many
-  summary: dict[str, Any]
+  summary: Section
 
 
 def report(
@@ -61,7 +63,7 @@ def report(
   epoch: int | None = None,
   out: Folder | None = None,
   console: Console | None = None,
-) -> list[dict[str, Any]]:
+) -> list[Section]:
   """Print the statistics of results folders and write `report.html`, `report.json` and
   PNG figures, with a section for each output of role class, loss or score.
 
@@ -123,7 +125,7 @@ def report(
   return [part.summary for part in parts]
 
 
-def sections(summary: dict[str, Any]) -> list[dict[str, Any]]:
+def sections(summary: Section) -> list[Section]:
   """Return what `summarize_output` returned for each output."""
   return [summary, *summary["further"]]
 
@@ -136,10 +138,6 @@ def _names(folders: Sequence[Folder]) -> list[str]:
     for n in range(1, max(map(len, parts)) + 1)
   )
   return next(names for names in ends if len(set(names)) == len(set(parts)))
-
-
-def _joined(*names: str, by: str = ", ") -> str:
-  return by.join(filter(None, names))
 
 
 def _parts(
@@ -172,19 +170,19 @@ def _parts(
       out = pages.below(
         pages.of_test_set(above, results, test_set), format_values(group.values)
       )
-      parts.append(Part(_joined(name, _group_name(summary)), out, measured, summary))
+      parts.append(Part(join_names(name, _group_name(summary)), out, measured, summary))
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
   return parts, [
-    f"{_joined(name, format_values(values))}: all {run_count(of.sizes['run'])} diverged."
+    f"{join_names(name, format_values(values))}: all {run_count(of.sizes['run'])} diverged."
     for (values, of), diverged in zip(found, lost, strict=True)
     if diverged
   ]
 
 
-def _group_name(summary: dict[str, Any]) -> str:
+def _group_name(summary: Section) -> str:
   values = format_values(summary.get("values"))
-  return _joined(values, *(f"{name} pooled" for name in summary["pooled"]))
+  return join_names(values, *(f"{name} pooled" for name in summary["pooled"]))
 
 
 def _notes(parts: Sequence[Part]) -> list[str]:
@@ -194,7 +192,7 @@ def _notes(parts: Sequence[Part]) -> list[str]:
   said: dict[str, list[str]] = {}
   several = len({s["output"] for part in parts for s in sections(part.summary)}) > 1
   of = [
-    (_joined(part.name, several * section["output"], by=": "), section["warnings"])
+    (join_names(part.name, several * section["output"], by=": "), section["warnings"])
     for part in parts
     for section in sections(part.summary)
   ]
@@ -215,15 +213,15 @@ def _print_notes(notes: Iterable[str], page: Path | UPath, console: Console) -> 
   console.print(f"{page}\n", highlight=False, markup=False, soft_wrap=True)
 
 
-def _title(summary: dict[str, Any]) -> str:
+def _title(summary: Section) -> str:
   epochs, epoch = summary["settings"].get("epochs"), summary["epoch"]
   duration = "" if epochs is None else f"{epochs} epoch{'s' * (epochs != 1)}"
   if epoch is not None:
     duration = f"epoch {epoch} of {epochs}"
-  return _joined(summary["recipe"], duration, _group_name(summary))
+  return join_names(summary["recipe"], duration, _group_name(summary))
 
 
-def terminal_table(summary: dict[str, Any], section: dict[str, Any]) -> Table:
+def terminal_table(summary: Section, section: Section) -> Table:
   """Return the statistics of one output in their groups, each with its standard error
   and 95 % interval.
   """
@@ -252,7 +250,7 @@ def terminal_table(summary: dict[str, Any], section: dict[str, Any]) -> Table:
   return table
 
 
-def figures(runs: MeasuredRuns, section: dict[str, Any]) -> dict[str, Figure]:
+def figures(runs: MeasuredRuns, section: Section) -> Figures:
   """Return the figures of one output, by name. A single run has none."""
   if runs.runs < 2:
     return {}
@@ -331,7 +329,7 @@ of all runs together, and the band its ± δ_a. {numbers["gap_accepted"]["readin
   return found
 
 
-def _vote_figures(runs: MeasuredRuns, numbers: dict[str, Any]) -> dict[str, Figure]:
+def _vote_figures(runs: MeasuredRuns, numbers: Section) -> Figures:
   curve = runs.tallies.calibration_curve()
   band = runs.tallies.calibration_band(key=jax.random.key(0))
   found = {
@@ -340,7 +338,7 @@ def _vote_figures(runs: MeasuredRuns, numbers: dict[str, Any]) -> dict[str, Figu
       f"""Each point is a tenth of the range of vote fractions, over all examples and \
 classes: how often the class was right, with 95 % of the bootstrap over examples. \
 {numbers["cace"]["reading"]}""",
-      lambda ax: plots.calibration_curve(
+      lambda ax: plots.calibration_plot(
         curve.confidence, curve.accuracy, ax, low=band.low, high=band.high
       ),
     )
@@ -372,7 +370,7 @@ class Row(NamedTuple):
 
   part: Part
   runs: MeasuredRuns
-  section: dict[str, Any]
+  section: Section
 
   @property
   def name(self) -> str:
@@ -408,7 +406,7 @@ def side_by_side_table(noun: str, rows: Sequence[Row]) -> Table:
   return table
 
 
-def side_by_side_figures(noun: str, rows: Sequence[Row]) -> dict[str, Figure]:
+def side_by_side_figures(noun: str, rows: Sequence[Row]) -> Figures:
   """Return the figures of one output of groups of runs side by side, by name."""
   names, runs = [row.name for row in rows], rows[0].runs
   lines = 1 + max(name.count("\n") + 1 for name in names)
@@ -462,13 +460,17 @@ def _open(
   exactly these runs.
   """
   results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  results = results.assign_attrs(roles=(outputs := roles(results)))
   with readable(folder):
-    together = (
-      "votes" in results and not where and len(groups.group_runs(results, by)) == 1
-    )
-    name = class_of(results)
-    if together and name and results[name].nbytes > MOST_READ:
-      results = results.drop_vars(name)
+    if "votes" in results and not where and len(groups.group_runs(results, by)) == 1:
+      large = [
+        name
+        for name, about in outputs.items()
+        if about["role"] == "class"
+        and name in results
+        and results[name].nbytes > MOST_READ
+      ]
+      results = results.drop_vars(large)
   return loaded(results, folder)
 
 
@@ -478,7 +480,7 @@ def _write(part: Part) -> Path | UPath:
   for runs, section in zip(part.measured, sections(part.summary), strict=True):
     for name, figure in figures(runs, section).items():
       several = len(part.measured) > 1
-      found[_joined(several * runs.output, name, by=".")] = figure._replace(
+      found[join_names(several * runs.output, name, by=".")] = figure._replace(
         of=runs.output
       )
   return pages.write_page(
@@ -497,7 +499,7 @@ def _side_by_side(
     "report",
     "side_by_side",
     {
-      _joined(noun * (len(outputs) > 1), name, by="."): figure
+      join_names(noun * (len(outputs) > 1), name, by="."): figure
       for noun, rows in outputs.items()
       for name, figure in side_by_side_figures(noun, rows).items()
     },
@@ -519,7 +521,7 @@ def _side_by_side(
   _print_notes(notes, page, console)
 
 
-def context(summary: dict[str, Any]) -> dict[str, Any]:
+def context(summary: Section) -> Section:
   """Return the values that the page of one summary shows."""
   part = Part("", Path(), [], summary)
   return {

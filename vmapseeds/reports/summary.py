@@ -12,10 +12,10 @@ import xarray as xr
 
 from vmapseeds import stats
 from vmapseeds.reports import groups
-from vmapseeds.results.formatting import capitalized, finite, run_count, show
+from vmapseeds.results.formatting import capitalized, finite_or_none, run_count, show
 from vmapseeds.results.statistics import (
   MeasuredRuns,
-  evaluate,
+  describe_statistic,
   measure_runs,
   roles,
   statistics_of,
@@ -84,7 +84,7 @@ def summarize(
       for name in ("device_kind", "lane_width", "lowering", "versions")
     },
     "varied": [
-      name.removeprefix("seed_")
+      kept[name].attrs.get("source", name)
       for name, of in groups.seed_columns(kept).items()
       if (of != of[0]).any()
     ],
@@ -125,7 +125,7 @@ def summarize_output(runs: MeasuredRuns) -> dict[str, Any]:
     "classes": runs.num_classes,
     **_notable_examples(runs),
     "headline": {row.heading: row.name for row in rows if row.heading},
-    "statistics": {row.name: evaluate(row, runs) for row in rows},
+    "statistics": {row.name: describe_statistic(row, runs) for row in rows},
   }
   return section | {
     "summary": _in_short(runs, section),
@@ -144,7 +144,7 @@ def _notable_examples(runs: MeasuredRuns) -> dict[str, list[dict[str, float]]]:
     mean, rows = runs.losses.mean(0, dtype=np.float64), []
     for i in np.argsort(-mean, kind="stable")[:SHOWN_EXAMPLES].tolist():
       of = runs.losses[:, i].astype(np.float64)
-      sd = finite(of.std(ddof=1)) if len(of) > 1 else None
+      sd = finite_or_none(of.std(ddof=1)) if len(of) > 1 else None
       rows.append({"example": i, "mean": float(mean[i]), "sd": sd})
     return {"hard_examples": rows}
   return {"pairs": _pairs(runs.tallies)} if runs.role == "class" else {}

@@ -164,7 +164,10 @@ def open_or_create(
     return results
 
   axes = {name: tuple(axes) for name, (axes, _) in contents.constants.items()}
-  sources = {seed_column(source): "seed" for source in description["sources"]}
+  seeds = {
+    seed_column(source): {"role": "seed", "source": source}
+    for source in description["sources"]
+  }
   with create_folder(
     path,
     description,
@@ -175,7 +178,7 @@ def open_or_create(
     outputs={**contents.outputs, **contents.counts},
     dimensions={**DIMENSIONS, **axes},
     attributes={
-      **{n: {"role": sources.get(n, "column")} for n in contents.columns},
+      **{name: seeds.get(name, {"role": "column"}) for name in contents.columns},
       **contents.labels,
     },
   ) as results:

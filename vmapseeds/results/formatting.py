@@ -86,11 +86,11 @@ def show_interval(low: float | None, high: float | None, unit: str) -> str:
 
 def show_p(value: Any) -> str:
   """Return a p-value as it stands after "p": "= 0.031", "< 0.0001"."""
-  text = show(finite(value), None, "p")
+  text = show(finite_or_none(value), None, "p")
   return text if text.startswith("<") else f"= {text}"
 
 
-def finite(value: Any) -> float | None:
+def finite_or_none(value: Any) -> float | None:
   """Return a number for JSON: NaN, infinities and None become None."""
   return None if value is None or not math.isfinite(value) else float(value)
 

@@ -68,8 +68,8 @@ def merge(
   about = {**first.description, **{name: MIXED for name in mixed if name in CONDITIONS}}
   if mixed:
     about["mixed"] = sorted(mixed)
-  for object, fault in first.plan_faults().items():
-    raise Damage(first.path, f"{object} {fault}")
+  for name, fault in first.plan_faults().items():
+    raise Damage(first.path, f"{name} {fault}")
 
   rows, table = matched(tables)
   # Of each run: the first folder in which it is done, and its row there.
@@ -132,10 +132,6 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
       ),
     }
   mixed = description.check_alike(source, given, force_mixed, other, use)
-  if mine["num_classes"] != theirs["num_classes"]:
-    raise Mistake(
-      f"{other}: its num_classes are {mine['num_classes']}, not {theirs['num_classes']}; {use}"
-    )
   for name in source.examples:
     if mine["digests"][name] != theirs["digests"].get(name):
       raise Mistake(f"{other}: its {name} are others; {use}")

@@ -22,7 +22,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.results.formatting import (
   ACCURACY,
   Quantity,
-  finite,
+  finite_or_none,
   run_count,
   show,
   show_interval,
@@ -49,7 +49,7 @@ NEGATIVE = (
 )
 
 
-class Estimate(NamedTuple):
+class Measurement(NamedTuple):
   """A statistic's value, its standard error and 95 % interval, where there are any."""
 
   value: Any
@@ -66,13 +66,17 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
   """Return name -> attributes of the outputs that reports are about: role `class`,
   `loss` or `score`.
 
+  They are the dataset's attribute `roles`, so that they are known of arrays that are not
+  read or stored, else the attributes of its variables.
+
   Raises:
     Mistake: no output has such a role.
   """
+  variables = {str(name): x.attrs for name, x in results.variables.items()}
   found: dict[str, Mapping[str, Any]] = {
-    str(name): x.attrs
-    for name, x in results.variables.items()
-    if x.attrs.get("role") in STATISTICS and "series" not in x.attrs
+    name: about
+    for name, about in results.attrs.get("roles", variables).items()
+    if about.get("role") in STATISTICS and "series" not in about
   }
   # Where predictions are not kept, labels say what was counted.
   for name, x in results.variables.items():
@@ -117,7 +121,7 @@ class Spread(NamedTuple):
   """How the means of a number of each example differ between runs."""
 
   independent: tuple[Any, Any]  # the variance if examples were, and its standard error
-  distribution: Estimate  # the variance on an endless test set
+  distribution: Measurement  # the variance on an endless test set
   halves: np.ndarray  # (2, runs), sums over the examples of even and of odd index
   correlation: Any  # of these
   runs_needed: Any  # for PRECISION
@@ -245,7 +249,7 @@ def _spread_of_tallies(
     # Both of one dtype: comparing arrays of different dtypes is many times slower.
     wrong = predictions != of.labels.astype(predictions.dtype)
     se = stats.independent_errors_variance_se(wrong)
-  distribution = Estimate(
+  distribution = Measurement(
     of.distribution_variance(),
     of.distribution_variance_se(),
     of.distribution_variance_interval(),
@@ -274,7 +278,7 @@ def _spread_of_losses(
   distribution, se = found.distribution, found.distribution_se
   return Spread(
     (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
-    Estimate(distribution, se, Interval(*ends)),
+    Measurement(distribution, se, Interval(*ends)),
     np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
     found.split_correlation,
     runs_needed(distribution, se, runs, PRECISION),
@@ -288,28 +292,28 @@ def _ratio(a: Any, b: Any) -> Any:
   return a / b if b else np.nan
 
 
-def _mean(values: np.ndarray) -> Estimate:
+def _mean(values: np.ndarray) -> Measurement:
   found = stats.ideal_estimate(values)
-  return Estimate(found.mean, found.se, stats.mean_interval(values))
+  return Measurement(found.mean, found.se, stats.mean_interval(values))
 
 
-def _root(variance: Any, se: Any, interval: Interval, largest: float) -> Estimate:
+def _root(variance: Any, se: Any, interval: Interval, largest: float) -> Measurement:
   """The square root of a variance of at most `largest`; its error by linearisation."""
   sd = np.sqrt(variance) if variance >= 0 else np.nan
   ends = Interval(*np.sqrt(np.clip(interval, 0.0, largest)))
-  return Estimate(sd, _ratio(se, 2 * sd), ends)
+  return Measurement(sd, _ratio(se, 2 * sd), ends)
 
 
-def _nonnegative_root(runs: MeasuredRuns, variance: Any, se: Any) -> Estimate:
+def _nonnegative_root(runs: MeasuredRuns, variance: Any, se: Any) -> Measurement:
   interval = nonnegative_interval(variance, se, runs.runs)
   return _root(variance, se, interval, runs.spread.largest)
 
 
-def _independent_sd(runs: MeasuredRuns) -> Estimate:
+def _independent_sd(runs: MeasuredRuns) -> Measurement:
   return _nonnegative_root(runs, *runs.spread.independent)
 
 
-def _sd(runs: MeasuredRuns) -> Estimate:
+def _sd(runs: MeasuredRuns) -> Measurement:
   # The factor n/(n - 1) of the standard error is 2 for two examples.
   se = variance_se(runs.values, 2) / 2
   sd, interval = (
@@ -320,10 +324,10 @@ def _sd(runs: MeasuredRuns) -> Estimate:
   return _root(sd**2, se, interval, largest)._replace(value=sd)
 
 
-def _distribution_sd(runs: MeasuredRuns) -> Estimate:
+def _distribution_sd(runs: MeasuredRuns) -> Measurement:
   variance, se, interval, *_ = runs.spread.distribution
   sd, root_se, ends, *_ = _root(variance, se, interval, runs.spread.largest)
-  return Estimate(
+  return Measurement(
     sd,
     # The root's error means little if the variance may well be 0.
     root_se if variance > 2 * se else None,
@@ -332,78 +336,82 @@ def _distribution_sd(runs: MeasuredRuns) -> Estimate:
   )
 
 
-def _split_correlation(runs: MeasuredRuns) -> Estimate:
+def _split_correlation(runs: MeasuredRuns) -> Measurement:
   r, halves = runs.spread.correlation, runs.spread.halves
   also = {
     "p_value": (stats.correlation_p_value(r, runs.runs), "p"),
     "explained": (r**2, "fraction"),
   }
-  return Estimate(r, correlation_se(*halves), stats.correlation_interval(*halves), also)
+  return Measurement(
+    r, correlation_se(*halves), stats.correlation_interval(*halves), also
+  )
 
 
-def _top_quarter_gain(runs: MeasuredRuns) -> Estimate:
+def _top_quarter_gain(runs: MeasuredRuns) -> Measurement:
   if runs.runs < 2:
-    return Estimate(np.nan)
+    return Measurement(np.nan)
   drawn = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
   gain = runs.tallies.top_fraction_gain().mean
-  return Estimate(gain, drawn.se, Interval(drawn.low, drawn.high))
+  return Measurement(gain, drawn.se, Interval(drawn.low, drawn.high))
 
 
-def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Estimate:
-  return Estimate(rate, None, stats.proportion_interval(rate, of), also)
+def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Measurement:
+  return Measurement(rate, None, stats.proportion_interval(rate, of), also)
 
 
-def _binomial_sd(runs: MeasuredRuns) -> Estimate:
+def _binomial_sd(runs: MeasuredRuns) -> Measurement:
   mean, se, *_ = _mean(runs.values)
   variance = stats.binomial_variance(1 - mean, runs.examples)
   return _nonnegative_root(runs, variance, se * abs(2 * mean - 1) / runs.examples)
 
 
-def _calibration_sd(runs: MeasuredRuns) -> Estimate:
+def _calibration_sd(runs: MeasuredRuns) -> Measurement:
   mean, se, *_ = _mean(runs.values)
   n, classes = runs.examples, runs.num_classes
   variance = stats.calibration_variance_bound(1 - mean, n, classes)
   return _nonnegative_root(runs, variance, se / (n * classes))
 
 
-def _of_votes(runs: MeasuredRuns, value: Any, error: Callable, *given: Any) -> Estimate:
+def _of_votes(
+  runs: MeasuredRuns, value: Any, error: Callable, *given: Any
+) -> Measurement:
   """A nonnegative statistic of votes. Its error needs predictions."""
   se = np.nan
   if runs.predictions is not None:
     se = error(runs.predictions, *given, runs.num_classes)
-  return Estimate(value, se, nonnegative_interval(value, se, runs.runs))
+  return Measurement(value, se, nonnegative_interval(value, se, runs.runs))
 
 
-def _calibration_error(runs: MeasuredRuns, name: str, unit: str) -> Estimate:
+def _calibration_error(runs: MeasuredRuns, name: str, unit: str) -> Measurement:
   of, key = runs.tallies, jax.random.key(0)
   drawn = calibration_bootstrap_of_votes(of.votes, of.labels, of.runs, key=key)
   null = stats.finite_ensemble_calibration(of.vote_fractions(), of.runs, key=key)
   also = {"calibrated": (getattr(null, name), unit)}
-  return Estimate(getattr(of, name)(), drawn[name].se, also=also)
+  return Measurement(getattr(of, name)(), drawn[name].se, also=also)
 
 
-def _dependent_pairs(runs: MeasuredRuns) -> Estimate:
+def _dependent_pairs(runs: MeasuredRuns) -> Measurement:
   found, chance = np.nan, np.nan
   if runs.runs > 1 and runs.examples > 1:
     found = len(runs.tallies.dependent_pairs().i)
     rates = runs.tallies.example_error_rates()
     chance = stats.expected_false_pairs(rates, runs.runs)
-  return Estimate(found, also={"by_chance": (chance, "count")})
+  return Measurement(found, also={"by_chance": (chance, "count")})
 
 
 def _gap_distances(runs: MeasuredRuns) -> Any:
   return stats.ks_distance(runs.gaps, runs.gaps)
 
 
-def _gap_accepted(runs: MeasuredRuns) -> Estimate:
+def _gap_accepted(runs: MeasuredRuns) -> Measurement:
   distances, threshold = _gap_distances(runs), stats.ks_threshold(runs.gaps.shape[1])
   within = (distances <= threshold).mean()
   return _proportion(within, len(distances), threshold=(threshold, "number"))
 
 
-def _interquartile_mean(runs: MeasuredRuns) -> Estimate:
+def _interquartile_mean(runs: MeasuredRuns) -> Measurement:
   if runs.runs < 2:
-    return Estimate(np.nan)
+    return Measurement(np.nan)
   trimmed = functools.partial(scipy.stats.trim_mean, proportiontocut=0.25)
   drawn = scipy.stats.bootstrap(
     [runs.values],
@@ -414,13 +422,13 @@ def _interquartile_mean(runs: MeasuredRuns) -> Estimate:
     random_state=np.random.default_rng(0),
   )
   interval = Interval(*drawn.confidence_interval)
-  return Estimate(trimmed(runs.values), drawn.standard_error, interval)
+  return Measurement(trimmed(runs.values), drawn.standard_error, interval)
 
 
-def _quantile(runs: MeasuredRuns, p: float) -> Estimate:
+def _quantile(runs: MeasuredRuns, p: float) -> Measurement:
   # The ends are values of runs, and exact whatever their law.
   ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
-  return Estimate(np.quantile(runs.values, p), None, Interval(*ends))
+  return Measurement(np.quantile(runs.values, p), None, Interval(*ends))
 
 
 # The table.
@@ -458,7 +466,7 @@ class Statistic(NamedTuple):
   label: str
   reading: str
   definition: str
-  estimate: Callable[[Any], Estimate]
+  estimate: Callable[[Any], Measurement]
   over: str | None = None
   needs: Need | None = None
   heading: str = ""
@@ -479,8 +487,8 @@ GROUPS = {
 UNIT, SQUARED = "unit", "unit²"
 
 
-def _of_values(function: Callable[[np.ndarray], Any]) -> Callable[..., Estimate]:
-  return lambda runs: Estimate(function(runs.values))
+def _of_values(function: Callable[[np.ndarray], Any]) -> Callable[..., Measurement]:
+  return lambda runs: Measurement(function(runs.values))
 
 
 _lowest, _highest = _of_values(np.min), _of_values(np.max)
@@ -619,7 +627,7 @@ runs, by the jackknife.""",
     "About {} runs in all would give the distribution-wise variance to within 10 %.",
     """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of equation 3 (Jordan \
 2024).""",
-    lambda runs: Estimate(runs.spread.runs_needed, undefined=_NO_PRECISION),
+    lambda runs: Measurement(runs.spread.runs_needed, undefined=_NO_PRECISION),
   ),
   Statistic(
     "binomial_sd",
@@ -883,7 +891,7 @@ interval: the roots of that one's, from 0.""",
     "About {} runs in all would give the distribution-wise variance to within 10 %.",
     """1 + (R - 1) (1.96 SE/(0.1 σ²))², from the standard error of the distribution-wise \
 variance.""",
-    lambda runs: Estimate(runs.spread.runs_needed, undefined=_NO_PRECISION),
+    lambda runs: Measurement(runs.spread.runs_needed, undefined=_NO_PRECISION),
   ),
   Statistic(
     "split_correlation",
@@ -998,19 +1006,19 @@ def statistics_of(runs: MeasuredRuns) -> list[Statistic]:
   return [row for row in rows if row.needs is None or row.needs.met(runs)]
 
 
-def evaluate(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
+def describe_statistic(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
   """Return a statistic of runs, with its uncertainty and texts, ready for JSON."""
   value, se, interval, also, undefined = row.estimate(runs)
   unit = runs.of.unit if row.unit in (UNIT, SQUARED) else row.unit
   if row.unit == SQUARED:
     unit = {"fraction": "variance", "number": "number"}.get(unit, f"{unit}²")
-  value, se, low, high = map(finite, (value, se, *(interval or (None, None))))
+  value, se, low, high = map(finite_or_none, (value, se, *(interval or (None, None))))
   over = row.over
   if value is None:
     reading, se = undefined, None
   else:
     shown = {
-      name: show_p(x) if of == "p" else show(finite(x), None, of)
+      name: show_p(x) if of == "p" else show(finite_or_none(x), None, of)
       for name, (x, of) in also.items()
     }
     of_runs = run_count(runs.runs)
@@ -1031,5 +1039,5 @@ def evaluate(row: Statistic, runs: MeasuredRuns) -> dict[str, Any]:
     "unit": unit,
     "definition": row.definition,
     "reading": reading,
-    **{name: finite(also[name][0]) for name in row.recorded},
+    **{name: finite_or_none(also[name][0]) for name in row.recorded},
   }

@@ -55,7 +55,6 @@ from vmapseeds.stats.disagreement import (
   churn,
   disagreement_matrix,
   ensemble_accuracy,
-  ensemble_accuracy_of_logits,
   expected_disagreement,
   plurality,
   vote_fractions,
@@ -107,7 +106,6 @@ from vmapseeds.stats.resampling import (
 from vmapseeds.stats.tallies import Tallies, tally, tally_blocks
 from vmapseeds.stats.theory import (
   binomial_variance,
-  calibration_variance,
   calibration_variance_bound,
 )
 from vmapseeds.stats.variance import (

@@ -49,9 +49,7 @@ def bins_of(votes: Array, runs: int, bins: int) -> Array:
 
 def times_drawn(drawn: Array, size: int) -> np.ndarray:
   """Count how often each of `size` things was drawn, a row for each row of draws."""
-  width: type[np.signedinteger] = np.int32 if len(drawn) * size < 2**31 else np.int64
-  rows = np.arange(len(drawn), dtype=width)[:, None]
-  places = np.asarray(drawn, width) + rows * width(size)
+  places = np.asarray(drawn) + size * np.arange(len(drawn))[:, None]
   counts = np.bincount(places.ravel(), minlength=len(drawn) * size)
   return counts.reshape(len(drawn), size)
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Num
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, bins_of, ratio, real
-from vmapseeds.stats.counts import Counts, VoteCounts, counts_of_votes
+from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.disagreement import expected_disagreement, plurality
 from vmapseeds.stats.reading import (
   read_key,
@@ -25,7 +25,7 @@ from vmapseeds.stats.resampling import Bootstrap, from_replicates, resamples
 
 
 def cace(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
   bins: int = 10,
@@ -65,7 +65,7 @@ def cace(
 
 
 def ece(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
   bins: int = 10,
@@ -98,7 +98,7 @@ def ece(
 
 
 def calibration_error(
-  counts: Counts, of: str, bins: int, weights: Given["bins"] = 1.0
+  counts: VoteCounts, of: str, bins: int, weights: Given["bins"] = 1.0
 ) -> Float[Array, ""]:
   """Return Σ_i w_i |Σ_{items of B_i} (hit - votes/R)| / n, in integer votes: |B_i|
   cancels the divisor of the bin's means.
@@ -124,7 +124,7 @@ class CalibrationCurve(NamedTuple):
 
 
 def calibration_curve(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
   bins: int = 10,
@@ -172,7 +172,7 @@ def calibration_curve(
   )
 
 
-def _items(counts: Counts, of: str) -> tuple[Array, Array]:
+def _items(counts: VoteCounts, of: str) -> tuple[Array, Array]:
   """Return the votes of each item and whether it is right, each (curves, examples,
   items of an example).
   """
@@ -200,7 +200,7 @@ def _by_bin(
 
 
 def calibration_band(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
   bins: int = 10,
@@ -331,7 +331,7 @@ def finite_ensemble_calibration(
 
 
 def gde_gap(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
   self_pairs: bool = False,

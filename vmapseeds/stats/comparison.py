@@ -5,8 +5,9 @@ Bouthillier et al. 2021, with its misprints corrected. A higher performance is b
 an accuracy, not a risk.
 """
 
+import warnings
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -113,51 +114,40 @@ def _performances(a: object, b: object, paired: bool) -> tuple[Array, Array]:
   a, b = read_reals("a", a, "runs"), read_reals("b", b, "runs")
   if paired and a.shape != b.shape:
     raise Mistake(
-      f"a has shape {a.shape} and b {b.shape}: give as many, or paired=False for runs that make no pairs"
+      f"a has shape {a.shape} and b {b.shape}: give as many, or paired=False for runs "
+      "that make no pairs"
     )
   return a, b
 
 
-def _outcomes(
-  a: Array, b: Array, ties: str, paired: bool
-) -> tuple[Array, Array, Array]:
+def _outcomes(a: Array, b: Array, ties: str, paired: bool) -> Int[np.ndarray, "3"]:
   """Return how many comparisons A wins, how many give it half credit, and how many
   count.
   """
-  one_of("ties", ties, ("half", "strict", "drop"))
-  if not paired:
-    return tuple(
-      x[0]
-      for x in _of_resamples(
-        a, b, ties, np.ones((1, len(a)), int), np.ones((1, len(b)), int)
-      )
-    )
-  return _credited((a > b).sum(), (a == b).sum(), np.asarray(len(a)), ties)
+  if paired:
+    return _credit((a > b).sum(), (a == b).sum(), len(a), ties)
+  once = (np.ones((1, len(x)), int) for x in (a, b))
+  return _credit(*_compare_all(a, b, *once), ties)[:, 0]
 
 
-def _of_resamples(
-  a: Array, b: Array, ties: str, times_a: Array, times_b: Array
+def _compare_all(
+  a: Array, b: Array, times_a: Array, times_b: Array
 ) -> tuple[Array, Array, Array]:
-  """Return `_outcomes` of all runs of A with all of B, for resamples in which each run
-  is drawn so many times.
+  """Return how many comparisons of all runs of A with all of B are won, tied and made,
+  for resamples in which each run is drawn so many times.
   """
   order = np.argsort(b)
   first, last = (np.searchsorted(b[order], a, side) for side in ("left", "right"))
-  lower = np.pad(
-    np.cumsum(times_b[:, order], axis=1), ((0, 0), (1, 0))
-  )  # runs of B before each place in their order
+  # Runs of B before each place in their order.
+  lower = np.pad(np.cumsum(times_b[:, order], axis=1), ((0, 0), (1, 0)))
   won, up_to = ((times_a * lower[:, place]).sum(1) for place in (first, last))
-  return _credited(won, up_to - won, times_a.sum(1) * times_b.sum(1), ties)
+  return won, up_to - won, times_a.sum(1) * times_b.sum(1)
 
 
-def _credited(
-  won: Array, tied: Array, compared: Array, ties: str
-) -> tuple[Array, Array, Array]:
-  return (
-    won,
-    tied if ties == "half" else 0 * tied,
-    compared - tied if ties == "drop" else compared,
-  )
+def _credit(won: Any, tied: Any, compared: Any, ties: str) -> Int[np.ndarray, "3 ..."]:
+  """Return how many comparisons are won, give half credit and count."""
+  one_of("ties", ties, ("half", "strict", "drop"))
+  return np.stack([won, (ties == "half") * tied, compared - (ties == "drop") * tied])
 
 
 def decide(
@@ -259,7 +249,7 @@ def _resampled_interval(
   blocks = resampling.blocks(
     *zip((len(a), len(b)), keys, strict=True), replicates=replicates
   )
-  counted = [np.stack(_of_resamples(a, b, ties, *times)) for times in blocks]
+  counted = [_credit(*_compare_all(a, b, *times), ties) for times in blocks]
   won, tied, decided = np.concatenate(counted, axis=1)
   means = ratio(2 * won + tied, 2 * decided)
   # A resample in which all pairs are dropped says nothing.
@@ -422,24 +412,18 @@ def mean_difference(
   >>> print(result.difference.round(6), result.low.round(6), result.high.round(6))
   0.1 -0.148414 0.348414
   """
-  _, quantile = read_level(level)
+  read_level(level)
   a, b = _performances(a, b, paired)
   difference = ratio(a.sum(), len(a)) - ratio(b.sum(), len(b))
-  if paired:
-    se, freedom = np.sqrt(ratio(sample_variance(a - b), len(a))), max(len(a) - 1, 0)
-  else:
-    parts = [ratio(sample_variance(x), len(x)) for x in (a, b)]
-    squares = sum(
-      ratio(part**2, len(x) - 1) for part, x in zip(parts, (a, b), strict=True)
-    )
-    se, freedom = (
-      np.sqrt(sum(parts)),
-      np.where(sum(parts) == 0, 1, ratio(sum(parts) ** 2, squares)),
-    )
-  reach = scipy.stats.t.ppf(quantile, freedom) * se
-  return MeanDifference(
-    *map(np.asarray, (difference, difference - reach, difference + reach))
-  )
+  with warnings.catch_warnings():
+    # Of runs that are too few, or all equal.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    if paired:
+      test = scipy.stats.ttest_rel(a, b)
+    else:
+      test = scipy.stats.ttest_ind(a, b, equal_var=False)
+    ends = test.confidence_interval(level)
+  return MeanDifference(*map(np.asarray, (difference, *ends)))
 
 
 def variance_ratio(

@@ -9,9 +9,9 @@ on the device of a JAX array when they are first asked for.
 import itertools
 from collections.abc import Iterator
 from functools import cached_property, partial
-from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
@@ -25,60 +25,24 @@ BLOCK = 512
 
 
 class Counts:
-  """What statistics read: counts over R runs on n examples of K classes.
+  """What statistics read: counts over R runs on n examples of K classes. Here of errors
+  (runs, examples); `VoteCounts` and `Tallies` hold theirs.
 
   Attributes:
     runs, examples: R and n.
-    labels: (examples,), class indices.
-    votes: (examples, classes), how many runs predict each class.
     wrong: (examples,), how many runs have each example wrong.
     run_errors: (runs,), each run's number of errors.
     halves: (2, runs), those on the examples of even and of odd index (from 0).
   """
 
   runs: int
-  labels: Int[np.ndarray, "examples"]
-  votes: Int[np.ndarray, "examples classes"]
+
+  def __init__(self, errors: Array):
+    self.errors, self.runs = errors, len(errors)
 
   @cached_property
   def examples(self) -> int:
-    return len(self.labels)
-
-  @cached_property
-  def wrong(self) -> Int[np.ndarray, "examples"]:
-    right = np.take_along_axis(self.votes, self.labels[:, None], axis=1)
-    return self.runs - right[:, 0]
-
-  @cached_property
-  def run_errors(self) -> Int[np.ndarray, "runs"]:
-    return self.halves.sum(0)
-
-  @cached_property
-  def halves(self) -> Int[np.ndarray, "2 runs"]:
-    raise NotImplementedError
-
-  def joint(self, rows: slice, columns: slice) -> Int[np.ndarray, "rows columns"]:
-    """Return how many runs have both of two examples wrong, for some of the pairs."""
-    raise NotImplementedError
-
-  def joint_blocks(
-    self,
-  ) -> Iterator[tuple[slice, slice, Int[np.ndarray, "rows columns"]]]:
-    """Yield the examples of each block of pairs on and above the diagonal, and their
-    joint error counts.
-    """
-    starts = range(0, self.examples, BLOCK)
-    for i, j in itertools.combinations_with_replacement(starts, 2):
-      rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
-      yield rows, columns, self.joint(rows, columns)
-
-
-class ErrorCounts(Counts):
-  """Counts of errors (runs, examples)."""
-
-  def __init__(self, errors: Array):
-    self.errors = errors
-    self.runs, self.examples = errors.shape
+    return self.errors.shape[1]
 
   @cached_property
   def wrong(self) -> Int[np.ndarray, "examples"]:
@@ -92,7 +56,19 @@ class ErrorCounts(Counts):
   def halves(self) -> Int[np.ndarray, "2 runs"]:
     return np.stack([count_errors(self.errors[:, half::2], axis=1) for half in (0, 1)])
 
+  def joint_blocks(
+    self,
+  ) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    """Yield the examples of each block of pairs on and above the diagonal, and their
+    joint error counts.
+    """
+    starts = range(0, self.examples, BLOCK)
+    for i, j in itertools.combinations_with_replacement(starts, 2):
+      rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
+      yield rows, columns, self.joint(rows, columns)
+
   def joint(self, rows: slice, columns: slice) -> Int[np.ndarray, "rows columns"]:
+    """Return how many runs have both of two examples wrong, for some of the pairs."""
     packed, in_bits = self._packed
     row, column = rows.start, columns.start
     block = device_counts.count_block(packed, row, column, BLOCK, in_bits)
@@ -107,35 +83,47 @@ class ErrorCounts(Counts):
         f"{2**24 - 1}, give fewer"
       )
     device = device_counts.device_of(self.errors)
-    errors = jax.device_put(self.errors != 0, device)
     in_bits = device.platform == "cpu"
-    return device_counts.pack_examples(errors, BLOCK, in_bits), in_bits
+    errors = jax.device_put(self.errors != 0, device)
+    padded = jnp.pad(errors, ((0, 0), (0, -self.examples % BLOCK)))
+    return jax.jit(device_counts.pack, static_argnums=1)(padded, in_bits), in_bits
 
 
 class VoteCounts(Counts):
-  """Counts of votes (examples, classes); without labels only the votes can be read."""
+  """Counts of votes: how many runs predict each class for each example, (examples,
+  classes), and the examples' labels, class indices.
+  """
 
-  def __init__(self, votes: np.ndarray, runs: int, labels: np.ndarray | None = None):
-    self.votes, self.runs, self.examples = votes, runs, len(votes)
-    if labels is not None:
-      self.labels = labels
+  def __init__(self, votes: np.ndarray, runs: int, labels: np.ndarray):
+    self.votes, self.runs, self.labels = votes, runs, labels
+
+  @cached_property
+  def examples(self) -> int:
+    return len(self.votes)
+
+  @cached_property
+  def wrong(self) -> Int[np.ndarray, "examples"]:
+    right = np.take_along_axis(self.votes, self.labels[:, None], axis=1)
+    return self.runs - right[:, 0]
 
 
 def counts_of_errors(errors: Given["runs examples"] | Counts) -> Counts:
   """Return the counts of errors, or the given counts as they are."""
-  return errors if isinstance(errors, Counts) else ErrorCounts(read_errors(errors))
+  return errors if isinstance(errors, Counts) else Counts(read_errors(errors))
+
+
+# What stands for the labels where a statistic needs votes alone.
+_NO_LABELS = object()
 
 
 def counts_of_votes(
   predictions: Given["runs examples"] | Counts,
-  num_classes: Any,
-  *labels: Given["examples"] | None,
-) -> Counts:
-  """Return the counts of predictions, and of labels if the statistic has them; or the
-  given counts as they are.
-  """
-  if isinstance(predictions, Counts):
-    if num_classes is not None or any(label is not None for label in labels):
+  num_classes: int | None,
+  labels: Given["examples"] | None = _NO_LABELS,
+) -> VoteCounts:
+  """Return the counts of predictions and labels, or the given counts as they are."""
+  if isinstance(predictions, VoteCounts):
+    if num_classes is not None or not (labels is None or labels is _NO_LABELS):
       raise Mistake(
         "tallies have labels and num_classes of their own: give other arguments by "
         "name, such as bins=10"
@@ -143,8 +131,11 @@ def counts_of_votes(
     return predictions
   num_classes = at_least("num_classes", num_classes, 1)
   predictions = read_predictions(predictions, num_classes)
-  read = (read_labels(y, num_classes, "predictions", predictions.shape) for y in labels)
-  return VoteCounts(votes_of(predictions, num_classes), len(predictions), *read)
+  runs, examples = predictions.shape
+  if labels is _NO_LABELS:
+    labels = np.zeros(examples, np.int32)
+  labels = read_labels(labels, num_classes, "predictions", predictions.shape)
+  return VoteCounts(votes_of(predictions, num_classes), runs, labels)
 
 
 def count_errors(errors: Array, axis: int) -> Int[np.ndarray, "_"]:

@@ -179,15 +179,6 @@ def count_both(
   return lax.scan(add, start, (left, right))[0].astype(jnp.int32)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def pack_examples(
-  errors: Bool[jax.Array, "runs examples"], multiple: int, in_bits: bool
-) -> jax.Array:
-  """`pack` errors, with examples padded to a multiple of `multiple`."""
-  padding = ((0, 0), (0, -errors.shape[1] % multiple))
-  return pack(jnp.pad(errors, padding), in_bits)
-
-
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def count_block(
   packed: jax.Array, row: int, column: int, size: int, in_bits: bool

@@ -6,18 +6,12 @@ is never a vote.
 """
 
 import numpy as np
-import scipy.special
 from jaxtyping import Float, Int
 
-from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import Array, Given, ratio, real
-from vmapseeds.stats.counts import (
-  Counts,
-  count_errors,
-  counts_of_votes,
-)
-from vmapseeds.stats.losses import logit_blocks
-from vmapseeds.stats.reading import read, read_classes, read_labels
+from vmapseeds.stats.counts import VoteCounts, count_errors, counts_of_votes
+from vmapseeds.stats.reading import read_classes
 
 
 def churn(
@@ -48,9 +42,7 @@ def churn(
     raise Mistake(
       f"{given}: give (runs, examples) of one shape, or (examples,) for one run"
     )
-  rows_a, rows_b = (x[None] if x.ndim == 1 else x for x in (a, b))
-  differ = count_errors(rows_a != rows_b, 1)
-  return ratio(differ if 2 in (a.ndim, b.ndim) else differ[0], a.shape[-1])
+  return ratio((a != b).sum(-1), a.shape[-1])
 
 
 def disagreement_matrix(
@@ -82,7 +74,7 @@ def disagreement_matrix(
 
 
 def expected_disagreement(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   num_classes: int | None = None,
   self_pairs: bool = False,
 ) -> Float[Array, ""]:
@@ -119,7 +111,7 @@ def expected_disagreement(
 
 
 def vote_fractions(
-  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
+  predictions: Given["runs examples"] | VoteCounts, num_classes: int | None = None
 ) -> Float[Array, "examples classes"]:
   """Return the fractions of the runs that vote for each class: h~_k(x) = (1/R) Σ_h
   1{h(x) = k}.
@@ -143,7 +135,7 @@ def vote_fractions(
 
 
 def plurality(
-  predictions: Given["runs examples"] | Counts, num_classes: int | None = None
+  predictions: Given["runs examples"] | VoteCounts, num_classes: int | None = None
 ) -> Int[Array, "examples"]:
   """Return the class with the most votes, argmax_k h~_k(x); of tied classes the lowest.
 
@@ -165,7 +157,7 @@ def plurality(
 
 
 def ensemble_accuracy(
-  predictions: Given["runs examples"] | Counts,
+  predictions: Given["runs examples"] | VoteCounts,
   labels: Given["examples"] | None = None,
   num_classes: int | None = None,
 ) -> Float[Array, ""]:
@@ -187,43 +179,3 @@ def ensemble_accuracy(
   """
   counts = counts_of_votes(predictions, num_classes, labels)
   return ratio((plurality(counts) == counts.labels).sum(), counts.examples)
-
-
-def ensemble_accuracy_of_logits(
-  logits: Given["runs examples classes"],
-  labels: Given["examples"],
-  how: str = "probability",
-) -> Float[Array, ""]:
-  """Return the accuracy of the runs' mean probability or mean logit: (1/n) Σ_i
-  1{argmax_k mean_h f_h(x_i)_k = y_i}.
-
-  f_h is softmax(logits) or the logits themselves, in float64; the lowest of tied
-  classes wins. Reads a few runs at a time, so that logits may be memory-mapped.
-
-  Args:
-    logits: (runs, examples, classes), of any float type.
-    labels: (examples,), class indices.
-    how: "probability" or "logit".
-
-  Returns:
-    0-d, from 0 to 1; a single run gives its accuracy, no runs or no examples give NaN.
-
-  Source: jordan2024, section 4.2 and figure 7 (which leaves the way of voting open);
-  jiang2022, section 5, on mean probabilities as the usual ensemble.
-
-  >>> logits = [[[4.0, 0.0]], [[0.0, 3.0]], [[0.0, 3.0]]]
-  >>> print(ensemble_accuracy_of_logits(logits, [1]), ensemble_accuracy_of_logits(logits, [1], how="logit"))
-  1.0 1.0
-  """
-  one_of("way to average", how, ("probability", "logit"))
-  logits = read("logits", logits, "runs examples classes")
-  runs, examples, classes = logits.shape
-  labels = read_labels(
-    labels, at_least("classes in logits", classes, 1), "logits", logits.shape
-  )
-  if not runs:
-    return real(np.nan)
-  total = np.zeros((examples, classes))
-  for _, block in logit_blocks(logits):
-    total += (block if how == "logit" else scipy.special.softmax(block, axis=-1)).sum(0)
-  return ratio((total.argmax(1) == labels).sum(), examples)

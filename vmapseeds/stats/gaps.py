@@ -89,10 +89,9 @@ def ks_distance(
   examples = candidates.shape[-1]
   if not reference.size or not examples:
     return np.full(candidates.shape[:-1], np.nan)
-  pooled, ordered = np.sort(reference.reshape(-1)), np.sort(candidates, axis=-1)
+  pooled, ordered = np.sort(reference, axis=None), np.sort(candidates, axis=-1)
   before, after = (
-    np.searchsorted(pooled, ordered, side=side) / pooled.size
-    for side in ("left", "right")
+    np.searchsorted(pooled, ordered, side) / pooled.size for side in ("left", "right")
   )
   # Between two gaps the candidate's eCDF is constant: the extremes are at its steps.
   t = np.arange(examples + 1) / examples

@@ -166,9 +166,8 @@ def expected_false_pairs(
   )
   mean = total / np.maximum(held, 1)
   sd = mean[:, None] * mean / runs**0.5
-  passes = np.where(
-    sd > 0, scipy.special.erfc(threshold / (2**0.5 * np.where(sd > 0, sd, 1.0))), 0.0
-  )
+  # No pair passes of an example that is always right or always wrong.
+  passes = np.nan_to_num(scipy.special.erfc(ratio(threshold, 2**0.5 * sd)))
   ordered = (held[:, None] * held * passes).sum() - (held * np.diagonal(passes)).sum()
   return np.asarray(ordered / 2)
 

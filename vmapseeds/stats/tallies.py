@@ -31,7 +31,7 @@ from vmapseeds.stats import (
 )
 from vmapseeds.stats import pairs as pairs_of_examples
 from vmapseeds.stats._arrays import Array, Given, ratio
-from vmapseeds.stats.counts import Counts
+from vmapseeds.stats.counts import VoteCounts
 from vmapseeds.stats.reading import read_classes, read_votes
 
 # Blocks are regrouped into this many runs: enough that reading and writing all joint
@@ -46,23 +46,23 @@ def _method(statistic: Callable[..., Result]) -> Callable[..., Result]:
   """Return a statistic as a method of `Tallies`, which take the place of errors, or of
   predictions, labels and num_classes.
   """
-  data = ("errors", "predictions", "labels", "num_classes")
   signature = inspect.signature(statistic)
-  options = [p for p in signature.parameters.values() if p.name not in data]
-  beside = (None,) * (len(signature.parameters) - len(options) - 1)
+  data, *beside = signature.parameters.values()
+  options = [p for p in beside if p.name not in ("labels", "num_classes")]
+  none = (None,) * (len(beside) - len(options))
 
   @functools.wraps(statistic)
   def method(self, *args, **named):
-    return statistic(self, *beside, *args, **named)
+    return statistic(self, *none, *args, **named)
 
+  parameters = [data.replace(name="self"), *options]
+  method.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
   method.__doc__ = f"See `stats.{statistic.__name__}`."
-  itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-  method.__signature__ = signature.replace(parameters=[itself, *options])  # type: ignore[attr-defined]
   return method
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Tallies(Counts):
+class Tallies(VoteCounts):
   """What `tally` and `tally_blocks` count over R runs on n examples of K classes. All
   counts are exact.
 

@@ -31,27 +31,6 @@ def binomial_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "...
   return ratio(error * (1 - error), read_positive("n", n))
 
 
-def calibration_variance(error: Given["..."], n: Given["..."]) -> Float[Array, "..."]:
-  """Return the variance of the test-set error of a class-wise calibrated binary
-  classifier without variance between runs on the distribution: err/(2n).
-
-  Theorem 3 adds (1 - 1/n) Var_h(err(h)). It holds for two classes only.
-
-  Args:
-    error: error rates, any shape, fractions.
-    n: the number of examples, a number or an array.
-
-  Returns:
-    The arguments' broadcast shape, in squared fractions; NaN where error is.
-
-  Source: jordan2024, equation 6.
-
-  >>> print(calibration_variance(0.5, 100))
-  0.0025
-  """
-  return calibration_variance_bound(error, n, num_classes=2)
-
-
 def calibration_variance_bound(
   error: Given["..."], n: Given["..."], num_classes: Given["..."]
 ) -> Float[Array, "..."]:

@@ -130,18 +130,19 @@ class Checkpoints:
 
     arrays = jax.tree.leaves(state)
     about = {**self._fits, "epochs": rounds, "digest": digest(*arrays)}
+    target = self.place / str(rounds)
     try:
-      _remove(self.place / str(rounds))
+      _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
-        remote, target = is_remote(self.place), self.place / str(rounds)
-        written = Path(scratch, "states") if remote else target.absolute()
-        orbax.save(written, _named(arrays))
-        if remote:
-          target.fs.put(str(written), target.path, recursive=True)
+        if is_remote(target):
+          orbax.save(Path(scratch, "states"), _named(arrays))
+          target.fs.put(f"{scratch}/states", target.path, recursive=True)
+        else:
+          orbax.save(target.absolute(), _named(arrays))
       replace(self.place / f"{rounds}.json", json.dumps(about))
-      for name in {name.split("/")[0] for name in names(self.place)}:
-        if name not in (str(rounds), f"{rounds}.json"):
-          _remove(self.place / name)
+      others = {name.split("/")[0] for name in names(self.place)}
+      for name in others - {str(rounds), f"{rounds}.json"}:
+        _remove(self.place / name)
     except Exception as error:
       # Training can go on without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
@@ -163,7 +164,7 @@ class Checkpoints:
     import orbax.checkpoint as ocp
 
     about = parse(read(self.place / f"{rounds}.json"))
-    for name, value in self._fits.items():
+    for name, value in {**self._fits, "epochs": rounds}.items():
       if about.get(name) != value:
         raise _Misfit(f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)
@@ -180,7 +181,7 @@ class Checkpoints:
       found.get(f"{n:04}", np.zeros(leaf.shape, leaf.dtype))
       for n, leaf in enumerate(leaves)
     ]
-    if about["epochs"] != rounds or about["digest"] != digest(*arrays):
+    if about["digest"] != digest(*arrays):
       raise _Misfit("it is not as it was written")
     return jax.tree.unflatten(structure, arrays)
 

@@ -139,24 +139,18 @@ class Results:
     }
 
   def plan_faults(self) -> dict[str, str]:
-    """Return path -> fault of each object of the runs table and of arrays of examples
-    that cannot be read, and of each such array with other values than were written.
+    """Return name -> fault of each column and array of examples that is lost or has
+    other values than were written.
     """
-    found = dict[str, str]()
-    for name in (*self.columns, *self.examples):
-      if self._fault(name, ..., self.root["digests"].get(name, "")):
-        array = self.array(name)
-        faults = {
-          layout.object_path(self.root, name, first // array.chunks[0]): fault
-          for first in range(0, array.shape[0], array.chunks[0])
-          if (fault := self._fault(name, slice(first, first + array.chunks[0])))
-        }
-        found |= faults or {name: OTHERS}
-    return found
+    return {
+      name: fault
+      for name in (*self.columns, *self.examples)
+      if (fault := self._fault(name, ..., self.root["digests"].get(name, "")))
+    }
 
-  def _fault(self, name: str, here: Any, due: str | None = None) -> str | None:
-    """Return what is wrong with a block's values in an array, or with those of other
-    rows; None if they can be read and have the digest that is `due`.
+  def _fault(self, name: str, here: Any, due: str) -> str | None:
+    """Return what is wrong with the values of a block in an array, or with all (...);
+    None if they have the digest that is `due`.
     """
     try:
       values = self.array(name)[self._rows_of(name, here)]
@@ -168,7 +162,7 @@ class Results:
       return f"cannot be read ({short_message(error)})"
     if here is ... and name in self.columns:
       values = values[self.rows]
-    return OTHERS if due is not None and layout.digest(values) != due else None
+    return None if layout.digest(values) == due else OTHERS
 
   def _rows_of(self, name: str, block: Any) -> Any:
     """Return the rows of a block in an array of runs. Others are as they are."""
@@ -273,7 +267,7 @@ class Results:
     """Write lost or damaged columns and arrays of examples again, if the values given
     have the digests of the description.
     """
-    for name in {path.partition("/c/")[0] for path in self.plan_faults()}:
+    for name in self.plan_faults():
       values = given[name].astype(self.array(name).dtype)
       values = values[: len(self)] if name in self.columns else values
       if layout.digest(values) == self.root["digests"][name]:

@@ -109,8 +109,8 @@ class _Look:
         self.notes.append(f"block {block} is being trained: it was not looked at")
       else:
         self._block(block)
-    for file, fault in self.results.plan_faults().items():
-      self.problems.append(_Problem(file, f"{fault}; {AGAIN}"))
+    for name, fault in self.results.plan_faults().items():
+      self.problems.append(_Problem(name, f"{fault}; {AGAIN}"))
     self._foreign()
 
   def _block(self, block: int) -> None:

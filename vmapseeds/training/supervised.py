@@ -566,7 +566,7 @@ def load_dataset(recipe: Recipe) -> Dataset:
       f"dataset {recipe.dataset} is {type(given).__name__}: give the name of a vs.Dataset"
     )
   if isinstance(given, Dataset):
-    return given.chosen(recipe.test_sets, recipe.classes)
+    return given.select(recipe.test_sets, recipe.classes)
   return load(given, test_sets=recipe.test_sets, classes=recipe.classes)
 
 
