@@ -235,7 +235,8 @@ def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
   (line,) = capsys.readouterr().err.splitlines()
   assert (
     line
-    == "error: --until with walk, which has no classes that are right or wrong: say how many --runs"
+    == "error: --until mean_accuracy with walk, which has no class, loss or score: give one "
+    "that it has, or only --runs"
   )
   assert not (tmp_path / "r").exists()
 
@@ -328,7 +329,8 @@ def begun(changes, runs, out):
       "unknown array in outputs or dims 'plase': choose one of distance, place, pushes; did you mean 'place'",
     ),
     ({"dims": {"place": "axis"}}, "dims of 'place' are 'axis': give 1 names"),
-    ({"dims": {"place": ("run",)}}, "without that of the run"),
+    ({"dims": {"place": ("run",)}}, "none of them run or block"),
+    ({"dims": {"place": ("block",)}}, "none of them run or block"),
     (
       {
         "finish": lambda data, run, state: {"square": jnp.zeros((3, 3))},

@@ -74,7 +74,7 @@ task = vs.Task(
     "letters": vs.Output(
       ("sequence", "token"),
       "class",
-      labels=ordered % LETTERS,  # padding has none: the mask leaves it out
+      labels=ordered,
       num_classes=LETTERS,
       mask=present,
     )

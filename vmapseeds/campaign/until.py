@@ -113,6 +113,23 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   return describe_statistic(rows[statistic], runs)
 
 
+def check_roles(recipe: Recipe | Task, until: Until) -> None:
+  """Raise `Mistake` if no output that is known before training has the statistic."""
+  if isinstance(recipe, Task):
+    roles = {output.role for output in recipe.outputs.values()}
+  else:
+    data = recipe.dataset
+    regression = isinstance(data, Dataset) and data.num_classes is None
+    roles = {"loss" if regression else "class"}
+  known = [name for role in NARROWED if role in roles for name in NARROWED[role]]
+  if until.statistic not in known:
+    there = f"has {', '.join(known)}" if known else "has no class, loss or score"
+    raise Mistake(
+      f"--until {until.statistic} with {recipe.name}, which {there}: give one that it "
+      "has, or only --runs"
+    )
+
+
 def train_until(
   recipe: Recipe | Task,
   runs: Runs,
@@ -150,13 +167,7 @@ def train_until(
   Raises:
     Mistake: as `vs.train`.
   """
-  dataset = getattr(recipe, "dataset", None)
-  if isinstance(recipe, Task) or (
-    isinstance(dataset, Dataset) and dataset.num_classes is None
-  ):
-    raise Mistake(
-      f"--until with {recipe.name}, which has no classes that are right or wrong: say how many --runs"
-    )
+  check_roles(recipe, until)
   if how.get("predictions") == "none":
     raise Mistake(
       f"--until {until.statistic} looks at predictions: leave --predictions none out"

@@ -253,7 +253,8 @@ def tally(
       "joint error counts were not stored, nor predictions: train with pairs=True in "
       "another folder"
     )
-  blocks, num_classes = prediction_blocks(results), int(results.attrs["num_classes"])
+  blocks = prediction_blocks(results)
+  num_classes = int(results[class_of(results)].attrs["num_classes"])
   # The first block says what is wrong before anything is counted.
   first = list(itertools.islice(blocks, 1))
   labels = results.labels.values
