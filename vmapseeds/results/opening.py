@@ -14,6 +14,7 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
+from vmapseeds.training.outputs import DIVERGED
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
@@ -171,12 +172,19 @@ def check_classes(results: xr.Dataset) -> xr.Dataset:
       f"results is {type(results).__name__}: give what vs.open_results returns, or the "
       "path of a folder"
     )
-  if {"labels", "diverged"} <= {*results.variables}:
+  if "labels" in results.variables:
     return results
   raise Mistake(
     "these results have no labels, and so no errors: give vs.stats losses of the arrays "
     "of vs.open_results"
   )
+
+
+def converged(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
+  """Return the places of the runs that did not diverge."""
+  if DIVERGED not in results.variables:
+    return np.arange(results.sizes["run"])
+  return np.flatnonzero(~results[DIVERGED].values)
 
 
 def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
@@ -186,7 +194,7 @@ def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
     results: opened results, or the path of a folder.
   """
   results = require_predictions(results)
-  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  kept = results.isel(run=converged(results))
   predictions = kept[class_of(kept)].values
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
   return predictions != kept.labels.values.astype(predictions.dtype)
@@ -208,7 +216,7 @@ def prediction_blocks(
       "these runs have a label map each, and no labels fit all of them: take "
       "vs.errors(results)"
     )
-  kept = np.flatnonzero(~results.diverged.values)
+  kept = converged(results)
   predictions = results[class_of(results)]
   for start in range(0, len(kept), runs):
     yield predictions.isel(run=kept[start : start + runs]).values
@@ -245,7 +253,8 @@ def tally(
       "joint error counts were not stored, nor predictions: train with pairs=True in "
       "another folder"
     )
-  blocks, num_classes = prediction_blocks(results), int(results.attrs["num_classes"])
+  blocks = prediction_blocks(results)
+  num_classes = int(results[class_of(results)].attrs["num_classes"])
   # The first block says what is wrong before anything is counted.
   first = list(itertools.islice(blocks, 1))
   labels = results.labels.values
@@ -263,7 +272,7 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
   needed = {"votes", "counted", "half_errors", "labels", "run_place"}
   if not needed <= {*results.variables}:
     return None
-  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  kept = results.isel(run=converged(results))
   rows, block, combination = kept.run_place.values.T
   counted = results.counted.values.astype(np.int64)
   of_these = np.zeros_like(counted)

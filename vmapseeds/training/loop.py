@@ -90,8 +90,15 @@ class Model(NamedTuple):
   apply: Callable[[PyTree, Num[Array, "batch ..."]], tuple[Array, PyTree]]
   loss: Loss
 
+  def mean_loss(
+    self, params: PyTree[Float[Array, "..."]], batch: Batch
+  ) -> tuple[Float[Array, ""], PyTree]:
+    """Return the mean loss of a batch and the updated batch statistics."""
+    outputs, updates = self.apply(params, batch.inputs)
+    return self.loss(outputs, batch.targets).mean(), updates
 
-def mean_loss(
+
+def default_objective(
   model: Model, params: PyTree[Float[Array, "..."]], batch: Batch, run: Run
 ) -> tuple[Float[Array, ""], PyTree]:
   """Return the mean loss of a batch and the updated batch statistics.
@@ -99,8 +106,7 @@ def mean_loss(
   This is the objective of a recipe that has none of its own. Its gradient in `params`
   is what the optimizer gets.
   """
-  outputs, updates = model.apply(params, batch.inputs)
-  return model.loss(outputs, batch.targets).mean(), updates
+  return model.mean_loss(params, batch)
 
 
 def objective_of(recipe: Recipe) -> Callable[..., tuple[Float[Array, ""], PyTree]]:
@@ -108,7 +114,7 @@ def objective_of(recipe: Recipe) -> Callable[..., tuple[Float[Array, ""], PyTree
   the updates.
   """
   if recipe.objective is None:
-    return mean_loss
+    return default_objective
   objective = resolve_object("objective", recipe.objective)
 
   def checked(model, params, batch, run):

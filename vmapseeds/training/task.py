@@ -23,10 +23,8 @@ from vmapseeds.mistakes import (
   safe_name,
 )
 from vmapseeds.training import objects, outputs
-from vmapseeds.training.outputs import Output
+from vmapseeds.training.outputs import Constants, Output
 from vmapseeds.training.runs import MADE_COLUMNS, Run, Runs, seed_column
-
-Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -276,6 +274,7 @@ def trace(task: Task, runs: Runs) -> Traced:
   )
   shapes = {name: stored_shape(kept[name], shapes[name]) for name in kept}
   constants = {**outputs.constants(declared, found), **task.constants}
+  outputs.check_together(task.name, kept, shapes, constants)
   check_names(runs, kept, constants)
   return Traced(
     task, lane, (start, advance, finish), state, declared, kept, shapes, constants
