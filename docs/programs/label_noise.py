@@ -42,5 +42,7 @@ if __name__ == "__main__":
   table = vs.Runs.vary("label_noise", 32)
   results = vs.train(recipe, vs.Runs.sweep(share=[0.1, 0.4], seeds=table), out)
   for share, group in results.accuracy.groupby("share"):
-    print(f"share {share}: {100 * group.mean():.2f} %, sd {100 * group.std(ddof=1):.2f} %")
+    print(
+      f"share {share}: {100 * group.mean():.2f} %, sd {100 * group.std(ddof=1):.2f} %"
+    )
   # Two lines: more wrong labels make accuracy lower, and more variable.
