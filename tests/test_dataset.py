@@ -202,10 +202,8 @@ def test_a_regression_is_gradient_descent(regression):
 @pytest.mark.parametrize(
   "call",
   [
-    vs.report,
     vs.errors,
     vs.tally,
-    lambda out: vs.compare(out, out),
     lambda out: next(vs.prediction_blocks(out)),
   ],
 )
