@@ -308,6 +308,15 @@ def test_axes_of_examples_are_flattened(tmp_path):
   np.testing.assert_array_equal(results.guesses[2], expected[READ])
 
 
+def test_axes_without_a_name_are_called_after_their_array(tmp_path):
+  output = vs.Output(role="class", labels=PAGE, mask=READ, num_classes=5)
+  train(task(of_two_sets, {"b/guesses": output}), 2, tmp_path / "r")
+  results = vs.open_results(tmp_path / "r", "b")
+  for axis, places in enumerate(np.nonzero(READ)):
+    np.testing.assert_array_equal(results[f"guesses.{axis}"], places)
+  assert results.guesses.dims == ("run", "example")
+
+
 def test_labels_under_a_mask_may_be_anything():
   output = vs.Output(
     ("page", "line"), "class", labels=np.where(READ, PAGE, -1), mask=READ
@@ -584,6 +593,14 @@ OF_THREE = vs.Output(("x",), "class", labels=FEW)
       {"a": jnp.zeros(()), "a/b": jnp.zeros(())},
       {},
       "gives 'a': results have something else of that name, give another",
+    ),
+    *(
+      (
+        {"a/x": jnp.zeros(2), "x": jnp.zeros(2)},
+        {name: vs.Output() for name in order},
+        f"gives '{order[1]}': results have something else of that name, give another",
+      )
+      for order in (("a/x", "x"), ("x", "a/x"))
     ),
     (
       {"guess": CLASSES, "logits": jnp.zeros((4, 5))},

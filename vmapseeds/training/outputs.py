@@ -195,7 +195,8 @@ def declare(
         f"{said} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
       )
     output = given.get(array, Output())
-    dims = output.dims or tuple(f"{array}.{axis}" for axis in range(leaf.ndim))
+    own = array.rpartition("/")[2]
+    dims = output.dims or tuple(f"{own}.{axis}" for axis in range(leaf.ndim))
     if isinstance(dims, str) or not len(dims) == leaf.ndim == len(
       {*dims} - {*FOLDER_AXES}
     ):
@@ -250,16 +251,16 @@ def check_together(
       votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
       of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
   of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
-  arrays, sizes = {*()}, dict[tuple[str, str], int]()
+  taken, sizes = set[tuple[str, str]](), dict[tuple[str, str], int]()
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
   for array, dims, shape in (*once, *of_blocks, *of_runs):
     said = f"finish of {name} gives {array!r}"
-    if array in arrays | groups:
-      raise Mistake(f"{said}: results have something else of that name, give another")
-    arrays.add(array)
-    group = array.rpartition("/")[0]
+    group, _, own = array.rpartition("/")
     # A group is opened together with the arrays that are in none.
-    for among in (group,) if group else groups | {""}:
+    for among in (group,) if group else sorted(groups | {""}):
+      if (among, own) in taken or array in groups:
+        raise Mistake(f"{said}: results have something else of that name, give another")
+      taken.add((among, own))
       for axis, size in zip(dims, shape, strict=False):
         other = sizes.setdefault((among, axis), size)
         if size != other:
