@@ -14,7 +14,7 @@ import xarray as xr
 import zarr
 
 import vmapseeds as vs
-from vmapseeds.campaign import benchmark, loop
+from vmapseeds.campaign import execution, loop
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
@@ -35,9 +35,8 @@ def plan_of(recipe, runs, **options):
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
-  return vs.train(
-    recipe, runs or vs.Runs.independent(n), out, progress=False, **options
-  )
+  options = {"progress": False, **options}
+  return vs.train(recipe, runs or vs.Runs.independent(n), out, **options)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +217,7 @@ def test_results_do_not_depend_on_the_seed_batch(reference, tmp_path):
 
 
 def test_more_runs_extend_and_nothing_is_trained_twice(
-  reference, tmp_path, monkeypatch
+  reference, tmp_path, monkeypatch, capsys
 ):
   trained = []
   write = Results.write_block
@@ -235,7 +234,9 @@ def test_more_runs_extend_and_nothing_is_trained_twice(
   results = train(tmp_path / "r", 12, seed_batch=4)
   assert trained == list(range(12))
   train(tmp_path / "r", 12)
-  train(tmp_path / "r", 3)
+  capsys.readouterr()
+  train(tmp_path / "r", 3, progress=True)
+  assert capsys.readouterr().err.startswith("4/4 runs, accuracy")
   assert trained == list(range(12))
   same(results, reference)
 
@@ -582,7 +583,7 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
 
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-  conditions = benchmark._conditions(plan_of(LINEAR, vs.Runs.independent(4)).task)
+  conditions = execution.cache_key(plan_of(LINEAR, vs.Runs.independent(4)).task)
   choice.write_timings(
     conditions,
     {

@@ -140,7 +140,7 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
 
 
 def test_sigkill_amid_checkpoints(tmp_path, capsys):
-  recipe, out = ADAM.replace(epochs=150), tmp_path / "r"
+  recipe, out = ADAM.replace(epochs=60), tmp_path / "r"
   command = [
     sys.executable,
     "-m",
@@ -156,7 +156,7 @@ def test_sigkill_amid_checkpoints(tmp_path, capsys):
     "model=linear",
     "optimizer=adam",
     "lr=0.001",
-    "epochs=150",
+    "epochs=60",
     "--checkpoint-every",
     "1",
   ]
@@ -208,15 +208,15 @@ def renamed(folder):
 @pytest.mark.parametrize(
   ("harm", "message"),
   [
-    (torn, "it (cannot be read|is not as it was written)"),
-    (flipped, "it (cannot be read|is not as it was written)"),
+    (torn, "it is not as it was written"),
+    (flipped, "it is not as it was written"),
     (says(versions={}), "it is of other versions"),
     (says(lane_width=1), "it is of other lane width"),
     (says(recipe="{}"), "it is of other recipe"),
     (says(runs="0"), "it is of other runs"),
     (says(digest="0"), "it is not as it was written"),
     (says(epochs=3), "it is of other epochs"),
-    (shutil.rmtree, "it cannot be read"),
+    (shutil.rmtree, "it is not as it was written"),
     (
       lambda folder: folder.with_name("2.json").write_text("[" * 9999),
       "it cannot be read",

@@ -724,13 +724,13 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, cal
   ):
     patch.setattr(results, "flush", interrupted(flush))
     patch.setattr(results, "replace", interrupted(put))
-    train(tmp_path / "r", 40)
+    train(tmp_path / "r", 12)
   verdict = vs.verify(tmp_path / "r")
   assert (verdict.problems, verdict.notes, verdict.done) == ([], [], 6)
   assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 6
-  train(tmp_path / "r", 48)
-  assert vs.verify(tmp_path / "r") == (48, 48, [], [], [])
+  train(tmp_path / "r", 14)
+  assert vs.verify(tmp_path / "r") == (14, 14, [], [], [])
 
 
 # Stopping

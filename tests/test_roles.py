@@ -261,6 +261,7 @@ def test_comparisons_of_scores_and_losses(tmp_path):
     assert json.loads(page.with_suffix(".json").read_text())["output"] == name
   difference = 0.1 * LOSSES.astype(float).mean()
   assert f"Mean loss of A less that of B: {-difference:+.4g} nats" in text
+  assert "A is better by " in text
   with pytest.raises(Mistake, match="unknown output 'return': choose one of returns"):
     quietly(vs.compare, a, b, output="return")
   short = folders.outputs_folder(tmp_path / "short", {"loss": (LOSSES[:, :9], LOSS)})

@@ -235,8 +235,7 @@ def test_a_task_has_no_statistic_to_wait_for(tmp_path, capsys):
   (line,) = capsys.readouterr().err.splitlines()
   assert (
     line
-    == "error: --until mean_accuracy with walk, which has no class, loss or score: give one "
-    "that it has, or only --runs"
+    == "error: --until mean_accuracy: no output has that; none is a class, loss or score"
   )
   assert not (tmp_path / "r").exists()
 

@@ -316,7 +316,7 @@ def merge(
 
 def export(
   folder: Positional[Folder],
-  out: Positional[Folder],
+  out: Annotated[Positional[str], arg(metavar="OUT")],
   *,
   run: Annotated[tuple[int, ...], hint("N", "all")] = (),
 ) -> None:

@@ -20,9 +20,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import arg
 
+from experiments.benchmarks.common import check_sizes
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import at_least
 
 CLASSES, BINS = 10, 10
 
@@ -186,8 +186,8 @@ def seconds(call: Callable[[], object], times: int = 1) -> float:
 def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     flags = parse(Flags, argv)
-    for name in ("runs", "examples", "replicates", "looped", "rounds"):
-      at_least(name, getattr(flags, name), 2 if name in ("runs", "examples") else 1)
+    check_sizes(flags, "runs", "examples", least=2)
+    check_sizes(flags, "replicates", "looped", "rounds")
     title = f"{flags.replicates} resamples of {flags.runs} runs on {flags.examples} examples of {CLASSES} classes, seconds"
     table = Table(
       "bootstrap",

@@ -76,6 +76,12 @@ def arguments(
   return flags, shlex.join(command)
 
 
+def check_sizes(flags: Any, *names: str, least: int = 1) -> None:
+  """Raise `Mistake` unless these flags are whole numbers of at least `least`."""
+  for name in names:
+    at_least(f"--{name.replace('_', '-')}", getattr(flags, name), least)
+
+
 def elsewhere(function: Callable, *args: Any) -> Any:
   """`function(*args)` in a process of its own: this one never starts JAX, so that a
   GPU's memory stays free.

@@ -26,7 +26,7 @@ from vmapseeds.campaign.bench import significant
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
-from vmapseeds.training.supervised import random_examples, task_of
+from vmapseeds.training.supervised import random_examples, recipe_lanes, recipe_task
 from vmapseeds.training.task import lanes_of
 
 SLOW = (
@@ -111,7 +111,7 @@ def placed(name: str, platform: str, steps: int | None = None) -> Workload:
 
 def flops(workload: Workload) -> int:
   """Floating-point operations of a training step of one network, see `product_flops`."""
-  task = task_of(workload.recipe, (workload.examples(), {}), steps=workload.steps)
+  task = recipe_task(workload.recipe, (workload.examples(), {}), steps=workload.steps)
   return round(product_flops(task, lanes_of(task, vs.Runs.independent(1))))
 
 

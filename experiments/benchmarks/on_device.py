@@ -57,6 +57,7 @@ RECIPES = ("digits_cnn", "cnn_cifar10_binary", "resnet9_cifar10")
 # By epochs, standard deviations on the test set and of the distribution.
 # jordan2024_iclr, figure 1 and section 3.3.
 PAPER = {4: (0.0056, 0.0052), 16: (0.0019, None)}
+COUNTS = ("errors", "pairs")
 BEGIN, END = "<!-- on_device -->", "<!-- /on_device -->"
 
 
@@ -395,62 +396,46 @@ def write(file: Path, text: str) -> None:
   )
 
 
-def parse(argv: list[str] | None) -> argparse.Namespace:
-  # argparse, because a borrowed machine may have no tyro.
-  what = __doc__.partition("\n")[0]
-  parser = argparse.ArgumentParser(
-    prog="python -m experiments.benchmarks.on_device", description=what
-  )
-  parser.add_argument(
-    "--out",
-    type=Path,
-    default=Path("results/on_device"),
-    help="folder for the parts' numbers",
-  )
-  parser.add_argument("--data", type=Path, help="an .npz of CIFAR-10")
-  parser.add_argument(
-    "--parts",
-    nargs="+",
-    choices=PARTS,
-    default=list(PARTS),
-    help="what to run, in this order",
-  )
-  parser.add_argument(
-    "--write",
+# argparse, because a borrowed machine may have no tyro.
+FLAGS: dict[str, dict[str, Any]] = {
+  "out": dict(
+    type=Path, default="results/on_device", help="folder for the parts' numbers"
+  ),
+  "data": dict(type=Path, help="an .npz of CIFAR-10"),
+  "parts": dict(
+    nargs="+", choices=PARTS, default=list(PARTS), help="what to run, in this order"
+  ),
+  "write": dict(
     type=Path,
     metavar="FILE",
     help="run nothing; put the tables into a Markdown file",
+  ),
+  "recipes": dict(
+    nargs="+", default=list(RECIPES), help="of the estimates and repeats"
+  ),
+  "workloads": dict(
+    nargs="+", choices=WORKLOADS, default=["digits", "binary", "resnet"], help="races"
+  ),
+  "epochs": dict(nargs="+", type=int, default=[4, 16], help="of the training"),
+  "counts": dict(nargs="+", choices=COUNTS, default=list(COUNTS), help="tallies"),
+  "runs": dict(type=int, default=100, help="of the training and the tallies"),
+  "examples": dict(type=int, default=10_000, help="of the tallies"),
+  "most": dict(type=int, default=256, help="widest lanes"),
+  "rounds": dict(type=int, default=3, help="timings of each contender"),
+  "steps": dict(type=int, help="of an epoch of the race"),
+  "set": dict(
+    type=json.loads, default={}, metavar="JSON", help="recipe fields to change"
+  ),
+}
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+  parser = argparse.ArgumentParser(
+    prog="python -m experiments.benchmarks.on_device",
+    description=__doc__.partition("\n")[0],
   )
-  parser.add_argument(
-    "--recipes", nargs="+", default=list(RECIPES), help="of the estimates and repeats"
-  )
-  parser.add_argument(
-    "--workloads",
-    nargs="+",
-    choices=WORKLOADS,
-    default=["digits", "binary", "resnet"],
-    help="races",
-  )
-  parser.add_argument(
-    "--epochs", nargs="+", type=int, default=[4, 16], help="of the training"
-  )
-  parser.add_argument(
-    "--counts",
-    nargs="+",
-    choices=("errors", "pairs"),
-    default=["errors", "pairs"],
-    help="tallies",
-  )
-  parser.add_argument(
-    "--runs", type=int, default=100, help="of the training and the tallies"
-  )
-  parser.add_argument("--examples", type=int, default=10_000, help="of the tallies")
-  parser.add_argument("--most", type=int, default=256, help="widest lanes")
-  parser.add_argument("--rounds", type=int, default=3, help="timings of each contender")
-  parser.add_argument("--steps", type=int, help="of an epoch of the race")
-  parser.add_argument(
-    "--set", type=json.loads, default={}, metavar="JSON", help="recipe fields to change"
-  )
+  for name, options in FLAGS.items():
+    parser.add_argument(f"--{name}", **options)
   return parser.parse_args(argv)
 
 

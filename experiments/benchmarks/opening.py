@@ -23,10 +23,10 @@ from rich.table import Table
 from tyro.conf import arg
 
 import vmapseeds as vs
+from experiments.benchmarks.common import check_sizes
 from experiments.frame import show
 from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import at_least
 
 CLASSES = 10
 
@@ -90,8 +90,7 @@ def main(argv: list[str] | None = None) -> None:
   """Prints a table."""
   with mistakes():
     flags = parse(Flags, argv, prog="python -m experiments.benchmarks.opening")
-    for name in ("runs", "examples", "seed_batch"):
-      at_least(f"--{name.replace('_', '-')}", getattr(flags, name), 1)
+    check_sizes(flags, "runs", "examples", "seed_batch")
     with tempfile.TemporaryDirectory() as folder:
       path = flags.keep or Path(folder, "results")
       if not path.exists():

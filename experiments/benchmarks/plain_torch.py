@@ -26,30 +26,24 @@ def scaled(channels: int, width: float) -> int:
   return max(1, round(channels * width))
 
 
+def convolved(shape: tuple[int, ...], a: int, b: int) -> list[nn.Module]:
+  """Two convolutions, each pooled, and the vectors of b · pixels numbers they end in."""
+  layers: list[nn.Module] = []
+  for inputs, outputs in ((shape[-1], a), (a, b)):
+    layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+  return [*layers, nn.Flatten()]
+
+
 def small_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
   a, b = scaled(16, width), scaled(32, width)
-  return nn.Sequential(
-    nn.Conv2d(shape[-1], a, 3, padding=1),
-    nn.ReLU(),
-    nn.MaxPool2d(2),
-    nn.Conv2d(a, b, 3, padding=1),
-    nn.ReLU(),
-    nn.MaxPool2d(2),
-    nn.Flatten(),
-    nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), num_classes),
-  )
+  pixels = (shape[0] // 4) * (shape[1] // 4)
+  return nn.Sequential(*convolved(shape, a, b), nn.Linear(b * pixels, num_classes))
 
 
 def banerjee_cnn(shape: tuple[int, ...], num_classes: int, width: float) -> nn.Module:
   a, b, hidden = scaled(32, width), scaled(16, width), scaled(64, width)
   return nn.Sequential(
-    nn.Conv2d(shape[-1], a, 3, padding=1),
-    nn.ReLU(),
-    nn.MaxPool2d(2),
-    nn.Conv2d(a, b, 3, padding=1),
-    nn.ReLU(),
-    nn.MaxPool2d(2),
-    nn.Flatten(),
+    *convolved(shape, a, b),
     nn.Linear(b * (shape[0] // 4) * (shape[1] // 4), hidden),
     nn.ReLU(),
     nn.Linear(hidden, num_classes),

@@ -24,8 +24,8 @@ from tyro.conf import arg
 import vmapseeds as vs
 from experiments import measures
 from experiments.benchmarks.bootstraps import CLASSES, some_votes
+from experiments.benchmarks.common import check_sizes
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import at_least
 from vmapseeds.reports import plots, summary
 from vmapseeds.reports.results_page import figures
 from vmapseeds.results.statistics import Measured
@@ -80,8 +80,7 @@ def draw_all(runs: Measured, numbers: dict) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
   with mistakes():
     flags = parse(Flags, argv)
-    for field in dataclasses.fields(flags):
-      at_least(field.name, getattr(flags, field.name), 2)
+    check_sizes(flags, *vars(flags), least=2)
     table = Table("what", "seconds", "peak memory, MiB")
 
     def timed(what, call):

@@ -31,11 +31,12 @@ import tyro
 from jaxtyping import Int
 from rich.table import Table
 
+from experiments.benchmarks.common import check_sizes
 from experiments.frame import show
 from vmapseeds import lanes
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import mistakes, parse
-from vmapseeds.mistakes import at_least, one_of
+from vmapseeds.mistakes import one_of
 from vmapseeds.stats import tally_blocks
 
 CLASSES = 10
@@ -227,8 +228,7 @@ def main(argv: list[str] | None = None) -> None:
   flags = parse(
     Flags, argv, prog="python -m experiments.benchmarks.statistics", description=__doc__
   )
-  for name in ("runs", "examples", "block", "repetitions"):
-    at_least(f"--{name}", getattr(flags, name), 1)
+  check_sizes(flags, "runs", "examples", "block", "repetitions")
   for way in flags.ways:
     one_of("way", way, ways(1))
   show(table(measure(flags), flags))

@@ -30,7 +30,6 @@ from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.cli import mistakes, overrides
-from vmapseeds.mistakes import at_least
 from vmapseeds.training.task import lanes_of
 
 
@@ -107,8 +106,7 @@ def measure(
 def main(argv: list[str] | None = None) -> None:
   flags, command = common.arguments(Flags, __doc__, "throughput", argv)
   recipe = vs.recipe(flags.recipe, **overrides(flags.set))
-  for name in ("runs", "seed_batch", "checkpoint_every"):
-    at_least(f"--{name.replace('_', '-')}", getattr(flags, name), 1)
+  common.check_sizes(flags, "runs", "seed_batch", "checkpoint_every")
   where = common.elsewhere(common.machine)
   with tempfile.TemporaryDirectory() as folder:
     seconds = measure(recipe, flags, Path(folder))

@@ -1,6 +1,7 @@
 """What the figures train, by name, at each scale."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import optax
 from jaxtyping import Int
 
 import vmapseeds as vs
-from experiments.frame import Campaign, duration
+from experiments.frame import Campaign, Row, duration
 from vmapseeds.data import shifts
 from vmapseeds.training.runs import Run
 
@@ -160,20 +161,15 @@ ABLATIONS = {
     mnist=MNIST,
     mnist_runs=500,
   ),
-  "paper": Ablations(
-    recipe=RESNET,
-    fifth_epochs=64,
-    runs=1000,
-    linear=CONVERGED,
-    linear_runs=1000,
-    finetune_examples=3668,
-    finetune_epochs=3,
-    finetune_rates=(0.05, 1.0),
-    finetune_runs=1000,
-    mnist=MNIST,
-    mnist_runs=1000,
-  ),
 }
+ABLATIONS["paper"] = ABLATIONS["gpu"]._replace(
+  recipe=RESNET,
+  runs=1000,
+  linear_runs=1000,
+  finetune_examples=3668,
+  finetune_runs=1000,
+  mnist_runs=1000,
+)
 TRAIN = {"digits": 1000, "mnist": 60_000, "cifar10": 50_000}
 
 
@@ -219,6 +215,29 @@ def said(name: str, epochs: int) -> str:
   return f"{name}: {duration(epochs)}" + (
     f", the paper's {printed}" if epochs != printed else ""
   )
+
+
+def by_duration(
+  numbers: Mapping[str, tuple[int, int, Any]], *quantities: tuple
+) -> list[Row]:
+  """Return the rows of some quantities, each after every duration.
+
+  Args:
+    numbers: by duration, its epochs, the number of runs, and what quantities are of.
+    quantities: a name, the paper's values by duration, a function that formats ours,
+      and for some the verdict of `frame.below` on the long training.
+  """
+  return [
+    Row.of(
+      f"{quantity}, {said(name, epochs)}",
+      printed.get(name),
+      text(n),
+      runs,
+      *(verdict[0] if verdict and name == "long" else ()),
+    )
+    for quantity, printed, text, *verdict in quantities
+    for name, (epochs, runs, n) in numbers.items()
+  ]
 
 
 def binary_tasks(studies: Studies) -> dict[str, Campaign]:

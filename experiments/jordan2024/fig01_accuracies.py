@@ -11,7 +11,7 @@ import numpy as np
 from experiments import frame
 from experiments.frame import Row, Spread, Trained, percent
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, LESS, said
+from experiments.jordan2024.campaigns import DURATIONS, LESS, by_duration
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -41,34 +41,12 @@ def accuracy(epochs: int, tallies: stats.Tallies) -> Accuracy:
 
 def rows(numbers: Mapping[str, Accuracy]) -> list[Row]:
   narrower = frame.below(numbers["long"].interval, numbers["short"].interval, LESS)
-  spreads = {name: (said(name, n.epochs), n.spread) for name, n in numbers.items()}
-  return [
-    *(
-      Row.of(
-        f"mean accuracy, {words}", paper.MEAN.get(d), percent(n.mean, n.mean_se), n.runs
-      )
-      for d, (words, n) in spreads.items()
-    ),
-    *(
-      Row.of(
-        f"sd of accuracy, {words}",
-        paper.SD[d],
-        percent(n.sd, n.sd_se),
-        n.runs,
-        *(narrower if d == "long" else ()),
-      )
-      for d, (words, n) in spreads.items()
-    ),
-    *(
-      Row.of(
-        f"best minus worst run, {words}",
-        paper.RANGE[d],
-        percent(np.ptp(n.accuracies)),
-        n.runs,
-      )
-      for d, (words, n) in spreads.items()
-    ),
-  ]
+  return by_duration(
+    {name: (n.epochs, n.spread.runs, n.spread) for name, n in numbers.items()},
+    ("mean accuracy", paper.MEAN, lambda n: percent(n.mean, n.mean_se)),
+    ("sd of accuracy", paper.SD, lambda n: percent(n.sd, n.sd_se), narrower),
+    ("best minus worst run", paper.RANGE, lambda n: percent(np.ptp(n.accuracies))),
+  )
 
 
 def plot(numbers: Mapping[str, Accuracy], axes: np.ndarray) -> None:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from experiments import frame
 from experiments.frame import Row, Trained, between, percent
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, LESS, said
+from experiments.jordan2024.campaigns import DURATIONS, LESS, by_duration
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -75,37 +75,26 @@ def rows(numbers: Mapping[str, Halves]) -> list[Row]:
   short, long = numbers["short"], numbers["long"]
   falls = frame.below(long.correlation_interval, short.correlation_interval, LESS)
   loses = frame.below(long.quarter_gain_interval, short.quarter_gain_interval, LESS)
-  return [
-    *(
-      Row.of(
-        f"correlation of the halves, {said(d, n.epochs)}",
-        paper.CORRELATION.get(d),
-        between(n.correlation, *n.correlation_interval),
-        n.runs,
-        *(falls if d == "long" else ()),
-      )
-      for d, n in numbers.items()
+  return by_duration(
+    {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
+    (
+      "correlation of the halves",
+      paper.CORRELATION,
+      lambda n: between(n.correlation, *n.correlation_interval),
+      falls,
     ),
-    *(
-      Row.of(
-        f"gain of the top quarter on the other half, {said(d, n.epochs)}",
-        paper.TOP_QUARTER_GAIN.get(d),
-        between(n.quarter_gain, *n.quarter_gain_interval, 100, " %"),
-        n.runs,
-        *(loses if d == "long" else ()),
-      )
-      for d, n in numbers.items()
+    (
+      "gain of the top quarter on the other half",
+      paper.TOP_QUARTER_GAIN,
+      lambda n: between(n.quarter_gain, *n.quarter_gain_interval, 100, " %"),
+      loses,
     ),
-    *(
-      Row.of(
-        f"gain of the best run on the other half, {said(d, n.epochs)}",
-        paper.BEST_RUN_GAIN.get(d),
-        f"{percent(n.best_gain[0], n.sd)} and {percent(n.best_gain[1], n.sd)}",
-        n.runs,
-      )
-      for d, n in numbers.items()
+    (
+      "gain of the best run on the other half",
+      paper.BEST_RUN_GAIN,
+      lambda n: f"{percent(n.best_gain[0], n.sd)} and {percent(n.best_gain[1], n.sd)}",
     ),
-  ]
+  )
 
 
 def plot(numbers: Mapping[str, Halves], axes: np.ndarray) -> None:

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from experiments import frame, measures
 from experiments.frame import Row, Spread, Trained, between, percent, root
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, LESS, said
+from experiments.jordan2024.campaigns import DURATIONS, LESS, by_duration
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -77,36 +77,21 @@ def simulated(tallies: stats.Tallies) -> Float[np.ndarray, " runs"]:
 def rows(numbers: Mapping[str, Independence]) -> list[Row]:
   short, long = numbers["short"], numbers["long"]
   falls = frame.below(long.interval, short.interval, LESS)
-  return [
-    *(
-      Row.of(
-        f"sd of accuracy, {said(d, n.epochs)}",
-        paper.SD[d],
-        percent(n.observed.sd, n.observed.sd_se),
-        n.observed.runs,
-      )
-      for d, n in numbers.items()
+  return by_duration(
+    {name: (n.epochs, n.observed.runs, n) for name, n in numbers.items()},
+    ("sd of accuracy", paper.SD, lambda n: percent(n.observed.sd, n.observed.sd_se)),
+    (
+      "sd if errors were independent",
+      paper.INDEPENDENT_SD,
+      lambda n: percent(n.predicted, n.predicted_se),
     ),
-    *(
-      Row.of(
-        f"sd if errors were independent, {said(d, n.epochs)}",
-        paper.INDEPENDENT_SD.get(d),
-        percent(n.predicted, n.predicted_se),
-        n.observed.runs,
-      )
-      for d, n in numbers.items()
+    (
+      "variance, observed over independent",
+      paper.OVER_INDEPENDENT,
+      lambda n: between(n.ratio, *n.interval),
+      falls,
     ),
-    *(
-      Row.of(
-        f"variance, observed over independent, {said(d, n.epochs)}",
-        paper.OVER_INDEPENDENT.get(d),
-        between(n.ratio, *n.interval),
-        n.observed.runs,
-        *(falls if d == "long" else ()),
-      )
-      for d, n in numbers.items()
-    ),
-  ]
+  )
 
 
 def plot(numbers: Mapping[str, Independence], axes: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from experiments import frame
 from experiments.frame import Row, Trained, between, percent, root
 from experiments.jordan2024 import paper
-from experiments.jordan2024.campaigns import DURATIONS, said
+from experiments.jordan2024.campaigns import DURATIONS, by_duration
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -84,36 +84,25 @@ def rows(numbers: Mapping[str, Variance]) -> list[Row]:
   rises = frame.below(
     short.ratio_interval, long.ratio_interval, "more than after the short training"
   )
-  return [
-    *(
-      Row.of(
-        f"sd on the test set, {said(d, n.epochs)}",
-        paper.SD[d],
-        percent(n.test_set, n.test_set_se),
-        n.runs,
-      )
-      for d, n in numbers.items()
+  return by_duration(
+    {name: (n.epochs, n.runs, n) for name, n in numbers.items()},
+    (
+      "sd on the test set",
+      paper.SD,
+      lambda n: percent(n.test_set, n.test_set_se),
     ),
-    *(
-      Row.of(
-        f"sd on the distribution, {said(d, n.epochs)}",
-        paper.DISTRIBUTION_SD.get(d),
-        between(n.distribution, *n.interval, 100, " %"),
-        n.runs,
-      )
-      for d, n in numbers.items()
+    (
+      "sd on the distribution",
+      paper.DISTRIBUTION_SD,
+      lambda n: between(n.distribution, *n.interval, 100, " %"),
     ),
-    *(
-      Row.of(
-        f"variance, test set over distribution, {said(d, n.epochs)}",
-        paper.VARIANCE_RATIO.get(d),
-        between(n.ratio, *n.ratio_interval),
-        n.runs,
-        *(rises if d == "long" else ()),
-      )
-      for d, n in numbers.items()
+    (
+      "variance, test set over distribution",
+      paper.VARIANCE_RATIO,
+      lambda n: between(n.ratio, *n.ratio_interval),
+      rises,
     ),
-  ]
+  )
 
 
 def plot(numbers: Mapping[str, Variance], axes: np.ndarray) -> None:

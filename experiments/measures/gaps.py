@@ -367,9 +367,8 @@ def trimming_level(
   candidates), and takes the least of `alphas` with d(Ĝ, R_α(Ĝ_k)) ≤ δ_a. The paper
   leaves open B, the levels, whether the draws are independent, and what happens if no
   level is accepted. Here the replicate is then NaN, and so is the mean. α̂ is biased
-  upwards
-  relative to the level of the full sample: a replicate adds the noise of resampling and
-    cannot fall below 0.
+  upwards relative to the level of the full sample: a replicate adds the noise of
+  resampling and cannot fall below 0.
 
   Args:
     reference_gaps: (models, examples).

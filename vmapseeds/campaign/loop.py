@@ -291,8 +291,7 @@ def train_blocks(
     campaign = campaign._replace(plan=plan)
   total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
   finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
-  rows = [np.array(results.blocks[k]) for k in sorted(finished)]
-  rows = np.concatenate([np.array([], int), *rows])
+  rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)
   values = stored_values(results, shown, rows)
   shared = on_devices(plan)
@@ -315,7 +314,9 @@ def train_blocks(
       if block is None or time.perf_counter() - looked > pause:
         looked = time.perf_counter()
         finished = results.finished_blocks()
-        bar.done = sum(len(results.blocks[k]) for k in finished)
+        bar.done = sum(
+          len(results.blocks[k]) for k in finished if results.blocks[k].start < total
+        )
         pause = max(POLL, 10 * (time.perf_counter() - looked))
         if block is None and not wait:
           return [block for block in blocks if block not in finished]

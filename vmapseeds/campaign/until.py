@@ -34,6 +34,7 @@ NARROWED = {
 }
 # The most that a stage multiplies the runs by: a first estimate from few runs may be
 # far off.
+NO_ROLE = "none is a class, loss or score"
 GROWTH = 4
 MARGIN = 1.05  # runs beyond those that are needed by the estimate so far
 
@@ -89,21 +90,31 @@ class Until:
     return (found["high"] - found["low"]) / 2 / wanted if wanted else math.inf
 
 
+def choose_output(until: Until, outputs: Mapping[str, str]) -> str:
+  """Return the output that has the statistic, from the outputs' roles by their names.
+
+  Raises:
+    Mistake: there is no such output, or none has such a statistic.
+  """
+  if until.output:
+    one_of("output", until.output, outputs)
+    outputs = {until.output: outputs[until.output]}
+  has = {name: NARROWED.get(role, []) for name, role in outputs.items()}
+  for name, statistics in has.items():
+    if until.statistic in statistics:
+      return name
+  there = "; ".join(f"{name} has {', '.join(of) or 'none'}" for name, of in has.items())
+  raise Mistake(f"--until {until.statistic}: no output has that; {there or NO_ROLE}")
+
+
 def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   """Return the statistic of the runs that did not diverge, as `describe_statistic` does.
 
   Raises:
     Mistake: all runs diverged, or the results have no such output or statistic.
   """
-  statistic = until.statistic
-  outputs = {name: NARROWED[about["role"]] for name, about in roles(results).items()}
-  if until.output:
-    one_of("output", until.output, outputs)
-    outputs = {until.output: outputs[until.output]}
-  name = next((name for name, known in outputs.items() if statistic in known), None)
-  if name is None:
-    there = "; ".join(f"{name} has {', '.join(of)}" for name, of in outputs.items())
-    raise Mistake(f"--until {statistic}: no output has that; {there}")
+  statistic, outputs = until.statistic, roles(results)
+  name = choose_output(until, {of: about["role"] for of, about in outputs.items()})
   runs = measure_runs(results, name, pairs=False)
   rows = {row.name: row for row in statistics_of(runs) if row.over == "runs"}
   if statistic not in rows:
@@ -113,21 +124,15 @@ def measure_statistic(results: xr.Dataset, until: Until) -> dict[str, Any]:
   return describe_statistic(rows[statistic], runs)
 
 
-def check_roles(recipe: Recipe | Task, until: Until) -> None:
-  """Raise `Mistake` if no output that is known before training has the statistic."""
+def declared_roles(recipe: Recipe | Task) -> dict[str, str]:
+  """Return the roles of the outputs of a run by their names in results."""
   if isinstance(recipe, Task):
-    roles = {output.role for output in recipe.outputs.values()}
-  else:
-    data = recipe.dataset
-    regression = isinstance(data, Dataset) and data.num_classes is None
-    roles = {"loss" if regression else "class"}
-  known = [name for role in NARROWED if role in roles for name in NARROWED[role]]
-  if until.statistic not in known:
-    there = f"has {', '.join(known)}" if known else "has no class, loss or score"
-    raise Mistake(
-      f"--until {until.statistic} with {recipe.name}, which {there}: give one that it "
-      "has, or only --runs"
-    )
+    outputs = recipe.outputs.items()
+    return {name.rpartition("/")[2]: output.role for name, output in outputs}
+  dataset = recipe.dataset
+  if isinstance(dataset, Dataset) and dataset.num_classes is None:
+    return {"losses": "loss"}
+  return {"predictions": "class"}
 
 
 def train_until(
@@ -167,7 +172,7 @@ def train_until(
   Raises:
     Mistake: as `vs.train`.
   """
-  check_roles(recipe, until)
+  choose_output(until, declared_roles(recipe))
   if how.get("predictions") == "none":
     raise Mistake(
       f"--until {until.statistic} looks at predictions: leave --predictions none out"

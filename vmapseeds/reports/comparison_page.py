@@ -246,19 +246,17 @@ def sentences(
 
 
 def _difference(a: np.ndarray, b: np.ndarray, paired: bool, measure: Measure) -> str:
-  mean = stats.mean_difference(a, b, paired)
-  if measure.of.unit == "fraction":
-    ends, unit = [f"{100 * float(end):+.3f}" for end in mean], " percentage points"
-  else:
-    ends, unit = (
-      [f"{float(end):+.4g}" for end in mean],
-      scale_and_sign(measure.of.unit)[1],
-    )
-  said = f"{capitalized(measure.mean)} of A less that of B: {ends[0]}{unit}"
-  if np.isnan(mean.low):
+  found = stats.mean_difference(a, b, paired)
+  sign = unit = scale_and_sign(measure.of.unit)[1]
+  difference, low, high = (f"{float(x):+.4g}" for x in found)
+  if measure.of is ACCURACY:
+    sign, unit = "", " percentage points"
+    difference, low, high = (f"{100 * float(x):+.3f}" for x in found)
+  said = f"{capitalized(measure.mean)} of A less that of B: {difference}{unit}"
+  if np.isnan(found.low):
     return f"{said}; an interval needs two runs of each."
   test = "Student's t of the differences" if paired else "Welch's t"
-  return f"{said}, 95 % interval {ends[1]} to {ends[2]} ({test})."
+  return f"{said}, 95 % interval {low} to {high}{sign} ({test})."
 
 
 def _spread(
@@ -266,8 +264,9 @@ def _spread(
 ) -> Iterator[str]:
   average = stats.average_comparison(measure.better(a), measure.better(b))
   if average.threshold > 0:
+    lead = "That is" if measure.higher_is_better else "A is better by"
     yield (
-      f"That is {1.9952 * average.difference / average.threshold:.2f} standard deviations "
+      f"{lead} {1.9952 * average.difference / average.threshold:.2f} standard deviations "
       "of a run: by the average comparison, which asks for 1.9952 (as much as P(A > B) = "
       f"0.921), A is {'' if average.better else 'not '}better."
     )

@@ -67,7 +67,7 @@ def import_runs(
   block_runs: int | None = None,
   progress: bool = True,
 ) -> xr.Dataset:
-  """Writes runs trained elsewhere into a new results folder, and returns what
+  """Write runs trained elsewhere into a new results folder, and return what
   `open_results` does.
 
   Runs are read a block at a time, so they may be larger than memory.
@@ -176,11 +176,13 @@ def import_runs(
 
 
 class Source:
-  """An array or a `.npy` file whose slices along axis 0 are NumPy arrays. `Mistake` if
-  it cannot be read so.
+  """An array or a `.npy` file whose slices along axis 0 are NumPy arrays.
 
   A file is memory-mapped anew for each slice, because the pages of a lasting map would
   count as used memory.
+
+  Raises:
+    Mistake: it cannot be read so.
   """
 
   def __init__(self, what: str, given: Any):
@@ -228,7 +230,7 @@ class Source:
 
 @contextlib.contextmanager
 def converted(what: str) -> Iterator[None]:
-  """Turns PyTorch's errors, for tensors that are sparse, have gradients or are on other
+  """Turn PyTorch's errors, for tensors that are sparse, have gradients or are on other
   devices, into a `Mistake`.
   """
   try:
@@ -240,7 +242,7 @@ def converted(what: str) -> Iterator[None]:
 
 
 def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
-  """The array of a `.npy` file, memory-mapped. Pickled objects are never loaded."""
+  """Memory-map the array of a `.npy` file. Pickled objects are never loaded."""
   remedy = "give a .npy file, as np.save writes one array"
   if not os.path.isfile(file):
     raise Mistake(f"{file} is no file: {remedy}")
@@ -254,8 +256,10 @@ def mapped(file: Path) -> Shaped[np.ndarray, "..."]:
 def largest(
   logits: Float[np.ndarray, "runs examples classes"], first: int
 ) -> Int[np.ndarray, "runs examples"]:
-  """The class with the largest logit, the lowest on ties. `Mistake` for infinities, and
-  for NaN, which argmax picks.
+  """Return the class with the largest logit, the lowest on ties.
+
+  Raises:
+    Mistake: a logit is infinite or NaN, which argmax picks.
   """
   predictions = np.empty(logits.shape[:2], np.int16)
   for run, of_run in enumerate(logits):
@@ -268,7 +272,7 @@ def largest(
 
 
 def classes_of(runs: Source, num_classes: int | None) -> int | None:
-  """The number of classes, None if it is not known before the predictions are read."""
+  """Return the number of classes, None if it is not known before the predictions are read."""
   if num_classes is not None:
     num_classes = at_least("the number of classes", num_classes, 1)
   if runs.what == "logits":
@@ -287,7 +291,7 @@ def classes_of(runs: Source, num_classes: int | None) -> int | None:
 
 
 def origin(runs: Source, labels: Source, name: str | None) -> dict[str, Any]:
-  """The attributes that say where the runs come from, and that nothing is known of
+  """Return the attributes that say where the runs come from, and that nothing is known of
   their training.
   """
   imported = {

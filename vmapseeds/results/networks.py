@@ -57,7 +57,7 @@ class Networks(NamedTuple):
 def load_networks(
   path: str | os.PathLike, runs: int | Sequence[int] | None = None
 ) -> Networks:
-  """The trained networks of a results folder, to be applied to any images.
+  """Load the trained networks of a results folder, to apply them to any images.
 
   >>> networks = vs.load_networks("results/mine", runs=[0, 17])  # doctest: +SKIP
   >>> jax.vmap(networks.apply, (0, None))(networks.variables, images).argmax(-1)  # doctest: +SKIP
@@ -143,7 +143,11 @@ def export_networks(
 def _read(
   results: Results, rows: np.ndarray, names: Sequence[str]
 ) -> dict[str, np.ndarray]:
-  """Some variables of stored networks. `Mistake` where they do not fit in memory."""
+  """Read some variables of stored networks.
+
+  Raises:
+    Mistake: they do not fit in memory.
+  """
   arrays = {name: results.array(f"{VARIABLES}/{name}") for name in names}
   needed = rows.size * sum(
     math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values()
@@ -214,7 +218,7 @@ class StoredNetworks:
 
 
 def load_params(path: str | os.PathLike, run: int) -> PyTree[Float[np.ndarray, "..."]]:
-  """The trained variables of one run: `load_networks(path, run).variables`."""
+  """Load the trained variables of one run: `load_networks(path, run).variables`."""
   return load_networks(path, run).variables
 
 
@@ -223,8 +227,10 @@ def _rows(
   runs: int | Sequence[int] | None,
   done: Bool[np.ndarray, " runs"],
 ) -> np.ndarray:
-  """The rows of the requested runs. `Mistake` if a run does not exist or is not
-  trained.
+  """Return the rows of the requested runs.
+
+  Raises:
+    Mistake: a run does not exist or is not trained.
   """
   if runs is None:
     return np.flatnonzero(done)
@@ -240,13 +246,13 @@ def _rows(
   if not done[rows].all():
     run = rows[~done[rows]][0]
     raise Mistake(
-      f"run {run} of {path} is not trained yet: `vmapseeds train` with the same --out goes on"
+      f"run {run} of {path} is not trained yet: `vmapseeds train` with the same --out resumes"
     )
   return rows
 
 
 def _apply(recipe: Recipe, stored: dict[str, Any]) -> Callable:
-  """Makes `Networks.apply` for a folder with this recipe and these attributes."""
+  """Make `Networks.apply` for a folder with this recipe and these attributes."""
   precision = recipe.precision if stored["precision"] == MIXED else stored["precision"]
   mean, std = (
     None if stored[name] is None else np.asarray(stored[name], np.float32)

@@ -105,9 +105,9 @@ def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]
   """Return an output's number of each run; NaN or infinite for runs that diverged."""
   about = roles(results)[name]
   if about["role"] != "class":
-    values = results[name].values.astype(np.float64)
+    output = results[name].values
     with np.errstate(all="ignore"):
-      values = values.reshape(len(values), -1).mean(1)
+      values = output.reshape(len(output), -1).mean(1, dtype=np.float64)
   elif "accuracy" in results.variables:
     values = results.accuracy.values
   else:

@@ -281,7 +281,7 @@ def finite_ensemble_calibration(
   practice, give those of all runs you have. In each simulation an example's label and
   the R votes on it are drawn independently from its fractions. Report
   this with `cace` and `ece` of R runs: only their excess over it is the runs' lack of
-    calibration.
+  calibration.
 
   Args:
     fractions: (examples, classes), such as `vote_fractions`. What a row lacks to sum to

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats.counts import Counts, count_errors, counts_of_errors, votes_of
+from vmapseeds.stats.counts import Counts, counts_of_errors, votes_of
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import (
   read_errors,
@@ -73,8 +73,7 @@ def variance_interval(values: Given["runs"], *, level: float = 0.95) -> Interval
       low = S²/(1 + u),    high = S² (1 + u + u² + u³),    u = t_ν SE(log S²)
 
   The jackknife takes the fourth moment into account. Its standard error is uncertain
-  itself, the more so the heavier
-  the tails: ν is Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the R values
+  itself, the more so the heavier the tails: ν is Satterthwaite's, 2 R/(k - 1), where k is the kurtosis of the R values
   of log S² with one run left out. An outlying run raises S² and its error together, so
   u reaches equally far up and down on the scale of 1/S². The high end takes the first
   terms of 1/(1 - u), which is infinite at u = 1. The scale and the terms are chosen by
@@ -474,7 +473,7 @@ def gde_gap_se(
   0.0962
   """
   predictions, labels = read_votes(predictions, labels, num_classes)
-  error = ratio(count_errors(predictions != labels, 1), predictions.shape[1])
+  error = ratio((predictions != labels).sum(1), predictions.shape[1])
   return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
 
 

@@ -64,7 +64,7 @@ class Claims:
         remove(self._file(block))
 
   def take(self, block: int | str) -> bool:
-    """Claims a block; False where another process holds it."""
+    """Claim a block. Return False where another process holds it."""
     path, text = (
       self._file(block),
       json.dumps({**_process(os.getpid()), "token": uuid.uuid4().hex}),
@@ -79,7 +79,7 @@ class Claims:
     )  # if several processes overwrite a stale claim, the last one has it
 
   def holds(self, block: int | str) -> bool:
-    """Whether this process still has a block. Another may take it over if this one
+    """Return whether this process still has a block. Another may take it over if this one
     sleeps for longer than the lease.
     """
     return read(self._file(block)) == self._held.get(str(block), b"")
@@ -101,8 +101,8 @@ class Claims:
 
 
 def claimed(path: Folder) -> dict[str, bool]:
-  """block -> whether its claim is alive, for the blocks of a results folder that have a
-  claim.
+  """Return block -> whether its claim is alive, for the blocks of a results folder that
+  have a claim.
   """
   folder = place(path) / BLOCKS
   found = (re.fullmatch(CLAIM, name) for name in names(folder))
@@ -110,14 +110,14 @@ def claimed(path: Folder) -> dict[str, bool]:
 
 
 def abandon(path: Folder, block: int | str) -> None:
-  """Removes the claim of a block whose worker, on whatever machine, is known to be
+  """Remove the claim of a block whose worker, on whatever machine, is known to be
   dead.
   """
   remove(place(path) / BLOCKS / f"{block}.claim")
 
 
 def stale(claim: Path | UPath) -> bool:
-  """Whether the process that made this claim no longer trains the block."""
+  """Return whether the process that made this claim no longer trains the block."""
   if (
     abs(age(claim)) > LEASE
   ):  # `abs`, because a claim dated in the far future would never expire
@@ -132,7 +132,7 @@ def stale(claim: Path | UPath) -> bool:
 
 
 def _process(pid: int) -> dict[str, Any]:
-  """A process of this machine: host, number and start time, which is None if it is gone
+  """Return a process of this machine: host, number and start time, which is None if it is gone
   or the system does not say.
   """
   started = None
@@ -143,7 +143,7 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def _host() -> str:
-  """Names the scope in which process numbers are unique: machine, boot and, in
+  """Name the scope in which process numbers are unique: machine, boot and, in
   containers, namespace.
   """
   found = [socket.gethostname()]

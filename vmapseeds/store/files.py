@@ -38,7 +38,7 @@ Folder = str | os.PathLike | UPath  # a path or a URL
 
 
 def place(given: Folder) -> Path | UPath:
-  """A folder given as a path or a URL: a `Path` if it is on a disk, a `UPath`
+  """Return a folder given as a path or a URL: a `Path` if it is on a disk, a `UPath`
   otherwise.
 
   Raises:
@@ -86,14 +86,14 @@ def _options(protocol: str) -> dict[str, Any]:
 
 
 def is_remote(path: Path | UPath) -> TypeIs[UPath]:
-  """Whether a folder is behind a URL."""
+  """Return whether a folder is behind a URL."""
   return not isinstance(path, os.PathLike)
 
 
 @contextlib.contextmanager
 def reached(path: Any) -> Iterator[None]:
-  """Turns errors of a store, or of the network to it, into a `Failure`. Passes on
-  errors of a disk, and those that say that an object is missing.
+  """Turn errors of a store, or of the network to it, into a `Failure`. Pass on errors
+  of a disk, and those that say that an object is missing.
   """
   try:
     yield
@@ -117,8 +117,8 @@ def reached(path: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: Path | UPath) -> Iterator[None]:
-  """As `reached`, and turns errors of a disk into a `Failure` too: a file that may not
-  be read is not damaged.
+  """Turn errors of a disk into a `Failure` too, beside those of `reached`: a file that
+  may not be read is not damaged.
   """
   try:
     with reached(path):
@@ -130,13 +130,13 @@ def reading(path: Path | UPath) -> Iterator[None]:
 
 
 def short_message(error: BaseException, most: int = 120) -> str:
-  """The first `most` characters of an error's text, in one line."""
+  """Return the first `most` characters of an error's text, in one line."""
   return " ".join(str(error).split())[:most] or type(error).__name__
 
 
 def names(folder: Path | UPath) -> set[str]:
-  """The paths of all files below a folder, relative to it; empty if there is no such
-  folder.
+  """Return the paths of all files below a folder, relative to it; none if there is no
+  such folder.
   """
   if is_remote(folder):
     with reached(folder), contextlib.suppress(FileNotFoundError):
@@ -157,7 +157,7 @@ def names(folder: Path | UPath) -> set[str]:
 
 
 def strays(folder: Path | UPath) -> Iterator[str]:
-  """Says what in a results folder, at any depth, is neither file nor folder: links lead
+  """Yield what in a results folder, at any depth, is neither file nor folder: links lead
   elsewhere, pipes block.
 
   Raises:
@@ -183,8 +183,10 @@ def strays(folder: Path | UPath) -> Iterator[str]:
 
 
 def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
-  """A file's bytes, None if it is not there. On a disk, `ValueError` if it is no file
-  or has over `most` bytes.
+  """Return a file's bytes, None if it is not there.
+
+  Raises:
+    ValueError: on a disk, it is no file or has over `most` bytes.
   """
   try:
     if is_remote(path):
@@ -199,7 +201,11 @@ def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
 
 
 def parse(text: bytes | None) -> Any:
-  """Parses a file's bytes as JSON. `ValueError` if they are not JSON, or None."""
+  """Parse a file's bytes as JSON.
+
+  Raises:
+    ValueError: they are not JSON, or None.
+  """
   try:
     return json.loads(text or b"")
   except RecursionError:
@@ -207,13 +213,13 @@ def parse(text: bytes | None) -> Any:
 
 
 def exists(path: Path | UPath) -> bool:
-  """Whether there is such a file."""
+  """Return whether there is such a file."""
   with reached(path):
     return path.fs.exists(path.path) if is_remote(path) else os.path.exists(path)
 
 
 def create(path: Path | UPath, text: str) -> bool:
-  """Writes a new file; False where there is one of that name."""
+  """Write a new file. Return False where there is one of that name."""
   try:
     with reached(path):
       if is_remote(path):
@@ -229,7 +235,7 @@ def create(path: Path | UPath, text: str) -> bool:
 
 
 def write(path: Path | UPath, data: bytes) -> None:
-  """Writes a file, and makes its folder."""
+  """Write a file, and make its folder."""
   with reached(path):
     if is_remote(path):
       path.fs.pipe_file(path.path, data)
@@ -239,7 +245,7 @@ def write(path: Path | UPath, data: bytes) -> None:
 
 
 def replace(path: Path | UPath, data: str | bytes) -> None:
-  """Writes a file atomically: it is there whole or not at all, even after a power
+  """Write a file atomically: it is there whole or not at all, even after a power
   failure.
   """
   data = data.encode() if isinstance(data, str) else data
@@ -257,7 +263,7 @@ def replace(path: Path | UPath, data: str | bytes) -> None:
 
 
 def flush(path: Path | UPath) -> None:
-  """Waits until a file, or the entries of a folder, are on the disk. A store keeps what
+  """Wait until a file, or the entries of a folder, are on the disk. A store keeps what
   it has confirmed.
   """
   if is_remote(path):
@@ -270,7 +276,7 @@ def flush(path: Path | UPath) -> None:
 
 
 def remove(path: Path | UPath) -> None:
-  """Removes a file, if there is one."""
+  """Remove a file, if there is one."""
   with reached(path), contextlib.suppress(FileNotFoundError):
     if is_remote(path):
       path.fs.rm_file(path.path)
@@ -279,7 +285,7 @@ def remove(path: Path | UPath) -> None:
 
 
 def age(path: Path | UPath) -> float:
-  """Seconds since a file was written or touched; infinite where there is none."""
+  """Return the seconds since a file was written or touched; infinite without one."""
   try:
     with reached(path):
       return time.time() - (

@@ -6,6 +6,7 @@ process can find it, and can notice an edit. An object that no name leads to (a 
 one made in a function, one in `__main__`) can train and resume only in its own program.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -16,6 +17,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +65,19 @@ def imported(text: str) -> Any:
   except Exception as error:  # whatever the user's module does
     raise Mistake(
       f"{text!r} cannot be imported ({describe_exception(error)}): give package.module:attribute"
+    ) from error
+
+
+@contextlib.contextmanager
+def before_training(name: str) -> Iterator[None]:
+  """Turn whatever a user's functions raise while they are traced into a `Mistake`."""
+  try:
+    yield
+  except Mistake:
+    raise
+  except Exception as error:
+    raise Mistake(
+      f"{name} fails before it trains ({describe_exception(error)}): mend that"
     ) from error
 
 
