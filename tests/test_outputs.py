@@ -174,7 +174,7 @@ def test_a_class_until_it_is_known(tmp_path):
   assert 8 < len(accuracy) < 400
   assert reach < 0.03
   with pytest.raises(
-    vs.Mistake, match="--until iqm with quiz, which has mean_accuracy, "
+    vs.Mistake, match="--until iqm: no output has that; answers has mean_accuracy, "
   ):
     until.train_until(
       quiz, vs.Runs.independent(9), "", Until.parse("iqm abs 1"), first=8
@@ -282,6 +282,19 @@ def test_classes_in_two_groups(tmp_path, monkeypatch):
     assert found == pytest.approx(opened.accuracy.values.mean())
   again = vs.replay(out, 12)
   assert (again.same, again.examples) == (True, {"a": 21, "b": READ.sum()})
+
+
+def test_pages_of_the_group_declared_first(tmp_path):
+  out = tmp_path / "r"
+  train(two, 5, out)
+  (summary,) = vs.report(out)
+  assert (summary["test_set"], summary["output"]) == ("b", "guesses")
+  assert (out / "report" / "report.html").exists()
+  vs.compare(out, out)
+  page = out / "report" / "against_r" / "compare.json"
+  assert json.loads(page.read_text())["test_set"] == "b"
+  vs.report(out, test_set="a")
+  assert (out / "report" / "a" / "report.html").exists()
 
 
 def test_counts_of_a_group_are_of_its_own_classes(tmp_path):
