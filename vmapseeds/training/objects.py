@@ -6,6 +6,7 @@ import it and notice an edit. An object that cannot be imported by name (a lambd
 made in a function, one in `__main__`) can train and resume only in its own program.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -16,6 +17,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +69,19 @@ def imported(text: str) -> Any:
   except Exception as error:  # whatever the user's module does
     raise Mistake(
       f"{text!r} cannot be imported ({describe_exception(error)}): give package.module:attribute"
+    ) from error
+
+
+@contextlib.contextmanager
+def before_training(name: str) -> Iterator[None]:
+  """Turn whatever a user's functions raise while they are traced into a `Mistake`."""
+  try:
+    yield
+  except Mistake:
+    raise
+  except Exception as error:
+    raise Mistake(
+      f"{name} fails before it trains ({describe_exception(error)}): mend that"
     ) from error
 
 

@@ -236,18 +236,11 @@ def trace(task: Task, runs: Runs) -> Traced:
   """
   lane = first_lane(task, runs)
   round_ = jax.ShapeDtypeStruct((), np.int32)
-  try:
+  with objects.before_training(task.name):
     start = jax.jit(task.start).trace(task.data, lane)
     state = start.out_info
     advance = jax.jit(task.advance).trace(task.data, lane, state, round_, round_)
     finish = jax.jit(task.finish).trace(task.data, lane, state)
-  except Mistake:
-    raise
-  except Exception as error:  # whatever the user's functions do
-    raise Mistake(
-      f"{task.name} fails before it trains ({objects.describe_exception(error)}): "
-      "mend that"
-    ) from error
   before, after = (
     jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s)
     for s in (state, advance.out_info)
