@@ -669,7 +669,7 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
   assert status == 130
   assert (
-    err == "interrupted: what was written stays; the same command goes on from there\n"
+    err == "interrupted: what was written stays; run the same command again to resume\n"
   )
 
 

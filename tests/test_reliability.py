@@ -693,7 +693,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert (status, out) == (1, "")
   assert re.fullmatch(
-    r"error: .*/r cannot be written \(File too large\): make room, and .* goes on from there\n",
+    r"error: .*/r cannot be written \(File too large\): make room, and .* again to resume\n",
     err,
   )
   assert vs.verify(tmp_path / "r").problems == []
@@ -773,7 +773,7 @@ def test_signals_finish_the_write_in_hand(
   assert said == (
     status,
     "",
-    f"{word}: what was written stays; the same command goes on from there\n",
+    f"{word}: what was written stays; run the same command again to resume\n",
   )
   assert claimed(tmp_path / "r") == {}
   assert vs.open_results(tmp_path / "r").sizes["run"] == 4

@@ -4,8 +4,7 @@ same seeds.
     python -m experiments.benchmarks.precision                                             (minutes on two CPU cores)
 
 The same runs are trained in both, so their differences are paired. A CPU emulates
-bfloat16, slowly. When started again with the same --out, it goes on with the runs that
-are there.
+bfloat16, slowly. Run it again with the same --out to resume.
 """
 
 import dataclasses

@@ -1,6 +1,4 @@
-"""Whether one recipe outperforms another: P(A > B) of their runs (Bouthillier et al.
-2021, appendix C).
-"""
+"""Compare two recipes: P(A > B) of their runs (Bouthillier et al. 2021, appendix C)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -245,7 +243,7 @@ def sentences(
   if not measure.higher_is_better:
     yield f"A > B means that A is better: its {measure.noun} is lower."
   if decision.high < 0.5:
-    yield "B outperforms A: give them the other way round for a decision on that."
+    yield "B is better than A: swap A and B for the decision on that."
   yield _difference(a, b, paired, measure)
   if min(len(a), len(b)) > 1:
     yield from _spread(a, b, paired, measure)

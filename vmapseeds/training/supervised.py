@@ -563,7 +563,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
-      f"the data of {recipe.name} were arrays in memory: only vs.train in their own program goes on"
+      f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
+      "program that created it"
     )
   if (
     isinstance(given, str)
