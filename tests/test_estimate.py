@@ -380,12 +380,7 @@ def test_what_examples_look_like_is_known_without_the_data():
     "uint8",
     (8_000,),
   )
-  assert (
-    train.num_classes,
-    tests["test"].num_classes,
-    task.num_classes,
-    task.steps,
-  ) == (2, 2, 2, 1250)
+  assert (train.num_classes, tests["test"].num_classes, task.steps) == (2, 2, 1250)
   train, tests = abstract_task(
     vs.recipe("digits_cnn", test_sets=("train", "test"))
   ).data
@@ -542,7 +537,7 @@ def test_large_networks_need_few_lanes():
   flagship = abstract_task(vs.recipe("resnet9_cifar10"))
   chosen = execution.choose_execution(
     flagship,
-    flagship.lanes(ONE),
+    lanes_of(flagship, ONE),
     model_steps=1,
     most=100,
     check=check,
