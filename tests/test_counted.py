@@ -224,7 +224,8 @@ def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypat
 
 
 def test_pairs_on_request(reference, tmp_path, monkeypatch):
-  results = train(tmp_path / "r", 6, pairs=True)
+  # A step has two lanes of each device, and a block two steps.
+  results = train(tmp_path / "r", 6, pairs=True, lane_width=2)
   with nothing_counted(monkeypatch):
     found, with_pairs = vs.tally(results), vs.tally(results, pairs=True)
   equal(found, plain(results))

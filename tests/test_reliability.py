@@ -23,7 +23,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import kills
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import loop, replaying
 from vmapseeds.data import load
 from vmapseeds.store import claims, folders, layout, results
 from vmapseeds.store.claims import Claims, claimed
@@ -276,6 +276,24 @@ def test_replay(tmp_path, reference, capsys):
     1,
     "run 13, test set test: predictions differ in 3 of 797 examples\n",
   )
+
+
+def test_a_run_is_replayed_as_its_block_was_trained(tmp_path, monkeypatch):
+  train(tmp_path / "r", 4, lane_width=1)
+  train(tmp_path / "r", 8, lane_width=2, force_mixed=True)
+  widths, spread = [], replaying.spread_task
+
+  def recorded(plan, execution):
+    widths.append(execution.width)
+    return spread(plan, execution)
+
+  monkeypatch.setattr(replaying, "spread_task", recorded)
+  assert vs.replay(tmp_path / "r", 3).same
+  assert vs.replay(tmp_path / "r", 4).same
+  assert widths == [1, 2]
+  (tmp_path / "r/blocks/1.json").unlink()
+  with pytest.raises(vs.Mistake, match=r"run 4 of .* is not done"):
+    vs.replay(tmp_path / "r", 4)
 
 
 @pytest.fixture
