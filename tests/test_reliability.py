@@ -137,6 +137,22 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
       assert mine.holds(block) if free else str(block) not in mine._held
 
 
+def test_of_two_that_take_over_a_claim_the_last_has_it(tmp_path, monkeypatch):
+  claim, replace = tmp_path / "blocks/0.claim", claims.replace
+  claim.parent.mkdir()
+  claim.write_text("")
+  os.utime(claim, (time.time() - claims.LEASE - 1,) * 2)
+
+  def overtaken(path, text):
+    replace(path, text)
+    replace(path, "of another process")
+
+  monkeypatch.setattr(claims, "replace", overtaken)
+  with Claims(tmp_path) as mine:
+    assert not mine.take(0)
+  assert claim.read_text() == "of another process"
+
+
 def test_renewals_go_on_after_a_disk_that_fails_for_a_moment(tmp_path, monkeypatch):
   renewed, touch = [], os.utime
 
