@@ -19,6 +19,7 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from folders import outputs_folder
 from test_cli import run
 
 import vmapseeds as vs
@@ -660,6 +661,38 @@ def test_an_extension_rewrites_no_block(
   assert trained == [*range(10), *range(6, RUNS)]
   assert vs.verify(tmp_path / "r") == (RUNS, RUNS, [], [], [])
   same(tmp_path / "r", reference)
+  rows = np.array([5, 6, 7, 23])
+  np.testing.assert_array_equal(
+    Results(tmp_path / "r").read("test/predictions", rows),
+    vs.open_results(reference).predictions[rows],
+  )
+
+
+@pytest.fixture
+def short_columns(tmp_path, monkeypatch):
+  """A folder of 6 runs whose columns have a chunk for each 4 runs."""
+  monkeypatch.setattr(layout, "COLUMN_BYTES", 1)
+  layout._zarr_json.cache_clear()
+  yield outputs_folder(tmp_path / "r", {"x": (np.zeros(6), {})}, block_runs=4)
+  layout._zarr_json.cache_clear()
+
+
+def test_an_extension_writes_columns_from_its_first_run_on(short_columns):
+  seeds = np.arange(15, dtype=np.uint32)
+  Results(short_columns).extend(15, {"seed_init": seeds})
+  found = Results(short_columns)
+  assert found.plan_faults() == {}
+  np.testing.assert_array_equal(found.table()["seed_init"], seeds)
+
+
+def test_a_lost_column_is_restored_from_the_same_runs_alone(short_columns):
+  (short_columns / "seed_init/c/1").unlink()
+  found, seeds = Results(short_columns), np.arange(6, dtype=np.uint32)
+  found.restore({"seed_init": seeds + 1})
+  assert found.plan_faults() == {"seed_init": "is missing"}
+  found.restore({"seed_init": seeds})
+  assert found.plan_faults() == {}
+  np.testing.assert_array_equal(found.table()["seed_init"], seeds)
 
 
 def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
