@@ -32,11 +32,12 @@ from experiments.benchmarks import (
 from experiments.benchmarks.contenders import WORKLOADS, Contender, Way, flops, race
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
+from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.mistakes import Mistake
 from vmapseeds.training.inputs import normalize
 from vmapseeds.training.loop import train
 from vmapseeds.training.networks import initialize, network
-from vmapseeds.training.supervised import recipe_lanes, supervised
+from vmapseeds.training.supervised import recipe_lanes
 from vmapseeds.training.task import lanes_of
 
 # A recipe of each network and optimizer, in the precision that is compared, and its
@@ -492,15 +493,12 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
     [vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)]
   )
   arrays = data.inputs, data.targets
-  task = supervised(
-    recipe.replace(dataset=vs.Dataset(train=arrays, test=arrays, num_classes=10)),
-    runs,
-    keep_params=True,
-  )
-  frozen = overheads.frozen(task)
-  ((_, trained),) = loop.spread_task(frozen, lanes.Execution("sequential", 3))(
-    frozen.data, frozen.lanes(runs)
-  )
+  options = vs.Options(keep_params=True)
+  dataset = vs.Dataset(train=arrays, test=arrays, num_classes=10)
+  task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
+  plan = make_plan(overheads.frozen(recipe, task), runs, options)
+  spread = loop.spread_task(plan, lanes.Execution("sequential", 3))
+  ((_, trained, _),) = spread(loop.on_devices(plan), lanes_of(task, runs))
   kernels = trained["variables/params.Dense_0.kernel"]
   assert (kernels[:4] == kernels[0]).all()
   assert (kernels[4] == kernels[0]).all()

@@ -20,7 +20,7 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import comparison_page, pages, plots
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.store.files import write
-from vmapseeds.training.runs import SOURCES
+from vmapseeds.training.names import SOURCES
 
 EXAMPLES = 20
 

@@ -174,7 +174,7 @@ def test_a_class_until_it_is_known(tmp_path):
   assert 8 < len(accuracy) < 400
   assert reach < 0.03
   with pytest.raises(
-    vs.Mistake, match="--until iqm with quiz, which has mean_accuracy, "
+    vs.Mistake, match="--until iqm: no output has that; answers has mean_accuracy, "
   ):
     until.train_until(
       quiz, vs.Runs.independent(9), "", Until.parse("iqm abs 1"), first=8
@@ -284,6 +284,19 @@ def test_classes_in_two_groups(tmp_path, monkeypatch):
   assert (again.same, again.examples) == (True, {"a": 21, "b": READ.sum()})
 
 
+def test_pages_of_the_group_declared_first(tmp_path):
+  out = tmp_path / "r"
+  train(two, 5, out)
+  (summary,) = vs.report(out)
+  assert (summary["test_set"], summary["output"]) == ("b", "guesses")
+  assert (out / "report" / "report.html").exists()
+  vs.compare(out, out)
+  page = out / "report" / "against_r" / "compare.json"
+  assert json.loads(page.read_text())["test_set"] == "b"
+  vs.report(out, test_set="a")
+  assert (out / "report" / "a" / "report.html").exists()
+
+
 def test_counts_of_a_group_are_of_its_own_classes(tmp_path):
   """Runs that were not counted together are counted by their predictions."""
   train(two, 7, tmp_path / "r")
@@ -306,6 +319,15 @@ def test_axes_of_examples_are_flattened(tmp_path):
   state = start((), run)
   expected = np.asarray(answers(key_of(state, "order"), jnp.asarray(PAGE)))
   np.testing.assert_array_equal(results.guesses[2], expected[READ])
+
+
+def test_axes_without_a_name_are_called_after_their_array(tmp_path):
+  output = vs.Output(role="class", labels=PAGE, mask=READ, num_classes=5)
+  train(task(of_two_sets, {"b/guesses": output}), 2, tmp_path / "r")
+  results = vs.open_results(tmp_path / "r", "b")
+  for axis, places in enumerate(np.nonzero(READ)):
+    np.testing.assert_array_equal(results[f"guesses.{axis}"], places)
+  assert results.guesses.dims == ("run", "example")
 
 
 def test_labels_under_a_mask_may_be_anything():
@@ -584,6 +606,14 @@ OF_THREE = vs.Output(("x",), "class", labels=FEW)
       {"a": jnp.zeros(()), "a/b": jnp.zeros(())},
       {},
       "gives 'a': results have something else of that name, give another",
+    ),
+    *(
+      (
+        {"a/x": jnp.zeros(2), "x": jnp.zeros(2)},
+        {name: vs.Output() for name in order},
+        f"gives '{order[1]}': results have something else of that name, give another",
+      )
+      for order in (("a/x", "x"), ("x", "a/x"))
     ),
     (
       {"guess": CLASSES, "logits": jnp.zeros((4, 5))},

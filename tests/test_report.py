@@ -34,7 +34,7 @@ from vmapseeds.reports.results_page import (
 )
 from vmapseeds.reports.summary import measure_outputs, summarize
 from vmapseeds.results.formatting import show
-from vmapseeds.training.runs import SOURCES
+from vmapseeds.training.names import SOURCES
 
 NAMES = [
   "mean_accuracy",

@@ -111,7 +111,7 @@ def placed(name: str, platform: str, steps: int | None = None) -> Workload:
 
 def flops(workload: Workload) -> int:
   """Floating-point operations of a training step of one network, see `product_flops`."""
-  task = recipe_task(workload.recipe, (workload.examples(), {}), steps=workload.steps)
+  task = recipe_task(workload.recipe, (workload.examples(), {}))
   return round(product_flops(task, lanes_of(task, vs.Runs.independent(1))))
 
 

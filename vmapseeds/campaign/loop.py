@@ -39,7 +39,8 @@ from vmapseeds.store.folders import FolderExists, removed_if_unused
 from vmapseeds.store.layout import read_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
-from vmapseeds.training.outputs import DIVERGED, Output
+from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
 from vmapseeds.training.task import (
@@ -286,11 +287,11 @@ def train_blocks(
   if blocks is None:
     count = len(plan.runs)
     blocks = [k for k, rows in enumerate(results.blocks) if rows.start < count]
+  total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
   if len(plan.runs) < len(results):  # a block is trained whole
     runs, _ = description.campaign_of(results.path)
     plan = plan._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
-  total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
   finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
   rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)

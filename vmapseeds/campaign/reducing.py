@@ -12,7 +12,8 @@ from jaxtyping import Array, Int, Integer
 
 from vmapseeds import lanes
 from vmapseeds.stats.device_counts import joint_error_counts
-from vmapseeds.training.outputs import DIVERGED, sibling
+from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.outputs import sibling
 
 
 class Votes(NamedTuple):

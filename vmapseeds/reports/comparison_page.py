@@ -26,7 +26,13 @@ from vmapseeds.results.formatting import (
   show_interval,
   show_p,
 )
-from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
+from vmapseeds.results.opening import (
+  COUNTS,
+  loaded,
+  open_results,
+  resolve_test_set,
+  with_role,
+)
 from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, place
 
@@ -103,6 +109,7 @@ def compare(
     open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
     for folder, *_ in sides
   ]
+  test_set = resolve_test_set(opened[0].attrs.get("test_sets"), test_set)
   outputs, others = map(roles, opened)
   name = next(iter(outputs)) if output is None else output
   one_of("output", name, outputs)
