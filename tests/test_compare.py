@@ -98,23 +98,25 @@ def test_pairs_of_the_same_seeds(tmp_path):
     in text
   )
   interval = scipy.stats.ttest_rel(A, B).confidence_interval()
-  low, high = (f"{100 * end:+.3f}" for end in interval)
+  low, high = (f"{100 * end:+.4g}" for end in interval)
   assert (
-    f"+6.875 percentage points, 95 % interval {low} to {high} (Student's t of the differences)"
+    f"Test accuracy of A less that of B: +6.875 percentage points, 95 % interval {low} to {high} (Student's t of the differences)"
     in text
   )
   sigma = ((A.var(ddof=1) + B.var(ddof=1)) / 2) ** 0.5
-  assert f"That is {(A - B).mean() / sigma:.2f} standard deviations of a run" in text
+  assert (
+    f"That is {(A - B).mean() / sigma:.2f} standard deviations of a run" in text
+  )
   assert "A is not better" in text
   low, high = (f"{100 * end**0.5:.0f}" for end in stats.variance_interval(A))
-  assert f"A {100 * A.std(ddof=1):.2f} % (95 % interval {low} to {high} %)" in text
+  assert f"A {100 * A.std(ddof=1):.2f} % ({low} to {high} %)" in text
   assert f"{100 * A.mean():.1f} ± {100 * A.std(ddof=1) / 8**0.5:.1f} % " in text
   ratio = stats.variance_ratio(A, B)
   assert (
     f"{ratio.ratio:.2f}, 95 % interval {ratio.low:.2f} to {ratio.high:.2f} (jackknife of pairs)"
     in text
   )
-  assert f"Shapiro-Wilk: p = {scipy.stats.shapiro(A).pvalue:.2g} for A" in text
+  assert f"Shapiro-Wilk: p {scipy.stats.shapiro(A).pvalue:.2g} for A" in text
   power = stats.paired_power(8, 0.75)
   assert (
     f"Few runs: 44 pairs find P(A > B) = 0.75 with about 95 % power; the 8 here have {100 * power:.0f} %"
@@ -141,7 +143,7 @@ def test_without_common_seeds_all_are_compared_with_all(tmp_path):
     ties = sum(x == y for x in A for y in B[:5])
     assert f"{100 * ties / 40:.0f} % of the comparisons are ties" in text
     low, high = scipy.stats.ttest_ind(A, B[:5], equal_var=False).confidence_interval()
-    assert f"95 % interval {100 * low:+.3f} to {100 * high:+.3f} (Welch's t)" in text
+    assert f"95 % interval {100 * low:+.4g} to {100 * high:+.4g} (Welch's t)" in text
     assert "(jackknife)" in text
     assert "Few runs: 29 runs each find" in text
 
@@ -179,8 +181,8 @@ def test_the_histograms_share_their_bins(tmp_path, monkeypatch):
   of_a, of_b = (patch.get_xy()[:, 0] for patch in drawn[0].patches)
   assert {*of_a} == {*of_b}
   assert [text.get_text() for text in drawn[0].get_legend().get_texts()] == [
-    "A, 8 runs: mean 88.8 %",
-    "B, 8 runs: mean 41.9 %",
+    "A, 8 runs: mean 88.75 %",
+    "B, 8 runs: mean 41.88 %",
   ]
 
 
@@ -189,12 +191,9 @@ def test_ties_of_many_runs_need_little_memory():
   tracemalloc.start()
   said = " ".join(
     comparison_page._warnings(
-      a,
-      b,
-      stats.Decision(0.5, 0.4, 0.6, False, False),
-      0.75,
-      False,
-      comparison_page.Measure(),
+      comparison_page.Comparison(
+        a, b, stats.Decision(0.5, 0.4, 0.6, False, False), 0.75
+      )
     )
   )
   peak = tracemalloc.get_traced_memory()[1]
@@ -338,11 +337,11 @@ def test_the_flag(tmp_path, capsys):
         "95 % power.",
       ],
     ),
-    ([0.9, 0.8], [0.9, 0.8], ["All accuracies compared are equal"]),
+    ([0.9, 0.8], [0.9, 0.8], ["All runs compared are equal"]),
     (
       [0.9, 0.8, 0.7],
       [0.4, 0.4, 0.4],
-      ["All runs of B have the same accuracy", "its interval has no width"],
+      ["All runs of B have the same test accuracy", "its interval has no width"],
     ),
     (
       [0.1, 0.2, 0.3],
@@ -357,12 +356,12 @@ def test_the_flag(tmp_path, capsys):
     (
       np.r_[np.zeros(30), 1],
       np.arange(31) / 31,
-      ["the accuracies of A are not normal"],
+      ["the runs of A are not normal"],
     ),
     (
       np.arange(9) / 9,
       np.arange(9)[::-1] / 9,
-      ["no sign that accuracies are not normal"],
+      ["no sign that runs are not normal"],
     ),
   ],
 )
