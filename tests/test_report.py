@@ -107,7 +107,7 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
 
 
 def page_of(summary):
-  return pages.html(sources={}, **results_page.page_of(summary, {}))
+  return pages.html(sources={}, **results_page.page_of(Part("", None, [], summary)))
 
 
 def values(summary):
@@ -587,7 +587,7 @@ def test_terminal_tables(folder, reported):
     mark = r"\* ?" if s["over"] == "examples" else r"[^*]*"
     value = re.escape(show(s["value"], s["se"], s["unit"]))
     assert re.search(
-      rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to]* │", text
+      rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to%²]* │", text
     )
   assert (
     text.count(
@@ -762,7 +762,7 @@ def sweep(tmp_path_factory):
   """Runs at four learning rates. Accuracies differ more between rates than within one;
   at the last rate all diverge.
   """
-  lr = np.tile(np.float32(LR), 12)
+  lr = np.tile(np.float64(LR), 12)
   seeds = {
     f"seed_{s}": (
       "run",
@@ -771,14 +771,14 @@ def sweep(tmp_path_factory):
     )
     for s in SOURCES
   }
-  momentum = ("run", np.full(48, 0.9, np.float32))
+  momentum = ("run", np.full(48, 0.9))
   results = dataset(48, spread=0.03, lr=("run", lr), momentum=momentum, **seeds)
   for i, value in enumerate(LR[:2]):
-    results["predictions"][lr == np.float32(value), : 20 + 20 * i] = (
-      results.labels.values[: 20 + 20 * i]
-    )
+    results["predictions"][lr == value, : 20 + 20 * i] = results.labels.values[
+      : 20 + 20 * i
+    ]
   results["accuracy"] = (results.predictions == results.labels).mean("example")
-  results["diverged"][:] = lr == np.float32(1e5)
+  results["diverged"][:] = lr == 1e5
   return saved(tmp_path_factory.mktemp("swept") / "sweep", results)
 
 

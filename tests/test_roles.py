@@ -327,7 +327,7 @@ def test_a_stage_has_five_per_cent_more_runs_than_seem_to_be_needed(
     return {"value": 0.0, "low": -reach, "high": reach, "unit": "reward"}
 
   monkeypatch.setattr(until, "measure_statistic", estimate)
-  rule = Until.parse("mean abs 1")
+  rule = Until.parse("mean_accuracy abs 1")
   recipe, runs = vs.recipe("digits_cnn"), vs.Runs.independent(1000)
   results = until.train_until(recipe, runs, "", rule, first=first, trains=trains)
   assert counts == trained

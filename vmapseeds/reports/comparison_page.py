@@ -2,7 +2,7 @@
 2021, appendix C).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +34,19 @@ from vmapseeds.results.statistics import (
   values_of_runs,
 )
 from vmapseeds.store.files import Folder, place
+
+
+class Side(NamedTuple):
+  """Runs of A or of B, and what is compared of them."""
+
+  folder: Folder
+  where: Where
+  name: str
+  first_output: str
+  output: str
+  about: Mapping[str, Any]
+  results: xr.Dataset  # the output's number of each run under its name
+  tested: Any  # labels, or how many examples
 
 
 class Comparison(NamedTuple):
@@ -118,36 +131,17 @@ def compare(
       "one results folder, and nothing to compare it with: give a second one, or e.g. "
       "--against lr=0.05"
     )
-  sides = ((a, where, "--where"), (a if b is None else b, against, "--against"))
-  opened = [
-    open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
-    for folder, *_ in sides
-  ]
-  outputs, others = map(roles, opened)
-  name = next(iter(outputs)) if output is None else output
-  one_of("output", name, outputs)
-  one_of("output", name, others)
-  about, of = outputs[name], quantity_of(name, outputs[name])
-  results = [
-    _load(r, name, outputs, *side) for r, side in zip(opened, sides, strict=True)
-  ]
-  after = "" if epoch is None else f"epoch={epoch}"
-  names = tuple(
-    pages.join_names(str(folder), format_values(values), after)
-    for folder, values, _ in sides
-  )
-  tested = [
-    r.get(
-      "original_labels", r.get(about.get("labels", ""), np.shape(o.get(name, 0))[1:])
-    )
-    for r, o in zip(results, opened, strict=True)
-  ]
-  if not np.array_equal(tested[0], tested[1]):
+  ours = _side(a, where, "--where", test_set, epoch, output)
+  other = a if b is None else b
+  theirs = _side(other, against, "--against", test_set, epoch, ours.output)
+  sides, about = (ours, theirs), ours.about
+  of = quantity_of(ours.output, about)
+  if not np.array_equal(ours.tested, theirs.tested):
     raise Mistake(
-      f"{names[0]} and {names[1]} were tested on different examples: compare results of "
-      "one test set"
+      f"{ours.name} and {theirs.name} were tested on different examples: compare results "
+      "of one test set"
     )
-  values, matching = _values(results, name, names, paired)
+  values, matching = _values(ours, theirs, paired)
   higher = about["role"] != "loss" and about.get("higher_is_better", True)
   better = values if higher else [-x for x in values]
   key = None if matching else jax.random.key(0)
@@ -157,7 +151,7 @@ def compare(
   compared = Comparison(values[0], values[1], decision, gamma, matching, of, higher)
   found = [stats.ideal_estimate(x) for x in values]
   rows = [
-    ("results", *names),
+    ("results", ours.name, theirs.name),
     ("runs compared", *(str(len(x)) for x in values)),
     (of.name, *(show(x.mean, x.se, of.unit) for x in found)),
     ("sd (95 % interval)", *_sds(compared)),
@@ -172,12 +166,12 @@ def compare(
   if out is None:
     of_b = "" if b is None else pages.path_parts(b)[-1]
     out = pages.below(
-      pages.of_test_set(place(a) / "report", results[0], test_set),
+      pages.of_test_set(place(a) / "report", ours.results, test_set),
       format_values(where),
-      "" if name == next(iter(outputs)) else name,
+      "" if ours.output == ours.first_output else ours.output,
       f"against_{pages.join_names(of_b, format_values(against))}",
     )
-  examples = np.size(tested[0]) if of is ACCURACY else None
+  examples = np.size(ours.tested) if of is ACCURACY else None
 
   def draw(ax: Axes) -> Axes:
     edges = plots.bin_edges(values, examples, of)
@@ -195,21 +189,21 @@ def compare(
   ]
   record = {
     side: {
-      "folder": str(folder),
-      "where": {c: np.atleast_1d(x).tolist() for c, x in (chosen or {}).items()},
+      "folder": str(of_side.folder),
+      "where": {c: np.atleast_1d(v).tolist() for c, v in (of_side.where or {}).items()},
       "runs": len(x),
       **dict(zip(mean_and_sd, map(finite_or_none, (e.mean, e.sd)), strict=True)),
     }
-    for side, (folder, chosen, _), x, e in zip("ab", sides, values, found, strict=True)
+    for side, of_side, x, e in zip("ab", sides, values, found, strict=True)
   }
   page = pages.write_page(
     place(out),
     "compare",
     {
       **record,
-      "output": name,
+      "output": ours.output,
       "test_set": test_set,
-      "epoch": results[0].attrs.get("epoch"),
+      "epoch": ours.results.attrs.get("epoch"),
       "gamma": gamma,
       "matching": matching or None,
       "probability": float(decision.probability),
@@ -223,7 +217,7 @@ def compare(
       pages.Section("Figures", figures={"accuracies": figure}),
       pages.Section("What the runs say", sentences=said[1:]),
     ],
-    title=f"{names[0]} against {names[1]}",
+    title=f"{ours.name} against {theirs.name}",
     under=f"{of.name} · test set: {test_set}",
     footer="""Intervals are over runs: what other runs on the same test examples would \
 give.""",
@@ -337,19 +331,23 @@ def _warnings(c: Comparison) -> Iterator[str]:
       )
 
 
-def _load(
-  results: xr.Dataset,
-  name: str,
-  outputs: Mapping[str, Any],
+def _side(
   folder: Folder,
   where: Where,
   flag: str,
-) -> xr.Dataset:
-  """Return the selected runs with the output's number of each run in its place, and
-  without predictions, logits and counts.
-  """
+  test_set: str,
+  epoch: int | None,
+  output: str | None,
+) -> Side:
+  """Read the selected runs of a folder, without predictions, logits and counts."""
+  results = open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
+  outputs = roles(results)
+  first = next(iter(outputs))
+  name = first if output is None else output
+  one_of("output", name, outputs)
+  about, shape = outputs[name], np.shape(results.get(name, 0))[1:]
   unread = {*with_role(results, "logits"), *COUNTS}
-  if "accuracy" in results.variables and outputs[name]["role"] == "class":
+  if "accuracy" in results.variables and about["role"] == "class":
     unread.add(name)
   results = results.assign_attrs(roles=outputs).drop_vars(unread, errors="ignore")
   results = loaded(results, folder)
@@ -359,36 +357,34 @@ def _load(
     groups.check_not_pooled(results, where, flag)
   except Mistake as mistake:
     raise Mistake(f"{folder}: {mistake}") from None
-  return results
+  tested = results.get("original_labels", results.get(about.get("labels", ""), shape))
+  after = "" if epoch is None else f"epoch={epoch}"
+  title = pages.join_names(str(folder), format_values(where), after)
+  return Side(folder, where, title, first, name, about, results, tested)
 
 
 def _values(
-  results: Sequence[xr.Dataset],
-  name: str,
-  folders: Sequence[str],
-  paired: bool | None,
+  ours: Side, theirs: Side, paired: bool | None
 ) -> tuple[list[np.ndarray], str]:
   """Return the values of the runs that did not diverge, and what paired runs have in
   common (empty if they are not paired).
   """
-  kept = [np.isfinite(r[name].values) for r in results]
+  name, a, b = ours.output, ours.results, theirs.results
+  kept = [np.isfinite(r[name].values) for r in (a, b)]
   if paired:
-    ours, theirs = map(len, kept)
-    if ours != theirs:
+    if a.sizes["run"] != b.sizes["run"]:
       raise Mistake(
-        f"{folders[0]} has {ours} finished runs and {folders[1]} {theirs}: to pair them "
-        "row by row, give as many of each"
+        f"{ours.name} has {a.sizes['run']} finished runs and {theirs.name} "
+        f"{b.sizes['run']}: to pair them row by row, give as many of each"
       )
     kept = [kept[0] & kept[1]] * 2
-  for folder, alive in zip(folders, kept, strict=True):
+  for side, alive in zip((ours, theirs), kept, strict=True):
     if not alive.any():
       which = "runs that did not diverge"
       if paired:
-        which = f"pairs of which neither diverged, with {folders[1]}"
-      raise Mistake(f"{folder} has no finished {which}: train some first")
-  a, b = (
-    r.isel(run=np.flatnonzero(alive)) for r, alive in zip(results, kept, strict=True)
-  )
+        which = f"pairs of which neither diverged, with {theirs.name}"
+      raise Mistake(f"{side.name} has no finished {which}: train some first")
+  a, b = (r.isel(run=np.flatnonzero(k)) for r, k in zip((a, b), kept, strict=True))
   values = [a[name].values, b[name].values]
   if paired is not None:
     return values, "rows of the same number" if paired else ""

@@ -71,7 +71,6 @@ class Section(NamedTuple):
     heading: its heading.
     lead: a sentence or two in larger type.
     sentences: a list.
-    cards: name, value and error of numbers that are shown large.
     figures: name of the file -> figure.
     tables: with their captions.
     kind: class of the stylesheet.
@@ -80,7 +79,6 @@ class Section(NamedTuple):
   heading: str = ""
   lead: str = ""
   sentences: Sequence[str] = ()
-  cards: Sequence[tuple[str, str, str]] = ()
   figures: Mapping[str, Figure] = {}
   tables: Sequence[Table] = ()
   kind: str = ""

@@ -183,7 +183,6 @@ def accuracies_side_by_side(
     ax: where to draw.
     of: what the numbers are.
   """
-  blue = {"color": BLUE}
   ax.boxplot(
     [of.scale * np.asarray(values, np.float64) for values in groups.values()],
     positions=range(len(groups)),
@@ -192,16 +191,9 @@ def accuracies_side_by_side(
     widths=0.5,
     showmeans=True,
     patch_artist=True,
-    boxprops={"facecolor": (BLUE, 0.35), "edgecolor": BLUE},
-    medianprops=blue,
-    meanprops={
-      "marker": "D",
-      "markersize": 5,
-      "markerfacecolor": VERMILION,
-      "markeredgecolor": VERMILION,
-    },
-    whiskerprops=blue,
-    capprops=blue,
+    boxprops={"facecolor": (BLUE, 0.35)},
+    medianprops={"color": INK},
+    meanprops={"marker": "D", "markersize": 5, "markerfacecolor": VERMILION},
     manage_ticks=False,
   )
   names = [f"{name}\n{run_count(len(values))}" for name, values in groups.items()]
@@ -392,9 +384,7 @@ def bin_edges(
     grid = 1 if whole or not spread else 10_000 / spread
   counts = [v * grid for v in groups]
   low, high = min(c.min() for c in counts), max(c.max() for c in counts)
-  widths = [
-    2 * np.subtract(*np.percentile(c, [75, 25])) / len(c) ** (1 / 3) for c in counts
-  ]
+  widths = [2 * scipy.stats.iqr(c) / len(c) ** (1 / 3) for c in counts]
   width = min((w for w in widths if w > 0), default=1.0)
   width = max(1, round(width), int(np.ceil((high - low + 1) / MOST_BINS)))
   start = width * np.floor((np.rint(low) + 0.25) / width) - 0.5

@@ -4,7 +4,7 @@ self-contained pages.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,6 @@ from vmapseeds.results.formatting import (
   run_count,
   scale_and_sign,
   show,
-  show_error,
   show_interval,
 )
 from vmapseeds.results.opening import loaded, open_results
@@ -44,10 +43,18 @@ _DISTRIBUTION = "The dotted line is normal with the runs' mean and standard devi
 _INDEPENDENT = """ The solid line is what would be seen if every example kept its mean \
 and spread but {} were independent between examples: as far as the bars follow it, runs \
 differ only by chance on this test set."""
-_FOOTER = """R is the number of runs, n of test examples. “Over runs” is what other runs \
-on the same test examples would give, “over examples” what the same runs on other examples \
-would; the choice of the test examples comes on top of the first, and for variances cannot \
+_FOOTER = """R is the number of runs, n of test examples. Standard errors and intervals are \
+what other runs on the same test examples would give, with a * what the same runs on other \
+examples would; the choice of the test examples comes on top of the first, and for variances cannot \
 be seen from one test set. %² are squared percentage points."""
+_STARS = """± and intervals: what other runs would give; *: these runs on other \
+examples"""
+HEADINGS = (
+  "statistic",
+  "value ± std. error",
+  "95 % interval",
+  "what it says, and what it is",
+)
 _SIDE_BY_SIDE = """± standard error, and the 95 % interval underneath. Each name leads to \
 the page with all statistics, and what they are. Intervals of an ensemble are what the same \
 runs on other examples would give, all others what other runs on the same test examples \
@@ -120,7 +127,7 @@ def report(
     reported.append(_parts(results, folder, name, above, by, where, test_set))
   for parts, lost in reported:
     for part in parts:
-      page = _write(part)
+      page = pages.write_page(part.out, "report", part.summary, **page_of(part))
     if len(parts) > 1 or lost:
       _side_by_side(parts, lost, parts[0].out.parent, console)
     else:
@@ -221,71 +228,73 @@ def _title(summary: Summary) -> str:
   return join_names(summary["recipe"], duration, _group_name(summary))
 
 
-def _grouped(section: Summary) -> Iterable[tuple[str, Iterable[Summary]]]:
-  """Return the heading of each group of statistics, and its statistics."""
+def _about(summary: Summary, section: Summary) -> str:
+  """Return how many runs and examples an output has."""
+  examples = f"{section['examples']} examples"
+  if section["role"] == "class":
+    examples += f" of {summary['test_set']}"
+  return f"{run_count(section['runs'])}, {examples if section['examples'] else section['output']}"
+
+
+def _statistics(section: Summary) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
+  """Yield the heading of each group of statistics, and its rows: label, value with
+  standard error, 95 % interval, reading and definition.
+  """
   statistics = section["statistics"].values()
-  return itertools.groupby(statistics, key=lambda s: GROUPS[s["group"]])
+  for group, members in itertools.groupby(statistics, key=lambda s: s["group"]):
+    yield (
+      GROUPS[group],
+      [
+        (
+          s["label"],
+          show(s["value"], s["se"], s["unit"]),
+          "* " * (s["over"] == "examples")
+          + show_interval(s["low"], s["high"], s["unit"]),
+          with_small(s["reading"], s["definition"]),
+        )
+        for s in members
+      ],
+    )
 
 
 def terminal_table(summary: Summary, section: Summary) -> rich.table.Table:
   """Return the statistics of one output in their groups, each with its standard error
   and 95 % interval.
   """
-  about = section["output"]
-  if section["role"] == "class":
-    about = f"{section['examples']} examples of {summary['test_set']}"
-  title = f"{_title(summary)}: {run_count(section['runs'])}, {about}"
-  headings = ("statistic", "value ± std. error", "95 % interval")
-  table = Table(title, headings, []).for_terminal()
-  table.caption = """± and intervals: what other runs would give; *: these runs on other \
-examples"""
-  table.caption_justify = "left"
-  for group, members in _grouped(section):
+  title = f"{_title(summary)}: {_about(summary, section)}"
+  table = Table(title, HEADINGS[:3], []).for_terminal()
+  table.caption, table.caption_justify = _STARS, "left"
+  for group, rows in _statistics(section):
     table.add_section()
     table.add_row(f"[bold]{group}")
-    for s in members:
-      ends = show_interval(s["low"], s["high"], s["unit"])
-      ends = ends.removesuffix(" %").removesuffix(" %²")
-      mark = "* " * (s["over"] == "examples")
-      table.add_row(s["label"], show(s["value"], s["se"], s["unit"]), mark + ends)
+    for row in rows:
+      table.add_row(*row[:3])
   return table
 
 
 # The page of one part.
 
 
-def page_of(summary: Summary, found: Mapping[str, Figures]) -> dict[str, Any]:
-  """Return what the page of one summary shows: see `pages.html`.
-
-  Args:
-    summary: what `summarize` returns.
-    found: output -> its figures.
-  """
-  settings, of_class = summary["settings"], summary["role"] == "class"
+def page_of(part: Part) -> dict[str, Any]:
+  """Return what the page of a part shows: see `pages.html`."""
+  summary = part.summary
   several, shown = len(summary["further"]) > 0, []
-  for section in sections(summary):
-    output = section["output"]
+  outputs = itertools.zip_longest(sections(summary), part.measured)
+  for section, runs in outputs:
+    name = several * section["output"]
+    figures_of = figures(runs, section) if runs else {}
+    named = {join_names(name, key, by="."): f for key, f in figures_of.items()}
     shown += [
-      pages.Section(
-        several * output,
-        section["summary"],
-        cards=[
-          (
-            s["label"],
-            show(s["value"], None, s["unit"]),
-            show_error(s["se"], s["unit"]),
-          )
-          for s in headline(section).values()
-        ],
-        kind=several * "output",
-      ),
-      pages.Section("Figures", figures=found.get(output, {})),
-      pages.Section("Statistics", tables=_tables(section)),
+      pages.Section(name, section["summary"], tables=[_headline_table(section)]),
+      pages.Section(join_names(name, "Figures", by=": "), figures=named),
+      pages.Section(join_names(name, "Statistics", by=": "), tables=_tables(section)),
     ]
-  shown.insert(not several, pages.notes(_notes([Part("", Path(), [], summary)])))
+  shown.insert(not several, pages.notes(_notes([part._replace(name="")])))
   about = {
-    **settings,
-    "runs": run_count(summary["runs"]),
+    **summary["settings"],
+    "runs": summary["runs"],
+    "diverged": summary["diverged"],
+    "classes": summary["classes"],
     "sources that vary": summary["varied"],
     "device": summary["device_kind"],
     "lane width": summary["lane_width"],
@@ -294,19 +303,13 @@ def page_of(summary: Summary, found: Mapping[str, Figures]) -> dict[str, Any]:
   }
   rows = [(name, _setting(value)) for name, value in about.items()]
   shown.append(pages.Section("Settings", tables=[Table("", (), rows)]))
-  number, classes, diverged = (
-    summary[name] for name in ("examples", "classes", "diverged")
-  )
-  under = join_names(
-    run_count(summary["runs"]),
-    number and f"{number} examples" + f" of {summary['test_set']}" * of_class,
-    settings.get("dataset"),
-    classes and f"{classes} classes",
-    diverged and f"{diverged} diverged",
-    by=" · ",
-  )
-  title = _title(summary)
-  return {"sections": shown, "title": title, "under": under, "footer": _FOOTER}
+  under = _about(summary, summary)
+  return {
+    "sections": shown,
+    "title": _title(summary),
+    "under": under,
+    "footer": _FOOTER,
+  }
 
 
 def _setting(value: Any) -> str:
@@ -317,31 +320,18 @@ def _setting(value: Any) -> str:
   return "–" if value in (None, "") else str(value)
 
 
+def _cell(s: Summary) -> str:
+  interval = show_interval(s["low"], s["high"], s["unit"])
+  return with_small(show(s["value"], s["se"], s["unit"]), interval)
+
+
+def _headline_table(section: Summary) -> Table:
+  first = headline(section).values()
+  return Table("", [s["label"] for s in first], [[_cell(s) for s in first]])
+
+
 def _tables(section: Summary) -> list[Table]:
-  tables = [
-    Table(
-      group,
-      (
-        "statistic",
-        "value ± std. error",
-        "95 % interval",
-        "what it says, and what it is",
-      ),
-      [
-        (
-          s["label"],
-          show(s["value"], s["se"], s["unit"]),
-          with_small(
-            show_interval(s["low"], s["high"], s["unit"]) or "–",
-            s["over"] and f"over {s['over']}",
-          ),
-          with_small(s["reading"], s["definition"]),
-        )
-        for s in members
-      ],
-    )
-    for group, members in _grouped(section)
-  ]
+  tables = [Table(group, HEADINGS, rows) for group, rows in _statistics(section)]
   if pairs := section.get("pairs"):
     headings = ("examples", "right, each", "together", "if independent", "difference")
     tables.append(
@@ -580,20 +570,6 @@ def _open(
   return loaded(results, folder)
 
 
-def _write(part: Part) -> Path | UPath:
-  """Write the page of a part and return its path."""
-  several = len(part.measured) > 1
-  found = {
-    runs.output: {
-      join_names(several * runs.output, name, by="."): figure
-      for name, figure in figures(runs, section).items()
-    }
-    for runs, section in zip(part.measured, sections(part.summary), strict=True)
-  }
-  page = page_of(part.summary, found)
-  return pages.write_page(part.out, "report", part.summary, **page)
-
-
 def _side_by_side(
   parts: Sequence[Part], lost: Sequence[str], out: Path | UPath, console: Console
 ) -> None:
@@ -605,10 +581,7 @@ def _side_by_side(
       noun,
       rows,
       lambda row: pages.link(row.part.name, row.part.out / "report.html", out),
-      lambda s: with_small(
-        show(s["value"], s["se"], s["unit"]),
-        show_interval(s["low"], s["high"], s["unit"]),
-      ),
+      _cell,
     )
     for noun, rows in outputs.items()
   ]

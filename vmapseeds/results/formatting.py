@@ -45,7 +45,7 @@ def show(value: Any, se: Any, unit: str) -> str:
   >>> show(0.031, None, "p"), show(1e-9, None, "p"), show(102.967, None, "reward")
   ('0.031', '< 0.0001', '103 reward')
   """
-  if finite_or_none(value) is None:
+  if (value := finite_or_none(value)) is None:
     return "n/a"
   scale, sign = scale_and_sign(unit)
   value *= scale

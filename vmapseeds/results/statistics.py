@@ -15,7 +15,7 @@ import jax
 import numpy as np
 import scipy.stats
 import xarray as xr
-from jaxtyping import Float, Integer
+from jaxtyping import Float
 
 from vmapseeds import stats
 from vmapseeds.mistakes import Mistake
@@ -28,7 +28,6 @@ from vmapseeds.results.formatting import (
   show_interval,
 )
 from vmapseeds.results.opening import stored_tallies
-from vmapseeds.stats import Interval
 from vmapseeds.stats.intervals import (
   correlation_se,
   nonnegative_interval,
@@ -97,11 +96,10 @@ def roles(results: xr.Dataset) -> dict[str, Mapping[str, Any]]:
 
 def quantity_of(name: str, about: Mapping[str, Any]) -> Quantity:
   """Return what an output's number of a run is: accuracy, mean loss or score."""
-  unit = about.get("unit") or "number"
-  role = about["role"]
-  return (
-    ACCURACY if role == "class" else Quantity("mean " * (role == "loss") + name, unit)
-  )
+  if about["role"] == "class":
+    return ACCURACY
+  name = "mean " * (about["role"] == "loss") + name
+  return Quantity(name, about.get("unit") or "number")
 
 
 def values_of_runs(results: xr.Dataset, name: str) -> Float[np.ndarray, " runs"]:
@@ -264,9 +262,7 @@ def measure_runs(results: xr.Dataset, name: str, *, pairs: bool = True) -> Measu
   )
 
 
-def _spread_of_tallies(
-  of: stats.Tallies, predictions: Integer[np.ndarray, "runs examples"] | None
-) -> Spread:
+def _spread_of_tallies(of: stats.Tallies, predictions: np.ndarray | None) -> Spread:
   se = np.nan
   if predictions is not None:
     # Both of one dtype: comparing arrays of different dtypes is many times slower.
@@ -286,9 +282,7 @@ def _spread_of_tallies(
   )
 
 
-def _spread_of_losses(
-  losses: Float[np.ndarray, "runs examples"], means: Float[np.ndarray, " runs"]
-) -> Spread:
+def _spread_of_losses(losses: np.ndarray, means: np.ndarray) -> Spread:
   found, (runs, n) = stats.loss_variance(losses), losses.shape
   mean = losses.mean(0, dtype=np.float64)
   # The jackknife: without run r, the examples' sums of squares are smaller by R/(R - 1)
@@ -300,7 +294,7 @@ def _spread_of_losses(
   distribution, se = found.distribution, found.distribution_se
   return Spread(
     (found.independent, _ratio(spread, max(runs - 2, 0) * n**2)),
-    Measurement(distribution, se, Interval(*ends)),
+    Measurement(distribution, se, tuple(ends)),
     np.stack([losses[:, i::2].sum(1, dtype=np.float64) for i in (0, 1)]),
     found.split_correlation,
     runs_needed(distribution, se, runs, PRECISION),
@@ -319,10 +313,10 @@ def _mean(values: np.ndarray) -> Measurement:
   return Measurement(found.mean, found.se, stats.mean_interval(values))
 
 
-def _root(variance: Any, se: Any, interval: Interval, largest: float) -> Measurement:
+def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
   """The square root of a variance of at most `largest`; its error by linearisation."""
   sd = np.sqrt(variance) if variance >= 0 else np.nan
-  ends = Interval(*np.sqrt(np.clip(interval, 0.0, largest)))
+  ends = np.sqrt(np.clip(interval, 0.0, largest))
   return Measurement(sd, _ratio(se, 2 * sd), ends)
 
 
@@ -350,7 +344,7 @@ def _distribution_sd(runs: MeasuredRuns) -> Measurement:
     sd,
     # The root's error means little if the variance may well be 0.
     root_se if variance > 2 * se else None,
-    ends if interval.high > 0 else (None, None),
+    ends if interval[1] > 0 else (None, None),
     undefined=NEGATIVE if variance < 0 else UNDEFINED,
   )
 
@@ -371,7 +365,7 @@ def _top_quarter_gain(runs: MeasuredRuns) -> Measurement:
     return Measurement(np.nan)
   drawn = runs.tallies.top_fraction_gain_bootstrap(key=jax.random.key(0))
   gain = runs.tallies.top_fraction_gain().mean
-  return Measurement(gain, drawn.se, Interval(drawn.low, drawn.high))
+  return Measurement(gain, drawn.se, (drawn.low, drawn.high))
 
 
 def _proportion(rate: Any, of: int, **also: tuple[Any, str]) -> Measurement:
@@ -441,14 +435,15 @@ def _interquartile_mean(runs: MeasuredRuns) -> Measurement:
     method="percentile",
     random_state=np.random.default_rng(0),
   )
-  interval = Interval(*drawn.confidence_interval)
-  return Measurement(trimmed(runs.values), drawn.standard_error, interval)
+  return Measurement(
+    trimmed(runs.values), drawn.standard_error, drawn.confidence_interval
+  )
 
 
 def _quantile(runs: MeasuredRuns, p: float) -> Measurement:
   # The ends are values of runs, and exact whatever their law.
   ends = scipy.stats.quantile_test(runs.values, p=p).confidence_interval(0.95)
-  return Measurement(np.quantile(runs.values, p), None, Interval(*ends))
+  return Measurement(np.quantile(runs.values, p), None, ends)
 
 
 # The table.
