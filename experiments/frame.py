@@ -399,7 +399,7 @@ class Flags:
   """folder for numbers, pictures and the gallery"""
 
   campaigns: Annotated[str, arg(metavar="DIR")] = "results/campaigns"
-  """folder of trained runs: runs that are there are not trained again, interrupted campaigns go on"""
+  """folder of trained runs: runs that are there are not trained again, interrupted campaigns resume"""
 
   note: Annotated[str, hint("TEXT", "none")] = ""
   """a remark for the gallery, e.g. that a data set is a re-encoded copy"""

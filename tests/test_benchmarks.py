@@ -492,10 +492,10 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
     [vs.Runs.vary("order", 2), vs.Runs.vary("augment", 2), vs.Runs.vary("init", 2)]
   )
   arrays = data.inputs, data.targets
-  given = recipe.replace(dataset=vs.Dataset(train=arrays, test=arrays, num_classes=10))
   options = vs.Options(keep_params=True)
-  task, runs = load_task(given, runs, options)
-  plan = make_plan(overheads.frozen(given, task), runs, options)
+  dataset = vs.Dataset(train=arrays, test=arrays, num_classes=10)
+  task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
+  plan = make_plan(overheads.frozen(recipe, task), runs, options)
   spread = loop.spread_task(plan, lanes.Execution("sequential", 3))
   ((_, trained, _),) = spread(loop.on_devices(plan), lanes_of(task, runs))
   kernels = trained["variables/params.Dense_0.kernel"]

@@ -35,9 +35,8 @@ def plan_of(recipe, runs, **options):
 
 
 def train(out, n, recipe=RECIPE, runs=None, **options):
-  return vs.train(
-    recipe, runs or vs.Runs.independent(n), out, progress=False, **options
-  )
+  options = {"progress": False, **options}
+  return vs.train(recipe, runs or vs.Runs.independent(n), out, **options)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +119,7 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
   [
     (
       lambda out: vs.train("digits_cnn"),
-      "out is not given: say which folder shall hold the results",
+      "out is not given: give the results folder, such as",
     ),
     (lambda out: vs.train(RECIPE, 3, 4), "4 is no folder: give its path or its URL"),
     (
@@ -218,7 +217,7 @@ def test_results_do_not_depend_on_the_seed_batch(reference, tmp_path):
 
 
 def test_more_runs_extend_and_nothing_is_trained_twice(
-  reference, tmp_path, monkeypatch
+  reference, tmp_path, monkeypatch, capsys
 ):
   trained = []
   write = Results.write_block
@@ -235,7 +234,9 @@ def test_more_runs_extend_and_nothing_is_trained_twice(
   results = train(tmp_path / "r", 12, seed_batch=4)
   assert trained == list(range(12))
   train(tmp_path / "r", 12)
-  train(tmp_path / "r", 3)
+  capsys.readouterr()
+  train(tmp_path / "r", 3, progress=True)
+  assert capsys.readouterr().err.startswith("4/4 runs, accuracy")
   assert trained == list(range(12))
   same(results, reference)
 
@@ -518,7 +519,7 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
   )
   assert (
     first
-    == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): going on with 4"
+    == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): continuing with 4"
   )
   np.testing.assert_array_equal(
     results.predictions, train(tmp_path / "two", 8, LINEAR, lane_width=2).predictions

@@ -133,14 +133,14 @@ def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   )
   train(tmp_path / "r", checkpoint_every=2, progress=True)
   said = capsys.readouterr().err.splitlines()
-  assert said[0] == "6 runs go on after epoch 2"
+  assert said[0] == "6 runs resume after epoch 2"
   assert said[1] == "0/6 runs, 6 at epoch 4"
   assert said[-1].startswith("6/6 runs, ")
   assert "epoch" not in said[-1]
 
 
 def test_sigkill_amid_checkpoints(tmp_path, capsys):
-  recipe, out = ADAM.replace(epochs=150), tmp_path / "r"
+  recipe, out = ADAM.replace(epochs=60), tmp_path / "r"
   command = [
     sys.executable,
     "-m",
@@ -156,7 +156,7 @@ def test_sigkill_amid_checkpoints(tmp_path, capsys):
     "model=linear",
     "optimizer=adam",
     "lr=0.001",
-    "epochs=150",
+    "epochs=60",
     "--checkpoint-every",
     "1",
   ]
@@ -208,15 +208,15 @@ def renamed(folder):
 @pytest.mark.parametrize(
   ("harm", "message"),
   [
-    (torn, "it (cannot be read|is not as it was written)"),
-    (flipped, "it (cannot be read|is not as it was written)"),
+    (torn, "it is not as it was written"),
+    (flipped, "it is not as it was written"),
     (says(versions={}), "it is of other versions"),
     (says(lane_width=1), "it is of other lane width"),
     (says(recipe="{}"), "it is of other recipe"),
     (says(runs="0"), "it is of other runs"),
     (says(digest="0"), "it is not as it was written"),
     (says(epochs=3), "it is of other epochs"),
-    (shutil.rmtree, "it cannot be read"),
+    (shutil.rmtree, "it is not as it was written"),
     (
       lambda folder: folder.with_name("2.json").write_text("[" * 9999),
       "it cannot be read",
@@ -254,7 +254,7 @@ def test_other_seed_batches_and_the_flag_left_out(
   assert said[0] == (
     f"the seed batch is 256, as in {tmp_path}/r, not 2: a folder keeps its own"
   )
-  assert said[1] == "6 runs go on after epoch 2"
+  assert said[1] == "6 runs resume after epoch 2"
   same(results, undisturbed[1])
   interrupt(tmp_path / "s", monkeypatch, 1, logits=True, keep_params=True)
   same(train(tmp_path / "s", logits=True, keep_params=True), undisturbed[1])

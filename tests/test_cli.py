@@ -669,7 +669,7 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
   assert status == 130
   assert (
-    err == "interrupted: what was written stays; the same command goes on from there\n"
+    err == "interrupted: what was written stays; run the same command again to resume\n"
   )
 
 
@@ -702,7 +702,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
 
   # Campaigns find it, and what does not fit in memory is a row too.
   one = vs.Runs.independent(1)
-  task = supervised.supervised(recipe, one)
+  task = supervised.make_task(recipe, one)
   lane, some = lanes_of(task, one), {"model_steps": 1, "most": 8, "shown": False}
   assert execution.choose_execution(task, lane, **some) == (chosen["lowering"], 1)
   monkeypatch.setattr(memory, "free_memory", lambda device: 1e4)

@@ -347,7 +347,7 @@ def test_the_flag(tmp_path, capsys):
     (
       [0.1, 0.2, 0.3],
       [0.4, 0.45, 0.5],
-      ["B outperforms A: give them the other way round"],
+      ["B is better than A: swap A and B"],
     ),
     (
       np.arange(44) / 44,

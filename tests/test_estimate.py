@@ -36,8 +36,8 @@ from vmapseeds.lanes import (
 from vmapseeds.lanes.memory import Fit
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import abstract_task, random_examples, supervised
-from vmapseeds.training.task import lanes_of
+from vmapseeds.training.supervised import abstract_task, make_task, random_examples
+from vmapseeds.training.task import bind, lanes_of, trace, trial_of
 
 CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
@@ -455,9 +455,10 @@ def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inp
   recipe = vs.recipe(
     "digits_cnn", model=model, dataset=data, batch_size=2, normalize=False, augment=""
   )
-  task = supervised(recipe, runs)
-  assert task.outputs(runs)["test/predictions"].shape == (4,)
-  assert task.trial().outputs(runs).keys() == {"diverged"}
+  task = make_task(recipe, runs)
+  assert trace(task, bind(task, runs)).shapes["test/predictions"].shape == (4,)
+  trial = trial_of(task)
+  assert trace(trial, bind(trial, runs)).shapes.keys() == {"diverged"}
   if isinstance(model, Words):
     assert flops(task) == 3 * 2 * (2 * 3 * 2)
 

@@ -704,7 +704,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert (status, out) == (1, "")
   assert re.fullmatch(
-    r"error: .*/r cannot be written \(File too large\): make room, and .* goes on from there\n",
+    r"error: .*/r cannot be written \(File too large\): make room, and .* again to resume\n",
     err,
   )
   assert vs.verify(tmp_path / "r").problems == []
@@ -735,13 +735,13 @@ def test_an_extension_that_was_interrupted(tmp_path, reference, monkeypatch, cal
   ):
     patch.setattr(results, "flush", interrupted(flush))
     patch.setattr(results, "replace", interrupted(put))
-    train(tmp_path / "r", 40)
+    train(tmp_path / "r", 12)
   verdict = vs.verify(tmp_path / "r")
   assert (verdict.problems, verdict.notes, verdict.done) == ([], [], 6)
   assert vs.open_results(tmp_path / "r").load().sizes["run"] == 6
   assert vs.work(tmp_path / "r", progress=False).sizes["run"] == 6
-  train(tmp_path / "r", 48)
-  assert vs.verify(tmp_path / "r") == (48, 48, [], [], [])
+  train(tmp_path / "r", 14)
+  assert vs.verify(tmp_path / "r") == (14, 14, [], [], [])
 
 
 # Stopping
@@ -784,7 +784,7 @@ def test_signals_finish_the_write_in_hand(
   assert said == (
     status,
     "",
-    f"{word}: what was written stays; the same command goes on from there\n",
+    f"{word}: what was written stays; run the same command again to resume\n",
   )
   assert claimed(tmp_path / "r") == {}
   assert vs.open_results(tmp_path / "r").sizes["run"] == 4

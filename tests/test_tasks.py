@@ -328,7 +328,8 @@ def begun(changes, runs, out):
       "unknown array in outputs or dims 'plase': choose one of distance, place, pushes; did you mean 'place'",
     ),
     ({"dims": {"place": "axis"}}, "dims of 'place' are 'axis': give 1 names"),
-    ({"dims": {"place": ("run",)}}, "without that of the run"),
+    ({"dims": {"place": ("run",)}}, "none of them run or block"),
+    ({"dims": {"place": ("block",)}}, "none of them run or block"),
     (
       {
         "finish": lambda data, run, state: {"square": jnp.zeros((3, 3))},

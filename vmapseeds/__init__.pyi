@@ -24,6 +24,7 @@ from .results.opening import open_results as open_results
 from .results.opening import prediction_blocks as prediction_blocks
 from .results.opening import tally as tally
 from .store.verification import verify as verify
+from .training.outputs import Output as Output
 from .training.recipes import Recipe as Recipe
 from .training.recipes import recipe as recipe
 from .training.runs import Runs as Runs

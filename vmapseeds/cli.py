@@ -316,7 +316,7 @@ def merge(
 
 def export(
   folder: Positional[Folder],
-  out: Positional[Folder],
+  out: Annotated[Positional[str], arg(metavar="OUT")],
   *,
   run: Annotated[tuple[int, ...], hint("N", "all")] = (),
 ) -> None:
@@ -569,6 +569,7 @@ def nothing_written() -> Iterator[None]:
 
 def summary_line(results: Any, folder: str) -> str:
   """Return one line about what a folder holds and what to do next."""
+  from vmapseeds.results.opening import converged
   from vmapseeds.store.results import Results
 
   left = len(Results(folder)) - results.sizes["run"]
@@ -578,8 +579,8 @@ def summary_line(results: Any, folder: str) -> str:
   )
   if "diverged" in results and results.diverged.any():
     said += f", {int(results.diverged.sum())} diverged"
-  if {"accuracy", "diverged"} <= {*results.variables}:
-    accuracy = results.accuracy.values[~results.diverged.values]
+  if "accuracy" in results.variables:
+    accuracy = results.accuracy.values[converged(results)]
     said += (
       f", mean accuracy {accuracy.mean():.2%}" if len(accuracy) else ", no accuracy"
     )
@@ -760,7 +761,7 @@ def mistakes() -> Iterator[None]:
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     said = (
-      str(interrupt) or "what was written stays; the same command goes on from there"
+      str(interrupt) or "what was written stays; run the same command again to resume"
     )
     terminated = isinstance(interrupt, Terminated)
     print(f"{'terminated' if terminated else 'interrupted'}: {said}", file=sys.stderr)

@@ -4,7 +4,7 @@ and what they teach.
     python -m experiments.jordan2024.sixty_thousand
     python -m experiments.jordan2024.sixty_thousand --recipe narrow_mnist --epochs 0 1 2 --runs 5000 --out results/mnist
 
-After an interruption it goes on where it was. Tallies are kept beside the figures. If
+Run it again to resume after an interruption. Tallies are kept beside the figures. If
 the folder of trained runs is lost, the next sitting trains only the missing runs, and
 the tallies of both sittings are added.
 """

@@ -1,4 +1,4 @@
-"""Counts runs inside the jitted evaluation: votes and errors, one set for each
+"""Count runs inside the jitted evaluation: votes and errors, one set for each
 combination of swept values, so that predictions need not leave the devices.
 """
 
@@ -24,7 +24,7 @@ class Votes(NamedTuple):
   # of each.
   errors: Any
   combination: Any
-  runs: Any  # how many lanes came, counted or not
+  runs: Any  # how many lanes were added, counted or not
 
 
 def empty(

@@ -1,6 +1,4 @@
-"""Whether one recipe outperforms another: P(A > B) of their runs (Bouthillier et al.
-2021, appendix C).
-"""
+"""Compare two recipes: P(A > B) of their runs (Bouthillier et al. 2021, appendix C)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,7 +26,13 @@ from vmapseeds.results.formatting import (
   show_interval,
   show_p,
 )
-from vmapseeds.results.opening import COUNTS, loaded, open_results, with_role
+from vmapseeds.results.opening import (
+  COUNTS,
+  loaded,
+  open_results,
+  resolve_test_set,
+  with_role,
+)
 from vmapseeds.results.statistics import quantity_of, roles, values_of_runs
 from vmapseeds.store.files import Folder, place
 
@@ -105,6 +109,7 @@ def compare(
     open_results(folder, test_set, epoch).drop_dims("epoch", errors="ignore")
     for folder, *_ in sides
   ]
+  test_set = resolve_test_set(opened[0].attrs.get("test_sets"), test_set)
   outputs, others = map(roles, opened)
   name = next(iter(outputs)) if output is None else output
   one_of("output", name, outputs)
@@ -238,7 +243,7 @@ def sentences(
   if not measure.higher_is_better:
     yield f"A > B means that A is better: its {measure.noun} is lower."
   if decision.high < 0.5:
-    yield "B outperforms A: give them the other way round for a decision on that."
+    yield "B is better than A: swap A and B for the decision on that."
   yield _difference(a, b, paired, measure)
   if min(len(a), len(b)) > 1:
     yield from _spread(a, b, paired, measure)

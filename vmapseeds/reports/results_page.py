@@ -28,7 +28,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.opening import loaded, open_results
+from vmapseeds.results.opening import loaded, open_results, resolve_test_set
 from vmapseeds.results.statistics import (
   GROUPS,
   MeasuredRuns,
@@ -108,7 +108,8 @@ def report(
   for folder, name in zip(folders, names, strict=True):
     results = _open(folder, test_set, epoch, by, where)
     above = place(folder) / "report" if out is None else place(out) / name
-    reported.append(_parts(results, folder, name, above, by, where, test_set))
+    opened = resolve_test_set(results.attrs.get("test_sets"), test_set)
+    reported.append(_parts(results, folder, name, above, by, where, opened))
   for parts, lost in reported:
     for part in parts:
       page = _write(part)

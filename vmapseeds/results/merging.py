@@ -121,17 +121,11 @@ def check_alike(source: Results, first: Results, force_mixed: bool) -> set[str]:
     "leave one of them out",
   )
   mine, theirs = source.root, first.root
-  given = theirs
-  if (
-    mine["data_digest"] == theirs["data_digest"]
-  ):  # the same data may have been at another path
-    given = {
-      **theirs,
-      "recipe": with_dataset(
-        theirs["recipe"], json.loads(mine["recipe"]).get("dataset")
-      ),
-    }
-  mixed = description.check_alike(source, given, force_mixed, other, use)
+  if mine["data_digest"] == theirs["data_digest"]:
+    # The same data may have been at another path.
+    there = json.loads(mine["recipe"]).get("dataset")
+    theirs = {**theirs, "recipe": with_dataset(theirs["recipe"], there)}
+  mixed = description.check_alike(source, theirs, force_mixed, other, use)
   for name in source.examples:
     if mine["digests"][name] != theirs["digests"].get(name):
       raise Mistake(f"{other}: its {name} are others; {use}")

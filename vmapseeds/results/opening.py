@@ -1,7 +1,7 @@
 """The results of campaigns and imports as xarray, with their errors and tallies."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xarray as xr
@@ -14,6 +14,7 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
+from vmapseeds.training.outputs import DIVERGED
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
@@ -59,8 +60,7 @@ def open_results(
   """
   results = Results(path)
   sets = results.root["test_sets"]
-  if sets and test_set == "test" and test_set not in sets:
-    test_set = sets[0]
+  test_set = resolve_test_set(sets, test_set)
   if sets:
     one_of("test set", test_set, sets)
   with readable(path):
@@ -68,6 +68,11 @@ def open_results(
     opened = _with_places(results, _of_epoch(opened, path, epoch))
     columns = [name for name in results.columns if opened[name].dims == ("run",)]
     return _mapped(opened.set_coords(columns))
+
+
+def resolve_test_set(sets: Sequence[str] | None, test_set: str) -> str:
+  """Return the test set that is meant: of a task without "test", its first group."""
+  return sets[0] if sets and test_set == "test" and "test" not in sets else test_set
 
 
 def with_role(results: xr.Dataset, *roles: str) -> list[str]:
@@ -171,12 +176,19 @@ def check_classes(results: xr.Dataset) -> xr.Dataset:
       f"results is {type(results).__name__}: give what vs.open_results returns, or the "
       "path of a folder"
     )
-  if {"labels", "diverged"} <= {*results.variables}:
+  if "labels" in results.variables:
     return results
   raise Mistake(
     "these results have no labels, and so no errors: give vs.stats losses of the arrays "
     "of vs.open_results"
   )
+
+
+def converged(results: xr.Dataset) -> Int[np.ndarray, " runs"]:
+  """Return the places of the runs that did not diverge."""
+  if DIVERGED not in results.variables:
+    return np.arange(results.sizes["run"])
+  return np.flatnonzero(~results[DIVERGED].values)
 
 
 def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
@@ -186,7 +198,7 @@ def errors(results: xr.Dataset | Folder) -> Bool[np.ndarray, "runs examples"]:
     results: opened results, or the path of a folder.
   """
   results = require_predictions(results)
-  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  kept = results.isel(run=converged(results))
   predictions = kept[class_of(kept)].values
   # Both of one dtype: comparing arrays of different dtypes is many times slower.
   return predictions != kept.labels.values.astype(predictions.dtype)
@@ -208,7 +220,7 @@ def prediction_blocks(
       "these runs have a label map each, and no labels fit all of them: take "
       "vs.errors(results)"
     )
-  kept = np.flatnonzero(~results.diverged.values)
+  kept = converged(results)
   predictions = results[class_of(results)]
   for start in range(0, len(kept), runs):
     yield predictions.isel(run=kept[start : start + runs]).values
@@ -245,7 +257,8 @@ def tally(
       "joint error counts were not stored, nor predictions: train with pairs=True in "
       "another folder"
     )
-  blocks, num_classes = prediction_blocks(results), int(results.attrs["num_classes"])
+  blocks = prediction_blocks(results)
+  num_classes = int(results[class_of(results)].attrs["num_classes"])
   # The first block says what is wrong before anything is counted.
   first = list(itertools.islice(blocks, 1))
   labels = results.labels.values
@@ -263,7 +276,7 @@ def stored_tallies(results: xr.Dataset, *, pairs: bool) -> stats.Tallies | None:
   needed = {"votes", "counted", "half_errors", "labels", "run_place"}
   if not needed <= {*results.variables}:
     return None
-  kept = results.isel(run=np.flatnonzero(~results.diverged.values))
+  kept = results.isel(run=converged(results))
   rows, block, combination = kept.run_place.values.T
   counted = results.counted.values.astype(np.int64)
   of_these = np.zeros_like(counted)

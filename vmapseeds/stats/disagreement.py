@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from vmapseeds.mistakes import Mistake
 from vmapseeds.stats._arrays import Array, Given, ratio, real
-from vmapseeds.stats.counts import VoteCounts, count_errors, counts_of_votes
+from vmapseeds.stats.counts import VoteCounts, counts_of_votes
 from vmapseeds.stats.reading import read_classes
 
 
@@ -69,7 +69,7 @@ def disagreement_matrix(
   runs, examples = predictions.shape
   differ = np.empty((runs, runs))
   for i in range(runs):
-    differ[i] = count_errors(predictions[i : i + 1] != predictions, 1)
+    differ[i] = (predictions[i : i + 1] != predictions).sum(1)
   return ratio(differ, examples)
 
 

@@ -47,9 +47,9 @@ def ideal_estimate(performances: Given["k"]) -> Estimate:
   0.75 0.25 0.144338
   """
   x = read_reals("performances", performances, "k")
-  variance = sample_variance(x)
-  se = np.sqrt(ratio(variance, len(x)))
-  return Estimate(ratio(x.sum(), len(x)), np.asarray(np.sqrt(variance)), np.asarray(se))
+  k, variance = len(x), sample_variance(x)
+  numbers = ratio(x.sum(), k), np.sqrt(variance), np.sqrt(ratio(variance, k))
+  return Estimate(*map(np.asarray, numbers))
 
 
 def sample_variance(x: Array) -> Array:

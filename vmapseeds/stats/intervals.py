@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from vmapseeds.mistakes import at_least, one_of
 from vmapseeds.stats._arrays import Array, Given, centred, correlation, ratio, real
-from vmapseeds.stats.counts import Counts, count_errors, counts_of_errors, votes_of
+from vmapseeds.stats.counts import Counts, counts_of_errors, votes_of
 from vmapseeds.stats.estimators import ideal_estimate
 from vmapseeds.stats.reading import (
   read_errors,
@@ -473,7 +473,7 @@ def gde_gap_se(
   0.0962
   """
   predictions, labels = read_votes(predictions, labels, num_classes)
-  error = ratio(count_errors(predictions != labels, 1), predictions.shape[1])
+  error = ratio((predictions != labels).sum(1), predictions.shape[1])
   return _jackknife(_pairs_of_each_run(predictions, num_classes), error)
 
 

@@ -25,10 +25,10 @@ from vmapseeds.stats import (
   device_counts,
   disagreement,
   intervals,
+  pairs,
   resampling,
   variance,
 )
-from vmapseeds.stats import pairs as pairs_of_examples
 from vmapseeds.stats._arrays import Array, Given, ratio
 from vmapseeds.stats.counts import VoteCounts
 from vmapseeds.stats.reading import read_classes, read_votes
@@ -223,8 +223,8 @@ class Tallies(VoteCounts):
   runs_for_precision = _method(intervals.runs_for_precision)
 
   # Pairs of examples, if tallied with pairs
-  dependent_pairs = _method(pairs_of_examples.dependent_pairs)
-  most_dependent_pairs = _method(pairs_of_examples.most_dependent_pairs)
+  dependent_pairs = _method(pairs.dependent_pairs)
+  most_dependent_pairs = _method(pairs.most_dependent_pairs)
 
   # Disagreement and calibration
   vote_fractions = _method(disagreement.vote_fractions)
@@ -318,18 +318,16 @@ def tally_blocks(
   num_classes = at_least("num_classes", num_classes, 1)
   labels = np.asarray(read_classes("labels", labels, "examples", num_classes), np.int32)
   votes = np.zeros((len(labels), num_classes), np.int64)
-  halves, upper, device = [np.zeros((0, 2), np.int64)], None, None
+  halves, device = [np.zeros((0, 2), np.int64)], None
+  upper = device_counts.no_joint_errors(len(labels)) if pairs else None
   for block in _regrouped(read_votes(b, labels, num_classes)[0] for b in blocks):
     device = device or device_counts.device_of(block)
-    if pairs and upper is None:
-      with jax.default_device(device):
-        upper = device_counts.no_joint_errors(len(labels))
-    counted = _count_block(upper, jax.device_put(block, device), labels, num_classes)
+    on_device = jax.device_put((upper, block, labels), device)
+    counted, of_halves, upper = _count_block(*on_device, num_classes)
     # This also waits for the counts; otherwise blocks would queue up in memory.
-    votes += np.asarray(counted[0])
-    halves.append(np.asarray(counted[1]))
-    upper = counted[2]
-  joint = np.zeros((len(labels),) * 2, np.int32) if pairs else None
+    votes += np.asarray(counted)
+    halves.append(np.asarray(of_halves))
+  joint = None
   if upper is not None:
     joint = np.asarray(_mirror(upper))[: len(labels), : len(labels)]
   return Tallies.from_counts(labels, votes, np.concatenate(halves).T, joint)

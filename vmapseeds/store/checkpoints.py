@@ -3,7 +3,7 @@ an interrupted training resumes from the last.
 
 `checkpoints/<block>/<epochs>` in a results folder is an orbax checkpoint of the states'
 arrays. `checkpoints/<block>/<epochs>.json` beside it is written last. It has what the
-states depend on and a digest of them. A checkpoint that differs in any of these is not
+states depend on and a digest of its files. A checkpoint that differs in any of these is not
 used.
 """
 
@@ -128,23 +128,21 @@ class Checkpoints:
   def _write(self, rounds: int, state: PyTree[np.ndarray]) -> None:
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
 
-    arrays = jax.tree.leaves(state)
-    about = {**self._fits, "epochs": rounds, "digest": digest(*arrays)}
-    target = self.place / str(rounds)
+    target, about = self.place / str(rounds), {**self._fits, "epochs": rounds}
     try:
       _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
+        folder = Path(scratch, "states") if is_remote(target) else target.absolute()
+        orbax.save(folder, _named(jax.tree.leaves(state)))
+        about["digest"] = _digest(folder)
         if is_remote(target):
-          orbax.save(Path(scratch, "states"), _named(arrays))
-          target.fs.put(f"{scratch}/states", target.path, recursive=True)
-        else:
-          orbax.save(target.absolute(), _named(arrays))
+          target.fs.put(str(folder), target.path, recursive=True)
       replace(self.place / f"{rounds}.json", json.dumps(about))
       others = {name.split("/")[0] for name in names(self.place)}
       for name in others - {str(rounds), f"{rounds}.json"}:
         _remove(self.place / name)
     except Exception as error:
-      # Training can go on without a checkpoint. If the disk is still full at the end,
+      # Training continues without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
       print(
         f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}",
@@ -173,16 +171,17 @@ class Checkpoints:
     )
     with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
       source = self.place / str(rounds)
+      folder = Path(scratch, "states") if is_remote(source) else source.absolute()
       if is_remote(source):
-        source.fs.get(source.path, f"{scratch}/states", recursive=True)
-        source = Path(scratch, "states")
-      found = orbax.restore(source.absolute(), restore_args=numpy)
+        source.fs.get(source.path, str(folder), recursive=True)
+      # Orbax leaves reads behind, which complain later, when it meets a torn file.
+      if about["digest"] != _digest(folder):
+        raise _Misfit("it is not as it was written")
+      found = orbax.restore(folder, restore_args=numpy)
     arrays = [
       found.get(f"{n:04}", np.zeros(leaf.shape, leaf.dtype))
       for n, leaf in enumerate(leaves)
     ]
-    if about["digest"] != digest(*arrays):
-      raise _Misfit("it is not as it was written")
     return jax.tree.unflatten(structure, arrays)
 
 
@@ -205,15 +204,24 @@ def check_usable() -> None:
 
 
 def clear(results: Any) -> None:
-  """Remove all checkpoints of a results folder in which every run is done."""
+  """Remove the checkpoints of all blocks of a results folder that are finished."""
   folder = results.path / FOLDER
-  if names(folder) and results.done.all():
-    _remove(folder)
+  saved = {name.split("/")[0] for name in names(folder)}
+  for block in saved and saved & {*map(str, results.finished_blocks())}:
+    _remove(folder / block)
 
 
 def _named(leaves: list[Any]) -> dict[str, Any]:
   """Return arrays by their numbers, without empty ones, which orbax does not save."""
   return {f"{n:04}": leaf for n, leaf in enumerate(leaves) if leaf.size}
+
+
+def _digest(folder: Path) -> str:
+  """Return a checksum of the files of a checkpoint."""
+  files = ((name, (folder / name).read_bytes()) for name in sorted(names(folder)))
+  return digest(
+    *(np.frombuffer(name.encode() + content, np.uint8) for name, content in files)
+  )
 
 
 def _remove(path: Path | UPath) -> None:

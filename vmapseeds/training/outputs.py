@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Integer, Num
+from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.runs import Run
@@ -16,9 +16,13 @@ from vmapseeds.training.runs import Run
 ROLES = ("class", "loss", "score", "logits", "count", "variable", "value")
 # Names in a results folder that no array can have.
 FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
+FOLDER_AXES = ("run", "block")  # names of axes that no array of a run has
+BLOCK_COUNTS = ("votes", "counted", "joint_errors")  # what is stored of classes a block
 # A bool output of this name marks runs that statistics leave out.
 DIVERGED = "diverged"
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
+# Arrays that are stored once for all runs, by name, with their axes.
+Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,18 +89,19 @@ class Output:
         f"role {self.role!r} {'without' if self.labels is None else 'with'} labels: "
         "give the right class of each example with role='class', and only there"
       )
+    if self.mask is not None and (
+      self.role not in ("class", "loss")
+      or self.mask.dtype != bool
+      or not self.mask.any()
+    ):
+      raise Mistake(
+        "mask: give a bool for each example of a class or a loss, True for at least one"
+      )
     if self.labels is not None:
-      if self.labels.dtype.kind not in "iu" or not self.labels.size:
-        given = f"{self.labels.dtype} {self.labels.shape}"
-        raise Mistake(f"labels are {given}: give at least one class, as integers")
-      least = int(self.labels.max()) + 1
+      least = least_classes(self.labels, self.mask)
       count = least if self.num_classes is None else self.num_classes
       least = 1 if self.label_map else least  # a map makes fewer classes
       object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
-    if self.mask is not None and (
-      self.role not in ("class", "loss") or self.mask.dtype != bool
-    ):
-      raise Mistake("mask: give a bool for each example of a class or a loss")
 
   @property
   def attributes(self) -> dict[str, Any]:
@@ -129,6 +134,32 @@ class Output:
     return ndim - bool(self.series) if self.role == "loss" else 0
 
 
+def least_classes(
+  labels: Shaped[np.ndarray, "..."], mask: Bool[np.ndarray, "..."] | None
+) -> int:
+  """Return how many classes there are at least by the labels that count.
+
+  Raises:
+    Mistake: they are no classes, or do not fit the mask.
+  """
+  if labels.dtype.kind not in "iu" or not labels.size:
+    raise Mistake(
+      f"labels are {labels.dtype} {labels.shape}: give at least one class, as integers"
+    )
+  if mask is not None and mask.shape != labels.shape:
+    raise Mistake(
+      f"mask of shape {mask.shape} with labels of {labels.shape}: give a bool for each "
+      "label"
+    )
+  counted = labels if mask is None else labels[mask]
+  if counted.min() < 0:
+    raise Mistake(
+      f"labels have {counted.min()}: give classes from 0, and leave examples without "
+      "one out by mask"
+    )
+  return int(counted.max()) + 1
+
+
 def sibling(name: str, array: str, series: str = "") -> str:
   """Return the name of another array in the same group.
 
@@ -153,7 +184,7 @@ def declare(
   Raises:
     Mistake: an array cannot be stored under its name, or is not what was declared.
   """
-  declared, taken, sizes = {}, {*taken, *FOLDER_NAMES}, dict[tuple[str, str], int]()
+  declared, taken = {}, {*taken, *FOLDER_NAMES}
   legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
   for array, leaf in found.items():
     said = f"finish of {name} gives {array!r}"
@@ -168,21 +199,17 @@ def declare(
         f"{said} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
       )
     output = given.get(array, Output())
-    dims = output.dims or tuple(f"{array}.{axis}" for axis in range(leaf.ndim))
-    if isinstance(dims, str) or not len(dims) == leaf.ndim == len({*dims} - {"run"}):
+    own = array.rpartition("/")[2]
+    dims = output.dims or tuple(f"{own}.{axis}" for axis in range(leaf.ndim))
+    if isinstance(dims, str) or not len(dims) == leaf.ndim == len(
+      {*dims} - {*FOLDER_AXES}
+    ):
       raise Mistake(
-        f"dims of {array!r} are {dims!r}: give {leaf.ndim} names, all different, "
-        "without that of the run"
+        f"dims of {array!r} are {dims!r}: give {leaf.ndim} names, all different, none "
+        f"of them {' or '.join(FOLDER_AXES)}"
       )
     output = dataclasses.replace(output, dims=tuple(dims))
     check_role(said, output, leaf)
-    for axis, size in zip(dims, leaf.shape, strict=True):
-      other = sizes.setdefault((array.rpartition("/")[0], axis), size)
-      if size != other:
-        raise Mistake(
-          f"{said} with {size} along {axis!r}, another array has {other}: give the axes "
-          "other names"
-        )
     declared[array] = output
   for array in given:
     one_of("array in outputs or dims", array, found)
@@ -207,6 +234,44 @@ def check_role(said: str, output: Output, leaf: jax.ShapeDtypeStruct) -> None:
       )
   if output.mask is not None and output.mask.shape != shape:
     raise Mistake(f"{said}: its mask has shape {output.mask.shape}, give {shape}")
+
+
+def check_together(
+  name: str, kept: Mapping[str, Output], shapes: Shapes, constants: Constants
+) -> None:
+  """Raise `Mistake` unless all that is stored has a name of its own, and each axis one
+  length.
+
+  Args:
+    name: the task's, for messages.
+    kept: what is stored of a run.
+    shapes: of that, without the axis of runs.
+    constants: what is stored once.
+  """
+  once = [(array, dims, np.shape(of)) for array, (dims, of) in constants.items()]
+  of_blocks = []
+  for array, output in kept.items():
+    if output.role == "class" and not output.series:
+      votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
+      of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
+  of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
+  taken, sizes = set[tuple[str, str]](), dict[tuple[str, str], int]()
+  groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
+  for array, dims, shape in (*once, *of_blocks, *of_runs):
+    said = f"finish of {name} gives {array!r}"
+    group, _, own = array.rpartition("/")
+    # A group is opened together with the arrays that are in none.
+    for among in (group,) if group else sorted(groups | {""}):
+      if (among, own) in taken or array in groups:
+        raise Mistake(f"{said}: results have something else of that name, give another")
+      taken.add((among, own))
+      for axis, size in zip(dims, shape, strict=False):
+        other = sizes.setdefault((among, axis), size)
+        if size != other:
+          raise Mistake(
+            f"{said} with {size} along {axis!r}, another array has {other}: give the "
+            "axes other names"
+          )
 
 
 def tested(outputs: Mapping[str, Output]) -> dict[str, Output]:
@@ -242,7 +307,13 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
         ("accuracy", (), total),
         ("half_errors", ("half",), None),
       ):
-        found[sibling(name, what, output.series)] = Output(
+        derived = sibling(name, what, output.series)
+        if derived in outputs:
+          raise Mistake(
+            f"finish gives {derived!r}, which follows from the class {name!r}: leave it "
+            "out, or give another name"
+          )
+        found[derived] = Output(
           (*lead, *dims),
           "count",
           total=whole,

@@ -27,7 +27,14 @@ from vmapseeds.training.networks import (
   path_of,
   variables_of,
 )
-from vmapseeds.training.objects import Named, imported, is_name, module_exists, to_spec
+from vmapseeds.training.objects import (
+  Named,
+  before_training,
+  imported,
+  is_name,
+  module_exists,
+  to_spec,
+)
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
 from vmapseeds.training.runs import MADE_COLUMNS, SOURCES, Run, Runs
@@ -314,7 +321,7 @@ def predicted_dims(
   """
 
   def outputs(variables):
-    inputs = jnp.zeros_like(batch_like(data, 3))
+    inputs = jnp.zeros_like(batch_like(data, len(data)))
     outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
     return predict_of(recipe)(outputs), outputs
 
@@ -326,7 +333,8 @@ def predicted_dims(
       : leaf.ndim
     ]
 
-  kept, given = jax.eval_shape(outputs, variables_of(recipe, data))
+  with before_training(recipe.name):
+    kept, given = jax.eval_shape(outputs, variables_of(recipe, data))
   return dims(kept), dims(given)
 
 
@@ -555,7 +563,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
-      f"the data of {recipe.name} were arrays in memory: only vs.train in their own program goes on"
+      f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
+      "program that created it"
     )
   if (
     isinstance(given, str)

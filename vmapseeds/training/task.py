@@ -23,10 +23,8 @@ from vmapseeds.mistakes import (
   safe_name,
 )
 from vmapseeds.training import objects, outputs
-from vmapseeds.training.outputs import Output
+from vmapseeds.training.outputs import Constants, Output
 from vmapseeds.training.runs import MADE_COLUMNS, Run, Runs, seed_column
-
-Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -238,18 +236,11 @@ def trace(task: Task, runs: Runs) -> Traced:
   """
   lane = first_lane(task, runs)
   round_ = jax.ShapeDtypeStruct((), np.int32)
-  try:
+  with objects.before_training(task.name):
     start = jax.jit(task.start).trace(task.data, lane)
     state = start.out_info
     advance = jax.jit(task.advance).trace(task.data, lane, state, round_, round_)
     finish = jax.jit(task.finish).trace(task.data, lane, state)
-  except Mistake:
-    raise
-  except Exception as error:  # whatever the user's functions do
-    raise Mistake(
-      f"{task.name} fails before it trains ({objects.describe_exception(error)}): "
-      "mend that"
-    ) from error
   before, after = (
     jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s)
     for s in (state, advance.out_info)
@@ -276,6 +267,7 @@ def trace(task: Task, runs: Runs) -> Traced:
   )
   shapes = {name: stored_shape(kept[name], shapes[name]) for name in kept}
   constants = {**outputs.constants(declared, found), **task.constants}
+  outputs.check_together(task.name, kept, shapes, constants)
   check_names(runs, kept, constants)
   return Traced(
     task, lane, (start, advance, finish), state, declared, kept, shapes, constants
