@@ -111,12 +111,13 @@ def measure(recipe: vs.Recipe, flags: Flags, folder: Path) -> list[dict]:
     for name, options in ways.items()
   }
   rows = []
-  for name, evaluate in made.items():
-    loop.spread_run.cache_clear()
-    spreading._each_device.cache_clear()
-    with mock.patch.object(spreading, "_sharded", Counted()) as counted:
-      fetched = evaluate()
-    rows.append({"way": name, "dispatches": counted.calls, "fetched": fetched})
+  loop.spread_run.cache_clear()
+  spreading._each_device.cache_clear()
+  with mock.patch.object(spreading, "_sharded", Counted()) as counted:
+    for name, evaluate in made.items():
+      before, fetched = counted.calls, evaluate()
+      dispatches = counted.calls - before
+      rows.append({"way": name, "dispatches": dispatches, "fetched": fetched})
   timed = common.in_turn({n: lambda e=e: e for n, e in made.items()}, flags.rounds)
   for row in rows:
     row["seconds"], row["processor_seconds"] = zip(*timed[row["way"]], strict=True)
