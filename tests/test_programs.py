@@ -99,7 +99,7 @@ def test_own_model(tmp_path):
   for again in (vs.work, lambda folder: vs.replay(folder, 0)):
     with pytest.raises(
       vs.Mistake,
-      match=r"tiny were arrays in memory: only vs\.train in their own program goes on",
+      match=r"tiny were arrays in memory: resume with vs\.train in the program that created",
     ):
       again(out)
   before = written(out)

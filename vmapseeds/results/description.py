@@ -29,9 +29,10 @@ from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import check_writable, create_folder, occupied
 from vmapseeds.store.layout import array, read_verified_metadata, require_metadata
 from vmapseeds.store.results import Results
+from vmapseeds.training.names import seed_column
 from vmapseeds.training.objects import fields_of
 from vmapseeds.training.outputs import Output
-from vmapseeds.training.runs import Runs, seed_column
+from vmapseeds.training.runs import Runs
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 # A condition that differs between runs; the records have it for each block.

@@ -14,7 +14,7 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
-from vmapseeds.training.outputs import DIVERGED
+from vmapseeds.training.names import DIVERGED
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
@@ -257,7 +257,7 @@ def tally(
       "joint error counts were not stored, nor predictions: train with pairs=True in "
       "another folder"
     )
-  blocks = prediction_blocks(results)
+  blocks = prediction_blocks(require_predictions(results))
   num_classes = int(results[class_of(results)].attrs["num_classes"])
   # The first block says what is wrong before anything is counted.
   first = list(itertools.islice(blocks, 1))

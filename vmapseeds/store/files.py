@@ -111,7 +111,7 @@ def reached(path: Any) -> Iterator[None]:
       raise
     what = f"{path} cannot be reached ({short_message(error, 200)})"
     raise Failure(
-      f"{what}; what was written stays, and the same command goes on"
+      f"{what}; what was written stays, and running the same command again resumes"
     ) from error
 
 

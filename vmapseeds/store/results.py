@@ -215,7 +215,7 @@ class Results:
     """Write columns, from row `first` of Zarr's arrays on, and arrays of examples, one
     object at a time.
 
-    Zarr writes several at once, and goes on with the others when one fails.
+    Zarr writes several at once, and continues with the others when one fails.
     """
     for name, given in values.items():
       array, whole = self.array(name), given

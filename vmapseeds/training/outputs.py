@@ -11,15 +11,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.training.names import FOLDER_NAMES
 from vmapseeds.training.runs import Run
 
 ROLES = ("class", "loss", "score", "logits", "count", "variable", "value")
-# Names in a results folder that no array can have.
-FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
 FOLDER_AXES = ("run", "block")  # names of axes that no array of a run has
 BLOCK_COUNTS = ("votes", "counted", "joint_errors")  # what is stored of classes a block
-# A bool output of this name marks runs that statistics leave out.
-DIVERGED = "diverged"
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 # Arrays that are stored once for all runs, by name, with their axes.
 Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]

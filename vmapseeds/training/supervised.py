@@ -19,6 +19,7 @@ from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, batch_like
 from vmapseeds.training.loop import State
 from vmapseeds.training.losses import predict_of
+from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
   Trained,
   check_size,
@@ -37,7 +38,7 @@ from vmapseeds.training.objects import (
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
-from vmapseeds.training.runs import MADE_COLUMNS, SOURCES, Run, Runs
+from vmapseeds.training.runs import Run, Runs
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
@@ -563,7 +564,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
-      f"the data of {recipe.name} were arrays in memory: only vs.train in their own program goes on"
+      f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
+      "program that created it"
     )
   if (
     isinstance(given, str)

@@ -23,8 +23,9 @@ from vmapseeds.mistakes import (
   safe_name,
 )
 from vmapseeds.training import objects, outputs
+from vmapseeds.training.names import MADE_COLUMNS, seed_column
 from vmapseeds.training.outputs import Constants, Output
-from vmapseeds.training.runs import MADE_COLUMNS, Run, Runs, seed_column
+from vmapseeds.training.runs import Run, Runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
