@@ -174,10 +174,10 @@ def campaigns(flags: Flags) -> list[dict]:
         vs.train("digits_cnn", flags.runs, folder, progress=False, **how)
         seconds.append(time.perf_counter() - began)
         results = Results(folder)
-        read = [results.array(name).nbytes for name in results.outputs]
+        read = [results.arrays[name].nbytes for name in results.outputs]
         # Devices send each count in four bytes; the folder stores it in fewer.
         counts = [
-          4 * results.array(name).size // flags.runs * len(results.blocks)
+          4 * results.arrays[name].size // flags.runs * len(results.blocks)
           for name in results.counts
         ]
     rows.append(
