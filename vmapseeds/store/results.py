@@ -113,7 +113,9 @@ class Results:
     file = f"{BLOCKS}/{block}.json"
     try:
       text = read(self.path / file)
-      return text and layout.parse_record(text, block, len(self.blocks[block]))
+      if text is None:
+        return None
+      return layout.parse_record(text, block, len(self.blocks[block]))
     except (ValueError, LookupError, TypeError, IsADirectoryError) as error:
       raise layout.Damage(
         self.path, f"{file} cannot be read ({short_message(error)})"
