@@ -86,7 +86,7 @@ def merge(
     extents=[*cuts, len(table)],
     block_runs=max(source.block_runs for source in sources),
     columns=table.columns(),
-    examples={name: first.array(name)[...] for name in first.examples},
+    examples={name: first.arrays[name][...] for name in first.examples},
     dimensions={name: tuple(array["dimensions"]) for name, array in arrays.items()},
     outputs={name: arrays[name] for name in first.outputs},
     attributes={
