@@ -174,8 +174,11 @@ def describe(task: Task) -> str:
 
 
 def data_digest(task: Task) -> str:
-  """Return a fingerprint of the data: the same name may mean other data later."""
-  return fingerprint(task.data)
+  """Return a fingerprint of the data, labels and masks: the same name may mean others
+  later.
+  """
+  judged = {name: (of.labels, of.mask) for name, of in task.outputs.items()}
+  return fingerprint((task.data, judged))
 
 
 def speed_key(task: Task) -> Mapping[str, Any]:
