@@ -465,7 +465,7 @@ def test_shifted_test_sets_are_compared_with_the_first():
   }
   shifts = {
     name: fig09_distribution_shift.Shift(
-      frame.spread_of_tallies(t), fig09_distribution_shift.variance(1, t)
+      frame.spread(t), fig09_distribution_shift.variance(1, t)
     )
     for name, t in tallies.items()
   }

@@ -55,10 +55,8 @@ class Workload:
   @property
   def like(self) -> DeviceExamples:
     """Shapes and dtypes of its examples, without the data."""
-    inputs, targets = (
-      jax.ShapeDtypeStruct((1, *self.shape), np.uint8),
-      jax.ShapeDtypeStruct((1,), np.int32),
-    )
+    inputs = jax.ShapeDtypeStruct((1, *self.shape), np.uint8)
+    targets = jax.ShapeDtypeStruct((1,), np.int32)
     moment = jax.ShapeDtypeStruct(self.shape[-1:], np.float32)
     return DeviceExamples(inputs, targets, moment, moment, self.classes)
 
@@ -255,13 +253,11 @@ class Contender:
 
   def __init__(self, way: Way, workload: Workload, limit: float = LIMIT):
     context = multiprocessing.get_context("spawn")
-    self.way, self.limit, self.speeds, self.error, self.skipped = (
-      way,
-      limit,
-      [],
-      None,
-      False,
-    )
+    self.way = way
+    self.limit = limit
+    self.speeds = []
+    self.error = None
+    self.skipped = False
     self.host_bytes = self.device_bytes = None
     self._links = []
     for index in range(way.processes):

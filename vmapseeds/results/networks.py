@@ -148,7 +148,7 @@ def _read(
   Raises:
     Mistake: they do not fit in memory.
   """
-  arrays = {name: results.array(f"{VARIABLES}/{name}") for name in names}
+  arrays = {name: results.arrays[f"{VARIABLES}/{name}"] for name in names}
   needed = rows.size * sum(
     math.prod(a.shape[1:]) * a.dtype.itemsize for a in arrays.values()
   )

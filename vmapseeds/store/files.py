@@ -90,43 +90,28 @@ def is_remote(path: Path | UPath) -> TypeIs[UPath]:
   return not isinstance(path, os.PathLike)
 
 
+# They say what is there.
+PLAIN = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+
+
 @contextlib.contextmanager
-def reached(path: Any) -> Iterator[None]:
-  """Turn errors of a store, or of the network to it, into a `Failure`. Pass on errors
-  of a disk, and those that say that an object is missing.
+def reached(path: Path | UPath, *, reading: bool = False) -> Iterator[None]:
+  """Turn errors of a store, or of the network to it, into a `Failure`; those of a disk
+  only when reading: a file that may not be read is not damaged.
   """
   try:
     yield
-  except (
-    FileNotFoundError,
-    FileExistsError,
-    IsADirectoryError,
-    NotADirectoryError,
-    Failure,
-    Mistake,
-  ):
+  except (Failure, Mistake, *PLAIN):
     raise
   except Exception as error:
-    if not is_remote(path):
-      raise
-    what = f"{path} cannot be reached ({short_message(error, 200)})"
-    raise Failure(
-      f"{what}; what was written stays, and running the same command again resumes"
-    ) from error
-
-
-@contextlib.contextmanager
-def reading(path: Path | UPath) -> Iterator[None]:
-  """Turn errors of a disk into a `Failure` too, beside those of `reached`: a file that
-  may not be read is not damaged.
-  """
-  try:
-    with reached(path):
-      yield
-  except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    if is_remote(path):
+      what = f"{path} cannot be reached ({short_message(error, 200)})"
+      raise Failure(
+        f"{what}; what was written stays, and running the same command again resumes"
+      ) from error
+    if reading and isinstance(error, OSError):
+      raise Failure(f"{path} cannot be read ({error.strerror or error})") from error
     raise
-  except OSError as error:
-    raise Failure(f"{path} cannot be read ({error.strerror or error})") from error
 
 
 def short_message(error: BaseException, most: int = 120) -> str:
@@ -164,22 +149,19 @@ def strays(folder: Path | UPath) -> Iterator[str]:
     Failure: a folder in it cannot be read.
   """
   folders = [] if is_remote(folder) else [""]  # a store has only objects
-  while folders:
-    inside = folders.pop()
-    entries: list[os.DirEntry[str]] = []
-    with (
-      contextlib.suppress(FileNotFoundError),
-      reading(folder / inside),
-    ):  # another process may have removed it
-      entries = [*os.scandir(str(folder / inside))]
-    for entry in entries:
-      name = f"{inside}{entry.name}"
-      if entry.is_dir(follow_symlinks=False):
-        folders.append(f"{name}/")
-      elif not entry.is_file(follow_symlinks=False):
-        yield f"{name} is {'a link' if entry.is_symlink() else 'a pipe or a device'}"
-      elif name == "blocks":
-        yield f"{name} is a file"
+  with reached(folder, reading=True):
+    for inside in folders:  # which grows
+      # Another process may have removed it.
+      with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(f"{folder}/{inside}"):
+          name = f"{inside}{entry.name}"
+          if entry.is_dir(follow_symlinks=False):
+            folders.append(f"{name}/")
+          elif not entry.is_file(follow_symlinks=False):
+            kind = "a link" if entry.is_symlink() else "a pipe or a device"
+            yield f"{name} is {kind}"
+          elif name == "blocks":
+            yield f"{name} is a file"
 
 
 def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
@@ -188,16 +170,17 @@ def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
   Raises:
     ValueError: on a disk, it is no file or has over `most` bytes.
   """
-  try:
+  with (
+    contextlib.suppress(FileNotFoundError, NotADirectoryError),
+    reached(path, reading=True),
+  ):
     if is_remote(path):
-      with reached(path):
-        return path.fs.cat_file(path.path)
+      return path.fs.cat_file(path.path)
     status = path.stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
       raise ValueError("no file, or too large")
     return path.read_bytes()
-  except (FileNotFoundError, NotADirectoryError):
-    return None
+  return None
 
 
 def parse(text: bytes | None) -> Any:
@@ -215,7 +198,7 @@ def parse(text: bytes | None) -> Any:
 def exists(path: Path | UPath) -> bool:
   """Return whether there is such a file."""
   with reached(path):
-    return path.fs.exists(path.path) if is_remote(path) else os.path.exists(path)
+    return path.exists()
 
 
 def create(path: Path | UPath, text: str) -> bool:
@@ -266,7 +249,7 @@ def flush(path: Path | UPath) -> None:
   """Wait until a file, or the entries of a folder, are on the disk. A store keeps what
   it has confirmed.
   """
-  if is_remote(path):
+  if not isinstance(path, os.PathLike):
     return
   descriptor = os.open(path, os.O_RDONLY)
   try:
@@ -286,12 +269,6 @@ def remove(path: Path | UPath) -> None:
 
 def age(path: Path | UPath) -> float:
   """Return the seconds since a file was written or touched; infinite without one."""
-  try:
-    with reached(path):
-      return time.time() - (
-        path.fs.modified(path.path).timestamp()
-        if is_remote(path)
-        else path.stat().st_mtime
-      )
-  except FileNotFoundError:
-    return np.inf
+  with contextlib.suppress(FileNotFoundError), reached(path):
+    return time.time() - path.stat().st_mtime
+  return np.inf

@@ -68,7 +68,6 @@ from vmapseeds.store.files import (
   place,
   reached,
   read,
-  reading,
   replace,
   short_message,
   strays,
@@ -140,11 +139,12 @@ def blocks_of(root: dict[str, Any]) -> list[range]:
   ]
 
 
-def zarr_rows(root: dict[str, Any]) -> Int[np.ndarray, " runs"]:
+def zarr_rows(blocks: list[range], block_runs: int) -> Int[np.ndarray, " runs"]:
   """Return the row of each run in Zarr's arrays."""
-  blocks = blocks_of(root)
-  shifts = [k * root["block_runs"] - block.start for k, block in enumerate(blocks)]
-  return np.arange(blocks[-1].stop) + np.repeat(shifts, [*map(len, blocks)])
+  starts = [k * block_runs for k in range(len(blocks))]
+  return np.concatenate(
+    [s + np.arange(len(b)) for s, b in zip(starts, blocks, strict=True)]
+  )
 
 
 def zarr_json(root: dict[str, Any]) -> str:
@@ -157,13 +157,14 @@ def zarr_json(root: dict[str, Any]) -> str:
 )  # a folder is opened many times, and Zarr takes milliseconds for each array
 def _zarr_json(text: str) -> str:
   root = json.loads(text)
-  store, rows = MemoryStore(), int(zarr_rows(root)[-1]) + 1
+  store, blocks = MemoryStore(), blocks_of(root)
+  rows = (len(blocks) - 1) * root["block_runs"] + len(blocks[-1])
   group = zarr.create_group(store, attributes=signed({"format": FORMAT, **root}))
   for name, about in root["arrays"].items():
     dtype = np.dtype(about["dtype"])
     a_row = max(1, math.prod(about["shape"]) * dtype.itemsize)
     size = max(root["block_runs"], name in root["columns"] and COLUMN_BYTES // a_row)
-    of = {"run": ([rows], [size]), "block": ([len(blocks_of(root))], [1])}
+    of = {"run": ([rows], [size]), "block": ([len(blocks)], [1])}
     lengths = of.get((*about["dimensions"], "")[0], ([], []))
     # Floats are not compressed: all but the first bits of a network's values are noise.
     packed = (
@@ -294,7 +295,7 @@ class MetadataStore(WrapperStore):
   async def get(self, key, prototype, byte_range=None):
     if key == ROOT:
       return prototype.buffer.from_bytes(self._metadata)
-    with reading(self.path / key):
+    with reached(self.path / key, reading=True):
       found = await super().get(key, prototype, byte_range)
     if found is None and "/c/" in key:
       raise Damage(self.path, f"{key} is missing")

@@ -101,7 +101,7 @@ class _Look:
     self.there, claims = names(path), claimed(path)
     self.expected = {ROOT, *(f"{BLOCKS}/{block}.json" for block in blocks)}
     for name in root["arrays"]:
-      array = self.results.array(name)
+      array = self.results.arrays[name]
       chunks = range(-(-array.shape[0] // array.chunks[0]))
       self.expected |= {object_path(root, name, chunk) for chunk in chunks}
     for block in blocks:
