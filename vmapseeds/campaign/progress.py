@@ -105,8 +105,8 @@ class Progress:
       print(self.line(), file=sys.stderr)
 
   def speed(self) -> float | None:
-    """Runs per second of this process, without the first compilation if that can be
-    told apart; None at first.
+    """Return runs per second of this process, without the first compilation if that can
+    be separated; None at first.
     """
     if self.first is None:
       return None

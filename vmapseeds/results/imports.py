@@ -1,4 +1,4 @@
-"""Imports runs trained elsewhere, from arrays or `.npy` files, into a folder that
+"""Import runs trained elsewhere, from arrays or `.npy` files, into a folder that
 `report` and `compare` read.
 
 From PyTorch, where `logits` is a list with a tensor (examples, classes) per run, with

@@ -314,7 +314,9 @@ def _mean(values: np.ndarray) -> Measurement:
 
 
 def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
-  """The square root of a variance of at most `largest`; its error by linearisation."""
+  """Measure the square root of a variance of at most `largest`, its error by
+  linearisation.
+  """
   sd = np.sqrt(variance) if variance >= 0 else np.nan
   ends = np.sqrt(np.clip(interval, 0.0, largest))
   return Measurement(sd, _ratio(se, 2 * sd), ends)
@@ -388,7 +390,7 @@ def _calibration_sd(runs: MeasuredRuns) -> Measurement:
 def _of_votes(
   runs: MeasuredRuns, value: Any, error: Callable, *given: Any
 ) -> Measurement:
-  """A nonnegative statistic of votes. Its error needs predictions."""
+  """Measure a nonnegative statistic of votes. Its error needs predictions."""
   se = np.nan
   if runs.predictions is not None:
     se = error(runs.predictions, *given, runs.num_classes)

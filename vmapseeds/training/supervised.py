@@ -425,7 +425,7 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
-  """`n` random examples with the shapes and dtypes of others."""
+  """Return `n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
   shape, targets, kind = (
     (n, *like.inputs.shape[1:]),
@@ -560,7 +560,7 @@ def abstract_task(recipe: Recipe) -> Task:
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
-  """Loads the recipe's data into memory."""
+  """Load the recipe's data into memory."""
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
@@ -581,8 +581,10 @@ def load_dataset(recipe: Recipe) -> Dataset:
 
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
-  """The training set and the test sets as lanes read them. `Mistake` where the recipe
-  does not fit the inputs.
+  """Return the training set and the test sets as lanes read them.
+
+  Raises:
+    Mistake: the recipe does not fit the data.
   """
   augment.check_size(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
@@ -609,8 +611,8 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
 
 
 def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
-  """`np.std`, in parts: it would make an array of all deviations from the mean, eight
-  times as large as bytes.
+  """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
+  mean, eight times as large as bytes.
   """
   mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
   parts = np.array_split(inputs, -(-inputs.size // PART))
@@ -622,8 +624,8 @@ def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.n
 def moments_of(
   recipe: Recipe, data: Dataset
 ) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Mean and standard deviation per channel (last axis): the recipe's, or those of the
-  training set's inputs.
+  """Return mean and standard deviation per channel (last axis): the recipe's, or those
+  of the training set's inputs.
   """
   inputs = data.train.inputs
   channels = inputs.shape[-1] if inputs.ndim > 1 else 1
