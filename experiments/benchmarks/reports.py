@@ -28,7 +28,7 @@ from experiments.benchmarks.common import check_sizes
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.reports import plots, summary
 from vmapseeds.reports.results_page import figures
-from vmapseeds.results.statistics import Measured
+from vmapseeds.results.statistics import MeasuredRuns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def results(runs: int, examples: int) -> xr.Dataset:
   )
 
 
-def draw_all(runs: Measured, numbers: dict) -> None:
+def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
   for figure in figures(runs, numbers).values():
     figure.draw(plots.figure()[1])
 

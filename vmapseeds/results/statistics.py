@@ -508,7 +508,7 @@ PAIRS = Need(
 )
 GAPS = Need(
   lambda runs: (
-    runs.num_classes == 2 and with_role(runs.kept, "logits") and runs.runs > 1
+    runs.num_classes == 2 and runs.runs > 1 and len(with_role(runs.kept, "logits")) > 0
   ),
   "logits of two classes were not kept",
 )
