@@ -39,10 +39,10 @@ MOST_PAIRED = 50  # runs whose pairs are drawn
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
 _PARTS = {"class": "errors", "loss": "losses"}
-_DISTRIBUTION = "The dotted line is normal with the runs' mean and standard deviation."
-_INDEPENDENT = """ The solid line is what would be seen if every example kept its mean \
-and spread but {} were independent between examples: as far as the bars follow it, runs \
-differ only by chance on this test set."""
+_DISTRIBUTION = """The normal curve has the runs' mean and standard deviation. The curve of \
+independence is what would be seen if every example kept its mean and spread but differed \
+between runs for itself: as far as the bars follow it, runs differ only by chance on this \
+test set. The binomial curve takes all examples as equally hard."""
 _FOOTER = """R is the number of runs, n of test examples. Standard errors and intervals are \
 what other runs on the same test examples would give, with a * what the same runs on other \
 examples would; the choice of the test examples comes on top of the first, and for variances cannot \
@@ -367,23 +367,23 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
   if runs.runs < 2:
     return {}
   numbers, of_class = section["statistics"], runs.role == "class"
-  first = headline(section)
-  parts, caption = _PARTS.get(runs.role), _DISTRIBUTION
-  sds = {"normal": first["sd"]["value"]}
-  if parts:
-    sds[f"{parts} independent"] = first["sd if indep."]["value"]
-    caption += _INDEPENDENT.format(parts)
-  if of_class:
-    sds["binomial"] = numbers["binomial_sd"]["value"]
-    caption += " The dashed line takes all examples as equally hard."
+  first, parts = headline(section), _PARTS.get(runs.role)
+  curves = {
+    f"{parts} independent": first.get("sd if indep."),
+    "binomial": numbers.get("binomial_sd"),
+    "normal": first["sd"],
+  }
+  sds = {name: s["value"] for name, s in curves.items() if s}
   found = {
     f"{'accuracy' if of_class else runs.role}_distribution": Figure(
       f"{capitalized(runs.of.name)} over runs",
-      caption,
+      _DISTRIBUTION
+      if parts
+      else "The curve has the runs' mean and standard deviation.",
       lambda ax: plots.accuracy_histogram(
         runs.values,
         ax,
-        examples=runs.examples if of_class else None,
+        examples=runs.examples,
         sds=sds,
         of=runs.of,
       ),

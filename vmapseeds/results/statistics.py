@@ -27,7 +27,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.opening import stored_tallies
+from vmapseeds.results.opening import stored_tallies, with_role
 from vmapseeds.stats.intervals import (
   correlation_se,
   nonnegative_interval,
@@ -190,7 +190,8 @@ class MeasuredRuns:
   @functools.cached_property
   def gaps(self) -> Float[np.ndarray, "runs examples"]:
     """Logit gaps of the first runs of a two-class network."""
-    logits = self.kept.logits.isel(run=slice(MOST_GAPS)).values
+    (name,) = with_role(self.kept, "logits")
+    logits = self.kept[name].isel(run=slice(MOST_GAPS)).values
     return np.asarray(stats.logit_gap(logits))
 
 
@@ -508,7 +509,9 @@ PAIRS = Need(
   lambda runs: runs.tallies.joint_errors is not None, "pairs were not counted"
 )
 GAPS = Need(
-  lambda runs: runs.num_classes == 2 and "logits" in runs.kept and runs.runs > 1,
+  lambda runs: (
+    runs.num_classes == 2 and runs.runs > 1 and len(with_role(runs.kept, "logits")) > 0
+  ),
   "logits of two classes were not kept",
 )
 
