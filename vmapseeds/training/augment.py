@@ -10,7 +10,7 @@ one call draws those of a whole epoch: that costs less than a call per batch.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def translate(size: int, border: str = "constant") -> Step:
   padding is 0 or a reflection.
   """
 
-  def apply(image: Image, corner: Draw, fill: Fill) -> Image:
+  def apply(image, corner, fill):
     if platform() == "cpu":
       shifted = jnp.pad(image, ((size, size), (size, size), (0, 0)), mode=border)
       return jax.lax.dynamic_slice(shifted, (*corner, 0), image.shape)
@@ -75,10 +75,10 @@ def translate(size: int, border: str = "constant") -> Step:
 def cutout(size: int) -> Step:
   """Fills a uniformly placed size × size square, wholly inside the image, with `fill`."""
 
-  def draw(words: UInt32[Array, " 2"], height: int, width: int) -> Draw:
+  def draw(words, height, width):
     return _below(np.array([height - size + 1, width - size + 1]), words)
 
-  def apply(image: Image, corner: Draw, fill: Fill) -> Image:
+  def apply(image, corner, fill):
     rows, columns = (
       jnp.arange(length) - start
       for length, start in zip(image.shape, corner, strict=False)
@@ -115,7 +115,7 @@ def parse(text: str) -> tuple[Step, ...]:
   )
 
 
-def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
+def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
   """What the steps draw for one input of this shape, each from its own random words;
   for a user's function, the key.
   """
@@ -129,9 +129,7 @@ def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
   )
 
 
-def apply(
-  steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill
-) -> Real[Array, "..."]:
+def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "..."]:
   """One input after the steps, given what they drew."""
   if not is_name(steps):
     return resolve_object("augment", steps)(
@@ -142,7 +140,7 @@ def apply(
   return single
 
 
-def check_size(steps: Any, shape: tuple[int, ...]) -> None:
+def check_size(steps, shape: tuple[int, ...]) -> None:
   """`Mistake` when a step is larger than the images, or the inputs are not images."""
   if not is_name(steps) or not steps:
     return

@@ -42,7 +42,8 @@ def evaluate(
   """One trained network's results on all examples, or on `subset`, in evaluation mode
   and without test-time augmentation; a label map of the run is applied to the labels.
   """
-  model, predict = network(recipe, data.num_classes), predict_of(recipe)
+  model = network(recipe, data.num_classes)
+  predict = predict_of(recipe)
 
   # Predictions are made batch by batch, so that no memory holds all outputs unless they
   # are kept.
@@ -88,8 +89,10 @@ def reaches(
   # The factor takes off less than one example: 0.07 * 100 is slightly above 7 in
   # floating point, and must give 7.
   most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
-  rows, targets = stored_rows(data.inputs), targets_of(data, run)
-  apply, predict = network(recipe, data.num_classes).apply, predict_of(recipe)
+  rows = stored_rows(data.inputs)
+  targets = targets_of(data, run)
+  apply = network(recipe, data.num_classes).apply
+  predict = predict_of(recipe)
 
   def count(counted):
     first, wrong = counted

@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -38,7 +38,7 @@ Variables = dict[
 MODEL_DEFAULTS = {"width": 1, "dropout": 0, "depth": None}
 
 
-def _as_vector(key: Any, bit_width: int, shape: tuple[int, ...]) -> Array:
+def _as_vector(key, bit_width, shape):
   return threefry_prng_impl.random_bits(key, bit_width, (math.prod(shape),)).reshape(
     shape
   )
@@ -87,7 +87,7 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
 
 
 def last_layer(
-  apply: Callable[[Variables, Array], Array], variables: Variables, inputs: Any
+  apply: Callable[[Variables, Array], Array], variables: Variables, inputs
 ) -> set[str]:
   """The paths of the last layer's parameters. The last layer is the last module to use
   parameters of its own.
@@ -105,7 +105,7 @@ def last_layer(
   }
 
 
-def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
+def _last_used(program, paths):
   """The modules of the parameters that a program's last operation on parameters reads;
   `paths` are by its variables.
   """
@@ -127,7 +127,7 @@ def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
 
 
 @functools.cache
-def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network:
+def _network(recipe, num_classes, precision):
   model = (
     models.load(recipe.model)
     if is_name(recipe.model)
@@ -149,23 +149,19 @@ def _network(recipe: Recipe, num_classes: int | None, precision: str) -> Network
   return from_nnx(made) if isinstance(found, nnx.Module) else linen(found)
 
 
-def _parameters(model: Any) -> Mapping[str, inspect.Parameter]:
+def _parameters(model):
   is_class = isinstance(model, type)
   return inspect.signature(model.__init__ if is_class else model).parameters
 
 
-def _made(
-  recipe: Recipe, model: Callable[..., Any], options: dict[str, Any], **more: Any
-) -> Any:
+def _made(recipe, model, options, **more):
   """The model, made with those options that it takes. `Mistake` for an option that the
   recipe sets and it lacks.
 
   Options that the recipe does not set keep the model's own defaults, if it has some.
   """
-  taken, of_recipe = (
-    _parameters(model),
-    {name: getattr(recipe, name) for name in MODEL_DEFAULTS},
-  )
+  taken = _parameters(model)
+  of_recipe = {name: getattr(recipe, name) for name in MODEL_DEFAULTS}
   for name, value in of_recipe.items():
     if value != MODEL_DEFAULTS[name] and name not in taken:
       given = f"{name} is {value}: the model {name_of(recipe.model)} takes none"
@@ -236,7 +232,7 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
   return Network(init, apply, train)
 
 
-def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
+def _mode(model, training, **more):
   """The keyword arguments that tell a module whether it trains, and `more`, as far as
   it takes them.
   """
@@ -254,7 +250,7 @@ def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
   }
 
 
-def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
+def _states(model):
   """The module's parameters, and its other state without random streams."""
   _, *states = nnx.split(model, nnx.Param, nnx.RngState, ...)
   return states[0], states[2]
@@ -273,7 +269,8 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
   """What one run's parameters and batch statistics look like. `Mistake` where the
   network cannot take the inputs.
   """
-  inputs, key = batch_like(data, 3), jax.random.key(0)
+  inputs = batch_like(data, 3)
+  key = jax.random.key(0)
   model = f"model {name_of(recipe.model)}"
   try:
     made = network(recipe, data.num_classes)

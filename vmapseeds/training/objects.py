@@ -34,7 +34,7 @@ def is_import(text: str) -> bool:
   return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
 
 
-def is_name(value: Any) -> bool:
+def is_name(value) -> bool:
   """Whether a recipe's field is a registered name, or a text of registered names (as in
   `augment`).
   """
@@ -51,7 +51,7 @@ def module_exists(text: str) -> bool:
   )
 
 
-def imported(text: str) -> Any:
+def imported(text: str):
   """The object that an import string means. `Mistake` where there is none."""
   module, _, attribute = text.partition(":")
   try:
@@ -70,7 +70,8 @@ def describe_exception(error: Exception) -> str:
   """An error of the user's code in one line: the error, and the last line of that code
   in its traceback.
   """
-  ours, python = Path(__file__).parents[1], sysconfig.get_paths()
+  ours = Path(__file__).parents[1]
+  python = sysconfig.get_paths()
   others = (str(ours), python["stdlib"], python["purelib"], python["platlib"], "<")
   frames = [
     f
@@ -85,7 +86,7 @@ def describe_exception(error: Exception) -> str:
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
-def resolve_object(what: str, value: Any) -> Any:
+def resolve_object(what: str, value):
   """The object that a recipe's field means if it is not a registered name: the imported
   one, or the value itself.
   """
@@ -106,7 +107,7 @@ def resolve_object(what: str, value: Any) -> Any:
   return imported(value) if isinstance(value, str) else value
 
 
-def to_spec(value: Any) -> Any:
+def to_spec(value):
   """A field's value for JSON: plain values as they are, objects and import strings as
   `object` and `source`.
   """
@@ -121,7 +122,7 @@ def to_spec(value: Any) -> Any:
   return value
 
 
-def fields_of(recipe: Any) -> dict[str, Any]:
+def fields_of(recipe) -> dict[str, Any]:
   """The fields of a recipe or a task in JSON. `Mistake` where the text is not a JSON
   object.
   """
@@ -136,7 +137,7 @@ def fields_of(recipe: Any) -> dict[str, Any]:
   return fields
 
 
-def name_of(value: Any) -> str:
+def name_of(value) -> str:
   """The name of a function or a class; the class's name and () for an instance; a name
   as it is.
   """
@@ -154,7 +155,7 @@ def is_importable(name: str) -> bool:
   return not name.startswith("__main__:") and not {*name} & {*"<("}
 
 
-def is_importable_again(value: Any) -> bool:
+def is_importable_again(value) -> bool:
   """Whether a name that a folder keeps leads to `value` again."""
   if hasattr(value, "described"):
     return False
@@ -163,19 +164,19 @@ def is_importable_again(value: Any) -> bool:
   return is_importable(name_of(value))
 
 
-def _digest(text: str) -> str:
+def _digest(text):
   placeless = re.sub(
     " at 0x[0-9A-Fa-f]+", "", text
   )  # a place in memory differs between processes
   return hashlib.blake2b(placeless.encode(), digest_size=4).hexdigest()
 
 
-def _is_of_an_instance(value: Any) -> bool:
+def _is_of_an_instance(value):
   """Whether a value is the method of an instance: of a class it would have a name."""
   return inspect.ismethod(value) and not isinstance(value.__self__, type)
 
 
-def _source(value: Any) -> str:
+def _source(value):
   """An object's source as text, with its arguments, attributes or closure values."""
   if isinstance(value, functools.partial):
     return f"{_source(value.func)} {[*map(_source, value.args)]} { {k: _source(v) for k, v in value.keywords.items()} }"
@@ -208,18 +209,18 @@ def _source(value: Any) -> str:
   )
 
 
-def _attributes(value: Any) -> str:
+def _attributes(value):
   """What an instance was made with, as text."""
   return repr(
     _shown(value.__getstate__()) if type(value).__repr__ is object.__repr__ else value
   )
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value):
   return hasattr(value, "tobytes") and hasattr(value, "dtype")
 
 
-def _shown(value: Any) -> Any:
+def _shown(value):
   """A value whose `repr` is all of it: digests in place of arrays, names in place of
   functions.
   """

@@ -98,16 +98,13 @@ class Output:
         "mask: give a bool for each example of a class or a loss, True for at least one"
       )
     if self.labels is not None:
-      least = self._least_classes()
+      least = 1 + self._highest_label()
       count = least if self.num_classes is None else self.num_classes
       least = 1 if self.label_map else least  # a map makes fewer classes
       object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
 
-  def _least_classes(self) -> int:
-    """Return how many classes there are at least by the labels, those under the mask
-    apart.
-    """
-    labels = self.labels
+  def _highest_label(self):
+    labels = np.asarray(self.labels)
     if labels.dtype.kind not in "iu" or not labels.size:
       given = f"{labels.dtype} {labels.shape}"
       raise Mistake(f"labels are {given}: give at least one class, as integers")
@@ -123,7 +120,7 @@ class Output:
         f"labels have {labels.min()}: give classes from 0, and leave examples without "
         "one out by mask"
       )
-    return int(labels.max()) + 1
+    return int(labels.max())
 
   @property
   def attributes(self) -> dict[str, Any]:
@@ -180,7 +177,8 @@ def declare(
   Raises:
     Mistake: an array cannot be stored under its name, or is not what was declared.
   """
-  declared, taken = {}, {*taken, *FOLDER_NAMES}
+  declared = {}
+  taken = {*taken, *FOLDER_NAMES}
   legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
   for array, leaf in found.items():
     said = f"finish of {name} gives {array!r}"
@@ -250,7 +248,8 @@ def check_together(
       votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
       of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
   of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
-  arrays, sizes = {*()}, dict[tuple[str, str], int]()
+  arrays: set[str] = set()
+  sizes: dict[tuple[str, str], int] = {}
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
   for array, dims, shape in (*once, *of_blocks, *of_runs):
     said = f"finish of {name} gives {array!r}"
@@ -318,7 +317,7 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
   return found
 
 
-def stored_dims(output: Output) -> tuple[str, ...]:
+def stored_dims(output: Output):
   """Return the names of the axes of what is stored of an output."""
   axes = output.example_axes(len(output.dims))
   if axes < 2:
@@ -326,7 +325,7 @@ def stored_dims(output: Output) -> tuple[str, ...]:
   return (*output.dims[: len(output.dims) - axes], "example")
 
 
-def chosen(output: Output, array: Any, axes: int) -> Any:
+def chosen(output: Output, array, axes: int):
   """Return an array, of NumPy or JAX, with its last `axes` axes, those of examples, as
   one, and without the examples that the mask leaves out.
   """
@@ -397,7 +396,7 @@ def measured(
   return results
 
 
-def mapped(output: Output, labels: Any, run: Run) -> Int[Array, " examples"]:
+def mapped(output: Output, labels, run: Run) -> Int[Array, " examples"]:
   """Return the labels through the run's label map, if it has one."""
   labels = jnp.asarray(labels)
   label_map = run.get(output.label_map)

@@ -9,7 +9,7 @@ import json
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, NamedTuple
 
@@ -52,7 +52,7 @@ class Names(NamedTuple):
   names: tuple[str, ...]
   other: str = ""
 
-  def check(self, what: str, given: Any) -> None:
+  def check(self, what: str, given) -> None:
     """Raise `Mistake` unless `given` is a name or what may stand in its place."""
     if not self.other or objects.is_name(given):
       return one_of(what, given, self.names)
@@ -218,7 +218,7 @@ class Recipe:
   def __post_init__(self):
     self._check(_HINTS)
 
-  def _check(self, names: Iterable[str]) -> None:
+  def _check(self, names):
     """Coerce these fields to plain Python, and raise `Mistake` for a value that is not
     allowed.
     """
@@ -262,14 +262,15 @@ class Recipe:
     check_test_sets(self.test_sets)
     self._check_together()
 
-  def _split_values(self, given: Any) -> dict[str, Any]:
+  def _split_values(self, given):
     """The hyperparameters among `values`, which become fields, and the others."""
     if not isinstance(given, Mapping):
       raise Mistake(
         f"values is {given!r:.100}: give numbers by their names, such as "
         "{'temperature': 0.1}"
       )
-    others, own = dict(given), dict[str, Any]()
+    others = dict(given)
+    own = dict[str, Any]()
     for name in given:
       if name in HYPERPARAMETERS:
         own[name] = others.pop(name)
@@ -285,7 +286,7 @@ class Recipe:
     values = ((name, hyperparameter(name, value)) for name, value in others.items())
     return {**own, "values": Values(values)}
 
-  def _check_together(self) -> None:
+  def _check_together(self):
     """`Mistake` where one field leaves another without effect."""
     optimizer, schedule = (
       not objects.is_name(value) for value in (self.optimizer, self.schedule)
@@ -325,7 +326,7 @@ class Recipe:
     }
     return {**own, **self.values}
 
-  def replace(self, **changes: Any) -> "Recipe":
+  def replace(self, **changes) -> "Recipe":
     """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that
     is no field.
     """
@@ -449,7 +450,7 @@ def hyperparameter(name: str, given: object) -> float:
   return value
 
 
-def _coerced(name: str, hint: Any, value: Any) -> Any:
+def _coerced(name, hint, value):
   """`value` as the field's type in plain Python, as JSON needs: lists become tuples and
   whole numbers floats.
   """
@@ -468,22 +469,25 @@ def _coerced(name: str, hint: Any, value: Any) -> Any:
   return _as(name, hint, value)
 
 
-def _as(name: str, kind: type, value: Any) -> Any:
+def _as(name, kind, value):
   if kind is float:
     return number(name, value)
   if kind is bool:
-    allowed, found = "true or false", value if isinstance(value, bool) else None
+    allowed = "true or false"
+    found = value if isinstance(value, bool) else None
   elif kind is str:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    allowed, found = "a name", str(value) if isinstance(value, str) else None
+    allowed = "a name"
+    found = str(value) if isinstance(value, str) else None
   else:
-    allowed, found = "a whole number", whole_number(value)
+    allowed = "a whole number"
+    found = whole_number(value)
   if found is None:
     raise Mistake(f"{name} is {value!r:.200}: give {allowed}")
   return found
 
 
-def from_text(field: str, text: str) -> Any:
+def from_text(field: str, text: str):
   """The value that `--set field=text` means: JSON unless the field is a name, commas
   for lists.
 
@@ -502,7 +506,7 @@ def from_text(field: str, text: str) -> Any:
   return text if "str" in hint else _number(text.lower() if hint == str(bool) else text)
 
 
-def _number(text: str) -> Any:
+def _number(text):
   try:
     return json.loads(text)
   except (ValueError, RecursionError):
@@ -626,7 +630,7 @@ def plugins() -> dict[str, str]:
   }
 
 
-def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
+def recipe(name: str | Recipe, /, **overrides) -> Recipe:
   """The named recipe with some fields overridden.
 
   Args:
