@@ -119,7 +119,7 @@ def test_a_name_a_number_and_a_path_are_enough(reference, tmp_path, monkeypatch)
   [
     (
       lambda out: vs.train("digits_cnn"),
-      "out is not given: say which folder shall hold the results",
+      "out is not given: give the results folder, such as",
     ),
     (lambda out: vs.train(RECIPE, 3, 4), "4 is no folder: give its path or its URL"),
     (
@@ -519,7 +519,7 @@ def test_out_of_memory_halves_the_lane_width(tmp_path, small_memory, capsys):
   )
   assert (
     first
-    == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): going on with 4"
+    == "lane width 8 does not fit in the memory of cpu (Out of memory allocating 99 bytes.): continuing with 4"
   )
   np.testing.assert_array_equal(
     results.predictions, train(tmp_path / "two", 8, LINEAR, lane_width=2).predictions

@@ -21,8 +21,8 @@ from vmapseeds import cli
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.reports import groups
+from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES
-from vmapseeds.training.runs import SOURCES
 from vmapseeds.training.task import lanes_of
 
 
@@ -503,7 +503,7 @@ def test_several_values_of_a_column():
     "momentum": [0.9],
   }
   with pytest.raises(vs.Mistake, match=r"lr is \[0.1, 'fast'\]: give a number"):
-    groups.chosen(
+    groups.select_runs(
       results_of([0.5], lr=("run", [0.1])), cli.values(["lr=0.1,fast"], "--where")
     )
 
@@ -669,7 +669,7 @@ def test_interrupting_says_how_to_go_on(tmp_path, capsys, monkeypatch):
   status, out, err = run(capsys, "train", "digits_cnn", "--out", tmp_path / "r")
   assert status == 130
   assert (
-    err == "interrupted: what was written stays; the same command goes on from there\n"
+    err == "interrupted: what was written stays; run the same command again to resume\n"
   )
 
 
@@ -702,7 +702,7 @@ def test_bench(capsys, monkeypatch, tmp_path):
 
   # Campaigns find it, and what does not fit in memory is a row too.
   one = vs.Runs.independent(1)
-  task = supervised.supervised(recipe, one)
+  task = supervised.make_task(recipe, one)
   lane, some = lanes_of(task, one), {"model_steps": 1, "most": 8, "shown": False}
   assert execution.choose_execution(task, lane, **some) == (chosen["lowering"], 1)
   monkeypatch.setattr(memory, "free_memory", lambda device: 1e4)

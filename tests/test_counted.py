@@ -111,20 +111,24 @@ def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
   train(tmp_path / "r", 39, runs=runs, seed_batch=30, lane_width=2)
   results = vs.open_results(tmp_path / "r")
   assert results.votes.shape == (2, 3, 797, 10)
+  for lr in (0.1, 0.01, 1.0):
+    some = results.isel(run=results["lr"].values == lr)
+    with nothing_counted(monkeypatch):
+      found = vs.tally(some)
+    equal(found, plain(some))
   with nothing_counted(monkeypatch):
-    for lr in (0.1, 0.01, 1.0):
-      some = results.isel(run=results["lr"].values == lr)
-      equal(vs.tally(some), plain(some))
-    equal(vs.tally(results), plain(results))
+    found = vs.tally(results)
+  equal(found, plain(results))
   # Half of a combination's runs: the predictions are counted.
   some = results.isel(run=np.flatnonzero(results["lr"].values == 0.1)[:7])
   equal(vs.tally(some), plain(some))
   # More runs of the folder with other values have counts of their own.
   more = vs.Runs.concat([runs, vs.Runs.sweep(lr=[0.3], seeds=4)])
   results = train(tmp_path / "r", 43, runs=more, lane_width=2)
+  some = results.isel(run=results["lr"].values == 0.3)
   with nothing_counted(monkeypatch):
-    some = results.isel(run=results["lr"].values == 0.3)
-    equal(vs.tally(some), plain(some))
+    found = vs.tally(some)
+  equal(found, plain(some))
 
 
 def test_a_search_with_other_values_for_each_run_has_no_counts(tmp_path):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds import cli
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(24, 3)), np.arange(24) % 4
@@ -202,10 +201,8 @@ def test_a_regression_is_gradient_descent(regression):
 @pytest.mark.parametrize(
   "call",
   [
-    vs.report,
     vs.errors,
     vs.tally,
-    lambda out: vs.compare(out, out),
     lambda out: next(vs.prediction_blocks(out)),
   ],
 )
@@ -216,12 +213,16 @@ def test_what_needs_classes_says_so(regression, call):
     call(regression[0])
 
 
-@pytest.mark.parametrize("argv", [["report", "{}"], ["compare", "{}", "{}"]])
-def test_the_command_line_says_so_too(regression, argv, capsys):
-  with pytest.raises(SystemExit) as ended:
-    cli.main([word.format(regression[0]) for word in argv])
-  out, err = capsys.readouterr()
-  assert (ended.value.code, out, len(err.splitlines())) == (2, "", 1)
+def test_a_regression_has_a_report_of_its_losses(regression):
+  out, results = regression
+  losses = ((results.predictions.values - results.targets.values) ** 2).mean(-1)
+  np.testing.assert_allclose(results.losses, losses, rtol=1e-5)
+  (summary,) = vs.report(out)
+  assert (summary["output"], summary["role"]) == ("losses", "loss")
+  assert summary["statistics"]["mean_loss"]["value"] == pytest.approx(
+    losses.mean(), rel=1e-5
+  )
+  assert not vs.compare(out, out).significant
 
 
 def test_statistics_take_a_losses_matrix(regression):

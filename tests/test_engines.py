@@ -238,6 +238,6 @@ def test_a_worker_of_a_ray_cluster_is_killed_while_it_makes_the_folder(tmp_path,
   )
   said = driver.communicate(timeout=LIMIT)[0]
   assert driver.returncode == 0, said
-  assert f"a worker died while it began {out}" in said
+  assert f"a worker died while it created {out}" in said
   assert "folder.claim" in (tmp_path / "died").read_text()
   check(out, alone)

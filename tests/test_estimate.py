@@ -36,8 +36,8 @@ from vmapseeds.lanes import (
 from vmapseeds.lanes.memory import Fit
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.runs import Runs
-from vmapseeds.training.supervised import abstract_task, random_examples, supervised
-from vmapseeds.training.task import lanes_of
+from vmapseeds.training.supervised import abstract_task, make_task, random_examples
+from vmapseeds.training.task import bind, lanes_of, trace, trial_of
 
 CHIP = TARGETS["v5e"].chip._replace(clock=1e9, flops=1e12, bandwidth=1e9)
 FAST = CHIP._replace(bandwidth=math.inf)
@@ -380,12 +380,7 @@ def test_what_examples_look_like_is_known_without_the_data():
     "uint8",
     (8_000,),
   )
-  assert (
-    train.num_classes,
-    tests["test"].num_classes,
-    task.num_classes,
-    task.steps,
-  ) == (2, 2, 2, 1250)
+  assert (train.num_classes, tests["test"].num_classes, task.steps) == (2, 2, 1250)
   train, tests = abstract_task(
     vs.recipe("digits_cnn", test_sets=("train", "test"))
   ).data
@@ -455,9 +450,10 @@ def test_inputs_that_are_not_normalised_reach_the_network_as_they_are(model, inp
   recipe = vs.recipe(
     "digits_cnn", model=model, dataset=data, batch_size=2, normalize=False, augment=""
   )
-  task = supervised(recipe, runs)
-  assert task.outputs(runs)["test/predictions"].shape == (4,)
-  assert task.trial().outputs(runs).keys() == {"diverged"}
+  task = make_task(recipe, runs)
+  assert trace(task, bind(task, runs)).shapes["test/predictions"].shape == (4,)
+  trial = trial_of(task)
+  assert trace(trial, bind(trial, runs)).shapes.keys() == {"diverged"}
   if isinstance(model, Words):
     assert flops(task) == 3 * 2 * (2 * 3 * 2)
 
@@ -541,7 +537,7 @@ def test_large_networks_need_few_lanes():
   flagship = abstract_task(vs.recipe("resnet9_cifar10"))
   chosen = execution.choose_execution(
     flagship,
-    flagship.lanes(ONE),
+    lanes_of(flagship, ONE),
     model_steps=1,
     most=100,
     check=check,

@@ -21,6 +21,7 @@ from experiments.jiang2022 import theoremB1_variance as corollary
 from experiments.jiang2022.groups import Group
 from experiments.jiang2022.scatter import Estimate, Points
 from vmapseeds.data import load
+from vmapseeds.training.supervised import check_runs
 
 CLASSES = 4
 
@@ -82,7 +83,7 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
       if shifted
       else campaign.recipe.dataset
     )
-    campaign.runs.check(campaign.recipe, examples[data], 10)
+    check_runs(campaign.recipe, campaign.runs, examples[data], 10)
     assert campaign.recipe.stop_at or scale == "smoke", name
 
 

@@ -23,6 +23,7 @@ from experiments.jordan2024 import (
 from vmapseeds import stats
 from vmapseeds.training.optimizers import make_optimizer
 from vmapseeds.training.runs import as_runs
+from vmapseeds.training.supervised import check_runs, recipe_lanes
 
 STUDIES = campaigns.STUDIES["smoke"]
 
@@ -40,8 +41,9 @@ def test_campaigns_of_every_scale_fit_their_data(scale):
       recipe.dataset, 10_000
     )  # MNIST's training and test sets are exchanged
     kept = sum(c >= 0 for c in recipe.classes) / 10 if recipe.classes else 1
-    as_runs(campaign.runs).check(
+    check_runs(
       recipe.replace(start_from="x"),
+      as_runs(campaign.runs),
       int(0.99 * kept * examples) if kept < 1 else examples,
       10,
     )
@@ -409,11 +411,8 @@ def test_pokes_are_of_the_runs_of_figure_10():
 def test_another_first_step(which):
   """Against the recipe's own optimizer, given the other first gradient."""
   recipe = vs.recipe("digits_cnn", epochs=2)
-  (run,) = (
-    vs.Runs.sweep(first_step=[which], seeds=1).lanes(
-      recipe.replace(values={"first_step": 0.0}), 1000
-    ),
-  )
+  swept = vs.Runs.sweep(first_step=[which], seeds=1)
+  run = recipe_lanes(recipe.replace(values={"first_step": 0.0}), swept, 1000)
   run = type(run)({}, {name: column[0] for name, column in run.values.items()})
   gradients = [
     jnp.array([0.1, -3e-9, 2.0]),
@@ -466,7 +465,7 @@ def test_shifted_test_sets_are_compared_with_the_first():
   }
   shifts = {
     name: fig09_distribution_shift.Shift(
-      frame.spread_of_tallies(t), fig09_distribution_shift.variance(1, t)
+      frame.spread(t), fig09_distribution_shift.variance(1, t)
     )
     for name, t in tallies.items()
   }

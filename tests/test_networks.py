@@ -355,7 +355,7 @@ def smaller(num_classes):
     (
       Normed(3, rngs=nnx.Rngs(0)),
       {},
-      "model is a Normed with parameters of its own: give the class, which each run makes",
+      "model is a Normed with parameters of its own: give the class, of which each run makes its own module",
     ),
     (
       smaller,

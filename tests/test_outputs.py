@@ -2,6 +2,7 @@
 reports, comparisons, --until, replay and merge, without a recipe.
 """
 
+import dataclasses
 import json
 
 import jax
@@ -211,7 +212,7 @@ def test_counts_alone_of_a_class(answered, tmp_path, monkeypatch):
   for name in ("mean_accuracy", "distribution_variance", "expected_disagreement"):
     assert ours["statistics"][name]["value"] == theirs["statistics"][name]["value"]
   assert vs.replay(out, 3).same
-  with pytest.raises(vs.Mistake, match=r"predictions were not kept: take vs.tally"):
+  with pytest.raises(vs.Mistake, match=r"predictions were not kept: take vs\.tally"):
     vs.errors(out)
 
 
@@ -236,6 +237,23 @@ def test_a_task_with_a_class_from_the_command_line(tmp_path, capsys):
   assert results.sizes["run"] >= 8
   said = capsys.readouterr().out
   assert f"mean accuracy {results.accuracy.values.mean():.2%}; next: vmap" in said
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [{"labels": (LABELS + 1) % 3}, {"mask": np.arange(21) >= 10}],
+)
+def test_a_folder_keeps_its_labels_and_mask(changes, tmp_path):
+  """The other half of the examples, or other right classes: the shapes are the same."""
+  first = dataclasses.replace(OF_CLASS, mask=np.arange(21) <= 10)
+  train(task(answer, {"answers": first}), 2, tmp_path / "r")
+  other = dataclasses.replace(first, **changes)
+  same = dataclasses.replace(first, labels=LABELS.copy())
+  assert train(task(answer, {"answers": same}), 4, tmp_path / "r").sizes["run"] == 4
+  with pytest.raises(
+    vs.Mistake, match="belongs to another campaign: its data digest is"
+  ):
+    train(task(answer, {"answers": other}), 6, tmp_path / "r")
 
 
 # Several classes, axes and masks.
@@ -284,6 +302,19 @@ def test_classes_in_two_groups(tmp_path, monkeypatch):
   assert (again.same, again.examples) == (True, {"a": 21, "b": READ.sum()})
 
 
+def test_pages_of_the_group_declared_first(tmp_path):
+  out = tmp_path / "r"
+  train(two, 5, out)
+  (summary,) = vs.report(out)
+  assert (summary["test_set"], summary["output"]) == ("b", "guesses")
+  assert (out / "report" / "report.html").exists()
+  vs.compare(out, out)
+  page = out / "report" / "against_r" / "compare.json"
+  assert json.loads(page.read_text())["test_set"] == "b"
+  vs.report(out, test_set="a")
+  assert (out / "report" / "a" / "report.html").exists()
+
+
 def test_counts_of_a_group_are_of_its_own_classes(tmp_path):
   """Runs that were not counted together are counted by their predictions."""
   train(two, 7, tmp_path / "r")
@@ -306,6 +337,15 @@ def test_axes_of_examples_are_flattened(tmp_path):
   state = start((), run)
   expected = np.asarray(answers(key_of(state, "order"), jnp.asarray(PAGE)))
   np.testing.assert_array_equal(results.guesses[2], expected[READ])
+
+
+def test_axes_without_a_name_are_called_after_their_array(tmp_path):
+  output = vs.Output(role="class", labels=PAGE, mask=READ, num_classes=5)
+  train(task(of_two_sets, {"b/guesses": output}), 2, tmp_path / "r")
+  results = vs.open_results(tmp_path / "r", "b")
+  for axis, places in enumerate(np.nonzero(READ)):
+    np.testing.assert_array_equal(results[f"guesses.{axis}"], places)
+  assert results.guesses.dims == ("run", "example")
 
 
 def test_labels_under_a_mask_may_be_anything():
@@ -339,6 +379,23 @@ def test_runs_that_diverged_are_not_counted(tmp_path, monkeypatch, capsys):
   assert (summary["runs"], summary["diverged"]) == (kept.sum(), 13 - kept.sum())
   counted_alone(monkeypatch)
   equal(vs.tally(tmp_path / "r", pairs=True), expected)
+
+
+def infinite_once(model, params, batch, run):
+  value, updates = model.mean_loss(params, batch)
+  return jnp.where(batch.step == run["bad"], jnp.inf, value), updates
+
+
+def test_a_loss_that_was_infinite_once_has_diverged(tmp_path):
+  recipe = vs.recipe(
+    "digits_cnn", model="linear", epochs=1, objective=infinite_once, values={"bad": -1}
+  )
+  steps = 1000 // 32
+  table = vs.Runs.sweep(bad=[-1, 0, 3, steps - 1, steps], seeds=1)
+  results = train(recipe, table, tmp_path / "r", keep_params=True)
+  assert results.diverged.values.tolist() == [False, True, True, True, False]
+  (leaf, *_) = jax.tree.leaves(vs.load_networks(tmp_path / "r").variables)
+  assert np.isfinite(leaf).all()
 
 
 # Losses and scores.
@@ -567,6 +624,14 @@ OF_THREE = vs.Output(("x",), "class", labels=FEW)
       {"a": jnp.zeros(()), "a/b": jnp.zeros(())},
       {},
       "gives 'a': results have something else of that name, give another",
+    ),
+    *(
+      (
+        {"a/x": jnp.zeros(2), "x": jnp.zeros(2)},
+        {name: vs.Output() for name in order},
+        f"gives '{order[1]}': results have something else of that name, give another",
+      )
+      for order in (("a/x", "x"), ("x", "a/x"))
     ),
     (
       {"guess": CLASSES, "logits": jnp.zeros((4, 5))},

@@ -182,7 +182,8 @@ def test_a_figure_as_a_program(tmp_path):
   command = [
     sys.executable,
     "-m",
-    "experiments.jordan2024.fig01_accuracies",
+    "experiments.jordan2024",
+    "fig01_accuracies",
     "--scale",
     "nothing",
   ]

@@ -2,6 +2,8 @@
 what their last comments say.
 """
 
+import dataclasses
+import functools
 import os
 import re
 import resource
@@ -11,10 +13,17 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
+import plain
 import pytest
+from sklearn.datasets import load_digits
 
 import vmapseeds as vs
 
@@ -90,7 +99,7 @@ def test_own_model(tmp_path):
   for again in (vs.work, lambda folder: vs.replay(folder, 0)):
     with pytest.raises(
       vs.Mistake,
-      match=r"tiny were arrays in memory: only vs\.train in their own program goes on",
+      match=r"tiny were arrays in memory: resume with vs\.train in the program that created",
     ):
       again(out)
   before = written(out)
@@ -210,7 +219,8 @@ def test_memorization(tmp_path):
 
 @pytest.mark.slow
 def test_own_task(tmp_path):
-  said = printed(tmp_path, str(PROGRAMS / "own_task.py"))
+  whole = printed(tmp_path, str(PROGRAMS / "own_task.py"))
+  said, reports = whole.split("earned side by side, in reward")
   results = vs.open_results(tmp_path / "results" / "bandit")
   assert dict(results.policy.sizes) == {"run": 2000, "arm": 2}
   np.testing.assert_allclose(results.policy.sum("arm"), 1, rtol=1e-5)
@@ -221,6 +231,7 @@ def test_own_task(tmp_path):
     assert 250 < these.earned.values.mean() < 400
     expected.append(these.earned.values.std())
     assert f"{these.earned.values.mean():.4g}" in said
+    assert f"{these.earned.values.mean():.1f}" in reports
   np.testing.assert_allclose(
     [float(sd) for sd in re.findall(r"\d+\.\d+", said[said.rindex("array(") :])[:2]],
     expected,
@@ -252,3 +263,289 @@ def test_finetune(tmp_path):
     if "start" in results:
       assert results.start.values.tolist() == starts
   assert len(base["Dense_0"]["bias"]) == 16
+
+
+# Objectives of one's own, each beside a loop of Flax and optax.
+
+DIGITS = load_digits()
+IMAGES = DIGITS.images[:200, ..., None].astype(np.float32)
+LABELS = DIGITS.target[:200].astype(np.int32)
+
+
+def program(name):
+  """What a program defines."""
+  return runpy.run_path(str(PROGRAMS / f"{name}.py"))
+
+
+def small(recipe, **changes):
+  """One epoch of the recipe on few digits."""
+  digits = vs.Dataset(train=(IMAGES, LABELS), test=(IMAGES[:50], LABELS[:50]))
+  return recipe.replace(dataset=digits, augment="", epochs=1, **changes)
+
+
+def trained_params(recipe, runs, out):
+  vs.train(recipe, runs, out, keep_params=True, progress=False)
+  return vs.load_networks(out).variables["params"]
+
+
+def source_key(source, seed):
+  number = len(plain.SOURCES) + zlib.crc32(source.encode()) % 2**31
+  return jax.random.fold_in(jax.random.key(number), seed)
+
+
+def plain_params(model, gradient, optimizer, *, batch, init=0, order=0):
+  """The parameters after an epoch of a Python loop, where `gradient(params, inputs,
+  labels, examples, step)` has the program's name for its job.
+  """
+  inputs = (IMAGES - IMAGES.mean()) / IMAGES.std()
+  params = model.init(plain.key("init", init), inputs[:1], train=False)["params"]
+  state, gradient = optimizer.init(params), jax.jit(gradient)
+  key = jax.random.fold_in(plain.key("order", order), 0)
+  examples = np.asarray(jax.random.permutation(key, len(inputs)))
+  for step in range(len(inputs) // batch):
+    chosen = examples[step * batch :][:batch]
+    given = gradient(params, inputs[chosen], LABELS[chosen], chosen, step)
+    updates, state = optimizer.update(given, state, params)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+def digits_sgd(steps):
+  """The optimizer of the recipe digits_cnn."""
+  schedule = optax.linear_schedule(0.05, 0.0, steps)
+  return optax.chain(optax.add_decayed_weights(5e-4), optax.sgd(schedule, 0.9))
+
+
+def losses(model, params, inputs, labels):
+  logits = model.apply({"params": params}, inputs, train=True)
+  return optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+
+
+def assert_same(ours, theirs, run):
+  chosen = jax.tree.map(lambda leaf: leaf[run], ours)
+  assert jax.tree.structure(chosen) == jax.tree.structure(theirs)
+  for a, b in zip(jax.tree.leaves(chosen), jax.tree.leaves(theirs), strict=True):
+    np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def differ(params):
+  """Whether the networks of the first two runs differ by more than rounding."""
+  return max(np.abs(leaf[0] - leaf[1]).max() for leaf in jax.tree.leaves(params)) > 1e-3
+
+
+def test_mixup_is_a_plain_loop(tmp_path):
+  model = plain.SmallCNN()
+
+  def gradient(params, inputs, labels, examples, step):
+    one, two = jax.random.split(jax.random.fold_in(source_key("mixup", 1), step))
+    share = jax.random.beta(one, 0.4, 0.4)
+    other = jax.random.permutation(two, 32)
+
+    def value(params):
+      mixed = share * inputs + (1 - share) * inputs[other]
+      first, second = (
+        losses(model, params, mixed, y).mean() for y in (labels, labels[other])
+      )
+      return share * first + (1 - share) * second
+
+    return jax.grad(value)(params)
+
+  ours = trained_params(
+    small(program("mixup")["recipe"]), vs.Runs.vary("mixup", 2), tmp_path / "r"
+  )
+  assert_same(ours, plain_params(model, gradient, digits_sgd(6), batch=32), run=1)
+  assert differ(ours)
+
+
+def test_sharpness_aware_steps_are_a_plain_loop(tmp_path):
+  model = plain.SmallCNN()
+
+  def gradient(rho, params, inputs, labels, examples, step):
+    at = jax.grad(lambda params: losses(model, params, inputs, labels).mean())
+    here = at(params)
+    norm = jnp.sqrt(sum((g**2).sum() for g in jax.tree.leaves(here)))
+    return at(jax.tree.map(lambda p, g: p + rho * g / norm, params, here))
+
+  recipe = small(program("sharpness_aware")["recipe"])
+  ours = trained_params(recipe, vs.Runs.sweep(rho=[0.0, 0.5], seeds=1), tmp_path / "r")
+  for run, rho in enumerate((0.0, 0.5)):
+    theirs = plain_params(
+      model, functools.partial(gradient, rho), digits_sgd(6), batch=32
+    )
+    assert_same(ours, theirs, run)
+  assert differ(ours)
+
+
+def test_label_noise_is_a_plain_loop_on_wrong_labels(tmp_path):
+  made, model = program("label_noise"), plain.SmallCNN()
+  noisy = LABELS.copy()
+  for i, label in enumerate(LABELS):
+    wrong, shift = jax.random.split(jax.random.fold_in(source_key("label_noise", 1), i))
+    if jax.random.bernoulli(wrong, 0.4):
+      noisy[i] = (label + jax.random.randint(shift, (), 1, 10)) % 10
+  assert 0.3 < (noisy != LABELS).mean() < 0.5
+
+  def gradient(params, inputs, labels, examples, step):
+    at = jnp.asarray(noisy)[examples]
+    return jax.grad(lambda params: losses(model, params, inputs, at).mean())(params)
+
+  table = vs.Runs.vary("label_noise", 2)
+  recipe = small(made["recipe"], share=0.4)
+  ours = trained_params(recipe, table, tmp_path / "r")
+  assert_same(ours, plain_params(model, gradient, digits_sgd(6), batch=32), run=1)
+  assert differ(ours)
+
+
+def test_a_share_of_labels_is_wrong_and_stays_so():
+  noisy_labels = jax.jit(program("label_noise")["noisy_labels"])
+  labels, examples = np.tile(np.arange(10), 2000), np.arange(20_000)
+  for share in (0.0, 0.2, 1.0):
+    noisy = np.asarray(noisy_labels(jax.random.key(0), labels, examples, share))
+    # Five standard errors of a proportion.
+    error = 5 * np.sqrt(share * (1 - share) / 20_000)
+    assert abs((noisy != labels).mean() - share) <= error
+  assert {*((noisy - labels) % 10)} == {*range(1, 10)}
+  places = np.random.default_rng(0).permutation(20_000)
+  again = noisy_labels(jax.random.key(0), labels[places], examples[places], 0.2)
+  first = noisy_labels(jax.random.key(0), labels, examples, 0.2)
+  np.testing.assert_array_equal(again, np.asarray(first)[places])
+  other = noisy_labels(jax.random.key(1), labels, examples, 0.2)
+  assert (np.asarray(other) != np.asarray(first)).any()
+
+
+class NarrowCNN(nn.Module):
+  @nn.compact
+  def __call__(self, x, train):
+    for features in (4, 8):
+      x = nn.max_pool(nn.relu(nn.Conv(features, (3, 3))(x)), (2, 2), (2, 2))
+    return nn.Dense(10)(x.reshape(len(x), -1))
+
+
+def test_distillation_is_a_plain_loop(tmp_path):
+  made, model = program("distillation"), NarrowCNN()
+  taught = np.random.default_rng(0).dirichlet(np.ones(10), 200).astype(np.float32)
+
+  def gradient(params, inputs, labels, examples, step):
+    def value(params):
+      log_p = jax.nn.log_softmax(model.apply({"params": params}, inputs, train=True))
+      soft = -(jnp.asarray(taught)[examples] * log_p).sum(-1).mean()
+      return (soft - log_p[jnp.arange(50), labels].mean()) / 2
+
+    return jax.grad(value)(params)
+
+  objective = functools.partial(made["distillation"], jnp.asarray(taught))
+  student = small(made["student"], objective=objective)
+  ours = trained_params(student, 2, tmp_path / "r")
+  optimizer = optax.adam(1e-2)
+  theirs = plain_params(model, gradient, optimizer, batch=50, init=1, order=1)
+  assert_same(ours, theirs, run=1)
+  # What the teachers say is part of what the folder keeps of the student.
+  others = functools.partial(made["distillation"], jnp.asarray(taught[::-1]))
+  with pytest.raises(vs.Mistake, match="recipe and this one differ in objective"):
+    vs.train(student.replace(objective=others), 2, tmp_path / "r", progress=False)
+
+
+# Tasks of one's own.
+
+
+def test_token_accuracy_is_that_of_present_tokens(tmp_path):
+  made = program("transformer")
+  task = dataclasses.replace(made["task"], rounds=0)
+  results = vs.train(task, 3, tmp_path / "r", progress=False)
+  tokens, present = made["tokens"], made["present"]
+  np.testing.assert_array_equal(present[:, :3].all(1), True)
+  init, apply = jax.jit(made["model"].init), jax.jit(made["model"].apply)
+  for run in range(3):
+    params = init(plain.key("init", run), tokens, present)
+    logits = np.asarray(apply(params, tokens, present))
+    sure = np.sort(logits, -1)[..., -1] - np.sort(logits, -1)[..., -2] > 1e-4
+    ours = np.full(present.shape, -1)
+    ours[results.sequence.values, results.token.values] = results.letters[run]
+    np.testing.assert_array_equal(ours >= 0, present)
+    both = sure & present
+    np.testing.assert_array_equal(ours[both], logits.argmax(-1)[both])
+    right = [
+      ours[i, j] == sorted(tokens[i][present[i]])[j] for i, j in np.argwhere(present)
+    ]
+    assert float(results.accuracy[run]) == pytest.approx(np.mean(right))
+  (summary,) = vs.report(tmp_path / "r")
+  assert summary["examples"] == present.sum()
+
+
+def test_the_score_of_a_gan_is_the_distance_of_its_samples(tmp_path):
+  made = program("gan")
+  task = dataclasses.replace(made["task"], rounds=1)
+  out = tmp_path / "r"
+  table = vs.Runs.sweep(generator=[0.0, 2e-3], critic=[0.0, 2e-3], seeds=2)
+  results = vs.train(task, table, out, progress=False)
+  distance = np.abs(np.sort(results.samples, axis=1) - made["truth"]).mean(1)
+  np.testing.assert_allclose(results.distance, distance, rtol=1e-5)
+  assert results.distance.attrs["higher_is_better"] is False
+  # Without steps of its own the generator stays what it was; it learns from a critic.
+  still = results.distance.values[results.generator.values == 0]
+  moved = results.distance.values[results.generator.values > 0]
+  np.testing.assert_array_equal(still[0::2], still[1::2])
+  learning, lazy = (moved[i::2] for i in (1, 0))
+  assert (learning != lazy).all()
+  np.testing.assert_array_less(learning, still[1::2])
+  decision = vs.compare(
+    out,
+    where={"generator": 2e-3, "critic": 2e-3},
+    against={"generator": 0.0, "critic": 2e-3},
+  )
+  assert decision.probability == 1
+
+
+# The programs as they stand.
+
+FULL = {
+  "mixup": [("", 32)],
+  "sharpness_aware": [("", 32)],
+  "label_noise": [("", 64)],
+  "distillation": [("distilled", 32), ("alone", 32), ("teachers", 4)],
+  "transformer": [("", 32)],
+  "gan": [("", 128)],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+@pytest.mark.parametrize("name", FULL)
+def test_a_whole_program(name, tmp_path):
+  said = printed(tmp_path, str(PROGRAMS / f"{name}.py"), "out")
+  shown = " ".join(said.split())
+  opened = {}
+  for folder, runs in FULL[name]:
+    path = tmp_path / "out" / folder
+    results = opened[folder] = vs.open_results(path)
+    assert results.sizes["run"] == runs
+    summaries = vs.report(path)
+    assert sum(summary["runs"] for summary in summaries) == runs
+  if name in ("mixup", "label_noise"):
+    groups = (
+      results.accuracy.groupby("share")
+      if name == "label_noise"
+      else [("", results.accuracy)]
+    )
+    for _, accuracy in groups:
+      values = 100 * accuracy.values
+      assert f"{values.mean():.2f} %, sd {values.std(ddof=1):.2f} %" in shown
+      assert values.std() > 0.1
+  elif name == "distillation":
+    for folder in ("distilled", "alone"):
+      mean = 100 * opened[folder].accuracy.values.mean()
+      assert f"{folder}: accuracy {mean:.2f} %" in said
+  elif name == "transformer":
+    wrong = results.letters.values != results.labels.values
+    rates = [wrong[:, results.token.values == i].mean() for i in range(8)]
+    found = [float(x) for x in re.findall(r"0\.\d+", said[said.index("array(") :])]
+    np.testing.assert_allclose(found[:8], rates, atol=1e-6)
+    assert wrong.mean() < 0.15
+  else:
+    shown_values = results.accuracy if name == "sharpness_aware" else results.distance
+    column = "rho" if name == "sharpness_aware" else "critic"
+    for _, group in shown_values.groupby(column):
+      scale, digits = (100, 2) if name == "sharpness_aware" else (1, 3)
+      assert f"{scale * group.values.mean():.{digits}f}" in shown
+  if name in ("distillation", "transformer", "gan", "sharpness_aware"):
+    assert "P(A > B) = " in shown

@@ -642,6 +642,17 @@ def test_what_is_wrong_with_a_block_does_not_stop_an_extension(tmp_path):
   assert vs.verify(tmp_path / "r") == (8, 8, [], [], [])
 
 
+def test_runs_are_read_without_the_others(tmp_path, reference):
+  shutil.copytree(reference, tmp_path / "r")
+  damaged = tmp_path / "r" / "test" / "predictions" / "c" / "1" / "0"
+  damaged.write_bytes(b"no predictions")
+  results, whole = vs.open_results(tmp_path / "r"), vs.open_results(reference)
+  some = [0, 3, 8, RUNS - 1]
+  np.testing.assert_array_equal(results.predictions[some], whole.predictions[some])
+  with pytest.raises(Exception, match="checksum"):
+    results.predictions[4].load()
+
+
 def test_plain_xarray_shows_holes_as_missing(tmp_path, reference):
   """The rows of a chunk that a short block does not have."""
   for runs in (6, 9, 11):
@@ -693,7 +704,7 @@ def test_a_full_disk_is_one_line_and_nothing_is_lost(full, tmp_path, reference, 
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
   assert (status, out) == (1, "")
   assert re.fullmatch(
-    r"error: .*/r cannot be written \(File too large\): make room, and .* goes on from there\n",
+    r"error: .*/r cannot be written \(File too large\): make room, and .* again to resume\n",
     err,
   )
   assert vs.verify(tmp_path / "r").problems == []
@@ -773,7 +784,7 @@ def test_signals_finish_the_write_in_hand(
   assert said == (
     status,
     "",
-    f"{word}: what was written stays; the same command goes on from there\n",
+    f"{word}: what was written stays; run the same command again to resume\n",
   )
   assert claimed(tmp_path / "r") == {}
   assert vs.open_results(tmp_path / "r").sizes["run"] == 4

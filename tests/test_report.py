@@ -28,13 +28,12 @@ from vmapseeds.reports import pages, plots, results_page
 from vmapseeds.reports.results_page import (
   Part,
   Row,
-  context,
   figures,
-  side_by_side_table,
+  terminal_side_by_side,
 )
 from vmapseeds.reports.summary import measure_outputs, summarize
 from vmapseeds.results.formatting import show
-from vmapseeds.training.runs import SOURCES
+from vmapseeds.training.names import SOURCES
 
 NAMES = [
   "mean_accuracy",
@@ -108,7 +107,7 @@ def dataset(runs=40, n=61, classes=3, *, spread=0.15, seed=0, **columns):
 
 
 def page_of(summary):
-  return pages.html("report", figures=[], **context(summary))
+  return pages.html(sources={}, **results_page.page_of(Part("", None, [], summary)))
 
 
 def values(summary):
@@ -588,7 +587,7 @@ def test_terminal_tables(folder, reported):
     mark = r"\* ?" if s["over"] == "examples" else r"[^*]*"
     value = re.escape(show(s["value"], s["se"], s["unit"]))
     assert re.search(
-      rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to]* │", text
+      rf"{re.escape(s['label'])} +│ +{value} │ +{mark}[-0-9. to%²]* │", text
     )
   assert (
     text.count(
@@ -608,7 +607,7 @@ def test_page_is_whole_and_loads_nothing(folder, reported):
   assert page.tags["img"] == 5
   assert all(source.startswith("data:image/png;base64,") for source in page.loads)
   assert not re.search(r"https?:|@import|url\(|<script|<link", raw)
-  assert "prefers-color-scheme: dark" in raw
+  assert "color-scheme: light dark" in raw
   assert 'name="viewport"' in raw
   text = page.text.replace("\N{NO-BREAK SPACE}", " ")
   summary = reported[0][0]
@@ -763,7 +762,7 @@ def sweep(tmp_path_factory):
   """Runs at four learning rates. Accuracies differ more between rates than within one;
   at the last rate all diverge.
   """
-  lr = np.tile(np.float32(LR), 12)
+  lr = np.tile(np.float64(LR), 12)
   seeds = {
     f"seed_{s}": (
       "run",
@@ -772,14 +771,14 @@ def sweep(tmp_path_factory):
     )
     for s in SOURCES
   }
-  momentum = ("run", np.full(48, 0.9, np.float32))
+  momentum = ("run", np.full(48, 0.9))
   results = dataset(48, spread=0.03, lr=("run", lr), momentum=momentum, **seeds)
   for i, value in enumerate(LR[:2]):
-    results["predictions"][lr == np.float32(value), : 20 + 20 * i] = (
-      results.labels.values[: 20 + 20 * i]
-    )
+    results["predictions"][lr == value, : 20 + 20 * i] = results.labels.values[
+      : 20 + 20 * i
+    ]
   results["accuracy"] = (results.predictions == results.labels).mean("example")
-  results["diverged"][:] = lr == np.float32(1e5)
+  results["diverged"][:] = lr == 1e5
   return saved(tmp_path_factory.mktemp("swept") / "sweep", results)
 
 
@@ -917,7 +916,7 @@ def test_the_table_side_by_side_cuts_no_name_and_no_number():
     section["statistics"][name] = {"value": 0.12345, "unit": "fraction"}
   console = Console(width=80, record=True, file=io.StringIO())
   part = Part("weight_decay=0.0005, momentum=0.95", None, [], section)
-  console.print(side_by_side_table("test accuracy", [Row(part, None, section)]))
+  console.print(terminal_side_by_side("test accuracy", [Row(part, None, section)]))
   lines = console.export_text().splitlines()
   assert all(len(line.rstrip()) <= 80 for line in lines)
   assert (

@@ -754,7 +754,7 @@ def mistakes() -> Iterator[None]:
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     said = (
-      str(interrupt) or "what was written stays; the same command goes on from there"
+      str(interrupt) or "what was written stays; run the same command again to resume"
     )
     terminated = isinstance(interrupt, Terminated)
     print(f"{'terminated' if terminated else 'interrupted'}: {said}", file=sys.stderr)

@@ -13,7 +13,7 @@ import vmapseeds as vs
 def sharpness_aware(model, params, batch, run):
   fixed = jax.lax.stop_gradient(params)
   gradient, _ = jax.grad(model.mean_loss, has_aux=True)(fixed, batch)
-  scale = run["rho"] / optax.global_norm(gradient)
+  scale = run["rho"] / optax.tree.norm(gradient)
   worst = jax.tree.map(lambda p, g: p + scale * g, params, gradient)
   return model.mean_loss(worst, batch)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from experiments import frame
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Printed, Row, Trained
+from experiments.frame import Row, Trained
 from vmapseeds.reports import plots
 
 TITLE = "Table 3, figure 8: churn of pairs by what varies, and where both α̂ are small"
@@ -35,19 +35,19 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
     out = candidates.excluded(n.mean_churn, n.small)
     judged = name != "S_init"  # for S_init the paper has two small α̂ at all churns
     table += [
-      Row.of(
+      Row(
         f"{name}: churn of pairs",
-        Printed(candidates.span(printed.churn), "table 3"),
+        (candidates.span(printed.churn), "table 3"),
         candidates.span(churn),
         n.runs,
       ),
-      Row.of(
+      Row(
         f"{name}: churn of pairs where both α̂ are small",
-        Printed(candidates.span(printed.churn_small), "table 3"),
+        (candidates.span(printed.churn_small), "table 3"),
         candidates.span(small),
         n.runs,
       ),
-      Row.of(
+      Row(
         f"{name}: mean churn with the others where α̂ is small",
         None,
         candidates.of_small(n.mean_churn[n.small], out),
@@ -73,7 +73,3 @@ def plot(numbers: Mapping[str, Source], axes: np.ndarray) -> None:
     )
     ax.set(xlabel="churn (% of the test examples)", ylabel="pairs", title=name)
     frame.legend_above(ax)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

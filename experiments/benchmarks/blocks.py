@@ -21,6 +21,7 @@ from rich.table import Table
 from tyro.conf import arg
 
 import vmapseeds as vs
+from experiments.benchmarks.common import Count, check_counts
 from experiments.frame import show
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import at_least
@@ -36,7 +37,7 @@ class Flags:
   before: Annotated[tuple[int, ...], arg(metavar="N")] = (1, 3000)
   """blocks of one run that a folder has already"""
 
-  new: Annotated[int, arg(metavar="N")] = 100
+  new: Count = 100
   """blocks that are timed"""
 
 
@@ -61,8 +62,9 @@ def main(argv: list[str] | None = None) -> None:
   table = Table("blocks before", "seconds of new blocks", "ms a block", "files a block")
   with mistakes():
     flags = parse(Flags, argv, prog="python -m experiments.benchmarks.blocks")
-    for count in (*flags.before, flags.new):
-      at_least("blocks", count, 1)
+    check_counts(flags)
+    for count in flags.before:
+      at_least("--before", count, 1)
     for before in flags.before:
       with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "r")

@@ -55,10 +55,8 @@ class Workload:
   @property
   def like(self) -> DeviceExamples:
     """Shapes and dtypes of its examples, without the data."""
-    inputs, targets = (
-      jax.ShapeDtypeStruct((1, *self.shape), np.uint8),
-      jax.ShapeDtypeStruct((1,), np.int32),
-    )
+    inputs = jax.ShapeDtypeStruct((1, *self.shape), np.uint8)
+    targets = jax.ShapeDtypeStruct((1,), np.int32)
     moment = jax.ShapeDtypeStruct(self.shape[-1:], np.float32)
     return DeviceExamples(inputs, targets, moment, moment, self.classes)
 
@@ -111,7 +109,7 @@ def placed(name: str, platform: str, steps: int | None = None) -> Workload:
 
 def flops(workload: Workload) -> int:
   """Floating-point operations of a training step of one network, see `product_flops`."""
-  task = recipe_task(workload.recipe, (workload.examples(), {}), steps=workload.steps)
+  task = recipe_task(workload.recipe, (workload.examples(), {}))
   return round(product_flops(task, lanes_of(task, vs.Runs.independent(1))))
 
 
@@ -255,13 +253,11 @@ class Contender:
 
   def __init__(self, way: Way, workload: Workload, limit: float = LIMIT):
     context = multiprocessing.get_context("spawn")
-    self.way, self.limit, self.speeds, self.error, self.skipped = (
-      way,
-      limit,
-      [],
-      None,
-      False,
-    )
+    self.way = way
+    self.limit = limit
+    self.speeds = []
+    self.error = None
+    self.skipped = False
     self.host_bytes = self.device_bytes = None
     self._links = []
     for index in range(way.processes):

@@ -31,6 +31,7 @@ from rich.progress import track
 from tyro.conf import arg
 
 import vmapseeds as vs
+from experiments.benchmarks.common import Count, check_counts
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, at_least
@@ -65,7 +66,7 @@ REAL = "real"
 class Flags:
   """How many campaigns, of what, and where the real runs lie."""
 
-  campaigns: Annotated[int, arg(metavar="N")] = 2000
+  campaigns: Count = 2000
   """campaigns of each law and number of runs"""
 
   runs: Annotated[tuple[int, ...], arg(metavar="R")] = (10, 30, 100, 256)
@@ -74,7 +75,7 @@ class Flags:
   laws: Annotated[tuple[Literal[*LAWS, REAL], ...], arg(metavar="LAW")] = (*LAWS, REAL)
   """laws of the run factor: normal, weak, absent, skewed, real"""
 
-  population: Annotated[int, arg(metavar="N")] = 4096
+  population: Count = 4096
   """real runs, from which campaigns are drawn"""
 
   out: Annotated[Path, arg(metavar="DIR")] = Path("results/benchmarks/coverage")
@@ -241,8 +242,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     flags = parse(Flags, argv)
     if not (flags.laws and flags.runs):
       raise Mistake("--laws or --runs without a value: give some")
-    at_least("campaigns", flags.campaigns, 1)
-    at_least("population", flags.population, 2)
+    check_counts(flags)
+    at_least("--population", flags.population, 2)
     for runs in flags.runs:
       at_least("runs", runs, 4)
     rng = np.random.default_rng(0)

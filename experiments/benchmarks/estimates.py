@@ -91,8 +91,8 @@ def absent(name: str) -> jax.Device:
     if target.platform == "gpu":
       options = dict(target_config=_H100, topology=target.topology)
       return topologies.get_topology_desc(name, "cuda", **options).devices[0]
-    # The compiler shall not ask the machine which chip it has, and several processes
-    # may compile at once.
+    # So that the compiler does not ask the machine which chip it has, and several
+    # processes may compile at once.
     for variable, value in (
       ("TPU_SKIP_MDS_QUERY", "1"),
       ("TPU_ACCELERATOR_TYPE", "v5litepod-1"),

@@ -100,10 +100,8 @@ def training(flags: argparse.Namespace, epochs: int) -> list[dict]:
     data = vs.Dataset(
       **{name: (file[f"x_{name}"], file[f"y_{name}"]) for name in ("train", "test")}
     )
-  recipe, table = (
-    vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs),
-    vs.Runs.independent(flags.runs),
-  )
+  recipe = vs.recipe("resnet9_cifar10", **flags.set, epochs=epochs)
+  table = vs.Runs.independent(flags.runs)
   task, devices = make_task(recipe.replace(dataset=data), table), lanes.start_jax()
   runs = lanes_of(task, table)
   how = executions.choose_execution(task, runs, model_steps=10**9, most=flags.most)
@@ -406,9 +404,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     nargs="+", choices=PARTS, default=list(PARTS), help="what to run, in this order"
   ),
   "write": dict(
-    type=Path,
-    metavar="FILE",
-    help="run nothing; put the tables into a Markdown file",
+    type=Path, metavar="FILE", help="run nothing; put the tables into a Markdown file"
   ),
   "recipes": dict(
     nargs="+", default=list(RECIPES), help="of the estimates and repeats"

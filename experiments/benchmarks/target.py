@@ -16,7 +16,6 @@ from typing import Annotated, Literal
 
 import jax
 from tyro.conf import Positional, arg
-from vmapseeds.campaign.preparing import found
 
 from experiments.benchmarks.estimates import (
   TARGETS,
@@ -35,6 +34,7 @@ from vmapseeds.campaign.bench import (
 )
 from vmapseeds.campaign.execution import filling_width, product_flops
 from vmapseeds.campaign.options import hint
+from vmapseeds.campaign.planning import resolve_task
 from vmapseeds.cli import check_output_file, mistakes, overrides, parse
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.training.recipes import Recipe
@@ -149,7 +149,7 @@ def main(argv: Sequence[str] | None = None) -> None:
   check_output_file(flags.json)
   # Nothing runs, so the devices of this machine need not start.
   jax.config.update("jax_platforms", "cpu")
-  what = found(flags.recipe).replace(**overrides(flags.set))
+  what = resolve_task(flags.recipe).replace(**overrides(flags.set))
   rows = estimates(what, flags.target, flags.widths, flags.lowerings)
   if flags.json is not None:
     record = {"recipe": what.name, "target": flags.target, "candidates": rows}

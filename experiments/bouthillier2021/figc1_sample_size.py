@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame
 from experiments.bouthillier2021 import paper
 from experiments.bouthillier2021.paper import GAMMA
 from experiments.frame import Row, Trained
@@ -56,7 +55,7 @@ def rows(n: Sizes) -> list[Row]:
   power, needed = n.power[place], n.needed[place]
   return [
     *(
-      Row.of(
+      Row(
         f"runs of each of A and B, γ = {gamma}",
         printed,
         str(n.noether[n.gamma == gamma][0]),
@@ -69,7 +68,7 @@ def rows(n: Sizes) -> list[Row]:
         strict=True,
       )
     ),
-    Row.of(
+    Row(
       f"power of {n.noether[place]} pairs, γ = {GAMMA}",
       paper.POWER,
       f"{power:.3f}",
@@ -100,7 +99,3 @@ def plot(n: Sizes, axes: np.ndarray) -> None:
   ax.set(xlabel="P(A > B) to be found", ylabel="runs of each of A and B")
   ax.grid(True)
   ax.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

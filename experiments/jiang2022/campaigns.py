@@ -235,10 +235,8 @@ def laptop() -> Scale:
   )
   cnn_mnist = cnn.replace(name="small_cnn_mnist", dataset="mnist")
   mlp_mnist = mlp.replace(name="mlp_mnist", dataset="mnist")
-  varied, swept = (
-    {"width": (1.0, 0.5), "augment": ("", "flip")},
-    {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)},
-  )
+  varied = {"width": (1.0, 0.5), "augment": ("", "flip")}
+  swept = {"lr": (0.02, 0.01), "weight_decay": (1e-4, 0.0)}
   layers, decays = {"depth": (1, 2), "width": (1.0, 2.0)}, {"weight_decay": (1e-3, 0.0)}
   scatters = (
     Scatter("cifar10", cnn, 50_000, 2000, varied, swept, 2),

@@ -13,8 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame
-from experiments.frame import Printed, Row, between
+from experiments.frame import Row, between
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
@@ -73,7 +72,7 @@ def mean_square(
   known = items[..., 1:-1] > 0
   d, s, weight = (column[..., 1:-1][known] for column in (distance, noise, items))
   weight = weight / weight.sum()
-  return float((weight * (d**2 - s**2)).sum()), math.sqrt(
+  return (weight * (d**2 - s**2)).sum(), math.sqrt(
     (weight**2 * (4 * d**2 * s**2 + 2 * s**4)).sum()
   )
 
@@ -89,15 +88,13 @@ def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:
   """A row holds if the interval is below the width of a bin, and does not if it is
   above.
   """
-  printed = Printed("close to y = x", f"section 5, figure {figure}")
+  printed = ("close to y = x", f"section 5, figure {figure}")
   made = []
   for name, n in numbers.items():
     holds = True if n.high < NEAR else False if n.low > NEAR else None
     why = {True: "", False: way(n.curve), None: "too few examples to tell"}[holds]
     ours = between(n.distance, n.low, n.high)
-    made.append(
-      Row.of(f"distance from y = x, {name}", printed, ours, n.runs, holds, why)
-    )
+    made.append(Row(f"distance from y = x, {name}", printed, ours, n.runs, holds, why))
   return made
 
 
@@ -131,7 +128,3 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
   ):
     ax.set_title(title)
     ax.legend(loc="upper left")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

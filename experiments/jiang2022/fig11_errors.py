@@ -13,8 +13,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
-from experiments import frame, measures
-from experiments.frame import Printed, Row, between, number
+from experiments import measures
+from experiments.frame import Row, between, number
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
@@ -93,7 +93,7 @@ def beta(counts: Int[np.ndarray, " counts"]) -> tuple[measures.BetaFit, float]:
   """
   runs = len(counts) - 1
   fit = measures.beta_of_counts(np.repeat(np.arange(runs + 1), counts), runs)
-  return fit, float(abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max())
+  return fit, abs(counts.cumsum() / counts.sum() - law(fit, runs).cumsum()).max()
 
 
 def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
@@ -102,10 +102,7 @@ def law(fit: measures.BetaFit, runs: int) -> Float[np.ndarray, " counts"]:
 
 
 def share(which: Bool[np.ndarray, " examples"]) -> Share:
-  return Share(
-    float(which.mean()),
-    *map(float, stats.proportion_interval(which.mean(), len(which))),
-  )
+  return Share(which.mean(), *stats.proportion_interval(which.mean(), len(which)))
 
 
 def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
@@ -121,10 +118,10 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
       else ""
     )
     made += [
-      Row.of(f"Beta fit, {name}", None, parameters, n.runs),
-      Row.of(
+      Row(f"Beta fit, {name}", None, parameters, n.runs),
+      Row(
         f"distance from the Beta fit, {name}",
-        Printed("fit well", "appendix D.4"),
+        ("fit well", "appendix D.4"),
         number(n.distance, n.distance_se),
         n.runs,
         bool(surely <= NEAR),
@@ -137,7 +134,7 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
       "runs disagree less than they err": n.less,
     }
     for claim, of in claims.items():
-      some = Printed("a significant fraction", "section 4, appendix D.4")
+      some = ("a significant fraction", "section 4, appendix D.4")
       ours = between(*of, 100, " %")
       few = (
         f"less than {MANY:.0%} of the examples, or too few to tell"
@@ -145,7 +142,7 @@ def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
         else ""
       )
       made.append(
-        Row.of(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few)
+        Row(f"examples, {claim}, {name}", some, ours, n.runs, of.low > MANY, few)
       )
   return made
 
@@ -183,7 +180,3 @@ def plot(numbers: Mapping[str, ErrorRates], axes: np.ndarray) -> None:
     )
     ax.set_ylim(top=4 * ax.get_ylim()[1])
     ax.legend(loc="upper center")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import frame
 from experiments.frame import Row, Trained
 from experiments.jiang2022 import fig06_calibration as fig06
 from experiments.jiang2022 import groups, paper, scatter
@@ -57,7 +56,3 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
       label=f"{name}, {n.runs} runs",
     )
   right.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

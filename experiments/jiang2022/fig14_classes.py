@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments import frame, gallery
-from experiments.frame import Printed, Row, Trained, between
+from experiments import gallery
+from experiments.frame import Row, Trained, between
 from experiments.jiang2022 import groups
 from experiments.jiang2022.campaigns import ensemble
 from experiments.jiang2022.fig06_calibration import mean_square, noise, roots
@@ -23,7 +23,7 @@ PANELS = 2
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 GROUP = "AllDiff"  # the paper does not say which
 SHOWN = 5
-PRINTED = Printed("a lot more variance", "appendix D.7")
+PRINTED = ("a lot more variance", "appendix D.7")
 
 
 class Classes(NamedTuple):
@@ -101,19 +101,19 @@ def rows(numbers: Mapping[str, Classes]) -> list[Row]:
       "" if holds else "no more than noise of the fewer pairs in the bins of one class"
     )
     made += [
-      Row.of(
+      Row(
         f"distance from y = x, single classes, {n.data}",
         None,
         between(*n.single_distance),
         n.runs,
       ),
-      Row.of(
+      Row(
         f"distance from y = x, all together, {n.data}",
         None,
         between(*n.together_distance),
         n.runs,
       ),
-      Row.of(
+      Row(
         f"single classes from all together, {n.data}",
         PRINTED,
         between(*n.apart),
@@ -140,7 +140,3 @@ def plot(numbers: Mapping[str, Classes], axes: np.ndarray) -> None:
     )
     ax.set_title(f"{n.data}, {GROUP}, {n.runs} runs")
     ax.legend(loc="upper left")
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

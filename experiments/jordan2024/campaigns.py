@@ -82,11 +82,9 @@ class Ablations(NamedTuple):
   mnist_runs: int
 
 
-DIGITS, RESNET, LINEAR = (
-  vs.recipe("digits_cnn"),
-  vs.recipe("resnet9_cifar10"),
-  vs.recipe("linear_cifar10"),
-)
+DIGITS = vs.recipe("digits_cnn")
+RESNET = vs.recipe("resnet9_cifar10")
+LINEAR = vs.recipe("linear_cifar10")
 NARROW, MNIST = vs.recipe("narrow_cifar10"), vs.recipe("narrow_mnist")
 # All examples are one batch: runs differ only in their initial weights, and converge to
 # the same optimum.
@@ -228,7 +226,7 @@ def by_duration(
       and for some the verdict of `frame.below` on the long training.
   """
   return [
-    Row.of(
+    Row(
       f"{quantity}, {said(name, epochs)}",
       printed.get(name),
       text(n),

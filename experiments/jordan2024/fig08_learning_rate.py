@@ -53,12 +53,12 @@ def by_rate(
     if len(errors) >= 3:
       independent = math.sqrt(stats.independent_errors_variance(errors))
       excess = (
-        float(stats.distribution_variance(errors)),
-        float(stats.distribution_variance_se(errors)),
+        stats.distribution_variance(errors),
+        stats.distribution_variance_se(errors),
       )
       left_out = int(diverged[rates == rate].sum())
       found.append(
-        Rate(float(rate), len(errors), left_out, spread(errors), independent, *excess)
+        Rate(rate, len(errors), left_out, spread(errors), independent, *excess)
       )
   return found
 
@@ -81,14 +81,14 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   alike_above = list(itertools.takewhile(lambda n: not apart(n[5:7], best[5:7]), above))
   edge = bool(above) and not alike_above
   lines = [
-    Row.of(
+    Row(
       "best learning rate",
       paper.BEST_RATE,
       f"{best.rate:g}; within two standard errors: {listed(alike)}",
       best.runs,
     ),
-    Row.of("mean accuracy at the best", None, percent(*best.accuracy[2:4]), best.runs),
-    Row.of(
+    Row("mean accuracy at the best", None, percent(*best.accuracy[2:4]), best.runs),
+    Row(
       "sd of accuracy at the best",
       paper.SD_BEST_RATE,
       percent(*best.accuracy[4:6]),
@@ -117,13 +117,13 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     )
     said = f"{ratio}; the difference is {number(difference, error)} times the best's variance on the test set"
     lines += [
-      Row.of(
+      Row(
         "sd of accuracy at twice the best",
         paper.SD_TWICE_BEST_RATE,
         percent(*twice.accuracy[4:6]),
         twice.runs,
       ),
-      Row.of(
+      Row(
         "variance on the distribution, twice the best over the best",
         paper.TWICE_OVER_BEST,
         said,
@@ -141,7 +141,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
     else "no larger one has runs that did not diverge"
   )
   lines.append(
-    Row.of(
+    Row(
       "largest learning rate without more variance on the distribution than the best",
       paper.LARGEST_WITHOUT_EXCESS,
       said,
@@ -153,7 +153,7 @@ def rows(numbers: Sequence[Rate]) -> list[Row]:
   diverged = ", ".join(f"{n.diverged} at {n.rate:g}" for n in numbers if n.diverged)
   return [
     *lines,
-    Row.of(
+    Row(
       "runs that diverged, left out",
       None,
       diverged or "0",
@@ -200,7 +200,3 @@ def plot(numbers: Sequence[Rate], axes: np.ndarray) -> None:
   for ax in axes:
     ax.set_xscale("log", base=2)
     ax.grid(True)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

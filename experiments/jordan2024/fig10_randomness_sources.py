@@ -56,16 +56,14 @@ def by_source(
     for source, s in spreads.items()
   }
   return {
-    source: Source(
-      s.runs, s, float((r := ratios[source]).ratio), (float(r.low), float(r.high))
-    )
+    source: Source(s.runs, s, (r := ratios[source]).ratio, (r.low, r.high))
     for source, s in spreads.items()
   }
 
 
 def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
   lines = [
-    Row.of(
+    Row(
       f"sd of accuracy, varying {source}",
       paper.SD_SOURCES.get((source, epochs)),
       f"{duration(epochs)}: {percent(n[source].accuracy.sd, n[source].accuracy.sd_se)}",
@@ -85,7 +83,7 @@ def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:
           why = f"{why}; after {duration(min(numbers))} it gives {numbers[min(numbers)][source].ratio:.2g} of it"
       said = f"{duration(epochs)}: {between(n[source].ratio, *n[source].interval)}"
       lines.append(
-        Row.of(
+        Row(
           f"variance, {source} alone over all",
           printed,
           said,
@@ -130,7 +128,7 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
       min(map(np.min, groups.values())), max(map(np.max, groups.values())), 26
     )
     for color, (source, values) in zip(plots.PALETTE, groups.items(), strict=False):
-      label = f"{source}: sd {plots.percent(numbers[epochs][source].accuracy.sd)}"
+      label = f"{source}: sd {percent(numbers[epochs][source].accuracy.sd)}"
       ax.hist(
         values,
         bins=edges,
@@ -168,7 +166,3 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
     ylim=(0, None),
   )
   frame.legend_above(right)
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

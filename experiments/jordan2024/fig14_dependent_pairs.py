@@ -76,7 +76,7 @@ def rows(numbers: Pairs) -> list[Row]:
   many = f"{100 * found / n.pairs:.2g} % of the pairs do"
   why = f"{n.runs} runs are too few to say" if by_chance >= 1 else "" if few else many
   return [
-    Row.of(
+    Row(
       "pairs that deviate by more than 2 %",
       paper.DEPENDENT_PAIRS,
       f"{found:,} of {n.pairs:,}; {by_chance:,.0f} by chance alone",
@@ -85,7 +85,7 @@ def rows(numbers: Pairs) -> list[Row]:
       why,
     ),
     *(
-      Row.of(
+      Row(
         f"pair {k}, independent → both right",
         printed,
         f"{100 * product:.2f} → {100 * joint:.2f} ± {100 * (joint * (1 - joint) / n.runs) ** 0.5:.2g} %",
@@ -130,7 +130,3 @@ def plot(numbers: Pairs, axes: np.ndarray) -> None:
     ylim=(0, None),
   )
   last.legend()
-
-
-if __name__ == "__main__":
-  frame.main(__file__)

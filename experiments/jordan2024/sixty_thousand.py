@@ -4,7 +4,7 @@ and what they teach.
     python -m experiments.jordan2024.sixty_thousand
     python -m experiments.jordan2024.sixty_thousand --recipe narrow_mnist --epochs 0 1 2 --runs 5000 --out results/mnist
 
-After an interruption it goes on where it was. Tallies are kept beside the figures. If
+Run it again to resume after an interruption. Tallies are kept beside the figures. If
 the folder of trained runs is lost, the next sitting trains only the missing runs, and
 the tallies of both sittings are added.
 """
@@ -183,7 +183,7 @@ def seconds_of(place: Path) -> float:
   results = Results(place)
   records = [results.record(block) for block in results.finished_blocks()]
   seconds = np.median([record["seconds"] / record["runs"] for record in records])
-  return float(seconds * sum(record["runs"] for record in records))
+  return seconds * sum(record["runs"] for record in records)
 
 
 def save(path: Path, sitting: Sitting, recipe: vs.Recipe) -> None:
@@ -242,9 +242,7 @@ def read(path: Path, recipe: vs.Recipe) -> Sitting:
   if "joint_errors" in arrays:
     arrays["joint_errors"] += np.triu(arrays["joint_errors"], 1).T
   first, stop = arrays["seeds"].tolist()
-  return Sitting(
-    (first, stop), stats.Tallies.from_arrays(arrays), float(arrays["seconds"])
-  )
+  return Sitting((first, stop), stats.Tallies.from_arrays(arrays), arrays["seconds"])
 
 
 # Numbers, figures and the page.
@@ -431,7 +429,7 @@ def covered(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> S
     groups, held, _ = lessons.coverage(t, few)
     for statistic, hits in held.items():
       low, high = stats.proportion_interval(hits / groups, groups)
-      share = between(hits / groups, float(low), float(high), 100, " %")
+      share = between(hits / groups, low, high, 100, " %")
       rows.append(
         (frame.duration(names[name]), WORDS[statistic], f"{hits} of {groups}", share)
       )
@@ -454,7 +452,7 @@ def digits(names: Mapping[str, int], tallies: Mapping[str, stats.Tallies]) -> Se
       fig05_distribution_variance.variance(0, t),
       lessons.coverage(t, few).reach,
     )
-    needed = float(t.runs_for_precision(PRECISE))
+    needed = t.runs_for_precision(PRECISE)
     rows.append(
       (
         frame.duration(names[name]),

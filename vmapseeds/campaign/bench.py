@@ -1,4 +1,4 @@
-"""The command `bench`: measures how fast each lowering and lane width trains a recipe."""
+"""Measure how fast each lowering and lane width trains a recipe: the command `bench`."""
 
 import itertools
 import math
@@ -45,7 +45,7 @@ def bench(
   recipe: Recipe, widths: Sequence[int] = (), lowerings: Sequence[str] = ()
 ) -> list[dict]:
   """Time training steps on random images for each lowering and lane width. Print a
-  table; keep the timings for campaigns.
+  table, and cache the timings for campaigns.
 
   Args:
     recipe: the recipe to train.

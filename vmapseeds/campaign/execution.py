@@ -1,4 +1,4 @@
-"""How a campaign's lanes are run: measures executions and chooses the fastest."""
+"""Choose how a campaign's lanes are run: measure executions and take the fastest."""
 
 import functools
 import importlib.metadata
@@ -56,8 +56,8 @@ def measure(task: Task, execution: Execution) -> Speed | None:
   runs = lanes_of(trial, Runs.independent(lanes_in_flight))
   rounds = min(1, trial.rounds)
 
-  # Each call defines a new function, because JAX does not trace the same function again
-  # under another lowering.
+  # Each call defines a new function: JAX does not trace the same function again under
+  # another lowering.
   def one_run(data, run):
     state = trial.advance(data, run, trial.start(data, run), 0, rounds)
     return trial.finish(data, run, state)
@@ -147,10 +147,10 @@ def choose_execution(
   shown: bool = True,
 ) -> Execution:
   """Choose the lowering and the lane width to train with: the fastest of those
-  measured, earlier or now.
+  measured, now or earlier.
 
-  It measures only as long as that pays. On an accelerator, what does not fit in memory
-  is left out first.
+  Measure only as long as that pays. On an accelerator, first leave out what does not fit
+  in memory.
 
   Args:
     task: what is to be trained.
@@ -196,7 +196,7 @@ def choose_execution(
 
     tried: Iterable[Execution] = wanted
     if platform != "cpu":
-      # The fastest of the earlier timings comes first: it needs no measurement, but it
+      # The fastest of the cached timings comes first: it needs no measurement, but it
       # has to fit.
       timed = (execution for execution in known if known[execution])
       fastest = sorted(timed, key=lambda execution: known[execution] or 0.0)[:1]
@@ -260,7 +260,7 @@ def product_flops(task: Task, run: Run) -> float:
 
 def products(jaxpr) -> Iterator[float]:
   """Yield the floating-point operations of each convolution and matrix product in a
-  program, those that nothing depends on left out, the last first.
+  program, the last first, without those that no result depends on.
   """
   needed = {id(v) for v in jaxpr.outvars}
   for equation in reversed(jaxpr.eqns):

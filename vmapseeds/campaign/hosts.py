@@ -1,7 +1,7 @@
-"""Several hosts under one coordinator (`jax.distributed`): each trains blocks of the
-same folder on its own devices.
+"""Train on several hosts under one coordinator (`jax.distributed`): each host trains
+blocks of the same folder on its own devices.
 
-Training steps do not communicate. Processes share only the folder, and each takes
+Training steps do not communicate. Processes share only the folder, and each claims
 blocks that no other has. If a process dies, the others train its block. If the
 coordinator dies, JAX aborts every process. So a child process does the training, and
 its parent says what happened and how to resume.
@@ -95,7 +95,7 @@ def join(host: Host) -> None:
   except (RuntimeError, ValueError) as error:
     who = f"process {host.process} cannot join {host.processes} processes at {host.coordinator}"
     raise Failure(f"{who} ({short_message(error)})") from None
-  # JAX catches SIGTERM, to tell programs that ask for it. It shall end this one.
+  # JAX catches SIGTERM, to notify programs that ask for it. Here it ends the process.
   signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 

@@ -1,5 +1,5 @@
-"""Trains a campaign's runs block by block, so that it can stop, resume, and be shared by
-several processes.
+"""Train a campaign block by block, so that it can stop, resume, and be shared by several
+processes.
 """
 
 import dataclasses
@@ -38,7 +38,8 @@ from vmapseeds.store.folders import FolderExists, removed_if_unused
 from vmapseeds.store.layout import Description, read_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
-from vmapseeds.training.outputs import DIVERGED, Output
+from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
 from vmapseeds.training.task import (
@@ -67,8 +68,8 @@ def train(
   out: Folder | None = None,
   **options: Any,
 ) -> xr.Dataset:
-  """Train and evaluate the runs that `out` does not hold yet, and return what
-  `open_results` does.
+  """Train and evaluate the runs that `out` does not hold yet, and return its results, as
+  `open_results` does. Call it again to resume.
 
   Several processes may do so at once, on one machine or on several that share the
   folder: each trains blocks of runs that no other is training, and all return when
@@ -79,20 +80,19 @@ def train(
       "package.module:attribute".
     runs: the runs table, or how many independent runs; a longer table than last time
       extends the results.
-    out: the results folder, made if absent. It must be given.
+    out: the results folder, created if absent. It must be given.
     **options: the fields of `vs.Options`: `seed_batch`, `lane_width`, `lowering`,
       `tallies`, `pairs`, `predictions`, `logits`, `keep_params`, `checkpoint_every`,
       `force_mixed`, `progress`.
 
   Raises:
-    Mistake: an argument does not fit; nothing has been trained or changed then. Or the
+    Mistake: an argument is not valid; then nothing has been trained or changed. Or the
       devices run out of memory, and the lane width cannot be reduced.
     Failure: the disk is full, or cannot be written any more. What was written stays.
   """
   if out is None:
     raise Mistake(
-      "out is not given: say which folder shall hold the results, e.g. "
-      "out='results/mine'"
+      "out is not given: give the results folder, such as out='results/mine'"
     )
   with removed_if_unused(out):
     campaign = open_campaign(task, runs, out, Options.of(**options))
@@ -103,7 +103,7 @@ def train(
 def open_campaign(
   task: Recipe | Task | str, runs: Runs | int, out: Folder, options: Options
 ) -> Campaign:
-  """Do what `train` does before it trains: check everything, and make the folder or
+  """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
   """
   task = planning.resolve_task(task)
@@ -134,9 +134,11 @@ def resume(
   return attach_folder(out, planning.make_plan(task, runs, options))
 
 
-def attach_folder(out: Folder, plan: Plan) -> Campaign:
-  """Make the campaign's folder; or check that it has this task and these runs, and
-  extend it.
+def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
+  """Create the campaign's folder, or extend an existing one.
+
+  Raises:
+    Mistake: the folder has another task or other runs.
   """
   options = plan.options
   a_state = 0
@@ -202,9 +204,9 @@ def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
   )
 
 
-def provenance(plan: Plan, execution: lanes.Execution) -> Description:
-  """Return all that results depend on, as the folder, its records and checkpoints store
-  it.
+def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
+  """Return everything that results depend on, as stored in the folder, its records and
+  checkpoints.
   """
   unknown = dict.fromkeys(("precision", "networks_digest", "mean", "std"))
   return {
@@ -226,11 +228,11 @@ def work(
   dataset: Folder | None = None,
   **options: Any,
 ) -> xr.Dataset:
-  """Train what is left of a results folder, or of some of its blocks, and returns what
-  `open_results` does.
+  """Train the runs that are left in a results folder, or in some of its blocks, and
+  return its results, as `open_results` does.
 
   All it needs is in the folder. It may be started many times, at once and on several
-  machines. It leaves blocks that other processes are training to them.
+  machines. It skips blocks that other processes are training.
 
   Args:
     out: a results folder that `train` made.
@@ -288,14 +290,12 @@ def train_blocks(
   if blocks is None:
     count = len(plan.runs)
     blocks = [k for k, rows in enumerate(results.blocks) if rows.start < count]
+  total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
   if len(plan.runs) < len(results):  # a block is trained whole
     runs, _ = description.campaign_of(results.path)
     plan = plan._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
-  total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
-  finished = results.finished_blocks()
-  looked = time.perf_counter()
-  pause = POLL
+  finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
   rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)
   values = stored_values(results, shown, rows)
@@ -330,10 +330,10 @@ def train_blocks(
 
 
 def train_and_store_block(
-  campaign: Campaign, shared, block: int, claims: Claims, bar: Progress
-):
-  """Train a block's runs together and write them if the block is still ours. Return the
-  execution to go on with.
+  campaign: Campaign, shared: Any, block: int, claims: Claims, bar: Progress
+) -> lanes.Execution:
+  """Train a block's runs together, and write them if the block is still claimed. Return
+  the execution for the next block.
   """
   plan, results, _ = campaign
   options = plan.options
@@ -357,8 +357,8 @@ def train_and_store_block(
     width = narrower(execution.width, error, results, options)
     results.revise(lambda root: {**root, "lane_width": width})
     return lanes.Execution(execution.lowering, width)
-  # A process that slept for longer than the lease has lost its block, and another may
-  # be writing it.
+  # A process that slept for longer than its lease has lost its block, and another may be
+  # writing it.
   if folder_execution(campaign) == execution and claims.holds(block):
     with uninterrupted():
       results.write_block(block, found, record, counts)
@@ -467,8 +467,8 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
     return execution
   if options.progress:
     print(
-      f"another process went on with {theirs.lowering}, width {theirs.width}; this one "
-      "does too",
+      f"another process has changed to {theirs.lowering}, width {theirs.width}: using "
+      "that too",
       file=sys.stderr,
     )
   return theirs
@@ -476,7 +476,7 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-  """Delays Ctrl-C, and SIGTERM if something handles it, until the context is left."""
+  """Delay Ctrl-C, and SIGTERM if something handles it, until the context is left."""
   if threading.current_thread() is not threading.main_thread():
     yield
     return
@@ -499,13 +499,14 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def writing(out: Folder) -> Iterator[None]:
-  """Turns the error of a full or failing disk into a `Failure` of one line."""
+  """Turn the error of a full or failing disk into a `Failure` of one line."""
   try:
     yield
   except OSError as error:
     reason = error.strerror or str(error)
     raise Failure(
-      f"{out} cannot be written ({reason}): make room, and the same command goes on from there"
+      f"{out} cannot be written ({reason}): make room, and run the same command again to "
+      "resume"
     ) from error
 
 
@@ -580,8 +581,10 @@ def fitting_seed_batch(plan: Plan, execution: lanes.Execution, a_state: int) -> 
 def narrower(
   lane_width: int, error: Exception, results: Results, options: Options
 ) -> int:
-  """A narrower lane width after the devices ran out of memory. Raises `Mistake` if the
-  width cannot be changed.
+  """Return a narrower lane width after the devices ran out of memory.
+
+  Raises:
+    Mistake: the width cannot be reduced.
   """
   if not is_out_of_memory(error):
     raise error
@@ -596,5 +599,5 @@ def narrower(
       f"{full}, and the finished runs of {results.path} keep it: free memory, or {other}"
     ) from None
   if options.progress:
-    print(f"{full}: going on with {width}", file=sys.stderr)
+    print(f"{full}: continuing with {width}", file=sys.stderr)
   return width

@@ -1,5 +1,5 @@
-"""The options of a campaign: how it is trained, which changes results by rounding at
-most, and what is kept of a run.
+"""Campaign options: how runs are executed (affects results only by rounding) and what is
+stored for each run.
 
 The command line has a flag for each field. Its help is the field's text below.
 """
@@ -12,8 +12,8 @@ from tyro.conf import Suppress, arg
 from vmapseeds.mistakes import Mistake, UnknownField, at_least, one_of
 
 
-def hint(metavar: str, default: str):
-  """What the help of a flag shows: a name for its value, and the default."""
+def hint(metavar: str, default: str) -> Any:
+  """Return what the help of a flag shows: a name for its value, and the default."""
   return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
@@ -27,8 +27,8 @@ class WorkOptions:
     checkpoint_every: save runs in training every EPOCHS epochs, or rounds of a task;
       auto chooses the interval so that saving takes at most 2 % of the time; an
       interruption loses at most these
-    force_mixed: go on even where recipe, package versions, device kind, lane width,
-      lowering or precision differ from the folder's; the folder says so from then on
+    force_mixed: resume even where recipe, package versions, device kind, lane width,
+      lowering or precision differ from the folder's; the folder records that
     progress: print on stderr what was chosen and how far the training is
   """
 
@@ -57,9 +57,11 @@ class WorkOptions:
         object.__setattr__(self, field.name, at_least(name, value, 1))
 
   @classmethod
-  def of(cls, **given) -> Self:
-    """Makes options from keyword arguments. Raises `UnknownField` (a TypeError) for an
-    unknown name.
+  def of(cls, **given: Any) -> Self:
+    """Make options from keyword arguments.
+
+    Raises:
+      UnknownField (a TypeError): there is no option of that name.
     """
     names = [field.name for field in dataclasses.fields(cls)]
     for name in given:
@@ -77,13 +79,13 @@ class Options(WorkOptions):
       memory is too small
     lowering: how convolutions run their lanes: im2col, grouped or sequential; results
       depend on it by rounding
-    tallies: whether a new folder's votes and errors are counted on the devices, so that
-      `vs.tally` and reports need not read predictions; only for classifiers whose runs
-      differ in nothing but seeds
+    tallies: whether a new folder's votes and errors are counted on the devices, one set
+      for each combination of swept values, so that `vs.tally` and reports need not read
+      predictions; only for classifiers without label maps
     pairs: in a new folder, also count the joint errors of all pairs of n examples: n²
-      numbers per seed batch
-    predictions: all, or none to keep only tallies, accuracies and numbers of errors, a
-      few bytes per run
+      numbers per seed batch and combination
+    predictions: all, or none to keep only tallies, accuracies and numbers of errors:
+      then no prediction leaves the devices, and a run takes a few bytes
     logits: keep logits beside predictions
     keep_params: keep the trained parameters and batch statistics of all runs, for
       vs.load_networks
@@ -98,7 +100,7 @@ class Options(WorkOptions):
     bool,
     arg(
       help="do not count a new folder's votes and errors on the devices: vs.tally and reports then read predictions",
-      help_behavior_hint="(default: they are counted if runs differ in nothing but seeds)",
+      help_behavior_hint="(default: they are counted, unless runs have label maps)",
     ),
   ] = True
   pairs: bool = False

@@ -27,7 +27,7 @@ class Progress:
     values: those of the runs that are done and did not diverge.
     shown: the array that they come from, what they are called, and their unit, "%" for
       fractions; None if there is nothing to show.
-    visible: whether anything is said at all.
+    visible: whether anything is printed.
   """
 
   def __init__(
@@ -96,7 +96,7 @@ class Progress:
     self._print()
 
   def waits(self, others: bool) -> None:
-    """Say whether this process only waits for others, who train what is left."""
+    """Show whether this process only waits for others, which train what is left."""
     self.doing = "waiting for other processes" if others else "compiling"
     if others:
       self._print()
@@ -118,7 +118,7 @@ class Progress:
     return self.trained / max(now - self.begun, 1e-9)
 
   def line(self) -> str:
-    """The progress as one line of text."""
+    """Return the progress as one line of text."""
     parts = [f"{self.done}/{self.total} runs"]
     if self.training:
       parts.append(self.training)

@@ -1,6 +1,4 @@
-"""Where runs come from: versions, commit, device, seconds of training and of
-compilation.
-"""
+"""Record where runs come from: package versions, commit, seconds of compilation."""
 
 import functools
 import importlib.metadata
@@ -18,8 +16,8 @@ SETTINGS = {
 
 
 def versions() -> dict[str, str]:
-  """Versions of Python and of the packages that results depend on. JAX's names settings
-  of JAX that change results.
+  """Return the versions of Python and of the packages that results depend on. The `jax`
+  entry also lists non-default JAX flags that change results.
   """
   changed = ["x64"] * (jax.dtypes.result_type(float) == "float64")
   changed += [
@@ -43,8 +41,8 @@ def _installed():
 
 @functools.cache
 def commit() -> str | None:
-  """The git commit of this source, with -dirty after it if files were changed; None if
-  it is not a checkout.
+  """Return the git commit of this source, with -dirty after it if files were changed, or
+  None if it is not a checkout.
   """
   git = ["git", "-C", str(Path(__file__).parent)]
   try:
@@ -76,7 +74,7 @@ jax.monitoring.register_event_duration_secs_listener(_listen)
 
 
 def compile_seconds() -> float:
-  """Seconds that this process has spent so far on tracing, lowering and compiling, or
-  on reading compiled programs.
+  """Return the seconds that this process has spent so far on tracing, lowering and
+  compiling, or on loading cached programs.
   """
   return _seconds

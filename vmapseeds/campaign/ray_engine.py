@@ -1,7 +1,7 @@
-"""Ray as the engine of a campaign: each accelerator has an actor, which trains one
+"""Train a campaign on a Ray cluster: each accelerator has an actor, which trains one
 block of runs after another.
 
-Everything a worker needs is in the results folder, which all nodes must see; the driver
+Everything a worker needs is in the results folder, which all nodes must see. The driver
 only hands out blocks.
 """
 
@@ -63,8 +63,8 @@ def train(
   workers: int | None = None,
   **options: Any,
 ) -> xr.Dataset:
-  """Run `vs.train` by the workers of a Ray cluster: the one that RAY_ADDRESS names,
-  else one on this machine.
+  """Run `vs.train` on the workers of a Ray cluster: the one that RAY_ADDRESS names, else
+  one on this machine.
 
   Args:
     task: what to train; workers must be able to import its parts by name.
@@ -124,13 +124,13 @@ def _train(
   for _ in range(TRIES):
     if _lived(ray, idle[0].begin.remote(spec, task.origin, runs, out, quiet)):
       break
-    # The dead worker's claim stays. It tells the next worker, which takes it over, that
-    # the folder is half made.
+    # The dead worker's claim stays. The next worker takes it over, and so knows that the
+    # folder is half made.
     idle[0] = actor.remote()
     if progress:
-      print(f"a worker died while it began {out}: another one does", file=sys.stderr)
+      print(f"a worker died while it created {out}: trying another", file=sys.stderr)
   else:
-    raise Failure(f"{TRIES} workers died while they began {out}: see Ray's logs")
+    raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
   results = Results(out)
   shown = results.root["shown"]
   pending = collections.deque(_left(results, len(runs)))
@@ -153,7 +153,8 @@ def _train(
         deaths[block] += 1
         if deaths[block] == TRIES:
           raise Failure(
-            f"block {block} of {out} made {TRIES} workers die: see Ray's logs; the same command goes on"
+            f"block {block} of {out} made {TRIES} workers die: see Ray's logs, and run "
+            "the same command again to resume"
           )
         abandon(out, block)
         pending.append(block)
@@ -202,8 +203,8 @@ def _left(results, runs):
   ]
 
 
-def _lived(ray, future):
-  """Return whether a worker did what it was asked to, not died. Raise what the worker
+def _lived(ray: Any, future: Any) -> bool:
+  """Return whether a worker finished its call, False if it died. Raise what the worker
   raised.
   """
   try:

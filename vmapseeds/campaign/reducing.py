@@ -1,4 +1,4 @@
-"""Counts runs inside the jitted evaluation: votes and errors, one set for each
+"""Count runs inside the jitted evaluation: votes and errors, one set for each
 combination of swept values, so that predictions need not leave the devices.
 """
 
@@ -12,7 +12,8 @@ from jaxtyping import Array, Int, Integer
 
 from vmapseeds import lanes
 from vmapseeds.stats.device_counts import joint_error_counts
-from vmapseeds.training.outputs import DIVERGED, sibling
+from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.outputs import sibling
 
 
 class Votes(NamedTuple):
@@ -24,7 +25,7 @@ class Votes(NamedTuple):
   # of each.
   errors: Any
   combination: Any
-  runs: Any  # how many lanes came, counted or not
+  runs: Any  # how many lanes were added, counted or not
 
 
 def empty(

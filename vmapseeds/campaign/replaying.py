@@ -1,4 +1,4 @@
-"""Trains a stored run once more, to see whether its results come out the same."""
+"""Train a stored run again, to check that its results are the same."""
 
 from typing import NamedTuple
 
@@ -20,8 +20,8 @@ class Replay(NamedTuple):
   """A run that was trained again. For each test set: its number of examples, and how
   many predictions differ.
 
-  For a task without a recipe: the entries of each stored array, and how many differ. If
-  predictions were not kept, `compared` is "half_errors": the numbers of errors on
+  Without outputs of role class: the entries of each stored array, and how many differ.
+  If predictions were not kept, `compared` is "half_errors": the numbers of errors on
   examples of even and of odd index.
   """
 
@@ -36,11 +36,13 @@ class Replay(NamedTuple):
     return not any(self.differing.values())
 
 
-def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
-  """Trains one run of a results folder again, as it was trained, and compares the
+def replay(
+  out: str | os.PathLike, run: int, *, dataset: str | os.PathLike | None = None
+) -> Replay:
+  """Train one run of a results folder again, as it was trained, and compare its
   predictions. Nothing is written.
 
-  For a task without a recipe all stored arrays are compared. If predictions were not
+  Without outputs of role class, all stored arrays are compared. If predictions were not
   kept, numbers of errors are.
 
   Args:
@@ -82,9 +84,9 @@ def replay(out: Folder, run: int, *, dataset: Folder | None = None) -> Replay:
   return Replay(run, entries, differing, kinds.pop() if len(kinds) == 1 else "arrays")
 
 
-def compared_arrays(plan: Plan):
-  """Return the arrays that a replay compares: of classes, the predictions by their test
-  sets, or numbers of errors if predictions are not kept; else all, by their names.
+def compared_arrays(plan: Plan) -> dict[str, str]:
+  """Return the arrays that a replay compares. Of classes: the predictions by their test
+  sets, or numbers of errors if predictions are not kept. Else all, by their names.
   """
   if classes := tested(plan.traced.outputs):
     return {
@@ -97,6 +99,6 @@ def compared_arrays(plan: Plan):
 
 
 def differing_entries(mine: np.ndarray, theirs: np.ndarray) -> int:
-  """How many entries along the first axis are not equal; NaN equals NaN."""
+  """Return how many entries along the first axis are not equal; NaN equals NaN."""
   differ = np.atleast_1d((mine != theirs) & ((mine == mine) | (theirs == theirs)))
   return int(differ.reshape(len(differ), -1).any(1).sum())

@@ -32,9 +32,9 @@ NARROWED = {
   role: [*dict.fromkeys(row.name for row in rows if row.over == "runs")]
   for role, rows in STATISTICS.items()
 }
+NO_ROLE = "none is a class, loss or score"
 # The most that a stage multiplies the runs by: a first estimate from few runs may be
 # far off.
-NO_ROLE = "none is a class, loss or score"
 GROWTH = 4
 MARGIN = 1.05  # runs beyond those that are needed by the estimate so far
 

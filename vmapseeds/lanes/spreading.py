@@ -1,4 +1,6 @@
-"""Spreads a function of one lane over lanes, a fixed number at a time, on all devices."""
+"""Run a function of one lane over many lanes, a fixed number at a time, on all
+devices.
+"""
 
 import functools
 import os
@@ -21,18 +23,18 @@ Shared = TypeVar("Shared")
 Lane = TypeVar("Lane")
 Out = TypeVar("Out")
 
-# On a CPU, vectors of the full width, as LLVM alone would take half. On a TPU, the fast
-# memory that one operation may use: with the default of 16 MiB a convolution gets
-# smaller windows. On a GPU, operations that repeat bit for bit, and none chosen by
-# time, which another process would choose otherwise.
+# On a CPU, vectors of the full width: LLVM alone uses half. On a TPU, the fast memory
+# that one operation may use: with the default of 16 MiB a convolution gets smaller
+# windows. On a GPU, deterministic operations, none of them chosen by timing: another
+# process could choose differently.
 OPTIONS: dict[str, dict[str, str | bool]] = {
   "cpu": {"xla_cpu_prefer_vector_width": "512"},
   "tpu": {"xla_tpu_scoped_vmem_limit_kib": "32768"},
   "gpu": {"xla_gpu_deterministic_ops": True},
 }
 if jax.__version_info__ >= (0, 11):
-  # Products by cuBLAS. XLA takes it anyway for deterministic ones, but fails without
-  # this if the GPU is not here.
+  # Matrix products by cuBLAS. XLA uses it anyway for deterministic ones, but fails
+  # without this if the GPU is absent.
   OPTIONS["gpu"]["xla_gpu_enable_triton_gemm"] = False
 
 if jax.__version_info__ < (0, 8):
@@ -53,10 +55,10 @@ MEMORY = (
 
 
 class Stages(NamedTuple):
-  """A function of one lane that goes on for `length` rounds, in three parts.
+  """A function of one lane that runs for `length` rounds, in three parts.
 
-  Each part is compiled on its own, and `advance` gets the numbers of its rounds at run
-  time. So results are the same to the last bit, however many rounds a call does. In one
+  Each part is compiled separately, and `advance` gets the numbers of its rounds at run
+  time. So results are the same to the last bit, however many rounds a call runs. In one
   program for everything, Adam's steps would round differently.
   """
 
@@ -67,30 +69,30 @@ class Stages(NamedTuple):
   finish: Callable[[Any, Any, Any], Any]  # (shared, lane, state) -> outputs
   length: int
   # (shared, carry, outputs of all lanes of a device, marks) -> (carry, what is fetched),
-  # in the same program as `finish`. `carry` sums up what need not be fetched.
+  # in the same program as `finish`. `carry` accumulates what need not be fetched.
   reduce: Callable[[Any, Any, Any, Any], tuple[Any, Any]] | None = None
 
 
 @runtime_checkable
 class Keeper(Protocol):
-  """Saves the states of lanes between rounds, and loads them again."""
+  """Checkpoints of lanes: saves their states between rounds, and loads them."""
 
   every: int  # rounds between two saves
 
   def load(
     self, like: PyTree[jax.ShapeDtypeStruct]
   ) -> tuple[int, PyTree[np.ndarray]] | None:
-    """How many rounds the lanes have done, and their states; None unless stored states
-    have the shapes of `like`.
+    """Return how many rounds the lanes have done, and their states; None unless stored
+    states have the shapes of `like`.
     """
 
   def save(self, rounds: int, state: PyTree[np.ndarray]) -> None:
-    """Keeps the states of the lanes after `rounds` rounds."""
+    """Save the states of the lanes after `rounds` rounds."""
 
 
 def start_jax() -> list[jax.Device]:
-  """Sets what must be set before JAX starts, unless the user has set it, and starts
-  JAX. Returns all local devices.
+  """Start JAX and return all local devices. Set what must be set before, unless the user
+  has set it.
 
   On a CPU there is one XLA device per core. If JAX has already started with fewer, a
   line on stderr says so. Compiled programs are cached in the user's cache folder, so
@@ -111,13 +113,13 @@ def start_jax() -> list[jax.Device]:
 
 
 def devices() -> list[jax.Device]:
-  """All local devices. Starts JAX if it has not started yet."""
+  """Return all local devices. Start JAX if it has not started yet."""
   return jax.local_devices()
 
 
 @functools.cache
-def _say_which_are_missing():
-  """Prints a line on stderr, once, if JAX started with fewer CPU devices than there are
+def _say_which_are_missing() -> None:
+  """Print a line on stderr, once, if JAX started with fewer CPU devices than there are
   cores.
   """
   found = devices()
@@ -130,8 +132,8 @@ def _say_which_are_missing():
     )
 
 
-def _cores():
-  """The cores this process may use; macOS has no affinity to ask."""
+def _cores() -> int:
+  """Return how many cores this process may use. macOS does not report an affinity."""
   return (
     len(os.sched_getaffinity(0))
     if hasattr(os, "sched_getaffinity")
@@ -146,8 +148,8 @@ def _mesh(devices):
 def shapes(
   tree: PyTree, devices: Sequence[jax.Device], *, of_lanes: bool
 ) -> PyTree[jax.ShapeDtypeStruct]:
-  """The shapes of `tree` on devices, sharded over them by its leading lane axis, or
-  replicated.
+  """Return the shapes of `tree` on devices, sharded over them by its leading lane axis,
+  or replicated.
   """
   sharding = NamedSharding(_mesh(devices), P("lanes") if of_lanes else P())
   return jax.tree.map(
@@ -156,8 +158,8 @@ def shapes(
 
 
 def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
-  """Copies `shared` to every device. Do this once, and give the copy to `spread`
-  functions many times.
+  """Copy `shared` to every device. Do this once, and pass the copy to `spread` functions
+  many times.
   """
   return jax.device_put(shared, NamedSharding(_mesh(devices), P()))
 
@@ -166,10 +168,10 @@ def _step(
   function,
   mesh,
   *,
-  of_lanes=1,
-  donate=(),
-):
-  """Compiles `function` over a leading lane axis, with an equal share of the lanes on
+  of_lanes: int = 1,
+  donate: tuple[int, ...] = (),
+) -> Any:
+  """Compile `function` over a leading lane axis, with an equal share of the lanes on
   each device.
 
   Args:
@@ -188,8 +190,7 @@ def _over_lanes(function, mesh, of_lanes):
   """Return `function` over a leading axis of the lanes of one device."""
 
   def over_lanes(shared, *lanes):
-    # An axis of one lane would keep XLA from merging loops. On a TPU layouts are chosen
-    # by it.
+    # An axis of one lane would keep XLA from merging loops. On a TPU it decides layouts.
     if _platform(mesh) != "tpu" and len(jax.tree.leaves(lanes)[0]) == 1:
       one = function(shared, *jax.tree.map(lambda a: a[0], lanes))
       return jax.tree.map(lambda a: jnp.expand_dims(a, 0), one)
@@ -253,7 +254,7 @@ def compiled(
   *,
   devices: Sequence[jax.Device],
 ) -> tuple[Callable[[], None], float]:
-  """Compiles one step of `spread`, so that it can be measured.
+  """Compile one step of `spread`, to measure it.
 
   Returns:
     A function that runs the step with these arguments and waits for it, and the bytes
@@ -268,8 +269,8 @@ def compiled(
   return lambda: jax.block_until_ready(step(*args)), memory(step)
 
 
-def memory(program) -> float:
-  """Bytes that a compiled program needs on each device, its arguments among them."""
+def memory(program: Any) -> float:
+  """Return the bytes that a compiled program needs on each device, with its arguments."""
   analysis = program.memory_analysis()
   return float(
     sum(getattr(analysis, part, 0) for part in MEMORY)
@@ -283,12 +284,12 @@ def spread(
   width: int,
   devices: Sequence[jax.Device] | None = None,
 ) -> Callable[[Shared, Lane], Iterator[tuple[slice, Out]]]:
-  """Maps `function(shared, lane)` over a leading lane axis, `width` lanes at a time on
+  """Map `function(shared, lane)` over a leading lane axis, `width` lanes at a time on
   each device.
 
-  Every step has the same shape: the last step is padded with copies of the last lane,
-  which are dropped again. So one compilation serves any number of lanes, and a lane's
-  result depends on that lane and `width` alone.
+  Every step has the same shape: the last one is padded with copies of the last lane,
+  which are dropped. So one compilation serves any number of lanes, and a lane's result
+  depends on that lane and `width` alone.
 
   Returns:
     `spread_function(shared, lanes)`: yields (which lanes, their outputs as NumPy arrays
@@ -320,9 +321,11 @@ def spread(
 
 
 def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, Any]:
-  """The three parts of `stages` for all lanes of a step: start(shared, lanes) -> state;
-  advance((shared, first, last), lanes, state) -> state; finish(shared, lanes, state) ->
-  what comes out.
+  """Compile the three parts of `stages` for all lanes of a step:
+
+  - start(shared, lanes) -> state
+  - advance((shared, first, last), lanes, state) -> state
+  - finish(shared, lanes, state, carry, marks) -> (outputs, carry)
   """
 
   def some_rounds(shared, lane, state):
@@ -338,7 +341,7 @@ def programs(stages: Stages, devices: Sequence[jax.Device]) -> tuple[Any, Any, A
 def spread_stages(
   stages: Stages, *, width: int, devices: Sequence[jax.Device] | None = None
 ) -> Callable[..., Iterator[tuple[slice, Any, Any]]]:
-  """Like `spread`, for a function in stages.
+  """Map a function in stages over lanes, as `spread` does.
 
   Returns:
     `spread_function(shared, lanes, keeper=None, carry=(), marks=None)`: yields (which
@@ -392,7 +395,7 @@ def spread_stages(
       yield which, outputs, held
 
   def like(shared, lanes):
-    """The shapes of the states of all lanes."""
+    """Return the shapes of the states of all lanes."""
 
     def of_lanes(tree, count):
       return jax.tree.map(

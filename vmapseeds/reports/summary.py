@@ -215,7 +215,7 @@ def _warnings(runs: MeasuredRuns, section: Mapping[str, Any]) -> Iterator[str]:
   if numbers.get("dependent_pairs", {}).get("value") and count < RUNS_FOR_PAIRS:
     yield (
       f"With {run_count(count)}, many pairs of examples pass 0.02 by chance: do not "
-      f"interpret their number below about {RUNS_FOR_PAIRS} runs."
+      f"interpret this count below about {RUNS_FOR_PAIRS:,} runs."
     )
   if not runs.pooled:
     yield (

@@ -33,9 +33,10 @@ from vmapseeds.store.layout import (
   require_metadata,
 )
 from vmapseeds.store.results import Results
+from vmapseeds.training.names import seed_column
 from vmapseeds.training.objects import fields_of
-from vmapseeds.training.outputs import Output, sibling
-from vmapseeds.training.runs import Runs, seed_column
+from vmapseeds.training.outputs import Output
+from vmapseeds.training.runs import Runs
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
 # A condition that differs between runs; the records have it for each block.

@@ -1,7 +1,7 @@
 """The results of campaigns and imports as xarray, with their errors and tallies."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import xarray as xr
@@ -14,7 +14,7 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
-from vmapseeds.training.outputs import DIVERGED
+from vmapseeds.training.names import DIVERGED
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
@@ -60,8 +60,7 @@ def open_results(
   """
   results = Results(path)
   sets = results.root["test_sets"]
-  if sets and test_set == "test" and test_set not in sets:
-    test_set = sets[0]
+  test_set = resolve_test_set(sets, test_set)
   if sets:
     one_of("test set", test_set, sets)
   with readable(path):
@@ -69,6 +68,11 @@ def open_results(
     opened = _with_places(results, _of_epoch(opened, path, epoch))
     columns = [name for name in results.columns if opened[name].dims == ("run",)]
     return _mapped(opened.set_coords(columns))
+
+
+def resolve_test_set(sets: Sequence[str] | None, test_set: str) -> str:
+  """Return the test set that is meant: of a task without "test", its first group."""
+  return sets[0] if sets and test_set == "test" and "test" not in sets else test_set
 
 
 def with_role(results: xr.Dataset, *roles: str) -> list[str]:
@@ -254,7 +258,7 @@ def tally(
       "joint error counts were not stored, nor predictions: train with pairs=True in "
       "another folder"
     )
-  blocks = prediction_blocks(results)
+  blocks = prediction_blocks(require_predictions(results))
   num_classes = int(results[class_of(results)].attrs["num_classes"])
   # The first block says what is wrong before anything is counted.
   first = list(itertools.islice(blocks, 1))

@@ -143,7 +143,7 @@ class Checkpoints:
       for name in others - {str(rounds), f"{rounds}.json"}:
         _remove(self.place / name)
     except Exception as error:
-      # Training can go on without a checkpoint. If the disk is still full at the end,
+      # Training continues without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
       print(
         f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}",

@@ -107,7 +107,7 @@ def reached(path: Place, *, reading: bool = False) -> Iterator[None]:
     if is_remote(path):
       what = f"{path} cannot be reached ({short_message(error, 200)})"
       raise Failure(
-        f"{what}; what was written stays, and the same command goes on"
+        f"{what}; what was written stays, and running the same command again resumes"
       ) from error
     if reading and isinstance(error, OSError):
       raise Failure(f"{path} cannot be read ({error.strerror or error})") from error

@@ -115,7 +115,9 @@ class Results:
     file = f"{BLOCKS}/{block}.json"
     try:
       text = read(self.path / file)
-      return layout.parse_record(text, block, len(self.blocks[block])) if text else None
+      if text is None:
+        return None
+      return layout.parse_record(text, block, len(self.blocks[block]))
     except (ValueError, LookupError, TypeError, IsADirectoryError) as error:
       raise layout.Damage(
         self.path, f"{file} cannot be read ({short_message(error)})"
@@ -198,7 +200,7 @@ class Results:
     """Write columns, from row `first` of Zarr's arrays on, and arrays of examples, one
     object at a time.
 
-    Zarr writes several at once, and goes on with the others when one fails.
+    Zarr writes several at once, and continues with the others when one fails.
     """
     for name, given in values.items():
       array = self.arrays[name]

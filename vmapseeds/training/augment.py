@@ -3,9 +3,8 @@
 An image's key is derived from (augment seed, epoch, example), so a fixed augment seed
 gives the same augmented images in any order (jordan2024, appendix D.1).
 
-The random part of an augmentation is a few small numbers per image. They are drawn
-before they are applied, so that
-one call draws those of a whole epoch: that costs less than a call per batch.
+The random part of an augmentation is a few small numbers per image. One call draws
+those of a whole epoch, which costs less than a call per batch.
 """
 
 import functools
@@ -28,8 +27,8 @@ Draw = Bool[Array, ""] | Int[Array, " 2"]
 
 
 class Step(NamedTuple):
-  """One step: `draw(words, height, width)` makes a draw of random words, `apply(image,
-  draw, fill)` the new image.
+  """One step: `draw(words, height, width)` makes a draw from random words, and
+  `apply(image, draw, fill)` returns the new image.
   """
 
   draw: Callable[[UInt32[Array, " 2"], int, int], Draw]
@@ -37,7 +36,7 @@ class Step(NamedTuple):
 
 
 def flip() -> Step:
-  """Mirrors left and right with probability one half."""
+  """Return the step that mirrors left and right with probability one half."""
   return Step(
     draw=lambda words, height, width: words[0] % 2 == 1,
     apply=lambda image, mirrored, fill: jnp.where(mirrored, image[:, ::-1], image),
@@ -45,8 +44,8 @@ def flip() -> Step:
 
 
 def translate(size: int, border: str = "constant") -> Step:
-  """Shifts by a uniform whole number of pixels in [-size, size] along each axis; the
-  padding is 0 or a reflection.
+  """Return the step that shifts by a uniform whole number of pixels in [-size, size]
+  along each axis. The padding is 0 or a reflection.
   """
 
   def apply(image, corner, fill):
@@ -73,7 +72,9 @@ def translate(size: int, border: str = "constant") -> Step:
 
 
 def cutout(size: int) -> Step:
-  """Fills a uniformly placed size × size square, wholly inside the image, with `fill`."""
+  """Return the step that fills a uniformly placed size × size square, wholly inside the
+  image, with `fill`.
+  """
 
   def draw(words, height, width):
     return _below(np.array([height - size + 1, width - size + 1]), words)
@@ -92,8 +93,8 @@ def cutout(size: int) -> Step:
 
 
 def _below(ends, words):
-  """Uniform whole numbers in [0, `ends`); the relative error of each probability is at
-  most `ends` / 2³².
+  """Return uniform whole numbers in [0, `ends`). The relative error of each probability
+  is at most `ends` / 2³².
   """
   return (words % np.uint32(ends)).astype(jnp.int32)
 
@@ -108,16 +109,16 @@ STEPS: dict[str, Callable[..., Step]] = {
 
 @functools.cache
 def parse(text: str) -> tuple[Step, ...]:
-  """The steps of e.g. "flip translate=2 cutout=12"."""
+  """Return the steps of a text such as "flip translate=2 cutout=12"."""
   return tuple(
     STEPS[name]() if size is None else STEPS[name](size)
     for name, size in augmentation(text)
   )
 
 
-def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
-  """What the steps draw for one input of this shape, each from its own random words;
-  for a user's function, the key.
+def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
+  """Draw what the steps need for one input of this shape, each from its own random
+  words. For a user's function, return the key.
   """
   if not is_name(steps):
     return jax.random.key_data(key)
@@ -129,8 +130,10 @@ def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
   )
 
 
-def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "..."]:
-  """One input after the steps, given what they drew."""
+def apply(
+  steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill
+) -> Real[Array, "..."]:
+  """Apply the steps to one input, given what they drew."""
   if not is_name(steps):
     return resolve_object("augment", steps)(
       jax.random.wrap_key_data(drawn, impl="threefry2x32"), single
@@ -140,8 +143,12 @@ def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "
   return single
 
 
-def check_size(steps, shape: tuple[int, ...]) -> None:
-  """`Mistake` when a step is larger than the images, or the inputs are not images."""
+def check_size(steps: Any, shape: tuple[int, ...]) -> None:
+  """Check that the steps fit inputs of this shape.
+
+  Raises:
+    Mistake: a step is larger than the images, or the inputs are not images.
+  """
   if not is_name(steps) or not steps:
     return
   if len(shape) != 3:

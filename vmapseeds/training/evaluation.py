@@ -39,13 +39,17 @@ def evaluate(
   trained: Trained,
   subset: Int[Array, " examples"] | None = None,
 ) -> Evaluation:
-  """One trained network's results on all examples, or on `subset`, in evaluation mode
-  and without test-time augmentation; a label map of the run is applied to the labels.
+  """Return one trained network's results on all examples, or on `subset`, in evaluation
+  mode and without test-time augmentation. A label map of the run is applied to the
+  labels.
+
+  Raises:
+    Mistake: the targets are classes, and `predict` does not return one per example.
   """
   model = network(recipe, data.num_classes)
   predict = predict_of(recipe)
 
-  # Predictions are made batch by batch, so that no memory holds all outputs unless they
+  # Predictions are made batch by batch, so that all outputs are in memory only if they
   # are kept.
   def batch(shown):
     inputs = shown if subset is None else data.inputs[shown]
@@ -79,15 +83,15 @@ def evaluate(
 def reaches(
   recipe: Recipe, data: DeviceExamples, run: Run, trained: Trained, share: float
 ) -> Bool[Array, ""]:
-  """Whether a network in evaluation mode is right on at least `share` of its training
-  examples, without augmentation.
+  """Return whether a network in evaluation mode is right on at least `share` of its
+  training examples, without augmentation.
 
   Wrong predictions are counted batch by batch, until there are too many.
   """
   subset = run.get("subset")
   shown = jnp.arange(len(data)) if subset is None else subset
-  # The factor takes off less than one example: 0.07 * 100 is slightly above 7 in
-  # floating point, and must give 7.
+  # The factor takes off less than one example: in floating point, 0.07 * 100 is
+  # slightly above 7, and must give 7.
   most = len(shown) - math.ceil(share * len(shown) * (1 - 1e-12))
   rows = stored_rows(data.inputs)
   targets = targets_of(data, run)

@@ -49,7 +49,7 @@ class DeviceExamples:
     return len(self.targets)
 
   def preprocess(self, inputs: Real[Array, "batch ..."]) -> Real[Array, "batch ..."]:
-    """Stored inputs as the network sees them."""
+    """Return stored inputs as the network sees them."""
     # Without the barrier, XLA for TPUs makes images of stored rows in float32 instead
     # of in bytes.
     inputs = (
@@ -63,23 +63,23 @@ class DeviceExamples:
 
 
 def batch_like(data: DeviceExamples, size: int) -> jax.ShapeDtypeStruct:
-  """What a batch looks like to the network."""
+  """Return the shape and dtype of a batch as the network sees it."""
   dtype = data.inputs.dtype if data.mean is None else jnp.float32
   return jax.ShapeDtypeStruct((size, *(data.shape or data.inputs.shape[1:])), dtype)
 
 
 def steps_per_epoch(recipe: Recipe, data: DeviceExamples, run: Run) -> int:
-  """How many whole batches the run's training examples make."""
+  """Return how many whole batches the run's training examples make."""
   subset = run.get("subset")
   return (len(data) if subset is None else len(subset)) // recipe.batch_size
 
 
 def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " examples"]:
-  """The order in which an epoch shows the run's training examples: a function of the
-  order seed.
+  """Return the order in which an epoch shows the run's training examples: a function of
+  the order seed.
 
-  It equals that of `jax.random.permutation`, but the rounds of sorting are a loop: TPU
-  compilers take seconds per sort.
+  It equals `jax.random.permutation`, but the rounds of sorting are a loop: TPU compilers
+  take seconds per sort.
   """
 
   def shuffled(_, at):
@@ -92,7 +92,7 @@ def epoch_order(run: Run, epoch: Int[Array, ""], size: int) -> Int[Array, " exam
 
 
 def targets_of(data: DeviceExamples, run: Run) -> Num[Array, "examples ..."]:
-  """The examples' targets, through the run's label map, if it has one."""
+  """Return the examples' targets, mapped by the run's label map if it has one."""
   label_map = run.get("label_map")
   return data.targets if label_map is None else label_map[data.targets]
 
@@ -102,14 +102,16 @@ def normalize(
   mean: Float[Array, " channels"] | None,
   std: Float[Array, " channels"] | None,
 ) -> Real[Array, "..."]:
-  """Inputs less `mean`, over `std`, in float32; as they are if these are None."""
+  """Return `(inputs - mean) / std` in float32, or `inputs` unchanged if `mean` or `std`
+  is None.
+  """
   return (
     inputs if mean is None or std is None else (inputs.astype(jnp.float32) - mean) / std
   )
 
 
 def as_vectors(data: DeviceExamples) -> DeviceExamples:
-  """The same examples, each input stored as one vector."""
+  """Return the same examples with each input stored as one vector."""
   inputs = data.inputs.reshape(len(data), -1)
   mean, std = (
     m if m is None else jnp.tile(m, inputs.shape[1] // len(m))
@@ -121,8 +123,8 @@ def as_vectors(data: DeviceExamples) -> DeviceExamples:
 
 
 def stored_rows(inputs: Real[Array, "examples ..."]) -> Real[Array, "examples ..."]:
-  """Images in a layout that accelerators fetch fast: a row of pixels is one vector, and
-  an image is contiguous.
+  """Return images in a layout that accelerators gather fast: a row of pixels is one
+  vector, and an image is contiguous.
   """
   if inputs.ndim not in (2, 4):
     return inputs
@@ -138,8 +140,8 @@ def gather_rows(
   rows: Real[Array, "examples ..."],
   examples: Int[Array, " batch"],
 ) -> Real[Array, "batch ..."]:
-  """The stored inputs of `examples`, given the rows. A TPU fetches whole tiles:
-  otherwise it would move lanes apart.
+  """Return the stored inputs of `examples`, given all rows. On a TPU whole tiles are
+  fetched, or it would move lanes one by one.
   """
   more = -len(examples) % TILE if platform() == "tpu" and rows.ndim == 2 else 0
   return rows[jnp.pad(examples, (0, more))][: len(examples)].reshape(
@@ -154,8 +156,8 @@ def draw_augmentation(
   epoch: Int[Array, ""],
   examples: Int[Array, "*shown"],
 ) -> Drawn:
-  """What an epoch's augmentation draws for each example: a function of the augment
-  seed, independent of the order.
+  """Draw an epoch's augmentation for each example: a function of the augment seed,
+  independent of the order.
   """
   key = jax.random.fold_in(run.key("augment"), epoch)
 
@@ -173,7 +175,7 @@ def draw_augmentation(
 def training_inputs(
   recipe: Recipe, data: DeviceExamples, inputs: Real[Array, "batch ..."], drawn: Drawn
 ) -> Real[Array, "batch ..."]:
-  """Inputs of the training set, augmented and normalised, given what
+  """Return inputs of the training set, augmented and normalised, given what
   `draw_augmentation` drew for them.
   """
   if not recipe.augment:
@@ -186,14 +188,14 @@ def training_inputs(
       augment.apply(recipe.augment, single, drawn, fill), data.mean, data.std
     )
 
-  # Cutout fills with the mean, rounded down to whole pixel values, as the published
-  # script does.
+  # Cutout fills with the mean rounded down to whole pixel values, as in the published
+  # script.
   mean = jnp.zeros(inputs.shape[-1:]) if data.mean is None else data.mean
   fill = (jnp.floor(mean) if data.inputs.dtype == jnp.uint8 else mean).astype(
     data.inputs.dtype
   )
   own = not is_name(recipe.augment)
-  # On accelerators the batch is the last axis: three channels would leave a vector
-  # register almost empty.
+  # On accelerators the batch is the last axis: three channels would leave vector
+  # registers almost empty.
   axis = 0 if platform() == "cpu" else -1
   return jax.vmap(one, in_axes=(axis, 0))(jnp.moveaxis(inputs, 0, axis), drawn)

@@ -1,5 +1,5 @@
-"""One training, written for one lane: `train(recipe, data, run) -> Trained`, pure and
-jit-able.
+"""Train one network: `train(recipe, data, run) -> Trained`, a pure function of one lane
+that can be jitted.
 """
 
 from collections.abc import Callable
@@ -50,10 +50,10 @@ class State(NamedTuple):
 
 
 def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
-  """Trains one network from its run's seeds.
+  """Train one network from its run's seeds.
 
   Args:
-    recipe: static; everything but the randomness.
+    recipe: everything but the randomness, static.
     data: the training set on the device.
     run: one row of the runs table, traced.
   """
@@ -61,7 +61,7 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
 
 
 def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
-  """The network before its first epoch."""
+  """Return the network before its first epoch."""
   variables = initialize(recipe, data, run)
   params = pack_vectors(recipe, variables.pop("params"))
   batch_stats = variables
@@ -110,9 +110,9 @@ def default_objective(
   return model.mean_loss(params, batch)
 
 
-def objective_of(recipe: Recipe):
-  """Return the recipe's objective. It raises `Mistake` unless it gives one number and
-  the updates.
+def objective_of(recipe: Recipe) -> Callable[..., tuple[Float[Array, ""], PyTree]]:
+  """Return the recipe's objective, checked: it raises `Mistake` if it does not return one
+  number and the updates.
   """
   if recipe.objective is None:
     return default_objective
@@ -177,8 +177,8 @@ def advance(
   first: Int[Array, ""] | int,
   last: Int[Array, ""] | int,
 ) -> State:
-  """Trains a network from its run's seeds for the epochs from `first`, counted from 0,
-  to `last`, not included.
+  """Train a network for the epochs from `first`, counted from 0, to `last`, not
+  included.
 
   It stops after the first epoch that ends with the accuracy `recipe.stop_at`.
   """
@@ -218,7 +218,7 @@ def advance(
 
 
 def finish(state: State) -> Trained:
-  """The trained network of a state after its last epoch."""
+  """Return the trained network of a state after its last epoch."""
   variables = {"params": unpack_vectors(state.params), **state.batch_stats}
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())

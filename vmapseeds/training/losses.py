@@ -24,12 +24,12 @@ def cross_entropy(
   labels: Int[Array, " batch"],
   smoothing: float = 0.0,
 ) -> Float[Array, " batch"]:
-  """Cross entropy; a share `smoothing` of each label is spread over all classes
-  (Szegedy et al. 2016, section 7).
+  """Return the cross entropy of each example. A share `smoothing` of each label is
+  spread over all classes (Szegedy et al. 2016, section 7).
   """
   if not smoothing:
-    # As in optax, but labels are compared with the classes: optax looks labels up,
-    # which is slow on accelerators.
+    # optax indexes by labels, which is slow on accelerators. Here labels are compared
+    # with the classes.
     at_label = labels[:, None] == jnp.arange(logits.shape[-1])
     return jax.nn.logsumexp(logits, -1) - jnp.where(at_label, logits, 0).sum(-1)
   return optax.softmax_cross_entropy(
@@ -40,20 +40,24 @@ def cross_entropy(
 def squared_error(
   outputs: Float[Array, "batch ..."], targets: Num[Array, "batch ..."]
 ) -> Float[Array, " batch"]:
-  """The squared difference, averaged over the targets of each example."""
+  """Return the squared error, averaged over the targets of each example."""
   return (
     ((outputs.reshape(targets.shape) - targets) ** 2).reshape(len(targets), -1).mean(-1)
   )
 
 
 def argmax(logits: Float[Array, "batch classes"]) -> Int[Array, " batch"]:
-  """The most likely class (the lowest of equal ones), -1 where a logit is NaN."""
+  """Return the class of the largest logit, the lowest of tied ones; -1 if a logit is
+  NaN.
+  """
   classes = jnp.where(jnp.isnan(logits).any(-1), -1, logits.argmax(-1))
   return classes.astype(jnp.int8 if logits.shape[-1] <= 127 else jnp.int16)
 
 
 def loss_of(recipe: Recipe) -> Loss:
-  """The recipe's loss. It raises `Mistake` unless it gives one number per example."""
+  """Return the recipe's loss, checked: it raises `Mistake` if it does not return one
+  number per example.
+  """
   smoothed = functools.partial(cross_entropy, smoothing=recipe.label_smoothing)
   built_in: dict[str, Loss] = {
     "cross_entropy": smoothed,
@@ -80,7 +84,9 @@ def loss_of(recipe: Recipe) -> Loss:
 def predict_of(
   recipe: Recipe,
 ) -> Callable[[Float[Array, "batch ..."]], Num[Array, "batch ..."]]:
-  """The recipe's `predict`. It raises `Mistake` unless it gives one row per example."""
+  """Return the recipe's `predict`, checked: it raises `Mistake` if it does not return one
+  row per example.
+  """
   built_in = {"argmax": argmax, "outputs": lambda outputs: outputs}
   predict = (
     built_in[recipe.predict]

@@ -33,8 +33,8 @@ from vmapseeds.training.runs import Run
 Variables = dict[
   str, PyTree[Float[Array, "..."]]
 ]  # `params` and, where there are some, `batch_stats`
-# Fields of a recipe that the model may take, and the value with which each is left to
-# the model's own default.
+# Recipe fields passed to a model that accepts them. A field with this value is not
+# passed, so the model's own default applies.
 MODEL_DEFAULTS = {"width": 1, "dropout": 0, "depth": None}
 
 
@@ -44,8 +44,8 @@ def _as_vector(key, bit_width, shape):
   )
 
 
-# The same bits as Threefry's, but drawn as one vector: XLA compiles that for CPUs in
-# less than half the time.
+# Draws the same bits as Threefry, but as one vector: XLA compiles that for CPUs in less
+# than half the time.
 VECTORS = define_prng_impl(
   **threefry_prng_impl._asdict()
   | {"random_bits": _as_vector, "name": "vectors", "tag": "v"}
@@ -53,7 +53,7 @@ VECTORS = define_prng_impl(
 
 
 def path_of(leaf: tuple) -> str:
-  """A leaf's name in a folder: its path with dots, `params.Conv_0.kernel`."""
+  """Return a leaf's name in a folder: its path with dots, `params.Conv_0.kernel`."""
   return jax.tree_util.keystr(leaf, simple=True, separator=".")
 
 
@@ -61,9 +61,9 @@ def path_of(leaf: tuple) -> str:
 class Network:
   """A network without its variables.
 
-  `init(key, inputs)` makes them. `apply(variables, inputs)` gives the outputs of a
-  batch in evaluation mode, and `train(variables, inputs, key)` those in training mode,
-  with the updated batch statistics.
+  `init(key, inputs)` returns them. `apply(variables, inputs)` returns the outputs of a
+  batch in evaluation mode. `train(variables, inputs, key)` returns those in training
+  mode, with the updated batch statistics.
   """
 
   init: Callable[[Key[Array, ""], Array], Variables]
@@ -72,7 +72,7 @@ class Network:
 
 
 def network(recipe: Recipe, num_classes: int | None) -> Network:
-  """The recipe's network. `num_classes` is None where the targets are not classes."""
+  """Return the recipe's network. `num_classes` is None if targets are not classes."""
   made = _network(recipe, num_classes, models.resolve_precision(recipe.precision))
   if recipe.trainable == "all":
     return made
@@ -89,11 +89,11 @@ def network(recipe: Recipe, num_classes: int | None) -> Network:
 def last_layer(
   apply: Callable[[Variables, Array], Array], variables: Variables, inputs
 ) -> set[str]:
-  """The paths of the last layer's parameters. The last layer is the last module to use
-  parameters of its own.
+  """Return the paths of the last layer's parameters. The last layer is the last module
+  that uses parameters of its own.
 
-  This reads the jaxpr of `apply`, where a module's operations stand where the module is
-  called, and computes nothing. So it works for modules of any kind.
+  This reads the jaxpr of `apply`, which has a module's operations where the module is
+  called. It computes nothing, and works for modules of any kind.
   """
   paths = [path_of(path) for path, _ in jax.tree.leaves_with_path(variables)]
   program = jax.make_jaxpr(apply)(variables, inputs).jaxpr
@@ -105,9 +105,9 @@ def last_layer(
   }
 
 
-def _last_used(program, paths):
-  """The modules of the parameters that a program's last operation on parameters reads;
-  `paths` are by its variables.
+def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
+  """Return the modules of the parameters that a program's last operation on parameters
+  reads. `paths` maps its variables to paths.
   """
   for equation in reversed(program.eqns):
     named = [None if hasattr(v, "val") else paths.get(v) for v in equation.invars]
@@ -135,7 +135,8 @@ def _network(recipe, num_classes, precision):
   )
   if isinstance(model, nnx.Module):
     raise Mistake(
-      f"model is a {type(model).__name__} with parameters of its own: give the class, which each run makes"
+      f"model is a {type(model).__name__} with parameters of its own: give the class, "
+      "of which each run makes its own module"
     )
   options = {"num_classes": num_classes, "dtype": jnp.dtype(precision)}
   if isinstance(model, nn.Module):
@@ -154,11 +155,15 @@ def _parameters(model):
   return inspect.signature(model.__init__ if is_class else model).parameters
 
 
-def _made(recipe, model, options, **more):
-  """The model, made with those options that it takes. `Mistake` for an option that the
-  recipe sets and it lacks.
+def _made(
+  recipe: Recipe, model: Callable[..., Any], options: dict[str, Any], **more: Any
+) -> Any:
+  """Make the model with those options that it accepts.
 
-  Options that the recipe does not set keep the model's own defaults, if it has some.
+  Options that the recipe does not set keep the model's own defaults, if it has any.
+
+  Raises:
+    Mistake: the recipe sets an option that the model does not accept.
   """
   taken = _parameters(model)
   of_recipe = {name: getattr(recipe, name) for name in MODEL_DEFAULTS}
@@ -180,7 +185,7 @@ def _made(recipe, model, options, **more):
 
 
 def linen(model: nn.Module) -> Network:
-  """A Linen module as pure functions."""
+  """Return a Linen module as pure functions."""
   evaluation, training = (_mode(model, value) for value in (False, True))
 
   def init(key, inputs):
@@ -191,7 +196,7 @@ def linen(model: nn.Module) -> Network:
 
   def train(variables, inputs, key):
     mutable = [name for name in variables if name != "params"] or ["batch_stats"]
-    # A random stream of any other name begins from that of `params`.
+    # A random stream of any other name is derived from that of `params`.
     rngs = {"dropout": key, "params": jax.random.fold_in(key, 1)}
     outputs, updates = model.apply(
       variables, inputs, mutable=mutable, rngs=rngs, **training
@@ -202,8 +207,8 @@ def linen(model: nn.Module) -> Network:
 
 
 def from_nnx(make: Callable[..., nnx.Module]) -> Network:
-  """An NNX module as pure functions. Each makes the module anew, so that its random
-  streams begin from the key.
+  """Return an NNX module as pure functions. Each builds the module again, so that its
+  random streams start from the key.
   """
 
   def init(key, inputs):
@@ -232,9 +237,9 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
   return Network(init, apply, train)
 
 
-def _mode(model, training, **more):
-  """The keyword arguments that tell a module whether it trains, and `more`, as far as
-  it takes them.
+def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
+  """Return the keyword arguments that set a module's mode, training or evaluation, and
+  `more`: those that the module accepts.
   """
   given = {
     "train": training,
@@ -250,24 +255,24 @@ def _mode(model, training, **more):
   }
 
 
-def _states(model):
-  """The module's parameters, and its other state without random streams."""
+def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
+  """Return the module's parameters, and its other state without random streams."""
   _, *states = nnx.split(model, nnx.Param, nnx.RngState, ...)
   return states[0], states[2]
 
 
 class Trained(NamedTuple):
-  """A trained network, and whether its loss or its parameters ever stopped being
-  finite.
-  """
+  """A trained network, and whether its loss or its parameters were ever not finite."""
 
   variables: PyTree[Float[Array, "..."]]
   diverged: Bool[Array, ""]
 
 
 def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeStruct]:
-  """What one run's parameters and batch statistics look like. `Mistake` where the
-  network cannot take the inputs.
+  """Return the shapes and dtypes of one run's parameters and batch statistics.
+
+  Raises:
+    Mistake: the network does not accept the inputs.
   """
   inputs = batch_like(data, 3)
   key = jax.random.key(0)
@@ -304,7 +309,7 @@ def variables_of(recipe: Recipe, data: DeviceExamples) -> PyTree[jax.ShapeDtypeS
 
 
 def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
-  """Whether the network uses its inputs only as vectors, one per example."""
+  """Return whether the network uses its inputs only as vectors, one per example."""
   inputs = batch_like(data, 1)
   program = jax.make_jaxpr(network(recipe, data.num_classes).apply)(
     variables_of(recipe, data), inputs
@@ -318,10 +323,10 @@ def flattens(recipe: Recipe, data: DeviceExamples) -> bool:
 
 
 def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
-  """Training examples in the form that batches are fetched in: vectors on a TPU, if the
-  network flattens them anyway.
+  """Return training examples in the form in which batches are fetched: as vectors on a
+  TPU, if the network flattens them anyway.
 
-  A TPU would move images pixel by pixel, which takes three times as long as everything
+  A TPU would move images pixel by pixel. This takes three times as long as everything
   else.
   """
   return (
@@ -332,14 +337,17 @@ def as_fetched(recipe: Recipe, data: DeviceExamples) -> DeviceExamples:
 
 
 def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
-  """`Mistake` where a network cannot take the inputs, has more weights than 32 bits can
-  count, or needs more than `memory` bytes to train.
+  """Check that a network can be trained.
+
+  Raises:
+    Mistake: it does not accept the inputs, has more weights than 32 bits can count, or
+      needs more than `memory` bytes.
   """
   count = sum(
     math.prod(leaf.shape)
     for leaf in jax.tree.leaves(variables_of(recipe, data)["params"])
   )
-  # At least parameters, their gradient and the optimiser's moments, all in float32.
+  # At least the parameters, their gradient and the optimizer's moments, in float32.
   needed = (
     4
     * count
@@ -354,8 +362,8 @@ def check_size(recipe: Recipe, data: DeviceExamples, memory: float) -> None:
 def initialize(
   recipe: Recipe, data: DeviceExamples, run: Run
 ) -> PyTree[Float[Array, "..."]]:
-  """The variables before training: a function of the init seed, except those that come
-  from a stored network.
+  """Return the variables before training: a function of the init seed, except those
+  that are loaded from a stored network.
   """
   key = jax.random.wrap_key_data(jax.random.key_data(run.key("init")), impl=VECTORS)
   variables = network(recipe, data.num_classes).init(
@@ -370,8 +378,8 @@ def initialize(
 def poke_place(
   params: PyTree[Float[Array, "..."]], key: Key[Array, ""]
 ) -> Int[Array, ""]:
-  """The index, among all weights, of the one that a poke changes. Vectors do not count:
-  a factor leaves biases at 0.
+  """Return the index, among all weights, of the one that a poke changes. Vectors are not
+  counted: a factor leaves biases at 0.
   """
   return jax.random.randint(
     key, (), 0, sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim > 1)
@@ -381,7 +389,7 @@ def poke_place(
 def poke(
   params: PyTree[Float[Array, "..."]], place: Int[Array, ""], factor: Float[Array, ""]
 ) -> PyTree:
-  """`params` with the weight at `place` multiplied by `factor`."""
+  """Return `params` with the weight at `place` multiplied by `factor`."""
   leaves, structure = jax.tree.flatten(params)
   before = 0
   for i, leaf in enumerate(leaves):

@@ -1,11 +1,12 @@
 """What a recipe is made of: registered names, import strings
 `"package.module:attribute"`, or objects themselves.
 
-A folder describes an object by its name and a digest of its source, so that another
-process can find it, and can notice an edit. An object that no name leads to (a lambda,
-one made in a function, one in `__main__`) can train and resume only in its own program.
+A folder stores an object's name and a digest of its source, so that another process can
+import it and notice an edit. An object that cannot be imported by name (a lambda, one
+made in a function, one in `__main__`) can train and resume only in its own program.
 """
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -16,6 +17,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,20 +32,20 @@ class Named(NamedTuple):
 
 
 def is_import(text: str) -> bool:
-  """Whether a text is an import string; `cifar10:3.0.2` is not."""
+  """Return whether a text is an import string; `cifar10:3.0.2` is not."""
   return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
 
 
-def is_name(value) -> bool:
-  """Whether a recipe's field is a registered name, or a text of registered names (as in
-  `augment`).
+def is_name(value: Any) -> bool:
+  """Return whether a recipe's field is a registered name, or a text of registered names
+  (as in `augment`).
   """
   return isinstance(value, str) and not is_import(value)
 
 
 def module_exists(text: str) -> bool:
-  """Whether a text is an import string of an importable package: names of data sets may
-  have the same form.
+  """Return whether a text is an import string of a package that exists: names of data
+  sets may have the same form.
   """
   return (
     is_import(text)
@@ -51,8 +53,12 @@ def module_exists(text: str) -> bool:
   )
 
 
-def imported(text: str):
-  """The object that an import string means. `Mistake` where there is none."""
+def imported(text: str) -> Any:
+  """Import the object that an import string names.
+
+  Raises:
+    Mistake: it cannot be imported.
+  """
   module, _, attribute = text.partition(":")
   try:
     return functools.reduce(
@@ -66,9 +72,22 @@ def imported(text: str):
     ) from error
 
 
+@contextlib.contextmanager
+def before_training(name: str) -> Iterator[None]:
+  """Turn whatever a user's functions raise while they are traced into a `Mistake`."""
+  try:
+    yield
+  except Mistake:
+    raise
+  except Exception as error:
+    raise Mistake(
+      f"{name} fails before it trains ({describe_exception(error)}): mend that"
+    ) from error
+
+
 def describe_exception(error: Exception) -> str:
-  """An error of the user's code in one line: the error, and the last line of that code
-  in its traceback.
+  """Return an error of the user's code as one line: the error, and the last line of that
+  code in its traceback.
   """
   ours = Path(__file__).parents[1]
   python = sysconfig.get_paths()
@@ -86,9 +105,12 @@ def describe_exception(error: Exception) -> str:
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
-def resolve_object(what: str, value):
-  """The object that a recipe's field means if it is not a registered name: the imported
-  one, or the value itself.
+def resolve_object(what: str, value: Any) -> Any:
+  """Return the object that a recipe's field stands for if it is not a registered name:
+  the imported one, or the value itself.
+
+  Raises:
+    Mistake: it cannot be imported, or its source has changed.
   """
   if isinstance(value, Named):
     ours = value.name.startswith("__main__:") and hasattr(
@@ -107,9 +129,9 @@ def resolve_object(what: str, value):
   return imported(value) if isinstance(value, str) else value
 
 
-def to_spec(value):
-  """A field's value for JSON: plain values as they are, objects and import strings as
-  `object` and `source`.
+def to_spec(value: Any) -> Any:
+  """Return a field's value for JSON: plain values unchanged, objects and import strings
+  as `object` and `source`.
   """
   if isinstance(value, Named):
     return {"object": value.name, "source": value.source}
@@ -122,9 +144,11 @@ def to_spec(value):
   return value
 
 
-def fields_of(recipe) -> dict[str, Any]:
-  """The fields of a recipe or a task in JSON. `Mistake` where the text is not a JSON
-  object.
+def fields_of(recipe: Any) -> dict[str, Any]:
+  """Return the fields of a recipe or a task in JSON.
+
+  Raises:
+    Mistake: the text is not a JSON object.
   """
   try:
     fields = json.loads(recipe)
@@ -137,9 +161,9 @@ def fields_of(recipe) -> dict[str, Any]:
   return fields
 
 
-def name_of(value) -> str:
-  """The name of a function or a class; the class's name and () for an instance; a name
-  as it is.
+def name_of(value: Any) -> str:
+  """Return the name of a function or a class. For an instance return its class's name
+  and (), for a name the name itself.
   """
   if isinstance(value, str | Named):
     return value if isinstance(value, str) else value.name
@@ -151,12 +175,14 @@ def name_of(value) -> str:
 
 
 def is_importable(name: str) -> bool:
-  """Whether another process can find an object of this name."""
+  """Return whether another process can import an object of this name."""
   return not name.startswith("__main__:") and not {*name} & {*"<("}
 
 
-def is_importable_again(value) -> bool:
-  """Whether a name that a folder keeps leads to `value` again."""
+def is_importable_again(value: Any) -> bool:
+  """Return whether `value` can be imported again from the name stored in a results
+  folder.
+  """
   if hasattr(value, "described"):
     return False
   if isinstance(value, str | Named) or not callable(value):
@@ -171,13 +197,17 @@ def _digest(text):
   return hashlib.blake2b(placeless.encode(), digest_size=4).hexdigest()
 
 
-def _is_of_an_instance(value):
-  """Whether a value is the method of an instance: of a class it would have a name."""
+def _is_of_an_instance(value: Any) -> bool:
+  """Return whether a value is a method bound to an instance. One bound to a class can be
+  imported by name.
+  """
   return inspect.ismethod(value) and not isinstance(value.__self__, type)
 
 
-def _source(value):
-  """An object's source as text, with its arguments, attributes or closure values."""
+def _source(value: Any) -> str:
+  """Return an object's source as text, with its arguments, attributes or closure
+  values.
+  """
   if isinstance(value, functools.partial):
     return f"{_source(value.func)} {[*map(_source, value.args)]} { {k: _source(v) for k, v in value.keywords.items()} }"
   if _is_of_an_instance(value):
@@ -209,8 +239,8 @@ def _source(value):
   )
 
 
-def _attributes(value):
-  """What an instance was made with, as text."""
+def _attributes(value: Any) -> str:
+  """Return what an instance was made with, as text."""
   return repr(
     _shown(value.__getstate__()) if type(value).__repr__ is object.__repr__ else value
   )
@@ -220,9 +250,9 @@ def _is_array(value):
   return hasattr(value, "tobytes") and hasattr(value, "dtype")
 
 
-def _shown(value):
-  """A value whose `repr` is all of it: digests in place of arrays, names in place of
-  functions.
+def _shown(value: Any) -> Any:
+  """Return a value whose `repr` is complete: with digests instead of arrays, and names
+  instead of functions.
   """
   if isinstance(value, list | tuple):
     return (

@@ -22,8 +22,7 @@ from vmapseeds.training.runs import Run
 
 Schedule = Callable[[Int[Array, ""]], Float[Array, ""] | float]
 
-# The transformation of the gradient before the learning rate scales it, given the
-# momentum.
+# Gradient transformations that come before the learning rate, given the momentum.
 MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] = {
   "sgd": lambda momentum: optax.trace(momentum),
   "nesterov": lambda momentum: optax.trace(momentum, nesterov=True),
@@ -33,7 +32,8 @@ MOMENTS: dict[str, Callable[[Float[Array, ""]], optax.GradientTransformation]] =
 
 
 def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
-  """The factor on the learning rate at each step of a training of `steps` steps.
+  """Return the factor on the learning rate as a function of the step, for a training of
+  `steps` steps.
 
   `linear`, `cosine` and `exponential` count steps from the end of the warm-up.
   Milestones count from the start of the training, as in PyTorch's `MultiStepLR`.
@@ -58,7 +58,8 @@ def ramp(recipe: Recipe, run: Run, steps: int) -> Schedule:
 def make_optimizer(
   recipe: Recipe, run: Run, steps: int
 ) -> optax.GradientTransformation:
-  """The recipe's optimizer for a training of `steps` steps, with the run's own values.
+  """Return the recipe's optimizer for a training of `steps` steps, with the run's own
+  values.
 
   Weight decay applies to every parameter. It is added to the gradient (L2), or with
   `adamw` to the update (Loshchilov & Hutter 2019), as in `optax.adamw`.
@@ -68,8 +69,8 @@ def make_optimizer(
     try:
       made = optimizer(run, steps)
     except jax.errors.ConcretizationTypeError:
-      # Its Python code branches on a value, as some of optax's does. So values are
-      # compiled in, and sweeps are refused.
+      # Its Python code branches on a value, as some optimizers of optax do. So values
+      # are compiled in, and sweeps are refused.
       fixed = {
         name: np.float32(value) for name, value in recipe.hyperparameters.items()
       }
@@ -95,8 +96,8 @@ def make_optimizer(
 def optimizer_of(
   recipe: Recipe, data: DeviceExamples, run: Run, params: PyTree
 ) -> optax.GradientTransformation:
-  """The run's optimizer, which changes only the parameters that are trained."""
-  # Optimizers of users are made for at least one epoch, as many refuse a training of no
+  """Return the run's optimizer, which changes only the parameters that are trained."""
+  # A user's optimizer is made for at least one epoch: many refuse a training of no
   # steps.
   optimizer = make_optimizer(
     recipe, run, max(1, recipe.epochs) * steps_per_epoch(recipe, data, run)
@@ -117,8 +118,8 @@ def optimizer_of(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PackedParams:
-  """Parameters with all vectors, such as biases, joined into one, so that an optimizer
-  updates them all at once.
+  """Parameters with all vectors, such as biases, packed into one, so that an optimizer
+  updates all of them at once.
   """
 
   others: Any  # a list of the parameters that are not vectors
@@ -129,9 +130,11 @@ class PackedParams:
   structure: Any = dataclasses.field(metadata=dict(static=True))
 
   def unpack(self) -> PyTree[Float[Array, "..."]]:
-    """The parameters before they were joined."""
-    others = iter(self.others)
-    ends = np.cumsum([size or 0 for size in self.sizes]).tolist()
+    """Return the parameters as they were before packing."""
+    others, ends = (
+      iter(self.others),
+      np.cumsum([size or 0 for size in self.sizes]).tolist(),
+    )
     # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations
     # that read it.
     return self.structure.unflatten(
@@ -145,10 +148,10 @@ class PackedParams:
 def pack_vectors(
   recipe: Recipe, params: PyTree[Float[Array, "..."]]
 ) -> PyTree[Float[Array, "..."]]:
-  """Parameters in the form that the optimizer takes.
+  """Return parameters in the form that the optimizer takes.
 
-  On accelerators, where each operation has a cost, they are joined if the optimizer is
-  a built-in one. Those treat all numbers alike.
+  On accelerators each operation has a cost, so vectors are packed if the optimizer is a
+  built-in one: those treat all numbers alike.
   """
   leaves, structure = jax.tree.flatten(params)
   sizes = tuple(
@@ -164,5 +167,5 @@ def pack_vectors(
 
 
 def unpack_vectors(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
-  """Parameters in the form that the network takes."""
+  """Return parameters in the form that the network takes."""
   return params.unpack() if isinstance(params, PackedParams) else params

@@ -8,18 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Integer, Num
+from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.training.names import FOLDER_NAMES
 from vmapseeds.training.runs import Run
 
 ROLES = ("class", "loss", "score", "logits", "count", "variable", "value")
-# Names in a results folder that no array can have.
-FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
 FOLDER_AXES = ("run", "block")  # names of axes that no array of a run has
 BLOCK_COUNTS = ("votes", "counted", "joint_errors")  # what is stored of classes a block
-# A bool output of this name marks runs that statistics leave out.
-DIVERGED = "diverged"
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 # Arrays that are stored once for all runs, by name, with their axes.
 Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
@@ -98,29 +95,10 @@ class Output:
         "mask: give a bool for each example of a class or a loss, True for at least one"
       )
     if self.labels is not None:
-      least = 1 + self._highest_label()
+      least = least_classes(self.labels, self.mask)
       count = least if self.num_classes is None else self.num_classes
       least = 1 if self.label_map else least  # a map makes fewer classes
       object.__setattr__(self, "num_classes", at_least("num_classes", count, least))
-
-  def _highest_label(self):
-    labels = np.asarray(self.labels)
-    if labels.dtype.kind not in "iu" or not labels.size:
-      given = f"{labels.dtype} {labels.shape}"
-      raise Mistake(f"labels are {given}: give at least one class, as integers")
-    if self.mask is not None:
-      if self.mask.shape != labels.shape:
-        raise Mistake(
-          f"mask of shape {self.mask.shape} with labels of {labels.shape}: give a bool "
-          "for each label"
-        )
-      labels = labels[self.mask]
-    if labels.min() < 0:
-      raise Mistake(
-        f"labels have {labels.min()}: give classes from 0, and leave examples without "
-        "one out by mask"
-      )
-    return int(labels.max())
 
   @property
   def attributes(self) -> dict[str, Any]:
@@ -151,6 +129,32 @@ class Output:
     if self.labels is not None:
       return self.labels.ndim
     return ndim - bool(self.series) if self.role == "loss" else 0
+
+
+def least_classes(
+  labels: Shaped[np.ndarray, "..."], mask: Bool[np.ndarray, "..."] | None
+) -> int:
+  """Return how many classes there are at least by the labels that count.
+
+  Raises:
+    Mistake: they are no classes, or do not fit the mask.
+  """
+  if labels.dtype.kind not in "iu" or not labels.size:
+    raise Mistake(
+      f"labels are {labels.dtype} {labels.shape}: give at least one class, as integers"
+    )
+  if mask is not None and mask.shape != labels.shape:
+    raise Mistake(
+      f"mask of shape {mask.shape} with labels of {labels.shape}: give a bool for each "
+      "label"
+    )
+  counted = labels if mask is None else labels[mask]
+  if counted.min() < 0:
+    raise Mistake(
+      f"labels have {counted.min()}: give classes from 0, and leave examples without "
+      "one out by mask"
+    )
+  return int(counted.max()) + 1
 
 
 def sibling(name: str, array: str, series: str = "") -> str:
@@ -193,7 +197,8 @@ def declare(
         f"{said} of {leaf.dtype}: give numbers of NumPy's dtypes, such as float32"
       )
     output = given.get(array, Output())
-    dims = output.dims or tuple(f"{array}.{axis}" for axis in range(leaf.ndim))
+    own = array.rpartition("/")[2]
+    dims = output.dims or tuple(f"{own}.{axis}" for axis in range(leaf.ndim))
     if isinstance(dims, str) or not len(dims) == leaf.ndim == len(
       {*dims} - {*FOLDER_AXES}
     ):
@@ -248,17 +253,16 @@ def check_together(
       votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
       of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
   of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
-  arrays: set[str] = set()
-  sizes: dict[tuple[str, str], int] = {}
+  taken, sizes = set[tuple[str, str]](), dict[tuple[str, str], int]()
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
   for array, dims, shape in (*once, *of_blocks, *of_runs):
     said = f"finish of {name} gives {array!r}"
-    if array in arrays | groups:
-      raise Mistake(f"{said}: results have something else of that name, give another")
-    arrays.add(array)
-    group = array.rpartition("/")[0]
+    group, _, own = array.rpartition("/")
     # A group is opened together with the arrays that are in none.
-    for among in (group,) if group else groups | {""}:
+    for among in (group,) if group else sorted(groups | {""}):
+      if (among, own) in taken or array in groups:
+        raise Mistake(f"{said}: results have something else of that name, give another")
+      taken.add((among, own))
       for axis, size in zip(dims, shape, strict=False):
         other = sizes.setdefault((among, axis), size)
         if size != other:

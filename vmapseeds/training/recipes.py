@@ -25,8 +25,12 @@ from vmapseeds.mistakes import (
   whole_number,
 )
 from vmapseeds.training import objects
-from vmapseeds.training.outputs import FOLDER_NAMES
-from vmapseeds.training.runs import MADE_COLUMNS, SOURCES, seed_column
+from vmapseeds.training.names import (
+  FOLDER_NAMES,
+  MADE_COLUMNS,
+  SOURCES,
+  seed_column,
+)
 
 # Training computes in float32, where numbers beyond these limits become 0 or infinity.
 FLOAT32_TINY, FLOAT32_MAX = 1.2e-38, 3.4e38

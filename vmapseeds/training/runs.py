@@ -20,11 +20,8 @@ from vmapseeds.mistakes import (
   one_of,
   whole_number,
 )
+from vmapseeds.training.names import MADE_COLUMNS, SOURCES, seed_column
 
-# The sources of randomness of supervised training.
-SOURCES = ("init", "order", "augment", "dropout", "data")
-# Columns that the methods of `Runs` make, beside the values that a sweep varies.
-MADE_COLUMNS = ("poke_step", "poke_factor", "label_map", "subset", "start")
 MAX_RUNS = 10**7
 NEVER = -1  # the poke step of a run that is not poked
 
@@ -45,11 +42,6 @@ def source_key(source: str, seed: np.uint32 | UInt32[Array, ""]) -> Key[Array, "
   # Threefry, whatever JAX's default is: with other generators, draws under vmap depend
   # on a lane's neighbours.
   return jax.random.fold_in(jax.random.key(number, impl="threefry2x32"), seed)
-
-
-def seed_column(source: str) -> str:
-  """Return the name of the column with a source's seeds."""
-  return f"seed_{source}"
 
 
 @jax.tree_util.register_dataclass

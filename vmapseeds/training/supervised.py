@@ -18,6 +18,7 @@ from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, batch_like
 from vmapseeds.training.losses import predict_of
+from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
   check_size,
   last_layer,
@@ -25,10 +26,17 @@ from vmapseeds.training.networks import (
   path_of,
   variables_of,
 )
-from vmapseeds.training.objects import Named, imported, is_name, module_exists, to_spec
+from vmapseeds.training.objects import (
+  Named,
+  before_training,
+  imported,
+  is_name,
+  module_exists,
+  to_spec,
+)
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
-from vmapseeds.training.runs import MADE_COLUMNS, SOURCES, Run, Runs
+from vmapseeds.training.runs import Run, Runs
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
@@ -307,7 +315,7 @@ def predicted_dims(recipe: Recipe, data):
   """
 
   def outputs(variables):
-    inputs = jnp.zeros_like(batch_like(data, 3))
+    inputs = jnp.zeros_like(batch_like(data, len(data)))
     outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
     return predict_of(recipe)(outputs), outputs
 
@@ -319,7 +327,8 @@ def predicted_dims(recipe: Recipe, data):
       : leaf.ndim
     ]
 
-  kept, given = jax.eval_shape(outputs, variables_of(recipe, data))
+  with before_training(recipe.name):
+    kept, given = jax.eval_shape(outputs, variables_of(recipe, data))
   return dims(kept), dims(given)
 
 
@@ -544,7 +553,8 @@ def load_dataset(recipe: Recipe) -> Dataset:
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
-      f"the data of {recipe.name} were arrays in memory: only vs.train in their own program goes on"
+      f"the data of {recipe.name} were arrays in memory: resume with vs.train in the "
+      "program that created it"
     )
   if (
     isinstance(given, str)

@@ -23,8 +23,9 @@ from vmapseeds.mistakes import (
   safe_name,
 )
 from vmapseeds.training import objects, outputs
+from vmapseeds.training.names import MADE_COLUMNS, seed_column
 from vmapseeds.training.outputs import Constants, Output
-from vmapseeds.training.runs import MADE_COLUMNS, Run, Runs, seed_column
+from vmapseeds.training.runs import Run, Runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -173,8 +174,11 @@ def describe(task: Task) -> str:
 
 
 def data_digest(task: Task) -> str:
-  """Return a fingerprint of the data: the same name may mean other data later."""
-  return fingerprint(task.data)
+  """Return a fingerprint of the data, labels and masks: the same name may mean others
+  later.
+  """
+  judged = {name: (of.labels, of.mask) for name, of in task.outputs.items()}
+  return fingerprint((task.data, judged))
 
 
 def speed_key(task: Task) -> Mapping[str, Any]:
@@ -236,18 +240,11 @@ def trace(task: Task, runs: Runs) -> Traced:
   """
   lane = first_lane(task, runs)
   round_ = jax.ShapeDtypeStruct((), np.int32)
-  try:
+  with objects.before_training(task.name):
     start = jax.jit(task.start).trace(task.data, lane)
     state = start.out_info
     advance = jax.jit(task.advance).trace(task.data, lane, state, round_, round_)
     finish = jax.jit(task.finish).trace(task.data, lane, state)
-  except Mistake:
-    raise
-  except Exception as error:  # whatever the user's functions do
-    raise Mistake(
-      f"{task.name} fails before it trains ({objects.describe_exception(error)}): "
-      "mend that"
-    ) from error
   before, after = (
     jax.tree.map(lambda a: f"{a.dtype}{[*a.shape]}", s)
     for s in (state, advance.out_info)
