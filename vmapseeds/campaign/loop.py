@@ -295,7 +295,9 @@ def train_blocks(
     runs, _ = description.campaign_of(results.path)
     plan = plan._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
-  finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
+  finished = results.finished_blocks()
+  looked = time.perf_counter()
+  pause = POLL
   rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)
   values = stored_values(results, shown, rows)
@@ -330,8 +332,8 @@ def train_blocks(
 
 
 def train_and_store_block(
-  campaign: Campaign, shared: Any, block: int, claims: Claims, bar: Progress
-) -> lanes.Execution:
+  campaign: Campaign, shared, block: int, claims: Claims, bar: Progress
+):
   """Train a block's runs together, and write them if the block is still claimed. Return
   the execution for the next block.
   """

@@ -203,7 +203,7 @@ def _left(results, runs):
   ]
 
 
-def _lived(ray: Any, future: Any) -> bool:
+def _lived(ray, future):
   """Return whether a worker finished its call, False if it died. Raise what the worker
   raised.
   """

@@ -11,7 +11,6 @@ from vmapseeds.campaign.planning import Plan, contents_of, make_plan, reload_tas
 from vmapseeds.mistakes import Mistake, at_least
 from vmapseeds.results import description
 from vmapseeds.results.description import check_arrays
-from vmapseeds.store.files import Folder
 from vmapseeds.training.outputs import sibling, tested
 from vmapseeds.training.task import lanes_of
 
@@ -84,7 +83,7 @@ def replay(
   return Replay(run, entries, differing, kinds.pop() if len(kinds) == 1 else "arrays")
 
 
-def compared_arrays(plan: Plan) -> dict[str, str]:
+def compared_arrays(plan: Plan):
   """Return the arrays that a replay compares. Of classes: the predictions by their test
   sets, or numbers of errors if predictions are not kept. Else all, by their names.
   """

@@ -118,7 +118,7 @@ def devices() -> list[jax.Device]:
 
 
 @functools.cache
-def _say_which_are_missing() -> None:
+def _say_which_are_missing():
   """Print a line on stderr, once, if JAX started with fewer CPU devices than there are
   cores.
   """
@@ -132,7 +132,7 @@ def _say_which_are_missing() -> None:
     )
 
 
-def _cores() -> int:
+def _cores():
   """Return how many cores this process may use. macOS does not report an affinity."""
   return (
     len(os.sched_getaffinity(0))
@@ -168,9 +168,9 @@ def _step(
   function,
   mesh,
   *,
-  of_lanes: int = 1,
-  donate: tuple[int, ...] = (),
-) -> Any:
+  of_lanes=1,
+  donate=(),
+):
   """Compile `function` over a leading lane axis, with an equal share of the lanes on
   each device.
 
@@ -269,7 +269,7 @@ def compiled(
   return lambda: jax.block_until_ready(step(*args)), memory(step)
 
 
-def memory(program: Any) -> float:
+def memory(program) -> float:
   """Return the bytes that a compiled program needs on each device, with its arguments."""
   analysis = program.memory_analysis()
   return float(

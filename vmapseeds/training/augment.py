@@ -116,7 +116,7 @@ def parse(text: str) -> tuple[Step, ...]:
   )
 
 
-def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
+def draws(steps, key: Key[Array, ""], shape: tuple[int, ...]):
   """Draw what the steps need for one input of this shape, each from its own random
   words. For a user's function, return the key.
   """
@@ -130,9 +130,7 @@ def draws(steps: Any, key: Key[Array, ""], shape: tuple[int, ...]) -> Any:
   )
 
 
-def apply(
-  steps: Any, single: Real[Array, "..."], drawn: Any, fill: Fill
-) -> Real[Array, "..."]:
+def apply(steps, single: Real[Array, "..."], drawn, fill: Fill) -> Real[Array, "..."]:
   """Apply the steps to one input, given what they drew."""
   if not is_name(steps):
     return resolve_object("augment", steps)(
@@ -143,7 +141,7 @@ def apply(
   return single
 
 
-def check_size(steps: Any, shape: tuple[int, ...]) -> None:
+def check_size(steps, shape: tuple[int, ...]) -> None:
   """Check that the steps fit inputs of this shape.
 
   Raises:

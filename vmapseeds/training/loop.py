@@ -110,7 +110,7 @@ def default_objective(
   return model.mean_loss(params, batch)
 
 
-def objective_of(recipe: Recipe) -> Callable[..., tuple[Float[Array, ""], PyTree]]:
+def objective_of(recipe: Recipe):
   """Return the recipe's objective, checked: it raises `Mistake` if it does not return one
   number and the updates.
   """

@@ -105,7 +105,7 @@ def last_layer(
   }
 
 
-def _last_used(program: Any, paths: Mapping[Any, str | None]) -> set[str]:
+def _last_used(program, paths):
   """Return the modules of the parameters that a program's last operation on parameters
   reads. `paths` maps its variables to paths.
   """
@@ -155,9 +155,7 @@ def _parameters(model):
   return inspect.signature(model.__init__ if is_class else model).parameters
 
 
-def _made(
-  recipe: Recipe, model: Callable[..., Any], options: dict[str, Any], **more: Any
-) -> Any:
+def _made(recipe, model, options, **more):
   """Make the model with those options that it accepts.
 
   Options that the recipe does not set keep the model's own defaults, if it has any.
@@ -237,7 +235,7 @@ def from_nnx(make: Callable[..., nnx.Module]) -> Network:
   return Network(init, apply, train)
 
 
-def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
+def _mode(model, training, **more):
   """Return the keyword arguments that set a module's mode, training or evaluation, and
   `more`: those that the module accepts.
   """
@@ -255,7 +253,7 @@ def _mode(model: Any, training: bool, **more: Any) -> dict[str, Any]:
   }
 
 
-def _states(model: nnx.Module) -> tuple[nnx.State, nnx.State]:
+def _states(model):
   """Return the module's parameters, and its other state without random streams."""
   _, *states = nnx.split(model, nnx.Param, nnx.RngState, ...)
   return states[0], states[2]

@@ -131,10 +131,8 @@ class PackedParams:
 
   def unpack(self) -> PyTree[Float[Array, "..."]]:
     """Return the parameters as they were before packing."""
-    others, ends = (
-      iter(self.others),
-      np.cumsum([size or 0 for size in self.sizes]).tolist(),
-    )
+    others = iter(self.others)
+    ends = np.cumsum([size or 0 for size in self.sizes]).tolist()
     # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations
     # that read it.
     return self.structure.unflatten(

@@ -253,7 +253,8 @@ def check_together(
       votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
       of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
   of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
-  taken, sizes = set[tuple[str, str]](), dict[tuple[str, str], int]()
+  taken = set[tuple[str, str]]()
+  sizes = dict[tuple[str, str], int]()
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
   for array, dims, shape in (*once, *of_blocks, *of_runs):
     said = f"finish of {name} gives {array!r}"
