@@ -94,7 +94,8 @@ def remove_unfinished(folder: str) -> Iterator[None]:
   not there before.
   """
   before = set(folders(folder))
-  destinations, download = [], downloader._Downloader.download
+  destinations = []
+  download = downloader._Downloader.download
 
   def noted(self, url, destination, *args, **kwargs):
     destinations.append(destination)

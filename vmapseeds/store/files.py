@@ -15,7 +15,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import numpy as np
@@ -35,9 +34,10 @@ EXTRAS = {
 WHOLE = {"max_concurrency": 1}
 MOST_BYTES = 2**26  # of a text file
 Folder = str | os.PathLike | UPath  # a path or a URL
+Place = Path | UPath  # on a disk, or behind a URL
 
 
-def place(given: Folder) -> Path | UPath:
+def place(given: Folder) -> Place:
   """Return a folder given as a path or a URL: a `Path` if it is on a disk, a `UPath`
   otherwise.
 
@@ -81,11 +81,11 @@ def place(given: Folder) -> Path | UPath:
   return UPath(text, **_options(protocol))
 
 
-def _options(protocol: str) -> dict[str, Any]:
+def _options(protocol):
   return {"use_listings_cache": False, **(WHOLE if protocol in ("s3", "s3a") else {})}
 
 
-def is_remote(path: Path | UPath) -> TypeIs[UPath]:
+def is_remote(path: Place) -> TypeIs[UPath]:
   """Return whether a folder is behind a URL."""
   return not isinstance(path, os.PathLike)
 
@@ -95,7 +95,7 @@ PLAIN = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryErr
 
 
 @contextlib.contextmanager
-def reached(path: Path | UPath, *, reading: bool = False) -> Iterator[None]:
+def reached(path: Place, *, reading: bool = False) -> Iterator[None]:
   """Turn errors of a store, or of the network to it, into a `Failure`; those of a disk
   only when reading: a file that may not be read is not damaged.
   """
@@ -119,7 +119,7 @@ def short_message(error: BaseException, most: int = 120) -> str:
   return " ".join(str(error).split())[:most] or type(error).__name__
 
 
-def names(folder: Path | UPath) -> set[str]:
+def names(folder: Place) -> set[str]:
   """Return the paths of all files below a folder, relative to it; none if there is no
   such folder.
   """
@@ -141,7 +141,7 @@ def names(folder: Path | UPath) -> set[str]:
   }
 
 
-def strays(folder: Path | UPath) -> Iterator[str]:
+def strays(folder: Place) -> Iterator[str]:
   """Yield what in a results folder, at any depth, is neither file nor folder: links lead
   elsewhere, pipes block.
 
@@ -164,7 +164,7 @@ def strays(folder: Path | UPath) -> Iterator[str]:
             yield f"{name} is a file"
 
 
-def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
+def read(path: Place, most: float = MOST_BYTES) -> bytes | None:
   """Return a file's bytes, None if it is not there.
 
   Raises:
@@ -183,7 +183,7 @@ def read(path: Path | UPath, most: float = MOST_BYTES) -> bytes | None:
   return None
 
 
-def parse(text: bytes | None) -> Any:
+def parse(text: bytes | None):
   """Parse a file's bytes as JSON.
 
   Raises:
@@ -195,13 +195,13 @@ def parse(text: bytes | None) -> Any:
     raise ValueError("nested too deeply") from None
 
 
-def exists(path: Path | UPath) -> bool:
+def exists(path: Place) -> bool:
   """Return whether there is such a file."""
   with reached(path):
     return path.exists()
 
 
-def create(path: Path | UPath, text: str) -> bool:
+def create(path: Place, text: str) -> bool:
   """Write a new file. Return False where there is one of that name."""
   try:
     with reached(path):
@@ -217,7 +217,7 @@ def create(path: Path | UPath, text: str) -> bool:
     return is_remote(path) and read(path) == text.encode()
 
 
-def write(path: Path | UPath, data: bytes) -> None:
+def write(path: Place, data: bytes) -> None:
   """Write a file, and make its folder."""
   with reached(path):
     if is_remote(path):
@@ -227,7 +227,7 @@ def write(path: Path | UPath, data: bytes) -> None:
       path.write_bytes(data)
 
 
-def replace(path: Path | UPath, data: str | bytes) -> None:
+def replace(path: Place, data: str | bytes) -> None:
   """Write a file atomically: it is there whole or not at all, even after a power
   failure.
   """
@@ -245,7 +245,7 @@ def replace(path: Path | UPath, data: str | bytes) -> None:
   flush(path.parent)
 
 
-def flush(path: Path | UPath) -> None:
+def flush(path: Place) -> None:
   """Wait until a file, or the entries of a folder, are on the disk. A store keeps what
   it has confirmed.
   """
@@ -258,7 +258,7 @@ def flush(path: Path | UPath) -> None:
     os.close(descriptor)
 
 
-def remove(path: Path | UPath) -> None:
+def remove(path: Place) -> None:
   """Remove a file, if there is one."""
   with reached(path), contextlib.suppress(FileNotFoundError):
     if is_remote(path):
@@ -267,7 +267,7 @@ def remove(path: Path | UPath) -> None:
       path.unlink()
 
 
-def age(path: Path | UPath) -> float:
+def age(path: Place) -> float:
   """Return the seconds since a file was written or touched; infinite without one."""
   with contextlib.suppress(FileNotFoundError), reached(path):
     return time.time() - path.stat().st_mtime

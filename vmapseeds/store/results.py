@@ -40,13 +40,15 @@ class Results:
     Mistake: there is no such folder, or it is damaged.
   """
 
-  def __init__(self, path: Folder, root: dict[str, Any] | None = None):
+  def __init__(self, path: Folder, root: layout.Description | None = None):
     self.path = place(path)
     self._open(layout.require_metadata(self.path) if root is None else root)
 
-  def _open(self, root: dict[str, Any]) -> None:
-    self.root, self.blocks = root, layout.blocks_of(root)
-    self.block_runs, self.columns = root["block_runs"], root["columns"]
+  def _open(self, root):
+    self.root = root
+    self.blocks = layout.blocks_of(root)
+    self.block_runs = root["block_runs"]
+    self.columns = root["columns"]
     self.rows = layout.zarr_rows(self.blocks, self.block_runs)
     arrays = root["arrays"]
     kinds = {name: (*a["dimensions"], "")[0] for name, a in arrays.items()}
@@ -66,7 +68,7 @@ class Results:
     return len(self.rows)
 
   @property
-  def description(self) -> dict[str, Any]:
+  def description(self) -> layout.Description:
     """What the maker of the folder keeps in its description."""
     return {name: value for name, value in self.root.items() if name not in layout.OWN}
 
@@ -104,7 +106,7 @@ class Results:
     marks[[*self.finished_blocks()]] = True
     return marks[self.rows // self.block_runs]
 
-  def record(self, block: int) -> dict[str, Any] | None:
+  def record(self, block: int) -> layout.Description | None:
     """Return a block's record, None without one.
 
     Raises:
@@ -123,7 +125,7 @@ class Results:
 
   # Checking.
 
-  def faults(self, block: int, record: dict[str, Any]) -> dict[str, str]:
+  def faults(self, block: int, record: layout.Description) -> dict[str, str]:
     """Return path -> fault of each object of a block that is not as recorded."""
     first = block * self.block_runs
     here = dict.fromkeys(self.outputs, slice(first, first + len(self.blocks[block])))
@@ -137,7 +139,7 @@ class Results:
     here = dict.fromkeys(self.columns, self.rows) | dict.fromkeys(self.examples, ...)
     return self._faults(here, self.root["digests"])
 
-  def _faults(self, rows: dict[str, Any], due: dict[str, str]) -> dict[str, str]:
+  def _faults(self, rows, due):
     """Return what is wrong with some rows of arrays, where they have not the digests
     that are `due`.
     """
@@ -181,7 +183,7 @@ class Results:
     own = {"block": block, "runs": len(self.blocks[block]), "digests": digests}
     layout.write_record(self.path, {**(record or {}), **own})
 
-  def _write(self, name: str, values: np.ndarray, block: int) -> str:
+  def _write(self, name, values, block):
     """Write a block's values, a whole object. Return their digest."""
     array = self.arrays[name]
     values = whole = np.asarray(values).astype(array.dtype)
@@ -201,7 +203,8 @@ class Results:
     Zarr writes several at once, and continues with the others when one fails.
     """
     for name, given in values.items():
-      array, whole = self.arrays[name], given
+      array = self.arrays[name]
+      whole = given
       if name in self.columns:
         whole = np.full(array.shape, array.fill_value, array.dtype)
         whole[self.rows] = given
@@ -216,7 +219,7 @@ class Results:
     changes last.
     """
 
-    def longer(root: dict[str, Any]) -> dict[str, Any]:
+    def longer(root):
       if root["extents"][-1] >= runs:
         return root
       digests = {
@@ -235,7 +238,7 @@ class Results:
     if len(self) < runs:
       self.revise(longer)
 
-  def revise(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+  def revise(self, change: Callable[[layout.Description], layout.Description]) -> None:
     """Change the description, one process at a time."""
     with Claims(self.path) as claims:
       while not claims.take("folder"):

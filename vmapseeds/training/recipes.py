@@ -9,7 +9,7 @@ import json
 import os
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, NamedTuple
 
@@ -56,7 +56,7 @@ class Names(NamedTuple):
   names: tuple[str, ...]
   other: str = ""
 
-  def check(self, what: str, given: Any) -> None:
+  def check(self, what: str, given) -> None:
     """Raise `Mistake` unless `given` is a name or what may stand in its place."""
     if not self.other or objects.is_name(given):
       return one_of(what, given, self.names)
@@ -224,7 +224,7 @@ class Recipe:
   def __post_init__(self):
     self._check(_HINTS)
 
-  def _check(self, names: Iterable[str]) -> None:
+  def _check(self, names):
     """Coerce these fields to plain Python, and raise `Mistake` for a value that is not
     allowed.
     """
@@ -275,7 +275,8 @@ class Recipe:
         f"values is {given!r:.100}: give numbers by their names, such as "
         "{'temperature': 0.1}"
       )
-    others, own = dict(given), dict[str, Any]()
+    others = dict(given)
+    own = dict[str, Any]()
     for name in given:
       if name in HYPERPARAMETERS:
         own[name] = others.pop(name)
@@ -482,16 +483,19 @@ def _coerced(name: str, hint: Any, value: Any) -> Any:
   return _as(name, hint, value)
 
 
-def _as(name: str, kind: type, value: Any) -> Any:
+def _as(name, kind, value):
   if kind is float:
     return number(name, value)
   if kind is bool:
-    allowed, found = "true or false", value if isinstance(value, bool) else None
+    allowed = "true or false"
+    found = value if isinstance(value, bool) else None
   elif kind is str:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    allowed, found = "a name", str(value) if isinstance(value, str) else None
+    allowed = "a name"
+    found = str(value) if isinstance(value, str) else None
   else:
-    allowed, found = "a whole number", whole_number(value)
+    allowed = "a whole number"
+    found = whole_number(value)
   if found is None:
     raise Mistake(f"{name} is {value!r:.200}: give {allowed}")
   return found
@@ -516,7 +520,7 @@ def from_text(field: str, text: str) -> Any:
   return text if "str" in hint else _number(text.lower() if hint == str(bool) else text)
 
 
-def _number(text: str) -> Any:
+def _number(text):
   try:
     return json.loads(text)
   except (ValueError, RecursionError):

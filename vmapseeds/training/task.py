@@ -283,7 +283,7 @@ def stored_shape(output: Output, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeSt
   return jax.ShapeDtypeStruct(leaf.shape, np.float64 if output.total else leaf.dtype)
 
 
-def check_names(runs: Runs, kept: Mapping[str, Output], constants: Constants) -> None:
+def check_names(runs: Runs, kept, constants: Constants) -> None:
   """Raise `Mistake` if a column of the table has the name of something else."""
   arrays = {name.rpartition("/")[2] for name in (*kept, *constants)}
   axes = {axis for output in kept.values() for axis in output.dims}
@@ -297,7 +297,8 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   """Raise `Mistake` if a source was chosen to vary, or a value is swept, that no run
   depends on.
   """
-  task, varying = traced.task, runs.varying()
+  task = traced.task
+  varying = runs.varying()
   unread = [source for source in varying if not reads(traced, source)]
   if unread:
     left = [s for s in task.sources if s not in unread and reads(traced, s)]
@@ -325,7 +326,7 @@ def reads(traced: Traced, name: str) -> bool:
       state = advance(*shared, *state, np.int32(0), np.int32(traced.task.rounds))
     return state, finish(*shared, *state)
 
-  def marked(path, leaf) -> bool:
+  def marked(path, leaf):
     # Training does not read the data seed, only the subset that it drew or that was
     # given for it.
     keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}
