@@ -383,7 +383,7 @@ def test_what_examples_look_like_is_known_without_the_data():
   assert (
     train.num_classes,
     tests["test"].num_classes,
-    task.num_classes,
+    task.outputs["test/predictions"].num_classes,
     task.steps,
   ) == (2, 2, 2, 1250)
   train, tests = abstract_task(
@@ -542,7 +542,7 @@ def test_large_networks_need_few_lanes():
   flagship = abstract_task(vs.recipe("resnet9_cifar10"))
   chosen = execution.choose_execution(
     flagship,
-    flagship.lanes(ONE),
+    lanes_of(flagship, ONE),
     model_steps=1,
     most=100,
     check=check,
