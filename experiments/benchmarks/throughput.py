@@ -21,7 +21,7 @@ from pathlib import Path
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Count, Table, significant
 from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
@@ -31,13 +31,13 @@ from vmapseeds.training.task import lanes_of
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.RecipeFlags):
-  runs: common.Count = 256
+  runs: Count = 256
   """runs of the campaign"""
 
-  seed_batch: common.Count = 64
+  seed_batch: Count = 64
   """runs a block"""
 
-  checkpoint_every: common.Count = 8
+  checkpoint_every: Count = 8
   """epochs between two checkpoints"""
 
 
