@@ -26,6 +26,7 @@ import vmapseeds as vs
 from vmapseeds import cli
 from vmapseeds.mistakes import Mistake
 from vmapseeds.reports import pages, plots, results_page
+from vmapseeds.reports.groups import group_runs
 from vmapseeds.reports.results_page import (
   Part,
   Row,
@@ -946,7 +947,7 @@ def test_predictions_are_counted_once_and_not_copied(monkeypatch):
     "tally",
     lambda *args, **options: found.append(args[0]) or tally(*args, **options),
   )
-  (part,), _ = results_page._parts(results, "r", "", Path("r"), None, None, "test")
+  (part,), _ = results_page._parts(group_runs(results), "", Path("r"), "r", "test")
   assert "disagreement" in figures(part.measured[0], part.summary)
   (predictions,) = found
   assert np.shares_memory(predictions, results.predictions.values)

@@ -125,7 +125,12 @@ def report(
     results = _open(folder, test_set, epoch, by, where)
     above = place(folder) / "report" if out is None else place(out) / name
     opened = resolve_test_set(results.attrs.get("test_sets"), test_set)
-    reported.append(_parts(results, folder, name, above, by, where, opened))
+    above = pages.of_test_set(above, results, opened)
+    try:
+      grouped = groups.group_runs(results, by, where)
+      reported.append(_parts(grouped, name, above, str(folder), opened))
+    except Mistake as mistake:
+      raise Mistake(f"{folder}: {mistake}") from None
   for parts, lost in reported:
     for part in parts:
       page = pages.write_page(part.out, "report", part.summary, **page_of(part))
@@ -158,38 +163,32 @@ def _names(folders: Sequence[Folder]) -> list[str]:
 
 
 def _parts(
-  results: xr.Dataset,
-  folder: Folder,
+  grouped: Sequence[groups.Group],
   name: str,
   above: Path | UPath,
-  by: Sequence[str] | None,
-  where: Where,
+  folder: str,
   test_set: str,
 ) -> tuple[list[Part], list[str]]:
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   parts, lost = [], []
-  above = pages.of_test_set(above, results, test_set)
-  try:
-    for values, of in groups.group_runs(results, by, where):
-      named = format_values(values)
-      try:
-        measured = measure_outputs(of)
-      except AllDiverged as mistake:
-        all_lost, runs = mistake, run_count(of.sizes["run"])
-        lost.append(f"{join_names(name, named)}: all {runs} diverged.")
-        continue
-      summary = summarize(of, test_set=test_set, measured=measured)
-      summary = {"folder": str(folder), "values": values, **summary}
-      for i, runs_of in enumerate(measured):
-        if runs_of.tallies:
-          tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
-          measured[i] = dataclasses.replace(runs_of, tallies=tallies)
-      named_part = join_names(name, _group_name(summary))
-      parts.append(Part(named_part, pages.below(above, named), measured, summary))
-    if not parts:
-      raise all_lost
-  except Mistake as mistake:
-    raise Mistake(f"{folder}: {mistake}") from None
+  for values, of in grouped:
+    named = format_values(values)
+    try:
+      measured = measure_outputs(of)
+    except AllDiverged as mistake:
+      all_lost, runs = mistake, run_count(of.sizes["run"])
+      lost.append(f"{join_names(name, named)}: all {runs} diverged.")
+      continue
+    summary = summarize(of, test_set=test_set, measured=measured)
+    summary = {"folder": folder, "values": values, **summary}
+    for i, runs_of in enumerate(measured):
+      if runs_of.tallies:
+        tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
+        measured[i] = dataclasses.replace(runs_of, tallies=tallies)
+    named_part = join_names(name, _group_name(summary))
+    parts.append(Part(named_part, pages.below(above, named), measured, summary))
+  if not parts:
+    raise all_lost
   return parts, lost
 
 
