@@ -15,7 +15,6 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.training import optimizers
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
@@ -34,7 +33,6 @@ from vmapseeds.training.networks import (
   poke_place,
   variables_of,
 )
-from vmapseeds.training.optimizers import PackedParams
 from vmapseeds.training.supervised import recipe_lanes, recipe_task
 from vmapseeds.training.task import bind, reads, trace
 
@@ -427,40 +425,6 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), ours, theirs
   )
-
-
-@pytest.mark.parametrize(
-  "optimizer", ["nesterov", pytest.param("adamw", marks=pytest.mark.slow)]
-)
-def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
-  """Accelerators join them. Pokes change the same weights either way."""
-  recipe = vs.recipe(
-    "digits_cnn",
-    model="mlp",
-    width=1 / 32,
-    depth=3,
-    epochs=2,
-    batch_size=6,
-    optimizer=optimizer,
-    augment="",
-  )
-  data = examples(4)
-  runs = vs.Runs.concat([vs.Runs.independent(2).poke(s, factor=9.0) for s in (-1, 5)])
-  apart = trained(recipe, data, runs)
-  training.cache_clear()
-  monkeypatch.setattr(optimizers, "platform", lambda: "tpu")
-  joined = trained(recipe, data, runs)
-  training.cache_clear()
-  jax.tree.map(
-    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), joined, apart
-  )
-  run = lane(recipe_lanes(recipe, runs, 24), 0)
-  assert isinstance(start(recipe, data, run).params, PackedParams)
-  for own in (
-    {"optimizer": lambda run, steps: optax.sgd(0.1), "schedule": "constant"},
-    {"trainable": "last"},
-  ):
-    assert not isinstance(start(recipe.replace(**own), data, run).params, PackedParams)
 
 
 @pytest.mark.parametrize(
