@@ -21,8 +21,8 @@ from vmapseeds import cli
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import WorkOptions
 from vmapseeds.reports import groups
+from vmapseeds.training.names import SOURCES
 from vmapseeds.training.recipes import RECIPES
-from vmapseeds.training.runs import SOURCES
 from vmapseeds.training.task import lanes_of
 
 
@@ -503,7 +503,7 @@ def test_several_values_of_a_column():
     "momentum": [0.9],
   }
   with pytest.raises(vs.Mistake, match=r"lr is \[0.1, 'fast'\]: give a number"):
-    groups.chosen(
+    groups.select_runs(
       results_of([0.5], lr=("run", [0.1])), cli.values(["lr=0.1,fast"], "--where")
     )
 

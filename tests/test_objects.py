@@ -215,7 +215,8 @@ def test_digests_of_plain_values_are_those_of_their_text(module):
 )
 def test_another_process_is_told_what_it_cannot_make(name):
   with pytest.raises(
-    vs.Mistake, match="which only its own program can make: start that program again"
+    vs.Mistake,
+    match="cannot be imported by name: resume from the program that created it",
   ):
     resolve_object("loss", Named(name, "00"))
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import vmapseeds as vs
-from vmapseeds.training.runs import SOURCES, Runs
+from vmapseeds.training.names import SOURCES
+from vmapseeds.training.runs import Runs
 from vmapseeds.training.supervised import check_runs, recipe_lanes
 
 RECIPE = vs.recipe(

@@ -16,7 +16,7 @@ from vmapseeds import cli
 from vmapseeds.campaign import loop, ray_engine
 from vmapseeds.campaign.replaying import differing_entries
 from vmapseeds.store.checkpoints import Checkpoints
-from vmapseeds.training.runs import SOURCES
+from vmapseeds.training.names import SOURCES
 
 pytestmark = pytest.mark.optimized
 

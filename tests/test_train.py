@@ -26,6 +26,7 @@ from vmapseeds.training.inputs import (
 )
 from vmapseeds.training.loop import advance, finish, start, train
 from vmapseeds.training.losses import cross_entropy
+from vmapseeds.training.names import SOURCES
 from vmapseeds.training.networks import (
   initialize,
   network,
@@ -34,7 +35,6 @@ from vmapseeds.training.networks import (
   variables_of,
 )
 from vmapseeds.training.optimizers import PackedParams
-from vmapseeds.training.runs import SOURCES
 from vmapseeds.training.supervised import recipe_lanes, recipe_task
 from vmapseeds.training.task import bind, reads, trace
 

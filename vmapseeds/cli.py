@@ -170,7 +170,7 @@ def train(
 
 
 def table(
-  task: Any,
+  task,
   runs: int,
   first_seed: int,
   vary: Sequence[str],
@@ -178,7 +178,7 @@ def table(
   subset: int | None,
   bootstrap: Sequence[int] | None,
   poke: str | None,
-) -> Any:
+):
   """Return the runs table that these flags of `train` ask for."""
   from vmapseeds.training.runs import Runs
 
@@ -320,7 +320,7 @@ def export(
   *,
   run: Annotated[tuple[int, ...], hint("N", "all")] = (),
 ) -> None:
-  """Writes kept networks as orbax checkpoints, one a run, which any Flax program
+  """Export kept networks as orbax checkpoints, one a run, which any Flax program
   restores.
 
   Args:
@@ -378,7 +378,8 @@ def import_runs(
       name=name,
       progress=not quiet,
     )
-  runs, examples = results.sizes["run"], results.sizes["example"]
+  runs = results.sizes["run"]
+  examples = results.sizes["example"]
   print(
     f"{runs} runs on {examples} examples of {results.attrs['num_classes']} classes in {out}, mean accuracy "
     f"{results.accuracy.values.mean():.2%}; next: vmapseeds report {shlex.quote(out)}"
@@ -567,16 +568,14 @@ def nothing_written() -> Iterator[None]:
     raise KeyboardInterrupt("nothing was written") from None
 
 
-def summary_line(results: Any, folder: str) -> str:
+def summary_line(results, folder: str) -> str:
   """Return one line about what a folder holds and what to do next."""
   from vmapseeds.results.opening import converged
   from vmapseeds.store.results import Results
 
   left = len(Results(folder)) - results.sizes["run"]
-  said, following = (
-    f"{results.sizes['run']} runs in {folder}",
-    f"next: vs.open_results({folder!r})",
-  )
+  said = f"{results.sizes['run']} runs in {folder}"
+  following = f"next: vs.open_results({folder!r})"
   if "diverged" in results and results.diverged.any():
     said += f", {int(results.diverged.sum())} diverged"
   if "accuracy" in results.variables:
@@ -591,9 +590,7 @@ def summary_line(results: Any, folder: str) -> str:
   return f"{said}; {f'{left} are left: vmapseeds work {shlex.quote(folder)}' if left else following}"
 
 
-def split_pairs(
-  given: Sequence[str], flag: str, form: str, example: str
-) -> list[tuple[str, str]]:
+def split_pairs(given, flag: str, form: str, example: str):
   """Return the names and texts of `NAME=TEXT ...`."""
   split = [pair.partition("=") for pair in given]
   for name, equals, _ in split:
@@ -602,9 +599,7 @@ def split_pairs(
   return [(name, text) for name, _, text in split]
 
 
-def unique_pairs(
-  given: Sequence[str], flag: str, form: str, example: str
-) -> dict[str, str]:
+def unique_pairs(given, flag: str, form: str, example: str):
   """Return name -> text of `NAME=TEXT ...`.
 
   Raises:
@@ -647,15 +642,13 @@ def deferred(command: Callable[..., Any]) -> Callable[..., functools.partial]:
   """
 
   @functools.wraps(command)
-  def call(**given: Any) -> functools.partial:
+  def call(**given):
     return functools.partial(command, **given)
 
   return call
 
 
-def parse(
-  target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str
-) -> Any:
+def parse(target: Callable[..., Any], argv: Sequence[str] | None = None, **words: str):
   """Parse `argv` as `target`: a dataclass, or `deferred(command)`.
 
   A flag with several values may be given several times. tyro would take the last and
@@ -696,7 +689,7 @@ def parse(
   )
 
 
-def _parse(target: Callable[..., Any], argv: list[str], words: Any) -> Any:
+def _parse(target, argv, words):
   said = io.StringIO()
   # tyro draws boxes as wide as the terminal; a mistake is one line here, so only help
   # may be wrapped.
@@ -737,7 +730,7 @@ class Terminated(KeyboardInterrupt):
   """SIGTERM, which ends a program as Ctrl-C does."""
 
 
-def _terminate(*_) -> None:
+def _terminate(*_):
   raise Terminated
 
 

@@ -70,7 +70,7 @@ def rows(n: Binomial) -> list[Row]:
 def plot(n: Binomial, axes: np.ndarray) -> None:
   (ax,) = axes
   sizes = np.geomspace(n.examples / 10, n.examples * 10, 100)
-  label = f"binomial, error {plots.percent(n.error)}"
+  label = f"binomial, error {percent(n.error)}"
   ax.semilogx(
     sizes,
     100 * n.binomial * np.sqrt(n.examples / sizes),

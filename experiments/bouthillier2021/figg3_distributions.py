@@ -86,7 +86,7 @@ def plot(numbers: Mapping[str, Normality], axes: np.ndarray) -> None:
     ax.hist(x / (sd or 1.0), np.linspace(-4, 4, 25), density=True, color=plots.SKY)
     ax.plot(grid, scipy.stats.norm.pdf(grid), color=plots.INK, linewidth=1)
     ax.set(
-      title=f"{NAMES[name]}: sd {plots.percent(sd)}, p {show(n.p_value, None, 'p')}",
+      title=f"{NAMES[name]}: sd {show(sd, None, 'fraction')}, p {show(n.p_value, None, 'p')}",
       ylabel="density",
       xlabel="accuracy less its mean (standard deviations)",
     )

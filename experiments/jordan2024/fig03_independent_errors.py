@@ -130,7 +130,7 @@ def histograms(
   for (label, values), color in zip(
     groups.items(), (plots.BLUE, plots.VERMILION, plots.INK), strict=False
   ):
-    label = f"{label}: sd {plots.percent(values.std(ddof=1))}"
+    label = f"{label}: sd {percent(values.std(ddof=1))}"
     ax.hist(
       100 * values,
       edges,

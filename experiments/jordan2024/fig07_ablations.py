@@ -260,7 +260,7 @@ def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
   for color, (name, e) in zip(
     (plots.BLUE, plots.ORANGE), ensembles.items(), strict=True
   ):
-    label = f"{name}: sd {plots.percent(e.accuracy.sd)}"
+    label = f"{name}: sd {percent(e.accuracy.sd)}"
     plots.accuracy_histogram(
       e.accuracy.accuracies, ax, examples=e.accuracy.examples, label=label, color=color
     )
@@ -268,6 +268,6 @@ def histograms(ax: frame.Axes, ensembles: dict[str, Ensemble]) -> None:
       100 * e.ensemble,
       color=color,
       linestyle="--",
-      label=f"its ensemble: {plots.percent(e.ensemble)}",
+      label=f"its ensemble: {percent(e.ensemble)}",
     )
   frame.legend_above(ax)

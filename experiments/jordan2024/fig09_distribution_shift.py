@@ -90,7 +90,7 @@ def plot(numbers: Mapping[str, Mapping[str, Shift]], axes: np.ndarray) -> None:
       s.accuracy.accuracies,
       ax,
       examples=s.accuracy.examples,
-      independent_sd=s.variance.independent,
+      sds={"errors independent": s.variance.independent},
     )
     ax.set_title(f"{next(iter(numbers))}: {name}")
     frame.legend_above(ax)

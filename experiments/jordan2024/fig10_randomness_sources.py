@@ -125,7 +125,7 @@ def plot(numbers: Mapping[int, Mapping[str, Source]], axes: np.ndarray) -> None:
       min(map(np.min, groups.values())), max(map(np.max, groups.values())), 26
     )
     for color, (source, values) in zip(plots.PALETTE, groups.items(), strict=False):
-      label = f"{source}: sd {plots.percent(numbers[epochs][source].accuracy.sd)}"
+      label = f"{source}: sd {percent(numbers[epochs][source].accuracy.sd)}"
       ax.hist(
         values,
         bins=edges,

@@ -18,6 +18,7 @@ from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES
 from vmapseeds import stats
 from vmapseeds.reports import plots
+from vmapseeds.results.formatting import Quantity
 
 TITLE = "Figure 11 [12]: training is sensitive to a single weight, the more so the longer it lasts"
 PANELS = 3
@@ -199,7 +200,11 @@ def plot(numbers: Numbers, axes: np.ndarray) -> None:
   for ax, epochs in zip(left, (min(numbers.epochs), max(numbers.epochs)), strict=True):
     n = numbers.epochs[epochs]
     groups = {"one poked": n.matched_pairs, "each run and the next": n.distinct_pairs}
-    plots.disagreement_histogram(groups, ax, examples=n.examples)
+    edges = plots.bin_edges([*groups.values()], n.examples)
+    of = Quantity("test predictions that differ between two runs")
+    for name, values in groups.items():
+      label = f"{name}: mean {percent(values.mean())}"
+      plots.accuracy_histogram(values, ax, edges=edges, label=label, of=of)
     ax.set_title(f"poked before the first step of {duration(epochs)}")
     frame.legend_above(ax)
   share = [eighths / 8 for eighths in numbers.eighths]

@@ -61,7 +61,8 @@ def bench(
   check_wanted(widths, lowerings)
   devices = lanes.start_jax()
   platform = devices[0].platform
-  task, run = abstract_task(recipe), Runs.independent(1)
+  task = abstract_task(recipe)
+  run = Runs.independent(1)
   check_runs(recipe, run, len(task.data[0]), task.data[0].num_classes)
   # No limit here: what does not fit in memory is a row of the table.
   check_size(recipe, task.data[0], math.inf)

@@ -4,7 +4,6 @@ processes.
 
 import dataclasses
 import functools
-import os
 import signal
 import sys
 import threading
@@ -36,10 +35,11 @@ from vmapseeds.store import checkpoints
 from vmapseeds.store.claims import Claims
 from vmapseeds.store.files import Folder
 from vmapseeds.store.folders import FolderExists, removed_if_unused
-from vmapseeds.store.layout import read_metadata
+from vmapseeds.store.layout import Description, read_metadata
 from vmapseeds.store.results import Results
 from vmapseeds.training import outputs
-from vmapseeds.training.outputs import DIVERGED, Output
+from vmapseeds.training.names import DIVERGED
+from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
 from vmapseeds.training.task import (
@@ -65,7 +65,7 @@ class Campaign(NamedTuple):
 def train(
   task: Recipe | Task | str,
   runs: Runs | int = 256,
-  out: str | os.PathLike | None = None,
+  out: Folder | None = None,
   **options: Any,
 ) -> xr.Dataset:
   """Train and evaluate the runs that `out` does not hold yet, and return its results, as
@@ -101,12 +101,13 @@ def train(
 
 
 def open_campaign(
-  task: Recipe | Task | str, runs: Runs | int, out: str | os.PathLike, options: Options
+  task: Recipe | Task | str, runs: Runs | int, out: Folder, options: Options
 ) -> Campaign:
   """Do what `train` does before it trains: check everything, and create the folder or
   extend it.
   """
-  task, runs = planning.resolve_task(task), as_runs(runs)
+  task = planning.resolve_task(task)
+  runs = as_runs(runs)
   most = options.seed_batch or len(runs)
   if options.lane_width is not None and options.lane_width > most:
     limit = f"seed batch {most}" if options.seed_batch else f"{most} runs"
@@ -117,10 +118,10 @@ def open_campaign(
 
 
 def resume(
-  out: str | os.PathLike,
+  out: Folder,
   options: Options,
   *,
-  dataset: str | os.PathLike | None = None,
+  dataset: Folder | None = None,
 ) -> Campaign:
   """Do what `work` does before it trains: open the folder and load what its task
   needs.
@@ -175,11 +176,13 @@ def open_dataset(campaign: Campaign) -> xr.Dataset:
   return open_results(results.path, *results.root["test_sets"][:1])
 
 
-def planned_execution(plan: Plan, root: dict[str, Any]) -> lanes.Execution:
+def planned_execution(plan: Plan, root: Description) -> lanes.Execution:
   """Return the lowering and lane width: those given, else the folder's, else the
   fastest.
   """
-  task, runs, options = plan.task, plan.runs, plan.options
+  task = plan.task
+  runs = plan.runs
+  options = plan.options
   kept = {
     name: root.get(name)
     for name in ("lowering", "lane_width")
@@ -219,10 +222,10 @@ def provenance(plan: Plan, execution: lanes.Execution) -> dict[str, Any]:
 
 
 def work(
-  out: str | os.PathLike,
+  out: Folder,
   blocks: tuple[int | None, int | None] | None = None,
   *,
-  dataset: str | os.PathLike | None = None,
+  dataset: Folder | None = None,
   **options: Any,
 ) -> xr.Dataset:
   """Train the runs that are left in a results folder, or in some of its blocks, and
@@ -254,7 +257,8 @@ def work(
   campaign = resume(out, Options(**vars(WorkOptions.of(**options))), dataset=dataset)
   count = len(campaign.results.blocks)
   first, last = ends
-  first, last = first or 0, count if last is None else last
+  first = first or 0
+  last = count if last is None else last
   if not 0 <= first < last <= count:
     raise Mistake(
       f"blocks {first}:{last} of a folder with {count}: give some from 0:{count}"
@@ -286,12 +290,14 @@ def train_blocks(
   if blocks is None:
     count = len(plan.runs)
     blocks = [k for k, rows in enumerate(results.blocks) if rows.start < count]
+  total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
   if len(plan.runs) < len(results):  # a block is trained whole
     runs, _ = description.campaign_of(results.path)
     plan = plan._replace(runs=runs)
     campaign = campaign._replace(plan=plan)
-  total = max(len(plan.runs), results.blocks[blocks[-1]].stop)
-  finished, looked, pause = results.finished_blocks(), time.perf_counter(), POLL
+  finished = results.finished_blocks()
+  looked = time.perf_counter()
+  pause = POLL
   rows = np.flatnonzero(results.done[:total])
   shown = shown_output(plan.traced)
   values = stored_values(results, shown, rows)
@@ -326,14 +332,16 @@ def train_blocks(
 
 
 def train_and_store_block(
-  campaign: Campaign, shared: Any, block: int, claims: Claims, bar: Progress
-) -> lanes.Execution:
+  campaign: Campaign, shared, block: int, claims: Claims, bar: Progress
+):
   """Train a block's runs together, and write them if the block is still claimed. Return
   the execution for the next block.
   """
   plan, results, _ = campaign
-  options, runs = plan.options, plan.runs[np.array(results.blocks[block])]
-  table, execution = lanes_of(plan.task, runs), folder_execution(campaign)
+  options = plan.options
+  runs = plan.runs[np.array(results.blocks[block])]
+  table = lanes_of(plan.task, runs)
+  execution = folder_execution(campaign)
   campaign = campaign._replace(execution=execution)
   keeper = None
   if options.checkpoint_every:
@@ -363,17 +371,18 @@ def train_and_store_block(
 
 def run_lanes(
   campaign: Campaign,
-  shared: Any,
+  shared,
   runs: Runs,
   table: Run,
   keeper: checkpoints.Checkpoints | None,
   bar: Progress,
-) -> tuple[dict[str, np.ndarray], dict[str, Any], dict[str, np.ndarray]]:
+) -> tuple[dict[str, np.ndarray], Description, dict[str, np.ndarray]]:
   """Train the runs of a block together. Return their outputs, what their record says,
   and the counts over them.
   """
   plan, results, execution = campaign
-  shown, devices = shown_output(plan.traced), lanes.devices()
+  shown = shown_output(plan.traced)
+  devices = lanes.devices()
   arrays = {name: results.root["arrays"][name]["shape"] for name in results.counts}
   tallied = [n for n in plan.tallied if outputs.sibling(n, "votes") in arrays]
   step = execution.width * len(devices)
@@ -386,7 +395,8 @@ def run_lanes(
     carry[name] = reducing.empty(combos, examples, classes, runs_held)
   combination, _ = combinations(runs)
   finished: list[dict[str, np.ndarray]] = []
-  begun, compiled = time.perf_counter(), compile_seconds()
+  begun = time.perf_counter()
+  compiled = compile_seconds()
   spread = spread_task(plan, execution, tallied)
   steps = spread(shared, table, keeper, carry, combination)
   # The last carry is what all lanes have counted.
@@ -407,9 +417,7 @@ def run_lanes(
   return joined, record, counts
 
 
-def drop_diverged(
-  values: np.ndarray | None, found: dict[str, np.ndarray]
-) -> Float[np.ndarray, " rows"]:
+def drop_diverged(values, found):
   """Return the values that the progress line shows, without those of runs that
   diverged.
   """
@@ -429,7 +437,7 @@ def stored_values(
   return drop_diverged(read[shown[0]], read)
 
 
-def on_devices(plan: Plan) -> Any:
+def on_devices(plan: Plan):
   """Return the task's data, and labels, on every device.
 
   Raises:
@@ -451,7 +459,8 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   """Return the lowering and lane width to use: the folder's, which another process may
   have changed while no run was done.
   """
-  execution, options = campaign.execution, campaign.plan.options
+  execution = campaign.execution
+  options = campaign.plan.options
   root = read_metadata(campaign.results.path) or {}
   theirs = lanes.Execution(
     *(root.get(name, MIXED) for name in ("lowering", "lane_width"))
@@ -503,13 +512,12 @@ def writing(out: Folder) -> Iterator[None]:
     ) from error
 
 
-def spread_task(
-  plan: Plan, execution: lanes.Execution, tallied: Collection[str] = ()
-) -> Any:
+def spread_task(plan: Plan, execution: lanes.Execution, tallied: Collection[str] = ()):
   """Return the task, spread over lanes, with a reduction of the outputs `tallied`. A
   process compiles it only once, whatever the values of the runs.
   """
-  task, declared = plan.task, plan.traced.outputs
+  task = plan.task
+  declared = plan.traced.outputs
   program = tuple((name, output.program) for name, output in declared.items())
   return spread_run(
     task.start,
@@ -533,13 +541,13 @@ class Measured:
 
 @functools.lru_cache(maxsize=16)
 def spread_run(
-  start: Any,
-  advance: Any,
-  finish: Any,
+  start,
+  advance,
+  finish,
   rounds: int,
   execution: lanes.Execution,
   measured: Measured,
-) -> Any:
+):
   """Return the three functions of a task, spread over lanes."""
 
   def begin(shared, run):

@@ -43,7 +43,8 @@ class Progress:
     self.training: str | None = None
     self.doing = "compiling"  # while no run is in training
     self.values = np.array([])
-    self.begun, self.before = time.monotonic(), 0
+    self.begun = time.monotonic()
+    self.before = 0
     self.first: float | None = None
     self.add(values)
     console = Console(stderr=True)
@@ -77,7 +78,8 @@ class Progress:
     if (
       self.first is None
     ):  # runs will come out in a burst, so that their speed must count from the beginning
-      self.first, self.before = self.begun, 0
+      self.first = self.begun
+      self.before = 0
     if resumed and (self.live or self.plain):
       print(f"{runs} runs resume after epoch {epochs}", file=sys.stderr)
     else:
@@ -99,14 +101,14 @@ class Progress:
     if others:
       self._print()
 
-  def _print(self) -> None:
+  def _print(self):
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
       self.printed = time.monotonic()
       print(self.line(), file=sys.stderr)
 
   def speed(self) -> float | None:
-    """Runs per second of this process, without the first compilation if that can be
-    told apart; None at first.
+    """Return runs per second of this process, without the first compilation if that can
+    be separated; None at first.
     """
     if self.first is None:
       return None
@@ -137,7 +139,7 @@ class Progress:
       parts.append(f"{timedelta(seconds=round((self.total - self.done) / speed))} left")
     return ", ".join(parts)
 
-  def _text(self) -> Text:
+  def _text(self):
     return Text(self.line(), no_wrap=True, overflow="ellipsis")
 
 

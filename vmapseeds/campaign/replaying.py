@@ -1,6 +1,5 @@
 """Train a stored run again, to check that its results are the same."""
 
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -84,7 +83,7 @@ def replay(
   return Replay(run, entries, differing, kinds.pop() if len(kinds) == 1 else "arrays")
 
 
-def compared_arrays(plan: Plan) -> dict[str, str]:
+def compared_arrays(plan: Plan):
   """Return the arrays that a replay compares. Of classes: the predictions by their test
   sets, or numbers of errors if predictions are not kept. Else all, by their names.
   """

@@ -143,8 +143,10 @@ def time_candidates(
   Returns:
     The candidates that were considered, and the known and the new timings.
   """
-  timings, considered = dict(known), list[Execution]()
-  begun, latest = time.monotonic(), 0.0
+  timings = dict(known)
+  considered = list[Execution]()
+  begun = time.monotonic()
+  latest = 0.0
   for candidate in wanted:
     considered.append(candidate)
     if model_steps < FEW_MODEL_STEPS:
@@ -218,7 +220,7 @@ def write_timings(
     draft.replace(path)
 
 
-def _read() -> dict:
+def _read():
   try:
     kept = json.loads(timings_file().read_text())
   except (OSError, ValueError):
@@ -226,5 +228,5 @@ def _read() -> dict:
   return kept if isinstance(kept, dict) else {}
 
 
-def _key(conditions: Mapping[str, object]) -> str:
+def _key(conditions):
   return json.dumps(conditions, sort_keys=True)

@@ -22,7 +22,8 @@ LARGE_BLOCK_BYTES = 256 * 1024 * 1024
 
 def forward(window, x, w):
   """Return the convolution of images and kernel."""
-  out_spatial, matrix = window.out_spatial(x, w), _matrix(w, window)
+  out_spatial = window.out_spatial(x, w)
+  matrix = _matrix(w, window)
 
   def block(x):
     y = _product("npgk,kgo->npgo", _patches(x, w, window), matrix, window)
@@ -44,7 +45,8 @@ def kernel_gradient(window, x, w, dy):
 
 def input_gradient(window, x, w, dy):
   """Return the gradient with respect to the images, given that of the output."""
-  matrix, out_spatial = _matrix(w, window), window.out_spatial(x, w)
+  matrix = _matrix(w, window)
+  out_spatial = window.out_spatial(x, w)
   padded = tuple(
     n + low + high for n, (low, high) in zip(x.shape[1:-1], window.padding, strict=True)
   )

@@ -118,11 +118,12 @@ def devices() -> list[jax.Device]:
 
 
 @functools.cache
-def _say_which_are_missing() -> None:
+def _say_which_are_missing():
   """Print a line on stderr, once, if JAX started with fewer CPU devices than there are
   cores.
   """
-  found, cores = devices(), _cores()
+  found = devices()
+  cores = _cores()
   if found[0].platform == "cpu" and len(found) < cores:
     remedy = f"call vs.train before other JAX code, or set JAX_NUM_CPU_DEVICES={cores}, to use all"
     print(
@@ -131,7 +132,7 @@ def _say_which_are_missing() -> None:
     )
 
 
-def _cores() -> int:
+def _cores():
   """Return how many cores this process may use. macOS does not report an affinity."""
   return (
     len(os.sched_getaffinity(0))
@@ -140,7 +141,7 @@ def _cores() -> int:
   )
 
 
-def _mesh(devices: Sequence[jax.Device]) -> Mesh:
+def _mesh(devices):
   return Mesh(np.array(devices), ("lanes",), axis_types=(AxisType.Auto,))
 
 
@@ -164,12 +165,12 @@ def replicate(shared: Shared, devices: Sequence[jax.Device]) -> Shared:
 
 
 def _step(
-  function: Callable[..., Out],
-  mesh: Mesh,
+  function,
+  mesh,
   *,
-  of_lanes: int = 1,
-  donate: tuple[int, ...] = (),
-) -> Any:
+  of_lanes=1,
+  donate=(),
+):
   """Compile `function` over a leading lane axis, with an equal share of the lanes on
   each device.
 
@@ -185,9 +186,7 @@ def _step(
   return _sharded(over_lanes, mesh, specs, P("lanes"), donate)
 
 
-def _over_lanes(
-  function: Callable[..., Out], mesh: Mesh, of_lanes: int
-) -> Callable[..., Out]:
+def _over_lanes(function, mesh, of_lanes):
   """Return `function` over a leading axis of the lanes of one device."""
 
   def over_lanes(shared, *lanes):
@@ -200,7 +199,7 @@ def _over_lanes(
   return over_lanes
 
 
-def _finish_step(stages: Stages, mesh: Mesh) -> Any:
+def _finish_step(stages, mesh):
   """Compile the end of a step: `finish` of all lanes, and `reduce` of their outputs,
   which is given a carry with a first axis of devices.
   """
@@ -218,7 +217,7 @@ def _finish_step(stages: Stages, mesh: Mesh) -> Any:
   return _sharded(share, mesh, specs, P("lanes"), donate=(3,))
 
 
-def _sharded(function: Callable, mesh: Mesh, specs: Any, out: Any, donate=()) -> Any:
+def _sharded(function, mesh, specs, out, donate=()):
   """Compile a function that runs on each device with its share of the lanes."""
   shared = jax.shard_map(
     function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False
@@ -227,12 +226,12 @@ def _sharded(function: Callable, mesh: Mesh, specs: Any, out: Any, donate=()) ->
   return jax.jit(shared, donate_argnums=donate, compiler_options=options)
 
 
-def _platform(mesh: Mesh) -> str:
+def _platform(mesh):
   return mesh.devices.flat[0].platform
 
 
 @functools.lru_cache(maxsize=16)
-def _each_device(function: Callable, devices: tuple[jax.Device, ...]) -> Any:
+def _each_device(function, devices):
   def share(carry):
     found = function(jax.tree.map(lambda a: a[0], carry))
     return jax.tree.map(lambda a: a[None], found)
@@ -270,7 +269,7 @@ def compiled(
   return lambda: jax.block_until_ready(step(*args)), memory(step)
 
 
-def memory(program: Any) -> float:
+def memory(program) -> float:
   """Return the bytes that a compiled program needs on each device, with its arguments."""
   analysis = program.memory_analysis()
   return float(
@@ -309,7 +308,7 @@ def spread(
   devices = start_jax() if devices is None else devices
   step = _step(function, _mesh(devices))
 
-  def spread_function(shared, lanes: PyTree):
+  def spread_function(shared, lanes):
     given = [np.shape(leaf) for leaf in jax.tree.leaves(lanes)]
     if not all(given) or len({shape[0] for shape in given}) != 1:
       raise Mistake(
@@ -357,9 +356,7 @@ def spread_stages(
   start, advance, finish = programs(stages, devices)
   sharded = NamedSharding(_mesh(devices), P("lanes"))
 
-  def spread_function(
-    shared, lanes: PyTree, keeper: Keeper | None = None, carry=(), marks=None
-  ):
+  def spread_function(shared, lanes, keeper=None, carry=(), marks=None):
     shared = replicate(shared, devices)
     count = len(jax.tree.leaves(lanes)[0])
     marks = np.zeros(count, np.int32) if marks is None else np.asarray(marks, np.int32)
@@ -376,7 +373,8 @@ def spread_stages(
         lambda given, _: step(given, last), (lanes, state), width, devices
       )
       parts = [part for _, part in steps]
-      rounds, state = last, jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
+      rounds = last
+      state = jax.tree.map(lambda *parts: np.concatenate(parts), *parts)
       keeper.save(rounds, state)
 
     held = jax.device_put(
@@ -413,11 +411,11 @@ def spread_stages(
 
 
 def _step_by_step(
-  step: Callable[[Lane, slice], Out],
-  lanes: Lane,
-  width: int,
-  devices: Sequence[jax.Device],
-) -> Iterator[tuple[slice, Out]]:
+  step,
+  lanes,
+  width,
+  devices,
+):
   """Yield which lanes a step has, and what it gives for them. The next step starts
   before that is fetched.
   """
@@ -437,5 +435,5 @@ def _step_by_step(
     yield _fetched(*started)
 
 
-def _fetched(rows: slice, out: Out) -> tuple[slice, Out]:
+def _fetched(rows, out):
   return rows, jax.tree.map(lambda a: np.asarray(a)[: rows.stop - rows.start], out)

@@ -14,7 +14,7 @@ from vmapseeds.results.description import campaign_of, combinations
 from vmapseeds.store.files import Folder
 from vmapseeds.store.layout import readable
 from vmapseeds.store.results import Results, finished
-from vmapseeds.training.outputs import DIVERGED
+from vmapseeds.training.names import DIVERGED
 
 COUNTS = ("votes", "joint_errors")  # arrays of blocks
 
@@ -89,7 +89,7 @@ def class_of(results: xr.Dataset) -> str | None:
   return next(iter(with_role(results, "class")), None)
 
 
-def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Dataset:
+def _of_epoch(results, path, epoch):
   """Return results whose arrays are those after an epoch; None for the end."""
   if epoch is None:
     return results
@@ -115,7 +115,7 @@ def _of_epoch(results: xr.Dataset, path: Folder, epoch: int | None) -> xr.Datase
   return left.assign(after).assign_attrs(epoch=whole)
 
 
-def _with_places(results: Results, opened: xr.Dataset) -> xr.Dataset:
+def _with_places(results, opened):
   """Return results with `run_place(run, place)`: each run's row, its block and, within
   that, its combination of values. They say which stored counts are of which runs.
   """
@@ -133,7 +133,7 @@ def _with_places(results: Results, opened: xr.Dataset) -> xr.Dataset:
   return opened.assign(run_place=(("run", "place"), places))
 
 
-def _mapped(results: xr.Dataset) -> xr.Dataset:
+def _mapped(results):
   """Return results whose labels are mapped to the classes of the predictions."""
   name = class_of(results)
   of = results[name].attrs.get("label_map") if name else None
@@ -141,7 +141,8 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
     return results
   # `[:]` makes a copy to read, because xarray caches what it reads. Labels of many runs
   # are made only when used.
-  maps, original = results[of][:].values, results.labels.load()
+  maps = results[of][:].values
+  original = results.labels.load()
   labels = results[of].isel(original_class=original.drop_attrs()).drop_attrs()
   shared = len(maps) > 0 and (maps == maps[0]).all()
   return results.assign(
@@ -149,7 +150,7 @@ def _mapped(results: xr.Dataset) -> xr.Dataset:
   )
 
 
-def require_predictions(results: xr.Dataset | Folder) -> xr.Dataset:
+def require_predictions(results):
   """Return results as `open_results` gives them; a folder's path is opened.
 
   Raises:
@@ -257,7 +258,7 @@ def tally(
       "joint error counts were not stored, nor predictions: train with pairs=True in "
       "another folder"
     )
-  blocks = prediction_blocks(results)
+  blocks = prediction_blocks(require_predictions(results))
   num_classes = int(results[class_of(results)].attrs["num_classes"])
   # The first block says what is wrong before anything is counted.
   first = list(itertools.islice(blocks, 1))

@@ -36,7 +36,7 @@ def is_import(text: str) -> bool:
   return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None
 
 
-def is_name(value: Any) -> bool:
+def is_name(value) -> bool:
   """Return whether a recipe's field is a registered name, or a text of registered names
   (as in `augment`).
   """
@@ -53,7 +53,7 @@ def module_exists(text: str) -> bool:
   )
 
 
-def imported(text: str) -> Any:
+def imported(text: str):
   """Import the object that an import string names.
 
   Raises:
@@ -89,7 +89,8 @@ def describe_exception(error: Exception) -> str:
   """Return an error of the user's code as one line: the error, and the last line of that
   code in its traceback.
   """
-  ours, python = Path(__file__).parents[1], sysconfig.get_paths()
+  ours = Path(__file__).parents[1]
+  python = sysconfig.get_paths()
   others = (str(ours), python["stdlib"], python["purelib"], python["platlib"], "<")
   frames = [
     f
@@ -104,7 +105,7 @@ def describe_exception(error: Exception) -> str:
   return f"{type(error).__name__}: {one_line(error)[:300]}{place}"
 
 
-def resolve_object(what: str, value: Any) -> Any:
+def resolve_object(what: str, value):
   """Return the object that a recipe's field stands for if it is not a registered name:
   the imported one, or the value itself.
 
@@ -117,7 +118,8 @@ def resolve_object(what: str, value: Any) -> Any:
     )
     if not (ours or is_importable(value.name)):
       raise Mistake(
-        f"the {what} is {value.name}, which only its own program can make: start that program again"
+        f"the {what} {value.name} cannot be imported by name: resume from the program "
+        "that created it"
       )
     found = imported(value.name)
     if (now := to_spec(found)["source"]) != value.source:
@@ -128,7 +130,7 @@ def resolve_object(what: str, value: Any) -> Any:
   return imported(value) if isinstance(value, str) else value
 
 
-def to_spec(value: Any) -> Any:
+def to_spec(value):
   """Return a field's value for JSON: plain values unchanged, objects and import strings
   as `object` and `source`.
   """
@@ -143,7 +145,7 @@ def to_spec(value: Any) -> Any:
   return value
 
 
-def fields_of(recipe: Any) -> dict[str, Any]:
+def fields_of(recipe) -> dict[str, Any]:
   """Return the fields of a recipe or a task in JSON.
 
   Raises:
@@ -160,7 +162,7 @@ def fields_of(recipe: Any) -> dict[str, Any]:
   return fields
 
 
-def name_of(value: Any) -> str:
+def name_of(value) -> str:
   """Return the name of a function or a class. For an instance return its class's name
   and (), for a name the name itself.
   """
@@ -178,7 +180,7 @@ def is_importable(name: str) -> bool:
   return not name.startswith("__main__:") and not {*name} & {*"<("}
 
 
-def is_importable_again(value: Any) -> bool:
+def is_importable_again(value) -> bool:
   """Return whether `value` can be imported again from the name stored in a results
   folder.
   """
@@ -189,21 +191,21 @@ def is_importable_again(value: Any) -> bool:
   return is_importable(name_of(value))
 
 
-def _digest(text: str) -> str:
+def _digest(text):
   placeless = re.sub(
     " at 0x[0-9A-Fa-f]+", "", text
   )  # a place in memory differs between processes
   return hashlib.blake2b(placeless.encode(), digest_size=4).hexdigest()
 
 
-def _is_of_an_instance(value: Any) -> bool:
+def _is_of_an_instance(value):
   """Return whether a value is a method bound to an instance. One bound to a class can be
   imported by name.
   """
   return inspect.ismethod(value) and not isinstance(value.__self__, type)
 
 
-def _source(value: Any) -> str:
+def _source(value):
   """Return an object's source as text, with its arguments, attributes or closure
   values.
   """
@@ -238,18 +240,18 @@ def _source(value: Any) -> str:
   )
 
 
-def _attributes(value: Any) -> str:
+def _attributes(value):
   """Return what an instance was made with, as text."""
   return repr(
     _shown(value.__getstate__()) if type(value).__repr__ is object.__repr__ else value
   )
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value):
   return hasattr(value, "tobytes") and hasattr(value, "dtype")
 
 
-def _shown(value: Any) -> Any:
+def _shown(value):
   """Return a value whose `repr` is complete: with digests instead of arrays, and names
   instead of functions.
   """

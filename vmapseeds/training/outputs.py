@@ -11,15 +11,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Integer, Num, Shaped
 
 from vmapseeds.mistakes import Mistake, at_least, one_of
+from vmapseeds.training.names import FOLDER_NAMES
 from vmapseeds.training.runs import Run
 
 ROLES = ("class", "loss", "score", "logits", "count", "variable", "value")
-# Names in a results folder that no array can have.
-FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
 FOLDER_AXES = ("run", "block")  # names of axes that no array of a run has
 BLOCK_COUNTS = ("votes", "counted", "joint_errors")  # what is stored of classes a block
-# A bool output of this name marks runs that statistics leave out.
-DIVERGED = "diverged"
 Shapes = Mapping[str, jax.ShapeDtypeStruct]
 # Arrays that are stored once for all runs, by name, with their axes.
 Constants = Mapping[str, tuple[Sequence[str], np.ndarray]]
@@ -47,7 +44,8 @@ class Output:
       axes of examples. Several axes of examples are stored as one, `example`, with the
       index along each in an array of its name.
     role: one of the above.
-    labels: of `class`: the right class of each example.
+    labels: of `class`: the right class of each example, from 0; anything where the mask
+      is False.
     num_classes: of `class`: how many there are; None for as many as `labels` have.
     mask: of `class` and `loss`: bool, over the axes of examples: which ones count. The
       others are not stored.
@@ -184,7 +182,8 @@ def declare(
   Raises:
     Mistake: an array cannot be stored under its name, or is not what was declared.
   """
-  declared, taken = {}, {*taken, *FOLDER_NAMES}
+  declared = {}
+  taken = {*taken, *FOLDER_NAMES}
   legal = r"[^/\\.][^/\\]*(/[^/\\.][^/\\]*)*"
   for array, leaf in found.items():
     said = f"finish of {name} gives {array!r}"
@@ -255,7 +254,8 @@ def check_together(
       votes = ("example", "class"), (shapes[array].shape[-1], output.num_classes)
       of_blocks += [(sibling(array, count), *votes) for count in BLOCK_COUNTS]
   of_runs = [(array, of.dims, shapes[array].shape) for array, of in kept.items()]
-  taken, sizes = set[tuple[str, str]](), dict[tuple[str, str], int]()
+  taken = set[tuple[str, str]]()
+  sizes = dict[tuple[str, str], int]()
   groups = {array.rpartition("/")[0] for array in (*kept, *constants)}
   for array, dims, shape in (*once, *of_blocks, *of_runs):
     said = f"finish of {name} gives {array!r}"
@@ -323,7 +323,7 @@ def stored(outputs: Mapping[str, Output]) -> dict[str, Output]:
   return found
 
 
-def stored_dims(output: Output) -> tuple[str, ...]:
+def stored_dims(output: Output):
   """Return the names of the axes of what is stored of an output."""
   axes = output.example_axes(len(output.dims))
   if axes < 2:
@@ -331,7 +331,7 @@ def stored_dims(output: Output) -> tuple[str, ...]:
   return (*output.dims[: len(output.dims) - axes], "example")
 
 
-def chosen(output: Output, array: Any, axes: int) -> Any:
+def chosen(output: Output, array, axes: int):
   """Return an array, of NumPy or JAX, with its last `axes` axes, those of examples, as
   one, and without the examples that the mask leaves out.
   """
@@ -402,7 +402,7 @@ def measured(
   return results
 
 
-def mapped(output: Output, labels: Any, run: Run) -> Int[Array, " examples"]:
+def mapped(output: Output, labels, run: Run) -> Int[Array, " examples"]:
   """Return the labels through the run's label map, if it has one."""
   labels = jnp.asarray(labels)
   label_map = run.get(output.label_map)

@@ -20,11 +20,8 @@ from vmapseeds.mistakes import (
   one_of,
   whole_number,
 )
+from vmapseeds.training.names import MADE_COLUMNS, SOURCES, seed_column
 
-# The sources of randomness of supervised training.
-SOURCES = ("init", "order", "augment", "dropout", "data")
-# Columns that the methods of `Runs` make, beside the values that a sweep varies.
-MADE_COLUMNS = ("poke_step", "poke_factor", "label_map", "subset", "start")
 MAX_RUNS = 10**7
 NEVER = -1  # the poke step of a run that is not poked
 
@@ -45,11 +42,6 @@ def source_key(source: str, seed: np.uint32 | UInt32[Array, ""]) -> Key[Array, "
   # Threefry, whatever JAX's default is: with other generators, draws under vmap depend
   # on a lane's neighbours.
   return jax.random.fold_in(jax.random.key(number, impl="threefry2x32"), seed)
-
-
-def seed_column(source: str) -> str:
-  """Return the name of the column with a source's seeds."""
-  return f"seed_{source}"
 
 
 @jax.tree_util.register_dataclass
@@ -303,16 +295,14 @@ class Runs:
     start = self._of_each("network to start from", network, "from 0, one or one a run")
     return self._with(start=start)
 
-  def _with(self, **changes: Any) -> "Runs":
+  def _with(self, **changes):
     """Return the table with other columns, where None removes one, or `sampling`."""
     sampling = changes.pop("sampling", self.sampling)
     columns = self.values | changes
     values = {name: column for name, column in columns.items() if column is not None}
     return dataclasses.replace(self, values=values, sampling=sampling)
 
-  def _of_each(
-    self, what: str, given: Any, allowed: str, *, least: int = 0, ndim: int = 0
-  ) -> Integer[np.ndarray, "runs ..."]:
+  def _of_each(self, what, given, allowed, *, least=0, ndim=0):
     """Return whole numbers of at least `least` for each run, from one array of `ndim`
     axes for all or from one for each.
     """
@@ -440,25 +430,26 @@ def finite(what: str, given: object) -> float:
   return value
 
 
-def _ordered(names: Collection[str], first: Sequence[str]) -> list[str]:
+def _ordered(names, first):
   """Return the names: those of `first` in their order, then the others."""
   return [name for name in first if name in names] + sorted({*names} - {*first})
 
 
-def _seeds(start: int, n: int) -> UInt32[np.ndarray, " runs"]:
-  start, n = at_least("seed", start, 0), _checked_count(n)
+def _seeds(start, n):
+  start = at_least("seed", start, 0)
+  n = _checked_count(n)
   if start + n > 2**32:
     raise Mistake(f"seeds up to {start + n - 1}: give numbers below 2**32")
   return np.arange(start, start + n, dtype=np.uint32)
 
 
-def _checked_count(n: int) -> int:
+def _checked_count(n):
   if at_least("runs", n, 1) > MAX_RUNS:
     raise Mistake(f"runs is {n}: give at most {MAX_RUNS}")
   return int(n)
 
 
-def _listed(given: Any) -> list:
+def _listed(given):
   """Return several values as a list, one as a list of one."""
   try:
     return [given] if isinstance(given, str) else list(given)

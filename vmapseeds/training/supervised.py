@@ -3,8 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,9 @@ from vmapseeds.mistakes import Mistake
 from vmapseeds.training import augment, loop
 from vmapseeds.training.evaluation import evaluate
 from vmapseeds.training.inputs import DeviceExamples, batch_like
-from vmapseeds.training.loop import State
 from vmapseeds.training.losses import predict_of
+from vmapseeds.training.names import MADE_COLUMNS, SOURCES
 from vmapseeds.training.networks import (
-  Trained,
   check_size,
   last_layer,
   network,
@@ -37,7 +36,7 @@ from vmapseeds.training.objects import (
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
-from vmapseeds.training.runs import MADE_COLUMNS, SOURCES, Run, Runs
+from vmapseeds.training.runs import Run, Runs
 from vmapseeds.training.task import Task
 
 VARIABLES = "variables"  # the group of a folder's arrays with the networks' variables
@@ -157,9 +156,7 @@ def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   return Run(runs.seeds, {**runs.values, **floats, **derived})
 
 
-def derived_columns(
-  num_train: int, base: Base | None, paths: Sequence[str], runs: Runs
-) -> dict[str, PyTree]:
+def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
   """Return what lanes read instead of columns: which examples each run is trained on,
   and the variables that it starts from.
   """
@@ -190,13 +187,13 @@ def evaluated_epochs(recipe: Recipe) -> list[int]:
 
 
 @functools.lru_cache(maxsize=64)
-def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Callable]:
+def recipe_stages(recipe: Recipe, keep: Keep):
   """Return the three functions of a recipe's task. Equal recipes get the same
   functions, so that these are compiled once.
   """
   every = recipe.evaluate_every
 
-  def measure(sets: Sets, run: Run, trained: Trained) -> dict[str, Any]:
+  def measure(sets, run, trained):
     train, tests = sets
     out = {}
     for name, data in tests.items():
@@ -213,12 +210,12 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
         out["train_accuracy"] = evaluation.correct
     return out
 
-  def measure_epoch(sets: Sets, run: Run, state: State) -> dict[str, Any]:
+  def measure_epoch(sets, run, state):
     found = measure(sets, run, loop.finish(state))
     logits = {f"{name}/logits" for name in sets[1]}
     return {name: value for name, value in found.items() if name not in logits}
 
-  def start(sets: Sets, run: Run) -> State | tuple[State, dict[str, Any]]:
+  def start(sets, run):
     state = loop.start(recipe, sets[0], run)
     if every is None:
       return state
@@ -226,7 +223,7 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
     count = len(evaluated_epochs(recipe))
     return state, jax.tree.map(lambda a: jnp.zeros((count, *a.shape), a.dtype), like)
 
-  def advance(sets: Sets, run: Run, state, first, last):
+  def advance(sets, run, state, first, last):
     if every is None:
       return loop.advance(recipe, sets[0], run, state, first, last)
 
@@ -255,7 +252,7 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
       first // every, -(-last // every), up_to_an_evaluation, state
     )
 
-  def finish(sets: Sets, run: Run, state) -> dict[str, Any]:
+  def finish(sets, run, state):
     state, series = (state, {}) if every is None else state
     trained = loop.finish(state)
     out = {"diverged": trained.diverged, **(now := measure(sets, run, trained))}
@@ -271,12 +268,11 @@ def recipe_stages(recipe: Recipe, keep: Keep) -> tuple[Callable, Callable, Calla
   return start, advance, finish
 
 
-def recipe_outputs(
-  recipe: Recipe, sets: Sets, keep: Keep, num_train: int
-) -> dict[str, Output]:
+def recipe_outputs(recipe: Recipe, sets: Sets, keep: Keep, num_train: int):
   """Return what the outputs of a recipe's task mean."""
   train, tests = sets
-  found, logits = {"diverged": Output()}, {}
+  found = {"diverged": Output()}
+  logits = {}
   if recipe.training_metrics:
     found["train_loss"] = Output()
     if train.num_classes is not None:
@@ -313,9 +309,7 @@ def recipe_outputs(
   return found | (logits if keep.logits else {})
 
 
-def predicted_dims(
-  recipe: Recipe, data: DeviceExamples
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def predicted_dims(recipe: Recipe, data):
   """Return the names of the axes of predictions, and of the network's outputs, where
   the targets are not classes.
   """
@@ -325,7 +319,7 @@ def predicted_dims(
     outputs = network(recipe, None).apply(variables, inputs).astype(jnp.float32)
     return predict_of(recipe)(outputs), outputs
 
-  def dims(leaf) -> tuple[str, ...]:
+  def dims(leaf):
     # Xarray subtracts entry by entry along axes of the same name, and every pair along
     # others.
     last = "target" if leaf.shape[1:] == data.targets.shape[1:] else "output"
@@ -338,9 +332,7 @@ def predicted_dims(
   return dims(kept), dims(given)
 
 
-def recipe_constants(
-  recipe: Recipe, sets: Sets
-) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+def recipe_constants(recipe: Recipe, sets: Sets):
   """Return what results of a recipe hold once for all runs, beside labels."""
   found: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
   for name, data in sets[1].items():
@@ -372,7 +364,7 @@ def listed(moments: np.ndarray | None) -> list[float] | None:
   return None if moments is None else np.asarray(moments).tolist()
 
 
-def recipe_speed_key(recipe: Recipe, train: DeviceExamples) -> dict[str, Any]:
+def recipe_speed_key(recipe: Recipe, train):
   """Return what the speed of a recipe's steps depends on."""
   fields = (
     "model",
@@ -424,13 +416,11 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
-  """`n` random examples with the shapes and dtypes of others."""
+  """Return `n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
-  shape, targets, kind = (
-    (n, *like.inputs.shape[1:]),
-    like.targets.shape[1:],
-    np.dtype(like.inputs.dtype),
-  )
+  shape = (n, *like.inputs.shape[1:])
+  targets = like.targets.shape[1:]
+  kind = np.dtype(like.inputs.dtype)
   # Other whole numbers, such as token ids, have no known range, but it should include 0
   # and 1.
   numbers = (
@@ -461,7 +451,8 @@ def check_runs(
     if name in recipe.hyperparameters:
       for value in np.unique(column).tolist():
         hyperparameter(name, value)
-  label_map, subset = values.get("label_map"), values.get("subset")
+  label_map = values.get("label_map")
+  subset = values.get("subset")
   if label_map is not None and label_map.shape[1] != num_classes:
     raise Mistake(
       f"label map of {label_map.shape[1]} classes for data with {num_classes}: give "
@@ -495,9 +486,7 @@ def check_runs(
     )
 
 
-def compatible_variables(
-  recipe: Recipe, data: DeviceExamples, base: Base, runs: Runs
-) -> list[str]:
+def compatible_variables(recipe: Recipe, data, base: Base, runs: Runs):
   """Return the paths of the stored variables that runs start from.
 
   Raises:
@@ -516,7 +505,8 @@ def compatible_variables(
   last = last_layer(apply, variables, batch_like(data, 1))
   fresh = {path for path in last if base.shapes.get(path) != due[path]}
   for path in dict.fromkeys((*due, *base.shapes)):
-    stored, mine = base.shapes.get(path), due.get(path)
+    stored = base.shapes.get(path)
+    mine = due.get(path)
     if stored != mine and path not in fresh:
       raise Mistake(
         f"{base.path} has {path} {stored}, {recipe.name} {mine}: give the model that "
@@ -559,7 +549,7 @@ def abstract_task(recipe: Recipe) -> Task:
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
-  """Loads the recipe's data into memory."""
+  """Load the recipe's data into memory."""
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
@@ -580,8 +570,10 @@ def load_dataset(recipe: Recipe) -> Dataset:
 
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
-  """The training set and the test sets as lanes read them. `Mistake` where the recipe
-  does not fit the inputs.
+  """Return the training set and the test sets as lanes read them.
+
+  Raises:
+    Mistake: the recipe does not fit the data.
   """
   augment.check_size(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
@@ -608,8 +600,8 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
 
 
 def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
-  """`np.std`, in parts: it would make an array of all deviations from the mean, eight
-  times as large as bytes.
+  """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
+  mean, eight times as large as bytes.
   """
   mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
   parts = np.array_split(inputs, -(-inputs.size // PART))
@@ -621,8 +613,8 @@ def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.n
 def moments_of(
   recipe: Recipe, data: Dataset
 ) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Mean and standard deviation per channel (last axis): the recipe's, or those of the
-  training set's inputs.
+  """Return mean and standard deviation per channel (last axis): the recipe's, or those
+  of the training set's inputs.
   """
   inputs = data.train.inputs
   channels = inputs.shape[-1] if inputs.ndim > 1 else 1

@@ -23,8 +23,9 @@ from vmapseeds.mistakes import (
   safe_name,
 )
 from vmapseeds.training import objects, outputs
+from vmapseeds.training.names import MADE_COLUMNS, seed_column
 from vmapseeds.training.outputs import Constants, Output
-from vmapseeds.training.runs import MADE_COLUMNS, Run, Runs, seed_column
+from vmapseeds.training.runs import Run, Runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -173,8 +174,11 @@ def describe(task: Task) -> str:
 
 
 def data_digest(task: Task) -> str:
-  """Return a fingerprint of the data: the same name may mean other data later."""
-  return fingerprint(task.data)
+  """Return a fingerprint of the data, labels and masks: the same name may mean others
+  later.
+  """
+  judged = {name: (of.labels, of.mask) for name, of in task.outputs.items()}
+  return fingerprint((task.data, judged))
 
 
 def speed_key(task: Task) -> Mapping[str, Any]:
@@ -279,7 +283,7 @@ def stored_shape(output: Output, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeSt
   return jax.ShapeDtypeStruct(leaf.shape, np.float64 if output.total else leaf.dtype)
 
 
-def check_names(runs: Runs, kept: Mapping[str, Output], constants: Constants) -> None:
+def check_names(runs: Runs, kept, constants: Constants) -> None:
   """Raise `Mistake` if a column of the table has the name of something else."""
   arrays = {name.rpartition("/")[2] for name in (*kept, *constants)}
   axes = {axis for output in kept.values() for axis in output.dims}
@@ -293,7 +297,8 @@ def check_varying(traced: Traced, runs: Runs) -> None:
   """Raise `Mistake` if a source was chosen to vary, or a value is swept, that no run
   depends on.
   """
-  task, varying = traced.task, runs.varying()
+  task = traced.task
+  varying = runs.varying()
   unread = [source for source in varying if not reads(traced, source)]
   if unread:
     left = [s for s in task.sources if s not in unread and reads(traced, s)]
@@ -321,7 +326,7 @@ def reads(traced: Traced, name: str) -> bool:
       state = advance(*shared, *state, np.int32(0), np.int32(traced.task.rounds))
     return state, finish(*shared, *state)
 
-  def marked(path, leaf) -> bool:
+  def marked(path, leaf):
     # Training does not read the data seed, only the subset that it drew or that was
     # given for it.
     keys = {getattr(key, "key", getattr(key, "name", None)) for key in path}

@@ -1,0 +1,15 @@
+"""Names that recipes, runs tables and results share; importing them is cheap."""
+
+# The sources of randomness of supervised training.
+SOURCES = ("init", "order", "augment", "dropout", "data")
+# Columns that the methods of `Runs` make, beside the values that a sweep varies.
+MADE_COLUMNS = ("poke_step", "poke_factor", "label_map", "subset", "start")
+# Names in a results folder that no array can have.
+FOLDER_NAMES = ("run", "zarr.json", "blocks", "checkpoints", "report")
+# A bool output of this name marks runs that statistics leave out.
+DIVERGED = "diverged"
+
+
+def seed_column(source: str) -> str:
+  """Return the name of the column with a source's seeds."""
+  return f"seed_{source}"
