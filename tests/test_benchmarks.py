@@ -545,6 +545,7 @@ def test_throughput_of_all_ways(tmp_path, capfd, monkeypatch):
   assert capfd.readouterr().err.count("6/6 runs") == 6  # a round that compiles, too
 
 
+@pytest.mark.slow
 def test_counts_are_of_the_evaluation(tmp_path, monkeypatch, capsys):
   linear = tallies.recipes(50)["random images"].replace(model="linear")
   monkeypatch.setattr(tallies, "recipes", lambda _: {"random images": linear})

@@ -11,7 +11,7 @@ import scipy.stats
 from PIL import Image
 
 import vmapseeds as vs
-from experiments.jordan2024 import lessons, sixty_thousand
+from experiments.jordan2024 import fig02_halves, lessons, sixty_thousand
 from vmapseeds import stats
 
 # Linear, so that it compiles soon.
@@ -42,6 +42,7 @@ def sat(tmp_path_factory):
   folder = tmp_path_factory.mktemp("sixty")
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(lessons, "DRAWS", 2)
+    patch.setattr(fig02_halves, "REPLICATES", 20)
     with patch.context() as interrupted:
       interrupted.setattr(sixty_thousand, "make", lambda *_: None)
       run(folder, "--runs", str(FIRST))
