@@ -23,8 +23,8 @@ from vmapseeds.training.inputs import (
   stored_rows,
   training_inputs,
 )
-from vmapseeds.training.loop import advance, finish, start, train
-from vmapseeds.training.losses import cross_entropy
+from vmapseeds.training.loop import State, advance, finish, start, train
+from vmapseeds.training.losses import argmax, cross_entropy
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.networks import (
   initialize,
@@ -398,6 +398,13 @@ def test_schedules_optimizers_and_losses_are_those_of_optax(name):
   assert (
     np.abs(theirs["Dense_0"]["kernel"][0] - theirs["Dense_0"]["kernel"][1]).max() > 1e-3
   ), "the value matters"
+
+
+def test_a_prediction_is_the_class_of_the_largest_logit():
+  logits = jnp.array([[1.0, 3.0, 3.0], [jnp.nan, 1.0, 0.0], [0.0, jnp.inf, 1.0]])
+  assert argmax(logits).tolist() == [1, -1, 1]
+  for classes in (127, 128, 129, 300):
+    assert argmax(jnp.eye(classes)[-1:]).tolist() == [classes - 1]
 
 
 @pytest.mark.parametrize(
@@ -949,6 +956,27 @@ def test_a_poke_changes_one_weight():
   )
 
 
+def test_the_init_seed_chooses_the_weight_that_is_poked():
+  recipe, data = LINEAR.replace(lr=0.0, momentum=0.0), examples()
+  columns = {"init": [0, 0, 0, 1, 2, 3, 4], "order": [0, 0, 7, 0, 0, 0, 0]}
+  seeds = {s: np.array(columns.get(s, [0] * 7), np.uint32) for s in SOURCES}
+  runs = vs.Runs(seeds).poke([-1, *[0] * 6], factor=2.0)
+  kernels = trained(recipe, data, runs).variables["params"]["Dense_0"]["kernel"]
+  begun = [
+    initialized(recipe, data, lane(recipe_lanes(recipe, runs, 24), i))["params"][
+      "Dense_0"
+    ]["kernel"]
+    for i in range(7)
+  ]
+  changed = [
+    np.flatnonzero(a != b).tolist() for a, b in zip(kernels, begun, strict=True)
+  ]
+  assert changed[0] == []
+  assert changed[1] == changed[2]
+  assert len({tuple(places) for places in changed[1:]}) == 5
+  assert {len(places) for places in changed[1:]} == {1}
+
+
 def test_poke_happens_at_its_step():
   recipe = vs.recipe(
     "digits_cnn", model="linear", epochs=1, batch_size=6, lr=0.0, momentum=0.0
@@ -978,6 +1006,21 @@ def test_label_maps_are_trained_a_run():
     relabelled = dataclasses.replace(data, targets=maps[i][data.targets])
     one = trained(recipe, relabelled, vs.Runs.independent(2), classes=2)
     jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[i]), ours, one)
+
+
+@pytest.mark.parametrize("part", ["kernel", "bias", "mean"])
+def test_one_number_that_is_not_finite_is_divergence(part):
+  values = {"kernel": jnp.ones(3), "bias": jnp.ones(3), "mean": jnp.ones(3)}
+
+  def ended(values, diverged=False):
+    params = {name: values[name] for name in ("kernel", "bias")}
+    stats = {"batch_stats": {"mean": values["mean"]}}
+    diverged = jnp.array(diverged)
+    return bool(finish(State(params, stats, (), diverged, jnp.array(1))).diverged)
+
+  assert not ended(values)
+  assert ended(values, diverged=True)
+  assert ended({**values, part: values[part].at[1].set(jnp.inf)})
 
 
 def test_a_lane_that_diverges_is_marked_and_its_neighbours_are_untouched():
