@@ -495,7 +495,8 @@ def test_frozen_training_uses_no_order_and_no_augmentation():
   options = vs.Options(keep_params=True)
   dataset = vs.Dataset(train=arrays, test=arrays, num_classes=10)
   task, runs = load_task(recipe.replace(dataset=dataset), runs, options)
-  plan = make_plan(overheads.frozen(recipe, task), runs, options)
+  # A plan refuses runs that vary what the task does not read, so it is of one of them.
+  plan = make_plan(overheads.frozen(recipe, task), runs[:1], options)
   spread = loop.spread_task(plan, lanes.Execution("sequential", 3))
   ((_, trained, _),) = spread(loop.on_devices(plan), lanes_of(task, runs))
   kernels = trained["variables/params.Dense_0.kernel"]

@@ -14,6 +14,7 @@ processor time says more than time.
 """
 
 import dataclasses
+import functools
 import itertools
 import statistics
 import tempfile
@@ -77,7 +78,7 @@ def measure(
     return lambda: loop.train_blocks(begun, wait=False)
 
   prepared = {
-    name: lambda chosen=chosen: campaign(chosen) for name, chosen in ways.items()
+    name: functools.partial(campaign, chosen) for name, chosen in ways.items()
   }
   bare_way = {"bare": lambda: lambda: list(bare_loop(shared, rows))}
   return common.in_turn(bare_way | prepared, flags.rounds)
