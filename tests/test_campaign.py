@@ -242,6 +242,13 @@ def test_more_runs_extend_and_nothing_is_trained_twice(
   same(results, reference)
 
 
+def test_no_more_runs_are_trained_than_asked_for(tmp_path):
+  train(tmp_path / "r", 8, LINEAR, seed_batch=4)
+  (tmp_path / "r/blocks/1.json").unlink()
+  assert train(tmp_path / "r", 4, LINEAR).sizes["run"] == 4
+  assert train(tmp_path / "r", 5, LINEAR).sizes["run"] == 8, "a block is trained whole"
+
+
 def test_an_interrupted_campaign_goes_on(reference, tmp_path, monkeypatch):
   write, calls = Results.write_block, []
 
@@ -577,6 +584,9 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
     loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5
   )
   assert fitting(plain, 1, plain.traced.bytes_of_a_state) == 5
+  # What is derived for a run, such as its examples, takes host memory too.
+  some = plan_of(LINEAR, runs.subset(100)).traced
+  assert some.bytes_of_a_run == plain.traced.bytes_of_a_run + 4 * 100
 
 
 # The choice of lowering and lane width.

@@ -181,6 +181,13 @@ def test_other_epochs_evaluate_nothing():
   assert evaluation > 3
 
 
+@pytest.mark.optimized
+def test_evaluations_in_an_epoch_that_is_saved(evaluated, tmp_path):
+  _, whole = evaluated
+  runs = vs.Runs.independent(2).subset(100)
+  same(train(tmp_path / "r", runs=runs, checkpoint_every=2), whole.isel(run=[0, 1]))
+
+
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_evaluated_runs_stop_and_go_on(evaluated, tmp_path, monkeypatch, capsys):

@@ -297,6 +297,20 @@ OPTAX = {
       0.9,
     ),
   ),
+  "warm-up and cosine": (
+    {"schedule": "cosine", "warmup": 2},
+    {"lr": [0.1, 0.3]},
+    lambda lr: optax.sgd(
+      optax.join_schedules(
+        [
+          optax.linear_schedule(lr / 6, lr, 5),
+          optax.cosine_decay_schedule(lr, STEPS - 6),
+        ],
+        [6],
+      ),
+      0.9,
+    ),
+  ),
   "warm-up and steps": (
     {"schedule": "step", "warmup": 2, "milestones": (3,)},
     {"gamma": [0.1, 0.5]},
@@ -432,6 +446,44 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), ours, theirs
   )
+
+
+@pytest.mark.parametrize(
+  "optimizer", ["nesterov", pytest.param("adamw", marks=pytest.mark.slow)]
+)
+def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
+  """Accelerators join them. Pokes change the same weights either way."""
+  recipe = vs.recipe(
+    "digits_cnn",
+    model="mlp",
+    width=1 / 32,
+    depth=3,
+    epochs=2,
+    batch_size=6,
+    optimizer=optimizer,
+    augment="",
+  )
+  data = examples(4)
+  runs = vs.Runs.concat([vs.Runs.independent(2).poke(s, factor=9.0) for s in (-1, 5)])
+  apart = trained(recipe, data, runs)
+  training.cache_clear()
+  monkeypatch.setattr(optimizers, "platform", lambda: "tpu")
+  joined = trained(recipe, data, runs)
+  training.cache_clear()
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), joined, apart
+  )
+  run = lane(recipe_lanes(recipe, runs, 24), 0)
+  packed = start(recipe, data, run).params
+  assert isinstance(packed, PackedParams)
+  numbers = dataclasses.replace(packed, vectors=jnp.arange(packed.vectors.size))
+  vectors = [leaf for leaf in jax.tree.leaves(numbers.unpack()) if leaf.ndim == 1]
+  np.testing.assert_array_equal(np.concatenate(vectors), numbers.vectors)
+  for own in (
+    {"optimizer": lambda run, steps: optax.sgd(0.1), "schedule": "constant"},
+    {"trainable": "last"},
+  ):
+    assert not isinstance(start(recipe.replace(**own), data, run).params, PackedParams)
 
 
 @pytest.mark.parametrize(
@@ -939,19 +991,20 @@ def test_a_poke_changes_one_weight():
   params = {
     "Conv_0": {"bias": jnp.zeros(3), "kernel": jnp.ones((3, 3, 1, 3))},
     "Dense_0": {"kernel": jnp.ones((4, 2))},
+    "Dense_1": {"kernel": jnp.ones((2, 2))},
   }
   places = set()
   poked_by = jax.jit(
     lambda key: poke(params, poke_place(params, key), jnp.float32(1.5))
   )
-  for seed in range(200):
+  for seed in range(300):
     poked = jax.tree.leaves(poked_by(jax.random.key(seed)))
     flat = np.concatenate([np.ravel(a) for a in poked])
     assert (
       flat != np.concatenate([np.ravel(a) for a in jax.tree.leaves(params)])
     ).sum() == 1
     places.add(int(np.argmax(flat)))
-  assert places == set(range(3, 3 + 27 + 8)), (
+  assert places == set(range(3, 3 + 27 + 8 + 4)), (
     "every weight and no bias is poked now and then"
   )
 

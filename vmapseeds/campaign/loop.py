@@ -4,6 +4,7 @@ processes.
 
 import dataclasses
 import functools
+import os
 import signal
 import sys
 import threading

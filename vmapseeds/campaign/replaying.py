@@ -1,5 +1,6 @@
 """Train a stored run again, to check that its results are the same."""
 
+import os
 from typing import NamedTuple
 
 import numpy as np
