@@ -15,6 +15,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
+from vmapseeds.training import optimizers
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
@@ -33,6 +34,7 @@ from vmapseeds.training.networks import (
   poke_place,
   variables_of,
 )
+from vmapseeds.training.optimizers import PackedParams
 from vmapseeds.training.supervised import recipe_lanes, recipe_task
 from vmapseeds.training.task import bind, reads, trace
 
