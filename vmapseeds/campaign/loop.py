@@ -402,8 +402,7 @@ def run_lanes(
   # The last carry is what all lanes have counted.
   for which, found, carry in steps:  # noqa: B007
     finished.append(as_stored(plan.stored, found))
-    values = finished[-1][shown[0]] if shown else None
-    bar.trained_more(which.stop - which.start, drop_diverged(values, finished[-1]))
+    bar.trained_more(which.stop - which.start, shown_values(shown, finished[-1]))
   record = {
     **provenance(plan, execution),
     "platform": devices[0].platform,
@@ -417,12 +416,13 @@ def run_lanes(
   return joined, record, counts
 
 
-def drop_diverged(values, found):
+def shown_values(shown, found):
   """Return the values that the progress line shows, without those of runs that
   diverged.
   """
-  if values is None:
+  if shown is None:
     return np.array([])
+  values = found[shown[0]]
   return values[~found[DIVERGED]] if DIVERGED in found else values
 
 
@@ -430,11 +430,8 @@ def stored_values(
   results: Results, shown: tuple[str, str, str] | None, rows: Int[np.ndarray, " rows"]
 ) -> Float[np.ndarray, " rows"]:
   """Return the values of finished runs that the progress line shows, from the folder."""
-  if shown is None:
-    return np.array([])
-  names = [name for name in (shown[0], DIVERGED) if name in results.outputs]
-  read = {name: results.read(name, rows) for name in names}
-  return drop_diverged(read[shown[0]], read)
+  names = {*shown[:1], DIVERGED} & {*results.outputs} if shown else ()
+  return shown_values(shown, {name: results.read(name, rows) for name in names})
 
 
 def on_devices(plan: Plan):

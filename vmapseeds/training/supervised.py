@@ -104,15 +104,19 @@ def make_task(
   sets = on_device(recipe, dataset, num_classes)
   check_size(recipe, sets[0], memory)
   num_train = runs.num_train(len(dataset.train))
+  moments = {"mean": sets[0].mean, "std": sets[0].std}
   paths = compatible_variables(recipe, sets[0], base, runs) if base else []
-  return dataclasses.replace(
-    recipe_task(recipe, sets, keep, num_train=num_train),
+  return recipe_task(
+    recipe,
+    sets,
+    keep,
+    num_train=num_train,
     origin=recipe.origin,
     derive=functools.partial(derived_columns, len(dataset.train), base, paths),
     conditions={
       "precision": models.resolve_precision(recipe.precision),
       "networks_digest": base.digest if base else None,
-      **{name: listed(getattr(sets[0], name)) for name in ("mean", "std")},
+      **{n: None if m is None else m.tolist() for n, m in moments.items()},
     },
   )
 
@@ -123,11 +127,12 @@ def recipe_task(
   keep: Keep = Keep(),
   *,
   num_train: int | None = None,
+  **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples."""
   num_train = num_train or len(sets[0])
   start, advance, finish = recipe_stages(recipe, keep)
-  return Task(
+  fields = dict(
     name=recipe.name,
     start=start,
     advance=advance,
@@ -145,6 +150,7 @@ def recipe_task(
     speed_key=recipe_speed_key(recipe, sets[0]),
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
+  return Task(**(fields | more))
 
 
 def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
@@ -164,10 +170,7 @@ def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
   if (examples := runs.training_examples(num_train)) is not None:
     found["subset"] = examples
   if base is not None:
-    start = runs.values.get("start")
-    if start is None:
-      start = np.arange(len(runs)) % len(base)
-    found["start"] = base.load(start, paths)
+    found["start"] = base.load(runs.values["start"], paths)
   return found
 
 
@@ -359,11 +362,6 @@ def variable_name(path: tuple) -> str:
   return f"{VARIABLES}/{path_of(path)}"
 
 
-def listed(moments: np.ndarray | None) -> list[float] | None:
-  """Return moments as JSON holds them."""
-  return None if moments is None else np.asarray(moments).tolist()
-
-
 def recipe_speed_key(recipe: Recipe, train):
   """Return what the speed of a recipe's steps depends on."""
   fields = (
@@ -406,8 +404,9 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     stop_at=None,
   )
   examples = random_examples(train, steps * recipe.batch_size)
-  return dataclasses.replace(
-    recipe_task(short, (examples, {})),
+  return recipe_task(
+    short,
+    (examples, {}),
     rounds=1,
     finish=lambda sets, run, state: {"diverged": state.diverged},
     outputs={},
@@ -540,7 +539,7 @@ def abstract_task(recipe: Recipe) -> Task:
   looks = functools.partial(
     jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype)
   )
-  return dataclasses.replace(recipe_task(recipe, sets), data=looks(sets))
+  return recipe_task(recipe, sets, data=looks(sets))
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
