@@ -134,7 +134,7 @@ def resume(
   return attach_folder(out, planning.make_plan(task, runs, options))
 
 
-def attach_folder(out: str | os.PathLike, plan: Plan) -> Campaign:
+def attach_folder(out: Folder, plan: Plan) -> Campaign:
   """Create the campaign's folder, or extend an existing one.
 
   Raises:

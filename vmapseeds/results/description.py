@@ -35,7 +35,7 @@ from vmapseeds.store.layout import (
 from vmapseeds.store.results import Results
 from vmapseeds.training.names import seed_column
 from vmapseeds.training.objects import fields_of
-from vmapseeds.training.outputs import Output
+from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.runs import Runs
 
 IMPORTED = "imported"  # the device kind of runs from elsewhere
