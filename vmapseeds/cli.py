@@ -26,7 +26,7 @@ from tyro.extras import subcommand_cli_from_dict
 import vmapseeds
 from vmapseeds.campaign.options import Options, WorkOptions, hint
 from vmapseeds.machine import hide_absent_accelerators
-from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of
+from vmapseeds.mistakes import Failure, Mistake, at_least, one_line, one_of, say
 from vmapseeds.training.recipes import RECIPES, from_text, plugins
 
 Folder = Annotated[str, arg(metavar="DIR")]
@@ -57,9 +57,7 @@ def demo(out: Folder = "results/demo", runs: Count = 256) -> None:
   folders = []
   for epochs in (1, 16):
     folders.append(str(place(out) / f"{epochs}_epochs"))
-    print(
-      f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {runs} runs", file=sys.stderr
-    )
+    say(f"digits_cnn, {epochs} epoch{'s' * (epochs > 1)}, {runs} runs")
     vmapseeds.train(vmapseeds.recipe("digits_cnn", epochs=epochs), seeds, folders[-1])
   vmapseeds.report(folders, out=str(place(out) / "report"))
 
@@ -730,14 +728,14 @@ def mistakes() -> Iterator[None]:
     )  # or Python complains of the pipe at its end
     sys.exit(141)
   except (Mistake, Failure) as error:
-    print(f"error: {one_line(error)}", file=sys.stderr)
+    say(f"error: {one_line(error)}")
     sys.exit(2 if isinstance(error, Mistake) else 1)
   except KeyboardInterrupt as interrupt:
     said = (
       str(interrupt) or "what was written stays; run the same command again to resume"
     )
     terminated = isinstance(interrupt, Terminated)
-    print(f"{'terminated' if terminated else 'interrupted'}: {said}", file=sys.stderr)
+    say(f"{'terminated' if terminated else 'interrupted'}: {said}")
     sys.exit(143 if terminated else 130)
 
 

@@ -5,7 +5,6 @@ processes.
 import dataclasses
 import functools
 import signal
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, whole_number
+from vmapseeds.mistakes import Failure, Mistake, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.opening import open_results
@@ -162,10 +161,9 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
     except FolderExists:
       continue  # the other process's choices count
     if options.seed_batch not in (None, results.block_runs) and options.progress:
-      print(
+      say(
         f"the seed batch is {results.block_runs}, as in {out}, not "
-        f"{options.seed_batch}: a folder keeps its own",
-        file=sys.stderr,
+        f"{options.seed_batch}: a folder keeps its own"
       )
     return Campaign(plan, results, execution)
 
@@ -266,9 +264,8 @@ def work(
   held = train_blocks(campaign, range(first, last), wait=False)
   if held and campaign.plan.options.progress:
     count = f"{len(held)} block{'s' * (len(held) > 1)}"
-    print(
-      f"{count} left to other processes, which train them; the first is block {held[0]}",
-      file=sys.stderr,
+    say(
+      f"{count} left to other processes, which train them; the first is block {held[0]}"
     )
   return open_dataset(campaign)
 
@@ -465,10 +462,9 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   if options.force_mixed or MIXED in theirs or theirs == execution:
     return execution
   if options.progress:
-    print(
+    say(
       f"another process has changed to {theirs.lowering}, width {theirs.width}: using "
-      "that too",
-      file=sys.stderr,
+      "that too"
     )
   return theirs
 
@@ -598,5 +594,5 @@ def narrower(
       f"{full}, and the finished runs of {results.path} keep it: free memory, or {other}"
     ) from None
   if options.progress:
-    print(f"{full}: continuing with {width}", file=sys.stderr)
+    say(f"{full}: continuing with {width}")
   return width

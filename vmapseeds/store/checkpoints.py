@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree, Shaped
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, say
 from vmapseeds.store.files import (
   Folder,
   is_remote,
@@ -100,9 +99,7 @@ class Checkpoints:
         state = self._read(rounds, like)
       except Exception as error:  # orbax and file systems raise many kinds
         why = error if isinstance(error, _Misfit) else "it cannot be read"
-        print(
-          f"the checkpoint {self.block}/{rounds} is ignored: {why}", file=sys.stderr
-        )
+        say(f"the checkpoint {self.block}/{rounds} is ignored: {why}")
         continue
       self._rounds = rounds
       self._reached(rounds, True)
@@ -145,9 +142,8 @@ class Checkpoints:
     except Exception as error:
       # Training continues without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
-      print(
-        f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}",
-        file=sys.stderr,
+      say(
+        f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}"
       )
 
   def remove(self) -> None:
