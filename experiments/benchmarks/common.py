@@ -7,6 +7,7 @@ import datetime
 import importlib.metadata
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -28,7 +29,6 @@ from tyro.conf import arg
 from experiments.frame import plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
-from vmapseeds.campaign.bench import significant as significant
 from vmapseeds.campaign.options import hint
 from vmapseeds.cli import parse
 from vmapseeds.mistakes import at_least
@@ -59,6 +59,14 @@ class RecipeFlags(Flags):
 
   set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
   """recipe fields to change"""
+
+
+def significant(value: float, digits: int = 3) -> str:
+  """Format a number with some significant digits, without an exponent; a dash for NaN."""
+  if not math.isfinite(value):
+    return "—"
+  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  return f"{value:,.{places}f}"
 
 
 def arguments(

@@ -21,8 +21,8 @@ import jax
 import numpy as np
 
 import vmapseeds as vs
+from experiments.benchmarks.common import significant
 from vmapseeds import lanes
-from vmapseeds.campaign.bench import significant
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train

@@ -26,14 +26,6 @@ from vmapseeds.training.task import lanes_of
 Columns = Sequence[tuple[str, str, Callable[[float], str]]]
 
 
-def significant(value: float, digits: int = 3) -> str:
-  """Format a number with some significant digits, without an exponent; a dash for NaN."""
-  if not math.isfinite(value):
-    return "—"
-  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-  return f"{value:,.{places}f}"
-
-
 COLUMNS: Columns = (
   ("memory", "memory_bytes", megabytes),
   ("model steps/s", "model_steps_per_second", lambda speed: f"{speed:,.0f}"),

@@ -354,7 +354,7 @@ def train_and_store_block(
     found, record, counts = run_lanes(campaign, shared, runs, table, keeper, bar)
   except jax.errors.JaxRuntimeError as error:
     width = narrower(execution.width, error, results, options)
-    results.revise(lambda root: {**root, "lane_width": width})
+    results.revise(lambda root: root | {"lane_width": width})
     return lanes.Execution(execution.lowering, width)
   # A process that slept for longer than its lease has lost its block, and another may be
   # writing it.

@@ -42,7 +42,7 @@ if jax.__version_info__ < (0, 8):
   _rules: Any = batching.primitive_batchers
   _of_convolution = _rules[jax.lax.conv_general_dilated_p]
   _rules[jax.lax.conv_general_dilated_p] = lambda args, dims, **options: (
-    _of_convolution(args, dims, **{**options, "out_sharding": None})
+    _of_convolution(args, dims, **options | {"out_sharding": None})
   )
 
 MEMORY = (

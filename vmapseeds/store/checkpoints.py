@@ -126,7 +126,7 @@ class Checkpoints:
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
 
     target = self.place / str(rounds)
-    about = {**self._fits, "epochs": rounds}
+    about = self._fits | {"epochs": rounds}
     try:
       _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
@@ -157,7 +157,7 @@ class Checkpoints:
     import orbax.checkpoint as ocp
 
     about = parse(read(self.place / f"{rounds}.json"))
-    for name, value in {**self._fits, "epochs": rounds}.items():
+    for name, value in (self._fits | {"epochs": rounds}).items():
       if about.get(name) != value:
         raise _Misfit(f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)

@@ -288,7 +288,7 @@ class Recipe:
           f"value {name!r}: results have something else of that name, rename it"
         )
     values = ((name, hyperparameter(name, value)) for name, value in others.items())
-    return {**own, "values": Values(values)}
+    return own | {"values": Values(values)}
 
   def _check_together(self):
     """`Mistake` where one field leaves another without effect."""
@@ -328,7 +328,7 @@ class Recipe:
       for name in HYPERPARAMETERS
       if getattr(self, name) is not None
     }
-    return {**own, **self.values}
+    return own | dict(self.values)
 
   def replace(self, **changes) -> "Recipe":
     """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that

@@ -157,9 +157,7 @@ def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  floats = {name: np.float32(runs.values[name]) for name in values}
-  derived = derived_columns(num_train, None, (), runs)
-  return Run(runs.seeds, {**runs.values, **floats, **derived})
+  return runs.lanes(values, derived_columns(num_train, None, (), runs))
 
 
 def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):

@@ -153,9 +153,7 @@ def bind(task: Task, runs: Runs) -> Runs:
 def lanes_of(task: Task, runs: Runs) -> Run:
   """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
   runs = bind(task, runs)
-  floats = {name: np.float32(runs.values[name]) for name in task.values}
-  derived = task.derive(runs) if task.derive else {}
-  return Run(runs.seeds, {**runs.values, **floats, **derived})
+  return runs.lanes(task.values, task.derive(runs) if task.derive else {})
 
 
 def describe(task: Task) -> str:
