@@ -9,12 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from vmapseeds import lanes, models
-from vmapseeds.campaign.execution import (
-  cache_key,
-  filling_width,
-  measure,
-  megabytes,
-)
+from vmapseeds.campaign.execution import cache_key, filling_width, measure, megabytes
 from vmapseeds.lanes import Execution, choice
 from vmapseeds.mistakes import Mistake, at_least, one_of
 from vmapseeds.training.networks import check_size

@@ -41,13 +41,7 @@ from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
-from vmapseeds.training.task import (
-  Task,
-  as_stored,
-  describe,
-  lanes_of,
-  shown_output,
-)
+from vmapseeds.training.task import Task, as_stored, describe, lanes_of, shown_output
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
@@ -116,12 +110,7 @@ def open_campaign(
   return attach_folder(out, plan)
 
 
-def resume(
-  out: Folder,
-  options: Options,
-  *,
-  dataset: Folder | None = None,
-) -> Campaign:
+def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> Campaign:
   """Do what `work` does before it trains: open the folder and load what its task
   needs.
   """
@@ -534,12 +523,7 @@ class Measured:
 
 @functools.lru_cache(maxsize=16)
 def spread_run(
-  start,
-  advance,
-  finish,
-  rounds: int,
-  execution: lanes.Execution,
-  measured: Measured,
+  start, advance, finish, rounds: int, execution: lanes.Execution, measured: Measured
 ):
   """Return the three functions of a task, spread over lanes."""
 

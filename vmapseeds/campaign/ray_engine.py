@@ -106,14 +106,7 @@ def train(
       ray.shutdown()
 
 
-def _train(
-  ray,
-  task,
-  runs,
-  out,
-  workers,
-  options,
-):
+def _train(ray, task, runs, out, workers, options):
   progress = options.progress
   quiet = dataclasses.replace(options, progress=False)
   spec = task.to_json() if isinstance(task, Recipe) else describe(task)

@@ -411,12 +411,7 @@ def resized(tree: PyTree, count: int) -> PyTree[jax.ShapeDtypeStruct]:
   )
 
 
-def _step_by_step(
-  step,
-  lanes,
-  width,
-  devices,
-):
+def _step_by_step(step, lanes, width, devices):
   """Yield which lanes a step has, and what it gives for them. The next step starts
   before that is fetched.
   """

@@ -103,10 +103,7 @@ def output_entries(
   """Return a description's entries for the arrays of what is stored of each run."""
   return {
     name: array(
-      shapes[name].dtype,
-      ("run", *output.dims),
-      shapes[name].shape,
-      **output.attributes,
+      shapes[name].dtype, ("run", *output.dims), shapes[name].shape, **output.attributes
     )
     for name, output in stored.items()
   }
@@ -213,9 +210,7 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
   return Runs.from_columns(results.table(), root["sources"], root["sampling"]), results
 
 
-def training_examples(
-  path: Folder,
-) -> Integer[np.ndarray, "runs examples"]:
+def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   """Return which training examples each finished run of a campaign saw: their indices
   in the training set.
 
@@ -238,9 +233,7 @@ def training_examples(
   return examples
 
 
-def combinations(
-  runs: Runs,
-) -> tuple[Int[np.ndarray, " runs"], int]:
+def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   """Return which combination of values each run of a block has, numbered from 0 in the
   order of their first runs, and how many there are.
 

@@ -25,12 +25,7 @@ from vmapseeds.mistakes import (
   whole_number,
 )
 from vmapseeds.training import objects
-from vmapseeds.training.names import (
-  FOLDER_NAMES,
-  MADE_COLUMNS,
-  SOURCES,
-  seed_column,
-)
+from vmapseeds.training.names import FOLDER_NAMES, MADE_COLUMNS, SOURCES, seed_column
 
 # Training computes in float32, where numbers beyond these limits become 0 or infinity.
 FLOAT32_TINY, FLOAT32_MAX = 1.2e-38, 3.4e38
@@ -140,8 +135,7 @@ class Recipe:
   # Others that an optimizer or schedule reads
   values: Mapping[str, float] = dataclasses.field(default_factory=Values)
   optimizer: Annotated[
-    Any,
-    Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
+    Any, Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)")
   ] = "sgd"
   # linear, cosine: down to 0 by the end of training
   schedule: Annotated[
