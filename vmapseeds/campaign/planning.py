@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
-from vmapseeds.data.examples import fingerprint
 from vmapseeds.lanes.memory import free_memory
 from vmapseeds.mistakes import Mistake
 from vmapseeds.results.description import (
@@ -35,6 +34,7 @@ from vmapseeds.training.task import (
   Traced,
   bind,
   check_varying,
+  data_digest,
   describe,
   groups_of,
   num_classes_of,
@@ -126,7 +126,7 @@ def reload_task(
     raise Mistake(
       f"the networks of {folder} are not those that {out} began with: put those back"
     )
-  if fingerprint(task.data) != root["data_digest"]:
+  if data_digest(task) != root["data_digest"]:
     name = asked.dataset if isinstance(asked, Recipe) else task.name
     raise Mistake(
       f"the data {objects.name_of(name)} are not those of {out}: say where those are "
@@ -185,7 +185,7 @@ def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
     for name, output in traced.stored.items()
     if output.role != "class" or options.predictions == "all"
   }
-  return Plan(task, runs, traced, options, fingerprint(task.data), stored, tallied)
+  return Plan(task, runs, traced, options, data_digest(task), stored, tallied)
 
 
 def contents_of(plan: Plan, block_runs: int) -> Contents:

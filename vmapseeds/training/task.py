@@ -13,6 +13,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from jaxtyping import Array, Int, PyTree, Shaped
 
+from vmapseeds.data.examples import fingerprint
 from vmapseeds.mistakes import (
   Mistake,
   UnknownField,
@@ -163,6 +164,14 @@ def describe(task: Task) -> str:
   parts = ("start", "advance", "finish")
   functions = {part: objects.to_spec(getattr(task, part)) for part in parts}
   return json.dumps({"name": task.name, **functions, "rounds": task.rounds})
+
+
+def data_digest(task: Task) -> str:
+  """Return a fingerprint of the data, labels and masks: the same name may mean others
+  later.
+  """
+  judged = {name: (of.labels, of.mask) for name, of in task.outputs.items()}
+  return fingerprint((task.data, judged))
 
 
 def speed_key(task: Task) -> Mapping[str, Any]:
