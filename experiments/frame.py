@@ -24,7 +24,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
@@ -34,6 +34,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
@@ -254,6 +255,11 @@ class Row(Cells):
     return super().__new__(cls, quantity, paper, where, ours, runs, holds, why)
 
 
+def of_runs(runs: int | str, *rows: tuple) -> list[Row]:
+  """Return rows that are all of the same runs, given without them."""
+  return [Row(*row[:3], runs, *row[3:]) for row in rows]
+
+
 HEAD = ("quantity", "paper", "where", "ours", "runs", "holds here")
 
 
@@ -371,6 +377,8 @@ def legend_above(ax: Axes) -> None:
 
 
 # The command.
+
+Count = Annotated[int, arg(metavar="N")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -493,7 +501,8 @@ def write(
   name = module.__name__.rpartition(".")[2]
   rows = module.rows(numbers)
   out.mkdir(parents=True, exist_ok=True)
-  files.write(out / f"{name}.png", drawn(module, numbers))
+  panels = getattr(module, "PANELS", 1)
+  files.write(out / f"{name}.png", drawn(module.plot, numbers, panels))
   record = {
     "paper": trained.paper,
     "figure": name,
@@ -524,20 +533,20 @@ def write(
 
 
 @matplotlib.rc_context(STYLE)
-def drawn(module: ModuleType, numbers: Any) -> bytes:
-  """A figure as a PNG of 256 colours."""
-  panels = getattr(module, "PANELS", 1)
+def drawn(plot: Callable[[Any, np.ndarray], None], numbers: Any, panels: int) -> bytes:
+  """Return a figure as a PNG of 256 colours."""
   lines = -(-panels // 3)
   columns = -(-panels // lines)
   figure = Figure(figsize=(4.4 * columns, 3.7 * lines), layout="constrained")
   axes = figure.subplots(lines, columns, squeeze=False).ravel()
   for ax in axes[panels:]:
     ax.set_axis_off()
-  module.plot(numbers, axes[:panels])
-  stream, small = io.BytesIO(), io.BytesIO()
-  figure.savefig(stream, dpi=100)
-  Image.open(stream).convert("RGB").quantize().save(small, "PNG")
-  return small.getvalue()
+  plot(numbers, axes[:panels])
+  canvas, stream = FigureCanvasAgg(figure), io.BytesIO()
+  canvas.draw()
+  image = Image.fromarray(np.asarray(canvas.buffer_rgba()))
+  image.convert("RGB").quantize().save(stream, "PNG")
+  return stream.getvalue()
 
 
 def show(table: Table) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ import xarray as xr
 import zarr
 
 import vmapseeds as vs
-from vmapseeds.campaign import execution, loop
+from vmapseeds.campaign import execution, loop, progress
 from vmapseeds.campaign.planning import load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
@@ -239,6 +240,13 @@ def test_more_runs_extend_and_nothing_is_trained_twice(
   assert capsys.readouterr().err.startswith("4/4 runs, accuracy")
   assert trained == list(range(12))
   same(results, reference)
+
+
+def test_no_more_runs_are_trained_than_asked_for(tmp_path):
+  train(tmp_path / "r", 8, LINEAR, seed_batch=4)
+  (tmp_path / "r/blocks/1.json").unlink()
+  assert train(tmp_path / "r", 4, LINEAR).sizes["run"] == 4
+  assert train(tmp_path / "r", 5, LINEAR).sizes["run"] == 8, "a block is trained whole"
 
 
 def test_an_interrupted_campaign_goes_on(reference, tmp_path, monkeypatch):
@@ -576,6 +584,9 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
     loop, "free_host_memory", lambda: 8 * (predictions + 2 * network + 4 + 1) * 5.5
   )
   assert fitting(plain, 1, plain.traced.bytes_of_a_state) == 5
+  # What is derived for a run, such as its examples, takes host memory too.
+  some = plan_of(LINEAR, runs.subset(100)).traced
+  assert some.bytes_of_a_run == plain.traced.bytes_of_a_run + 4 * 100
 
 
 # The choice of lowering and lane width.
@@ -738,6 +749,23 @@ def test_a_process_that_only_waits_says_so():
   assert bar.line() == "0/4 runs, waiting for other processes"
   bar.waits(False)
   assert bar.line() == "0/4 runs, compiling"
+
+
+def test_numbers_of_the_progress_line(monkeypatch):
+  now = [100.0]
+  clock = types.SimpleNamespace(monotonic=lambda: now[0])
+  monkeypatch.setattr(progress, "time", clock)
+  shown = "accuracy", "accuracy", "%"
+  bar = Progress(20, 4, np.array([0.5, 0.7, np.nan]), shown, visible=False)
+  now[0] = 110  # compiled and trained: how fast, is not known yet
+  bar.trained_more(2, np.array([0.6, np.inf]))
+  now[0] = 114
+  bar.trained_more(4, np.array([0.4]))
+  sd = np.std([0.5, 0.7, 0.6, 0.4], ddof=1)
+  assert bar.line() == (
+    f"10/20 runs, 1 runs/s, accuracy 55.000 ± {100 * sd / 2:.3f} %, "
+    f"σ {100 * sd:.3f} ± {100 * sd / 6**0.5:.3f} %, 0:00:10 left"
+  )
 
 
 def test_options_take_numbers_of_numpy(tmp_path):

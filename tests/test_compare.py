@@ -65,7 +65,7 @@ def folder(
   return folders.folder(
     path,
     attributes,
-    block_runs=4,
+    block_runs=128,
     columns=columns,
     labels=labels,
     diverged=np.isin(np.arange(runs), diverged),

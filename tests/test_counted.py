@@ -14,6 +14,7 @@ from vmapseeds import cli, stats
 from vmapseeds.campaign import until
 from vmapseeds.reports import results_page
 from vmapseeds.reports.summary import summarize
+from vmapseeds.results.description import combinations, count_entries
 from vmapseeds.store.results import Results
 
 pytestmark = pytest.mark.optimized
@@ -129,6 +130,20 @@ def test_each_combination_of_values_has_its_counts(tmp_path, monkeypatch):
   with nothing_counted(monkeypatch):
     found = vs.tally(some)
   equal(found, plain(some))
+
+
+def test_combinations_are_numbered_by_their_first_runs():
+  runs = vs.Runs.sweep(lr=[0.2, 0.3, 0.1], seeds=2)
+  place, count = combinations(runs)
+  assert (place.tolist(), count) == ([0, 1, 2, 0, 1, 2], 3)
+  assert combinations(vs.Runs.independent(3).start_from([2, 0, 1]))[1] == 1
+
+
+@pytest.mark.parametrize(("runs", "dtype"), [(255, "uint8"), (256, "uint16")])
+def test_counts_hold_all_runs_of_a_block(runs, dtype):
+  entries = count_entries("test", 3, 2, 1, runs, True)
+  assert {about["dtype"] for about in entries.values()} == {dtype}
+  assert {*entries} == {"test/votes", "test/counted", "test/joint_errors"}
 
 
 def test_a_search_with_other_values_for_each_run_has_no_counts(tmp_path):

@@ -225,6 +225,16 @@ def test_a_regression_has_a_report_of_its_losses(regression):
   assert not vs.compare(out, out).significant
 
 
+def test_losses_of_each_epoch(tmp_path):
+  recipe = vs.Recipe(**REGRESSION).replace(epochs=3, evaluate_every=2)
+  results = vs.train(recipe, 2, tmp_path / "r", progress=False)
+  assert results.epoch_losses.dims == ("run", "epoch", "example")
+  error = (results.epoch_predictions - results.targets) ** 2
+  np.testing.assert_allclose(results.epoch_losses, error.mean("target"), rtol=1e-5)
+  np.testing.assert_array_equal(results.epoch_losses[:, -1], results.losses)
+  assert (results.epoch_losses[:, 0] != results.losses).any()
+
+
 def test_statistics_take_a_losses_matrix(regression):
   _, results = regression
   losses = ((results.predictions.values - results.targets.values) ** 2).mean(-1)

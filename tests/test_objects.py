@@ -201,7 +201,8 @@ def test_arrays_and_containers_that_an_object_was_made_with_are_in_its_digest(
 )
 def test_another_process_is_told_what_it_cannot_make(name):
   with pytest.raises(
-    vs.Mistake, match="which only its own program can make: start that program again"
+    vs.Mistake,
+    match="cannot be imported by name: resume from the program that created it",
   ):
     resolve_object("loss", Named(name, "00"))
 

@@ -337,6 +337,8 @@ def test_axes_of_examples_are_flattened(tmp_path):
   state = start((), run)
   expected = np.asarray(answers(key_of(state, "order"), jnp.asarray(PAGE)))
   np.testing.assert_array_equal(results.guesses[2], expected[READ])
+  right = (results.guesses == results.labels).mean("example")
+  np.testing.assert_allclose(results.accuracy, right)
 
 
 def test_axes_without_a_name_are_called_after_their_array(tmp_path):

@@ -128,7 +128,7 @@ def test_every_field_can_be_overridden():
     milestones=[1, 2],
     loss="cross_entropy",
     label_smoothing=0.1,
-    objective=None,
+    objective="vmapseeds.training.loop:default_objective",
     sources=["mixup"],
     predict="outputs",
     dropout=0.5,

@@ -349,7 +349,7 @@ def test_few_runs_are_fewer_than_30(runs):
 
 
 def test_what_uncertainties_are_over():
-  statistics = summarize(test_report.dataset())["statistics"]
+  statistics = test_report.usual()["statistics"]
   over = {name: s["over"] for name, s in statistics.items()}
   assert {name for name, of in over.items() if of == "examples"} == {
     "ensemble_accuracy",

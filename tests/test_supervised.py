@@ -89,6 +89,8 @@ def test_an_epoch_is_evaluated_as_if_the_training_had_ended_there(evaluated, tmp
     np.testing.assert_array_equal(of_epoch.predictions, shorter.predictions)
     np.testing.assert_array_equal(of_epoch.accuracy, shorter.accuracy)
     np.testing.assert_array_equal(vs.errors(of_epoch), vs.errors(shorter))
+    # The stored votes are those at the end.
+    np.testing.assert_array_equal(vs.tally(of_epoch).votes, vs.tally(shorter).votes)
   np.testing.assert_array_equal(results.predictions, shorter.predictions)
   assert (results.epoch_predictions[:, 0] != results.epoch_predictions[:, 1]).any()
   for epoch in (3, 0, "5"):
@@ -177,6 +179,13 @@ def test_other_epochs_evaluate_nothing():
   ((nothing, evaluation),) = conditions(program.jaxpr)
   assert nothing == 0
   assert evaluation > 3
+
+
+@pytest.mark.optimized
+def test_evaluations_in_an_epoch_that_is_saved(evaluated, tmp_path):
+  _, whole = evaluated
+  runs = vs.Runs.independent(2).subset(100)
+  same(train(tmp_path / "r", runs=runs, checkpoint_every=2), whole.isel(run=[0, 1]))
 
 
 @pytest.mark.slow

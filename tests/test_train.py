@@ -15,6 +15,7 @@ import pytest
 
 import vmapseeds as vs
 from vmapseeds import lanes
+from vmapseeds.training import optimizers
 from vmapseeds.training.evaluation import reaches
 from vmapseeds.training.inputs import (
   DeviceExamples,
@@ -23,8 +24,8 @@ from vmapseeds.training.inputs import (
   stored_rows,
   training_inputs,
 )
-from vmapseeds.training.loop import advance, finish, start, train
-from vmapseeds.training.losses import cross_entropy
+from vmapseeds.training.loop import State, advance, finish, start, train
+from vmapseeds.training.losses import argmax, cross_entropy
 from vmapseeds.training.names import SOURCES
 from vmapseeds.training.networks import (
   initialize,
@@ -33,6 +34,7 @@ from vmapseeds.training.networks import (
   poke_place,
   variables_of,
 )
+from vmapseeds.training.optimizers import PackedParams
 from vmapseeds.training.supervised import recipe_lanes, recipe_task
 from vmapseeds.training.task import bind, reads, trace
 
@@ -297,6 +299,20 @@ OPTAX = {
       0.9,
     ),
   ),
+  "warm-up and cosine": (
+    {"schedule": "cosine", "warmup": 2},
+    {"lr": [0.1, 0.3]},
+    lambda lr: optax.sgd(
+      optax.join_schedules(
+        [
+          optax.linear_schedule(lr / 6, lr, 5),
+          optax.cosine_decay_schedule(lr, STEPS - 6),
+        ],
+        [6],
+      ),
+      0.9,
+    ),
+  ),
   "warm-up and steps": (
     {"schedule": "step", "warmup": 2, "milestones": (3,)},
     {"gamma": [0.1, 0.5]},
@@ -400,6 +416,13 @@ def test_schedules_optimizers_and_losses_are_those_of_optax(name):
   ), "the value matters"
 
 
+def test_a_prediction_is_the_class_of_the_largest_logit():
+  logits = jnp.array([[1.0, 3.0, 3.0], [jnp.nan, 1.0, 0.0], [0.0, jnp.inf, 1.0]])
+  assert argmax(logits).tolist() == [1, -1, 1]
+  for classes in (127, 128, 129, 300):
+    assert argmax(jnp.eye(classes)[-1:]).tolist() == [classes - 1]
+
+
 @pytest.mark.parametrize(
   ("batch", "classes"), [(0, 3), (1, 1), (1, 2), (9, 2), (9, 10)]
 )
@@ -425,6 +448,44 @@ def test_cross_entropy_is_that_of_optax(batch, classes):
   jax.tree.map(
     lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), ours, theirs
   )
+
+
+@pytest.mark.parametrize(
+  "optimizer", ["nesterov", pytest.param("adamw", marks=pytest.mark.slow)]
+)
+def test_vectors_that_are_joined_are_trained_as_those_apart(optimizer, monkeypatch):
+  """Accelerators join them. Pokes change the same weights either way."""
+  recipe = vs.recipe(
+    "digits_cnn",
+    model="mlp",
+    width=1 / 32,
+    depth=3,
+    epochs=2,
+    batch_size=6,
+    optimizer=optimizer,
+    augment="",
+  )
+  data = examples(4)
+  runs = vs.Runs.concat([vs.Runs.independent(2).poke(s, factor=9.0) for s in (-1, 5)])
+  apart = trained(recipe, data, runs)
+  training.cache_clear()
+  monkeypatch.setattr(optimizers, "platform", lambda: "tpu")
+  joined = trained(recipe, data, runs)
+  training.cache_clear()
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), joined, apart
+  )
+  run = lane(recipe_lanes(recipe, runs, 24), 0)
+  packed = start(recipe, data, run).params
+  assert isinstance(packed, PackedParams)
+  numbers = dataclasses.replace(packed, vectors=jnp.arange(packed.vectors.size))
+  vectors = [leaf for leaf in jax.tree.leaves(numbers.unpack()) if leaf.ndim == 1]
+  np.testing.assert_array_equal(np.concatenate(vectors), numbers.vectors)
+  for own in (
+    {"optimizer": lambda run, steps: optax.sgd(0.1), "schedule": "constant"},
+    {"trainable": "last"},
+  ):
+    assert not isinstance(start(recipe.replace(**own), data, run).params, PackedParams)
 
 
 @pytest.mark.parametrize(
@@ -932,21 +993,43 @@ def test_a_poke_changes_one_weight():
   params = {
     "Conv_0": {"bias": jnp.zeros(3), "kernel": jnp.ones((3, 3, 1, 3))},
     "Dense_0": {"kernel": jnp.ones((4, 2))},
+    "Dense_1": {"kernel": jnp.ones((2, 2))},
   }
   places = set()
   poked_by = jax.jit(
     lambda key: poke(params, poke_place(params, key), jnp.float32(1.5))
   )
-  for seed in range(200):
+  for seed in range(300):
     poked = jax.tree.leaves(poked_by(jax.random.key(seed)))
     flat = np.concatenate([np.ravel(a) for a in poked])
     assert (
       flat != np.concatenate([np.ravel(a) for a in jax.tree.leaves(params)])
     ).sum() == 1
     places.add(int(np.argmax(flat)))
-  assert places == set(range(3, 3 + 27 + 8)), (
+  assert places == set(range(3, 3 + 27 + 8 + 4)), (
     "every weight and no bias is poked now and then"
   )
+
+
+def test_the_init_seed_chooses_the_weight_that_is_poked():
+  recipe, data = LINEAR.replace(lr=0.0, momentum=0.0), examples()
+  columns = {"init": [0, 0, 0, 1, 2, 3, 4], "order": [0, 0, 7, 0, 0, 0, 0]}
+  seeds = {s: np.array(columns.get(s, [0] * 7), np.uint32) for s in SOURCES}
+  runs = vs.Runs(seeds).poke([-1, *[0] * 6], factor=2.0)
+  kernels = trained(recipe, data, runs).variables["params"]["Dense_0"]["kernel"]
+  begun = [
+    initialized(recipe, data, lane(recipe_lanes(recipe, runs, 24), i))["params"][
+      "Dense_0"
+    ]["kernel"]
+    for i in range(7)
+  ]
+  changed = [
+    np.flatnonzero(a != b).tolist() for a, b in zip(kernels, begun, strict=True)
+  ]
+  assert changed[0] == []
+  assert changed[1] == changed[2]
+  assert len({tuple(places) for places in changed[1:]}) == 5
+  assert {len(places) for places in changed[1:]} == {1}
 
 
 def test_poke_happens_at_its_step():
@@ -978,6 +1061,21 @@ def test_label_maps_are_trained_a_run():
     relabelled = dataclasses.replace(data, targets=maps[i][data.targets])
     one = trained(recipe, relabelled, vs.Runs.independent(2), classes=2)
     jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[i]), ours, one)
+
+
+@pytest.mark.parametrize("part", ["kernel", "bias", "mean"])
+def test_one_number_that_is_not_finite_is_divergence(part):
+  values = {"kernel": jnp.ones(3), "bias": jnp.ones(3), "mean": jnp.ones(3)}
+
+  def ended(values, diverged=False):
+    params = {name: values[name] for name in ("kernel", "bias")}
+    stats = {"batch_stats": {"mean": values["mean"]}}
+    diverged = jnp.array(diverged)
+    return bool(finish(State(params, stats, (), diverged, jnp.array(1))).diverged)
+
+  assert not ended(values)
+  assert ended(values, diverged=True)
+  assert ended({**values, part: values[part].at[1].set(jnp.inf)})
 
 
 def test_a_lane_that_diverges_is_marked_and_its_neighbours_are_untouched():

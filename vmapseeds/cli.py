@@ -306,7 +306,7 @@ def export(
   *,
   run: Annotated[tuple[int, ...], hint("N", "all")] = (),
 ) -> None:
-  """Writes kept networks as orbax checkpoints, one a run, which any Flax program
+  """Export kept networks as orbax checkpoints, one a run, which any Flax program
   restores.
 
   Args:

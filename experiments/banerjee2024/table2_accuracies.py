@@ -12,7 +12,7 @@ import numpy as np
 from experiments import frame
 from experiments.banerjee2024 import candidates, paper
 from experiments.banerjee2024.candidates import Source
-from experiments.frame import Row, Trained, between, percent
+from experiments.frame import Row, Trained, between, of_runs, percent
 from vmapseeds import stats
 
 TITLE = "Table 2, figure 7: accuracies by what varies, and where α̂ is small"
@@ -38,59 +38,52 @@ def rows(numbers: Mapping[str, Source]) -> list[Row]:
       if spread_more is False
       else ""
     )
-    table += [
-      Row(
+    table += of_runs(
+      n.runs,
+      (
         f"{name}: mean accuracy",
         (printed.accuracy.mean, "table 2"),
         percent(n.accuracy.mean, n.accuracy.mean_se),
-        n.runs,
       ),
-      Row(
+      (
         f"{name}: sd of accuracy",
         (printed.accuracy.sd, "table 2"),
         percent(n.accuracy.sd, n.accuracy.sd_se),
-        n.runs,
         *(spread_more, why) * (name == "S_batch"),
       ),
-      Row(
+      (
         f"{name}: accuracies",
         (candidates.span(printed.accuracies), "table 2"),
         candidates.span(n.accuracy.accuracies),
-        n.runs,
       ),
-      Row(
+      (
         f"{name}: accuracies where α̂ is small",
         (candidates.span(printed.accuracies_small), "table 2"),
         candidates.of_small(n.accuracy.accuracies[n.small], out),
-        n.runs,
         *candidates.leaves_out(out) * judged,
       ),
-      Row(
+      (
         f"{name}: accuracy of the ensemble",
         (printed.of_ensemble, "table 2"),
         percent(n.ensemble_accuracy),
-        n.runs,
       ),
-      Row(
+      (
         f"{name}: α̂ ≤ {candidates.SMALL}",
         None,
         between(share, *stats.proportion_interval(share, n.runs), 100, " %"),
-        n.runs,
       ),
-      Row(
+      (
         f"{name}: replicates that accepted no level",
         None,
         f"{n.failed.sum()}, of {(n.failed > 0).sum()} runs",
-        n.runs,
       ),
-      Row(
+      (
         f"{name}: τ of α̂ with the error",
         ("figure only", "figure 7"),
         frame.number(tau, tau_se),
-        n.runs,
         frame.above(tau, tau_se) if judged else None,
       ),
-    ]
+    )
   return table
 
 

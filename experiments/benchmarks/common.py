@@ -7,15 +7,12 @@ import datetime
 import importlib.metadata
 import itertools
 import json
-import math
-import multiprocessing
 import os
 import platform
 import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -26,7 +23,9 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 from tyro.conf import arg
 
-from experiments.frame import plain
+from experiments.benchmarks.contenders import elsewhere as elsewhere
+from experiments.benchmarks.contenders import significant as significant
+from experiments.frame import Count, plain
 from experiments.frame import show as show_whole
 from vmapseeds import lanes
 from vmapseeds.campaign.options import hint
@@ -35,8 +34,6 @@ from vmapseeds.mistakes import at_least
 from vmapseeds.store.folders import check_writable
 
 PACKAGES = ("vmapseeds", "jax", "flax", "torch", "numpy")
-
-Count = Annotated[int, arg(metavar="N")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +56,6 @@ class RecipeFlags(Flags):
 
   set: Annotated[tuple[str, ...], hint("FIELD=VALUE", "none")] = ()
   """recipe fields to change"""
-
-
-def significant(value: float, digits: int = 3) -> str:
-  """Format a number with some significant digits, without an exponent; a dash for NaN."""
-  if not math.isfinite(value):
-    return "—"
-  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
-  return f"{value:,.{places}f}"
 
 
 def arguments(
@@ -93,14 +82,6 @@ def check_counts(flags: Any, least: int = 1) -> None:
     if field.type == Count:
       name = f"--{field.name.replace('_', '-')}"
       at_least(name, getattr(flags, field.name), least)
-
-
-def elsewhere(function: Callable, *args: Any) -> Any:
-  """`function(*args)` in a process of its own: this one never starts JAX, so that a
-  GPU's memory stays free.
-  """
-  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-    return pool.submit(function, *args).result()
 
 
 def in_turn(

@@ -15,13 +15,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
 
 import vmapseeds as vs
-from experiments.benchmarks.common import significant
 from vmapseeds import lanes
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
@@ -36,6 +36,14 @@ LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
 PATIENCE = 10.0  # seconds for a process to end
 LEAST_SECONDS = 1.0  # shortest timing; short epochs are repeated until it is reached
 Advance = Callable[[], None]
+
+
+def significant(value: float, digits: int = 3) -> str:
+  """Format a number with some significant digits, without an exponent; a dash for NaN."""
+  if not math.isfinite(value):
+    return "—"
+  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  return f"{value:,.{places}f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,6 +252,14 @@ def _memory() -> dict[str, int | None]:
     "host_bytes": most if sys.platform == "darwin" else 1024 * most,
     "device_bytes": device,
   }
+
+
+def elsewhere(function: Callable, *args: Any) -> Any:
+  """`function(*args)` in a process of its own: this one never starts JAX, so that a
+  GPU's memory stays free.
+  """
+  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    return pool.submit(function, *args).result()
 
 
 class Contender:

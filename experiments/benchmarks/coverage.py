@@ -31,7 +31,7 @@ from rich.progress import track
 from tyro.conf import arg
 
 import vmapseeds as vs
-from experiments.benchmarks.common import Count, check_counts
+from experiments.benchmarks.common import Count, Table, check_counts, markdown
 from vmapseeds import stats
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.mistakes import Mistake, at_least
@@ -260,18 +260,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         drawn(real, runs, rng) if law == REAL else simulated(law, runs, rng)
       )
       found[law, runs] = coverage(truth, campaigns, flags.campaigns, rng)
-  print(
-    f"Per cent of {flags.campaigns} campaigns of {', '.join(map(str, flags.runs))} runs:\n"
-  )
-  print(
-    f"| 95 % interval | {' | '.join(flags.laws)} |\n|---|{'---|' * len(flags.laws)}"
-  )
-  for name in found[cells[0]]:
-    columns = (
-      " ".join(f"{100 * found[law, runs][name]:.0f}" for runs in flags.runs)
-      for law in flags.laws
+  names = ", ".join(map(str, flags.runs))
+  title = f"Per cent of {flags.campaigns} campaigns of {names} runs"
+  rows = [
+    (
+      name,
+      *(
+        " ".join(f"{100 * found[law, runs][name]:.0f}" for runs in flags.runs)
+        for law in flags.laws
+      ),
     )
-    print(f"| {name} | {' | '.join(columns)} |")
+    for name in found[cells[0]]
+  ]
+  print(markdown(Table(title, ("95 % interval", *flags.laws), rows)))
 
 
 if __name__ == "__main__":

@@ -22,11 +22,9 @@ import datetime
 import hashlib
 import itertools
 import json
-import multiprocessing
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +37,7 @@ from experiments.benchmarks.contenders import (
   WORKLOADS,
   Way,
   Workload,
+  elsewhere,
   our_way,
   placed,
   plain_jax,
@@ -272,14 +271,6 @@ def repeated(
     ],
     seconds,
   )
-
-
-def elsewhere(function: Callable, *args: Any) -> Any:
-  """`function(*args)` in a process of its own: this one never starts JAX, which would
-  hold the device's memory.
-  """
-  with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-    return pool.submit(function, *args).result()
 
 
 def device_kind() -> str:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Count, Table, significant
 from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
@@ -42,10 +42,10 @@ BAR = 0.10
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.RecipeFlags):
-  runs: common.Count = 256
+  runs: Count = 256
   """runs of the campaign"""
 
-  rounds: common.Count = 3
+  rounds: Count = 3
   """timings of each program, taken in turn; the median is shown"""
 
 

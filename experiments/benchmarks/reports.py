@@ -25,7 +25,7 @@ from experiments.benchmarks.common import Count, check_counts
 from vmapseeds.cli import mistakes, parse
 from vmapseeds.reports import plots, summary
 from vmapseeds.reports.results_page import figures
-from vmapseeds.results.statistics import Measured
+from vmapseeds.results.statistics import MeasuredRuns
 
 CLASSES = 10
 
@@ -83,7 +83,7 @@ def results(runs: int, examples: int) -> xr.Dataset:
   )
 
 
-def draw_all(runs: Measured, numbers: dict) -> None:
+def draw_all(runs: MeasuredRuns, numbers: dict) -> None:
   for figure in figures(runs, numbers).values():
     figure.draw(plots.figure()[1])
 

@@ -21,7 +21,7 @@ import numpy as np
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table
+from experiments.benchmarks.common import Count, Table
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
 from vmapseeds.campaign.progress import Progress
@@ -32,13 +32,13 @@ from vmapseeds.training.task import lanes_of
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.Flags):
-  runs: common.Count = 64
+  runs: Count = 64
   """runs of the seed batch"""
 
-  examples: common.Count = 10_000
+  examples: Count = 10_000
   """test examples of the second evaluation"""
 
-  lane_width: common.Count = 1
+  lane_width: Count = 1
   """lanes that a device evaluates together"""
 
   pairs: bool = False

@@ -14,6 +14,7 @@ processor time says more than time.
 """
 
 import dataclasses
+import functools
 import itertools
 import statistics
 import tempfile
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import vmapseeds as vs
 from experiments.benchmarks import common
-from experiments.benchmarks.common import Table, significant
+from experiments.benchmarks.common import Count, Table, significant
 from experiments.frame import duration
 from vmapseeds import lanes
 from vmapseeds.campaign import loop
@@ -31,13 +32,13 @@ from vmapseeds.training.task import lanes_of
 
 @dataclasses.dataclass(frozen=True)
 class Flags(common.RecipeFlags):
-  runs: common.Count = 256
+  runs: Count = 256
   """runs of the campaign"""
 
-  seed_batch: common.Count = 64
+  seed_batch: Count = 64
   """runs a block"""
 
-  checkpoint_every: common.Count = 8
+  checkpoint_every: Count = 8
   """epochs between two checkpoints"""
 
 
@@ -77,7 +78,7 @@ def measure(
     return lambda: loop.train_blocks(begun, wait=False)
 
   prepared = {
-    name: lambda chosen=chosen: campaign(chosen) for name, chosen in ways.items()
+    name: functools.partial(campaign, chosen) for name, chosen in ways.items()
   }
   bare_way = {"bare": lambda: lambda: list(bare_loop(shared, rows))}
   return common.in_turn(bare_way | prepared, flags.rounds)

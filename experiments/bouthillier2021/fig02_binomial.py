@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.measures import Ratio
-from experiments.frame import Row, Trained, between, percent
+from experiments.frame import Row, Trained, between, of_runs, percent
 from vmapseeds import stats
 from vmapseeds.reports import plots
 
@@ -53,20 +53,18 @@ def binomial(
 def rows(n: Binomial) -> list[Row]:
   matches = n.observed.low <= n.binomial <= n.observed.high
   why = "" if matches else f"{n.observed.value / n.binomial:.2f} times as large"
-  return [
-    Row("mean error", None, percent(n.error), n.runs),
-    Row(
-      f"sd of a binomial of {n.examples} examples", None, percent(n.binomial), n.runs
-    ),
-    Row(
+  return of_runs(
+    n.runs,
+    ("mean error", None, percent(n.error)),
+    (f"sd of a binomial of {n.examples} examples", None, percent(n.binomial)),
+    (
       "sd, data (bootstrap) alone",
       paper.BINOMIAL,
       between(*n.observed, 100, " %"),
-      n.runs,
       matches,
       why,
     ),
-  ]
+  )
 
 
 def plot(n: Binomial, axes: np.ndarray) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.measures import HELD, Biased
-from experiments.frame import Row, Trained, number
+from experiments.frame import Row, Trained, number, of_runs
 from experiments.measures.estimators import estimator_se
 from vmapseeds.reports import plots
 
@@ -42,17 +42,15 @@ def rows(n: Estimators) -> list[Row]:
   table = []
   for varied, b in n.biased.items():
     worth = f"{b.worth:.3g}" if math.isfinite(b.worth) else "—"
-    table += [
-      Row(
-        f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se), b.of
-      ),
-      Row(
+    table += of_runs(
+      b.of,
+      (f"ρ, fixing {HELD[varied]}", None, number(b.correlation, b.correlation_se)),
+      (
         f"independent measures it is worth, fixing {HELD[varied]}",
         paper.WORTH[varied],
         worth,
-        b.of,
       ),
-    ]
+    )
   init, data = n.biased["init"], n.biased["data"]
   more = init.correlation - data.correlation
   se = math.hypot(init.correlation_se, data.correlation_se)

@@ -19,7 +19,7 @@ from experiments import frame
 from experiments.bouthillier2021 import measures, paper
 from experiments.bouthillier2021.fig05_estimators import STYLES
 from experiments.bouthillier2021.paper import GAMMA, PAIRS
-from experiments.frame import Row, Trained, between, percent
+from experiments.frame import Row, Trained, between, of_runs, percent
 from experiments.measures.detection import (
   DetectionRates,
   OperatingCharacteristics,
@@ -33,7 +33,7 @@ TITLE = "Figure 6: A beside B, and how often each way to compare finds the bette
 PANELS = 2
 MISSING = "figure I.6, other sample sizes and γ: `experiments.measures.detection_rates` takes them"
 GRID = np.round(np.linspace(0.4, 0.99, 60), 2)  # true P(A > B)
-HALF, AT_GAMMA = (int(np.flatnonzero(p == GRID)[0]) for p in (0.5, GAMMA))
+HALF, AT_GAMMA = (np.flatnonzero(p == GRID)[0] for p in (0.5, GAMMA))
 CRITERIA = {
   "single_point": "one run each",
   "average": f"averages of {PAIRS}",
@@ -128,23 +128,23 @@ def rows(n: Comparison) -> list[Row]:
   threshold = (f"better from {paper.THRESHOLD}", "section 4.2")
   better = "" if n.average.better else "not "
   relative = [x / n.average.threshold * paper.THRESHOLD for x in n.difference]
-  table = [
-    Row("P(A > B)", None, between(n.probability, *n.interval), n.runs),
-    Row("decision", (f"γ = {GAMMA}", "appendix C.6"), n.decision, n.runs),
-    Row("power of the decision at P(A > B) = γ", None, f"{n.power:.3f}", n.runs),
-    Row("mean A less mean B", None, between(*n.difference, 100, " %"), n.runs),
-    Row(
+  table = of_runs(
+    n.runs,
+    ("P(A > B)", None, between(n.probability, *n.interval)),
+    ("decision", (f"γ = {GAMMA}", "appendix C.6"), n.decision),
+    ("power of the decision at P(A > B) = γ", None, f"{n.power:.3f}"),
+    ("mean A less mean B", None, between(*n.difference, 100, " %")),
+    (
       "... in standard deviations of a run",
       threshold,
       f"{between(*relative)}: {better}better",
-      n.runs,
     ),
     *(
-      Row(f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]), n.runs)
+      (f"sd of {name}", None, percent(n.sd[i], n.sd_se[i]))
       for i, name in enumerate("AB")
     ),
-    Row("variance of A over that of B", None, between(*n.variance_ratio), n.runs),
-  ]
+    ("variance of A over that of B", None, between(*n.variance_ratio)),
+  )
   for criterion, said in CRITERIA.items():
     for estimator in ("ideal",) if criterion == "single_point" else ("ideal", "init"):
       positives = rate(n, estimator, criterion, HALF)
@@ -160,24 +160,23 @@ def rows(n: Comparison) -> list[Row]:
       exactly = f"the exact rate is {percent(n.exact[estimator].outperforming[HALF])}"
       biased = "" if estimator == "ideal" else ", init alone varying"
       printed = paper.DETECTION[criterion]
-      table += [
-        Row(
+      table += of_runs(
+        "simulated",
+        (
           f"false positives at P = 0.5, {said}{biased}",
           printed.positives,
           percent(*positives),
-          "simulated",
           few_positives,
           exactly if few_positives is False else "",
         ),
-        Row(
+        (
           f"false negatives at P = {GAMMA}, {said}{biased}",
           printed.negatives,
           percent(1 - negatives[0], negatives[1]),
-          "simulated",
           misses_more,
           "the rule misses as many" if misses_more is False else "",
         ),
-      ]
+      )
   return table
 
 

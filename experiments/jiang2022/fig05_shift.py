@@ -32,11 +32,7 @@ def rows(numbers: Transfers) -> list[Row]:
     ours = f"error {frame.percent(error)}, disagreement {frame.percent(disagreement)}, apart {frame.percent(apart, se)}"
     if not holds and abs(apart) < 2 * se:
       holds = None
-    why = {
-      True: "",
-      False: "they disagree too often",
-      None: f"{len(n.error)} pairs cannot tell",
-    }[holds]
+    why = {False: "they disagree too often", None: f"{len(n.error)} pairs cannot tell"}
     printed = WITHIN if source == target else ACROSS
     made.append(
       Row(

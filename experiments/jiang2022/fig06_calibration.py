@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Float, Int
+from matplotlib.axes import Axes
 
 from experiments.frame import Row, between
 from experiments.jiang2022 import groups
@@ -42,7 +43,7 @@ class Curve(NamedTuple):
 
 def calibration(group: Group) -> Curve:
   curve = stats.calibration_curve(*group)
-  se = np.asarray(stats.calibration_band(*group, key=jax.random.key(0)).se)
+  se = stats.calibration_band(*group, key=jax.random.key(0)).se
   square = mean_square(curve.accuracy - curve.confidence, noise(curve, se), curve.items)
   return Curve(len(group.predictions), curve, se, *roots(*square))
 
@@ -92,7 +93,7 @@ def rows(numbers: Mapping[str, Curve], figure: int = 6) -> list[Row]:
   made = []
   for name, n in numbers.items():
     holds = True if n.high < NEAR else False if n.low > NEAR else None
-    why = {True: "", False: way(n.curve), None: "too few examples to tell"}[holds]
+    why = {False: way(n.curve), None: "too few examples to tell"}
     ours = between(n.distance, n.low, n.high)
     made.append(Row(f"distance from y = x, {name}", printed, ours, n.runs, holds, why))
   return made
@@ -113,18 +114,15 @@ def plot(numbers: Mapping[str, Curve], axes: np.ndarray) -> None:
   standard error.
   """
   for name, n in numbers.items():
-    confidence, accuracy = n.curve.confidence, n.curve.accuracy
-    low, high = accuracy - n.se, accuracy + n.se
-    plots.calibration_plot(
-      confidence,
-      accuracy,
-      axes[PANEL[name]],
-      low=low,
-      high=high,
-      label=f"{name}, {n.runs} runs",
-    )
+    draw(axes[PANEL[name]], name, n)
   for ax, title in zip(
     axes, ("different training sets", "one training set"), strict=True
   ):
     ax.set_title(title)
     ax.legend(loc="upper left")
+
+
+def draw(ax: Axes, name: str, n: Curve) -> None:
+  x, y = n.curve.confidence, n.curve.accuracy
+  label = f"{name}, {n.runs} runs"
+  plots.calibration_plot(x, y, ax, low=y - n.se, high=y + n.se, label=label)

@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Bool, Float, Int
 
 from experiments import measures
-from experiments.frame import Row, between, number
+from experiments.frame import Row, between, number, of_runs
 from experiments.jiang2022 import groups
 from experiments.jiang2022.fig06_calibration import PANEL
 from experiments.jiang2022.groups import COLORS, Group
@@ -108,26 +108,24 @@ def share(which: Bool[np.ndarray, " examples"]) -> Share:
 def rows(numbers: Mapping[str, ErrorRates]) -> list[Row]:
   made = []
   for name, n in numbers.items():
-    parameters = (
-      f"a = {number(float(n.fit.a), n.a_se)}, b = {number(float(n.fit.b), n.b_se)}"
-    )
+    parameters = f"a = {number(n.fit.a, n.a_se)}, b = {number(n.fit.b, n.b_se)}"
     surely = n.distance - 2 * n.distance_se
     why = (
       f"distribution functions are surely {surely:.3f} apart, more than {NEAR}"
       if surely > NEAR
       else ""
     )
-    made += [
-      Row(f"Beta fit, {name}", None, parameters, n.runs),
-      Row(
+    made += of_runs(
+      n.runs,
+      (f"Beta fit, {name}", None, parameters),
+      (
         f"distance from the Beta fit, {name}",
         ("fit well", "appendix D.4"),
         number(n.distance, n.distance_se),
-        n.runs,
-        bool(surely <= NEAR),
+        surely <= NEAR,
         why,
       ),
-    ]
+    )
     claims = {
       "neither right in all runs nor guessed": n.neither,
       "runs disagree more than they err": n.more,

@@ -37,9 +37,7 @@ def confidences(group: Group) -> Confidences:
   ).astype(int)
   fifth = np.minimum(5 * votes // runs, 4)
   by_example = np.stack([(fifth == i).mean(1) for i in FIFTHS.values()])
-  counts = np.asarray(
-    measures.confidence_histogram(group.predictions, group.num_classes)
-  )
+  counts = measures.confidence_histogram(group.predictions, group.num_classes)
   return Confidences(
     runs, counts, by_example.mean(1), by_example.std(1, ddof=1) / math.sqrt(examples)
   )
@@ -54,7 +52,7 @@ def rows(numbers: Mapping[str, Confidences]) -> list[Row]:
     _, middle, last = n.shares
     # Both shares are of the same examples: the standard error of their difference is at
     # most the sum of theirs.
-    fewer = bool(middle + 2 * n.shares_se[1:].sum() < last)
+    fewer = middle + 2 * n.shares_se[1:].sum() < last
     for i, fifth in enumerate(FIFTHS):
       ours = percent(n.shares[i], n.shares_se[i])
       claim = (FEW, ours, n.runs, fewer) if i == 1 else (None, ours, n.runs)

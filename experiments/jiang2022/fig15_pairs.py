@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import measures
-from experiments.frame import Row, Trained
+from experiments.frame import Row, Trained, of_runs
 from experiments.jiang2022 import paper, scatter
 from experiments.jiang2022.scatter import Estimate, Found, Points
 
@@ -54,23 +54,23 @@ def rows(numbers: Numbers) -> list[Row]:
   holds = numbers.left.low <= SHARE
   shared = (points.error - points.disagreement).mean()
   stays = f"what all pairs share stays: error less disagreement is {100 * shared:.2g} %"
-  return [
-    Row("deviation, 1 pair", paper.DEVIATION[1], str(one.deviation), runs),
-    Row(f"deviation, {several}", paper.DEVIATION[4], str(mean.deviation), runs),
-    Row(
+  return of_runs(
+    runs,
+    ("deviation, 1 pair", paper.DEVIATION[1], str(one.deviation)),
+    (f"deviation, {several}", paper.DEVIATION[4], str(mean.deviation)),
+    (
       f"deviation, {several} over 1 pair",
       (f"{SHARE:.2f}", "appendix D.9"),
       str(numbers.left),
-      runs,
       holds,
       "" if holds else stays,
     ),
     *(
-      Row(f"{symbol}, {said}", None, str(getattr(n, name)), runs)
+      (f"{symbol}, {said}", None, str(getattr(n, name)))
       for said, n in (("1 pair", one), (several, mean))
       for name, symbol in scatter.SYMBOLS.items()
     ),
-  ]
+  )
 
 
 SHARE = 0.034 / 0.112

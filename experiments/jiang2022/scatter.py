@@ -42,7 +42,7 @@ class Points(NamedTuple):
 
   def known(self) -> int:
     """How many pairs have both runs."""
-    return int((~np.isnan(self.error)).sum())
+    return (~np.isnan(self.error)).sum()
 
 
 class Estimate(NamedTuple):
@@ -54,11 +54,11 @@ class Estimate(NamedTuple):
 
   def reaches(self, value: float) -> bool:
     """Whether the number may be as large as `value`, by its interval."""
-    return bool(self.high >= value)
+    return self.high >= value
 
   def meets(self, low: float, high: float) -> bool:
     """Whether the number may lie between `low` and `high`, by its interval."""
-    return bool(self.low <= high and self.high >= low)
+    return self.low <= high and self.high >= low
 
   def __str__(self) -> str:
     return between(*self)

@@ -121,8 +121,10 @@ def rows(numbers: Mapping[str, Ensemble], where: str = "table 1") -> list[Row]:
   made = []
   for group, n in numbers.items():
     given, (low, high) = paper.ENSEMBLES[where][group], ratios[group]
-    for quantity, values in (("test error", n.error), ("disagreement", n.disagreement)):
-      mean, sd = given._asdict()[quantity.split()[-1]]
+    for quantity, (mean, sd), values in (
+      ("test error", given.error, n.error),
+      ("disagreement", given.disagreement, n.disagreement),
+    ):
       ours = f"{percent(values.mean, values.se)}, sd {percent(values.sd)}"
       made.append(
         Row(

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from experiments.frame import Row, number, percent
+from experiments.frame import Row, number, of_runs, percent
 from experiments.jiang2022 import paper, shift
 from experiments.jiang2022.shift import MISSING, Transfers, compute  # noqa: F401
 from vmapseeds.reports import plots
@@ -51,20 +51,18 @@ def patterns(numbers: Transfers) -> list[Row]:
   ours = (
     f"{(gaps < SMALL).sum()} of {gaps.size}, surely {(gaps + 2 * ses < SMALL).sum()}"
   )
-  return [
-    Row(
-      "mean gap on the domain trained on", printed[0], percent(within, within_se), runs
-    ),
-    Row(
+  return of_runs(
+    runs,
+    ("mean gap on the domain trained on", printed[0], percent(within, within_se)),
+    (
       "mean gap on other domains",
       printed[1],
       percent(beyond, beyond_se),
-      runs,
       greater,
       "" if greater else "the gap is as large on the domain trained on",
     ),
-    Row(f"gaps below {SMALL:.0%}", few, ours, runs),
-  ]
+    (f"gaps below {SMALL:.0%}", few, ours),
+  )
 
 
 def plot(numbers: Transfers, axes: np.ndarray) -> None:

@@ -17,11 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame, measures
-from experiments.frame import Row, Trained, number
+from experiments.frame import Row, Trained, number, of_runs
 from experiments.jiang2022 import groups
 from experiments.jiang2022.groups import Group
 from vmapseeds import stats
-from vmapseeds.reports import plots
 
 TITLE = "Theorems 4.1, B.1 and 4.2: the gap of error and disagreement, and the calibration error"
 
@@ -82,22 +81,21 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
   for group, n in numbers.items():
     calibrated = abs(n.calibrated) < 3 * n.calibrated_se
     ordered = n.gap <= n.refined + ROUNDING and n.refined <= n.cace + ROUNDING
-    made += [
-      Row(
+    made += of_runs(
+      n.runs,
+      (
         f"gap if calibrated, {group}",
         ("0", "theorems 4.1 and B.1"),
         number(n.calibrated, n.calibrated_se),
-        n.runs,
         calibrated,
       ),
-      Row(
+      (
         f"gap, and CACE at exact levels, {group}",
         ("gap at most CACE", "theorem 4.2"),
         f"{n.gap:.4f} ≤ {n.refined:.4f} ≤ {n.cace:.4f}",
-        n.runs,
         ordered,
       ),
-    ]
+    )
   least, most = (f(numbers, key=lambda group: numbers[group].gap) for f in (min, max))
   tracks = numbers[least].cace < numbers[most].cace
   ours = f"{least} {numbers[least].cace:.3f}, {most} {numbers[most].cace:.3f}"
@@ -115,23 +113,13 @@ def rows(numbers: Mapping[str, Bounds]) -> list[Row]:
 
 def plot(numbers: Mapping[str, Bounds], axes: np.ndarray) -> None:
   (ax,) = axes
-  x = np.arange(len(numbers))
-  shown = (
-    ("gap", "gap, with self-pairs"),
-    ("refined", "bound with the factor 1 − q"),
-    ("cace", "CACE, exact levels"),
-    ("binned", "CACE, 10 bins: no bound"),
-  )
-  for (field, label), marker, color in zip(shown, "os^x", plots.PALETTE, strict=False):
-    ax.plot(
-      x,
-      [getattr(n, field) for n in numbers.values()],
-      marker,
-      color=color,
-      markersize=7,
-      label=label,
-    )
-  ax.set_xticks(x, list(numbers))
+  labels = {
+    "gap": "gap, with self-pairs",
+    "refined": "bound with the factor 1 − q",
+    "cace": "CACE, exact levels",
+    "binned": "CACE, 10 bins: no bound",
+  }
+  groups.plot_fields(numbers, ax, labels, "os^x", markersize=7)
   ax.set_ylim(bottom=0)
   ax.set_ylabel("gap, calibration error")
   frame.legend_above(ax)

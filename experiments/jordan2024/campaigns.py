@@ -173,10 +173,11 @@ TRAIN = {"digits": 1000, "mnist": 60_000, "cifar10": 50_000}
 
 def campaigns(scale: str) -> dict[str, Campaign]:
   """Every campaign of the paper's at a scale."""
-  studies, ablated = STUDIES[scale], ABLATIONS[scale]
+  main, studies, ablated = SCALES[scale], STUDIES[scale], ABLATIONS[scale]
   return {
-    **durations(SCALES[scale]),
-    **theorems(SCALES[scale]),
+    **durations(main),
+    # Trained on the test set and tested on the larger training set: theorems 1 to 5.
+    "turned": Campaign(main.turned, main.turned_runs),
     **binary_tasks(studies),
     **ablations(ablated),
     **learning_rates(studies),
@@ -198,13 +199,6 @@ def durations(scale: Scale) -> dict[str, Campaign]:
       recipe=found["long"].recipe.replace(test_sets=TEST_SETS)
     )
   }
-
-
-def theorems(scale: Scale) -> dict[str, Campaign]:
-  """Runs trained on the test set and tested on the larger training set: theorems 1 to
-  5.
-  """
-  return {"turned": Campaign(scale.turned, scale.turned_runs)}
 
 
 def said(name: str, epochs: int) -> str:

@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from experiments import frame
-from experiments.frame import Row, Trained, percent
+from experiments.frame import Row, Trained, of_runs, percent
 from experiments.jordan2024 import paper
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -82,36 +82,34 @@ def p_values(
 def rows(numbers: Pair) -> list[Row]:
   n = numbers
   se = [math.sqrt(p * (1 - p) / n.runs) for p in (*n.right, n.both)]
-  pairs = int(n.pairs.sum())
+  pairs = n.pairs.sum()
   found = (n.pairs[0] / pairs) if pairs else math.nan
-  return [
+  return of_runs(
+    n.runs,
     *(
-      Row(f"runs that have the {which} example right", printed, percent(p, e), n.runs)
+      (f"runs that have the {which} example right", printed, percent(p, e))
       for which, printed, p, e in zip(
         ("first", "second"), paper.RIGHT, n.right, se[:2], strict=True
       )
     ),
-    Row(
+    (
       "runs that have both right",
       paper.BOTH_RIGHT,
       f"{percent(n.both, se[2])}, the product is {percent(n.right[0] * n.right[1])}",
-      n.runs,
     ),
-    Row(
+    (
       "p-value of the χ² test",
       paper.P_VALUE,
       f"{n.p_value:.2g}",
-      n.runs,
       n.p_value > 0.05,
       "" if n.p_value > 0.05 else "this pair depends; see the share of such pairs",
     ),
-    Row(
+    (
       "pairs of examples 30 to 70 % right with p < 0.05; 5 % by chance",
       None,
       f"{percent(found)} of {pairs}",
-      n.runs,
     ),
-  ]
+  )
 
 
 def plot(numbers: Pair, axes: np.ndarray) -> None:

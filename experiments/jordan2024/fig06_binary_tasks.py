@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 import vmapseeds as vs
 from experiments import frame, measures
-from experiments.frame import Row, Trained, number, percent, root
+from experiments.frame import Row, Trained, number, of_runs, percent, root
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import STUDIES, label_maps
 from vmapseeds import stats
@@ -201,64 +201,31 @@ def rows(n: Tasks) -> list[Row]:
   )
   genuine, all_of_it = root(n.distribution.mean(), 0)[0], root(n.variance.mean(), 0)[0]
   said = f"{percent(genuine)} of the deviation of {percent(all_of_it)} is genuine, which equation 6 leaves out"
-  lines = [
-    Row(
-      "mean error, least to most",
-      None,
-      f"{percent(n.error.min())} to {percent(n.error.max())}",
+  apart = "... to the variance that independent errors give"
+  most = "... the most that so many runs allow"
+  quantity = "mean squared error, binomial over equation 6"
+  why = "" if closer else said
+  span = f"{percent(n.error.min())} to {percent(n.error.max())}"
+  ratio, of_apart = number(*n.mse_ratio), number(*n.independent_mse_ratio)
+  lines = of_runs(
+    tasks,
+    ("mean error, least to most", None, span),
+    (quantity, paper.BINOMIAL_MSE, ratio, closer, why),
+    (apart, None, of_apart, independent_closer),
+    (most, None, frame.between(*n.mse_ratio_cap)),
+  )
+  for name, fit in FITS.items():
+    ours, of_apart = n.equation_6[name], n.independent_equation_6[name]
+    lines += of_runs(
       tasks,
-    ),
-    Row(
-      "mean squared error, binomial over equation 6",
-      paper.BINOMIAL_MSE,
-      number(*n.mse_ratio),
-      tasks,
-      closer,
-      "" if closer else said,
-    ),
-    Row(
-      "... to the variance that independent errors give",
-      None,
-      number(*n.independent_mse_ratio),
-      tasks,
-      independent_closer,
-    ),
-    Row(
-      "... the most that so many runs allow",
-      None,
-      frame.between(*n.mse_ratio_cap),
-      tasks,
-    ),
-  ]
-  for name, quantity in FITS.items():
-    lines += [
-      Row(
-        f"{quantity}, equation 6",
-        paper.CALIBRATION_FIT,
-        number(*n.equation_6[name]),
-        tasks,
-      ),
-      Row(
-        "... to the variance that independent errors give",
-        None,
-        number(*n.independent_equation_6[name]),
-        tasks,
-      ),
-      Row(
-        "... the most that so many runs allow", None, frame.between(*n.cap[name]), tasks
-      ),
-      Row("... binomial", None, number(*n.binomial[name]), tasks),
-    ]
+      (f"{fit}, equation 6", paper.CALIBRATION_FIT, number(*ours)),
+      (apart, None, number(*of_apart)),
+      (most, None, frame.between(*n.cap[name])),
+      ("... binomial", None, number(*n.binomial[name])),
+    )
+  quantity = "R² about y = x, theorem 3: equation 6 and the genuine variance"
   fit = n.theorem_3["identity_r_squared"]
-  return [
-    *lines,
-    Row(
-      "R² about y = x, theorem 3: equation 6 and the genuine variance",
-      None,
-      number(*fit),
-      tasks,
-    ),
-  ]
+  return [*lines, Row(quantity, None, number(*fit), tasks)]
 
 
 def plot(n: Tasks, axes: np.ndarray) -> None:

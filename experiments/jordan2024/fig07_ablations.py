@@ -15,7 +15,16 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, between, percent, root, spread
+from experiments.frame import (
+  Row,
+  Spread,
+  Trained,
+  between,
+  of_runs,
+  percent,
+  root,
+  spread,
+)
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import ABLATIONS
 from vmapseeds import stats
@@ -155,10 +164,9 @@ def rows(n: Numbers) -> list[Row]:
       n.linear.runs,
       small,
       {
-        True: "",
         False: "its training ends before all reach the optimum",
         None: "the interval reaches it",
-      }[small],
+      },
     ),
     Row(
       "mean accuracy without augmentation",
@@ -178,7 +186,7 @@ def rows(n: Numbers) -> list[Row]:
       between(a.ratio, *a.ratio_interval),
       f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
       more,
-      {True: "", False: "it varies less", None: "the interval reaches 1"}[more],
+      {False: "it varies less", None: "the interval reaches 1"},
     ),
     Row(
       "accuracy of the ensemble without augmentation",
@@ -198,9 +206,7 @@ def rows(n: Numbers) -> list[Row]:
       percent(a.gain, a.gain_se),
       f"{a.without.accuracy.runs}, {a.fifth.accuracy.runs}",
       higher,
-      {True: "", False: "the second gains more", None: "within two standard errors"}[
-        higher
-      ],
+      {False: "the second gains more", None: "within two standard errors"},
     ),
   ]
   holds, why = frame.below(stable.interval, unstable.interval)
@@ -208,33 +214,26 @@ def rows(n: Numbers) -> list[Row]:
     what = f"finetuned at a {name} learning rate"
     last = (holds, why) if name == "large" else (None, "")
     printed = paper.FINETUNED[name]
-    lines += [
-      Row(
-        f"sd of accuracy, {what}",
-        printed["sd"],
-        percent(*f.accuracy[4:6]),
-        f.accuracy.runs,
-      ),
-      Row(
+    lines += of_runs(
+      f.accuracy.runs,
+      (f"sd of accuracy, {what}", printed["sd"], percent(*f.accuracy[4:6])),
+      (
         f"sd on the distribution, {what}",
         printed["distribution"],
         percent(f.distribution, f.distribution_se),
-        f.accuracy.runs,
       ),
-      Row(
+      (
         f"correlation of validation and test half, {what}",
         printed["correlation"],
         between(f.correlation, *f.interval),
-        f.accuracy.runs,
         *last,
       ),
-      Row(
+      (
         f"gain on the test half of the best 15 % on the validation half, {what}",
         printed["gain"],
         percent(f.gain, f.gain_se),
-        f.accuracy.runs,
       ),
-    ]
+    )
   return lines
 
 

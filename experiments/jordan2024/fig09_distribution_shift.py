@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import frame
-from experiments.frame import Row, Spread, Trained, between, percent, spread
+from experiments.frame import Row, Spread, Trained, between, of_runs, percent, spread
 from experiments.jordan2024 import paper
 from experiments.jordan2024.campaigns import SHIFTED, data_of
 from experiments.jordan2024.fig05_distribution_variance import Variance, variance
@@ -56,27 +56,25 @@ def rows(numbers: Mapping[str, Mapping[str, Shift]]) -> list[Row]:
         () if plain else frame.below(shifts[unshifted].variance.interval, v.interval)
       )
       kind = "test" if plain else "shifted"
-      lines += [
-        Row(
+      lines += of_runs(
+        v.runs,
+        (
           f"mean accuracy, {what}",
           paper.SHIFT_MEAN.get(kind),
           percent(*s.accuracy[2:4]),
-          v.runs,
         ),
-        Row(
+        (
           f"sd of accuracy, {what}",
           paper.SHIFT_SD.get(kind),
           percent(v.test_set, v.test_set_se),
-          v.runs,
         ),
-        Row(
+        (
           f"sd on the distribution, {what}",
           paper.SHIFT_DISTRIBUTION_SD[kind],
           between(v.distribution, *v.interval, 100, " %"),
-          v.runs,
           *holds,
         ),
-      ]
+      )
   return lines
 
 

@@ -50,15 +50,12 @@ def by_source(
   errors: Mapping[str, Bool[np.ndarray, "runs examples"]],
 ) -> dict[str, Source]:
   spreads = {source: spread(e) for source, e in errors.items()}
-  everything = spreads["all"].accuracies
-  ratios = {
-    source: stats.variance_ratio(s.accuracies, everything, paired=False)
-    for source, s in spreads.items()
-  }
-  return {
-    source: Source(s.runs, s, (r := ratios[source]).ratio, (r.low, r.high))
-    for source, s in spreads.items()
-  }
+  found = {}
+  for source, s in spreads.items():
+    everything = spreads["all"].accuracies
+    ratio, *interval = stats.variance_ratio(s.accuracies, everything, paired=False)
+    found[source] = Source(s.runs, s, ratio, interval)
+  return found
 
 
 def rows(numbers: Mapping[int, Mapping[str, Source]]) -> list[Row]:

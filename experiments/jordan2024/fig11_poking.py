@@ -165,19 +165,21 @@ def rows(numbers: Numbers) -> list[Row]:
   less = frame.above(
     first.matched - last.matched, math.hypot(first.matched_se, last.matched_se)
   )
+  why = {False: "it changes more", None: "too few pairs tell the latest from the first"}
   for eighths, n in numbers.eighths.items():
+    verdict = (less, why) if n is last else ()
     said = (
       f"{eighths}/8 of {duration(max(by_epochs))}: {percent(n.matched, n.matched_se)}"
     )
     lines.append(
-      Row("predictions that differ: poked later", paper.POKED_LATER, said, n.runs)
+      Row(
+        "predictions that differ: poked later",
+        paper.POKED_LATER,
+        said,
+        n.runs,
+        *verdict,
+      )
     )
-  why = {
-    True: "",
-    False: "it changes more",
-    None: "too few pairs tell the latest from the first",
-  }[less]
-  lines[-1] = lines[-1]._replace(holds=less, why=why)
   for name, n in numbers.first_steps.items():
     least = n.matched > 2 * n.matched_se and n.matched > long.matched / 2
     said = f"{percent(n.matched, n.matched_se)}; one poked: {percent(long.matched, long.matched_se)}"

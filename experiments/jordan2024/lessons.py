@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
-from matplotlib.axes import Axes
 
 from vmapseeds import stats
 from vmapseeds.reports import plots
@@ -184,8 +183,9 @@ def pairs_seen(
   )
 
 
-def plot(by_claim: Mapping[str, Mapping[int, float]], ax: Axes) -> None:
+def plot(by_claim: Mapping[str, Mapping[int, float]], axes: np.ndarray) -> None:
   """The share of draws that show a claim against their number of runs."""
+  (ax,) = axes
   for (name, by_size), color in zip(by_claim.items(), plots.PALETTE, strict=False):
     ax.plot(
       list(by_size),

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from experiments import frame
-from experiments.frame import Row, Trained
+from experiments.frame import Row, Trained, of_runs
 from vmapseeds.reports import plots
 
 TITLE = "Theorems 1 and 2: test sets drawn from a distribution that is known"
@@ -87,24 +87,23 @@ def rows(numbers: Known) -> list[Row]:
     over = n.test_set / numbers.truth, n.test_set_se / numbers.truth
     ratio = n.estimate / numbers.truth, n.estimate_se / numbers.truth
     above, near = over[0] - 2 * over[1] > 1, abs(ratio[0] - 1) < 3 * ratio[1]
-    said += [
-      Row(
+    said += of_runs(
+      numbers.runs,
+      (
         f"theorem 1: variance on {size} examples over that on the distribution",
         ("at least 1", "theorem 1"),
         frame.number(*over),
-        numbers.runs,
         above,
         "" if above else "the mean is not clearly above 1",
       ),
-      Row(
+      (
         f"theorem 2: equation 3 on {size} examples over the truth, mean of {DRAWS} test sets",
         ("1", "theorem 2"),
         frame.number(*ratio),
-        numbers.runs,
         near,
         "" if near else "more than three standard errors away",
       ),
-    ]
+    )
   return sorted(said, key=lambda row: row.where)
 
 

@@ -1,6 +1,5 @@
-"""What a campaign is, before its folder is opened: names resolved to objects, data
-loaded, functions traced, and what follows from that. Each step is a value that the next
-one takes.
+"""Plan a campaign before its folder is opened: resolve names to objects, load the data,
+trace the functions. Each step returns a value that the next one takes.
 """
 
 import dataclasses

@@ -108,8 +108,8 @@ class Progress:
       say(self.line())
 
   def speed(self) -> float | None:
-    """Runs per second of this process, without the first compilation if that can be
-    told apart; None at first.
+    """Return runs per second of this process, without the first compilation if that can
+    be separated; None at first.
     """
     if self.first is None:
       return None

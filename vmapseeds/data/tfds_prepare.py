@@ -1,4 +1,4 @@
-"""Downloads and prepares tensorflow-datasets where TensorFlow is not installed, and
+"""Download and prepare tensorflow-datasets where TensorFlow is not installed, and
 without ever hanging.
 
 tensorflow-datasets reads without TensorFlow, but prepares with it: TensorFlow opens

@@ -1,4 +1,4 @@
-"""Reads tensorflow-datasets without TensorFlow."""
+"""Read tensorflow-datasets without TensorFlow."""
 
 import difflib
 import io

@@ -39,10 +39,10 @@ MOST_PAIRED = 50  # runs whose pairs are drawn
 Summary = dict[str, Any]  # what `summarize` or `summarize_output` returns
 Figures = dict[str, Figure]
 _PARTS = {"class": "errors", "loss": "losses"}
-_DISTRIBUTION = "The dotted line is normal with the runs' mean and standard deviation."
-_INDEPENDENT = """ The solid line is what would be seen if every example kept its mean \
-and spread but {} were independent between examples: as far as the bars follow it, runs \
-differ only by chance on this test set."""
+_DISTRIBUTION = """The normal curve has the runs' mean and standard deviation. The curve of \
+independence is what would be seen if every example kept its mean and spread but differed \
+between runs for itself: as far as the bars follow it, runs differ only by chance on this \
+test set. The binomial curve takes all examples as equally hard."""
 _FOOTER = """R is the number of runs, n of test examples. Standard errors and intervals are \
 what other runs on the same test examples would give, with a * what the same runs on other \
 examples would; the choice of the test examples comes on top of the first, and for variances cannot \
@@ -125,7 +125,12 @@ def report(
     results = _open(folder, test_set, epoch, by, where)
     above = place(folder) / "report" if out is None else place(out) / name
     opened = resolve_test_set(results.attrs.get("test_sets"), test_set)
-    reported.append(_parts(results, folder, name, above, by, where, opened))
+    above = pages.of_test_set(above, results, opened)
+    try:
+      grouped = groups.group_runs(results, by, where)
+      reported.append(_parts(grouped, name, above, str(folder), opened))
+    except Mistake as mistake:
+      raise Mistake(f"{folder}: {mistake}") from None
   for parts, lost in reported:
     for part in parts:
       page = pages.write_page(part.out, "report", part.summary, **page_of(part))
@@ -158,38 +163,32 @@ def _names(folders: Sequence[Folder]) -> list[str]:
 
 
 def _parts(
-  results: xr.Dataset,
-  folder: Folder,
+  grouped: Sequence[groups.Group],
   name: str,
   above: Path | UPath,
-  by: Sequence[str] | None,
-  where: Where,
+  folder: str,
   test_set: str,
 ) -> tuple[list[Part], list[str]]:
   """Return the groups of a folder, and a sentence for each whose runs all diverged."""
   parts, lost = [], []
-  above = pages.of_test_set(above, results, test_set)
-  try:
-    for values, of in groups.group_runs(results, by, where):
-      named = format_values(values)
-      try:
-        measured = measure_outputs(of)
-      except AllDiverged as mistake:
-        all_lost, runs = mistake, run_count(of.sizes["run"])
-        lost.append(f"{join_names(name, named)}: all {runs} diverged.")
-        continue
-      summary = summarize(of, test_set=test_set, measured=measured)
-      summary = {"folder": str(folder), "values": values, **summary}
-      for i, runs_of in enumerate(measured):
-        if runs_of.tallies:
-          tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
-          measured[i] = dataclasses.replace(runs_of, tallies=tallies)
-      named_part = join_names(name, _group_name(summary))
-      parts.append(Part(named_part, pages.below(above, named), measured, summary))
-    if not parts:
-      raise all_lost
-  except Mistake as mistake:
-    raise Mistake(f"{folder}: {mistake}") from None
+  for values, of in grouped:
+    named = format_values(values)
+    try:
+      measured = measure_outputs(of)
+    except AllDiverged as mistake:
+      all_lost, runs = mistake, run_count(of.sizes["run"])
+      lost.append(f"{join_names(name, named)}: all {runs} diverged.")
+      continue
+    summary = summarize(of, test_set=test_set, measured=measured)
+    summary = {"folder": folder, "values": values, **summary}
+    for i, runs_of in enumerate(measured):
+      if runs_of.tallies:
+        tallies = dataclasses.replace(runs_of.tallies, joint_errors=None)
+        measured[i] = dataclasses.replace(runs_of, tallies=tallies)
+    named_part = join_names(name, _group_name(summary))
+    parts.append(Part(named_part, pages.below(above, named), measured, summary))
+  if not parts:
+    raise all_lost
   return parts, lost
 
 
@@ -367,23 +366,23 @@ def figures(runs: MeasuredRuns, section: Summary) -> Figures:
   if runs.runs < 2:
     return {}
   numbers, of_class = section["statistics"], runs.role == "class"
-  first = headline(section)
-  parts, caption = _PARTS.get(runs.role), _DISTRIBUTION
-  sds = {"normal": first["sd"]["value"]}
-  if parts:
-    sds[f"{parts} independent"] = first["sd if indep."]["value"]
-    caption += _INDEPENDENT.format(parts)
-  if of_class:
-    sds["binomial"] = numbers["binomial_sd"]["value"]
-    caption += " The dashed line takes all examples as equally hard."
+  first, parts = headline(section), _PARTS.get(runs.role)
+  curves = {
+    f"{parts} independent": first.get("sd if indep."),
+    "binomial": numbers.get("binomial_sd"),
+    "normal": first["sd"],
+  }
+  sds = {name: s["value"] for name, s in curves.items() if s}
   found = {
     f"{'accuracy' if of_class else runs.role}_distribution": Figure(
       f"{capitalized(runs.of.name)} over runs",
-      caption,
+      _DISTRIBUTION
+      if parts
+      else "The curve has the runs' mean and standard deviation.",
       lambda ax: plots.accuracy_histogram(
         runs.values,
         ax,
-        examples=runs.examples if of_class else None,
+        examples=runs.examples,
         sds=sds,
         of=runs.of,
       ),

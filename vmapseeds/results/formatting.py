@@ -53,21 +53,10 @@ def show(value: Any, se: Any, unit: str) -> str:
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
   if unit == "count":
     return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.2g}"
-  if error := show_error(se, unit):
-    return f"{value:.{_places(scale * se, 2)}f} {error}"
+  if finite_or_none(se):
+    places = _places(scale * se, 2)
+    return f"{value:.{places}f} ± {scale * se:.{places}f}{sign}"
   return f"{value:.{max(_places(value, 3), 2 if unit == 'fraction' else 0)}f}{sign}"
-
-
-def show_error(se: Any, unit: str) -> str:
-  """Return a standard error alone, to two digits; nothing where it is 0 or unknown.
-
-  >>> show_error(0.00041, "fraction"), show_error(0.0, "fraction")
-  ('± 0.041 %', '')
-  """
-  if not finite_or_none(se):
-    return ""
-  scale, sign = scale_and_sign(unit)
-  return f"± {scale * se:.{_places(scale * se, 2)}f}{sign}"
 
 
 def show_interval(low: Any, high: Any, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""Imports runs trained elsewhere, from arrays or `.npy` files, into a folder that
+"""Import runs trained elsewhere, from arrays or `.npy` files, into a folder that
 `report` and `compare` read.
 
 From PyTorch, where `logits` is a list with a tensor (examples, classes) per run, with
@@ -161,15 +161,13 @@ def import_runs(
     for k, rows in enumerate(shown(steps, "importing")):
       block = runs[rows]
       predicted = block if logits is None else largest(block, rows.start)
-      accuracy = (predicted == true_classes).mean(1)
       values = {
         "diverged": np.zeros(len(block), bool),
         "test/predictions": predicted,
-        "test/accuracy": accuracy,
+        "test/accuracy": (predicted == true_classes).mean(1),
+        "test/logits": block,
       }
-      if keep_logits:
-        values["test/logits"] = block
-      results.write_block(k, values)
+      results.write_block(k, {name: values[name] for name in outputs})
   return open_results(out)
 
 

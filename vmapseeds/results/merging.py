@@ -1,4 +1,4 @@
-"""Merges results folders whose runs were trained separately into one folder."""
+"""Merge results folders whose runs were trained separately into one folder."""
 
 import functools
 import json

@@ -196,7 +196,7 @@ class StoredNetworks:
   def load(
     self, rows: Integer[np.ndarray, " networks"], names: Sequence[str]
   ) -> dict[str, np.ndarray]:
-    """The variables `names` of the networks in these rows. The first axis is the
+    """Load the variables `names` of the networks in these rows. The first axis is the
     network.
     """
     return self._loaded(tuple(rows), tuple(names))

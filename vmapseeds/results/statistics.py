@@ -27,7 +27,7 @@ from vmapseeds.results.formatting import (
   show,
   show_interval,
 )
-from vmapseeds.results.opening import stored_tallies
+from vmapseeds.results.opening import stored_tallies, with_role
 from vmapseeds.stats.intervals import (
   correlation_se,
   nonnegative_interval,
@@ -190,7 +190,8 @@ class MeasuredRuns:
   @functools.cached_property
   def gaps(self) -> Float[np.ndarray, "runs examples"]:
     """Logit gaps of the first runs of a two-class network."""
-    logits = self.kept.logits.isel(run=slice(MOST_GAPS)).values
+    (name,) = with_role(self.kept, "logits")
+    logits = self.kept[name].isel(run=slice(MOST_GAPS)).values
     return np.asarray(stats.logit_gap(logits))
 
 
@@ -314,7 +315,9 @@ def _mean(values: np.ndarray) -> Measurement:
 
 
 def _root(variance: Any, se: Any, interval: Any, largest: float) -> Measurement:
-  """The square root of a variance of at most `largest`; its error by linearisation."""
+  """Measure the square root of a variance of at most `largest`, its error by
+  linearisation.
+  """
   sd = np.sqrt(variance) if variance >= 0 else np.nan
   ends = np.sqrt(np.clip(interval, 0.0, largest))
   return Measurement(sd, _ratio(se, 2 * sd), ends)
@@ -388,7 +391,7 @@ def _calibration_sd(runs: MeasuredRuns) -> Measurement:
 def _of_votes(
   runs: MeasuredRuns, value: Any, error: Callable, *given: Any
 ) -> Measurement:
-  """A nonnegative statistic of votes. Its error needs predictions."""
+  """Measure a nonnegative statistic of votes. Its error needs predictions."""
   se = np.nan
   if runs.predictions is not None:
     se = error(runs.predictions, *given, runs.num_classes)
@@ -506,7 +509,9 @@ PAIRS = Need(
   lambda runs: runs.tallies.joint_errors is not None, "pairs were not counted"
 )
 GAPS = Need(
-  lambda runs: runs.num_classes == 2 and "logits" in runs.kept and runs.runs > 1,
+  lambda runs: (
+    runs.num_classes == 2 and runs.runs > 1 and len(with_role(runs.kept, "logits")) > 0
+  ),
   "logits of two classes were not kept",
 )
 

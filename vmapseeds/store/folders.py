@@ -1,4 +1,4 @@
-"""Makes results folders. A folder is complete as soon as its `zarr.json` is there."""
+"""Create results folders. A folder is complete as soon as its `zarr.json` is there."""
 
 import contextlib
 import os

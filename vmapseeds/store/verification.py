@@ -1,4 +1,4 @@
-"""Finds what in a results folder is lost, damaged or foreign, and repairs it."""
+"""Validate a results folder: find what is lost, damaged or foreign, and repair it."""
 
 import re
 from typing import NamedTuple

@@ -32,7 +32,7 @@ from vmapseeds.training.networks import (
   poke_place,
 )
 from vmapseeds.training.objects import name_of, resolve_object
-from vmapseeds.training.optimizers import optimizer_of
+from vmapseeds.training.optimizers import optimizer_of, pack_vectors, unpack_vectors
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run
 
@@ -40,7 +40,7 @@ from vmapseeds.training.runs import Run
 class State(NamedTuple):
   """A network in training, between two epochs."""
 
-  params: PyTree[Float[Array, "..."]]
+  params: PyTree[Float[Array, "..."]]  # perhaps `PackedParams`
   batch_stats: PyTree[Float[Array, "..."]]
   opt_state: PyTree[Array]
   diverged: Bool[Array, ""]  # whether its loss ever stopped being finite
@@ -63,9 +63,12 @@ def train(recipe: Recipe, data: DeviceExamples, run: Run) -> Trained:
 def start(recipe: Recipe, data: DeviceExamples, run: Run) -> State:
   """Return the network before its first epoch."""
   variables = initialize(recipe, data, run)
-  params = variables.pop("params")
+  params = pack_vectors(recipe, variables.pop("params"))
+  batch_stats = variables
   opt_state = optimizer_of(recipe, data, run, params).init(params)
-  return State(params, variables, opt_state, jnp.array(False), jnp.array(recipe.epochs))
+  return State(
+    params, batch_stats, opt_state, jnp.array(False), jnp.array(recipe.epochs)
+  )
 
 
 class Batch(NamedTuple):
@@ -140,14 +143,14 @@ def make_train_step(
   optimizer = optimizer_of(recipe, data, run, start.params)
   place = poke_place(start.params, jax.random.fold_in(run.key("init"), 1))
 
-  def objective_value(params, batch_stats, batch):
+  def objective_value(packed, batch_stats, batch):
     key = jax.random.fold_in(run.key("dropout"), batch.step)
 
     def apply(params, inputs):
       outputs, updates = net.train({"params": params} | batch_stats, inputs, key)
       return outputs.astype(jnp.float32), updates
 
-    return objective(Model(apply, loss), params, batch, run)
+    return objective(Model(apply, loss), unpack_vectors(packed), batch, run)
 
   def train_step(state, batch):
     params, batch_stats, opt_state, diverged, epochs = state
@@ -216,6 +219,6 @@ def advance(
 
 def finish(state: State) -> Trained:
   """Return the trained network of a state after its last epoch."""
-  variables = {"params": state.params} | state.batch_stats
+  variables = {"params": unpack_vectors(state.params)} | state.batch_stats
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())

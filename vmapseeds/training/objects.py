@@ -118,7 +118,8 @@ def resolve_object(what: str, value):
     )
     if not (ours or is_importable(value.name)):
       raise Mistake(
-        f"the {what} is {value.name}, which only its own program can make: start that program again"
+        f"the {what} {value.name} cannot be imported by name: resume from the program "
+        "that created it"
       )
     found = imported(value.name)
     if (now := to_spec(found)["source"]) != value.source:

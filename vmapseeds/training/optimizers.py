@@ -4,6 +4,7 @@ that a sweep compiles once.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from vmapseeds.mistakes import Mistake
+from vmapseeds.target import platform
 from vmapseeds.training.inputs import DeviceExamples, batch_like, steps_per_epoch
 from vmapseeds.training.networks import last_layer, network, path_of, variables_of
 from vmapseeds.training.objects import is_name, name_of, resolve_object
@@ -111,3 +113,57 @@ def optimizer_of(
     lambda path, _: f"params.{path_of(path)}" not in last, params
   )
   return optax.selective_transform(optimizer, freeze_mask=frozen)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PackedParams:
+  """Parameters with all vectors, such as biases, packed into one, so that an optimizer
+  updates all of them at once.
+  """
+
+  others: Any  # a list of the parameters that are not vectors
+  vectors: Any  # (numbers,), after the lane axis if there is one
+  sizes: tuple[int | None, ...] = dataclasses.field(
+    metadata=dict(static=True)
+  )  # of each parameter; None: not a vector
+  structure: Any = dataclasses.field(metadata=dict(static=True))
+
+  def unpack(self) -> PyTree[Float[Array, "..."]]:
+    """Return the parameters as they were before packing."""
+    others = iter(self.others)
+    ends = np.cumsum([size or 0 for size in self.sizes]).tolist()
+    # Slices, not `split`: XLA does not fuse the gradient of `split` with the operations
+    # that read it.
+    return self.structure.unflatten(
+      [
+        next(others) if size is None else self.vectors[end - size : end]
+        for size, end in zip(self.sizes, ends, strict=True)
+      ]
+    )
+
+
+def pack_vectors(
+  recipe: Recipe, params: PyTree[Float[Array, "..."]]
+) -> PyTree[Float[Array, "..."]]:
+  """Return parameters in the form that the optimizer takes.
+
+  On accelerators each operation has a cost, so vectors are packed if the optimizer is a
+  built-in one: those treat all numbers alike.
+  """
+  leaves, structure = jax.tree.flatten(params)
+  sizes = tuple(
+    leaf.size if leaf.ndim == 1 and leaf.dtype == jnp.float32 else None
+    for leaf in leaves
+  )
+  vectors = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is not None]
+  alike = is_name(recipe.optimizer) and recipe.trainable == "all"
+  if platform() == "cpu" or not alike or len(vectors) < 2:
+    return params
+  others = [leaf for leaf, size in zip(leaves, sizes, strict=True) if size is None]
+  return PackedParams(others, jnp.concatenate(vectors), sizes, structure)
+
+
+def unpack_vectors(params: PyTree[Float[Array, "..."]]) -> PyTree[Float[Array, "..."]]:
+  """Return parameters in the form that the network takes."""
+  return params.unpack() if isinstance(params, PackedParams) else params

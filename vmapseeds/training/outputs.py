@@ -44,7 +44,8 @@ class Output:
       axes of examples. Several axes of examples are stored as one, `example`, with the
       index along each in an array of its name.
     role: one of the above.
-    labels: of `class`: the right class of each example.
+    labels: of `class`: the right class of each example, from 0; anything where the mask
+      is False.
     num_classes: of `class`: how many there are; None for as many as `labels` have.
     mask: of `class` and `loss`: bool, over the axes of examples: which ones count. The
       others are not stored.

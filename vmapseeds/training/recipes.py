@@ -87,8 +87,7 @@ class Values(dict):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-  """A training configuration without its randomness. Raises `Mistake` when a field's
-  value is not allowed.
+  """A training configuration without its randomness.
 
   `dataset`, `model`, `loss`, `optimizer`, `schedule`, `augment` and `predict` are a
   registered name, an import string "package.module:attribute", or the object itself:
@@ -112,6 +111,9 @@ class Recipe:
     are.
 
   A sweep may vary `lr`, `momentum`, `weight_decay`, `gamma`, and any name in `values`.
+
+  Raises:
+    Mistake: a field's value is not allowed.
   """
 
   name: Annotated[str, safe_name]
@@ -260,8 +262,8 @@ class Recipe:
     check_test_sets(self.test_sets)
     self._check_together()
 
-  def _split_values(self, given):
-    """The hyperparameters among `values`, which become fields, and the others."""
+  def _split_values(self, given: Any) -> dict[str, Any]:
+    """Return the hyperparameters among `values` as fields, and the other values."""
     if not isinstance(given, Mapping):
       raise Mistake(
         f"values is {given!r:.100}: give numbers by their names, such as "
@@ -284,8 +286,8 @@ class Recipe:
     values = ((name, hyperparameter(name, value)) for name, value in others.items())
     return own | {"values": Values(values)}
 
-  def _check_together(self):
-    """`Mistake` where one field leaves another without effect."""
+  def _check_together(self) -> None:
+    """Raise `Mistake` if one field leaves another without effect."""
     optimizer, schedule = (
       not objects.is_name(value) for value in (self.optimizer, self.schedule)
     )
@@ -316,7 +318,7 @@ class Recipe:
 
   @property
   def hyperparameters(self) -> dict[str, float]:
-    """The values that a sweep may vary, by name, as the recipe has them."""
+    """Return the values that a sweep may vary, by name."""
     own = {
       name: getattr(self, name)
       for name in HYPERPARAMETERS
@@ -324,9 +326,11 @@ class Recipe:
     }
     return own | dict(self.values)
 
-  def replace(self, **changes) -> "Recipe":
-    """The recipe with some fields changed. `UnknownField` (a TypeError) for a name that
-    is no field.
+  def replace(self, **changes: Any) -> "Recipe":
+    """Return the recipe with some fields changed.
+
+    Raises:
+      UnknownField (a TypeError): there is no field of that name.
     """
     own = {name: changes.pop(name) for name in {*changes} & {*self.values} - {*FIELDS}}
     for name in changes:
@@ -339,14 +343,18 @@ class Recipe:
     return made
 
   def to_json(self) -> str:
-    """The recipe as one JSON object; `from_json` reads it back to an equal recipe."""
+    """Return the recipe as one JSON object; `from_json` reads it back."""
     return json.dumps(
       {field: objects.to_spec(getattr(self, field)) for field in FIELDS}
     )
 
   @classmethod
   def from_json(cls, text: str) -> "Recipe":
-    """The recipe that `to_json` wrote. `Mistake` for any other text."""
+    """Return the recipe that `to_json` wrote.
+
+    Raises:
+      Mistake: the text is anything else.
+    """
     fields = objects.fields_of(text)
     for name in fields:
       one_of("recipe field", name, FIELDS, UnknownField)
@@ -362,8 +370,8 @@ class Recipe:
     return cls(**fields)
 
   def found_in(self, other: "Recipe") -> "Recipe":
-    """The recipe with the objects of `other` in place of their names, where the name
-    and the source are the same.
+    """Return the recipe with the objects of `other` instead of their names, where name
+    and source are the same.
     """
     same = {
       f: getattr(other, f)
@@ -380,8 +388,8 @@ class Recipe:
     )
 
   def check_found(self, who: str) -> None:
-    """`Mistake` where another process (`who`, in the message) cannot find an object of
-    the recipe by its name.
+    """Raise `Mistake` if another process (`who`, in the message) cannot import an object
+    of the recipe by its name.
     """
     for field in FIELDS if not self.origin else ():
       if not objects.is_importable_again(value := getattr(self, field)):
@@ -407,7 +415,7 @@ _HINTS: dict[str, tuple[Any, ...]] = {
 
 
 def check_test_sets(names: Sequence[str]) -> None:
-  """`Mistake` unless results can have test sets of these names."""
+  """Raise `Mistake` unless results can have test sets of these names."""
   if not names or len(set(names)) < len(names):
     raise Mistake(f"test_sets is {names!r}: give at least one name, each once")
   for name in names:
@@ -420,8 +428,10 @@ def check_test_sets(names: Sequence[str]) -> None:
 
 @functools.cache
 def augmentation(text: str) -> tuple[tuple[str, int | None], ...]:
-  """The steps, and their sizes in pixels, of e.g. "flip translate=2". `Mistake` for an
-  unknown step or a wrong size.
+  """Return the steps of a text such as "flip translate=2", with their sizes in pixels.
+
+  Raises:
+    Mistake: a step is unknown, or its size is wrong.
   """
   steps = []
   for word in text.split():
@@ -448,9 +458,9 @@ def hyperparameter(name: str, given: object) -> float:
   return value
 
 
-def _coerced(name, hint, value):
-  """`value` as the field's type in plain Python, as JSON needs: lists become tuples and
-  whole numbers floats.
+def _coerced(name: str, hint: Any, value: Any) -> Any:
+  """Return `value` as the field's type in plain Python, as JSON needs: lists become
+  tuples, and whole numbers floats.
   """
   if hint is Any:
     return _as(name, str, value) if isinstance(value, str | os.PathLike) else value
@@ -485,9 +495,9 @@ def _as(name, kind, value):
   return found
 
 
-def from_text(field: str, text: str):
-  """The value that `--set field=text` means: JSON unless the field is a name, commas
-  for lists.
+def from_text(field: str, text: str) -> Any:
+  """Return the value that `--set field=text` stands for: JSON unless the field is a name,
+  commas for lists.
 
   `field` may also be one of the recipe's `values`. A recipe or task without that name
   refuses it later.
@@ -628,8 +638,8 @@ def plugins() -> dict[str, str]:
   }
 
 
-def recipe(name: str | Recipe, /, **overrides) -> Recipe:
-  """The named recipe with some fields overridden.
+def recipe(name: str | Recipe, /, **overrides: Any) -> Recipe:
+  """Return the named recipe with some fields overridden.
 
   Args:
     name: one of `vmapseeds recipes`, or an import string "package.module:attribute"; or

@@ -413,23 +413,28 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
-  """`n` random examples with the shapes and dtypes of others."""
+  """Return `n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
-
-  def drawn(array, below):
-    shape, dtype = (n, *array.shape[1:]), np.dtype(array.dtype)
-    floats = dtype.kind == "f"
-    numbers = rng.normal(0, 1, shape) if floats else rng.integers(0, below, shape)
-    return numbers.astype(dtype)
-
+  shape = (n, *like.inputs.shape[1:])
+  targets = like.targets.shape[1:]
+  kind = np.dtype(like.inputs.dtype)
   # Other whole numbers, such as token ids, have no known range, but it should include 0
   # and 1.
-  inputs = drawn(like.inputs, 256 if like.inputs.dtype == np.uint8 else 2)
-  targets = drawn(like.targets, like.num_classes or 2)
-  if like.mean is None:
-    return dataclasses.replace(like, inputs=inputs, targets=targets)
-  mean, std = (np.full(like.mean.shape, value, np.float32) for value in (128, 64))
-  return DeviceExamples(inputs, targets, mean, std, like.num_classes)
+  numbers = (
+    rng.normal(0, 1, shape)
+    if kind.kind == "f"
+    else rng.integers(0, 256 if kind == np.uint8 else 2, shape)
+  )
+  inputs = numbers.astype(kind)
+  if like.num_classes is None:
+    answers = rng.normal(0, 1, (n, *targets)).astype(like.targets.dtype)
+  else:
+    answers = rng.integers(0, like.num_classes, (n, *targets), np.int32)
+  mean, std = (
+    (None if like.mean is None else np.full(like.mean.shape, value, np.float32))
+    for value in (128, 64)
+  )
+  return DeviceExamples(inputs, answers, mean, std, like.num_classes)
 
 
 def check_runs(
@@ -541,7 +546,7 @@ def abstract_task(recipe: Recipe) -> Task:
 
 
 def load_dataset(recipe: Recipe) -> Dataset:
-  """Loads the recipe's data into memory."""
+  """Load the recipe's data into memory."""
   given = recipe.dataset
   if isinstance(given, Named):
     raise Mistake(
@@ -562,8 +567,10 @@ def load_dataset(recipe: Recipe) -> Dataset:
 
 
 def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
-  """The training set and the test sets as lanes read them. `Mistake` where the recipe
-  does not fit the inputs.
+  """Return the training set and the test sets as lanes read them.
+
+  Raises:
+    Mistake: the recipe does not fit the data.
   """
   augment.check_size(recipe.augment, data.train.inputs.shape[1:])
   if is_name(recipe.model):
@@ -590,8 +597,8 @@ def on_device(recipe: Recipe, data: Dataset, num_classes: int | None) -> Sets:
 
 
 def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.ndarray:
-  """`np.std`, in parts: it would make an array of all deviations from the mean, eight
-  times as large as bytes.
+  """Return `np.std`, computed in parts: NumPy would allocate all deviations from the
+  mean, eight times as large as bytes.
   """
   mean: np.ndarray = np.mean(inputs, axis=axis, dtype=dtype)
   parts = np.array_split(inputs, -(-inputs.size // PART))
@@ -603,8 +610,8 @@ def deviation(inputs: np.ndarray, *, axis: tuple[int, ...], dtype: type) -> np.n
 def moments_of(
   recipe: Recipe, data: Dataset
 ) -> tuple[Float[np.ndarray, " channels"], Float[np.ndarray, " channels"]]:
-  """Mean and standard deviation per channel (last axis): the recipe's, or those of the
-  training set's inputs.
+  """Return mean and standard deviation per channel (last axis): the recipe's, or those
+  of the training set's inputs.
   """
   inputs = data.train.inputs
   channels = inputs.shape[-1] if inputs.ndim > 1 else 1
