@@ -413,28 +413,23 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
-  """Return `n` random examples with the shapes and dtypes of others."""
+  """`n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
-  shape = (n, *like.inputs.shape[1:])
-  targets = like.targets.shape[1:]
-  kind = np.dtype(like.inputs.dtype)
+
+  def drawn(array, below):
+    shape, dtype = (n, *array.shape[1:]), np.dtype(array.dtype)
+    floats = dtype.kind == "f"
+    numbers = rng.normal(0, 1, shape) if floats else rng.integers(0, below, shape)
+    return numbers.astype(dtype)
+
   # Other whole numbers, such as token ids, have no known range, but it should include 0
   # and 1.
-  numbers = (
-    rng.normal(0, 1, shape)
-    if kind.kind == "f"
-    else rng.integers(0, 256 if kind == np.uint8 else 2, shape)
-  )
-  inputs = numbers.astype(kind)
-  if like.num_classes is None:
-    answers = rng.normal(0, 1, (n, *targets)).astype(like.targets.dtype)
-  else:
-    answers = rng.integers(0, like.num_classes, (n, *targets), np.int32)
-  mean, std = (
-    (None if like.mean is None else np.full(like.mean.shape, value, np.float32))
-    for value in (128, 64)
-  )
-  return DeviceExamples(inputs, answers, mean, std, like.num_classes)
+  inputs = drawn(like.inputs, 256 if like.inputs.dtype == np.uint8 else 2)
+  targets = drawn(like.targets, like.num_classes or 2)
+  if like.mean is None:
+    return dataclasses.replace(like, inputs=inputs, targets=targets)
+  mean, std = (np.full(like.mean.shape, value, np.float32) for value in (128, 64))
+  return DeviceExamples(inputs, targets, mean, std, like.num_classes)
 
 
 def check_runs(
