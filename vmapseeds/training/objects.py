@@ -31,6 +31,7 @@ class Named(NamedTuple):
   source: str  # digest
 
 
+@functools.cache
 def is_import(text: str) -> bool:
   """Return whether a text is an import string; `cifar10:3.0.2` is not."""
   return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text) is not None

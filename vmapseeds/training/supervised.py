@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -32,7 +33,6 @@ from vmapseeds.training.objects import (
   imported,
   is_name,
   module_exists,
-  to_spec,
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
@@ -132,6 +132,7 @@ def recipe_task(
   """Return the recipe's task on these sets, each run trained on `num_train` examples."""
   num_train = num_train or len(sets[0])
   start, advance, finish = recipe_stages(recipe, keep)
+  spec = recipe.to_json()
   fields = dict(
     name=recipe.name,
     start=start,
@@ -146,8 +147,8 @@ def recipe_task(
     constants=recipe_constants(recipe, sets),
     derive=functools.partial(derived_columns, len(sets[0]), None, ()),
     steps=max(1, num_train // recipe.batch_size),
-    spec=recipe.to_json(),
-    speed_key=recipe_speed_key(recipe, sets[0]),
+    spec=spec,
+    speed_key=recipe_speed_key(recipe, spec, sets[0]),
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
   return Task(**(fields | more))
@@ -360,7 +361,7 @@ def variable_name(path: tuple) -> str:
   return f"{VARIABLES}/{path_of(path)}"
 
 
-def recipe_speed_key(recipe: Recipe, train):
+def recipe_speed_key(recipe: Recipe, spec: str, train):
   """Return what the speed of a recipe's steps depends on."""
   fields = (
     "model",
@@ -374,8 +375,9 @@ def recipe_speed_key(recipe: Recipe, train):
     "augment",
     "trainable",
   )
+  described = json.loads(spec)
   return {
-    **{field: to_spec(getattr(recipe, field)) for field in fields},
+    **{field: described[field] for field in fields},
     "precision": models.resolve_precision(recipe.precision),
     "image": train.inputs.shape[1:],
     "dtype": str(train.inputs.dtype),
