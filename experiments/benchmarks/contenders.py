@@ -23,7 +23,6 @@ import numpy as np
 
 import vmapseeds as vs
 from vmapseeds import lanes
-from vmapseeds.campaign.bench import significant
 from vmapseeds.campaign.execution import product_flops
 from vmapseeds.training.inputs import DeviceExamples
 from vmapseeds.training.loop import train
@@ -37,6 +36,14 @@ LIMIT = 300.0  # seconds for a contender's first epoch, and for a timing
 PATIENCE = 10.0  # seconds for a process to end
 LEAST_SECONDS = 1.0  # shortest timing; short epochs are repeated until it is reached
 Advance = Callable[[], None]
+
+
+def significant(value: float, digits: int = 3) -> str:
+  """Format a number with some significant digits, without an exponent; a dash for NaN."""
+  if not math.isfinite(value):
+    return "—"
+  places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+  return f"{value:,.{places}f}"
 
 
 @dataclasses.dataclass(frozen=True)

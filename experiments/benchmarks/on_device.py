@@ -32,6 +32,7 @@ import jax
 import numpy as np
 
 import vmapseeds as vs
+from experiments.benchmarks.common import significant
 from experiments.benchmarks.contenders import (
   WORKLOADS,
   Way,
@@ -46,7 +47,6 @@ from experiments.benchmarks.contenders import (
 from experiments.benchmarks.estimates import estimate_candidates, make_estimator
 from vmapseeds import lanes, stats
 from vmapseeds.campaign import execution as executions
-from vmapseeds.campaign.bench import significant
 from vmapseeds.lanes import Execution, choice, spreading
 from vmapseeds.training import loop
 from vmapseeds.training.supervised import abstract_task, make_task

@@ -4,7 +4,6 @@ import functools
 import importlib.metadata
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from rich.console import Console
 from vmapseeds import lanes
 from vmapseeds.lanes import Execution, choice, memory
 from vmapseeds.lanes.memory import Fit
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, say
 from vmapseeds.training.runs import MAX_RUNS, Run, Runs
 from vmapseeds.training.task import Task, lanes_of, speed_key, trial_of
 
@@ -119,19 +118,12 @@ def make_memory_check(task: Task, run: Run):
     return memory.compile_stages(
       parts,
       task.data,
-      table_of_shapes(run, execution.width * len(devices)),
+      lanes.resized(run, execution.width * len(devices)),
       devices,
       memory.free_memory(devices[0]),
     )[0]
 
   return check
-
-
-def table_of_shapes(run: Run, count: int) -> Run:
-  """Return the shapes of a runs table of `count` rows like those of `run`."""
-  return jax.tree.map(
-    lambda a: jax.ShapeDtypeStruct((count, *a.shape[1:]), a.dtype), run
-  )
 
 
 def choose_execution(
@@ -226,10 +218,9 @@ def choose_execution(
     why = "it fits in memory" if checked else f"the default for {platform}"
     if measured > 1:
       why = f"the fastest of {measured} measured"
-    print(
+    say(
       f"lanes: {chosen.lowering}, width {chosen.width} ({why}; --lowering, "
-      "--lane-width override)",
-      file=sys.stderr,
+      "--lane-width override)"
     )
   return chosen
 

@@ -5,7 +5,6 @@ processes.
 import dataclasses
 import functools
 import signal
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from vmapseeds.campaign.progress import Progress
 from vmapseeds.campaign.provenance import commit, compile_seconds, versions
 from vmapseeds.lanes.memory import is_out_of_memory
 from vmapseeds.machine import free_host_memory
-from vmapseeds.mistakes import Failure, Mistake, whole_number
+from vmapseeds.mistakes import Failure, Mistake, say, whole_number
 from vmapseeds.results import description
 from vmapseeds.results.description import MIXED, check_folder, combinations
 from vmapseeds.results.opening import open_results
@@ -42,13 +41,7 @@ from vmapseeds.training.names import DIVERGED
 from vmapseeds.training.outputs import Output
 from vmapseeds.training.recipes import Recipe
 from vmapseeds.training.runs import Run, Runs, as_runs
-from vmapseeds.training.task import (
-  Task,
-  as_stored,
-  describe,
-  lanes_of,
-  shown_output,
-)
+from vmapseeds.training.task import Task, as_stored, describe, lanes_of, shown_output
 
 SEED_BATCH = 256
 POLL = 0.5  # seconds between two looks at what other processes have done
@@ -117,12 +110,7 @@ def open_campaign(
   return attach_folder(out, plan)
 
 
-def resume(
-  out: Folder,
-  options: Options,
-  *,
-  dataset: Folder | None = None,
-) -> Campaign:
+def resume(out: Folder, options: Options, *, dataset: Folder | None = None) -> Campaign:
   """Do what `work` does before it trains: open the folder and load what its task
   needs.
   """
@@ -162,10 +150,9 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
     except FolderExists:
       continue  # the other process's choices count
     if options.seed_batch not in (None, results.block_runs) and options.progress:
-      print(
+      say(
         f"the seed batch is {results.block_runs}, as in {out}, not "
-        f"{options.seed_batch}: a folder keeps its own",
-        file=sys.stderr,
+        f"{options.seed_batch}: a folder keeps its own"
       )
     return Campaign(plan, results, execution)
 
@@ -266,9 +253,8 @@ def work(
   held = train_blocks(campaign, range(first, last), wait=False)
   if held and campaign.plan.options.progress:
     count = f"{len(held)} block{'s' * (len(held) > 1)}"
-    print(
-      f"{count} left to other processes, which train them; the first is block {held[0]}",
-      file=sys.stderr,
+    say(
+      f"{count} left to other processes, which train them; the first is block {held[0]}"
     )
   return open_dataset(campaign)
 
@@ -357,7 +343,7 @@ def train_and_store_block(
     found, record, counts = run_lanes(campaign, shared, runs, table, keeper, bar)
   except jax.errors.JaxRuntimeError as error:
     width = narrower(execution.width, error, results, options)
-    results.revise(lambda root: {**root, "lane_width": width})
+    results.revise(lambda root: root | {"lane_width": width})
     return lanes.Execution(execution.lowering, width)
   # A process that slept for longer than its lease has lost its block, and another may be
   # writing it.
@@ -402,8 +388,7 @@ def run_lanes(
   # The last carry is what all lanes have counted.
   for which, found, carry in steps:  # noqa: B007
     finished.append(as_stored(plan.stored, found))
-    values = finished[-1][shown[0]] if shown else None
-    bar.trained_more(which.stop - which.start, drop_diverged(values, finished[-1]))
+    bar.trained_more(which.stop - which.start, shown_values(shown, finished[-1]))
   record = {
     **provenance(plan, execution),
     "platform": devices[0].platform,
@@ -417,12 +402,13 @@ def run_lanes(
   return joined, record, counts
 
 
-def drop_diverged(values, found):
+def shown_values(shown, found):
   """Return the values that the progress line shows, without those of runs that
   diverged.
   """
-  if values is None:
+  if shown is None:
     return np.array([])
+  values = found[shown[0]]
   return values[~found[DIVERGED]] if DIVERGED in found else values
 
 
@@ -430,11 +416,8 @@ def stored_values(
   results: Results, shown: tuple[str, str, str] | None, rows: Int[np.ndarray, " rows"]
 ) -> Float[np.ndarray, " rows"]:
   """Return the values of finished runs that the progress line shows, from the folder."""
-  if shown is None:
-    return np.array([])
-  names = [name for name in (shown[0], DIVERGED) if name in results.outputs]
-  read = {name: results.read(name, rows) for name in names}
-  return drop_diverged(read[shown[0]], read)
+  names = {*shown[:1], DIVERGED} & {*results.outputs} if shown else ()
+  return shown_values(shown, {name: results.read(name, rows) for name in names})
 
 
 def on_devices(plan: Plan):
@@ -468,10 +451,9 @@ def folder_execution(campaign: Campaign) -> lanes.Execution:
   if options.force_mixed or MIXED in theirs or theirs == execution:
     return execution
   if options.progress:
-    print(
+    say(
       f"another process has changed to {theirs.lowering}, width {theirs.width}: using "
-      "that too",
-      file=sys.stderr,
+      "that too"
     )
   return theirs
 
@@ -541,12 +523,7 @@ class Measured:
 
 @functools.lru_cache(maxsize=16)
 def spread_run(
-  start,
-  advance,
-  finish,
-  rounds: int,
-  execution: lanes.Execution,
-  measured: Measured,
+  start, advance, finish, rounds: int, execution: lanes.Execution, measured: Measured
 ):
   """Return the three functions of a task, spread over lanes."""
 
@@ -601,5 +578,5 @@ def narrower(
       f"{full}, and the finished runs of {results.path} keep it: free memory, or {other}"
     ) from None
   if options.progress:
-    print(f"{full}: continuing with {width}", file=sys.stderr)
+    say(f"{full}: continuing with {width}")
   return width

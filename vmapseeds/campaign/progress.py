@@ -3,7 +3,6 @@ and then.
 """
 
 import math
-import sys
 import time
 from datetime import timedelta
 
@@ -12,6 +11,8 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+
+from vmapseeds.mistakes import say
 
 INTERVAL = 30.0  # seconds between two lines where there is no terminal
 
@@ -64,7 +65,7 @@ class Progress:
     if self.live:
       self.live.stop()
     elif self.plain:
-      print(self.line(), file=sys.stderr)
+      say(self.line())
 
   def add(self, values: Float[np.ndarray, " runs"]) -> None:
     """Add the values of more runs."""
@@ -81,7 +82,7 @@ class Progress:
       self.first = self.begun
       self.before = 0
     if resumed and (self.live or self.plain):
-      print(f"{runs} runs resume after epoch {epochs}", file=sys.stderr)
+      say(f"{runs} runs resume after epoch {epochs}")
     else:
       self._print()
 
@@ -104,7 +105,7 @@ class Progress:
   def _print(self):
     if self.plain and time.monotonic() - self.printed >= INTERVAL:
       self.printed = time.monotonic()
-      print(self.line(), file=sys.stderr)
+      say(self.line())
 
   def speed(self) -> float | None:
     """Return runs per second of this process, without the first compilation if that can

@@ -8,7 +8,6 @@ only hands out blocks.
 import collections
 import dataclasses
 import logging
-import sys
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from vmapseeds.campaign import loop
 from vmapseeds.campaign.options import Options
 from vmapseeds.campaign.planning import from_description, resolve_task
 from vmapseeds.campaign.progress import Progress
-from vmapseeds.mistakes import Failure, Mistake, at_least
+from vmapseeds.mistakes import Failure, Mistake, at_least, say
 from vmapseeds.results.opening import open_results
 from vmapseeds.store.claims import abandon
 from vmapseeds.store.files import Folder, is_remote, place
@@ -107,14 +106,7 @@ def train(
       ray.shutdown()
 
 
-def _train(
-  ray,
-  task,
-  runs,
-  out,
-  workers,
-  options,
-):
+def _train(ray, task, runs, out, workers, options):
   progress = options.progress
   quiet = dataclasses.replace(options, progress=False)
   spec = task.to_json() if isinstance(task, Recipe) else describe(task)
@@ -128,7 +120,7 @@ def _train(
     # folder is half made.
     idle[0] = actor.remote()
     if progress:
-      print(f"a worker died while it created {out}: trying another", file=sys.stderr)
+      say(f"a worker died while it created {out}: trying another")
   else:
     raise Failure(f"{TRIES} workers died while they created {out}: see Ray's logs")
   results = Results(out)
@@ -160,9 +152,7 @@ def _train(
         pending.append(block)
         idle.append(actor.remote())
         if progress:
-          print(
-            f"a worker died; block {block} is trained by another one", file=sys.stderr
-          )
+          say(f"a worker died; block {block} is trained by another one")
       now = results.done[: len(runs)]
       new = np.flatnonzero(now & ~done)
       bar.trained_more(len(new), loop.stored_values(results, shown, new))

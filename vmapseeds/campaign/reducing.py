@@ -61,9 +61,7 @@ def merge(
   votes = predictions[..., None] == jnp.arange(classes)
   # Products of whole numbers below 2²⁴ are exact in float32.
   added = jnp.einsum(
-    "lc,lek->cek",
-    belongs.astype(jnp.float32),
-    votes.astype(jnp.float32),
+    "lc,lek->cek", belongs.astype(jnp.float32), votes.astype(jnp.float32)
   )
   errors = counts.errors
   kept = counts.combination

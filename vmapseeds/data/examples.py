@@ -85,7 +85,7 @@ class Dataset:
           )
     if count is not None and count > MOST_CLASSES:
       raise Mistake(f"{self.name!r} has {count} classes: give at most {MOST_CLASSES}")
-    for name, examples in {"train": train, **tests}.items():
+    for name, examples in ({"train": train} | tests).items():
       for what in ("inputs", "targets"):
         mine, due = (
           f"{a.dtype} {a.shape[1:]}"

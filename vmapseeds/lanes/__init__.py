@@ -10,6 +10,7 @@ from vmapseeds.lanes.spreading import (
   compiled,
   devices,
   replicate,
+  resized,
   spread,
   spread_stages,
   start_jax,

@@ -96,10 +96,7 @@ def candidates(
 
 
 def fitting_candidates(
-  wanted: Iterable[Execution],
-  fit: Callable[[Execution], Fit],
-  *,
-  narrow: bool = True,
+  wanted: Iterable[Execution], fit: Callable[[Execution], Fit], *, narrow: bool = True
 ) -> Iterator[Execution]:
   """Yield the candidates that fit in memory, each once.
 

@@ -103,10 +103,7 @@ def output_entries(
   """Return a description's entries for the arrays of what is stored of each run."""
   return {
     name: array(
-      shapes[name].dtype,
-      ("run", *output.dims),
-      shapes[name].shape,
-      **output.attributes,
+      shapes[name].dtype, ("run", *output.dims), shapes[name].shape, **output.attributes
     )
     for name, output in stored.items()
   }
@@ -157,7 +154,7 @@ def open_or_create(
       task, other runs or other conditions. Nothing is changed then.
     FolderExists: another process has made the folder meanwhile.
   """
-  description = {**contents.description, **depends}
+  description = contents.description | dict(depends)
   if root := read_verified_metadata(path):
     results = Results(path, root)
     mixed = check_same(results, contents, description, force_mixed)
@@ -178,8 +175,8 @@ def open_or_create(
     block_runs=block_runs,
     columns=contents.columns,
     examples={name: values for name, (_, values) in contents.constants.items()},
-    outputs={**contents.outputs, **contents.counts},
-    dimensions={**DIMENSIONS, **axes},
+    outputs=contents.outputs | contents.counts,
+    dimensions=DIMENSIONS | axes,
     attributes={
       **{name: seeds.get(name, {"role": "column"}) for name in contents.columns},
       **contents.labels,
@@ -213,9 +210,7 @@ def campaign_of(path: Folder) -> tuple[Runs, Results]:
   return Runs.from_columns(results.table(), root["sources"], root["sampling"]), results
 
 
-def training_examples(
-  path: Folder,
-) -> Integer[np.ndarray, "runs examples"]:
+def training_examples(path: Folder) -> Integer[np.ndarray, "runs examples"]:
   """Return which training examples each finished run of a campaign saw: their indices
   in the training set.
 
@@ -238,9 +233,7 @@ def training_examples(
   return examples
 
 
-def combinations(
-  runs: Runs,
-) -> tuple[Int[np.ndarray, " runs"], int]:
+def combinations(runs: Runs) -> tuple[Int[np.ndarray, " runs"], int]:
   """Return which combination of values each run of a block has, numbered from 0 in the
   order of their first runs, and how many there are.
 
@@ -274,9 +267,9 @@ def check_same(
   """
   other = f"{results.path} belongs to another campaign"
   columns = contents.columns
-  mixed = check_alike(results, {**given, "columns": list(columns)}, force_mixed, other)
+  mixed = check_alike(results, given | {"columns": list(columns)}, force_mixed, other)
   constants = {name: values for name, (_, values) in contents.constants.items()}
-  results.restore({**columns, **constants})
+  results.restore(columns | constants)
   shared = min(len(next(iter(columns.values()))), len(results))
   for name, column in results.table().items():
     if column.shape[1:] != columns[name].shape[1:] or not np.array_equal(
@@ -372,7 +365,7 @@ def check_arrays(
         f"{results.path} belongs to another campaign: {what} are "
         f"{'not ' * (mine not in (False, 'none'))}kept there; {USE}"
       )
-  stored = (*results.outputs, *results.examples)
+  stored = results.outputs + results.examples
   held: Description = {n: (arrays[n]["dtype"], arrays[n]["shape"]) for n in stored}
   due: Description = {
     name: (about["dtype"], about["shape"]) for name, about in contents.outputs.items()
@@ -400,7 +393,7 @@ def settle(results: Results, given: Description, mixed: list[str]) -> None:
     new |= {name: MIXED for name in mixed if name not in ("recipe", "versions")}
     if mixed:
       new["mixed"] = sorted({*root.get("mixed", []), *mixed})
-    return {**root, **new}
+    return root | new
 
   if settled(results.root) != results.root:
     results.revise(settled)

@@ -16,7 +16,6 @@ import json
 import math
 import os
 import platform
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 from vmapseeds.data.examples import MOST_CLASSES
-from vmapseeds.mistakes import Mistake, at_least
+from vmapseeds.mistakes import Mistake, at_least, say
 from vmapseeds.results.description import IMPORTED
 from vmapseeds.results.opening import open_results
 from vmapseeds.stats.reading import (
@@ -131,9 +130,8 @@ def import_runs(
       )
       highest.append(block.max())
     if progress and highest[0] > max(highest[1:]):
-      print(
-        f"note: no run predicts class {highest[0]}: do labels count from 0, as predictions do?",
-        file=sys.stderr,
+      say(
+        f"note: no run predicts class {highest[0]}: do labels count from 0, as predictions do?"
       )
   num_classes = num_classes or int(max(highest)) + 1
   about = Output(("example",), "class", labels=true_classes, num_classes=num_classes)

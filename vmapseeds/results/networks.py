@@ -90,9 +90,7 @@ def load_networks(path: Folder, runs: int | Sequence[int] | None = None) -> Netw
 
 
 def export_networks(
-  path: Folder,
-  out: Folder,
-  runs: int | Sequence[int] | None = None,
+  path: Folder, out: Folder, runs: int | Sequence[int] | None = None
 ) -> None:
   """Write trained networks as orbax checkpoints, one a run: `out/<run>`.
 
@@ -217,11 +215,7 @@ def load_params(path: Folder, run: int) -> PyTree[Float[np.ndarray, "..."]]:
   return load_networks(path, run).variables
 
 
-def _rows(
-  path,
-  runs,
-  done,
-):
+def _rows(path, runs, done):
   """Return the rows of the requested runs.
 
   Raises:

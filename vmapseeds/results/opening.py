@@ -245,11 +245,9 @@ def tally(
     Mistake: label maps differ between runs; or stored tallies do not suffice and
       predictions were not kept.
   """
-  if isinstance(results, Folder):
-    with readable(path := results):
-      results = open_results(path, test_set)
-      found = stored_tallies(check_classes(results), pairs=pairs)
-  else:
+  with readable(results if isinstance(results, Folder) else "the results' folder"):
+    if isinstance(results, Folder):
+      results = open_results(results, test_set)
     found = stored_tallies(check_classes(results), pairs=pairs)
   if found is not None and not (pairs and found.joint_errors is None):
     return found

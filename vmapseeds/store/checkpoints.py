@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree, Shaped
 
-from vmapseeds.mistakes import Mistake
+from vmapseeds.mistakes import Mistake, say
 from vmapseeds.store.files import (
   Folder,
   is_remote,
@@ -100,9 +99,7 @@ class Checkpoints:
         state = self._read(rounds, like)
       except Exception as error:  # orbax and file systems raise many kinds
         why = error if isinstance(error, _Misfit) else "it cannot be read"
-        print(
-          f"the checkpoint {self.block}/{rounds} is ignored: {why}", file=sys.stderr
-        )
+        say(f"the checkpoint {self.block}/{rounds} is ignored: {why}")
         continue
       self._rounds = rounds
       self._reached(rounds, True)
@@ -129,7 +126,7 @@ class Checkpoints:
     import orbax.checkpoint as ocp  # takes a while, and not all trainings need it
 
     target = self.place / str(rounds)
-    about = {**self._fits, "epochs": rounds}
+    about = self._fits | {"epochs": rounds}
     try:
       _remove(target)
       with tempfile.TemporaryDirectory() as scratch, ocp.PyTreeCheckpointer() as orbax:
@@ -145,9 +142,8 @@ class Checkpoints:
     except Exception as error:
       # Training continues without a checkpoint. If the disk is still full at the end,
       # writing the results fails.
-      print(
-        f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}",
-        file=sys.stderr,
+      say(
+        f"no checkpoint of block {self.block} after epoch {rounds}: {short_message(error)}"
       )
 
   def remove(self) -> None:
@@ -161,7 +157,7 @@ class Checkpoints:
     import orbax.checkpoint as ocp
 
     about = parse(read(self.place / f"{rounds}.json"))
-    for name, value in {**self._fits, "epochs": rounds}.items():
+    for name, value in (self._fits | {"epochs": rounds}).items():
       if about.get(name) != value:
         raise _Misfit(f"it is of other {name.replace('_', ' ')}")
     leaves, structure = jax.tree.flatten(like)

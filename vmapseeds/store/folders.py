@@ -139,7 +139,7 @@ def create_folder(
       removed again.
   """
   path = place(path)
-  plan = {**columns, **examples}
+  plan = columns | examples
   arrays = {
     name: array(
       values.dtype,
@@ -153,7 +153,7 @@ def create_folder(
     "extents": extents,
     "block_runs": block_runs,
     "columns": list(columns),
-    "arrays": {**arrays, **outputs},
+    "arrays": arrays | outputs,
     "digests": {name: digest(values) for name, values in plan.items()},
     **description,
   }
@@ -185,8 +185,6 @@ def create_folder(
           if claims.holds("folder"):
             _clear(path)
         raise
-  except FolderExists:
-    raise
   except BaseException as error:
     _remove_empty(path, absent)
     if isinstance(error, OSError):

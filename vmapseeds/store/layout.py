@@ -340,7 +340,7 @@ def signed(value: Mapping[str, Any]) -> Description:
   """Return a JSON object with `digest`, a checksum of everything else in it."""
   plain = {name: of for name, of in value.items() if name != "digest"}
   text = json.dumps(plain, sort_keys=True).encode()
-  return {**plain, "digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
+  return plain | {"digest": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
 
 def unsigned(value) -> Description:

@@ -177,8 +177,7 @@ class Results:
       return
     given = {**outputs, **(counts or {})}
     digests = {
-      name: self._write(name, given[name], block)
-      for name in (*self.outputs, *self.counts)
+      name: self._write(name, given[name], block) for name in self.outputs + self.counts
     }
     own = {"block": block, "runs": len(self.blocks[block]), "digests": digests}
     layout.write_record(self.path, {**(record or {}), **own})

@@ -147,7 +147,7 @@ def make_train_step(
     key = jax.random.fold_in(run.key("dropout"), batch.step)
 
     def apply(params, inputs):
-      outputs, updates = net.train({"params": params, **batch_stats}, inputs, key)
+      outputs, updates = net.train({"params": params} | batch_stats, inputs, key)
       return outputs.astype(jnp.float32), updates
 
     return objective(Model(apply, loss), unpack_vectors(packed), batch, run)
@@ -219,6 +219,6 @@ def advance(
 
 def finish(state: State) -> Trained:
   """Return the trained network of a state after its last epoch."""
-  variables = {"params": unpack_vectors(state.params), **state.batch_stats}
+  variables = {"params": unpack_vectors(state.params)} | state.batch_stats
   finite = jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(variables)])
   return Trained(variables, state.diverged | ~finite.all())

@@ -25,12 +25,7 @@ from vmapseeds.mistakes import (
   whole_number,
 )
 from vmapseeds.training import objects
-from vmapseeds.training.names import (
-  FOLDER_NAMES,
-  MADE_COLUMNS,
-  SOURCES,
-  seed_column,
-)
+from vmapseeds.training.names import FOLDER_NAMES, MADE_COLUMNS, SOURCES, seed_column
 
 # Training computes in float32, where numbers beyond these limits become 0 or infinity.
 FLOAT32_TINY, FLOAT32_MAX = 1.2e-38, 3.4e38
@@ -142,8 +137,7 @@ class Recipe:
   # Others that an optimizer or schedule reads
   values: Mapping[str, float] = dataclasses.field(default_factory=Values)
   optimizer: Annotated[
-    Any,
-    Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)"),
+    Any, Names(("sgd", "nesterov", "adam", "adamw"), "a function of (run, steps)")
   ] = "sgd"
   # linear, cosine: down to 0 by the end of training
   schedule: Annotated[
@@ -290,7 +284,7 @@ class Recipe:
           f"value {name!r}: results have something else of that name, rename it"
         )
     values = ((name, hyperparameter(name, value)) for name, value in others.items())
-    return {**own, "values": Values(values)}
+    return own | {"values": Values(values)}
 
   def _check_together(self) -> None:
     """Raise `Mistake` if one field leaves another without effect."""
@@ -330,7 +324,7 @@ class Recipe:
       for name in HYPERPARAMETERS
       if getattr(self, name) is not None
     }
-    return {**own, **self.values}
+    return own | dict(self.values)
 
   def replace(self, **changes: Any) -> "Recipe":
     """Return the recipe with some fields changed.

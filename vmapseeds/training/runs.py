@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -361,13 +361,21 @@ class Runs:
         one_of("value to sweep", name, values, UnknownField)
     seeds = self.seeds
     if self.others is not None:
-      seeds = {**dict.fromkeys(sources, self.others), **seeds}
-    constant = {name: np.full(len(self), value) for name, value in values.items()}
+      seeds = dict.fromkeys(sources, self.others) | seeds
+    count = len(self)
+    constant = {name: np.full(count, value) for name, value in values.items()}
     return dataclasses.replace(
       self,
       seeds={source: seeds[source] for source in sources},
-      values={**constant, **self.values},
+      values=constant | self.values,
     )
+
+  def lanes(self, names: Iterable[str], derived: Mapping[str, Leaf]) -> Run:
+    """Return the filled table as lanes read it, arrays (runs, ...): the values `names` as
+    float32, and what is `derived` in place of columns or beside them.
+    """
+    floats = {name: np.float32(self.values[name]) for name in names}
+    return Run(self.seeds, self.values | floats | dict(derived))
 
   def swept(self) -> list[str]:
     """Return the columns of one number a run, apart from starts, that differ between

@@ -2,9 +2,10 @@
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,6 @@ from vmapseeds.training.objects import (
   imported,
   is_name,
   module_exists,
-  to_spec,
 )
 from vmapseeds.training.outputs import Output, sibling
 from vmapseeds.training.recipes import MOST_EPOCHS, Recipe, hyperparameter
@@ -104,15 +104,19 @@ def make_task(
   sets = on_device(recipe, dataset, num_classes)
   check_size(recipe, sets[0], memory)
   num_train = runs.num_train(len(dataset.train))
+  moments = {"mean": sets[0].mean, "std": sets[0].std}
   paths = compatible_variables(recipe, sets[0], base, runs) if base else []
-  return dataclasses.replace(
-    recipe_task(recipe, sets, keep, num_train=num_train),
+  return recipe_task(
+    recipe,
+    sets,
+    keep,
+    num_train=num_train,
     origin=recipe.origin,
     derive=functools.partial(derived_columns, len(dataset.train), base, paths),
     conditions={
       "precision": models.resolve_precision(recipe.precision),
       "networks_digest": base.digest if base else None,
-      **{name: listed(getattr(sets[0], name)) for name in ("mean", "std")},
+      **{n: None if m is None else m.tolist() for n, m in moments.items()},
     },
   )
 
@@ -123,11 +127,13 @@ def recipe_task(
   keep: Keep = Keep(),
   *,
   num_train: int | None = None,
+  **more: Any,
 ) -> Task:
   """Return the recipe's task on these sets, each run trained on `num_train` examples."""
   num_train = num_train or len(sets[0])
   start, advance, finish = recipe_stages(recipe, keep)
-  return Task(
+  spec = recipe.to_json()
+  fields = dict(
     name=recipe.name,
     start=start,
     advance=advance,
@@ -141,19 +147,18 @@ def recipe_task(
     constants=recipe_constants(recipe, sets),
     derive=functools.partial(derived_columns, len(sets[0]), None, ()),
     steps=max(1, num_train // recipe.batch_size),
-    spec=recipe.to_json(),
-    speed_key=recipe_speed_key(recipe, sets[0]),
+    spec=spec,
+    speed_key=recipe_speed_key(recipe, spec, sets[0]),
     make_trial=functools.partial(trial_task, recipe, sets[0]),
   )
+  return Task(**(fields | more))
 
 
 def recipe_lanes(recipe: Recipe, runs: Runs, num_train: int) -> Run:
   """Return a table as the training loop of a recipe reads it, without a task."""
   values = recipe.hyperparameters
   runs = runs.filled((*SOURCES, *recipe.sources), values, MADE_COLUMNS)
-  floats = {name: np.float32(runs.values[name]) for name in values}
-  derived = derived_columns(num_train, None, (), runs)
-  return Run(runs.seeds, {**runs.values, **floats, **derived})
+  return runs.lanes(values, derived_columns(num_train, None, (), runs))
 
 
 def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
@@ -164,10 +169,7 @@ def derived_columns(num_train: int, base: Base | None, paths, runs: Runs):
   if (examples := runs.training_examples(num_train)) is not None:
     found["subset"] = examples
   if base is not None:
-    start = runs.values.get("start")
-    if start is None:
-      start = np.arange(len(runs)) % len(base)
-    found["start"] = base.load(start, paths)
+    found["start"] = base.load(runs.values["start"], paths)
   return found
 
 
@@ -359,12 +361,7 @@ def variable_name(path: tuple) -> str:
   return f"{VARIABLES}/{path_of(path)}"
 
 
-def listed(moments: np.ndarray | None) -> list[float] | None:
-  """Return moments as JSON holds them."""
-  return None if moments is None else np.asarray(moments).tolist()
-
-
-def recipe_speed_key(recipe: Recipe, train):
+def recipe_speed_key(recipe: Recipe, spec: str, train):
   """Return what the speed of a recipe's steps depends on."""
   fields = (
     "model",
@@ -378,8 +375,9 @@ def recipe_speed_key(recipe: Recipe, train):
     "augment",
     "trainable",
   )
+  described = json.loads(spec)
   return {
-    **{field: to_spec(getattr(recipe, field)) for field in fields},
+    **{field: described[field] for field in fields},
     "precision": models.resolve_precision(recipe.precision),
     "image": train.inputs.shape[1:],
     "dtype": str(train.inputs.dtype),
@@ -406,8 +404,9 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
     stop_at=None,
   )
   examples = random_examples(train, steps * recipe.batch_size)
-  return dataclasses.replace(
-    recipe_task(short, (examples, {})),
+  return recipe_task(
+    short,
+    (examples, {}),
     rounds=1,
     finish=lambda sets, run, state: {"diverged": state.diverged},
     outputs={},
@@ -416,28 +415,23 @@ def trial_task(recipe: Recipe, train: DeviceExamples) -> Task:
 
 
 def random_examples(like: DeviceExamples, n: int) -> DeviceExamples:
-  """Return `n` random examples with the shapes and dtypes of others."""
+  """`n` random examples with the shapes and dtypes of others."""
   rng = np.random.default_rng(0)
-  shape = (n, *like.inputs.shape[1:])
-  targets = like.targets.shape[1:]
-  kind = np.dtype(like.inputs.dtype)
+
+  def drawn(array, below):
+    shape, dtype = (n, *array.shape[1:]), np.dtype(array.dtype)
+    floats = dtype.kind == "f"
+    numbers = rng.normal(0, 1, shape) if floats else rng.integers(0, below, shape)
+    return numbers.astype(dtype)
+
   # Other whole numbers, such as token ids, have no known range, but it should include 0
   # and 1.
-  numbers = (
-    rng.normal(0, 1, shape)
-    if kind.kind == "f"
-    else rng.integers(0, 256 if kind == np.uint8 else 2, shape)
-  )
-  inputs = numbers.astype(kind)
-  if like.num_classes is None:
-    answers = rng.normal(0, 1, (n, *targets)).astype(like.targets.dtype)
-  else:
-    answers = rng.integers(0, like.num_classes, (n, *targets), np.int32)
-  mean, std = (
-    (None if like.mean is None else np.full(like.mean.shape, value, np.float32))
-    for value in (128, 64)
-  )
-  return DeviceExamples(inputs, answers, mean, std, like.num_classes)
+  inputs = drawn(like.inputs, 256 if like.inputs.dtype == np.uint8 else 2)
+  targets = drawn(like.targets, like.num_classes or 2)
+  if like.mean is None:
+    return dataclasses.replace(like, inputs=inputs, targets=targets)
+  mean, std = (np.full(like.mean.shape, value, np.float32) for value in (128, 64))
+  return DeviceExamples(inputs, targets, mean, std, like.num_classes)
 
 
 def check_runs(
@@ -545,7 +539,7 @@ def abstract_task(recipe: Recipe) -> Task:
   looks = functools.partial(
     jax.tree.map, lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype)
   )
-  return dataclasses.replace(recipe_task(recipe, sets), data=looks(sets))
+  return recipe_task(recipe, sets, data=looks(sets))
 
 
 def load_dataset(recipe: Recipe) -> Dataset:

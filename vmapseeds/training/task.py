@@ -154,14 +154,7 @@ def bind(task: Task, runs: Runs) -> Runs:
 def lanes_of(task: Task, runs: Runs) -> Run:
   """Return the table as lanes read it: a `Run` of arrays (runs, ...)."""
   runs = bind(task, runs)
-  floats = {name: np.float32(runs.values[name]) for name in task.values}
-  derived = task.derive(runs) if task.derive else {}
-  return Run(runs.seeds, {**runs.values, **floats, **derived})
-
-
-def first_lane(task: Task, runs: Runs) -> Run:
-  """Return the first row of the table as one lane reads it."""
-  return jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
+  return runs.lanes(task.values, task.derive(runs) if task.derive else {})
 
 
 def describe(task: Task) -> str:
@@ -238,7 +231,7 @@ def trace(task: Task, runs: Runs) -> Traced:
   Raises:
     Mistake: they fail, do not fit together, or return what results cannot store.
   """
-  lane = first_lane(task, runs)
+  lane = jax.tree.map(lambda column: column[0], lanes_of(task, runs[:1]))
   round_ = jax.ShapeDtypeStruct((), np.int32)
   with objects.before_training(task.name):
     start = jax.jit(task.start).trace(task.data, lane)
@@ -262,15 +255,21 @@ def trace(task: Task, runs: Runs) -> Traced:
       f"finish of task {task.name} gives no arrays by name: give a dict such as "
       "{'loss': loss}"
     )
-  given = {name: Output(dims) for name, dims in task.dims.items()} | {**task.outputs}
+  given = {name: Output(dims) for name, dims in task.dims.items()} | dict(task.outputs)
   declared = outputs.declare(task.name, given, found, runs.columns())
   kept = outputs.stored(declared)
   labels = outputs.labels_of(declared)
   shapes = jax.eval_shape(
     lambda found, run: outputs.measured(declared, labels, found, run), found, lane
   )
-  shapes = {name: stored_shape(kept[name], shapes[name]) for name in kept}
-  constants = {**outputs.constants(declared, found), **task.constants}
+  # Fractions of counts are stored.
+  shapes = {
+    name: jax.ShapeDtypeStruct(
+      shapes[name].shape, np.float64 if of.total else shapes[name].dtype
+    )
+    for name, of in kept.items()
+  }
+  constants = outputs.constants(declared, found) | dict(task.constants)
   outputs.check_together(task.name, kept, shapes, constants)
   check_names(runs, kept, constants)
   return Traced(
@@ -278,16 +277,12 @@ def trace(task: Task, runs: Runs) -> Traced:
   )
 
 
-def stored_shape(output: Output, leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-  """Return the shape and dtype of what is stored of an output: fractions of a count."""
-  return jax.ShapeDtypeStruct(leaf.shape, np.float64 if output.total else leaf.dtype)
-
-
 def check_names(runs: Runs, kept, constants: Constants) -> None:
   """Raise `Mistake` if a column of the table has the name of something else."""
-  arrays = {name.rpartition("/")[2] for name in (*kept, *constants)}
-  axes = {axis for output in kept.values() for axis in output.dims}
-  for name in runs.values.keys() & {"run", *arrays, *axes}:
+  taken = {name.rpartition("/")[2] for name in (*kept, *constants)}.union(
+    ["run"], *(output.dims for output in kept.values())
+  )
+  for name in runs.values.keys() & taken:
     raise Mistake(
       f"a value {name!r}: results have something else of that name, rename the value"
     )
