@@ -16,7 +16,7 @@ import zarr
 
 import vmapseeds as vs
 from vmapseeds.campaign import execution, loop, progress
-from vmapseeds.campaign.planning import load_task, make_plan
+from vmapseeds.campaign.planning import contents_of, load_task, make_plan
 from vmapseeds.campaign.progress import Progress
 from vmapseeds.data import load
 from vmapseeds.lanes import Execution, choice
@@ -589,7 +589,39 @@ def test_the_seed_batch_is_what_fits_in_whole_steps(monkeypatch):
   assert some.bytes_of_a_run == plain.traced.bytes_of_a_run + 4 * 100
 
 
+def test_there_is_room_for_the_counts_of_every_block():
+  blocks = vs.Runs.sweep(lr=[0.1], seeds=20), vs.Runs.sweep(lr=[0.1, 0.3], seeds=2)
+  for tables in (blocks, blocks[::-1]):
+    contents = contents_of(plan_of(LINEAR, vs.Runs.concat(tables)), 20)
+    assert contents.counts["test/votes"]["shape"] == [2, 797, 10]
+
+
 # The choice of lowering and lane width.
+
+
+def test_a_timing_is_of_one_step_of_one_network(monkeypatch):
+  now = iter(range(1000))
+  clock = types.SimpleNamespace(
+    perf_counter=lambda: 0.25 * next(now), process_time=lambda: 0.5 * next(now)
+  )
+  monkeypatch.setattr(execution, "time", clock)
+  monkeypatch.setattr(execution.lanes, "devices", lambda: jax.devices()[:2])
+  monkeypatch.setattr(
+    execution.lanes, "compiled", lambda *_, **__: (lambda: None, 1000.0)
+  )
+  task = vs.Task(
+    name="own",
+    start=lambda data, run: 0,
+    advance=lambda data, run, state, first, last: state,
+    finish=lambda data, run, state: {"state": state},
+    rounds=7,
+    steps=10,
+  )
+  speed = execution.measure(task, Execution("sequential", 4))
+  # Two looks at either clock pass between the beginning and the end of a training.
+  assert speed.seconds == 0.5 / (10 * 4 * 2)
+  assert speed.processor_seconds == 1.0 / (10 * 4 * 2)
+  assert speed.memory_bytes == 1000
 
 
 def test_what_was_measured_is_taken_and_said(tmp_path, monkeypatch, capsys):

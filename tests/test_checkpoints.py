@@ -125,6 +125,27 @@ def test_an_interrupted_training_goes_on_in_the_middle(
   assert not (tmp_path / "r" / "checkpoints").exists()
 
 
+def test_the_newest_states_of_the_same_runs_are_taken(tmp_path, capsys):
+  state = {"a": np.arange(6.0).reshape(3, 2), "b": np.arange(3)}
+  later = jax.tree.map(lambda x: x + 1, state)
+
+  def keeper(seeds, block=0):
+    table, said = {"seed": np.array(seeds, np.uint32)}, lambda *_: None
+    return Checkpoints(tmp_path, block, table, 1, fits={"recipe": "r"}, reached=said)
+
+  keeper([0, 1, 2]).save(1, state)
+  shutil.copytree(tmp_path / "checkpoints/0", tmp_path / "before")
+  keeper([0, 1, 2]).save(2, later)
+  # It was interrupted before it removed the one before.
+  shutil.copytree(tmp_path / "before", tmp_path / "checkpoints/0", dirs_exist_ok=True)
+  rounds, found = keeper([0, 1, 2]).load(state)
+  assert rounds == 2
+  jax.tree.map(np.testing.assert_array_equal, found, later)
+  assert keeper([0, 1, 3]).load(state) is None
+  assert "is ignored: it is of other runs" in capsys.readouterr().err
+  assert not (tmp_path / "checkpoints/0").exists()
+
+
 def test_how_far_it_is_is_said(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(progress, "INTERVAL", 0)
   interrupt(tmp_path / "r", monkeypatch, 1, progress=True)

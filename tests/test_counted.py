@@ -224,7 +224,8 @@ def test_a_campaign_that_stops_and_grows(options, reference, tmp_path, monkeypat
 
 
 def test_pairs_on_request(reference, tmp_path, monkeypatch):
-  results = train(tmp_path / "r", 6, pairs=True)
+  # A step has two lanes of each device, and a block two steps.
+  results = train(tmp_path / "r", 6, pairs=True, lane_width=2)
   with nothing_counted(monkeypatch):
     found, with_pairs = vs.tally(results), vs.tally(results, pairs=True)
   equal(found, plain(results))
@@ -236,9 +237,18 @@ def test_pairs_on_request(reference, tmp_path, monkeypatch):
 
 def test_some_of_the_runs_are_counted_of_predictions(reference):
   results = vs.open_results(reference)
-  for rows in (slice(5), slice(12), [0, 0, 1]):
+  for rows in (slice(5), slice(12), [0, 0, 1], [0, 0, 1, 2, 3]):
     some = results.isel(run=rows)
     equal(vs.tally(some), plain(some))
+
+
+@pytest.mark.parametrize("lost", [(0,), (0, 2), (1,)])
+def test_counts_are_of_the_blocks_that_are_finished(lost, reference, tmp_path):
+  shutil.copytree(reference, tmp_path / "r")
+  for block in lost:
+    (tmp_path / f"r/blocks/{block}.json").unlink()
+  results = vs.open_results(tmp_path / "r")
+  equal(vs.tally(results), plain(results))
 
 
 def test_without_tallies(reference, tmp_path):

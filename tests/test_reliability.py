@@ -23,7 +23,7 @@ from test_cli import run
 
 import vmapseeds as vs
 from experiments.reliability import kills
-from vmapseeds.campaign import loop
+from vmapseeds.campaign import loop, replaying
 from vmapseeds.data import load
 from vmapseeds.store import claims, folders, layout, results
 from vmapseeds.store.claims import Claims, claimed
@@ -135,6 +135,22 @@ def test_claims_of_processes_that_are_gone_are_taken_over(tmp_path):
       os.utime(claim, (time.time() - old,) * 2)
       assert mine.take(block) == free, block
       assert mine.holds(block) if free else str(block) not in mine._held
+
+
+def test_of_two_that_take_over_a_claim_the_last_has_it(tmp_path, monkeypatch):
+  claim, replace = tmp_path / "blocks/0.claim", claims.replace
+  claim.parent.mkdir()
+  claim.write_text("")
+  os.utime(claim, (time.time() - claims.LEASE - 1,) * 2)
+
+  def overtaken(path, text):
+    replace(path, text)
+    replace(path, "of another process")
+
+  monkeypatch.setattr(claims, "replace", overtaken)
+  with Claims(tmp_path) as mine:
+    assert not mine.take(0)
+  assert claim.read_text() == "of another process"
 
 
 def test_renewals_go_on_after_a_disk_that_fails_for_a_moment(tmp_path, monkeypatch):
@@ -276,6 +292,24 @@ def test_replay(tmp_path, reference, capsys):
     1,
     "run 13, test set test: predictions differ in 3 of 797 examples\n",
   )
+
+
+def test_a_run_is_replayed_as_its_block_was_trained(tmp_path, monkeypatch):
+  train(tmp_path / "r", 4, lane_width=1)
+  train(tmp_path / "r", 8, lane_width=2, force_mixed=True)
+  widths, spread = [], replaying.spread_task
+
+  def recorded(plan, execution):
+    widths.append(execution.width)
+    return spread(plan, execution)
+
+  monkeypatch.setattr(replaying, "spread_task", recorded)
+  assert vs.replay(tmp_path / "r", 3).same
+  assert vs.replay(tmp_path / "r", 4).same
+  assert widths == [1, 2]
+  (tmp_path / "r/blocks/1.json").unlink()
+  with pytest.raises(vs.Mistake, match=r"run 4 of .* is not done"):
+    vs.replay(tmp_path / "r", 4)
 
 
 @pytest.fixture
