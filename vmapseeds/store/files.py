@@ -153,7 +153,7 @@ def strays(folder: Place) -> Iterator[str]:
     for inside in folders:  # which grows
       # Another process may have removed it.
       with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(f"{folder}/{inside}"):
+        for entry in [*os.scandir(f"{folder}/{inside}")]:
           name = f"{inside}{entry.name}"
           if entry.is_dir(follow_symlinks=False):
             folders.append(f"{name}/")
@@ -170,10 +170,7 @@ def read(path: Place, most: float = MOST_BYTES) -> bytes | None:
   Raises:
     ValueError: on a disk, it is no file or has over `most` bytes.
   """
-  with (
-    contextlib.suppress(FileNotFoundError, NotADirectoryError),
-    reached(path, reading=True),
-  ):
+  with contextlib.suppress(FileNotFoundError, NotADirectoryError), reached(path):
     if is_remote(path):
       return path.fs.cat_file(path.path)
     status = path.stat()
@@ -198,7 +195,7 @@ def parse(text: bytes | None):
 def exists(path: Place) -> bool:
   """Return whether there is such a file."""
   with reached(path):
-    return path.exists()
+    return path.fs.exists(path.path) if is_remote(path) else os.path.exists(path)
 
 
 def create(path: Place, text: str) -> bool:

@@ -20,6 +20,7 @@ from vmapseeds.store.files import (
   flush,
   names,
   place,
+  reached,
   read,
   replace,
   short_message,
@@ -114,7 +115,8 @@ class Results:
     """
     file = f"{BLOCKS}/{block}.json"
     try:
-      text = read(self.path / file)
+      with reached(self.path / file, reading=True):
+        text = read(self.path / file)
       if text is None:
         return None
       return layout.parse_record(text, block, len(self.blocks[block]))
