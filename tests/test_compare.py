@@ -370,6 +370,17 @@ def test_warnings_where_numbers_mean_little(a, b, expected, tmp_path):
   assert "nan" not in text
 
 
+def test_power_is_that_of_the_gamma_asked_for(tmp_path):
+  both = folder(tmp_path / "a", A), folder(tmp_path / "b", B)
+  _, text = said(*both, paired=True, gamma=0.9)
+  power = 100 * stats.paired_power(8, 0.9, 0.9)
+  assert (
+    f"Few runs: 17 pairs find P(A > B) = 0.9 with about 95 % power; the 8 here have "
+    f"{power:.0f} %"
+  ) in text
+  assert round(power) != round(100 * stats.paired_power(8, 0.75, 0.9))
+
+
 def test_mistakes(tmp_path):
   a, gone = folder(tmp_path / "a", A), folder(tmp_path / "gone", [0.5], diverged=[0])
   other = folder(tmp_path / "other", A, labels=np.zeros(EXAMPLES, np.int32))

@@ -209,6 +209,32 @@ def test_standard_errors():
   assert statistics["max_accuracy"]["se"] is None
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_uncertainties_of_deviations_that_follow_from_the_mean(classes):
+  results, n = dataset(classes=classes), 61
+  statistics = summarize(results)["statistics"]
+  mean, se = _mean_and_sem(1 - results.accuracy.values)
+  reach = scipy.stats.t.ppf(0.975, 39)
+  for name, variance, of_variance in (
+    ("binomial_sd", mean * (1 - mean) / n, abs(1 - 2 * mean) * se / n),
+    ("calibration_sd", mean / (n * classes), se / (n * classes)),
+  ):
+    found = statistics[name]
+    assert found["value"] == pytest.approx(np.sqrt(variance))
+    assert found["se"] == pytest.approx(of_variance / (2 * np.sqrt(variance)))
+    ends = np.sqrt([variance - reach * of_variance, variance + reach * of_variance])
+    assert [found["low"], found["high"]] == pytest.approx(ends)
+
+
+@pytest.mark.parametrize(("spread", "seen"), [(0.04, False), (0.06, True)])
+def test_a_root_has_an_error_where_its_variance_is_twice_its_own(spread, seen):
+  statistics = summarize(dataset(runs=12, spread=spread))["statistics"]
+  variance, root = (statistics[f"distribution_{of}"] for of in ("variance", "sd"))
+  assert variance["value"] > variance["se"]
+  assert (variance["value"] > 2 * variance["se"]) == seen
+  assert (root["se"] is not None) == seen
+
+
 def test_which_numbers_have_an_interval_and_which_an_error_alone():
   statistics = usual()["statistics"]
   without = {
@@ -432,6 +458,14 @@ def test_warns_of_runs_far_from_the_rest():
     assert (kurtosis > 2) == (far > 0)
     warning = f"Some runs are far from the rest (excess kurtosis {kurtosis:.1f}): below 100 runs the 95 % intervals of "
     assert any(w.startswith(warning) for w in summarize(results)["warnings"]) is told
+
+
+def test_warns_of_pairs_that_few_runs_make_look_dependent():
+  for runs in (40, 2999, 3000):
+    summary = summarize(dataset(runs, n=6, spread=0.4))
+    assert summary["statistics"]["dependent_pairs"]["value"] > 0
+    said = [w for w in summary["warnings"] if "many pairs of examples pass 0.02" in w]
+    assert len(said) == (runs < 3000)
 
 
 def test_differing_label_maps_leave_out_statistics_over_predictions():

@@ -234,6 +234,17 @@ def test_groups_of_several_outputs_side_by_side(tmp_path):
   assert "lr=0.1: loss" in page.text.replace("\N{NO-BREAK SPACE}", " ")
 
 
+def test_a_group_of_which_one_output_is_never_finite_is_left_out(tmp_path):
+  lost = np.where(np.arange(40)[:, None] < 20, LOSSES, np.inf).astype(np.float32)
+  columns = {"lr": np.repeat([0.1, 0.2], 20)}
+  path = folders.outputs_folder(
+    tmp_path / "walk", {"returns": (SCORES, SCORE), "loss": (lost, LOSS)}, columns
+  )
+  summaries, text = quietly(vs.report, path)
+  assert [s["values"] for s in summaries] == [{"lr": 0.1}]
+  assert "lr=0.2: all 20 runs diverged." in text
+
+
 def test_comparisons_of_scores_and_losses(tmp_path):
   better = {"returns": SCORES + 10, "frames": SCORES - 10, "loss": LOSSES * 0.9}
   worse = {"returns": SCORES, "frames": SCORES, "loss": LOSSES}

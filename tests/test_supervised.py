@@ -302,13 +302,13 @@ def test_a_function_of_the_steps_is_made_for_the_whole_training(field, monkeypat
   "name", ["predictions", "labels", "accuracy", "example", "run", "half_errors"]
 )
 def test_a_swept_value_has_no_name_that_results_use(name, tmp_path):
-  own = ADAM.replace(
-    optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1}
-  )
   with pytest.raises(
     vs.Mistake,
-    match=f"a value '{name}': results have something else of that name, rename the value",
+    match=f"value '{name}': results have something else of that name, rename",
   ):
+    own = ADAM.replace(
+      optimizer=lambda run, steps: optax.sgd(run[name]), values={name: 0.1}
+    )
     train(tmp_path / "r", own, vs.Runs.sweep(**{name: [0.1, 0.2]}, seeds=1))
   assert not (tmp_path / "r").exists()
 

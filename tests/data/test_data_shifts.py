@@ -132,6 +132,15 @@ def test_a_shift_stays_in_the_range_of_the_training_set(name):
   assert changed > 0.95
 
 
+def test_pixels_go_from_the_least_to_the_greatest_of_the_training_set():
+  train, test = (
+    np.array(x, np.uint8).reshape(2, 1, 1, 1) for x in ([10, 201], [50, 90])
+  )
+  data = vs.Dataset(train=(train, [0, 1]), test=(test, [0, 1]))
+  shifted = data.select(["inversion"]).tests["inversion"]
+  assert shifted.inputs.ravel().tolist() == [161, 121]
+
+
 @pytest.mark.parametrize("name", SHIFTS)
 def test_truth_values_are_rounded_like_whole_numbers(name):
   marks = np.random.default_rng(0).random((3, 8, 8, 1)) < 0.25
