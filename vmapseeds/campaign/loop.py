@@ -135,6 +135,7 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
     a_state = plan.traced.bytes_of_a_state
   while True:
     root = read_metadata(out) or {}
+    plan = planning.with_recorded_paths(plan, root)
     execution = planned_execution(plan, root)
     fitting = fitting_seed_batch(plan, execution, a_state)
     seed_batch = options.seed_batch or fitting

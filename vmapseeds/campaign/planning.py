@@ -164,6 +164,23 @@ def from_description(spec: str, origin: str, out: Folder = "") -> Recipe | Task:
   return task
 
 
+def with_recorded_paths(plan: Plan, root: Description) -> Plan:
+  """Return the plan with the paths to data and networks that the folder has recorded,
+  if their contents are the same.
+  """
+  mine = json.loads(describe(plan.task))
+  theirs = json.loads(root.get("recipe", "{}"))
+  given = {"data_digest": plan.digest, **plan.task.conditions}
+  for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
+    paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
+    if paths and root.get(digest) == given[digest]:
+      mine[field] = theirs[field]
+  if "dataset" not in mine:
+    return plan
+  task = dataclasses.replace(plan.task, spec=json.dumps(mine))
+  return plan._replace(task=task)
+
+
 def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
   """Trace a task for the runs bound to it, and check that all fits together.
 

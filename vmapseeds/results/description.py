@@ -324,18 +324,14 @@ def differences(stored: Description, given: Description) -> str:
   """Return how the recipes of two descriptions differ, as `field: theirs, mine`; empty
   if they are equal.
 
-  Of data and networks with the same digest, paths may differ. `auto` is compared as the
-  precision that it resolved to, which is one of the conditions.
+  `auto` is compared as the precision that it resolved to, which is one of the
+  conditions.
   """
   theirs, mine = (fields_of(root["recipe"]) for root in (stored, given))
   precision = given.get("precision", MIXED)
   for recipe in (theirs, mine):
     if recipe.get("precision") == "auto" and precision != MIXED:
       recipe["precision"] = precision
-  for field, digest in (("dataset", "data_digest"), ("start_from", "networks_digest")):
-    paths = isinstance(theirs.get(field), str) and isinstance(mine.get(field), str)
-    if paths and digest in given and stored.get(digest) == given[digest]:
-      mine[field] = theirs[field]
   names = dict.fromkeys((*theirs, *mine))
   pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
   return "; ".join(
