@@ -141,7 +141,7 @@ def test_combinations_are_numbered_by_their_first_runs():
 
 @pytest.mark.parametrize(("runs", "dtype"), [(255, "uint8"), (256, "uint16")])
 def test_counts_hold_all_runs_of_a_block(runs, dtype):
-  entries = count_entries("test", 3, 2, 1, runs, True)
+  entries = count_entries("test/predictions", 3, 2, 1, runs, True)
   assert {about["dtype"] for about in entries.values()} == {dtype}
   assert {*entries} == {"test/votes", "test/counted", "test/joint_errors"}
 

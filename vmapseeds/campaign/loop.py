@@ -398,6 +398,8 @@ def run_lanes(
     "compile_seconds": round(compile_seconds() - compiled, 3),
     "when": datetime.now(UTC).isoformat(timespec="seconds"),
   }
+  if not description.differences(results.root, record):
+    record["recipe"] = results.root["recipe"]  # with the data where they were first
   joined = {name: np.concatenate([o[name] for o in finished]) for name in finished[0]}
   counts = reducing.counts_by_array(carry, devices) if tallied else {}
   return joined, record, counts
