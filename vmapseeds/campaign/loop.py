@@ -136,6 +136,8 @@ def attach_folder(out: Folder, plan: Plan) -> Campaign:
   while True:
     root = read_metadata(out) or {}
     plan = planning.with_recorded_paths(plan, root)
+    if options.force_mixed and root:
+      plan = planning.with_recorded_values(plan, description.campaign_of(out)[0])
     execution = planned_execution(plan, root)
     fitting = fitting_seed_batch(plan, execution, a_state)
     seed_batch = options.seed_batch or fitting

@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from vmapseeds import lanes
 from vmapseeds.campaign.options import Options
 from vmapseeds.lanes.memory import free_memory
@@ -179,6 +181,18 @@ def with_recorded_paths(plan: Plan, root: Description) -> Plan:
     return plan
   task = dataclasses.replace(plan.task, spec=json.dumps(mine))
   return plan._replace(task=task)
+
+
+def with_recorded_values(plan: Plan, recorded: Runs) -> Plan:
+  """Return the plan with the values of the runs that a folder has already, where another
+  recipe adds more to them.
+  """
+  shared = min(len(recorded), len(plan.runs))
+  values = dict(plan.runs.values)
+  for name in plan.task.values.keys() & recorded.values.keys():
+    kept, added = recorded.values[name][:shared], values[name][shared:]
+    values[name] = np.concatenate([kept, added])
+  return plan._replace(runs=dataclasses.replace(plan.runs, values=values))
 
 
 def make_plan(task: Task, runs: Runs, options: Options) -> Plan:
